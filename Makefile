@@ -1,0 +1,107 @@
+# The two commands to begin with are `make demo` and `make test`; all they need is make and Python 3.11 or later.
+# Every target sets up .venv by itself, once; a change of pyproject.toml sets it up anew.
+#
+#   PYTHON=python3.12   the interpreter for a new .venv
+#   REPO=path           the git repository whose history `make demo` replays
+#   ARGS="-k prefix"    more arguments for pytest, or for the benchmarks
+#   XDIST="-n 0"        pytest in one process
+#   NO_APT=1            never install a system package
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+
+export PYTHON NO_APT
+
+PYTHON ?=
+REPO ?=
+ARGS ?=
+XDIST ?= -n auto --maxprocesses=4
+
+BIN := .venv/bin
+STAMP := .venv/.stamp
+INSTALL := sh scripts/venv.sh install
+# Branches of the core are covered in full; nothing else is measured, and tests marked heavy are not.
+COVERAGE := --cov=queuehint/core --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100
+# Only folders that hold Python files: mypy refuses the others.
+TYPED := $(foreach dir,queuehint tests examples benchmarks,$(if $(wildcard $(dir)/*.py $(dir)/*/*.py),$(dir)))
+
+.PHONY: help
+help: ## Show the targets.
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: $(STAMP)/demo ## Replay a git history as jobs: make demo REPO=path/to/repository
+	$(BIN)/python examples/replay_history.py $(if $(REPO),--repo "$(REPO)")
+
+.PHONY: test
+test: $(STAMP)/test redis ## Run the tests, with every branch of the core covered.
+	$(BIN)/python -m pytest $(XDIST) -m "not nightly" $(COVERAGE) $(ARGS)
+
+.PHONY: test-all
+test-all: $(STAMP)/test redis ## Run every test, the long ones too, with many examples.
+	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest $(XDIST) $(COVERAGE) $(ARGS)
+
+.PHONY: lint
+lint: $(STAMP)/dev ## Check style, formatting, imports between rooms, spelling.
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/codespell
+	$(BIN)/validate-pyproject pyproject.toml
+
+.PHONY: type
+type: $(STAMP)/dev ## Check types: mypy on all the code, pyright on what users see.
+	$(BIN)/mypy $(TYPED)
+ifneq ($(wildcard tests/typing/*.py),)
+	$(BIN)/basedpyright --pythonpath $(BIN)/python
+endif
+
+.PHONY: fmt
+fmt: $(STAMP)/dev ## Format, and repair what can be repaired.
+	$(BIN)/ruff check --fix-only
+	$(BIN)/ruff format
+
+.PHONY: docs
+docs: $(STAMP)/docs ## Build the documentation into docs/_build/html; a warning is an error.
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+.PHONY: bench
+bench: $(STAMP)/bench redis ## Measure, and compare with other queues.
+	$(BIN)/python -m benchmarks $(ARGS)
+
+.PHONY: clean
+clean: ## Remove what was built or cached; .venv stays.
+	rm -rf .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf build dist docs/_build htmlcov
+	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
+
+# Redis tests are skipped without a server: this tries to get one and never fails.
+.PHONY: redis
+redis:
+	@sh scripts/redis.sh
+
+$(STAMP)/venv:
+	@sh scripts/venv.sh create
+	@mkdir -p $(@D) && touch $@
+
+$(STAMP)/demo: pyproject.toml $(STAMP)/venv
+	@$(INSTALL) -e '.[cli]'
+	@touch $@
+
+$(STAMP)/test: pyproject.toml $(STAMP)/venv
+	@$(INSTALL) -e '.[cli,testing]' --group test
+	@touch $(STAMP)/demo $@
+
+$(STAMP)/dev: pyproject.toml $(STAMP)/venv
+	@$(INSTALL) -e '.[cli,testing]' --group dev
+	@touch $(STAMP)/demo $(STAMP)/test $@
+
+$(STAMP)/docs: pyproject.toml $(STAMP)/venv
+	@$(INSTALL) -e '.[cli,testing]' --group docs
+	@touch $(STAMP)/demo $@
+
+$(STAMP)/bench: pyproject.toml $(STAMP)/venv
+	@$(INSTALL) -e '.[cli,testing]' --group test --group bench
+	@touch $(STAMP)/demo $(STAMP)/test $@

@@ -1,0 +1,1 @@
+"""queuehint: a job scheduler that knows places."""

@@ -1,0 +1,1 @@
+"""Where jobs are remembered: one protocol, several stores."""

@@ -1,0 +1,135 @@
+"""
+Checks at the door: ids, numbers, times and names that users pass, with their limits.
+
+Each function takes what a user passed and the parameter's name and returns the value in the form used inside
+(times in ms), or raises `InvalidJobTypeError` or `InvalidJobError` naming the parameter, the value and the limit.
+A bool is never a number, and subclasses such as NumPy's scalars are refused: they do not survive JSON.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar
+
+from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown
+
+ID_BYTES_MAX = 128
+NAME_BYTES_MAX = 256
+TEN_YEARS_MS = 10 * 366 * 24 * 3600 * 1000
+RETENTION_MAX_MS = TEN_YEARS_MS
+ATTEMPTS_MAX = 1000
+LEASE_MIN_MS = 1000
+LEASE_MAX_MS = 24 * 3600 * 1000
+
+# What may not stand in an id: white space, control and bidi control characters, lone surrogates.
+_NOT_IN_ID = re.compile("[\\s\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_NOT_IN_NAME = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
+Choice = TypeVar("Choice", bound=str)
+
+
+def check_id(value: object, *, parameter: str = "id") -> str:
+    """Check a job id: a str of 1–128 UTF-8 bytes without white space or control characters."""
+    return _check_text(value, parameter, ID_BYTES_MAX, _NOT_IN_ID, "white space or a control character")
+
+
+def check_name(value: object, *, parameter: str) -> str:
+    """Check the name of a task, pool, user, service, key or worker: a str of 1–256 UTF-8 bytes, printable."""
+    return _check_text(value, parameter, NAME_BYTES_MAX, _NOT_IN_NAME, "a control character")
+
+
+def _check_text(value: object, parameter: str, bytes_max: int, refused: re.Pattern[str], what: str) -> str:
+    if not isinstance(value, str):
+        raise InvalidJobTypeError(f"{parameter} must be str, got {type(value).__name__}: {shown(value)}")
+    text = str.__str__(value)
+    if not text:
+        raise InvalidJobError(f"{parameter} is empty; it must be 1 to {bytes_max} bytes")
+    bytes_long = len(text) if len(text) > bytes_max else len(text.encode("utf-8", "surrogatepass"))
+    if bytes_long > bytes_max:
+        raise InvalidJobError(f"{parameter} is {bytes_long} bytes, limit {bytes_max}: {shown(text)}")
+    if found := refused.search(text):
+        raise InvalidJobError(f"{parameter} holds {what} (U+{ord(found[0]):04X}): {shown(text)}")
+    return text
+
+
+def check_int(value: object, *, parameter: str, least: int, most: int) -> int:
+    """Check a whole number in a range."""
+    if type(value) is not int:
+        raise InvalidJobTypeError(f"{parameter} must be int, got {type(value).__name__}: {shown(value)}")
+    if not least <= value <= most:
+        raise InvalidJobError(f"{parameter} must be from {least} to {most}, got {shown(value)}")
+    return value
+
+
+def check_number(value: object, *, parameter: str, least: float, most: float) -> float:
+    """Check a finite number in a range."""
+    if type(value) not in (int, float):
+        raise InvalidJobTypeError(f"{parameter} must be a number, got {type(value).__name__}: {shown(value)}")
+    assert isinstance(value, (int, float))
+    if not least <= value <= most:  # also false for NaN
+        raise InvalidJobError(f"{parameter} must be from {least:g} to {most:g}, got {shown(value)}")
+    return float(value)
+
+
+def check_duration(value: object, *, parameter: str, least_ms: int = 0, most_ms: int = TEN_YEARS_MS) -> int:
+    """
+    Check a duration, a timedelta or a number of seconds, and return it in ms, rounded up.
+
+    >>> check_duration(1.5, parameter="delay"), check_duration(timedelta(minutes=1), parameter="delay")
+    (1500, 60000)
+    """
+    if type(value) is timedelta:
+        duration_ms = -(-value // _MILLISECOND)
+    elif type(value) is int:
+        duration_ms = value * 1000
+    elif type(value) is float:
+        if not math.isfinite(value):
+            raise InvalidJobError(f"{parameter} must be finite, got {value}")
+        duration_ms = math.ceil(value * 1000) if abs(value) < TEN_YEARS_MS else int(value) * 1000
+    else:
+        raise InvalidJobTypeError(
+            f"{parameter} must be a timedelta or a number of seconds, got {type(value).__name__}: {shown(value)}"
+        )
+    if not least_ms <= duration_ms <= most_ms:
+        raise InvalidJobError(f"{parameter} must be from {_span(least_ms)} to {_span(most_ms)}, got {shown(value)}")
+    return duration_ms
+
+
+def check_optional_duration(
+    value: object, *, parameter: str, least_ms: int = 0, most_ms: int = TEN_YEARS_MS
+) -> int | None:
+    """Check a duration that may be None."""
+    return None if value is None else check_duration(value, parameter=parameter, least_ms=least_ms, most_ms=most_ms)
+
+
+def check_run_at(value: object, *, parameter: str = "run_at") -> int:
+    """
+    Check a point in time, a timezone-aware datetime, and return ms since the epoch, rounded up.
+
+    A time in the past is valid: the job is due at once. The upper limit is checked against the clock when the
+    job is enqueued.
+    """
+    if not isinstance(value, datetime):
+        raise InvalidJobTypeError(f"{parameter} must be a datetime, got {type(value).__name__}: {shown(value)}")
+    if value.tzinfo is None or value.utcoffset() is None:
+        raise InvalidJobError(f"{parameter} must be timezone-aware, got {shown(value)}; local time is never guessed")
+    # Subtracting aware datetimes goes through UTC without building one, so the ends of the calendar are safe.
+    return -(-(value - _EPOCH) // _MILLISECOND)
+
+
+def check_choice(value: object, choices: tuple[Choice, ...], *, parameter: str) -> Choice:
+    """Check one word out of a few."""
+    for choice in choices:
+        if type(value) is str and value == choice:
+            return choice
+    raise InvalidJobError(f"{parameter} must be one of {', '.join(choices)}, got {shown(value)}")
+
+
+def _span(duration_ms: int) -> str:
+    if duration_ms == TEN_YEARS_MS:
+        return "10 years"
+    return f"{duration_ms / 1000:g} s"

@@ -1,0 +1,243 @@
+"""Questions: what the engine knows, answered without changing anything."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from queuehint.core.registry import ActiveExecutions
+from queuehint.core.trie import Node, counts
+from queuehint.errors import InvalidJobError, JobNotFoundError
+from queuehint.hint import Path, queue_key
+from queuehint.operations import (
+    IDS_MAX,
+    CanDequeue,
+    CountJobs,
+    CountPending,
+    Get,
+    Got,
+    ListDead,
+    Listed,
+    Pending,
+    Tree,
+    Why,
+)
+from queuehint.records import OVER, JobState, Reason, ReasonKind, Stats, TreeNode
+
+if TYPE_CHECKING:
+    from queuehint.core.engine import Engine
+    from queuehint.core.job import Job
+
+JOBS_NAMED_MAX = 10
+LIST_MAX = 200
+TREE_NODES_MAX = 1000
+REASONS_MAX = 100
+PENDING_LOOKED_AT_MAX = 1000
+
+_SHARED = "shared"
+
+
+def get(engine: Engine, question: Get) -> Got:
+    """Answer `Get`."""
+    if len(question.ids) > IDS_MAX:
+        raise InvalidJobError(f"ids: {len(question.ids)} in one question, limit {IDS_MAX}")
+    jobs = engine.ledger.jobs
+    found = [jobs.get(job_id) for job_id in question.ids]
+    return Got(tuple([None if job is None or job.gone else job.record() for job in found]))
+
+
+def list_dead(engine: Engine, question: ListDead) -> Listed:
+    """Answer `ListDead`."""
+    if not 1 <= question.limit <= LIST_MAX:
+        raise InvalidJobError(f"limit must be from 1 to {LIST_MAX}, got {question.limit}")
+    dead = engine.ledger.dead
+    numbers = dead.irange(question.cursor, inclusive=(False, True))
+    page = [dead[number].record() for number, _ in zip(numbers, range(question.limit + 1), strict=False)]
+    more = len(page) > question.limit
+    page = page[: question.limit]
+    return Listed(tuple(page), page[-1].number if more else None)
+
+
+def can_dequeue(engine: Engine, question: CanDequeue) -> bool:
+    """Answer `CanDequeue`."""
+    return engine.ledger.registry.can_dequeue(question.path, shared=question.mode == _SHARED)
+
+
+def why(engine: Engine, question: Why) -> Reason:
+    """Answer `Why`."""
+    job = engine.ledger.jobs.get(question.job_id)
+    if job is None or job.gone:
+        raise JobNotFoundError(question.job_id)
+    return _reason(engine, job)
+
+
+def _reason(engine: Engine, job: Job) -> Reason:
+    state = job.state
+    if state is JobState.SCHEDULED:
+        return Reason(job_id=job.id, state=state, kind=ReasonKind.TIME, until_ms=job.due_ms)
+    if state is JobState.DEFERRED:
+        jobs = tuple(sorted(job.blocked)[:JOBS_NAMED_MAX])
+        return Reason(job_id=job.id, state=state, kind=ReasonKind.DEPENDENCY, jobs=jobs)
+    if state is JobState.STARTED:
+        timeout_ms = job.spec.policy.timeout_ms
+        assert job.started_ms is not None
+        overdue = timeout_ms is not None and job.started_ms + timeout_ms < engine.now_ms
+        kind = ReasonKind.OVERDUE if overdue or job.cancel is not None else ReasonKind.RUNNING
+        return Reason(job_id=job.id, state=state, kind=kind, detail=f"worker {job.worker}, attempt {job.attempts}")
+    if state is JobState.QUEUED:
+        return _reason_queued(engine, job)
+    return Reason(job_id=job.id, state=state, kind=ReasonKind.OVER, detail=job.cause)
+
+
+def _reason_queued(engine: Engine, job: Job) -> Reason:
+    state = job.state
+    ledger = engine.ledger
+    for walk in job.walks:
+        if walk.granted:
+            continue
+        assert walk.node is not None
+        ahead = {other.job for other in ledger.trie.in_the_way(walk, JOBS_NAMED_MAX)} - {job}
+        ordered = sorted(ahead, key=lambda other: other.seq)
+        dead = [other for other in ordered if other.state is JobState.FAILED]
+        return Reason(
+            job_id=job.id,
+            state=state,
+            kind=ReasonKind.DEAD_HOLD if dead else ReasonKind.PLACE,
+            jobs=tuple(other.id for other in dead or ordered),
+            path_key=queue_key(walk.node.path),
+            stuck=bool(dead),
+        )
+    if job.ready is None:
+        stranger = job.id in ledger.strangers
+        kind = ReasonKind.UNKNOWN_TASK if stranger else ReasonKind.BACKOFF
+        return Reason(job_id=job.id, state=state, kind=kind, until_ms=job.due_ms, stuck=stranger)
+    if ledger.parked and (path := ledger.paused_at(job)) is not None:
+        return Reason(job_id=job.id, state=state, kind=ReasonKind.PAUSED, path_key=queue_key(path), stuck=True)
+    if job.spec.presence_ms is not None:
+        return Reason(job_id=job.id, state=state, kind=ReasonKind.CALLER)
+    if job.spec.pool not in engine.pools_seen:
+        return Reason(job_id=job.id, state=state, kind=ReasonKind.NO_WORKER, stuck=True, detail=f"pool {job.spec.pool}")
+    return Reason(job_id=job.id, state=state, kind=ReasonKind.WORKER, detail=f"pool {job.spec.pool}")
+
+
+def tree(engine: Engine, question: Tree) -> TreeNode:
+    """Answer `Tree`."""
+    node = engine.ledger.trie.find(question.path)
+    if node is None:
+        return _tree_node(engine, question.path, Node(None, ""), ())
+    room = [TREE_NODES_MAX]
+    return _subtree(engine, question.path, node, question.depth, room)
+
+
+def _subtree(engine: Engine, path: Path, node: Node, depth: int, room: list[int]) -> TreeNode:
+    """Describe a node and what is below it, *depth* (at most 64) levels deep, while there is room."""
+    children: list[TreeNode] = []
+    if depth > 0 and node.children:
+        # Sorting a million children would stall whoever asks: only as many as are shown are looked at.
+        some = [segment for segment, _ in zip(node.children, range(room[0]), strict=False)]
+        for segment in sorted(some):
+            if room[0] <= 0:
+                break
+            room[0] -= 1
+            children.append(_subtree(engine, (*path, segment), node.children[segment], depth - 1, room))
+    return _tree_node(engine, path, node, tuple(children))
+
+
+def _tree_node(engine: Engine, path: Path, node: Node, children: tuple[TreeNode, ...]) -> TreeNode:
+    shared_passing, passing, shared, exclusive = counts(node.held)
+    started, started_below = ActiveExecutions.counts(node)
+    return TreeNode(
+        path_key=queue_key(path),
+        started=started,
+        started_below=started_below,
+        waiting=node.waiting,
+        granted=shared + exclusive,
+        passing=shared_passing + passing,
+        paused=path in engine.ledger.parked,
+        closed=path in engine.closed,
+        children=children,
+    )
+
+
+def count_jobs(engine: Engine, _question: CountJobs) -> Stats:
+    """Answer `CountJobs`."""
+    ledger = engine.ledger
+    ready = ledger.ready.sizes()
+    stuck = {
+        ReasonKind.PAUSED.value: sum(len(heap) for heap in ledger.parked.values()),
+        ReasonKind.DEAD_HOLD.value: ledger.holding,
+        ReasonKind.NO_WORKER.value: sum(size for pool, size in ready.items() if pool not in engine.pools_seen),
+        ReasonKind.UNKNOWN_TASK.value: len(ledger.strangers),
+    }
+    return Stats(
+        states=dict(ledger.counts),
+        ready=ready,
+        stuck=stuck,
+        enqueued=engine.enqueued,
+        started=engine.started,
+        settled=engine.settled,
+        lost=engine.lost,
+        pruned=engine.pruned,
+        leftovers=len(ledger.leftovers),
+        nodes=ledger.trie.nodes,
+    )
+
+
+def count_pending(engine: Engine, question: CountPending) -> Pending:
+    """Answer `CountPending`."""
+    ledger = engine.ledger
+    if question.path is None:
+        unfinished = sum(count for state, count in ledger.counts.items() if state not in OVER)
+        if not question.include_scheduled:
+            unfinished -= ledger.counts[JobState.SCHEDULED]
+        if not unfinished or _anything_moves(engine):
+            return Pending(unfinished, moving=unfinished > 0, reasons=())
+        jobs = (job for job in ledger.jobs.values() if _counts(job, question))
+        return Pending(
+            unfinished, moving=False, reasons=tuple([_reason(engine, job) for job in islice(jobs, REASONS_MAX)])
+        )
+    jobs = (job for job in ledger.paths.below(question.path) if _counts(job, question))
+    some = list(islice(jobs, PENDING_LOOKED_AT_MAX))
+    known: dict[str, bool] = {}
+    moving = any(_moves(engine, job, known) for job in some)
+    if len(some) == PENDING_LOOKED_AT_MAX:
+        moving = moving or _anything_moves(engine)
+    reasons = () if moving else tuple([_reason(engine, job) for job in some[:REASONS_MAX]])
+    return Pending(len(some), moving=moving, reasons=reasons)
+
+
+def _anything_moves(engine: Engine) -> bool:
+    """Say whether any job at all can go on without a person; O(pools and jobs in back-off)."""
+    ledger = engine.ledger
+    if ledger.leftovers or ledger.counts[JobState.STARTED] or ledger.counts[JobState.SCHEDULED]:
+        return True
+    if any(pool in engine.pools_seen for pool in ledger.ready.sizes()):
+        return True
+    return any(job_id not in ledger.strangers for job_id in ledger.backing_off)
+
+
+def _counts(job: Job, question: CountPending) -> bool:
+    if job.state in OVER:
+        return False
+    return question.include_scheduled or job.state is not JobState.SCHEDULED
+
+
+_WAITS_FOR_JOBS = frozenset({ReasonKind.PLACE, ReasonKind.DEPENDENCY})
+
+
+def _moves(engine: Engine, job: Job, known: dict[str, bool]) -> bool:
+    """Say whether a job can go on without a person: neither it nor what it waits for, as far as named, is stuck."""
+    seen = {job.id}
+    todo = [job]
+    while todo:
+        reason = _reason(engine, todo.pop())
+        if reason.stuck or known.get(reason.job_id) is False:
+            known[job.id] = False
+            return False
+        if reason.kind in _WAITS_FOR_JOBS:
+            for job_id in reason.jobs:
+                if job_id not in seen and known.get(job_id) is not True:
+                    seen.add(job_id)
+                    todo.append(engine.ledger.jobs[job_id])
+    known.update(dict.fromkeys(seen, True))
+    return True

@@ -1,0 +1,469 @@
+"""
+All jobs and the structures that know them, changed together.
+
+The engine decides which move a job makes; the ledger makes it: state, counts, gates, registry, ready queue, timers
+and indexes change in one method, and nothing else changes any of them. `check` states how they agree.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Protocol
+
+import attrs
+from sortedcontainers import SortedDict
+
+from queuehint.core.dependencies import DependencySets
+from queuehint.core.dispatch import ReadyQueue
+from queuehint.core.heap import LazyHeap
+from queuehint.core.job import Job
+from queuehint.core.lifecycle import MOVES, check_move
+from queuehint.core.paths import PathIndex
+from queuehint.core.registry import ActiveExecutions
+from queuehint.core.timers import TimerKind, Timers
+from queuehint.core.trie import Node, PathTrie, Walk
+from queuehint.hint import queue_key
+from queuehint.records import OVER, JobSpec, JobState
+
+if TYPE_CHECKING:
+    from queuehint.core.heap import Entry
+    from queuehint.hint import Path
+
+SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
+DUE, LEASE, EXPIRY, PRUNE = TimerKind
+
+DAY_MS = 24 * 3600 * 1000
+
+
+@attrs.frozen(kw_only=True)
+class Retention:
+    """How long records are kept once a job is over, in ms, by state; *service_ms* for all jobs with a service."""
+
+    finished_ms: int = DAY_MS
+    failed_ms: int = 7 * DAY_MS
+    canceled_ms: int = DAY_MS
+    service_ms: int = 90 * DAY_MS
+
+    def of(self, spec: JobSpec, state: JobState) -> int:
+        """Return how long a job that ends in *state* is kept."""
+        if spec.policy.retention_ms is not None:
+            return spec.policy.retention_ms
+        if spec.service is not None:
+            return self.service_ms
+        if state is FINISHED:
+            return self.finished_ms
+        return self.failed_ms if state is FAILED else self.canceled_ms
+
+
+class Leftover(Protocol):
+    """A piece of work that can be cut and taken up again."""
+
+    def step(self, budget: int) -> tuple[int, bool]:
+        """Work until *budget* units are used; return the units used and whether anything is left."""
+
+
+class Ledger:
+    """
+    Every job of one namespace.
+
+    ``ended`` collects the ids that became over, for whoever waits for results; its reader empties it. ``strangers``
+    holds the unfinished jobs whose last worker did not know their task, ``backing_off`` those that wait for their
+    next attempt on their places, ``holding`` counts the dead jobs that hold theirs.
+    """
+
+    def __init__(self, retention: Retention) -> None:
+        self.retention = retention
+        self.jobs: dict[str, Job] = {}
+        self.dead: SortedDict[int, Job] = SortedDict()
+        self.keys: dict[str, Job] = {}
+        self.leftovers: deque[Node | Leftover] = deque()
+        self.trie = PathTrie(self.leftovers)
+        self.registry = ActiveExecutions(self.trie)
+        self.ready = ReadyQueue()
+        self.timers = Timers()
+        self.paths = PathIndex()
+        self.edges = DependencySets()
+        self.parked: dict[Path, LazyHeap[Job]] = {}
+        self.counts = dict.fromkeys(JobState, 0)
+        self.untold: dict[str, dict[str, None]] = {}
+        self.ended: list[str] = []
+        self.strangers: dict[str, None] = {}
+        self.backing_off: dict[str, None] = {}
+        self.holding = 0
+        self.last_number = 0
+        self.last_seq = 0
+
+    # --- the life of a job, move by move -------------------------------------------------------------------------
+
+    def admit(self, spec: JobSpec, now_ms: int, *, after: Job | None) -> Job:
+        """Take in a new job: SCHEDULED if it is due later, DEFERRED if it waits for *after*, else QUEUED."""
+        self.last_number = number = self.last_number + 1
+        job = Job(spec, number, QUEUED, now_ms)
+        self.jobs[job.id] = job
+        self.counts[QUEUED] += 1
+        if spec.claims:
+            self.paths.add(job)
+        if spec.key is not None:
+            self.keys[spec.key] = job
+        if after is not None:
+            self.edges.add(job, after)
+        self.set_time(job, now_ms)
+        if job.due_ms is not None:
+            self._become(job, SCHEDULED)
+            job.timer = self.timers.add(DUE, job.due_ms, job)
+        elif after is not None:
+            self._become(job, DEFERRED)
+        else:
+            self._place(job, now_ms)
+        return job
+
+    def set_time(self, job: Job, now_ms: int) -> None:
+        """Work out when a job is due and when it expires, from its spec."""
+        spec = job.spec
+        due_ms = spec.run_at_ms
+        if spec.delay_ms:
+            due_ms = now_ms + spec.delay_ms
+        job.due_ms = due_ms if due_ms is not None and due_ms > now_ms else None
+        if job.expiry is not None:
+            self.timers.drop(job.expiry)
+            job.expiry = None
+        within_ms = spec.policy.start_within_ms
+        if within_ms is not None:
+            job.expiry = self.timers.add(EXPIRY, (job.due_ms or now_ms) + within_ms, job)
+
+    def queue(self, job: Job, now_ms: int) -> int:
+        """Give a job its place: -> QUEUED; return the gates visited."""
+        self._become(job, QUEUED)
+        return self._place(job, now_ms)
+
+    def _place(self, job: Job, now_ms: int) -> int:
+        job.due_ms = None
+        job.queued_ms = now_ms
+        self.last_seq = job.seq = self.last_seq + 1
+        visited = missing = 0
+        place = self.trie.place
+        for walk in job.walks:
+            visited += place(walk)
+            if not walk.granted:
+                missing += 1
+        job.missing = missing
+        if not missing:
+            self.ready.add(job)
+        return visited
+
+    def arrive(self, walk: Walk) -> None:
+        """Note that a walk was granted after a wait; its job is ready when it was the last."""
+        job: Job = walk.job
+        job.missing -= 1
+        if not job.missing:
+            self.ready.add(job)
+
+    def start(self, job: Job, worker: str, token: int, lease_until_ms: int, now_ms: int) -> None:
+        """Grant a ready job, just taken from the ready queue, to a worker: -> STARTED."""
+        self.registry.enter(job)
+        self._become(job, STARTED)
+        timers = self.timers
+        if job.timer is not None:
+            timers.drop(job.timer)
+        if job.expiry is not None:
+            timers.drop(job.expiry)
+            job.expiry = None
+        job.timer = timers.add(LEASE, lease_until_ms, job)
+        job.attempts += 1
+        job.token = token
+        job.worker = worker
+        job.started_ms = now_ms
+        if job.first_ms is None:
+            job.first_ms = now_ms
+
+    def set_lease(self, job: Job, until_ms: int) -> None:
+        """Move the end of a lease, or of a waiting caller's presence."""
+        if job.timer is not None:
+            self.timers.drop(job.timer)
+        job.timer = self.timers.add(LEASE, until_ms, job)
+
+    def ask_to_stop(self, job: Job, cause: str) -> None:
+        """Note that a STARTED job is to be canceled; its worker is told at its next exchange or renewal."""
+        assert job.worker is not None
+        job.cancel = cause
+        job.version += 1
+        self.untold.setdefault(job.worker, {})[job.id] = None
+
+    def tell(self, job: Job) -> None:
+        """Note that a job's worker knows that it is to stop, or need not know any more."""
+        assert job.worker is not None
+        untold = self.untold.get(job.worker)
+        if untold is not None and job.id in untold:
+            del untold[job.id]
+            if not untold:
+                del self.untold[job.worker]
+
+    def put_back(self, job: Job, again_ms: int | None) -> None:
+        """Return a STARTED job to its place: -> QUEUED, ready at once or, if given, after a back-off."""
+        self._stop(job)
+        self._become(job, QUEUED)
+        if again_ms is None:
+            job.due_ms = None
+            self.ready.add(job)
+        else:
+            job.due_ms = again_ms
+            job.timer = self.timers.add(DUE, again_ms, job)
+            self.backing_off[job.id] = None
+
+    def hold_until(self, job: Job, look_ms: int) -> None:
+        """Look at a job in back-off earlier than its back-off ends, to see that it does not hold its place too long."""
+        assert job.timer is not None
+        self.timers.drop(job.timer)
+        job.timer = self.timers.add(DUE, look_ms, job)
+
+    def postpone(self, job: Job, due_ms: int) -> int:
+        """Take a job's place away until it is due: -> SCHEDULED; return the gates left."""
+        if job.state is STARTED:
+            self._stop(job)
+        self.backing_off.pop(job.id, None)
+        left = self.vacate(job)
+        self._become(job, SCHEDULED)
+        self.drop_timer(job)
+        job.due_ms = due_ms
+        job.timer = self.timers.add(DUE, due_ms, job)
+        return left
+
+    def defer(self, job: Job) -> None:
+        """Let a due job wait for its edges: -> DEFERRED."""
+        self._become(job, DEFERRED)
+        job.due_ms = None
+
+    def offer(self, job: Job) -> None:
+        """Offer a QUEUED job again that has all its gates."""
+        job.due_ms = None
+        self.backing_off.pop(job.id, None)
+        self.ready.add(job)
+
+    def end(self, job: Job, state: JobState, cause: str | None, now_ms: int, *, keep_place: bool = False) -> int:
+        """
+        End a job: -> FINISHED, FAILED or CANCELED; return the gates left.
+
+        Its key, timers, index entries and offers are given up in this step; its place too unless it is kept.
+        """
+        if job.state is STARTED:
+            self._stop(job)
+        elif job.ready is not None:
+            self._withdraw(job)
+        if self.backing_off:
+            self.backing_off.pop(job.id, None)
+        if self.strangers:
+            self.strangers.pop(job.id, None)
+        self.drop_timer(job)
+        if job.expiry is not None:
+            self.timers.drop(job.expiry)
+            job.expiry = None
+        spec = job.spec
+        if spec.claims:
+            self.paths.remove(job)
+        if spec.key is not None and self.keys.get(spec.key) is job:
+            del self.keys[spec.key]
+        if job.notes is not None and job.notes.blocked:
+            self.edges.drop(job)
+        self._become(job, state)
+        job.cause = cause
+        job.due_ms = None
+        job.ended_ms = now_ms
+        left = 0
+        if keep_place and job.walks:
+            self.holding += 1
+        else:
+            left = self.vacate(job)
+        if state is FAILED:
+            self.dead[job.number] = job
+        job.timer = self.timers.add(PRUNE, now_ms + self.retention.of(spec, state), job)
+        self.ended.append(job.id)
+        return left
+
+    def free(self, job: Job) -> int:
+        """Free the place of a dead job that held it; return the gates left."""
+        self.holding -= 1
+        return self.vacate(job)
+
+    def discard(self, job: Job, now_ms: int) -> int:
+        """Take a dead job off the shelf: FAILED -> CANCELED; return the gates left."""
+        left = self.free(job) if job.is_placed and job.walks else self.vacate(job)
+        self._become(job, CANCELED)
+        del self.dead[job.number]
+        job.cause = "discarded"
+        self.drop_timer(job)
+        job.timer = self.timers.add(PRUNE, now_ms + self.retention.of(job.spec, CANCELED), job)
+        return left
+
+    def redrive(self, job: Job, now_ms: int) -> None:
+        """Bring a dead job back: FAILED -> QUEUED, to the place it held or to a new one."""
+        self._become(job, QUEUED)
+        del self.dead[job.number]
+        self.drop_timer(job)
+        self.last_number = job.since = self.last_number + 1
+        job.attempts = job.losses = 0
+        job.cause = job.cancel = job.ended_ms = job.result = None
+        if job.spec.claims:
+            self.paths.add(job)
+        if job.is_placed and job.walks:
+            self.holding -= 1
+            job.queued_ms = now_ms
+            self.ready.add(job)
+        else:
+            self._place(job, now_ms)
+
+    def forget(self, job: Job, until_ms: int) -> None:
+        """Drop all of an over job's record but its id, which stays taken until *until_ms*."""
+        self._leave_shelf(job)
+        job.gone = True
+        job.result = None
+        job.notes = None
+        job.timer = self.timers.add(PRUNE, until_ms, job)
+
+    def prune(self, job: Job) -> None:
+        """Drop an over job whose place is free and whose timer has come up."""
+        self._leave_shelf(job)
+        del self.jobs[job.id]
+
+    def _leave_shelf(self, job: Job) -> None:
+        if not job.gone:
+            self.counts[job.state] -= 1
+            if job.state is FAILED:
+                del self.dead[job.number]
+
+    def respec(self, job: Job, spec: JobSpec, now_ms: int) -> None:
+        """Give a fresh job of a key its new content; with equal claims and no new time it keeps its place."""
+        self._withdraw(job)
+        self.drop_timer(job)
+        if spec.claims != job.spec.claims:
+            self.vacate(job)
+            self.paths.remove(job)
+            job.spec = spec
+            job.walks = tuple([Walk(job, claim) for claim in spec.claims])
+            self.paths.add(job)
+        else:
+            job.spec = spec
+        self.set_time(job, now_ms)
+        job.version += 1
+        if job.due_ms is not None:
+            due_ms = job.due_ms
+            self.vacate(job)
+            self._become(job, SCHEDULED)
+            job.timer = self.timers.add(DUE, due_ms, job)
+        elif job.blocked:
+            self._become(job, DEFERRED)
+        elif not job.is_placed:
+            self.queue(job, now_ms)
+        elif not job.missing:
+            self.ready.add(job)
+
+    def vacate(self, job: Job) -> int:
+        """Give up a job's place, if it has one; return the gates left."""
+        if not job.seq:
+            return 0
+        job.seq = 0
+        left = 0
+        leave = self.trie.leave
+        for walk in job.walks:
+            left += leave(walk)
+        return left
+
+    # --- pauses --------------------------------------------------------------------------------------------------
+
+    def paused_at(self, job: Job) -> Path | None:
+        """Return the highest paused path at or above one of a job's claims."""
+        for claim in job.spec.claims:
+            path = claim.path
+            for depth in range(len(path) + 1):
+                if path[:depth] in self.parked:
+                    return path[:depth]
+        return None
+
+    def park(self, job: Job, path: Path) -> None:
+        """Put aside a ready job, just taken from the ready queue, until *path* is resumed."""
+        job.parked = self.parked[path]
+        job.ready = job.parked.push(0, job.number, job)
+
+    def unpark(self, job: Job) -> None:
+        """Offer a job again that was just taken from a paused path."""
+        job.parked = None
+        self.ready.add(job)
+
+    # --- invariants ------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Assert that all structures agree; for tests, O(all)."""
+        self.trie.check()
+        self.registry.check()
+        counts = dict.fromkeys(JobState, 0)
+        offered = {job.id for job in self.ready.jobs()}
+        parked = {job.id for heap in self.parked.values() for job in heap.items()}
+        holding = 0
+        for job_id, job in self.jobs.items():
+            assert job.id == job_id
+            if not job.gone:
+                counts[job.state] += 1
+            over = job.state in OVER
+            assert (job.state is STARTED) == (job_id in self.registry.running)
+            assert (job.ended_ms is not None) == over
+            assert (job.timer is not None) or job.state in {DEFERRED, QUEUED}
+            assert not over or job.expiry is None
+            assert (job.state is DEFERRED) <= bool(job.blocked)
+            assert not (over and job.blocked)
+            assert job.is_placed or job.state not in {QUEUED, STARTED}
+            assert not job.is_placed or job.state in {QUEUED, STARTED, FAILED}
+            assert job.missing == sum(not walk.granted for walk in job.walks) or not job.is_placed
+            assert all((walk.node is not None) == job.is_placed for walk in job.walks)
+            holding += job.is_placed and job.state is FAILED
+            assert (job_id in offered) == (job.ready is not None and job.parked is None)
+            assert job_id not in parked or job.parked is not None
+            back_off = job.state is QUEUED and job.timer is not None and job.spec.presence_ms is None
+            assert back_off == (job_id in self.backing_off)
+            assert not over or job_id not in self.strangers
+            is_ready = job.state is QUEUED and not job.missing and not back_off
+            assert is_ready == (job.ready is not None), f"{job_id} {job.state}"
+            for claim in job.spec.claims:
+                assert (job.number in self.paths.at(queue_key(claim.path))) == (not over)
+            assert (self.dead.get(job.number) is job) == (job.state is FAILED and not job.gone)
+        assert counts == self.counts
+        assert holding == self.holding
+        assert all(not job.is_over and self.jobs[job.id] is job for job in self.keys.values())
+        timed = [job for job in self.jobs.values() for entry in (job.timer, job.expiry) if entry is not None]
+        assert sorted(job.number for job in timed) == sorted(job.number for job in self.timers.entries())
+
+    # --- what moves share ----------------------------------------------------------------------------------------
+
+    def _become(self, job: Job, state: JobState) -> None:
+        old = job.state
+        if state not in MOVES[old]:
+            check_move(job.id, old, state)
+        self.counts[old] -= 1
+        self.counts[state] += 1
+        job.state = state
+        job.version += 1
+
+    def _stop(self, job: Job) -> None:
+        """Take a STARTED job out of the registry and its lease out of the timers."""
+        self.registry.leave(job)
+        self.drop_timer(job)
+        if self.strangers:
+            self.strangers.pop(job.id, None)
+        if job.cancel is not None:
+            self.tell(job)
+        job.worker = None
+
+    def _withdraw(self, job: Job) -> None:
+        """Take back a job's offer, wherever it is."""
+        if job.ready is None:
+            return
+        if job.parked is None:
+            self.ready.remove(job)
+        else:
+            job.parked.discard(job.ready)
+            job.parked = job.ready = None
+
+    def drop_timer(self, job: Job) -> None:
+        """Forget when a job was to be looked at."""
+        entry: Entry | None = job.timer
+        if entry is not None:
+            job.timer = None
+            self.timers.drop(entry)

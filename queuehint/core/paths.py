@@ -1,0 +1,72 @@
+"""Unfinished jobs by the paths they claim, in order of queue key: what is at or below a path is one range."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sortedcontainers import SortedDict
+
+from queuehint.hint import Path, queue_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from queuehint.core.job import Job
+
+
+class PathIndex:
+    """
+    Jobs by queue key and number.
+
+    Complexity: O(1) to add or remove on a path that has other jobs, O(log paths) for a new path.
+    """
+
+    def __init__(self) -> None:
+        self._jobs: SortedDict[str, dict[int, Job]] = SortedDict()
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def add(self, job: Job) -> None:
+        """Index a job at each path it claims."""
+        for claim in job.spec.claims:
+            key = queue_key(claim.path)
+            jobs = self._jobs.get(key)
+            if jobs is None:
+                self._jobs[key] = {job.number: job}
+            else:
+                jobs[job.number] = job
+
+    def remove(self, job: Job) -> None:
+        """Forget a job."""
+        for claim in job.spec.claims:
+            key = queue_key(claim.path)
+            jobs = self._jobs[key]
+            if len(jobs) > 1:
+                del jobs[job.number]
+            else:
+                assert job.number in jobs
+                del self._jobs[key]
+
+    def at(self, key: str) -> dict[int, Job]:
+        """Return the jobs at exactly this path, by number; not to be changed."""
+        return self._jobs.get(key, {})
+
+    def next_key(self, path: Path, after: str | None) -> str | None:
+        """Return the first key at or below *path* that comes after *after* (None: the first of all)."""
+        if not path:
+            return next(self._jobs.irange(after, inclusive=(False, True)), None)
+        key = queue_key(path)
+        if after is None and key in self._jobs:
+            return key
+        low, high = f"{key}:", f"{key};"
+        if after is not None and after > low:
+            low = after
+        return next(self._jobs.irange(low, high, inclusive=(False, False)), None)
+
+    def below(self, path: Path) -> Iterator[Job]:
+        """Yield the jobs with a claim at or below *path*, in order of key; once a claim."""
+        key = self.next_key(path, None)
+        while key is not None:
+            yield from self._jobs[key].values()
+            key = self.next_key(path, key)

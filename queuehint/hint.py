@@ -1,0 +1,260 @@
+r"""
+Places: a queue hint becomes a path, a path has a queue key, a job claims paths.
+
+A *path* is a tuple of segments; ``()`` is the root and ``None`` is no place at all. A *claim* is a path and a
+mode. Two claims meet when one path is a prefix of the other; they conflict unless both are shared.
+
+The *queue key* of a path is one string: segments joined by ``:``, with ``\`` and ``:`` inside a segment escaped
+by ``\``. The root is ``root``; a lone segment ``root`` is written ``\root``. No two paths share a key, and a key
+sorts its descendants into one contiguous range (from ``key:`` up to, not including, ``key;``).
+
+>>> queue_key(("doc1", "scope1")), queue_key(("a:b",)), queue_key(()), queue_key(("root",))
+('doc1:scope1', 'a\\:b', 'root', '\\root')
+>>> parse_key("a\\:b"), parse_key("root")
+(('a:b',), ())
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import attrs
+
+from queuehint.errors import InvalidHintError, InvalidHintTypeError, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+SEGMENT_BYTES_MAX = 256
+DEPTH_MAX = 64
+PATH_BYTES_MAX = 4096
+CLAIMS_MAX = 64
+
+Path = tuple[str, ...]
+Mode = Literal["exclusive", "shared"]
+MODES: tuple[str, ...] = get_args(Mode)
+
+ROOT: Path = ()
+ROOT_KEY = "root"
+
+# C0 and C1 controls forge log lines and terminals, bidi controls spoof what is displayed, lone surrogates
+# cannot be sent as UTF-8.
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
+_BIDI = re.compile("[\u202a-\u202e\u2066-\u2069]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_ESCAPED = re.compile(r"[\\:]")
+
+
+@attrs.frozen
+class Claim:
+    """
+    What a job wants of one path.
+
+    Args:
+        path: the tuple of segments; ``()`` is the root.
+        mode: ``"exclusive"`` conflicts with every claim whose path is a prefix of this one or the other way
+            round; ``"shared"`` only with such exclusive claims.
+    """
+
+    path: Path
+    mode: Mode = "exclusive"
+
+
+def parse_hint(hint: object, *, parameter: str = "queue_hint") -> Path | None:
+    """
+    Check a queue hint and return its path.
+
+    Args:
+        hint: a list or tuple of up to 64 segments, each a str of 1–256 UTF-8 bytes without control or bidi
+            control characters, 4 096 bytes in all; ``[]`` is the root, ``None`` is no place.
+        parameter: the name used in messages.
+
+    Raises:
+        InvalidHintTypeError: not a list or tuple of str.
+        InvalidHintError: a segment is empty, too long or not printable text; too many segments or bytes.
+
+    >>> parse_hint(["doc1", "intro"])
+    ('doc1', 'intro')
+    """
+    if hint is None:
+        return None
+    if not isinstance(hint, (list, tuple)):
+        raise InvalidHintTypeError(_not_a_list(hint, parameter))
+    # One snapshot, one segment longer than allowed: what another thread does to the list meanwhile changes nothing.
+    path = tuple(islice(hint, DEPTH_MAX + 1))
+    if len(path) > DEPTH_MAX:
+        raise InvalidHintError(f"{parameter} has {len(hint)} segments, limit {DEPTH_MAX}")
+    exact = True
+    bytes_total = 0
+    for index, segment in enumerate(path):
+        if type(segment) is not str:
+            if not isinstance(segment, str):
+                raise InvalidHintTypeError(
+                    f"{parameter} segment {index} must be str, got {type(segment).__name__}: {shown(segment)}"
+                )
+            exact = False
+            segment = str.__str__(segment)  # noqa: PLW2901 - a str subclass may override everything else
+        if not (segment.isascii() and segment.isprintable() and 0 < len(segment) <= SEGMENT_BYTES_MAX):
+            bytes_total += _check_segment(segment, index, parameter)
+        else:
+            bytes_total += len(segment)
+    if bytes_total > PATH_BYTES_MAX:
+        raise InvalidHintError(f"{parameter} is {bytes_total} bytes in all, limit {PATH_BYTES_MAX}")
+    return path if exact else tuple(str.__str__(segment) for segment in path)
+
+
+def parse_path(hint: object, *, parameter: str = "path") -> Path:
+    """Like `parse_hint`, for a parameter that must name a place: ``None`` is refused."""
+    path = parse_hint(hint, parameter=parameter)
+    if path is None:
+        raise InvalidHintTypeError(f"{parameter} must be a list of segments, got None; [] is the root")
+    return path
+
+
+def parse_mode(mode: object, *, parameter: str = "mode") -> Mode:
+    """Check a claim's mode."""
+    if mode == "exclusive":
+        return "exclusive"
+    if mode == "shared":
+        return "shared"
+    raise InvalidHintError(f"{parameter} must be one of {', '.join(MODES)}, got {shown(mode)}")
+
+
+def parse_claims(claims: object, *, parameter: str = "claims") -> tuple[Claim, ...]:
+    """
+    Check a job's claims and normalise them.
+
+    Args:
+        claims: a list or tuple of up to 64 items: `Claim`, or a hint (claimed exclusively), or ``(hint, mode)``.
+
+    Raises:
+        InvalidHintTypeError, InvalidHintError: as `parse_hint`.
+    """
+    if not isinstance(claims, (list, tuple)):
+        raise InvalidHintTypeError(f"{parameter} must be a list of claims, got {type(claims).__name__}")
+    if len(claims) > CLAIMS_MAX:
+        raise InvalidHintError(f"{parameter} holds {len(claims)} claims, limit {CLAIMS_MAX}")
+    return normalise([_parse_claim(item, f"{parameter}[{index}]") for index, item in enumerate(claims)])
+
+
+def _parse_claim(item: Any, parameter: str) -> Claim:
+    if isinstance(item, Claim):
+        return Claim(parse_path(item.path, parameter=parameter), parse_mode(item.mode, parameter=f"{parameter} mode"))
+    if isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], (list, tuple)):  # noqa: PLR2004
+        return Claim(parse_path(item[0], parameter=parameter), parse_mode(item[1], parameter=f"{parameter} mode"))
+    return Claim(parse_path(item, parameter=parameter))
+
+
+def normalise(claims: Iterable[Claim]) -> tuple[Claim, ...]:
+    """
+    Return claims that ask for the same and never block one another, sorted by path.
+
+    What another claim covers is dropped (an exclusive claim covers all below it, a shared one what is shared
+    below it); a shared claim with an exclusive one below it becomes exclusive; repeated until nothing changes.
+    What is left is an antichain: no path is a prefix of another.
+
+    Complexity: O(n log n) by sorting: an ancestor sorts right before its descendants.
+
+    >>> normalise([Claim(("a",), "shared"), Claim(("a", "b"))])
+    (Claim(path=('a',), mode='exclusive'),)
+    """
+    kept: list[Claim] = []
+    for claim in sorted(claims, key=lambda claim: claim.path):
+        if kept and is_prefix(kept[-1].path, claim.path):
+            if claim.mode == "exclusive" and kept[-1].mode == "shared":
+                kept[-1] = Claim(kept[-1].path)
+        else:
+            kept.append(claim)
+    return tuple(kept)
+
+
+def is_prefix(path: Path, other: Path) -> bool:
+    """
+    Say whether *path* is *other* or an ancestor of it.
+
+    >>> is_prefix(("doc1",), ("doc1", "scope1")), is_prefix(("doc1",), ("doc10",))
+    (True, False)
+    """
+    return other[: len(path)] == path
+
+
+def meet(path: Path, other: Path) -> bool:
+    """Say whether one of two paths is a prefix of the other."""
+    return is_prefix(path, other) or is_prefix(other, path)
+
+
+def conflict(claims: Iterable[Claim], others: Iterable[Claim]) -> bool:
+    """
+    Say whether two jobs conflict: some claim of one meets some claim of the other and not both are shared.
+
+    >>> conflict([Claim(("a",), "shared")], [Claim(("a", "b"), "shared")])
+    False
+    """
+    others = tuple(others)
+    return any(
+        meet(claim.path, other.path) and not (claim.mode == other.mode == "shared")
+        for claim in claims
+        for other in others
+    )
+
+
+def queue_key(path: Path) -> str:
+    """Return the path's key; no two paths have the same."""
+    if not path:
+        return ROOT_KEY
+    key = ":".join(path)
+    if "\\" in key or key.count(":") >= len(path):
+        key = ":".join(_ESCAPED.sub(r"\\\g<0>", segment) for segment in path)
+    return "\\root" if key == ROOT_KEY else key
+
+
+def parse_key(key: str) -> Path:
+    """
+    Return the path whose `queue_key` is *key*.
+
+    Raises:
+        InvalidHintError: no path has this key.
+    """
+    if key == ROOT_KEY:
+        return ROOT
+    segments, segment, rest = [], "", iter("root" if key == "\\root" else key)
+    for character in rest:
+        if character == ":":
+            segments.append(segment)
+            segment = ""
+        else:
+            segment += next(rest, "") if character == "\\" else character
+    path = (*segments, segment)
+    if not all(path) or queue_key(path) != key:
+        raise InvalidHintError(f"{shown(key)} is not the key of any path")
+    return path
+
+
+def _not_a_list(hint: object, parameter: str) -> str:
+    kind = type(hint).__name__
+    message = f"{parameter} must be a list of segments, got {kind}"
+    if isinstance(hint, str):
+        return f"{message}; did you mean [{shown(str.__str__(hint))}]?"
+    if isinstance(hint, (set, frozenset, dict)):
+        return f"{message}, which has no order"
+    return message
+
+
+def _check_segment(segment: str, index: int, parameter: str) -> int:
+    """Return the segment's length in bytes, or raise for what the fast test could not accept."""
+    where = f"{parameter} segment {index}"
+    if not segment:
+        raise InvalidHintError(f"{where} is empty")
+    # Characters first: a text over the limit in characters is over it in bytes, and is never encoded whole.
+    bytes_long = len(segment) if len(segment) > PATH_BYTES_MAX else len(segment.encode("utf-8", "surrogatepass"))
+    if bytes_long > SEGMENT_BYTES_MAX:
+        raise InvalidHintError(f"{where} is {bytes_long} bytes, limit {SEGMENT_BYTES_MAX}")
+    if found := _CONTROL.search(segment):
+        raise InvalidHintError(f"{where} holds the control character U+{ord(found[0]):04X}: {shown(segment)}")
+    if found := _BIDI.search(segment):
+        raise InvalidHintError(f"{where} holds the bidirectional control U+{ord(found[0]):04X}: {shown(segment)}")
+    if found := _SURROGATE.search(segment):
+        raise InvalidHintError(f"{where} is not encodable as UTF-8 (U+{ord(found[0]):04X}): {shown(segment)}")
+    return bytes_long

@@ -1,0 +1,373 @@
+"""
+The vocabulary of every backend: each change and each question is one value with a typed reply.
+
+A history is a list of operations: what is recorded, replayed, simulated and compared is the same thing. An
+operation that cannot be done raises and has changed nothing. A reply's ``more`` says that work which follows from
+this or an earlier operation is left over; the caller's side sends `Tick` at once.
+
+Every mutating operation does, in this order: settle what it carries, leftovers first in first out, due timers,
+its own placements and claims.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Generic, TypeVar
+
+import attrs
+
+from queuehint.hint import Mode, Path
+from queuehint.records import Grant, JobRecord, JobSpec, JobState, Outcome, Progress, Reason, Stats, TreeNode
+
+JOBS_PER_SUBMISSION_MAX = 1000
+GATES_PER_SUBMISSION_MAX = 16_000
+SETTLEMENTS_MAX = 1000
+GRANTS_MAX = 1000
+IDS_MAX = 1000
+POOLS_MAX = 64
+BUDGET = 4000
+
+Reply = TypeVar("Reply", covariant=True)  # noqa: PLC0105 - one name for the one variable
+
+
+class Operation(Generic[Reply]):
+    """What a backend is asked; `Reply` is the type of the answer."""
+
+    __slots__ = ()
+
+
+# --- producers -------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class EnqueuedJob:
+    """One job of a submission: *created* is False when it was there already (same id, or a fresh job of its key)."""
+
+    id: str
+    number: int
+    state: JobState
+    created: bool
+    presence_token: int | None = None
+
+
+@attrs.frozen
+class Enqueued:
+    """The jobs of a submission, in its order."""
+
+    jobs: tuple[EnqueuedJob, ...]
+    more: bool
+
+
+@attrs.frozen
+class Enqueue(Operation[Enqueued]):
+    """
+    Submit up to 1 000 jobs with at most 16 000 gates (depth + 1 a claim), all or nothing, in this order.
+
+    Raises:
+        DuplicateJobError: an id is taken by a job of other content, or appears twice; a key with
+            ``on_conflict="reject"`` has an unfinished job.
+        PathClosedError: a claim is at or below a closed path.
+    """
+
+    jobs: tuple[JobSpec, ...]
+
+
+@attrs.frozen
+class Drawn:
+    """The first of the numbers drawn."""
+
+    first: int
+
+
+@attrs.frozen
+class Draw(Operation[Drawn]):
+    """Draw *count* numbers for ``ids="sequence"``; a number is never drawn twice."""
+
+    count: int
+
+
+class Verdict(StrEnum):
+    """What became of one item of a batch."""
+
+    DONE = "done"
+    REQUESTED = "requested"
+    """The job runs: its worker is told; a settlement "finished" still wins."""
+    REFUSED = "refused"
+    """The job is in a state this cannot be done from."""
+    UNKNOWN = "unknown"
+    """No such job."""
+    LOST = "lost"
+    """The token is not that of the job's newest grant; nothing was changed."""
+    CANCELED = "canceled"
+    """Renewed, and asked to stop."""
+
+
+@attrs.frozen
+class Judged:
+    """A verdict and the job's state afterwards (None if unknown) for each id of a batch, in its order."""
+
+    verdicts: tuple[tuple[Verdict, JobState | None], ...]
+    more: bool
+
+
+@attrs.frozen
+class Cancel(Operation[Judged]):
+    """Cancel up to 1 000 jobs by id: those that run are told, all others are CANCELED at once."""
+
+    ids: tuple[str, ...]
+    reason: str | None = None
+
+
+@attrs.frozen
+class Swept:
+    """A sweep was begun; it covers what was enqueued before it, and goes on while ``more``."""
+
+    more: bool
+
+
+@attrs.frozen
+class CancelPath(Operation[Swept]):
+    """Cancel every unfinished job with a claim at or below *path* that was enqueued before, in bounded steps."""
+
+    path: Path
+    reason: str | None = None
+
+
+@attrs.frozen
+class Redrive(Operation[Judged]):
+    """Queue up to 1 000 dead jobs again, attempts and losses counted anew; a held place is kept."""
+
+    ids: tuple[str, ...]
+
+
+@attrs.frozen
+class Discard(Operation[Judged]):
+    """Take up to 1 000 dead jobs off the shelf: CANCELED, a held place is freed."""
+
+    ids: tuple[str, ...]
+
+
+# --- workers ---------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Exchanged:
+    """
+    What a worker gets back.
+
+    Args:
+        verdicts: one for each settlement, DONE or LOST.
+        grants: jobs to run now.
+        canceled: ids of this worker's jobs that were asked to stop since it was last told.
+    """
+
+    verdicts: tuple[Verdict, ...]
+    grants: tuple[Grant, ...]
+    canceled: tuple[str, ...]
+    more: bool
+
+
+@attrs.frozen
+class Exchange(Operation[Exchanged]):
+    """
+    Settle a batch of started jobs and claim the next, in one round trip.
+
+    Args:
+        worker: unique to this incarnation of the worker.
+        settle: up to 1 000 outcomes.
+        pools: up to 64 pools to claim from, taken in rotation.
+        limit: how many jobs to claim at most, 0–1 000.
+        lease_ms: how long the grants last unless renewed.
+    """
+
+    worker: str
+    settle: tuple[Outcome, ...] = ()
+    pools: tuple[str, ...] = ("default",)
+    limit: int = 0
+    lease_ms: int = 30_000
+
+
+@attrs.frozen
+class Renewed:
+    """One verdict for each lease: DONE, CANCELED (renewed, and asked to stop) or LOST."""
+
+    verdicts: tuple[Verdict, ...]
+    more: bool
+
+
+@attrs.frozen
+class Renew(Operation[Renewed]):
+    """Extend leases, each a job id and its token, to *lease_ms* from now; also the presence leases of waiters."""
+
+    leases: tuple[tuple[str, int], ...]
+    lease_ms: int = 30_000
+
+
+@attrs.frozen
+class Noted:
+    """DONE or LOST."""
+
+    verdict: Verdict
+
+
+@attrs.frozen
+class Report(Operation[Noted]):
+    """Store a running job's progress."""
+
+    job_id: str
+    token: int
+    progress: Progress
+
+
+@attrs.frozen
+class Log(Operation[Noted]):
+    """Append lines to a running job's log: the last 1 000 are kept, each cut at 4 096 bytes by the caller."""
+
+    job_id: str
+    token: int
+    lines: tuple[str, ...]
+
+
+# --- housekeeping ----------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Ticked:
+    """*next_ms* is the next time something is due, None if nothing is."""
+
+    more: bool
+    next_ms: int | None
+
+
+@attrs.frozen
+class Tick(Operation[Ticked]):
+    """Do what is left over and what is due: promote, reap, prune. Any worker may; there is no leader."""
+
+
+# --- operators -------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Marked:
+    """*changed* is False when the path was so marked already."""
+
+    changed: bool
+    more: bool
+
+
+@attrs.frozen
+class Pause(Operation[Marked]):
+    """Stop starts of jobs with a claim at or below *path*; they keep their places."""
+
+    path: Path
+
+
+@attrs.frozen
+class Resume(Operation[Marked]):
+    """Undo `Pause` of this very path."""
+
+    path: Path
+
+
+@attrs.frozen
+class Close(Operation[Marked]):
+    """Refuse new jobs with a claim at or below *path*."""
+
+    path: Path
+
+
+@attrs.frozen
+class Reopen(Operation[Marked]):
+    """Undo `Close` of this very path."""
+
+    path: Path
+
+
+# --- questions: they change nothing ----------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Got:
+    """One record for each id, None where there is none."""
+
+    records: tuple[JobRecord | None, ...]
+
+
+@attrs.frozen
+class Get(Operation[Got]):
+    """Read up to 1 000 records by id."""
+
+    ids: tuple[str, ...]
+
+
+@attrs.frozen
+class Listed:
+    """A page of records in order of number; *cursor* is what to pass for the next, None at the end."""
+
+    records: tuple[JobRecord, ...]
+    cursor: int | None
+
+
+@attrs.frozen
+class ListDead(Operation[Listed]):
+    """Read a page of the dead shelf: FAILED jobs in order of enqueue, after number *cursor*, at most 200."""
+
+    cursor: int = 0
+    limit: int = 100
+
+
+@attrs.frozen
+class Why(Operation[Reason]):
+    """
+    Ask what a job waits for.
+
+    Raises:
+        JobNotFoundError: no such job.
+    """
+
+    job_id: str
+
+
+@attrs.frozen
+class Tree(Operation[TreeNode]):
+    """Ask for live counts at *path* and *depth* levels below it, at most 1 000 nodes."""
+
+    path: Path = ()
+    depth: int = 1
+
+
+@attrs.frozen
+class CountJobs(Operation[Stats]):
+    """Ask for counts over the namespace."""
+
+
+@attrs.frozen
+class CanDequeue(Operation[bool]):
+    """Ask whether nothing executing conflicts with a claim on *path*."""
+
+    path: Path
+    mode: Mode = "exclusive"
+
+
+@attrs.frozen
+class Pending:
+    """
+    What is left at or below a path.
+
+    Args:
+        unfinished: how many jobs are unfinished there; below a path at most 1 000 are counted, once a claim.
+        moving: some of them can move without a person: they run, or wait for a worker, a time or each other.
+        reasons: up to 100 reasons of those that cannot.
+    """
+
+    unfinished: int
+    moving: bool
+    reasons: tuple[Reason, ...]
+
+
+@attrs.frozen
+class CountPending(Operation[Pending]):
+    """Ask what is unfinished at or below *path* (None: everywhere), SCHEDULED jobs only if asked for."""
+
+    path: Path | None = None
+    include_scheduled: bool = False

@@ -1,0 +1,36 @@
+#!/bin/sh
+# See that there is a redis-server to test with; never fails, since the tests do without.
+# The tests start servers of their own on free local ports: the system's service is not started.
+set -u
+
+command -v redis-server >/dev/null 2>&1 && exit 0
+
+hint="No redis-server: the tests that need one are skipped. On Debian or Ubuntu: sudo apt-get install redis-server"
+
+if [ -n "${NO_APT:-}" ] || ! command -v apt-get >/dev/null 2>&1; then
+    as=""
+elif [ "$(id -u)" -eq 0 ]; then
+    as="env"
+elif sudo -n true >/dev/null 2>&1; then
+    as="sudo -n env"
+else
+    as=""
+fi
+if [ -z "$as" ]; then
+    echo "$hint" >&2
+    exit 0
+fi
+
+echo "Installing redis-server ..." >&2
+# While this file says 101, packages do not start the services they bring.
+policy=/usr/sbin/policy-rc.d
+if [ ! -e "$policy" ]; then
+    trap '$as rm -f "$policy"' EXIT
+    trap 'exit 1' INT TERM
+    $as sh -c "printf '#!/bin/sh\nexit 101\n' >$policy && chmod 755 $policy" || true
+fi
+$as DEBIAN_FRONTEND=noninteractive apt-get update -qq -o Acquire::Retries=1 >/dev/null 2>&1 </dev/null
+$as DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends redis-server \
+    >/dev/null 2>&1 </dev/null
+command -v redis-server >/dev/null 2>&1 || echo "$hint" >&2
+exit 0
