@@ -1,1 +1,73 @@
-"""queuehint: a job scheduler that knows places."""
+"""
+queuehint: a job scheduler that knows places.
+
+Two jobs conflict when the path of one is a prefix of the other's; conflicting jobs run one at a time in the order
+they were queued, all others in parallel.
+"""
+
+import logging
+
+from queuehint.backends.base import Backend, open_backend
+from queuehint.clock import Clock, FakeClock, SystemClock
+from queuehint.context import Discard, Fail, JobContext, Retry, Snooze
+from queuehint.core.ledger import Retention
+from queuehint.errors import (
+    BackendDeniedError,
+    BackendError,
+    BackendFullError,
+    BackendUnavailableError,
+    CorruptStateError,
+    CycleError,
+    DependencyError,
+    DrainStalledError,
+    DrainTimeoutError,
+    DuplicateJobError,
+    HandlerError,
+    InvalidHintError,
+    InvalidHintTypeError,
+    InvalidJobError,
+    InvalidJobTypeError,
+    InvalidTransitionError,
+    JobCanceledError,
+    JobFailedError,
+    JobNotFoundError,
+    LeaseLostError,
+    OutcomeUnknownError,
+    PathClosedError,
+    PayloadError,
+    QueueFullError,
+    QueueHintError,
+    ResultTimeoutError,
+    TemplateError,
+    UnknownDependencyError,
+    WouldDeadlockError,
+)
+from queuehint.exclusive import Hold
+from queuehint.handles import JobHandle
+from queuehint.hint import Claim, parse_key, queue_key
+from queuehint.jobs import Job
+from queuehint.payload import Codec, JsonCodec
+from queuehint.records import (
+    Backoff,
+    JobError,
+    JobRecord,
+    JobSpec,
+    JobState,
+    Outcome,
+    OutcomeKind,
+    Policy,
+    Priority,
+    Progress,
+    Reason,
+    ReasonKind,
+    Stats,
+    TreeNode,
+)
+from queuehint.scheduler import Scheduler
+from queuehint.worker import Worker
+
+__version__ = "0.1.0"
+
+logging.getLogger("queuehint").addHandler(logging.NullHandler())
+
+__all__ = [name for name in dir() if not name.startswith("_") and name not in {"annotations", "logging"}]

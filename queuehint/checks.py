@@ -48,11 +48,16 @@ def _check_text(value: object, parameter: str, bytes_max: int, refused: re.Patte
     text = str.__str__(value)
     if not text:
         raise InvalidJobError(f"{parameter} is empty; it must be 1 to {bytes_max} bytes")
-    bytes_long = len(text) if len(text) > bytes_max else len(text.encode("utf-8", "surrogatepass"))
+    # Characters first: a text over the limit in characters is over it in bytes, and is never encoded whole.
+    if len(text) > bytes_max:
+        size = str(len(text)) if text.isascii() else f"more than {len(text)}"
+        raise InvalidJobError(f"{parameter} is {size} bytes, limit {bytes_max}: {shown(text)}")
+    bytes_long = len(text.encode("utf-8", "surrogatepass"))
     if bytes_long > bytes_max:
         raise InvalidJobError(f"{parameter} is {bytes_long} bytes, limit {bytes_max}: {shown(text)}")
     if found := refused.search(text):
-        raise InvalidJobError(f"{parameter} holds {what} (U+{ord(found[0]):04X}): {shown(text)}")
+        problem = "is not encodable as UTF-8" if "\ud800" <= found[0] <= "\udfff" else f"holds {what}"
+        raise InvalidJobError(f"{parameter} {problem} (U+{ord(found[0]):04X}): {shown(text)}")
     return text
 
 
@@ -77,19 +82,28 @@ def check_number(value: object, *, parameter: str, least: float, most: float) ->
 
 def check_duration(value: object, *, parameter: str, least_ms: int = 0, most_ms: int = TEN_YEARS_MS) -> int:
     """
-    Check a duration, a timedelta or a number of seconds, and return it in ms, rounded up.
+    Check a duration, a timedelta or a number of seconds, and return it in ms, rounded away from zero.
 
     >>> check_duration(1.5, parameter="delay"), check_duration(timedelta(minutes=1), parameter="delay")
     (1500, 60000)
     """
     if type(value) is timedelta:
-        duration_ms = -(-value // _MILLISECOND)
+        duration_ms, rest = divmod(value, _MILLISECOND)
+        # The floor of a negative duration lies away from zero already; it must not be rounded to a valid 0.
+        if rest and duration_ms >= 0:
+            duration_ms += 1
     elif type(value) is int:
         duration_ms = value * 1000
     elif type(value) is float:
         if not math.isfinite(value):
-            raise InvalidJobError(f"{parameter} must be finite, got {value}")
-        duration_ms = math.ceil(value * 1000) if abs(value) < TEN_YEARS_MS else int(value) * 1000
+            raise InvalidJobError(
+                f"{parameter} must be finite, from {_span(least_ms)} to {_span(most_ms)}, got {shown(value)}"
+            )
+        # In whole ns first: 16.1 * 1000 is a little more than 16100.
+        ns = round(value * 1_000_000_000) if abs(value) < TEN_YEARS_MS else int(value) * 1_000_000_000
+        duration_ms = -(-ns // 1_000_000) if value > 0 else ns // 1_000_000
+        if not duration_ms:
+            duration_ms = (value > 0) - (value < 0)
     else:
         raise InvalidJobTypeError(
             f"{parameter} must be a timedelta or a number of seconds, got {type(value).__name__}: {shown(value)}"
@@ -106,27 +120,38 @@ def check_optional_duration(
     return None if value is None else check_duration(value, parameter=parameter, least_ms=least_ms, most_ms=most_ms)
 
 
-def check_run_at(value: object, *, parameter: str = "run_at") -> int:
+def check_run_at(value: object, *, parameter: str = "run_at", now_ms: int | None = None) -> int:
     """
     Check a point in time, a timezone-aware datetime, and return ms since the epoch, rounded up.
 
-    A time in the past is valid: the job is due at once. The upper limit is checked against the clock when the
-    job is enqueued.
+    A time in the past is valid: the job is due at once.
+
+    Args:
+        now_ms: the clock of whoever enqueues: at most 10 years from then. None checks no upper limit.
     """
     if not isinstance(value, datetime):
         raise InvalidJobTypeError(f"{parameter} must be a datetime, got {type(value).__name__}: {shown(value)}")
     if value.tzinfo is None or value.utcoffset() is None:
         raise InvalidJobError(f"{parameter} must be timezone-aware, got {shown(value)}; local time is never guessed")
     # Subtracting aware datetimes goes through UTC without building one, so the ends of the calendar are safe.
-    return -(-(value - _EPOCH) // _MILLISECOND)
+    time_ms, rest = divmod(value - _EPOCH, _MILLISECOND)
+    if rest:
+        time_ms += 1
+    if now_ms is not None and time_ms - now_ms > TEN_YEARS_MS:
+        raise InvalidJobError(f"{parameter} must be at most 10 years from now, got {shown(value)}")
+    return time_ms
 
 
 def check_choice(value: object, choices: tuple[Choice, ...], *, parameter: str) -> Choice:
     """Check one word out of a few."""
+    expected = f"{parameter} must be one of {', '.join(choices)}"
+    if not isinstance(value, str):
+        raise InvalidJobTypeError(f"{expected}, got {type(value).__name__}: {shown(value)}")
+    text = str.__str__(value)
     for choice in choices:
-        if type(value) is str and value == choice:
+        if text == choice:
             return choice
-    raise InvalidJobError(f"{parameter} must be one of {', '.join(choices)}, got {shown(value)}")
+    raise InvalidJobError(f"{expected}, got {shown(text)}")
 
 
 def _span(duration_ms: int) -> str:

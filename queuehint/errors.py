@@ -20,7 +20,7 @@ def shown(value: object) -> str:
     """Return ``repr(value)`` cut at 80 characters; a repr that raises is replaced by the type's name."""
     try:
         # A huge string is cut before it is escaped, so that the message costs nothing in proportion to the value.
-        text = repr(value[: VALUE_LENGTH_MAX + 1]) if isinstance(value, (str, bytes)) else repr(value)
+        text = str.__str__(repr(value[: VALUE_LENGTH_MAX + 1] if isinstance(value, (str, bytes)) else value))
     except Exception:  # noqa: BLE001 - a hostile __repr__ must not replace the error being reported
         text = f"<{type(value).__name__}>"
     text = text.encode("utf-8", "backslashreplace").decode("utf-8")
@@ -123,7 +123,7 @@ class PathClosedError(QueueHintError):
 
     def __init__(self, path_key: str) -> None:
         self.path_key = path_key
-        super().__init__(f"path {path_key!r} is closed and takes no new jobs; reopen it to go on")
+        super().__init__(f"path {shown(path_key)} is closed and takes no new jobs; reopen it to go on")
 
 
 class JobFailedError(QueueHintError):
@@ -186,7 +186,7 @@ class CycleError(DependencyError, ValueError):
 
     def __init__(self, cycle: Sequence[str]) -> None:
         self.cycle = tuple(cycle)
-        names = [*self.cycle[:10], *(["…"] if len(self.cycle) > 10 else []), *self.cycle[:1]]  # noqa: PLR2004
+        names = [*self.cycle[:10], *(["…"] if len(self.cycle) > 10 else []), *self.cycle[:1]]
         super().__init__(" → ".join(names))
 
 

@@ -5,8 +5,8 @@ A *path* is a tuple of segments; ``()`` is the root and ``None`` is no place at 
 mode. Two claims meet when one path is a prefix of the other; they conflict unless both are shared.
 
 The *queue key* of a path is one string: segments joined by ``:``, with ``\`` and ``:`` inside a segment escaped
-by ``\``. The root is ``root``; a lone segment ``root`` is written ``\root``. No two paths share a key, and a key
-sorts its descendants into one contiguous range (from ``key:`` up to, not including, ``key;``).
+by ``\``. The root is ``root``; a lone segment ``root`` is written ``\root``. No two paths share a key, and the
+descendants of a path have one contiguous range of keys, `keys_below`.
 
 >>> queue_key(("doc1", "scope1")), queue_key(("a:b",)), queue_key(()), queue_key(("root",))
 ('doc1:scope1', 'a\\:b', 'root', '\\root')
@@ -17,6 +17,8 @@ sorts its descendants into one contiguous range (from ``key:`` up to, not includ
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -31,6 +33,8 @@ SEGMENT_BYTES_MAX = 256
 DEPTH_MAX = 64
 PATH_BYTES_MAX = 4096
 CLAIMS_MAX = 64
+# Each character escaped, and the colons between the segments.
+_KEY_LENGTH_MAX = 2 * PATH_BYTES_MAX + DEPTH_MAX - 1
 
 Path = tuple[str, ...]
 Mode = Literal["exclusive", "shared"]
@@ -85,7 +89,7 @@ def parse_hint(hint: object, *, parameter: str = "queue_hint") -> Path | None:
     # One snapshot, one segment longer than allowed: what another thread does to the list meanwhile changes nothing.
     path = tuple(islice(hint, DEPTH_MAX + 1))
     if len(path) > DEPTH_MAX:
-        raise InvalidHintError(f"{parameter} has {len(hint)} segments, limit {DEPTH_MAX}")
+        raise InvalidHintError(f"{parameter} has {len(hint)} segments, limit {DEPTH_MAX}: {shown(path[0])}, …")
     exact = True
     bytes_total = 0
     for index, segment in enumerate(path):
@@ -95,13 +99,15 @@ def parse_hint(hint: object, *, parameter: str = "queue_hint") -> Path | None:
                     f"{parameter} segment {index} must be str, got {type(segment).__name__}: {shown(segment)}"
                 )
             exact = False
-            segment = str.__str__(segment)  # noqa: PLW2901 - a str subclass may override everything else
+            segment = str.__str__(segment)  # a str subclass may override everything else
         if not (segment.isascii() and segment.isprintable() and 0 < len(segment) <= SEGMENT_BYTES_MAX):
             bytes_total += _check_segment(segment, index, parameter)
         else:
             bytes_total += len(segment)
     if bytes_total > PATH_BYTES_MAX:
-        raise InvalidHintError(f"{parameter} is {bytes_total} bytes in all, limit {PATH_BYTES_MAX}")
+        raise InvalidHintError(
+            f"{parameter} is {bytes_total} bytes in all, limit {PATH_BYTES_MAX}: {shown(path[0])}, …"
+        )
     return path if exact else tuple(str.__str__(segment) for segment in path)
 
 
@@ -115,11 +121,15 @@ def parse_path(hint: object, *, parameter: str = "path") -> Path:
 
 def parse_mode(mode: object, *, parameter: str = "mode") -> Mode:
     """Check a claim's mode."""
-    if mode == "exclusive":
+    expected = f"{parameter} must be one of {', '.join(MODES)}"
+    if not isinstance(mode, str):
+        raise InvalidHintTypeError(f"{expected}, got {type(mode).__name__}: {shown(mode)}")
+    word = str.__str__(mode)
+    if word == "exclusive":
         return "exclusive"
-    if mode == "shared":
+    if word == "shared":
         return "shared"
-    raise InvalidHintError(f"{parameter} must be one of {', '.join(MODES)}, got {shown(mode)}")
+    raise InvalidHintError(f"{expected}, got {shown(word)}")
 
 
 def parse_claims(claims: object, *, parameter: str = "claims") -> tuple[Claim, ...]:
@@ -133,16 +143,19 @@ def parse_claims(claims: object, *, parameter: str = "claims") -> tuple[Claim, .
         InvalidHintTypeError, InvalidHintError: as `parse_hint`.
     """
     if not isinstance(claims, (list, tuple)):
-        raise InvalidHintTypeError(f"{parameter} must be a list of claims, got {type(claims).__name__}")
-    if len(claims) > CLAIMS_MAX:
+        raise InvalidHintTypeError(
+            f"{parameter} must be a list of claims, got {type(claims).__name__}: {shown(claims)}"
+        )
+    items = tuple(islice(claims, CLAIMS_MAX + 1))
+    if len(items) > CLAIMS_MAX:
         raise InvalidHintError(f"{parameter} holds {len(claims)} claims, limit {CLAIMS_MAX}")
-    return normalise([_parse_claim(item, f"{parameter}[{index}]") for index, item in enumerate(claims)])
+    return normalise([_parse_claim(item, f"{parameter}[{index}]") for index, item in enumerate(items)])
 
 
 def _parse_claim(item: Any, parameter: str) -> Claim:
     if isinstance(item, Claim):
         return Claim(parse_path(item.path, parameter=parameter), parse_mode(item.mode, parameter=f"{parameter} mode"))
-    if isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], (list, tuple)):  # noqa: PLR2004
+    if isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], (list, tuple)):
         return Claim(parse_path(item[0], parameter=parameter), parse_mode(item[1], parameter=f"{parameter} mode"))
     return Claim(parse_path(item, parameter=parameter))
 
@@ -204,10 +217,29 @@ def queue_key(path: Path) -> str:
     """Return the path's key; no two paths have the same."""
     if not path:
         return ROOT_KEY
+    key = _joined(path)
+    return "\\root" if key == ROOT_KEY else key
+
+
+def keys_below(path: Path) -> tuple[str, str]:
+    """
+    Return two strings between which, themselves excluded, the keys of the descendants of *path* sort, and no others.
+
+    >>> keys_below(("doc1",)), keys_below(("root",))
+    (('doc1:', 'doc1;'), ('root:', 'root;'))
+
+    Args:
+        path: not the root, whose descendants have all keys but `ROOT_KEY`.
+    """
+    key = _joined(path)
+    return f"{key}:", f"{key};"
+
+
+def _joined(path: Path) -> str:
     key = ":".join(path)
     if "\\" in key or key.count(":") >= len(path):
-        key = ":".join(_ESCAPED.sub(r"\\\g<0>", segment) for segment in path)
-    return "\\root" if key == ROOT_KEY else key
+        return ":".join(_ESCAPED.sub(r"\\\g<0>", segment) for segment in path)
+    return key
 
 
 def parse_key(key: str) -> Path:
@@ -217,8 +249,13 @@ def parse_key(key: str) -> Path:
     Raises:
         InvalidHintError: no path has this key.
     """
+    if not isinstance(key, str):
+        raise InvalidHintTypeError(f"a queue key must be str, got {type(key).__name__}: {shown(key)}")
+    key = str.__str__(key)
     if key == ROOT_KEY:
         return ROOT
+    if len(key) > _KEY_LENGTH_MAX:
+        raise InvalidHintError(f"a queue key is at most {_KEY_LENGTH_MAX} characters, got {len(key)}: {shown(key)}")
     segments, segment, rest = [], "", iter("root" if key == "\\root" else key)
     for character in rest:
         if character == ":":
@@ -229,7 +266,7 @@ def parse_key(key: str) -> Path:
     path = (*segments, segment)
     if not all(path) or queue_key(path) != key:
         raise InvalidHintError(f"{shown(key)} is not the key of any path")
-    return path
+    return parse_path(path, parameter="queue key")
 
 
 def _not_a_list(hint: object, parameter: str) -> str:
@@ -237,20 +274,23 @@ def _not_a_list(hint: object, parameter: str) -> str:
     message = f"{parameter} must be a list of segments, got {kind}"
     if isinstance(hint, str):
         return f"{message}; did you mean [{shown(str.__str__(hint))}]?"
-    if isinstance(hint, (set, frozenset, dict)):
-        return f"{message}, which has no order"
-    return message
+    if isinstance(hint, (AbstractSet, Mapping)):
+        return f"{message}, which has no order: {shown(hint)}"
+    return f"{message}: {shown(hint)}"
 
 
 def _check_segment(segment: str, index: int, parameter: str) -> int:
     """Return the segment's length in bytes, or raise for what the fast test could not accept."""
     where = f"{parameter} segment {index}"
     if not segment:
-        raise InvalidHintError(f"{where} is empty")
+        raise InvalidHintError(f"{where} is empty; it must be 1 to {SEGMENT_BYTES_MAX} bytes")
     # Characters first: a text over the limit in characters is over it in bytes, and is never encoded whole.
-    bytes_long = len(segment) if len(segment) > PATH_BYTES_MAX else len(segment.encode("utf-8", "surrogatepass"))
+    if len(segment) > SEGMENT_BYTES_MAX:
+        size = str(len(segment)) if segment.isascii() else f"more than {len(segment)}"
+        raise InvalidHintError(f"{where} is {size} bytes, limit {SEGMENT_BYTES_MAX}: {shown(segment)}")
+    bytes_long = len(segment.encode("utf-8", "surrogatepass"))
     if bytes_long > SEGMENT_BYTES_MAX:
-        raise InvalidHintError(f"{where} is {bytes_long} bytes, limit {SEGMENT_BYTES_MAX}")
+        raise InvalidHintError(f"{where} is {bytes_long} bytes, limit {SEGMENT_BYTES_MAX}: {shown(segment)}")
     if found := _CONTROL.search(segment):
         raise InvalidHintError(f"{where} holds the control character U+{ord(found[0]):04X}: {shown(segment)}")
     if found := _BIDI.search(segment):

@@ -6,9 +6,9 @@ All are frozen. Times are ints of ms since the epoch and end in ``_ms``; the doo
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import IntEnum, StrEnum
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import attrs
 
@@ -33,6 +33,11 @@ LOG_LINES_MAX = 1000
 LOG_LINE_BYTES_MAX = 4096
 ERRORS_MAX = 20
 ERROR_TEXT_MAX = 4096
+
+# The ends of the calendar: what lies outside cannot be shown as a datetime. A time before is as good as the first.
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+RUN_AT_MIN_MS = -(2**53)
+RUN_AT_MAX_MS = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1)
 
 OnRetry = Literal["hold", "yield"]
 OnDead = Literal["continue", "hold", "cancel_behind"]
@@ -83,13 +88,16 @@ class Priority(IntEnum):
     CRITICAL = 9
 
 
+_CRITICAL = int(Priority.CRITICAL)
+
+
 def check_priority(value: object, *, parameter: str = "priority") -> int:
     """Check a priority: 1 to 5 or `Priority.CRITICAL`."""
     if isinstance(value, Priority):
         return int(value)
     if type(value) is not int:
         raise InvalidJobTypeError(f"{parameter} must be int, got {type(value).__name__}: {shown(value)}")
-    if not 1 <= value <= 5:  # noqa: PLR2004 - the levels
+    if not 1 <= value <= 5:
         raise InvalidJobError(f"{parameter} must be 1 to 5 or Priority.CRITICAL, got {shown(value)}")
     return value
 
@@ -125,14 +133,29 @@ class Backoff:
             raise InvalidJobError(f"cap must be at least base, got cap={shown(self.cap)} and base={shown(self.base)}")
         check_number(self.factor, parameter="factor", least=1, most=100)
         check_number(self.jitter, parameter="jitter", least=0, most=1)
+        # Equal waits are equal values, however they were written.
+        object.__setattr__(self, "base", base_ms / 1000)
+        object.__setattr__(self, "cap", cap_ms / 1000)
+        object.__setattr__(self, "factor", float(self.factor))
+        object.__setattr__(self, "jitter", float(self.jitter))
         object.__setattr__(self, "base_ms", base_ms)
         object.__setattr__(self, "cap_ms", cap_ms)
+
+
+_POLICY_CHOICES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("on_retry", ON_RETRY),
+    ("on_dead", ON_DEAD),
+    ("on_dependency_failure", ON_DEPENDENCY_FAILURE),
+)
 
 
 @attrs.frozen(kw_only=True)
 class Policy:
     """
     What becomes of a job that does not simply finish; one value is shared by all jobs of a task.
+
+    Raises:
+        InvalidJobError, InvalidJobTypeError: a value of the wrong type or out of its range.
 
     Args:
         max_attempts: counted attempts before the job is FAILED, 1–1 000.
@@ -158,6 +181,21 @@ class Policy:
     max_hold_ms: int = 300_000
     start_within_ms: int | None = None
     retention_ms: int | None = None
+
+    def __attrs_post_init__(self) -> None:
+        check_int(self.max_attempts, parameter="max_attempts", least=1, most=ATTEMPTS_MAX)
+        check_int(self.max_losses, parameter="max_losses", least=1, most=ATTEMPTS_MAX)
+        if not isinstance(self.backoff, Backoff):
+            raise InvalidJobTypeError(
+                f"backoff must be a Backoff, got {type(self.backoff).__name__}: {shown(self.backoff)}"
+            )
+        for parameter, choices in _POLICY_CHOICES:
+            word = check_choice(getattr(self, parameter), choices, parameter=parameter)
+            object.__setattr__(self, parameter, word)
+        check_int(self.max_hold_ms, parameter="max_hold_ms", least=0, most=TEN_YEARS_MS)
+        for parameter, least_ms in (("timeout_ms", 1), ("start_within_ms", 1), ("retention_ms", 0)):
+            if (value := getattr(self, parameter)) is not None:
+                check_int(value, parameter=parameter, least=least_ms, most=TEN_YEARS_MS)
 
     @classmethod
     def checked(
@@ -240,32 +278,41 @@ class JobSpec:
 
     def check(self) -> JobSpec:
         """
-        Return the spec with its claims normalised, every field checked against its limits.
+        Return the spec with its claims normalised and its words plain, every field checked against its limits.
 
         Raises:
             InvalidJobError, InvalidJobTypeError, InvalidHintError, PayloadError: naming the field.
         """
-        check_id(self.id)
-        check_name(self.task, parameter="task")
+        # What comes out of a check is another object only if what went in was a subclass or not normal.
+        plain: dict[str, Any] = {"id": check_id(self.id), "task": check_name(self.task, parameter="task")}
         claims = parse_claims(self.claims)
         check_payload_size(self.arguments, parameter="arguments", bytes_max=PAYLOAD_BYTES_MAX)
-        if self.priority != Priority.CRITICAL:
-            check_priority(self.priority)
-        check_name(self.pool, parameter="pool")
+        if type(self.priority) is not int or self.priority != _CRITICAL:
+            plain["priority"] = check_priority(self.priority)
+        plain["pool"] = check_name(self.pool, parameter="pool")
         for parameter in ("user", "service", "key"):
             if (value := getattr(self, parameter)) is not None:
-                check_name(value, parameter=parameter)
-        check_choice(self.on_conflict, ON_CONFLICT, parameter="on_conflict")
+                plain[parameter] = check_name(value, parameter=parameter)
+        plain["on_conflict"] = check_choice(self.on_conflict, ON_CONFLICT, parameter="on_conflict")
         for parameter in ("delay_ms", "presence_ms"):
             if (value := getattr(self, parameter)) is not None:
                 check_int(value, parameter=parameter, least=0, most=TEN_YEARS_MS)
         if self.run_at_ms is not None:
             if self.delay_ms is not None:
                 raise InvalidJobTypeError("give delay_ms or run_at_ms, not both")
-            check_int(self.run_at_ms, parameter="run_at_ms", least=-(2**62), most=2**62)
+            check_int(self.run_at_ms, parameter="run_at_ms", least=RUN_AT_MIN_MS, most=RUN_AT_MAX_MS)
+        if self.presence_ms is not None:
+            for parameter in ("delay_ms", "run_at_ms", "key"):
+                if getattr(self, parameter) is not None:
+                    raise InvalidJobError(f"presence_ms: its caller waits for the place now, {parameter} must be None")
         if not isinstance(self.policy, Policy):
-            raise InvalidJobTypeError(f"policy must be a Policy, got {type(self.policy).__name__}")
-        return self if claims == self.claims else attrs.evolve(self, claims=claims)
+            raise InvalidJobTypeError(
+                f"policy must be a Policy, got {type(self.policy).__name__}: {shown(self.policy)}"
+            )
+        changed = {name: value for name, value in plain.items() if type(getattr(self, name)) is not type(value)}
+        if claims != self.claims or not _are_plain(self.claims):
+            changed["claims"] = claims
+        return attrs.evolve(self, **changed) if changed else self
 
     def differing_fields(self, other: JobSpec) -> list[str]:
         """Return the names of the fields in which two specs differ, never their values."""
@@ -274,10 +321,18 @@ class JobSpec:
         ]
 
 
+def _are_plain(claims: tuple[Claim, ...]) -> bool:
+    """Say whether claims consist of nothing but plain tuples and strings, no subclasses."""
+    return type(claims) is tuple and all(
+        (type(claim.path), type(claim.mode)) == (tuple, str) and all(type(segment) is str for segment in claim.path)
+        for claim in claims
+    )
+
+
 def check_payload_size(payload: object, *, parameter: str, bytes_max: int) -> None:
     """Check that a payload is bytes within a limit."""
     if type(payload) is not bytes:
-        raise InvalidJobTypeError(f"{parameter} must be bytes, got {type(payload).__name__}")
+        raise InvalidJobTypeError(f"{parameter} must be bytes, got {type(payload).__name__}: {shown(payload)}")
     if len(payload) > bytes_max:
         raise PayloadError(f"{parameter} take {len(payload)} bytes, limit {bytes_max}")
 
@@ -446,7 +501,7 @@ class JobRecord:
 
 
 def _when(time_ms: int) -> datetime:
-    return datetime.fromtimestamp(time_ms / 1000, UTC)
+    return _EPOCH + timedelta(milliseconds=time_ms)
 
 
 class ReasonKind(StrEnum):

@@ -42,9 +42,14 @@ class _Pool:
 
 
 class ReadyQueue:
-    """Jobs a worker may start now, by pool, user and rank."""
+    """
+    Jobs a worker may start now, by pool, user and rank.
+
+    ``filled`` collects the pools that had nothing ready and now do, for whoever waits for work; its reader empties it.
+    """
 
     def __init__(self) -> None:
+        self.filled: set[str] = set()
         self._pools: dict[str, _Pool] = {}
         self._rotation = 0
 
@@ -54,6 +59,7 @@ class ReadyQueue:
         pool = self._pools.get(spec.pool)
         if pool is None:
             pool = self._pools[spec.pool] = _Pool()
+            self.filled.add(spec.pool)
         heap = pool.users.get(spec.user)
         if heap is None:
             heap = pool.users[spec.user] = LazyHeap()

@@ -34,11 +34,12 @@ from queuehint.operations import (
     GRANTS_MAX,
     IDS_MAX,
     JOBS_PER_SUBMISSION_MAX,
+    LEASES_MAX,
     POOLS_MAX,
     SETTLEMENTS_MAX,
     Cancel,
-    CanDequeue,
     CancelPath,
+    CanDequeue,
     Close,
     CountJobs,
     CountPending,
@@ -169,8 +170,7 @@ class Engine:
         Raises:
             QueueHintError: as the operation says; nothing was changed.
         """
-        if now_ms > self.now_ms:
-            self.now_ms = now_ms
+        self.now_ms = max(self.now_ms, now_ms)
         return cast("Reply", self._handlers[type(operation)](operation))
 
     @property
@@ -191,7 +191,7 @@ class Engine:
                 enqueued.append(self._enqueue_special(spec))
             else:
                 job = self.ledger.admit(spec, now_ms, after=None)
-                enqueued.append(EnqueuedJob(job.id, job.number, job.state, True))  # noqa: FBT003
+                enqueued.append(EnqueuedJob(job.id, job.number, job.state, True))
         self.enqueued += self.ledger.last_number - created
         return Enqueued(tuple(enqueued), self._more())
 
@@ -251,12 +251,12 @@ class Engine:
                     after = newest
         if existing is not None:
             token = existing.token if existing.spec.presence_ms is not None else None
-            return EnqueuedJob(existing.id, existing.number, existing.state, False, token)  # noqa: FBT003
+            return EnqueuedJob(existing.id, existing.number, existing.state, False, token)
         job = ledger.admit(spec, self.now_ms, after=after)
         if spec.presence_ms is not None:
             job.token = self._next_token()
             ledger.set_lease(job, self.now_ms + spec.presence_ms)
-        return EnqueuedJob(job.id, job.number, job.state, True, job.token)  # noqa: FBT003
+        return EnqueuedJob(job.id, job.number, job.state, True, job.token)
 
     def _draw(self, operation: Draw) -> Drawn:
         _check_size("count", operation.count, JOBS_PER_SUBMISSION_MAX)
@@ -321,7 +321,7 @@ class Engine:
             job = self._find(job_id)
             if job is None:
                 verdicts.append((UNKNOWN, None))
-            elif job.state is not FAILED:
+            elif job.state is not FAILED or (target is QUEUED and job.spec.presence_ms is not None):
                 verdicts.append((REFUSED, job.state))
             else:
                 jobs[job_id] = job
@@ -338,7 +338,8 @@ class Engine:
         _check_size("pools", len(operation.pools), POOLS_MAX)
         verdicts = tuple([self._settle(outcome) for outcome in settle])
         self._follow()
-        grants = self._claim(operation) if limit else []
+        self._see_pools(operation.pools)
+        grants = self._claim(operation) if limit and operation.pools else []
         untold = self.ledger.untold.pop(operation.worker, None) if self.ledger.untold else None
         return Exchanged(verdicts, tuple(grants), tuple(untold) if untold else (), self._more())
 
@@ -355,10 +356,13 @@ class Engine:
             self._end(job, CANCELED, job.cancel)
         elif kind is OutcomeKind.FAILED:
             self._fail(job, outcome)
-        elif kind is OutcomeKind.LOST:
-            self._lose(job, outcome.error)
         elif kind is OutcomeKind.DISCARDED:
             self._end(job, CANCELED, outcome.reason or "discarded")
+        elif job.spec.presence_ms is not None:
+            # Only its caller could start it again, and the caller has left.
+            self._end(job, CANCELED, "waiter_lost")
+        elif kind is OutcomeKind.LOST:
+            self._lose(job, outcome.error)
         else:
             job.attempts -= 1
             if kind is OutcomeKind.SNOOZED:
@@ -375,7 +379,8 @@ class Engine:
 
     def _fail(self, job: Job, outcome: Outcome) -> None:
         self._record_error(job, outcome.error)
-        if outcome.final or job.attempts >= job.spec.policy.max_attempts:
+        policy = job.spec.policy
+        if outcome.final or job.attempts >= policy.max_attempts or job.spec.presence_ms is not None:
             self._die(job, "failed")
         else:
             self._back_off(job, outcome.delay_ms)
@@ -427,7 +432,6 @@ class Engine:
         return left
 
     def _claim(self, operation: Exchange) -> list[Grant]:
-        self._see_pools(operation.pools)
         ledger = self.ledger
         ready: ReadyQueue = ledger.ready
         names = ready.rotate(operation.pools)
@@ -461,11 +465,11 @@ class Engine:
             if seen.get(pool) != now_ms:
                 seen.pop(pool, None)
                 seen[pool] = now_ms
-        while seen[oldest := next(iter(seen))] < now_ms - POOL_SEEN_MS:
+        while seen and seen[oldest := next(iter(seen))] < now_ms - POOL_SEEN_MS:
             del seen[oldest]
 
     def _renew(self, operation: Renew) -> Renewed:
-        _check_size("leases", len(operation.leases), SETTLEMENTS_MAX)
+        _check_size("leases", len(operation.leases), LEASES_MAX)
         verdicts = []
         until_ms = self.now_ms + operation.lease_ms
         for job_id, token in operation.leases:

@@ -100,7 +100,6 @@ class Ledger:
         self.last_number = number = self.last_number + 1
         job = Job(spec, number, QUEUED, now_ms)
         self.jobs[job.id] = job
-        self.counts[QUEUED] += 1
         if spec.claims:
             self.paths.add(job)
         if spec.key is not None:
@@ -109,12 +108,13 @@ class Ledger:
             self.edges.add(job, after)
         self.set_time(job, now_ms)
         if job.due_ms is not None:
-            self._become(job, SCHEDULED)
+            job.state = SCHEDULED
             job.timer = self.timers.add(DUE, job.due_ms, job)
         elif after is not None:
-            self._become(job, DEFERRED)
+            job.state = DEFERRED
         else:
             self._place(job, now_ms)
+        self.counts[job.state] += 1
         return job
 
     def set_time(self, job: Job, now_ms: int) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from sortedcontainers import SortedDict
 
-from queuehint.hint import Path, queue_key
+from queuehint.hint import Path, keys_below, queue_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,7 +59,7 @@ class PathIndex:
         key = queue_key(path)
         if after is None and key in self._jobs:
             return key
-        low, high = f"{key}:", f"{key};"
+        low, high = keys_below(path)
         if after is not None and after > low:
             low = after
         return next(self._jobs.irange(low, high, inclusive=(False, False)), None)

@@ -1,0 +1,137 @@
+"""The one interface of every store, and how a URL becomes one."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from urllib.parse import parse_qsl, urlsplit, urlunsplit
+
+import attrs
+
+from queuehint.clock import Clock, SystemClock
+from queuehint.core.ledger import Retention
+from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from queuehint.operations import Operation
+
+Reply = TypeVar("Reply")
+
+ENTRY_POINTS = "queuehint.backends"
+_NAMESPACE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+
+@attrs.frozen(kw_only=True)
+class Interest:
+    """
+    What somebody waits for.
+
+    Args:
+        pools: until one of these may have a ready job, or something is due.
+        worker: until this worker has to be told to stop a job.
+        jobs: until one of these is over.
+    """
+
+    pools: Collection[str] = ()
+    worker: str | None = None
+    jobs: Collection[str] = ()
+
+
+class Backend(Protocol):
+    """
+    Where jobs are remembered.
+
+    All calls may be made from any thread; `call` and `wait` from any running loop. Errors that an operation names
+    have changed nothing; a `BackendError` says what is wrong with the store.
+    """
+
+    async def call(self, operation: Operation[Reply]) -> Reply:
+        """Do one operation."""
+
+    def call_sync(self, operation: Operation[Reply]) -> Reply:
+        """Do one operation, for code without a loop."""
+
+    async def wait(self, interest: Interest, timeout_s: float) -> None:
+        """Return once what is waited for may be there, or after *timeout_s*; returning too early is allowed."""
+
+    def wait_sync(self, interest: Interest, timeout_s: float) -> None:
+        """Like `wait`, for code without a loop."""
+
+    def adopt(self, leases: Callable[[], Sequence[tuple[str, int]]]) -> Callable[[], None]:
+        """
+        Learn of live code in this process that holds leases, given as job ids and tokens; return how to forget it.
+
+        A backend in this process renews them itself, so that a stalled loop never loses its own work.
+        """
+
+    async def close(self) -> None:
+        """Let go of everything; further calls raise `BackendUnavailableError`."""
+
+    def close_sync(self) -> None:
+        """Like `close`, for code without a loop."""
+
+    @property
+    def is_local(self) -> bool:
+        """True when jobs live and die with this process."""
+
+
+@attrs.frozen(kw_only=True)
+class BackendOptions:
+    """What a scheduler tells the store it opens."""
+
+    namespace: str = "default"
+    retention: Retention = attrs.field(factory=Retention)
+    clock: Clock = attrs.field(factory=SystemClock)
+
+
+def open_backend(url: str, options: BackendOptions | None = None) -> Backend:
+    """
+    Open the store that a URL names.
+
+    Args:
+        url: ``memory://``, or a scheme for which an installed package has an entry point in the group
+            ``queuehint.backends``: a callable that takes the URL and the options. ``?namespace=`` in the URL
+            overrides the options'.
+
+    Raises:
+        InvalidJobError: no backend serves the scheme, or the namespace is not ``[A-Za-z0-9_.-]{1,64}``.
+    """
+    if not isinstance(url, str):
+        raise InvalidJobTypeError(f"url must be str, got {type(url).__name__}: {shown(url)}")
+    options = options or BackendOptions()
+    parts = urlsplit(url)
+    options = attrs.evolve(options, namespace=dict(parse_qsl(parts.query)).get("namespace", options.namespace))
+    check_namespace(options.namespace)
+    found = entry_points(group=ENTRY_POINTS, name=parts.scheme)
+    if not found:
+        known = sorted({entry.name for entry in entry_points(group=ENTRY_POINTS)})
+        raise InvalidJobError(f"url {masked(url)!r}: no backend serves {parts.scheme!r}; known are {', '.join(known)}")
+    factory: Callable[[str, BackendOptions], Any] = next(iter(found)).load()
+    backend: Backend = factory(url, options)
+    return backend
+
+
+def check_namespace(namespace: object) -> str:
+    """Check a namespace: 1 to 64 letters, digits, ``_``, ``.`` or ``-``."""
+    if not isinstance(namespace, str):
+        raise InvalidJobTypeError(f"namespace must be str, got {type(namespace).__name__}: {shown(namespace)}")
+    if not _NAMESPACE.fullmatch(namespace):
+        raise InvalidJobError(f"namespace must be 1 to 64 of A-Z a-z 0-9 _ . -, got {shown(namespace)}")
+    return namespace
+
+
+def masked(url: str) -> str:
+    """
+    Return a URL with its password hidden.
+
+    >>> masked("redis://ann:secret@db:6379/0")
+    'redis://ann:***@db:6379/0'
+    """
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    user, host = parts.username or "", parts.netloc.rpartition("@")[2]
+    return urlunsplit(parts._replace(netloc=f"{user}:***@{host}"))

@@ -1,0 +1,224 @@
+"""A job as its producer holds it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from queuehint.backends.base import Interest
+from queuehint.checks import check_optional_duration
+from queuehint.context import refuse_to_wait
+from queuehint.errors import (
+    InvalidTransitionError,
+    JobCanceledError,
+    JobFailedError,
+    JobNotFoundError,
+    ResultTimeoutError,
+    WouldDeadlockError,
+)
+from queuehint.operations import Cancel, Get, Verdict, Why
+from queuehint.records import JobRecord, JobState, Progress, Reason
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from datetime import timedelta
+
+    from queuehint.backends.base import Backend
+    from queuehint.handler import Handler
+    from queuehint.payload import Codec
+
+R = TypeVar("R")
+
+WAIT_CEILING_S = 5.0
+EVENTS_POLL_S = 0.05
+
+
+class Desk(Protocol):
+    """What handles need of the scheduler they come from."""
+
+    @property
+    def backend(self) -> Backend:
+        """The store."""
+
+    @property
+    def codec(self) -> Codec:
+        """How results travel."""
+
+    def handler(self, task: str) -> Handler | None:
+        """Return the handler of a task, if this process has it."""
+
+    def runs_workers_here(self) -> bool:
+        """Say whether the calling thread runs a loop on which this scheduler has workers."""
+
+
+class JobHandle(Generic[R]):
+    """
+    One job: its state, its result, what it waits for.
+
+    Args:
+        id: the job's id.
+        created: False when the submission found the job there already.
+    """
+
+    __slots__ = ("_desk", "created", "id")
+
+    def __init__(self, desk: Desk, job_id: str, *, created: bool = False) -> None:
+        self._desk = desk
+        self.id = job_id
+        self.created = created
+
+    def __repr__(self) -> str:
+        return f"JobHandle({self.id!r})"
+
+    async def record(self) -> JobRecord:
+        """
+        Return all that is known of the job.
+
+        Raises:
+            JobNotFoundError: its record has expired.
+        """
+        return self._found((await self._desk.backend.call(Get((self.id,)))).records[0])
+
+    def record_sync(self) -> JobRecord:
+        """Like `record`, for code without a loop."""
+        return self._found(self._desk.backend.call_sync(Get((self.id,))).records[0])
+
+    async def state(self) -> JobState:
+        """Return the job's state; raises as `record`."""
+        return (await self.record()).state
+
+    def state_sync(self) -> JobState:
+        """Like `state`, for code without a loop."""
+        return self.record_sync().state
+
+    async def progress(self) -> Progress | None:
+        """Return what the handler last reported, None if nothing; raises as `record`."""
+        return (await self.record()).progress
+
+    def progress_sync(self) -> Progress | None:
+        """Like `progress`, for code without a loop."""
+        return self.record_sync().progress
+
+    async def why(self) -> Reason:
+        """Return what the job waits for and which jobs stand in the way; raises as `record`."""
+        return await self._desk.backend.call(Why(self.id))
+
+    def why_sync(self) -> Reason:
+        """Like `why`, for code without a loop."""
+        return self._desk.backend.call_sync(Why(self.id))
+
+    async def cancel(self, reason: str | None = None) -> bool:
+        """
+        Cancel the job; one that runs is asked to stop, and if it finishes all the same it is FINISHED.
+
+        Returns:
+            True if the job is CANCELED now, False if its worker has yet to stop it.
+
+        Raises:
+            JobNotFoundError: its record has expired.
+            InvalidTransitionError: it is over.
+        """
+        return self._canceled((await self._desk.backend.call(Cancel((self.id,), reason))).verdicts[0])
+
+    def cancel_sync(self, reason: str | None = None) -> bool:
+        """Like `cancel`, for code without a loop."""
+        return self._canceled(self._desk.backend.call_sync(Cancel((self.id,), reason)).verdicts[0])
+
+    async def result(self, timeout: float | timedelta | None = None) -> R:
+        """
+        Wait until the job is over and return its result.
+
+        Args:
+            timeout: a timedelta or seconds; None waits for ever.
+
+        Raises:
+            JobFailedError, JobCanceledError: it ended so.
+            ResultTimeoutError: it is not over in time; it goes on.
+            JobNotFoundError: its record has expired.
+            WouldDeadlockError: called inside a handler, and the job is not over.
+        """
+        limit_ms = check_optional_duration(timeout, parameter="timeout")
+        backend = self._desk.backend
+        deadline = None if limit_ms is None else time.monotonic() + limit_ms / 1000
+        while True:
+            record = await self.record()
+            if record.state.is_over:
+                return self._outcome(record)
+            refuse_to_wait("result()", self.id)
+            left_s = self._left(deadline, limit_ms)
+            await backend.wait(Interest(jobs=(self.id,)), min(left_s, WAIT_CEILING_S))
+
+    def result_sync(self, timeout: float | timedelta | None = None) -> R:
+        """
+        Like `result`, blocking this thread.
+
+        Raises:
+            WouldDeadlockError: also on the thread of a loop that runs this scheduler's own workers.
+        """
+        limit_ms = check_optional_duration(timeout, parameter="timeout")
+        backend = self._desk.backend
+        deadline = None if limit_ms is None else time.monotonic() + limit_ms / 1000
+        while True:
+            record = self.record_sync()
+            if record.state.is_over:
+                return self._outcome(record)
+            refuse_to_wait("result_sync()", self.id)
+            if self._desk.runs_workers_here():
+                raise WouldDeadlockError("result_sync() on the thread of the workers' loop, as if", self.id)
+            left_s = self._left(deadline, limit_ms)
+            backend.wait_sync(Interest(jobs=(self.id,)), min(left_s, WAIT_CEILING_S))
+
+    async def events(self) -> AsyncIterator[JobRecord]:
+        """
+        Yield the job's record now and after each change seen, until it is over.
+
+        Changes that follow one another quickly may be seen as one; the last state is always seen.
+        """
+        version = 0
+        while True:
+            record = await self.record()
+            if record.version != version:
+                version = record.version
+                yield record
+            if record.state.is_over:
+                return
+            refuse_to_wait("events()", self.id)
+            await self._desk.backend.wait(Interest(jobs=(self.id,)), EVENTS_POLL_S)
+            await asyncio.sleep(0)
+
+    def _found(self, record: JobRecord | None) -> JobRecord:
+        if record is None:
+            raise JobNotFoundError(self.id)
+        return record
+
+    def _canceled(self, verdict: tuple[Verdict, JobState | None]) -> bool:
+        if verdict[0] is Verdict.UNKNOWN:
+            raise JobNotFoundError(self.id)
+        if verdict[0] is Verdict.REFUSED:
+            raise InvalidTransitionError(self.id, verdict[1] or "unknown", JobState.CANCELED)
+        return verdict[0] is Verdict.DONE
+
+    def _left(self, deadline: float | None, limit_ms: int | None) -> float:
+        if deadline is None or limit_ms is None:
+            return WAIT_CEILING_S
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
+            raise ResultTimeoutError(self.id, limit_ms / 1000)
+        return left_s
+
+    def _outcome(self, record: JobRecord) -> R:
+        if record.state is JobState.FAILED:
+            last = record.errors[-1] if record.errors else None
+            kind, message = (last.type, last.message) if last else (record.cause or "failed", "")
+            raise JobFailedError(self.id, kind, message, last.traceback if last else None)
+        if record.state is JobState.CANCELED:
+            raise JobCanceledError(self.id, record.cause)
+        handler = self._desk.handler(record.spec.task)
+        value: Any
+        if handler is None:
+            value = None if record.result is None else self._desk.codec.loads(record.result, {}).get("result")
+        else:
+            value = handler.load_result(self._desk.codec, record.result)
+        result: R = value
+        return result

@@ -1,0 +1,230 @@
+"""
+Arguments and results as JSON: by the handler's annotations through cattrs, and nothing but JSON on the wire.
+
+A value whose annotation is a plain JSON type, or that has none, is written as it is and must be JSON; for any other
+annotation cattrs turns the value into JSON and back, so annotating a parameter with `datetime.datetime` or an attrs
+class is what opts it in. Never pickle, and nothing is imported because a message named it.
+"""
+
+from __future__ import annotations
+
+import json
+import types
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Union, get_args, get_origin
+
+import cattrs
+from cattrs.preconf.json import make_converter
+
+from queuehint.errors import PayloadError, shown
+from queuehint.records import PAYLOAD_BYTES_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DEPTH_MAX = 64
+INT_DIGITS_MAX = 4300
+
+_SCALARS = (str, int, float, bool, type(None))
+_SURE = frozenset(_SCALARS)
+_encode = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode
+_decode = json.JSONDecoder().decode
+
+
+class Codec(Protocol):
+    """
+    How values become bytes; an object the application passes in code, never named by a message.
+
+    Raises:
+        PayloadError: from each method, for what cannot be turned.
+    """
+
+    def dumps(self, values: Mapping[str, Any], annotations: Mapping[str, Any], *, bytes_max: int) -> bytes:
+        """Turn values by name into bytes, at most *bytes_max*."""
+
+    def loads(self, payload: bytes, annotations: Mapping[str, Any]) -> dict[str, Any]:
+        """Turn bytes back into values by name."""
+
+
+class JsonCodec:
+    """
+    JSON through cattrs.
+
+    Args:
+        converter: your own, with hooks for your own types; by default cattrs' preconfigured one for JSON.
+    """
+
+    def __init__(self, converter: cattrs.Converter | None = None) -> None:
+        self._converter = converter or _make_converter()
+        self._plain: dict[Any, bool] = {}
+
+    def dumps(self, values: Mapping[str, Any], annotations: Mapping[str, Any], *, bytes_max: int) -> bytes:
+        """Turn values by name into one JSON object."""
+        plain = {}
+        for name, value in values.items():
+            annotation = annotations.get(name, Any)
+            if not self._is_plain(annotation):
+                value = self._unstructure(name, value, annotation)
+            if type(value) not in _SURE or (type(value) is str and len(value) > bytes_max):
+                check_json(value, f"$.{name}", bytes_max)
+            plain[name] = value
+        return encode_json(plain, bytes_max=bytes_max)
+
+    def loads(self, payload: bytes, annotations: Mapping[str, Any]) -> dict[str, Any]:
+        """Turn a JSON object back into values by name."""
+        values = decode_json(payload)
+        if not isinstance(values, dict):
+            raise PayloadError(f"must be a JSON object, got {type(values).__name__}")
+        for name, value in values.items():
+            annotation = annotations.get(name, Any)
+            if not self._is_plain(annotation):
+                try:
+                    values[name] = self._converter.structure(value, annotation)
+                except Exception as error:
+                    raise PayloadError(f"cannot be read as {shown(annotation)}: {error}", path=f"$.{name}") from error
+        return values
+
+    def _is_plain(self, annotation: Any) -> bool:
+        try:
+            plain = self._plain.get(annotation)
+        except TypeError:  # an unhashable annotation, such as Annotated[int, []]
+            return False
+        if plain is None:
+            plain = self._plain[annotation] = _is_plain(annotation)
+        return plain
+
+    def _unstructure(self, name: str, value: Any, annotation: Any) -> Any:
+        try:
+            return self._converter.unstructure(value, unstructure_as=annotation)
+        except PayloadError:
+            raise
+        except Exception as error:
+            raise PayloadError(
+                f"{type(value).__name__} cannot be written as {shown(annotation)}: {error}", path=f"$.{name}"
+            ) from error
+
+
+def _make_converter() -> cattrs.Converter:
+    converter = make_converter()
+    # What is not annotated is not converted by the way it happens to look: it must be JSON already.
+    converter.register_unstructure_hook_func(lambda annotation: annotation is Any, lambda value: value)
+    return converter
+
+
+def _is_plain(annotation: Any) -> bool:
+    """Say whether values of this annotation are JSON as they are, both ways."""
+    if annotation in (Any, object, None) or annotation in _SCALARS:
+        return True
+    origin, args = get_origin(annotation), get_args(annotation)
+    if annotation is list or annotation is dict:
+        return True
+    if origin is list:
+        return all(map(_is_plain, args))
+    if origin is dict:
+        return args[0] is str and _is_plain(args[1])
+    if origin is Union or origin is types.UnionType:
+        return all(map(_is_plain, args))
+    if origin is Literal:
+        return all(type(arg) in _SURE for arg in args)
+    return False
+
+
+def encode_json(value: Any, *, bytes_max: int = PAYLOAD_BYTES_MAX) -> bytes:
+    """
+    Return a checked value as JSON in UTF-8.
+
+    Raises:
+        PayloadError: it is not JSON after all, or longer than *bytes_max*.
+    """
+    try:
+        payload = _encode(value).encode()
+    except UnicodeEncodeError as error:
+        check_json(value, "$", bytes_max)
+        raise PayloadError(f"a string is not encodable as UTF-8: {error.reason}") from None
+    except (TypeError, ValueError, RecursionError) as error:
+        check_json(value, "$", bytes_max)
+        raise PayloadError(str(error)) from None
+    if len(payload) > bytes_max:
+        raise PayloadError(f"takes {len(payload)} bytes as JSON, limit {bytes_max}")
+    return payload
+
+
+def decode_json(payload: bytes) -> Any:
+    """
+    Return the value of JSON in UTF-8.
+
+    Raises:
+        PayloadError: it is not JSON.
+    """
+    try:
+        return _decode(payload.decode())
+    except (ValueError, RecursionError) as error:
+        raise PayloadError(f"is not JSON: {error}") from None
+
+
+def check_json(value: Any, path: str = "$", bytes_max: int = PAYLOAD_BYTES_MAX) -> None:
+    """
+    Check that a value is JSON: str, int, float, bool, None, list, tuple, dict with str keys; at most 64 deep.
+
+    Args:
+        path: where the value stands, for messages.
+        bytes_max: strings longer than this in all are refused before anything is copied.
+
+    Raises:
+        PayloadError: naming the place as a JSON path.
+
+    Complexity: O(size), iterative.
+    """
+    size = 0
+    # Each level of the stack is an iterator over (path, value) of one container, whose id is kept on the way down.
+    stack = [iter([(path, value)])]
+    above: list[int] = []
+    while stack:
+        for here, item in stack[-1]:
+            kind = type(item)
+            if kind is str:
+                size += len(item)
+                if size > bytes_max:
+                    raise PayloadError(f"holds strings of more than {bytes_max} bytes, the limit", path=here)
+                _check_text(item, here)
+            elif kind is int:
+                # A decimal digit is over 3.3 bits; Python refuses to print or read more digits than this.
+                if item.bit_length() > INT_DIGITS_MAX * 3.3219:
+                    raise PayloadError(f"int of more than {INT_DIGITS_MAX} digits cannot be read back", path=here)
+            elif kind is float:
+                if item != item or item in (float("inf"), float("-inf")):  # noqa: PLR0124 - NaN
+                    raise PayloadError(f"{item} is not JSON", path=here)
+            elif item is None or kind is bool:
+                pass
+            elif isinstance(item, (list, tuple, dict)):
+                if id(item) in above:
+                    raise PayloadError("circular reference", path=here)
+                if len(stack) > DEPTH_MAX:
+                    raise PayloadError(f"deeper than {DEPTH_MAX}", path=path)
+                above.append(id(item))
+                stack.append(_members(item, here))
+                break
+            elif not isinstance(item, (str, int, float)):
+                raise PayloadError(f"{kind.__name__} is not JSON", path=here)
+        else:
+            stack.pop()
+            if above:
+                above.pop()
+
+
+def _members(container: Any, path: str) -> Any:
+    if isinstance(container, dict):
+        for key, item in container.items():
+            if not isinstance(key, str):
+                raise PayloadError(f"key {shown(key)} is {type(key).__name__}, JSON keys are str", path=path)
+            _check_text(key, path)
+            yield f"{path}.{key}", item
+    else:
+        for index, item in enumerate(container):
+            yield f"{path}[{index}]", item
+
+
+def _check_text(text: str, path: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise PayloadError(f"string holds {text[error.start]!r}, not encodable as UTF-8", path=path) from None

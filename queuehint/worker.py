@@ -1,0 +1,441 @@
+"""
+Claim, run, settle, renew, stop gracefully.
+
+A worker lives on one asyncio loop. Its main task exchanges with the backend: the outcomes at hand go out, as many
+grants as there are free slots come back, in one round trip; it never waits to fill a batch. Each grant runs in a
+task of its own: async handlers in it, plain functions in a thread.
+
+A job is settled when its code has *really* ended. A time-out or a cancelation asks the code to stop (async code is
+canceled, a thread sees ``ctx.canceled``); until it does, slot, lease and place are kept, and after a while it is
+reported as overdue. So no two conflicting jobs' code ever runs at once in workers that live.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import logging
+import os
+import random
+import secrets
+import socket
+import traceback
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from queuehint.backends.base import Interest
+from queuehint.checks import LEASE_MAX_MS, LEASE_MIN_MS, check_duration, check_int, check_name
+from queuehint.context import CURRENT, Discard, Fail, JobContext, Retry, Snooze
+from queuehint.core.retry import delay_ms
+from queuehint.errors import BackendError, InvalidJobError, InvalidJobTypeError, PayloadError, shown
+from queuehint.operations import GRANTS_MAX, SETTLEMENTS_MAX, Exchange, Log, Renew, Report, Verdict
+from queuehint.records import ERROR_TEXT_MAX, Grant, JobError, Outcome, OutcomeKind, Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from datetime import timedelta
+
+    from queuehint.backends.base import Backend
+    from queuehint.handler import Handler
+    from queuehint.payload import Codec
+
+logger = logging.getLogger("queuehint.worker")
+
+WAIT_CEILING_S = 5.0
+ABANDON_AFTER_S = 60.0
+BACKEND_PAUSE_S = 1.0
+GRACE_S = 30.0
+
+
+class _Slot:
+    """One running job: why it was asked to stop, if it was, and whether its task may be canceled now."""
+
+    __slots__ = ("context", "grant", "stoppable", "task", "timer", "why_stop")
+
+    def __init__(self, grant: Grant, context: JobContext) -> None:
+        self.grant = grant
+        self.context = context
+        self.task: asyncio.Task[None] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self.why_stop: str | None = None
+        self.stoppable = False
+
+
+class Worker:
+    """
+    One worker.
+
+    Args:
+        scheduler: what contexts hand out; the worker itself asks nothing of it.
+        backend: where to claim and settle.
+        handlers: by task name; looked up at each grant, so it may grow.
+        codec: how arguments and results travel.
+        before, after: hooks, called with the context, and with the context and the outcome.
+        redact: applied to error messages and tracebacks before they are stored.
+        concurrency: slots, 1–1 000.
+        pools: which pools to serve, at most 64, taken in rotation.
+        lease: of each grant; renewed three times as often.
+        grace: how long running jobs may go on once the worker stops; then async handlers are canceled and given back.
+    """
+
+    def __init__(
+        self,
+        *,
+        scheduler: Any,
+        backend: Backend,
+        handlers: Mapping[str, Handler],
+        codec: Codec,
+        before: Iterable[Callable[..., Any]] = (),
+        after: Iterable[Callable[..., Any]] = (),
+        redact: Callable[[str], str] | None = None,
+        concurrency: int = 16,
+        pools: Iterable[str] = ("default",),
+        lease: float | timedelta = 30,
+        grace: float | timedelta = GRACE_S,
+    ) -> None:
+        self.scheduler = scheduler
+        self._backend = backend
+        self._handlers = handlers
+        self._codec = codec
+        self._before = before
+        self._after = after
+        self._redact = redact or (lambda text: text)
+        self._concurrency = check_int(concurrency, parameter="concurrency", least=1, most=GRANTS_MAX)
+        self._pools = _check_pools(pools)
+        self._lease_ms = check_duration(lease, parameter="lease", least_ms=LEASE_MIN_MS, most_ms=LEASE_MAX_MS)
+        self._grace_s = check_duration(grace, parameter="grace") / 1000
+        # Random for each incarnation: a restarted worker must never be taken for the one that died.
+        self.name = f"{socket.gethostname()[:64]}-{os.getpid()}-{secrets.token_hex(6)}"
+        self._slots: dict[str, _Slot] = {}
+        self._outcomes: deque[Outcome] = deque()
+        self._messages: deque[Report | Log] = deque()
+        self._executor: ThreadPoolExecutor | None = None
+        self._listening: asyncio.Task[None] | None = None
+        self._stopping = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._event = asyncio.Event()
+        self.started = asyncio.Event()
+        """Set once the backend has answered for the first time."""
+
+    # --- the main task -------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Work until `stop` is called; returns when every job has ended or has been given back."""
+        self._loop = asyncio.get_running_loop()
+        forget = self._backend.adopt(self._leases)
+        renewing = None if self._backend.is_local else self._loop.create_task(self._renew_for_ever())
+        grace: asyncio.TimerHandle | None = None
+        try:
+            while True:
+                # One turn of the loop: jobs that are about to end are settled in this exchange, and nobody is starved.
+                await asyncio.sleep(0)
+                self._event.clear()
+                if self._stopping and grace is None:
+                    grace = self._loop.call_later(self._grace_s, self._release_all)
+                full = await self._exchange()
+                if self._outcomes or self._messages:
+                    continue
+                if self._stopping and not self._slots:
+                    return
+                if not full and not self._stopping:
+                    self._listen()
+                await self._event.wait()
+        finally:
+            forget()
+            for task in (renewing, self._listening):
+                if task is not None:
+                    task.cancel()
+            if grace is not None:
+                grace.cancel()
+            if self._executor is not None:
+                self._executor.shutdown(wait=False)
+
+    def stop(self) -> None:
+        """Claim nothing more; jobs may end within the grace time, then the rest is given back."""
+        self._stopping = True
+        self._event.set()
+
+    async def _exchange(self) -> bool:
+        """Send what is at hand and take what fits; return whether it makes no sense to listen for more."""
+        while self._messages:
+            await self._call(self._messages.popleft())
+        settle = tuple([self._outcomes.popleft() for _ in range(min(len(self._outcomes), SETTLEMENTS_MAX))])
+        limit = 0 if self._stopping else self._concurrency - len(self._slots)
+        reply = await self._call(Exchange(self.name, settle, self._pools, limit, self._lease_ms))
+        if reply is None:
+            self._outcomes.extendleft(reversed(settle))
+            await asyncio.sleep(BACKEND_PAUSE_S)
+            self._event.set()
+            return True
+        self.started.set()
+        for outcome, verdict in zip(settle, reply.verdicts, strict=True):
+            if verdict is Verdict.LOST:
+                logger.warning("lease lost", extra={"event": "job.lease_lost", "job_id": outcome.job_id})
+        for grant in reply.grants:
+            self._begin(grant)
+        for job_id in reply.canceled:
+            self._ask_to_stop(job_id, "canceled")
+        if reply.more:
+            self._event.set()
+        return len(reply.grants) == limit
+
+    async def _call(self, operation: Any) -> Any:
+        """Do one operation; None if the backend cannot be reached now."""
+        try:
+            return await self._backend.call(operation)
+        except BackendError as error:
+            if self._stopping and not self._slots:
+                raise
+            logger.warning("backend unavailable", extra={"event": "worker.backend", "error": str(error)})
+            return None
+
+    def _listen(self) -> None:
+        """Have the event set once there may be work, something is due, or a job of this worker is to stop."""
+        if self._listening is None or self._listening.done():
+            assert self._loop is not None
+            interest = Interest(pools=self._pools, worker=self.name)
+            self._listening = self._loop.create_task(self._hear(interest))
+
+    async def _hear(self, interest: Interest) -> None:
+        try:
+            await self._backend.wait(interest, WAIT_CEILING_S)
+        except BackendError:
+            await asyncio.sleep(BACKEND_PAUSE_S)
+        self._event.set()
+
+    async def _renew_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(self._lease_ms / 3000)
+            leases = self._leases()
+            reply = await self._call(Renew(leases, self._lease_ms)) if leases else None
+            if reply is None:
+                continue
+            for (job_id, token), verdict in zip(leases, reply.verdicts, strict=True):
+                slot = self._slots.get(job_id)
+                if slot is not None and slot.grant.token == token and verdict is not Verdict.DONE:
+                    self._ask_to_stop(job_id, "canceled" if verdict is Verdict.CANCELED else "lease lost")
+
+    def _leases(self) -> tuple[tuple[str, int], ...]:
+        return tuple([(job_id, slot.grant.token) for job_id, slot in list(self._slots.items())])
+
+    # --- one job -------------------------------------------------------------------------------------------------
+
+    def _begin(self, grant: Grant) -> None:
+        assert self._loop is not None
+        slot = _Slot(grant, JobContext(grant, self))
+        self._slots[grant.spec.id] = slot
+        slot.task = self._loop.create_task(self._run(slot))
+
+    async def _run(self, slot: _Slot) -> None:
+        """Run one job to its end and leave its outcome to the main task."""
+        outcome = await self._attempt(slot)
+        slot.stoppable = False
+        if slot.timer is not None:
+            slot.timer.cancel()
+        for hook in self._after:
+            try:
+                answer = hook(slot.context, outcome)
+                if inspect.isawaitable(answer):
+                    await answer
+            except Exception:
+                logger.exception("after_job hook failed", extra={"event": "hook.failed", "job_id": outcome.job_id})
+        del self._slots[outcome.job_id]
+        self._outcomes.append(outcome)
+        self._event.set()
+
+    async def _attempt(self, slot: _Slot) -> Outcome:
+        spec = slot.grant.spec
+        handler = self._handlers.get(spec.task)
+        if handler is None:
+            logger.error("unknown task", extra={"event": "job.unknown_task", "job_id": spec.id, "task": spec.task})
+            return self._outcome(slot, OutcomeKind.UNKNOWN_TASK)
+        if slot.why_stop is not None:
+            return self._outcome(slot, OutcomeKind.RELEASED)
+        CURRENT.set(slot.context)
+        slot.stoppable = handler.is_async
+        try:
+            args, kwargs = handler.loads(self._codec, spec.arguments)
+            for hook in self._before:
+                answer = hook(slot.context)
+                if inspect.isawaitable(answer):
+                    await answer
+            if handler.wants_context:
+                args = (slot.context, *args)
+            timeout_ms = spec.policy.timeout_ms
+            if timeout_ms is not None:
+                assert self._loop is not None
+                slot.timer = self._loop.call_later(timeout_ms / 1000, self._ask_to_stop, spec.id, "timeout")
+            if handler.is_async:
+                result = await handler.function(*args, **kwargs)
+            else:
+                result = await self._in_thread(handler.function, args, kwargs)
+        except BaseException as error:  # noqa: BLE001 - whatever a handler raises, the worker goes on
+            return self._failure(slot, error)
+        return self._answer(slot, handler, result)
+
+    async def _in_thread(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a plain function in a thread, and do not come back before it has ended."""
+        assert self._loop is not None
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(self._concurrency, thread_name_prefix="queuehint")
+        context = contextvars.copy_context()
+
+        def call() -> tuple[Any, BaseException | None]:
+            try:
+                return context.run(function, *args, **kwargs), None
+            except BaseException as error:  # noqa: BLE001 - handed over as a value: futures refuse some of them
+                return None, error
+
+        future = self._loop.run_in_executor(self._executor, call)
+        while True:
+            try:
+                result, error = await asyncio.shield(future)
+                break
+            except asyncio.CancelledError:
+                # The thread cannot be stopped, and its place must not be freed under it.
+                if self._loop.is_closed():  # pragma: no cover - the loop died with the thread still running
+                    raise
+        if error is not None:
+            raise error
+        return result
+
+    def _answer(self, slot: _Slot, handler: Handler, result: Any) -> Outcome:
+        """Turn what a handler returned into an outcome."""
+        if slot.why_stop == "timeout":
+            return self._failure(slot, TimeoutError(f"ended after its timeout, with {shown(result)}"))
+        if isinstance(result, Retry):
+            return self._failure(slot, None, kind="retry", message=result.reason, after_ms=result.after_ms)
+        if isinstance(result, Snooze):
+            return self._outcome(slot, OutcomeKind.SNOOZED, delay_ms=result.delay_ms)
+        if isinstance(result, Fail):
+            return self._failure(slot, None, kind="fail", message=result.reason, final=True)
+        if isinstance(result, Discard):
+            return self._outcome(slot, OutcomeKind.DISCARDED, reason=self._text(result.reason))
+        if inspect.iscoroutine(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
+            close = getattr(result, "close", None)
+            if close is not None:
+                close()
+            message = f"{handler.name} returned a {type(result).__name__}, not a result; is an `await` missing?"
+            return self._failure(slot, TypeError(message), final=True)
+        try:
+            payload = handler.dump_result(self._codec, result)
+        except PayloadError as error:
+            return self._failure(slot, error, final=True)
+        return self._outcome(slot, OutcomeKind.FINISHED, result=payload)
+
+    def _failure(
+        self,
+        slot: _Slot,
+        error: BaseException | None,
+        *,
+        kind: str = "",
+        message: str = "",
+        after_ms: int | None = None,
+        final: bool = False,
+    ) -> Outcome:
+        """Turn what a handler raised, or a failure it returned, into an outcome."""
+        spec, attempt = slot.grant.spec, slot.grant.attempt
+        text = None
+        if error is not None:
+            if isinstance(error, asyncio.CancelledError) and slot.why_stop in ("canceled", "shutdown", "lease lost"):
+                return self._outcome(slot, OutcomeKind.RELEASED)
+            timed_out = slot.why_stop == "timeout"
+            kind = "timeout" if timed_out else _qualified_name(error)
+            message = "the handler ran longer than its timeout" if timed_out else _safe_str(error)
+            text = self._text(_traceback(error))
+        described = JobError(type=kind, message=self._text(message), traceback=text)
+        if isinstance(error, (SystemExit, KeyboardInterrupt)):
+            return self._outcome(slot, OutcomeKind.LOST, error=described)
+        final = final or isinstance(error, (PayloadError, InvalidJobTypeError))
+        if final or attempt >= spec.policy.max_attempts:
+            logger.error(
+                "job failed", extra={"event": "job.failed", "job_id": spec.id, "task": spec.task, "error": kind}
+            )
+        else:
+            logger.warning(
+                "job retries", extra={"event": "job.retry", "job_id": spec.id, "task": spec.task, "error": kind}
+            )
+        if after_ms is None:
+            after_ms = delay_ms(spec.policy.backoff, attempt, random.random())
+        return self._outcome(slot, OutcomeKind.FAILED, error=described, delay_ms=after_ms, final=final)
+
+    @staticmethod
+    def _outcome(slot: _Slot, kind: OutcomeKind, **facts: Any) -> Outcome:
+        return Outcome(job_id=slot.grant.spec.id, token=slot.grant.token, kind=kind, **facts)
+
+    def _text(self, text: str) -> str:
+        text = self._redact(text).encode("utf-8", "backslashreplace").decode("utf-8")
+        return text if len(text) <= ERROR_TEXT_MAX else text[: ERROR_TEXT_MAX - 1] + "…"
+
+    # --- stopping a job ------------------------------------------------------------------------------------------
+
+    def _ask_to_stop(self, job_id: str, why: str) -> None:
+        """Ask a job's code to stop, and report it if it does not for long."""
+        slot = self._slots.get(job_id)
+        if slot is None or slot.task is None or slot.why_stop is not None:
+            return
+        slot.why_stop = why
+        slot.context.ask_to_stop()
+        if slot.stoppable:
+            slot.task.cancel()
+        assert self._loop is not None
+        if slot.timer is not None:
+            slot.timer.cancel()
+        slot.timer = self._loop.call_later(ABANDON_AFTER_S, self._report_overdue, slot)
+
+    @staticmethod
+    def _report_overdue(slot: _Slot) -> None:
+        spec = slot.grant.spec
+        logger.error(
+            "job does not stop; its path is kept until its code ends",
+            extra={"event": "job.overdue", "job_id": spec.id, "task": spec.task, "why": slot.why_stop},
+        )
+
+    def _release_all(self) -> None:
+        for job_id in list(self._slots):
+            self._ask_to_stop(job_id, "shutdown")
+
+    # --- what contexts ask of their worker -------------------------------------------------------------------------
+
+    def report(self, job_id: str, token: int, progress: Progress) -> None:
+        """Send progress with the next exchange; from any thread."""
+        self._messages.append(Report(job_id, token, progress))
+        self._wake()
+
+    def log(self, job_id: str, token: int, line: str) -> None:
+        """Send a log line with the next exchange; from any thread."""
+        self._messages.append(Log(job_id, token, (line,)))
+        self._wake()
+
+    def _wake(self) -> None:
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self._event.set)
+
+
+def _check_pools(pools: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(pools, str):
+        raise InvalidJobTypeError(f"pools must be a list of names, got str; did you mean [{shown(pools)}]?")
+    names = tuple(dict.fromkeys(check_name(pool, parameter="pools") for pool in pools))
+    if not names:
+        raise InvalidJobError("pools is empty; a worker serves at least one")
+    return names
+
+
+def _qualified_name(error: BaseException) -> str:
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _safe_str(error: BaseException) -> str:
+    try:
+        return str(error)[: ERROR_TEXT_MAX + 1]
+    except Exception:  # noqa: BLE001 - an exception whose __str__ raises must not hide the failure
+        return f"<{type(error).__name__}>"
+
+
+def _traceback(error: BaseException) -> str:
+    """Return the innermost frames, file and line only, without source text of other projects' values."""
+    frames = traceback.extract_tb(error.__traceback__)[-12:]
+    return "".join(traceback.format_list(frames))[-ERROR_TEXT_MAX:]
