@@ -35,15 +35,13 @@ EVENTS_POLL_S = 0.05
 
 
 class Desk(Protocol):
-    """What handles need of the scheduler they come from."""
+    """What handles need of the scheduler they come from; *codec* is how results travel."""
+
+    codec: Codec
 
     @property
     def backend(self) -> Backend:
         """The store."""
-
-    @property
-    def codec(self) -> Codec:
-        """How results travel."""
 
     def handler(self, task: str) -> Handler | None:
         """Return the handler of a task, if this process has it."""

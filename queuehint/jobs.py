@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar
 
 import attrs
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from queuehint.handles import JobHandle
+    from queuehint.payload import Codec
     from queuehint.records import Backoff, OnDead, OnDependencyFailure, OnRetry
-    from queuehint.scheduler import Scheduler
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -133,6 +133,21 @@ _CHECKS: dict[str, Callable[[Any], dict[str, Any]]] = {
 }
 
 
+class Counter(Protocol):
+    """Where jobs are handed in: what they need of the scheduler they come from."""
+
+    codec: Codec
+
+    def make_id(self) -> str:
+        """Return an id for a new job."""
+
+    async def submit(self, specs: Iterable[JobSpec]) -> list[JobHandle[Any]]:
+        """Enqueue jobs by their specs, in order."""
+
+    def submit_sync(self, specs: Iterable[JobSpec]) -> list[JobHandle[Any]]:
+        """Like `submit`, for code without a loop."""
+
+
 class Job(Generic[P, R]):
     """
     A task: the function itself when called, and the way to enqueue it.
@@ -140,7 +155,7 @@ class Job(Generic[P, R]):
     Made by `Scheduler.job`; typed like the handler, so that type checkers check the arguments of `enqueue`.
     """
 
-    def __init__(self, scheduler: Scheduler, handler: Handler, placement: Placement, options: Options) -> None:
+    def __init__(self, scheduler: Counter, handler: Handler, placement: Placement, options: Options) -> None:
         self._scheduler = scheduler
         self._handler = handler
         self._placement = placement

@@ -17,20 +17,19 @@ from queuehint.checks import (
     LEASE_MIN_MS,
     check_choice,
     check_duration,
-    check_id,
     check_int,
     check_name,
     check_optional_duration,
 )
 from queuehint.clock import Clock, SystemClock
 from queuehint.context import JobContext, refuse_to_wait
+from queuehint.control import Control
 from queuehint.core.ledger import Retention
 from queuehint.dead import DeadShelf
 from queuehint.errors import (
     DrainStalledError,
     DrainTimeoutError,
     HandlerError,
-    InvalidJobError,
     InvalidJobTypeError,
     WouldDeadlockError,
     shown,
@@ -43,35 +42,19 @@ from queuehint.ids import new_id
 from queuehint.jobs import UNSET, Job, Options, Unset
 from queuehint.operations import (
     GATES_PER_SUBMISSION_MAX,
-    IDS_MAX,
     JOBS_PER_SUBMISSION_MAX,
-    Cancel,
-    CancelPath,
-    CanDequeue,
-    Close,
-    CountJobs,
     CountPending,
     Draw,
     Enqueue,
-    Pause,
     Pending,
-    Reopen,
-    Resume,
-    Tree,
-    Verdict,
-    Why,
 )
 from queuehint.payload import JsonCodec
 from queuehint.records import (
     Backoff,
-    JobRecord,
     JobSpec,
     OnDead,
     OnDependencyFailure,
     OnRetry,
-    Reason,
-    Stats,
-    TreeNode,
 )
 from queuehint.worker import Worker
 
@@ -88,7 +71,6 @@ T = TypeVar("T")
 
 URL_VARIABLE = "QUEUEHINT_URL"
 IDS: tuple[Literal["time", "sequence"], ...] = ("time", "sequence")
-TREE_DEPTH_MAX = 64
 DRAIN_POLL_MIN_S = 0.005
 DRAIN_POLL_MAX_S = 0.25
 DEFAULT_CONCURRENCY = 16
@@ -113,7 +95,7 @@ class _Decorator:
         return self._register(function)
 
 
-class Scheduler:
+class Scheduler(Control):
     """
     One per application; safe to create at import, connects on first use.
 
@@ -253,7 +235,8 @@ class Scheduler:
         existing = self._handlers.get(name)
         if existing is not None and _identity(existing.function) != _identity(function):
             raise HandlerError(
-                f"task {name!r} is {_identity(existing.function)} and cannot be {_identity(function)} too; give one a name="
+                f"task {name!r} is {_identity(existing.function)} and cannot be {_identity(function)} too; "
+                "give one another name="
             )
         job: Job[..., Any] = Job(self, handler, placement, Options().changed(**options))
         self._handlers[name] = handler
@@ -355,129 +338,6 @@ class Scheduler:
             "timeout_ms": check_optional_duration(timeout, parameter="timeout"),
             "user": None if user is None else check_name(user, parameter="user"),
         }
-
-    # --- questions -----------------------------------------------------------------------------------------------
-
-    def handle(self, job_id: str) -> JobHandle[Any]:
-        """Return a handle of any job by its id, without asking whether it exists."""
-        return JobHandle(self, check_id(job_id))
-
-    async def get(self, job_id: str) -> JobRecord:
-        """
-        Return all that is known of a job.
-
-        Raises:
-            JobNotFoundError: no such job, or its record has expired.
-        """
-        return await self.handle(job_id).record()
-
-    def get_sync(self, job_id: str) -> JobRecord:
-        """Like `get`, for code without a loop."""
-        return self.handle(job_id).record_sync()
-
-    async def why(self, job: str | JobHandle[Any]) -> Reason:
-        """Return what a job waits for and which jobs stand in its way; raises as `get`."""
-        return await self.backend.call(Why(_id_of(job)))
-
-    def why_sync(self, job: str | JobHandle[Any]) -> Reason:
-        """Like `why`, for code without a loop."""
-        return self.backend.call_sync(Why(_id_of(job)))
-
-    async def tree(self, path: Sequence[str] = (), depth: int = 1) -> TreeNode:
-        """Return live counts at *path* and up to *depth* (0–64) levels below it, at most 1 000 nodes."""
-        return await self.backend.call(_tree(path, depth))
-
-    def tree_sync(self, path: Sequence[str] = (), depth: int = 1) -> TreeNode:
-        """Like `tree`, for code without a loop."""
-        return self.backend.call_sync(_tree(path, depth))
-
-    async def can_dequeue(self, hint: Sequence[str] | None, mode: Mode = "exclusive") -> bool:
-        """Say whether nothing that executes now conflicts with *hint*; None conflicts with nothing."""
-        return hint is None or await self.backend.call(CanDequeue(parse_path(hint), parse_mode(mode)))
-
-    def can_dequeue_sync(self, hint: Sequence[str] | None, mode: Mode = "exclusive") -> bool:
-        """Like `can_dequeue`, for code without a loop."""
-        return hint is None or self.backend.call_sync(CanDequeue(parse_path(hint), parse_mode(mode)))
-
-    async def stats(self) -> Stats:
-        """Return counts over the whole namespace."""
-        return await self.backend.call(CountJobs())
-
-    def stats_sync(self) -> Stats:
-        """Like `stats`, for code without a loop."""
-        return self.backend.call_sync(CountJobs())
-
-    # --- operators -----------------------------------------------------------------------------------------------
-
-    async def cancel(
-        self,
-        ids: Iterable[str | JobHandle[Any]] | None = None,
-        *,
-        path: Sequence[str] | None = None,
-        reason: str | None = None,
-    ) -> list[bool]:
-        """
-        Cancel jobs by id, or every unfinished job at or below a path that was enqueued before this call.
-
-        Args:
-            ids: up to 1 000 ids or handles; or
-            path: a place; ``[]`` is every job that has one.
-
-        Returns:
-            For ids: True for each that is CANCELED now, False for each whose worker has yet to stop it, or that was
-            over or unknown. For a path an empty list: the sweep goes on in bounded steps.
-        """
-        operation = _cancelation(ids, path, reason)
-        if isinstance(operation, CancelPath):
-            await self.backend.call(operation)
-            return []
-        return [verdict is Verdict.DONE for verdict, _ in (await self.backend.call(operation)).verdicts]
-
-    def cancel_sync(
-        self,
-        ids: Iterable[str | JobHandle[Any]] | None = None,
-        *,
-        path: Sequence[str] | None = None,
-        reason: str | None = None,
-    ) -> list[bool]:
-        """Like `cancel`, for code without a loop."""
-        operation = _cancelation(ids, path, reason)
-        if isinstance(operation, CancelPath):
-            self.backend.call_sync(operation)
-            return []
-        return [verdict is Verdict.DONE for verdict, _ in self.backend.call_sync(operation).verdicts]
-
-    async def pause(self, path: Sequence[str]) -> bool:
-        """Stop starts of jobs at or below *path*; they keep their places. False if it was paused already."""
-        return (await self.backend.call(Pause(parse_path(path)))).changed
-
-    def pause_sync(self, path: Sequence[str]) -> bool:
-        """Like `pause`, for code without a loop."""
-        return self.backend.call_sync(Pause(parse_path(path))).changed
-
-    async def resume(self, path: Sequence[str]) -> bool:
-        """Undo `pause` of this very path. False if it was not paused."""
-        return (await self.backend.call(Resume(parse_path(path)))).changed
-
-    def resume_sync(self, path: Sequence[str]) -> bool:
-        """Like `resume`, for code without a loop."""
-        return self.backend.call_sync(Resume(parse_path(path))).changed
-
-    async def close_path(self, path: Sequence[str]) -> bool:
-        """Refuse new jobs at or below *path*. False if it was closed already."""
-        return (await self.backend.call(Close(parse_path(path)))).changed
-
-    def close_path_sync(self, path: Sequence[str]) -> bool:
-        """Like `close_path`, for code without a loop."""
-        return self.backend.call_sync(Close(parse_path(path))).changed
-
-    async def reopen_path(self, path: Sequence[str]) -> bool:
-        """Undo `close_path` of this very path. False if it was not closed."""
-        return (await self.backend.call(Reopen(parse_path(path)))).changed
-
-    def reopen_path_sync(self, path: Sequence[str]) -> bool:
-        """Like `reopen_path`, for code without a loop."""
-        return self.backend.call_sync(Reopen(parse_path(path))).changed
 
     # --- workers -------------------------------------------------------------------------------------------------
 
@@ -720,29 +580,6 @@ def _submissions(specs: list[JobSpec]) -> Iterator[tuple[JobSpec, ...]]:
     if part:
         parts.append(tuple(part))
     return iter(parts)
-
-
-def _id_of(job: Any) -> str:
-    return job.id if isinstance(job, JobHandle) else check_id(job)
-
-
-def _tree(path: Any, depth: Any) -> Tree:
-    return Tree(parse_path(path), check_int(depth, parameter="depth", least=0, most=TREE_DEPTH_MAX))
-
-
-def _cancelation(ids: Any, path: Any, reason: Any) -> Cancel | CancelPath:
-    if reason is not None:
-        check_name(reason, parameter="reason")
-    if (ids is None) == (path is None):
-        raise InvalidJobTypeError("cancel() takes ids or path, one of them")
-    if path is not None:
-        return CancelPath(parse_path(path), reason)
-    if isinstance(ids, (str, JobHandle)):
-        raise InvalidJobTypeError(f"ids must be a list, got {type(ids).__name__}; did you mean [{shown(ids)}]?")
-    found = tuple([_id_of(job) for job in ids])
-    if len(found) > IDS_MAX:
-        raise InvalidJobError(f"ids: {len(found)} in one call, limit {IDS_MAX}")
-    return Cancel(found, reason)
 
 
 def _judge(pending: Pending, timed_out_ms: int | None) -> None:

@@ -31,7 +31,12 @@ class DependencySets:
         return job.id in self._waiting
 
     def resolve_one(self, dependency: Job) -> Job | None:
-        """Remove one edge to *dependency*, which is over, least number first; return the job it led from, None if none was left."""
+        """
+        Remove one edge to *dependency*, which is over.
+
+        Returns:
+            The job it led from, that of the least number first; None if no edge was left.
+        """
         dependents = self._waiting.get(dependency.id)
         if dependents is None:
             return None

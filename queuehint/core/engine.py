@@ -605,7 +605,7 @@ class Engine:
         return self._lose(job, JobError(type="worker_lost", message=f"worker {job.worker} did not renew its lease"))
 
     def _prune(self, job: Job) -> int:
-        """Drop a record that was kept long enough; a place it held is freed, its id is kept for ten minutes at least."""
+        """Drop a record that was kept long enough, free a place it held; its id is kept for ten minutes at least."""
         ledger = self.ledger
         left = 0
         if job.is_placed:

@@ -39,8 +39,8 @@ class Job:
     ``seq`` is its place in the order, 0 while it has none. ``since`` is the number up to which a cancelation by path
     covers it: its own, or that of its last redrive. ``missing`` counts claims not granted yet. ``ready``, ``timer``
     and ``expiry`` are its entries in the ready queue and among the timers, None while it has none; ``parked`` is the
-    heap of the paused path it is put aside in. ``cancel`` is why a cancelation was asked for while it ran. ``first_ms`` is when
-    it was first started, ``gone`` says that its record has expired and only its id is still kept.
+    heap of the paused path it is put aside in. ``cancel`` is why a cancelation was asked for while it ran.
+    ``first_ms`` is when it was first started, ``gone`` says that its record has expired and only its id is kept.
     """
 
     __slots__ = (
