@@ -2,6 +2,9 @@
 
 from importlib.metadata import version as version_of
 
+from pygments.lexers.special import TextLexer
+from sphinx.application import Sphinx
+
 project = "queuehint"
 copyright = "2026, the queuehint authors"
 author = "the queuehint authors"
@@ -32,3 +35,8 @@ copybutton_exclude = ".linenos, .gp, .go"
 
 html_theme = "furo"
 html_title = f"queuehint {release}"
+
+
+def setup(app: Sphinx) -> None:
+    """Show Mermaid diagrams as text: the forges draw them, and here they need no program from elsewhere."""
+    app.add_lexer("mermaid", TextLexer)

@@ -48,7 +48,8 @@ class Handler:
             raise HandlerError(f"{name} is a generator function; a handler returns one result")
         self.name = name
         self.function = function
-        self.is_async = inspect.iscoroutinefunction(function)
+        # An object may have an async `__call__`.
+        self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
         parameters = list(inspect.signature(function).parameters.values())
         annotations = _annotations(function)
         self.wants_context = bool(parameters) and _is_context(parameters[0], annotations)
@@ -189,8 +190,9 @@ class Placement:
                     f"queue_hint segment {segment!r}: write {{name}} for an argument; attributes, indexes and formats "
                     "are not filled in; pass a callable for odd cases"
                 )
-            if name is not None and name not in self._handler.parameters:
-                known = ", ".join(self._handler.parameters) or "none"
+            parameters = self._handler.parameters
+            if name is not None and (name not in parameters or parameters[name].kind in _VARIADIC):
+                known = ", ".join(known for known in parameters if parameters[known].kind not in _VARIADIC) or "none"
                 raise HandlerError(
                     f"queue_hint segment {segment!r}: {self._handler.name} has no parameter {name!r}; it has {known}"
                 )

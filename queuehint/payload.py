@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import types
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Union, get_args, get_origin
+from uuid import UUID
 
 import cattrs
 from cattrs.preconf.json import make_converter
@@ -19,7 +20,7 @@ from queuehint.errors import PayloadError, shown
 from queuehint.records import PAYLOAD_BYTES_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 DEPTH_MAX = 64
 INT_DIGITS_MAX = 4300
@@ -107,6 +108,8 @@ def _make_converter() -> cattrs.Converter:
     converter = make_converter()
     # What is not annotated is not converted by the way it happens to look: it must be JSON already.
     converter.register_unstructure_hook_func(lambda annotation: annotation is Any, lambda value: value)
+    converter.register_unstructure_hook(UUID, str)
+    converter.register_structure_hook(UUID, lambda value, _: UUID(value))
     return converter
 
 
@@ -175,56 +178,68 @@ def check_json(value: Any, path: str = "$", bytes_max: int = PAYLOAD_BYTES_MAX) 
     Complexity: O(size), iterative.
     """
     size = 0
-    # Each level of the stack is an iterator over (path, value) of one container, whose id is kept on the way down.
-    stack = [iter([(path, value)])]
+    # Each level of the stack iterates over one container; what it is called there and its id are kept on the way down.
+    stack: list[Iterator[tuple[str | int, Any]]] = [iter([(0, value)])]
+    steps: list[str | int] = [0]
     above: list[int] = []
+
+    def here() -> str:
+        return path + "".join(map(_step, steps[1:]))
+
     while stack:
-        for here, item in stack[-1]:
+        for steps[-1], item in stack[-1]:
             kind = type(item)
             if kind is str:
                 size += len(item)
                 if size > bytes_max:
-                    raise PayloadError(f"holds strings of more than {bytes_max} bytes, the limit", path=here)
+                    raise PayloadError(f"holds strings of more than {bytes_max} bytes, the limit", path=here())
                 _check_text(item, here)
             elif kind is int:
                 # A decimal digit is over 3.3 bits; Python refuses to print or read more digits than this.
                 if item.bit_length() > INT_DIGITS_MAX * 3.3219:
-                    raise PayloadError(f"int of more than {INT_DIGITS_MAX} digits cannot be read back", path=here)
+                    raise PayloadError(f"int of more than {INT_DIGITS_MAX} digits cannot be read back", path=here())
             elif kind is float:
                 if item != item or item in (float("inf"), float("-inf")):  # noqa: PLR0124 - NaN
-                    raise PayloadError(f"{item} is not JSON", path=here)
+                    raise PayloadError(f"{item} is not JSON", path=here())
             elif item is None or kind is bool:
                 pass
             elif isinstance(item, (list, tuple, dict)):
                 if id(item) in above:
-                    raise PayloadError("circular reference", path=here)
+                    raise PayloadError("circular reference", path=here())
                 if len(stack) > DEPTH_MAX:
                     raise PayloadError(f"deeper than {DEPTH_MAX}", path=path)
+                if isinstance(item, dict):
+                    for key in item:
+                        if not isinstance(key, str):
+                            problem = f"key {shown(key)} is {type(key).__name__}, JSON keys are str"
+                            raise PayloadError(problem, path=here())
+                        size += len(key)
+                        if size > bytes_max:
+                            raise PayloadError(f"holds strings of more than {bytes_max} bytes, the limit", path=here())
+                        _check_text(key, here)
+                    members = iter(item.items())
+                else:
+                    members = enumerate(item)
                 above.append(id(item))
-                stack.append(_members(item, here))
+                stack.append(members)
+                steps.append(0)
                 break
             elif not isinstance(item, (str, int, float)):
-                raise PayloadError(f"{kind.__name__} is not JSON", path=here)
+                raise PayloadError(f"{kind.__name__} is not JSON", path=here())
         else:
             stack.pop()
+            steps.pop()
             if above:
                 above.pop()
 
 
-def _members(container: Any, path: str) -> Any:
-    if isinstance(container, dict):
-        for key, item in container.items():
-            if not isinstance(key, str):
-                raise PayloadError(f"key {shown(key)} is {type(key).__name__}, JSON keys are str", path=path)
-            _check_text(key, path)
-            yield f"{path}.{key}", item
-    else:
-        for index, item in enumerate(container):
-            yield f"{path}[{index}]", item
+def _step(step: str | int) -> str:
+    """Return one step of a JSON path: ``.key``, or ``[0]``, or ``['any other key']``."""
+    return f".{step}" if isinstance(step, str) and len(step) <= 80 and step.isidentifier() else f"[{shown(step)}]"
 
 
-def _check_text(text: str, path: str) -> None:
+def _check_text(text: str, here: Callable[[], str]) -> None:
     try:
-        text.encode()
+        text.isascii() or text.encode()
     except UnicodeEncodeError as error:
-        raise PayloadError(f"string holds {text[error.start]!r}, not encodable as UTF-8", path=path) from None
+        raise PayloadError(f"string holds {text[error.start]!r}, not encodable as UTF-8", path=here()) from None

@@ -64,6 +64,9 @@ class JobState(StrEnum):
     FAILED = "FAILED"
     CANCELED = "CANCELED"
 
+    # Enum's own __hash__ is a Python function; states are dictionary keys on every move of every job.
+    __hash__ = str.__hash__
+
     @property
     def is_over(self) -> bool:
         """True once the job is FINISHED, FAILED or CANCELED."""

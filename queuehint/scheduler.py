@@ -362,6 +362,7 @@ class Scheduler(Control):
         running = asyncio.create_task(worker.run(), name="queuehint-worker")
         self._workers[worker] = threading.get_ident()
         try:
+            await _first(worker.started.wait(), running)
             yield worker
         finally:
             worker.stop()
@@ -445,8 +446,7 @@ class Scheduler(Control):
         refuse_to_wait("drain()")
         async with contextlib.AsyncExitStack() as stack:
             if not self._workers:
-                worker = await stack.enter_async_context(self.worker())
-                await worker.started.wait()
+                await stack.enter_async_context(self.worker())
             loop = asyncio.get_running_loop()
             deadline = None if limit_ms is None else loop.time() + limit_ms / 1000
             pause_s = DRAIN_POLL_MIN_S
@@ -588,6 +588,15 @@ def _judge(pending: Pending, timed_out_ms: int | None) -> None:
         raise DrainStalledError(pending.reasons)
     if pending.unfinished and timed_out_ms is not None:
         raise DrainTimeoutError(pending.unfinished, timed_out_ms / 1000)
+
+
+async def _first(awaited: Coroutine[Any, Any, Any], running: asyncio.Task[None]) -> None:
+    """Await what a running task brings about, or what it raises."""
+    waiting = asyncio.ensure_future(awaited)
+    await asyncio.wait({waiting, running}, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    if running.done():
+        running.result()
 
 
 def _run_beside(make: Callable[[], Awaitable[T]]) -> T:

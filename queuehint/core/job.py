@@ -37,10 +37,11 @@ class Job:
     One job and where it is.
 
     ``seq`` is its place in the order, 0 while it has none. ``since`` is the number up to which a cancelation by path
-    covers it: its own, or that of its last redrive. ``missing`` counts claims not granted yet. ``ready``, ``timer``
-    and ``expiry`` are its entries in the ready queue and among the timers, None while it has none; ``parked`` is the
-    heap of the paused path it is put aside in. ``cancel`` is why a cancelation was asked for while it ran.
-    ``first_ms`` is when it was first started, ``gone`` says that its record has expired and only its id is kept.
+    covers it: its own, or that of its last redrive. ``walks`` are its claims at the gates while it has its place,
+    ``missing`` counts those not granted yet. ``ready``, ``timer`` and ``expiry`` are its entries in the ready queue
+    and among the timers, None while it has none; ``parked`` is the heap of the paused path it is put aside in.
+    ``cancel`` is why a cancelation was asked for while it ran. ``first_ms`` is when it was first started, ``gone``
+    says that its record has expired and only its id is kept.
     """
 
     __slots__ = (
@@ -81,7 +82,7 @@ class Job:
         self.state = state
         self.enqueued_ms = now_ms
         self.version = 1
-        self.walks: tuple[Walk, ...] = tuple([Walk(self, claim) for claim in spec.claims]) if spec.claims else ()
+        self.walks: tuple[Walk, ...] = ()
         self.seq = self.missing = self.attempts = self.losses = 0
         self.gone = False
         self.ready: Entry | None = None

@@ -106,7 +106,8 @@ class Ledger:
             self.keys[spec.key] = job
         if after is not None:
             self.edges.add(job, after)
-        self.set_time(job, now_ms)
+        if spec.delay_ms or spec.run_at_ms is not None or spec.policy.start_within_ms is not None:
+            self.set_time(job, now_ms)
         if job.due_ms is not None:
             job.state = SCHEDULED
             job.timer = self.timers.add(DUE, job.due_ms, job)
@@ -141,11 +142,14 @@ class Ledger:
         job.queued_ms = now_ms
         self.last_seq = job.seq = self.last_seq + 1
         visited = missing = 0
-        place = self.trie.place
-        for walk in job.walks:
-            visited += place(walk)
-            if not walk.granted:
-                missing += 1
+        claims = job.spec.claims
+        if claims:
+            place = self.trie.place
+            job.walks = walks = tuple([Walk(job, claim) for claim in claims])
+            for walk in walks:
+                visited += place(walk)
+                if not walk.granted:
+                    missing += 1
         job.missing = missing
         if not missing:
             self.ready.add(job)
@@ -338,7 +342,6 @@ class Ledger:
             self.vacate(job)
             self.paths.remove(job)
             job.spec = spec
-            job.walks = tuple([Walk(job, claim) for claim in spec.claims])
             self.paths.add(job)
         else:
             job.spec = spec
@@ -365,6 +368,7 @@ class Ledger:
         leave = self.trie.leave
         for walk in job.walks:
             left += leave(walk)
+        job.walks = ()
         return left
 
     # --- pauses --------------------------------------------------------------------------------------------------
@@ -412,7 +416,8 @@ class Ledger:
             assert job.is_placed or job.state not in {QUEUED, STARTED}
             assert not job.is_placed or job.state in {QUEUED, STARTED, FAILED}
             assert job.missing == sum(not walk.granted for walk in job.walks) or not job.is_placed
-            assert all((walk.node is not None) == job.is_placed for walk in job.walks)
+            assert len(job.walks) == (len(job.spec.claims) if job.is_placed else 0)
+            assert all(walk.node is not None for walk in job.walks)
             holding += job.is_placed and job.state is FAILED
             assert (job_id in offered) == (job.ready is not None and job.parked is None)
             assert job_id not in parked or job.parked is not None

@@ -27,7 +27,8 @@ class CancelSweep:
         paths: one after the other.
         before: jobs enqueued or redriven from this number on are not covered.
         cancel: ends one job or asks it to stop; returns the gates left.
-        behind: if given, only QUEUED jobs placed behind this dead job are canceled, and its place is freed at the end.
+        behind: if given, only jobs that are QUEUED behind this dead job now are canceled, and its place is freed at
+            the end.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class CancelSweep:
         self._cancel = cancel
         self._behind = behind
         self._behind_seq = behind.seq if behind is not None else 0
+        self._last_seq = ledger.last_seq
         self._key: str | None = None
         self._numbers: list[int] = []
         """The numbers still to be looked at on the present key, last first."""
@@ -75,7 +77,9 @@ class CancelSweep:
     def _covers(self, job: Job) -> bool:
         if job.since >= self._before:
             return False
-        return self._behind is None or (job.state is JobState.QUEUED and job.seq > self._behind_seq)
+        if self._behind is None:
+            return True
+        return job.state is JobState.QUEUED and self._behind_seq < job.seq <= self._last_seq
 
     def _end(self) -> int:
         behind = self._behind

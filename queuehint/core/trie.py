@@ -325,8 +325,10 @@ class PathTrie:
 
     def in_the_way(self, walk: Walk, limit: int) -> list[Walk]:
         """
-        Return up to *limit* walks that keep a waiting walk from passing its gate: those ahead in the line, then
-        those that hold the gate in a mode that does not fit.
+        Return up to *limit* walks that keep a waiting walk from passing its gate: those that hold the gate in a
+        mode that does not fit, then those ahead in the line, from its head on.
+
+        Among exclusive claims one that conflicts is always named: where no holder does, the head of the line does.
 
         Complexity: bounded, whatever stands in the line or below; which ones of many are found is not promised.
         """
@@ -334,17 +336,17 @@ class PathTrie:
         assert node is not None
         assert not walk.granted
         found: list[Walk] = []
-        ahead = walk.before
-        while ahead is not None and len(found) < limit:
-            found.append(ahead)
-            ahead = ahead.before
-        if len(found) < limit and node.held & CLASHES[walk.wants]:
+        if node.held & CLASHES[walk.wants]:
             for looked_at, other in enumerate(self._holders(node)):
                 mode = other.wants if other.node is node else IS if other.shared else IX
                 if ONE[mode] & CLASHES[walk.wants]:
                     found.append(other)
                 if len(found) >= limit or looked_at >= _HOLDERS_LOOKED_AT_MAX:
                     break
+        ahead = node.line
+        while ahead is not None and ahead is not walk and len(found) < limit:
+            found.append(ahead)
+            ahead = ahead.after
         return found
 
     @staticmethod

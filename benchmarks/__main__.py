@@ -1,0 +1,55 @@
+"""
+Run benchmarks by name, all of them by default: `python -m benchmarks [memory] [--quick] [--cpu-time] [--json FILE]`.
+
+The exit code says nothing about speed: figures depend on the machine and on what else it does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import time
+from importlib import import_module
+from pathlib import Path
+
+from benchmarks.report import TIMER, Report, load
+
+MODULES = ("memory",)
+"""Each has `run(report, *, quick)`."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure, and compare with others.")
+    parser.add_argument("modules", nargs="*", metavar="module", help=f"which to run; of {', '.join(MODULES)}")
+    parser.add_argument("--quick", action="store_true", help="smaller sizes, to see that everything runs")
+    parser.add_argument("--cpu-time", action="store_true", help="count CPU time, on a machine that others use too")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+    options = parser.parse_args()
+    unknown = [name for name in options.modules if name not in MODULES]
+    if unknown:
+        parser.error(f"no module {', '.join(unknown)}; there are {', '.join(MODULES)}")
+    if options.cpu_time:
+        TIMER.read_s = time.process_time
+    clock = "CPU time of this process" if options.cpu_time else "wall time"
+    begin_s, begin_cpu_s, load_before = time.perf_counter(), time.process_time(), load()
+    print(
+        f"{platform.python_implementation()} {platform.python_version()}, {os.cpu_count()} CPUs, load {load_before}\n"
+        f"{'Smaller sizes; ' if options.quick else ''}{clock}; medians of three (min .. max)"
+    )
+    report = Report()
+    for name in options.modules or MODULES:
+        import_module(f"benchmarks.{name}").run(report, quick=options.quick)
+    report.summary()
+    seconds = time.perf_counter() - begin_s
+    share = (time.process_time() - begin_cpu_s) / seconds
+    print(f"\n{seconds:.0f} s, of which this process had a CPU for {share:.0%}; load {load()}")
+    if options.json is not None:
+        facts = {"quick": options.quick, "clock": clock, "load_before": load_before, "load_after": load()}
+        facts |= {"seconds": round(seconds, 1), "cpu_share": round(share, 3)}
+        options.json.write_text(json.dumps(report.as_json(**facts), indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

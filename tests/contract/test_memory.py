@@ -1,0 +1,77 @@
+"""The rules on the memory backend."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from queuehint.backends.base import BackendOptions
+from queuehint.backends.memory import MemoryBackend
+from tests.contract import rules
+
+if TYPE_CHECKING:
+    from queuehint import Backend, FakeClock
+
+
+class OnMemory(rules.Binding):
+    def open(self, clock: FakeClock) -> Backend:
+        return MemoryBackend(BackendOptions(clock=clock))
+
+
+class TestSerialPath(OnMemory, rules.SerialPath):
+    pass
+
+
+class TestAncestors(OnMemory, rules.Ancestors):
+    pass
+
+
+class TestSiblings(OnMemory, rules.Siblings):
+    pass
+
+
+class TestRoot(OnMemory, rules.Root):
+    pass
+
+
+class TestArrivalOrder(OnMemory, rules.ArrivalOrder):
+    pass
+
+
+class TestLeases(OnMemory, rules.Leases):
+    pass
+
+
+class TestRetries(OnMemory, rules.Retries):
+    pass
+
+
+class TestCancelation(OnMemory, rules.Cancelation):
+    pass
+
+
+class TestDead(OnMemory, rules.Dead):
+    pass
+
+
+class TestKeys(OnMemory, rules.Keys):
+    pass
+
+
+class TestIdentity(OnMemory, rules.Identity):
+    pass
+
+
+class TestPauses(OnMemory, rules.Pauses):
+    pass
+
+
+class TestPresence(OnMemory, rules.Presence):
+    pass
+
+
+class TestRecords(OnMemory, rules.Records):
+    pass
+
+
+class TestWaiting(OnMemory, rules.Waiting):
+    pass

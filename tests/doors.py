@@ -1,0 +1,106 @@
+"""What the tests of the door share: a guarded loop, a scheduler whose time is moved by hand, and turns to wait by."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from queuehint import FakeClock, Scheduler
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine
+
+    from queuehint.backends.memory import MemoryBackend
+
+T = TypeVar("T")
+
+LIMIT_S = 20.0
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine on a loop of its own; one that hangs fails."""
+
+    async def guarded() -> T:
+        return await asyncio.wait_for(main, LIMIT_S)
+
+    return asyncio.run(guarded())
+
+
+def scheduler(url: str | None = "memory://", **options: Any) -> tuple[Scheduler, FakeClock]:
+    """Return a scheduler and the clock that moves its time."""
+    clock = FakeClock()
+    return Scheduler(url, clock=clock, **options), clock
+
+
+def memory(sched: Scheduler) -> MemoryBackend:
+    """Return the store behind a scheduler on memory."""
+    backend: Any = sched.backend
+    return backend  # type: ignore[no-any-return]
+
+
+async def until(reached: Callable[[], Awaitable[bool] | bool]) -> None:
+    """Let others have their turns until something is so."""
+    while True:
+        answer = reached()
+        if answer if isinstance(answer, bool) else await answer:
+            return
+        await asyncio.sleep(0)
+
+
+async def turns(count: int = 20) -> None:
+    """Let others have some turns, to see that nothing comes of it."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+class Gate:
+    """Handlers, async or in threads, that have entered wait here until they are let through."""
+
+    def __init__(self) -> None:
+        self.entered: list[Any] = []
+        self._open = threading.Event()
+        self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+
+    async def wait(self, who: Any = None) -> None:
+        event = asyncio.Event()
+        self._waiting.append((asyncio.get_running_loop(), event))
+        self.entered.append(who)
+        if not self._open.is_set():
+            await event.wait()
+
+    def wait_sync(self, who: Any = None) -> None:
+        self.entered.append(who)
+        assert self._open.wait(LIMIT_S)
+
+    def open(self) -> None:
+        self._open.set()
+        for loop, event in self._waiting:
+            loop.call_soon_threadsafe(event.set)
+
+    async def reached(self, count: int = 1) -> None:
+        await until(lambda: len(self.entered) >= count)
+
+
+def in_thread(call: Callable[[], T]) -> Callable[[], T]:
+    """Begin a call in a thread; the function returned waits for its end and gives what it returned or raised."""
+    answer: list[tuple[T | None, BaseException | None]] = []
+
+    def main() -> None:
+        try:
+            answer.append((call(), None))
+        except BaseException as error:
+            answer.append((None, error))
+
+    thread = threading.Thread(target=main, daemon=True)
+    thread.start()
+
+    def end() -> T:
+        thread.join(LIMIT_S)
+        assert answer, "the thread hangs"
+        value, error = answer[0]
+        if error is not None:
+            raise error
+        return value  # type: ignore[return-value]
+
+    return end

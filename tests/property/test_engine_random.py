@@ -1,0 +1,215 @@
+"""Seeded random walks: the engine against the plain definition of its rules, whole and cut anywhere."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from random import Random
+from typing import Any
+
+import attrs
+import pytest
+
+from queuehint.core.engine import Engine, EngineOptions
+from queuehint.errors import QueueHintError
+from queuehint.operations import Enqueue, Exchange, Tick
+from queuehint.records import JobSpec, Outcome, OutcomeKind, Policy
+from tests.property.walks import (
+    EXCLUSIVE_STYLES,
+    MIXED,
+    MINUTE,
+    PATHS,
+    RETENTION,
+    STYLES,
+    Pair,
+    Player,
+    Style,
+    check_order,
+    check_ready,
+    one_claim,
+    walk_cut,
+    walk_in_step,
+    walk_overtaking,
+)
+
+BUDGETS = (1, 2, 5)
+STEPS = 400
+
+
+def run(walk: Callable[[Random], Any], seeds: range) -> None:
+    """Walk from each seed; a failure says from which, so that one line repeats it."""
+    for seed in seeds:
+        try:
+            walk(Random(seed))
+        except Exception as error:
+            error.add_note(f"The walk from Random({seed}).")
+            raise
+
+
+def named(style: Style) -> str:
+    return f"shared={style.shared} keyed={style.keyed} jobs={style.unfinished_max}"
+
+
+# --- 250 000 steps by default, millions every night ------------------------------------------------------------------
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("style", STYLES, ids=named)
+def test_the_engine_and_the_plain_definition_agree_after_every_step(style: Style) -> None:
+    run(partial(walk_in_step, style=style, steps=STEPS), range(60))
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("budget", BUDGETS)
+@pytest.mark.parametrize("style", EXCLUSIVE_STYLES, ids=named)
+def test_wherever_work_is_cut_it_ends_where_uncut_work_ends(style: Style, budget: int) -> None:
+    calm = attrs.evolve(style, due_within=False)
+    run(partial(walk_cut, style=calm, steps=STEPS // 2, budget=budget), range(20))
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("budget", BUDGETS)
+@pytest.mark.parametrize("style", STYLES, ids=named)
+def test_the_order_holds_while_newcomers_overtake_work_that_is_left_over(style: Style, budget: int) -> None:
+    run(partial(walk_overtaking, style=style, steps=STEPS, budget=budget), range(15))
+
+
+@pytest.mark.nightly
+@pytest.mark.heavy
+@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize("style", STYLES, ids=named)
+def test_the_engine_and_the_plain_definition_agree_for_millions_of_steps(style: Style, block: int) -> None:
+    begin = 1_000 + 100 * block
+    run(partial(walk_in_step, style=style, steps=STEPS), range(begin, begin + 100))
+    calm = attrs.evolve(style, due_within=False, shared=0.0)
+    for budget in (*BUDGETS, 3, 11):
+        run(partial(walk_cut, style=calm, steps=STEPS // 2, budget=budget), range(begin, begin + 20))
+        run(partial(walk_overtaking, style=style, steps=STEPS, budget=budget), range(begin, begin + 20))
+
+
+# --- the walks are worth walking -------------------------------------------------------------------------------------
+
+
+def test_the_walks_reach_every_kind_of_state_and_leftover() -> None:
+    states: set[Any] = set()
+    sweeps: set[str] = set()
+    verdicts: set[Any] = set()
+    engine = Engine(EngineOptions(budget=1, retention=RETENTION))
+    player = Player(engine, Random(5), MIXED)
+    now_ms = 0
+    for _ in range(4_000):
+        now_ms = player.pass_time(now_ms)
+        try:
+            reply = engine.apply(player.move(), now_ms)
+        except QueueHintError:
+            continue
+        states |= {(job.state, job.seq > 0, job.gone) for job in engine.ledger.jobs.values()}
+        sweeps |= {type(item).__name__ for item in engine.ledger.leftovers}
+        verdicts |= set(getattr(reply, "verdicts", ()))
+    assert len(states) >= 11
+    assert sweeps == {"Node", "CancelSweep", "UnparkSweep", "ResolveSweep"}
+    assert len(verdicts) >= 6
+
+
+# --- the same operations give the same answers -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("style", STYLES, ids=named)
+def test_the_same_operations_at_the_same_times_give_the_same_replies(style: Style) -> None:
+    history = walk_in_step(Random(7), style, STEPS).history
+    assert replies(history) == replies(history)
+
+
+def replies(history: list[Any]) -> list[Any]:
+    engine = Engine(EngineOptions(budget=3, retention=RETENTION))
+    answers: list[Any] = []
+    for now_ms, operation in history:
+        try:
+            answers.append(engine.apply(operation, now_ms))
+        except QueueHintError as error:
+            answers.append((type(error), str(error)))
+    return answers
+
+
+def test_replies_do_not_depend_on_how_strings_are_hashed() -> None:
+    program = (
+        "from random import Random\n"
+        "from tests.property.test_engine_random import STYLES, replies, walk_in_step\n"
+        "print([replies(walk_in_step(Random(9), style, 200).history) for style in STYLES])\n"
+    )
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+            check=True,
+            capture_output=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(outputs) == 1
+
+
+# --- what random walks are unlikely to reach -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("budget", [1, 2, 5, 50])
+def test_a_line_of_a_hundred_behind_a_parent_moves_on_in_order_whatever_the_budget(budget: int) -> None:
+    engine = Engine(EngineOptions(budget=budget, retention=RETENTION))
+    random = Random(budget)
+    specs = [JobSpec(id="root", task="t", claims=one_claim((), "exclusive"))]
+    specs += [
+        JobSpec(id=str(n), task="t", claims=one_claim(random.choice(PATHS), "exclusive")) for n in range(100)
+    ]
+    engine.apply(Enqueue(tuple(specs)), 0)
+    over = 0
+    while over < len(specs):
+        grants = engine.apply(Exchange("w", limit=1), 0).grants
+        settle = tuple(
+            Outcome(job_id=grant.spec.id, token=grant.token, kind=OutcomeKind.FINISHED) for grant in grants
+        )
+        over += len(settle)
+        engine.apply(Exchange("w", settle=settle), 0)
+        check_order(engine)
+        engine.ledger.check()
+        if not engine.ledger.leftovers:
+            check_ready(engine, exact=True)
+    assert not engine.apply(Tick(), 0).more
+    assert engine.ledger.trie.nodes == 0
+
+
+def test_a_dead_job_that_cancels_behind_holds_its_place_until_the_last_is_canceled() -> None:
+    engine = Engine(EngineOptions(budget=1, retention=RETENTION))
+    policy = Policy(max_attempts=1, on_dead="cancel_behind")
+    first = JobSpec(id="first", task="t", claims=one_claim(("a",), "exclusive"), policy=policy)
+    behind = [JobSpec(id=str(n), task="t", claims=one_claim(("a", "b"), "exclusive")) for n in range(20)]
+    above = JobSpec(id="above", task="t", claims=one_claim((), "exclusive"))
+    engine.apply(Enqueue((first, *behind, above)), 0)
+    grant = engine.apply(Exchange("w", limit=1), 0).grants[0]
+    failed = Outcome(job_id="first", token=grant.token, kind=OutcomeKind.FAILED)
+    reply = engine.apply(Exchange("w", settle=(failed,), limit=100), 0)
+    while reply.more:
+        assert not reply.grants or all(engine.ledger.jobs[spec.id].is_over for spec in behind)
+        engine.apply(Tick(), 0)
+        late = JobSpec(id=f"late{engine.ledger.last_number}", task="t", claims=one_claim(("a",), "exclusive"))
+        if engine.ledger.last_number < 40:
+            engine.apply(Enqueue((late,)), 0)
+        engine.ledger.check()
+        check_order(engine)
+        reply = engine.apply(Exchange("w", limit=100), 0)
+    states = [engine.ledger.jobs[spec.id].state for spec in behind]
+    assert states == ["CANCELED"] * 20
+    assert [job.id for job in engine.ledger.registry.running.values()] == ["above"]
+    late_states = {job.state for job in engine.ledger.jobs.values() if job.id.startswith("late")}
+    assert late_states == {"QUEUED"}
+
+
+def test_a_caller_who_gives_a_place_back_is_not_waited_for() -> None:
+    pair = Pair()
+    for number, kind in enumerate(OutcomeKind):
+        spec = JobSpec(id=str(number), task="t", claims=one_claim(("a",), "exclusive"), presence_ms=MINUTE)
+        pair.do(Enqueue((spec,)))
+        grant = pair.do(Exchange("w", limit=1)).grants[0]
+        pair.do(Exchange("w", settle=(Outcome(job_id=spec.id, token=grant.token, kind=kind, delay_ms=MINUTE),)))
+        assert pair.engine.ledger.jobs[spec.id].is_over
+    pair.wind_down()

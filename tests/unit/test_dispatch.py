@@ -1,0 +1,178 @@
+"""Which of the jobs that are ready goes next."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from queuehint.core.dispatch import HEAD_START_MS, ReadyQueue, rank
+from queuehint.core.job import Job
+from queuehint.records import JobState, Priority
+from tests.support import Queue, job
+
+numbers = itertools.count(1)
+
+
+def ready(queue: ReadyQueue, id: str, enqueued_ms: int = 0, **fields: Any) -> Job:
+    made = Job(job(id, **fields), next(numbers), JobState.QUEUED, enqueued_ms)
+    queue.add(made)
+    return made
+
+
+def taken(queue: ReadyQueue, pool: str = "default") -> str:
+    """Take everything of a pool; ids are single letters."""
+    order = ""
+    while (made := queue.take(pool)) is not None:
+        order += made.id
+    return order
+
+
+# --- inside one user -------------------------------------------------------------------------------------------------
+
+
+def test_with_one_user_and_one_level_it_is_first_in_first_out() -> None:
+    queue = ReadyQueue()
+    for letter in "abcd":
+        ready(queue, letter, enqueued_ms=5)
+    assert taken(queue) == "abcd"
+
+
+def test_critical_goes_before_all_levels_first_in_first_out() -> None:
+    queue = ReadyQueue()
+    ready(queue, "a", priority=5, enqueued_ms=0)
+    ready(queue, "b", priority=Priority.CRITICAL, enqueued_ms=10**12 + 5)
+    ready(queue, "c", priority=Priority.CRITICAL, enqueued_ms=10**12)
+    assert taken(queue) == "bca"
+
+
+def test_a_level_is_worth_a_minute() -> None:
+    assert [rank(level, 300_000) for level in range(1, 6)] == [300_000, 240_000, 180_000, 120_000, 60_000]
+    queue = ReadyQueue()
+    ready(queue, "a", priority=1)
+    ready(queue, "b", priority=5)
+    ready(queue, "c", priority=3)
+    assert taken(queue) == "bca"
+
+
+def test_low_levels_age_into_their_turn() -> None:
+    queue = ReadyQueue()
+    ready(queue, "a", priority=1, enqueued_ms=0)
+    ready(queue, "b", priority=5, enqueued_ms=4 * HEAD_START_MS - 1)
+    ready(queue, "c", priority=5, enqueued_ms=4 * HEAD_START_MS)
+    ready(queue, "d", priority=5, enqueued_ms=4 * HEAD_START_MS + 1)
+    assert taken(queue) == "bacd"
+
+
+# --- between users ---------------------------------------------------------------------------------------------------
+
+
+def test_users_take_turns() -> None:
+    queue = ReadyQueue()
+    for letter, user in [("a", "ann"), ("b", "ann"), ("c", "ann"), ("x", "bob"), ("y", "bob"), ("n", None)]:
+        ready(queue, letter, user=user)
+    assert taken(queue) == "axnbyc"
+
+
+def test_a_user_with_one_job_does_not_wait_behind_another_s_thousand() -> None:
+    queue = Queue(checked=False)
+    queue.enqueue(*[job(f"ann{number}", user="ann") for number in range(1000)])
+    queue.enqueue(job("bob", user="bob"))
+    assert queue.start(2) == ["ann0", "bob"]
+
+
+def test_a_critical_job_of_one_user_does_not_take_another_s_turn() -> None:
+    queue = ReadyQueue()
+    ready(queue, "a", user="ann")
+    ready(queue, "b", user="bob", priority=Priority.CRITICAL)
+    assert taken(queue) == "ab"
+
+
+def test_users_who_had_nothing_ready_join_the_end_of_the_turns() -> None:
+    queue = ReadyQueue()
+    ready(queue, "a", user="ann")
+    ready(queue, "b", user="ann")
+    ready(queue, "x", user="bob")
+    assert [made.id for made in [queue.take("default")] if made] == ["a"]
+    ready(queue, "n", user="new")
+    assert taken(queue) == "xbn"
+
+
+# --- pools -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_claim_begins_with_another_pool_each_time() -> None:
+    queue = ReadyQueue()
+    for pool in "xyz":
+        ready(queue, pool, pool=pool)
+    names = ("x", "y", "z", "none")
+    assert [queue.rotate(names) for _ in range(5)] == [
+        ["x", "y", "z"],
+        ["y", "z", "x"],
+        ["z", "x", "y"],
+        ["x", "y", "z"],
+        ["x", "y", "z"],
+    ]
+    assert queue.rotate(("y",)) == ["y"]
+    assert queue.rotate(("none",)) == []
+
+
+def test_pools_are_taken_from_in_turn() -> None:
+    queue = Queue(*[job(f"{pool}{number}", pool=pool) for pool in "xy" for number in range(3)])
+    assert queue.start(4, pools=("x", "y")) == ["x0", "y0", "x1", "y1"]
+    assert queue.start(4, pools=("x", "y")) == ["y2", "x2"]
+
+
+def test_a_pool_that_runs_dry_leaves_the_rest_to_the_others() -> None:
+    queue = Queue(job("x", pool="x"), *[job(f"y{number}", pool="y") for number in range(3)])
+    assert queue.start(9, pools=("x", "y", "z")) == ["x", "y0", "y1", "y2"]
+
+
+def test_a_worker_gets_nothing_from_a_pool_it_did_not_name() -> None:
+    queue = Queue(job("x", pool="x"))
+    assert queue.start() == []
+    assert queue.start(pools=("x",)) == ["x"]
+
+
+def test_sizes_are_told_by_pool() -> None:
+    queue = ReadyQueue()
+    made = ready(queue, "a", pool="x")
+    ready(queue, "b", pool="x")
+    ready(queue, "c", pool="y")
+    assert (queue.size("x"), queue.size("y"), queue.size("z")) == (2, 1, 0)
+    queue.remove(made)
+    assert queue.sizes() == {"x": 1, "y": 1}
+    assert sorted(each.id for each in queue.jobs()) == ["b", "c"]
+
+
+def test_pools_that_fill_are_noted_for_who_waits() -> None:
+    queue = ReadyQueue()
+    ready(queue, "a", pool="x")
+    assert queue.filled == {"x"}
+    queue.filled.clear()
+    ready(queue, "b", pool="x")
+    assert queue.filled == set()
+    assert taken(queue, "x") == "ab"
+    ready(queue, "c", pool="x")
+    assert queue.filled == {"x"}
+
+
+# --- taking back -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("back, rest", [("a", "bx"), ("x", "ab"), ("b", "ax")])
+def test_an_offer_taken_back_is_not_made(back: str, rest: str) -> None:
+    queue = ReadyQueue()
+    users = [("a", "ann"), ("x", "bob"), ("b", "ann")]
+    jobs = {letter: ready(queue, letter, user=user) for letter, user in users}
+    queue.remove(jobs[back])
+    assert jobs[back].ready is None
+    assert taken(queue) == rest
+
+
+def test_a_pool_without_offers_is_forgotten() -> None:
+    queue = ReadyQueue()
+    queue.remove(ready(queue, "a"))
+    assert queue.take("default") is None
+    assert queue.sizes() == {}

@@ -1,0 +1,113 @@
+"""The error tree: each error is the built-in a reader expects, and its message names what it is about."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from queuehint import errors
+from queuehint.errors import QueueHintError, shown
+from tests.support import HostileStr
+
+ERRORS: list[tuple[QueueHintError, str]] = [
+    (errors.PayloadError("set is not JSON", path="$.a[3]"), "$.a[3]: set is not JSON"),
+    (errors.PayloadError("too large"), "$: too large"),
+    (errors.WouldDeadlockError("result()", "a"), "result() for job 'a' inside a handler"),
+    (errors.WouldDeadlockError("drain()"), "drain() inside a handler"),
+    (errors.JobNotFoundError("a"), "no job 'a'"),
+    (errors.DuplicateJobError("a"), "job id 'a' appears twice in one submission"),
+    (errors.DuplicateJobError("a", fields=("task", "pool")), "job 'a' exists with another task, pool"),
+    (errors.DuplicateJobError("a", key="k"), "key 'k' belongs to the unfinished job 'a'"),
+    (errors.InvalidTransitionError("a", "FINISHED", "QUEUED"), "job 'a' is FINISHED and cannot become QUEUED"),
+    (errors.LeaseLostError("a", 7), "token 7 no longer holds job 'a'"),
+    (errors.PathClosedError("doc1:intro"), "path 'doc1:intro' is closed"),
+    (errors.JobFailedError("a", "ValueError", "no"), "job 'a' failed: ValueError: no"),
+    (errors.JobCanceledError("a", "expired"), "job 'a' was canceled: expired"),
+    (errors.JobCanceledError("a", None), "job 'a' was canceled"),
+    (errors.ResultTimeoutError("a", 0.5), "job 'a' was not over within 0.5 s"),
+    (errors.DrainTimeoutError(3, 1.0), "3 unfinished jobs were left after 1 s"),
+    (errors.DrainStalledError(["r1", "r2"]), "2 unfinished jobs cannot move without a person: r1; r2"),
+    (errors.CycleError(["a"]), "a → a"),
+    (errors.CycleError(["a", "b"]), "a → b → a"),
+    (errors.UnknownDependencyError("a", "b"), "job 'a' depends on 'b', which does not exist"),
+]
+
+
+@pytest.mark.parametrize("error, text", ERRORS, ids=[text[:30] for _, text in ERRORS])
+def test_a_message_names_what_it_is_about(error: QueueHintError, text: str) -> None:
+    assert str(error).startswith(text)
+
+
+@pytest.mark.parametrize(
+    "ours, builtin",
+    [
+        (errors.InvalidHintError, ValueError),
+        (errors.InvalidHintTypeError, TypeError),
+        (errors.InvalidHintTypeError, errors.InvalidHintError),
+        (errors.InvalidJobError, ValueError),
+        (errors.InvalidJobTypeError, TypeError),
+        (errors.InvalidJobTypeError, errors.InvalidJobError),
+        (errors.PayloadError, ValueError),
+        (errors.WouldDeadlockError, RuntimeError),
+        (errors.JobNotFoundError, LookupError),
+        (errors.ResultTimeoutError, TimeoutError),
+        (errors.DrainTimeoutError, TimeoutError),
+        (errors.CycleError, errors.DependencyError),
+        (errors.UnknownDependencyError, LookupError),
+        (errors.CorruptStateError, errors.BackendError),
+    ],
+)
+def test_an_error_is_the_built_in_a_reader_expects(ours: type[Exception], builtin: type[Exception]) -> None:
+    assert issubclass(ours, builtin)
+
+
+def test_every_error_is_a_queuehint_error() -> None:
+    classes = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, Exception)]
+    assert len(classes) > 20
+    assert all(issubclass(value, QueueHintError) for value in classes)
+
+
+def test_a_cycle_of_ten_thousand_prints_ten_jobs() -> None:
+    error = errors.CycleError([f"j{number}" for number in range(10_000)])
+    assert str(error) == "j0 → j1 → j2 → j3 → j4 → j5 → j6 → j7 → j8 → j9 → … → j0"
+    assert len(error.cycle) == 10_000
+
+
+def test_a_closed_path_of_any_length_is_cut_in_the_message() -> None:
+    assert len(str(errors.PathClosedError("x" * 4096))) < 200
+
+
+class _Raises:
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+
+class _ReprIsHostile:
+    def __repr__(self) -> str:
+        return HostileStr("seen")
+
+
+_DEEP: list[Any] = []
+for _ in range(100_000):
+    _DEEP = [_DEEP]
+
+
+@pytest.mark.parametrize(
+    "value, text",
+    [
+        ("doc1", "'doc1'"),
+        ("x" * 10**6, "'" + "x" * 78 + "…"),
+        (b"y" * 10**6, "b'" + "y" * 77 + "…"),
+        (10**5000, "<int>"),
+        (_Raises(), "<_Raises>"),
+        (HostileStr("a"), "'a'"),
+        (_ReprIsHostile(), "seen"),
+        (_DEEP, "<list>"),
+        ("\ud800\n", "'\\ud800\\n'"),
+    ],
+    ids=["str", "long", "bytes", "digits", "raises", "hostile", "hostile repr", "deep", "surrogate"],
+)
+def test_a_value_is_shown_as_its_repr_cut_at_80_characters(value: object, text: str) -> None:
+    assert shown(value) == text
+    assert len(shown(value)) <= 80

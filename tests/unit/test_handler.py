@@ -1,0 +1,270 @@
+"""What a handler takes, and where its jobs go."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from queuehint import HandlerError, InvalidHintError, InvalidJobTypeError, JobContext, JsonCodec, PayloadError
+from queuehint.handler import Handler, Placement
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from nowhere import OnlyForTypeCheckers  # type: ignore[import-not-found,unused-ignore]
+
+CODEC = JsonCodec()
+
+
+def handler(function: Callable[..., Any]) -> Handler:
+    return Handler(function.__name__, function)
+
+
+def path(hint: Any, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    it = handler(function)
+    return Placement(hint, it).path(it.bind(args, kwargs))
+
+
+def plain(doc: str, section: str = "all", *, n: int = 0) -> None: ...
+
+
+async def contextual(ctx: JobContext, doc: str) -> int:
+    return 1
+
+
+def variadic(doc: str, /, *rest: int, flag: bool = False, **more: str) -> None: ...
+
+
+# --- registration ---
+
+
+def test_an_async_function_and_a_plain_one_are_told_apart() -> None:
+    assert handler(contextual).is_async
+    assert not handler(plain).is_async
+    assert Handler("partial", functools.partial(contextual)).is_async
+
+
+def test_an_object_with_an_async_call_is_async() -> None:
+    class Callable_:
+        async def __call__(self, doc: str) -> None: ...
+
+    it = Handler("object", Callable_())
+    assert it.is_async
+    assert list(it.parameters) == ["doc"]
+
+
+@pytest.mark.parametrize("thing", [5, None, "x", object()])
+def test_what_is_not_callable_is_refused(thing: Any) -> None:
+    with pytest.raises(HandlerError, match="not callable"):
+        Handler("x", thing)
+
+
+def test_generator_functions_are_refused() -> None:
+    def generator() -> Iterator[int]:
+        yield 1
+
+    async def agenerator() -> Any:
+        yield 1
+
+    for function in (generator, agenerator):
+        with pytest.raises(HandlerError, match="generator function"):
+            handler(function)
+
+
+def test_the_context_is_no_argument_of_the_job() -> None:
+    it = handler(contextual)
+    assert it.wants_context
+    assert list(it.parameters) == ["doc"]
+    assert it.bind(("d",), {}) == {"doc": "d"}
+
+
+def test_a_first_parameter_named_ctx_is_the_context_if_it_says_nothing_else() -> None:
+    def unannotated(ctx, doc): ...  # type: ignore[no-untyped-def]
+
+    def otherwise(ctx: str) -> None: ...
+
+    assert handler(unannotated).wants_context
+    assert not handler(otherwise).wants_context
+
+
+def test_annotations_that_exist_for_type_checkers_only_are_any() -> None:
+    def late(ctx: JobContext, thing: OnlyForTypeCheckers, n: int) -> OnlyForTypeCheckers: ...  # type: ignore[no-any-unimported,unused-ignore]
+
+    it = handler(late)
+    assert it.wants_context
+    assert it.annotations["thing"] is Any
+
+
+# --- calls ---
+
+
+@pytest.mark.parametrize(
+    "args, kwargs, bound",
+    [
+        (("d",), {}, {"doc": "d"}),
+        (("d", "s"), {"n": 2}, {"doc": "d", "section": "s", "n": 2}),
+        ((), {"section": "s", "doc": "d"}, {"doc": "d", "section": "s"}),
+    ],
+)
+def test_a_call_is_bound_by_name_without_defaults(args: Any, kwargs: Any, bound: Any) -> None:
+    assert handler(plain).bind(args, kwargs) == bound
+
+
+@pytest.mark.parametrize(
+    "args, kwargs", [((), {}), (("a", "b", "c"), {}), (("a",), {"doc": "b"}), (("a",), {"x": 1}), ((), {"n": 1})]
+)
+def test_a_call_that_does_not_fit_is_refused_naming_the_task(args: Any, kwargs: Any) -> None:
+    with pytest.raises(InvalidJobTypeError, match=r"^plain\(\): "):
+        handler(plain).bind(args, kwargs)
+
+
+@pytest.mark.parametrize(
+    "args, kwargs",
+    [
+        (("d",), {}),
+        (("d", 1, 2), {}),
+        (("d", 1), {"flag": True, "x": "y"}),
+        (("d",), {"doc": "also"}),
+    ],
+)
+def test_any_call_travels_as_it_was(args: Any, kwargs: Any) -> None:
+    it = handler(variadic)
+    assert it.loads(CODEC, it.dumps(CODEC, it.bind(args, kwargs))) == (args, kwargs)
+
+
+def test_a_default_is_that_of_the_function_that_runs() -> None:
+    it = handler(plain)
+    assert it.loads(CODEC, b'{"doc":"d","n":3}') == (("d", "all"), {"n": 3})
+
+
+@pytest.mark.parametrize(
+    "payload, words", [(b"{}", "missing argument 'doc'"), (b'{"doc":"d","x":1}', "unexpected arguments 'x'")]
+)
+def test_arguments_that_no_longer_fit_are_refused(payload: bytes, words: str) -> None:
+    with pytest.raises(InvalidJobTypeError, match=words):
+        handler(plain).loads(CODEC, payload)
+
+
+def test_arguments_over_a_mebibyte_are_refused() -> None:
+    it = handler(plain)
+    it.dumps(CODEC, {"doc": "x" * ((1 << 20) - 10)})
+    with pytest.raises(PayloadError, match="limit 1048576"):
+        it.dumps(CODEC, {"doc": "x" * ((1 << 20) - 9)})
+
+
+def test_a_result_travels_and_none_stored_is_none() -> None:
+    it = handler(contextual)
+    assert it.load_result(CODEC, it.dump_result(CODEC, 5)) == 5
+    assert it.load_result(CODEC, None) is None
+
+
+# --- places ---
+
+
+@pytest.mark.parametrize(
+    "hint, args, expected",
+    [
+        (None, ("d",), None),
+        ([], ("d",), ()),
+        (["doc"], ("d",), ("doc",)),
+        (["{doc}"], ("d",), ("d",)),
+        (("{doc}", "{section}"), ("d",), ("d", "all")),
+        (["{doc}", "{section}"], ("d", "s"), ("d", "s")),
+        (["doc-{doc}/{section}!"], ("d", "s"), ("doc-d/s!",)),
+        (["{n}"], ("d",), ("0",)),
+        (["{{doc}}"], ("d",), ("{doc}",)),
+        (["{{{doc}}}"], ("d",), ("{d}",)),
+        (["{doc}"], ("{section}",), ("{section}",)),
+        (["{doc}"], ("a:b",), ("a:b",)),
+        (["{doc}"], (-5,), ("-5",)),
+    ],
+)
+def test_a_template_is_filled_from_the_call(hint: Any, args: Any, expected: Any) -> None:
+    assert path(hint, plain, *args) == expected
+
+
+def test_a_str_subclass_names_a_place_by_its_text() -> None:
+    class Liar(str):
+        __slots__ = ()
+
+        def __str__(self) -> str:
+            return "liar"
+
+    (segment,) = path(["{doc}"], plain, Liar("true"))
+    assert (segment, type(segment)) == ("true", str)
+
+
+@pytest.mark.parametrize("value", [1.5, None, True, b"x", ["a"], object()])
+def test_an_argument_that_names_no_place_is_refused(value: Any) -> None:
+    with pytest.raises(TypeError, match=r"queue_hint: argument 'doc' must be str or int") as caught:
+        path(["{doc}"], plain, value)
+    assert isinstance(caught.value, InvalidHintError)
+
+
+@pytest.mark.parametrize("value", ["", "a\nb", "\ud800", "x" * 257, "\u202e"])
+def test_an_argument_that_is_no_segment_is_refused(value: str) -> None:
+    with pytest.raises(InvalidHintError, match="queue_hint"):
+        path(["{doc}"], plain, value)
+
+
+@pytest.mark.parametrize(
+    "segment, words",
+    [
+        ("{unknown}", "has no parameter 'unknown'; it has doc, section, n"),
+        ("{doc.__class__}", "attributes, indexes and formats"),
+        ("{doc[0]}", "attributes, indexes and formats"),
+        ("{doc!r}", "attributes, indexes and formats"),
+        ("{doc:>5}", "attributes, indexes and formats"),
+        ("{0}", "attributes, indexes and formats"),
+        ("{}", "attributes, indexes and formats"),
+        ("{doc", "expected '}'"),
+        ("doc}", "Single '}'"),
+        ("{", "Single '{'"),
+        ("{doc:{section}}", "attributes, indexes and formats"),
+    ],
+)
+def test_a_template_that_does_not_fit_is_refused_at_import(segment: str, words: str) -> None:
+    with pytest.raises(HandlerError, match=r"queue_hint segment") as caught:
+        Placement(["x", segment], handler(plain))
+    assert words in str(caught.value)
+
+
+def test_the_context_names_no_place() -> None:
+    with pytest.raises(HandlerError, match="no parameter 'ctx'"):
+        Placement(["{ctx}"], handler(contextual))
+
+
+@pytest.mark.parametrize("name", ["rest", "more"])
+def test_a_parameter_that_takes_many_values_names_no_place(name: str) -> None:
+    with pytest.raises(HandlerError, match=name):
+        Placement([f"{{{name}}}"], handler(variadic))
+
+
+@pytest.mark.parametrize("hint", ["doc", b"doc", {"doc"}, [1], ["a", ""], [None], 5, ["x"] * 65])
+def test_what_is_no_hint_is_refused_at_import(hint: Any) -> None:
+    with pytest.raises(InvalidHintError, match="queue_hint"):
+        Placement(hint, handler(plain))
+
+
+def test_a_callable_gets_the_arguments_by_name_defaults_included() -> None:
+    seen: dict[str, Any] = {}
+
+    def where(**arguments: Any) -> list[str] | None:
+        seen.update(arguments)
+        return [arguments["doc"], "x"]
+
+    assert path(where, plain, "d") == ("d", "x")
+    assert seen == {"doc": "d", "section": "all", "n": 0}
+
+
+def test_a_callable_may_say_nowhere_or_the_root() -> None:
+    assert path(lambda **_: None, plain, "d") is None
+    assert path(lambda **_: [], plain, "d") == ()
+
+
+@pytest.mark.parametrize("given", ["doc", [1], [""], {"a"}])
+def test_a_callable_that_gives_no_hint_is_refused(given: Any) -> None:
+    with pytest.raises(InvalidHintError, match="queue_hint"):
+        path(lambda **_: given, plain, "d")

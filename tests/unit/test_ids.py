@@ -1,0 +1,40 @@
+"""Ids made by producers."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from queuehint import ids
+from queuehint.checks import check_id
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def test_ids_are_unique_over_threads() -> None:
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda _: [ids.new_id() for _ in range(500)], range(8)))
+    assert len({id for part in made for id in part}) == 4_000
+
+
+def test_ids_of_one_process_sort_in_order_of_their_making() -> None:
+    made = [ids.new_id() for _ in range(2_000)]
+    assert made == sorted(made)
+
+
+def test_an_id_is_valid_and_28_characters_long() -> None:
+    id = ids.new_id()
+    assert check_id(id) == id
+    assert len(id) == 28
+
+
+def test_a_fork_marks_its_ids_as_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    parent = ids.new_id()[-8:]
+    assert ids.new_id()[-8:] == parent
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    child = ids.new_id()[-8:]
+    assert child != parent
+    monkeypatch.undo()
+    assert ids.new_id()[-8:] not in {parent, child}

@@ -1,0 +1,84 @@
+"""A job inside the core: what is kept of its history."""
+
+from __future__ import annotations
+
+from queuehint.core.job import Job
+from queuehint.operations import Log, Report, Verdict
+from queuehint.records import JobError, JobState, OutcomeKind, Progress
+from tests.support import Queue, job
+
+
+def test_the_last_thousand_log_lines_are_kept() -> None:
+    made = Job(job("a"), 1, JobState.STARTED, 0)
+    made.log(str(number) for number in range(1000))
+    assert made.record().logs == tuple(str(number) for number in range(1000))
+    assert not made.record().logs_truncated
+    made.log(["last"])
+    record = made.record()
+    assert (record.logs[0], record.logs[-1], len(record.logs), record.logs_truncated) == ("1", "last", 1000, True)
+
+
+def test_a_job_without_history_has_an_empty_one() -> None:
+    made = Job(job("a"), 1, JobState.QUEUED, 7)
+    record = made.record()
+    assert (record.errors, record.logs, record.progress, record.seq, record.enqueued_ms) == ((), (), None, None, 7)
+    assert made.notes is None
+    assert made.blocked == set()
+
+
+def test_only_who_holds_the_lease_may_log_and_report() -> None:
+    queue = Queue(job("a", ["x"]))
+    queue.start()
+    token = queue.grants["a"].token
+    assert queue.apply(Log("a", token, ("one", "two"))).verdict is Verdict.DONE
+    assert queue.apply(Report("a", token, Progress(1, 2, "half"))).verdict is Verdict.DONE
+    for job_id, wrong in (("a", token + 1), ("b", token)):
+        assert queue.apply(Log(job_id, wrong, ("three",))).verdict is Verdict.LOST
+        assert queue.apply(Report(job_id, wrong, Progress(2, 2))).verdict is Verdict.LOST
+    record = queue.record("a")
+    assert (record.logs, record.progress) == (("one", "two"), Progress(1, 2, "half"))
+    queue.finish("a")
+    assert queue.apply(Log("a", token, ("late",))).verdict is Verdict.LOST
+    assert queue.record("a").logs == ("one", "two")
+
+
+def test_logging_and_reporting_change_the_version() -> None:
+    queue = Queue(job("a"))
+    queue.start()
+    versions = [queue.record("a").version]
+    queue.apply(Log("a", queue.grants["a"].token, ("x",)))
+    versions.append(queue.record("a").version)
+    queue.apply(Report("a", queue.grants["a"].token, Progress()))
+    versions.append(queue.record("a").version)
+    assert versions == sorted(set(versions))
+
+
+def test_the_last_twenty_errors_are_kept_with_attempt_and_time() -> None:
+    queue = Queue(job("a", ["x"], max_attempts=30), now_ms=0)
+    for number in range(25):
+        queue.start()
+        queue.fail("a", error=JobError(type="ValueError", message=str(number), attempt=99, at_ms=99))
+        queue.now_ms += 10
+    errors = queue.record("a").errors
+    assert [error.message for error in errors] == [str(number) for number in range(5, 25)]
+    assert [error.attempt for error in errors] == list(range(6, 26))
+    assert [error.at_ms for error in errors] == list(range(50, 250, 10))
+
+
+def test_a_failure_without_an_error_leaves_none() -> None:
+    queue = Queue(job("a"))
+    queue.start()
+    queue.settle("a", OutcomeKind.FAILED, final=True)
+    assert queue.record("a").errors == ()
+
+
+def test_a_record_says_whether_a_cancelation_was_asked_for() -> None:
+    queue = Queue(job("a"))
+    queue.start()
+    assert not queue.record("a").cancel_requested
+    queue.cancel("a")
+    record = queue.record("a")
+    assert (record.cancel_requested, record.cause) == (True, "canceled")
+    queue.finish("a")
+    record = queue.record("a")
+    assert (record.state, record.cancel_requested, record.cause) == (JobState.FINISHED, False, "canceled")

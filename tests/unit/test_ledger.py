@@ -1,0 +1,73 @@
+"""All jobs and the structures that know them: retention, and the invariants that tests lean on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from queuehint.core.ledger import DAY_MS, Ledger, Retention
+from queuehint.records import JobState
+from tests.support import Queue, job
+
+FINISHED, FAILED, CANCELED = JobState.FINISHED, JobState.FAILED, JobState.CANCELED
+
+
+def test_records_are_kept_by_state_by_service_or_as_the_job_says() -> None:
+    retention = Retention()
+    plain, served = job("a"), job("b", service="import")
+    assert [retention.of(plain, state) for state in (FINISHED, FAILED, CANCELED)] == [DAY_MS, 7 * DAY_MS, DAY_MS]
+    assert [retention.of(served, state) for state in (FINISHED, FAILED, CANCELED)] == [90 * DAY_MS] * 3
+    assert retention.of(job("c", service="import", retention_ms=5), FAILED) == 5
+    assert retention.of(job("d", retention_ms=0), FINISHED) == 0
+
+
+def _miscount(ledger: Ledger) -> None:
+    ledger.counts[JobState.QUEUED] += 1
+
+
+def _forget_a_timer(ledger: Ledger) -> None:
+    ledger.timers.drop(ledger.jobs["running"].timer or [])
+
+
+def _offer_twice(ledger: Ledger) -> None:
+    ledger.ready.add(ledger.jobs["running"])
+
+
+def _forget_a_place(ledger: Ledger) -> None:
+    ledger.jobs["waiting"].seq = 0
+
+
+def _forget_a_path(ledger: Ledger) -> None:
+    ledger.paths.remove(ledger.jobs["waiting"])
+
+
+def _forget_who_runs(ledger: Ledger) -> None:
+    del ledger.registry.running["running"]
+
+
+def _forget_a_key(ledger: Ledger) -> None:
+    ledger.keys["gone"] = ledger.jobs["over"]
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        _miscount,
+        _forget_a_timer,
+        _offer_twice,
+        _forget_a_place,
+        _forget_a_path,
+        _forget_who_runs,
+        _forget_a_key,
+    ],
+    ids=lambda harm: harm.__name__.strip("_"),
+)
+def test_structures_that_disagree_are_found(harm: Callable[[Ledger], None]) -> None:
+    queue = Queue(job("over"), job("running", ["x"]), job("waiting", ["x"]))
+    queue.start()
+    queue.finish("over")
+    ledger = queue.engine.ledger
+    harm(ledger)
+    with pytest.raises(AssertionError):
+        ledger.check()

@@ -1,0 +1,57 @@
+"""Unfinished jobs by the paths they claim."""
+
+from __future__ import annotations
+
+import pytest
+
+from queuehint.core.job import Job
+from queuehint.core.paths import PathIndex
+from queuehint.hint import is_prefix, queue_key
+from queuehint.records import JobState
+from tests.support import claim, job
+
+PATHS: list[tuple[str, ...]] = [
+    *[(), ("a",), ("a", "b"), ("a", "b", "c"), ("a", "c"), ("a!",), ("a;",), ("a:b",), ("ab",), ("A",), ("\\",)],
+    *[("root",), ("root", "x"), ("root", "x", "y"), ("\\root",), ("rooted",), ("é", "x")],
+]
+
+
+def index(*paths: tuple[str, ...]) -> PathIndex:
+    made = PathIndex()
+    for number, path in enumerate(paths):
+        made.add(Job(job(str(number), list(path)), number, JobState.QUEUED, 0))
+    return made
+
+
+@pytest.mark.parametrize("path", [*PATHS, ("nowhere",)])
+def test_what_is_at_or_below_a_path_is_one_range(path: tuple[str, ...]) -> None:
+    below = [each.spec.claims[0].path for each in index(*PATHS).below(path)]
+    assert below == sorted((other for other in PATHS if is_prefix(path, other)), key=queue_key)
+
+
+def test_jobs_on_one_path_come_in_order_of_number() -> None:
+    made = index(("a",), ("b",), ("a",), ("a",))
+    assert list(made.at("a")) == [0, 2, 3]
+    assert [each.number for each in made.below(("a",))] == [0, 2, 3]
+    assert made.at("c") == {}
+
+
+def test_a_walk_over_the_keys_goes_on_from_any_key_there_was() -> None:
+    made = index(("a",), ("a", "b"), ("a", "d"))
+    assert made.next_key(("a",), None) == "a"
+    assert made.next_key(("a",), "a") == "a:b"
+    assert made.next_key(("a",), "a:c") == "a:d"
+    assert made.next_key(("a",), "a:d") is None
+    assert made.next_key((), "a:c") == "a:d"
+    assert made.next_key((), "a:d") is None
+
+
+def test_a_job_is_forgotten_at_each_of_its_paths() -> None:
+    made = index(("a",))
+    several = Job(job("x", claims=(claim("a"), claim("b", "c"))), 7, JobState.QUEUED, 0)
+    made.add(several)
+    assert len(made) == 2
+    assert [each.number for each in made.below(())] == [0, 7, 7]
+    made.remove(several)
+    assert len(made) == 1
+    assert list(made.at("a")) == [0]

@@ -1,0 +1,318 @@
+"""Arguments and results as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import enum
+import json
+import sys
+import uuid
+from decimal import Decimal
+from typing import Annotated, Any, Literal, Optional, Union
+
+import attrs
+import pytest
+
+from queuehint import JsonCodec, PayloadError
+from queuehint.payload import check_json, decode_json, encode_json
+
+MAX = 1 << 20
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+
+
+@dataclasses.dataclass
+class Point:
+    x: int
+    y: int
+
+
+@attrs.define
+class Op:
+    at: int
+    text: str
+    when: dt.datetime | None = None
+
+
+def dumps(value: Any, annotation: Any = Any, bytes_max: int = MAX) -> bytes:
+    return JsonCodec().dumps({"a": value}, {"a": annotation}, bytes_max=bytes_max)
+
+
+def loads(payload: bytes, annotation: Any = Any) -> Any:
+    return JsonCodec().loads(payload, {"a": annotation})["a"]
+
+
+def refusal(value: Any, annotation: Any = Any, bytes_max: int = MAX) -> str:
+    with pytest.raises(PayloadError) as caught:
+        dumps(value, annotation, bytes_max)
+    assert isinstance(caught.value, ValueError)
+    assert len(str(caught.value)) < 400
+    return str(caught.value)
+
+
+NOT_JSON: list[tuple[Any, str]] = [
+    (object(), "object"),
+    (lambda: None, "function"),
+    (sys.stdout, type(sys.stdout).__name__),
+    ({1}, "set"),
+    (frozenset(), "frozenset"),
+    (b"x", "bytes"),
+    (bytearray(), "bytearray"),
+    (Decimal(1), "Decimal"),
+    (dt.datetime(2020, 1, 1), "datetime"),
+    (dt.date(2020, 1, 1), "date"),
+    (dt.timedelta(1), "timedelta"),
+    (uuid.UUID(int=1), "UUID"),
+    (Colour.RED, "Colour"),
+    (Point(1, 2), "Point"),
+    (Op(1, "x"), "Op"),
+    (1j, "complex"),
+    (iter(()), "tuple_iterator"),
+    ({}.keys(), "dict_keys"),
+    (Ellipsis, "ellipsis"),
+    (int, "type"),
+]
+
+
+@pytest.mark.parametrize("value, name", NOT_JSON, ids=[name for _, name in NOT_JSON])
+def test_what_is_not_json_is_refused_naming_its_place_and_type(value: Any, name: str) -> None:
+    assert refusal(value) == f"$.a: {name} is not JSON"
+    assert refusal([0, 1, 2, {"b": value}]) == f"$.a[3].b: {name} is not JSON"
+    assert refusal(({"b": [value]},)) == f"$.a[0].b[0]: {name} is not JSON"
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_a_number_that_is_none_is_refused(value: float) -> None:
+    assert refusal(value) == f"$.a: {value} is not JSON"
+    assert refusal({"x": [value]}) == f"$.a.x[0]: {value} is not JSON"
+    assert refusal(value, float) == f"$.a: {value} is not JSON"
+
+
+@pytest.mark.parametrize("key", [1, None, (1, 2), True, 1.5, b"x"])
+def test_a_key_that_is_no_str_is_refused(key: Any) -> None:
+    message = f"$.a.b: key {key!r} is {type(key).__name__}, JSON keys are str"
+    assert refusal({"b": {key: 1}}) == message
+    assert refusal({"b": {key: 1, str(key): 2}}) == message
+
+
+def test_a_circle_is_refused() -> None:
+    circle: list[Any] = [1]
+    circle.append({"x": circle})
+    assert refusal(circle) == "$.a[1].x: circular reference"
+    own: dict[str, Any] = {}
+    own["self"] = own
+    assert refusal(own) == "$.a.self: circular reference"
+
+
+def test_the_same_list_twice_is_no_circle() -> None:
+    twice = [1]
+    assert loads(dumps([twice, twice, {"x": twice}])) == [[1], [1], {"x": [1]}]
+
+
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for level in range(depth):
+        value = [value] if level % 2 else {"x": value}
+    return value
+
+
+def test_64_levels_are_the_limit() -> None:
+    assert loads(dumps(nested(64))) == nested(64)
+    assert "deeper than 64" in refusal(nested(65))
+
+
+def test_a_hundred_thousand_levels_are_no_recursion_error() -> None:
+    value: list[Any] = []
+    for _ in range(100_000):
+        value = [value]
+    assert "deeper than 64" in refusal(value)
+    assert "deeper than 64" in refusal(value, list[Any])
+    while value:  # or freeing it would recurse
+        value = value[0]
+
+
+def test_what_is_too_deep_to_be_read_is_refused() -> None:
+    with pytest.raises(PayloadError):
+        decode_json(b"[" * 200_000 + b"]" * 200_000)
+
+
+def test_an_int_that_could_not_be_read_back_is_refused() -> None:
+    message = "$.a: int of more than 4300 digits cannot be read back"
+    assert refusal(10**5_000) == message
+    assert refusal([-(10**5_000)]) == message.replace("$.a", "$.a[0]")
+    assert refusal(10**5_000, int) == message
+    assert loads(dumps(10**4_000)) == 10**4_000
+
+
+def test_a_lone_surrogate_is_refused_and_nul_is_kept() -> None:
+    message = "$.a: string holds '\\ud800', not encodable as UTF-8"
+    assert refusal("x\ud800") == message
+    assert refusal(["\ud800"]) == message.replace("$.a", "$.a[0]")
+    assert "not encodable as UTF-8" in refusal({"\ud800": 1})
+    assert loads(dumps("a\x00b")) == "a\x00b"
+
+
+def test_the_size_limit_is_exact() -> None:
+    payload = dumps("x" * 10)
+    assert dumps("x" * 10, bytes_max=len(payload)) == payload
+    assert refusal("x" * 11, bytes_max=len(payload)) == f"$: takes {len(payload) + 1} bytes as JSON, limit 18"
+
+
+@pytest.mark.parametrize("annotation", [Any, str, list[str]])
+def test_a_huge_text_is_refused_before_it_is_copied(annotation: Any) -> None:
+    # A copy of this text as JSON would take this much memory once more.
+    import tracemalloc
+
+    text = "x" * (64 << 20)
+    value = [text] if annotation == list[str] else text
+    tracemalloc.start()
+    try:
+        message = refusal(value, annotation)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert "the limit" in message
+    assert peak < 8 << 20
+
+
+def test_a_huge_key_is_refused_before_it_is_copied() -> None:
+    import tracemalloc
+
+    value = {"x" * (64 << 20): 1}
+    tracemalloc.start()
+    try:
+        refusal(value)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 << 20
+
+
+def test_a_long_key_is_cut_in_the_message() -> None:
+    assert refusal({"k" * 1_000: set()}) == f"$.a['{'k' * 78}…]: set is not JSON"
+    assert refusal({"a b\n": set()}) == "$.a['a b\\n']: set is not JSON"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"__class__": "os.system", "py/object": "x", "$ref": "#", "!!python/object": 1, "__reduce__": []},
+        {"__proto__": 1, "constructor": 2},
+        "{{A.x}} ${y} <%= 7*7 %> %s",
+    ],
+)
+def test_what_looks_like_an_object_is_plain_data(value: Any) -> None:
+    assert loads(dumps(value)) == value
+
+
+@pytest.mark.parametrize("value", [2**64, -(2**64), -0.0, 1e308, 5e-324, [], {}, "", None, True, 0, 0.1, "é\u2028🙂"])
+def test_every_json_value_comes_back_byte_for_byte(value: Any) -> None:
+    for wrapped in (value, [value], {"k": {"l": value}}):
+        payload = dumps(wrapped)
+        again = loads(payload)
+        assert dumps(again) == payload
+        assert again == wrapped
+        assert type(again) is type(wrapped)
+    assert str(loads(dumps(-0.0))) == "-0.0"
+
+
+def test_a_tuple_becomes_a_list() -> None:
+    assert loads(dumps((1, (2,)))) == [1, [2]]
+
+
+ANNOTATED: list[tuple[Any, Any]] = [
+    (Op, Op(1, "x", dt.datetime(2020, 1, 1, tzinfo=dt.UTC))),
+    (list[Op], [Op(1, "x"), Op(2, "y")]),
+    (dict[str, Op], {"a": Op(1, "x")}),
+    (Point, Point(1, 2)),
+    (dt.datetime, dt.datetime(2020, 1, 2, 3, 4, 5, 6, tzinfo=dt.UTC)),
+    (dt.date, dt.date(2020, 1, 2)),
+    (uuid.UUID, uuid.UUID(int=7)),
+    (Colour, Colour.RED),
+    (Level, Level.LOW),
+    (set[int], {1, 2}),
+    (tuple[int, str], (1, "x")),
+    (tuple[int, ...], (1, 2)),
+    (bytes, b"\x00\xff"),
+    (Optional[dt.datetime], None),
+    (Optional[Op], Op(1, "x")),
+    (Literal["a", 1], "a"),
+    (Union[int, str, None], "x"),
+    (int | None, None),
+    (Annotated[int, "of something"], 5),
+    (list, [1]),
+    (dict, {"a": 1}),
+    (dict[str, list[int | None]], {"a": [1, None]}),
+    (float, 1),
+    (object, [1]),
+]
+
+
+@pytest.mark.parametrize("annotation, value", ANNOTATED, ids=[str(annotation) for annotation, _ in ANNOTATED])
+def test_an_annotation_opts_its_type_in(annotation: Any, value: Any) -> None:
+    again = loads(dumps(value, annotation), annotation)
+    assert again == value
+    assert type(again) is type(value)
+
+
+@pytest.mark.parametrize(
+    "annotation, value", [(Op, 5), (dt.datetime, "yesterday"), (Colour, Colour), (set[int], 5), (list[Op], [1])]
+)
+def test_a_value_that_does_not_fit_its_annotation_is_refused(annotation: Any, value: Any) -> None:
+    with pytest.raises(PayloadError, match=r"^\$\.a"):
+        loads(dumps(value, annotation), annotation)
+
+
+@pytest.mark.parametrize("payload", [b'{"a":{"at":1}}', b'{"a":{"at":"x","text":"y"}}', b'{"a":[]}', b'{"a":"x"}'])
+def test_what_cannot_be_read_as_its_annotation_is_refused(payload: bytes) -> None:
+    with pytest.raises(PayloadError, match=r"^\$\.a: cannot be read as"):
+        loads(payload, Op)
+
+
+@pytest.mark.parametrize("payload", [b"", b"{", b"\xff", b"[1,", b"nul", b"1" * 5_000, b"[]", b"5", b'"x"', b"null"])
+def test_garbage_is_refused(payload: bytes) -> None:
+    with pytest.raises(PayloadError):
+        JsonCodec().loads(payload, {})
+
+
+def test_nothing_is_imported_or_called_because_a_message_named_it() -> None:
+    payload = json.dumps({"a": {"_type": "subprocess.Popen", "args": ["true"]}}).encode()
+    assert loads(payload) == {"_type": "subprocess.Popen", "args": ["true"]}
+
+
+def test_an_own_converter_is_used() -> None:
+    import cattrs
+
+    converter = cattrs.Converter()
+    converter.register_unstructure_hook(Decimal, str)
+    converter.register_structure_hook(Decimal, lambda value, _: Decimal(value))
+    codec = JsonCodec(converter)
+    payload = codec.dumps({"a": Decimal("1.10")}, {"a": Decimal}, bytes_max=MAX)
+    assert codec.loads(payload, {"a": Decimal}) == {"a": Decimal("1.10")}
+
+
+def test_a_hook_that_raises_is_a_payload_error() -> None:
+    import cattrs
+
+    converter = cattrs.Converter()
+    converter.register_unstructure_hook(Decimal, lambda _: 1 / 0)
+    with pytest.raises(PayloadError, match="Decimal cannot be written"):
+        JsonCodec(converter).dumps({"a": Decimal(1)}, {"a": Decimal}, bytes_max=MAX)
+
+
+def test_a_check_names_the_place_it_was_told() -> None:
+    check_json([1, {"x": "y"}])
+    with pytest.raises(PayloadError) as caught:
+        check_json([set()], "$.here")
+    assert (caught.value.path, caught.value.problem) == ("$.here[0]", "set is not JSON")
+
+
+def test_json_is_compact_utf8() -> None:
+    assert encode_json({"é": [1, "ü"]}) == '{"é":[1,"ü"]}'.encode()

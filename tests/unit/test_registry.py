@@ -1,0 +1,131 @@
+"""The registry of executing jobs: the second lock on the door."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+
+import pytest
+
+from queuehint.core.job import Job
+from queuehint.core.registry import ActiveExecutions
+from queuehint.core.trie import PathTrie, Walk
+from queuehint.errors import CorruptStateError
+from queuehint.hint import Claim, Mode, conflict
+from queuehint.operations import CanDequeue
+from queuehint.records import JobSpec, JobState
+from tests.support import SHARED, Queue, claim, job
+
+
+def placed(trie: PathTrie, spec: JobSpec, number: int = 1) -> Job:
+    made = Job(spec, number, JobState.QUEUED, 0)
+    made.walks = tuple(Walk(made, one) for one in spec.claims)
+    for walk in made.walks:
+        trie.place(walk)
+    return made
+
+
+def forced(trie: PathTrie, id: str, *claims: Claim) -> Job:
+    """Let a job through gates that are open by mistake: each node's line is ignored and what is held forgotten."""
+    held = {}
+    stack = [trie.root]
+    while stack:
+        node = stack.pop()
+        held[node], node.held = node.held, 0
+        stack += (node.children or {}).values()
+    made = placed(trie, job(id, claims=claims))
+    for node, before in held.items():
+        node.held += before
+    assert all(walk.granted for walk in made.walks)
+    return made
+
+
+@pytest.mark.parametrize(
+    "running, other",
+    [
+        (claim("a"), claim("a")),
+        (claim("a"), claim("a", "b")),
+        (claim("a", "b"), claim("a")),
+        (claim(), claim("a")),
+        (claim("a", mode=SHARED), claim("a", "b")),
+        (claim("a", "b", mode=SHARED), claim("a")),
+    ],
+)
+def test_a_start_that_conflicts_is_refused_as_corrupt_state(running: Claim, other: Claim) -> None:
+    trie = PathTrie(deque())
+    registry = ActiveExecutions(trie)
+    registry.enter(placed(trie, job("first", claims=(running,))))
+    with pytest.raises(CorruptStateError, match=r"job 'second' was let through a gate at \(.*\) while a job that conf"):
+        registry.enter(forced(trie, "second", other))
+    assert list(registry.running) == ["first"]
+
+
+def test_starts_that_do_not_conflict_are_let_in() -> None:
+    trie = PathTrie(deque())
+    registry = ActiveExecutions(trie)
+    for number, made in enumerate([claim("a", mode=SHARED), claim("a", "b", mode=SHARED), claim("c"), claim("d", "e")]):
+        registry.enter(placed(trie, job(f"j{number}", claims=(made,))))
+        registry.check()
+    registry.enter(placed(trie, job("none")))
+    assert len(registry.running) == 5
+
+
+def test_a_job_is_started_once() -> None:
+    trie = PathTrie(deque())
+    registry = ActiveExecutions(trie)
+    first = placed(trie, job("a"))
+    registry.enter(first)
+    with pytest.raises(CorruptStateError, match="job 'a' is started twice"):
+        registry.enter(first)
+
+
+def test_an_engine_with_a_broken_gate_raises_instead_of_starting() -> None:
+    queue = Queue(job("a", ["x"]), job("b", ["x"]), checked=False)
+    queue.start()
+    waiting = queue.engine.ledger.jobs["b"]
+    waiting.missing = 0
+    queue.engine.ledger.ready.add(waiting)
+    with pytest.raises(CorruptStateError):
+        queue.start()
+    assert queue.states("a", "b") == "STARTED QUEUED"
+
+
+# --- can_dequeue -----------------------------------------------------------------------------------------------------
+
+PATHS: list[tuple[str, ...]] = [
+    (),
+    ("a",),
+    ("a", "b"),
+    ("a", "b", "c"),
+    ("a", "c"),
+    ("b",),
+    ("a:b",),
+    ("doc1",),
+    ("doc10",),
+]
+MODES: list[Mode] = ["exclusive", "shared"]
+
+
+@pytest.mark.parametrize("running", [Claim(path, mode) for path in PATHS for mode in MODES], ids=str)
+def test_what_does_not_conflict_with_anything_executing_can_be_dequeued(running: Claim) -> None:
+    queue = Queue(job("a", claims=(running,)))
+    asked = [Claim(path, mode) for path, mode in itertools.product(PATHS, MODES)]
+    assert all(queue.apply(CanDequeue(one.path, one.mode)) for one in asked)
+    queue.start()
+    for one in asked:
+        assert queue.apply(CanDequeue(one.path, one.mode)) is not conflict([running], [one])
+    queue.finish("a")
+    assert all(queue.apply(CanDequeue(one.path, one.mode)) for one in asked)
+
+
+def test_a_job_without_hint_executes_in_nobody_s_way() -> None:
+    queue = Queue(job("a"))
+    queue.start()
+    assert queue.apply(CanDequeue(()))
+
+
+def test_what_only_waits_does_not_keep_anything_from_being_dequeued() -> None:
+    queue = Queue(job("a", ["x", "y"]), job("b", ["x"]))
+    queue.start()
+    assert not queue.apply(CanDequeue(("x",)))
+    assert queue.apply(CanDequeue(("x", "z")))
