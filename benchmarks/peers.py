@@ -96,6 +96,7 @@ def taskiq(calls: Calls) -> Seconds:
 
     async def main() -> Seconds:
         # Its broker makes an asyncio task of each job at once; they run in the order in which they were made.
+        # With await_inplace it would be a sixth faster, but then enqueuing runs the job and there is no queue.
         broker = InMemoryBroker(cast_types=False)
 
         @broker.task

@@ -25,7 +25,6 @@ default_role = "py:obj"
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
-autoclass_content = "both"
 napoleon_numpy_docstring = False
 
 myst_enable_extensions = ["colon_fence", "deflist", "fieldlist"]
@@ -37,6 +36,18 @@ html_theme = "furo"
 html_title = f"queuehint {release}"
 
 
+def keep_colons(app: Sphinx, what: str, name: str, _object: object, _options: object, lines: list[str]) -> None:
+    """Keep napoleon, which runs in between, from reading what stands before a colon as an attribute's type."""
+    if what in {"attribute", "property"}:
+        lines[:] = as_written.setdefault(name, list(lines))
+
+
+as_written: dict[str, list[str]] = {}
+
+
 def setup(app: Sphinx) -> None:
-    """Show Mermaid diagrams as text: the forges draw them, and here they need no program from elsewhere."""
+    """Register what the settings above cannot say."""
+    # The forges draw Mermaid diagrams; here they are shown as text and need no program from elsewhere.
     app.add_lexer("mermaid", TextLexer)
+    app.connect("autodoc-process-docstring", keep_colons, priority=400)
+    app.connect("autodoc-process-docstring", keep_colons, priority=600)

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown
 
@@ -59,6 +60,14 @@ def _check_text(value: object, parameter: str, bytes_max: int, refused: re.Patte
         problem = "is not encodable as UTF-8" if "\ud800" <= found[0] <= "\udfff" else f"holds {what}"
         raise InvalidJobError(f"{parameter} {problem} (U+{ord(found[0]):04X}): {shown(text)}")
     return text
+
+
+def check_items(value: object, *, parameter: str) -> list[Any]:
+    """Check that several things are given, in a list or anything else to iterate over, and return them."""
+    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
+        meant = f"; did you mean [{shown(value)}]?" if isinstance(value, str) else ""
+        raise InvalidJobTypeError(f"{parameter} must be a list, got {type(value).__name__}: {shown(value)}{meant}")
+    return list(value)
 
 
 def check_int(value: object, *, parameter: str, least: int, most: int) -> int:

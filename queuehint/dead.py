@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from queuehint.checks import check_id, check_int
-from queuehint.errors import InvalidJobError, InvalidJobTypeError, InvalidTransitionError, JobNotFoundError, shown
+from queuehint.checks import check_id, check_int, check_items
+from queuehint.errors import InvalidJobError, InvalidTransitionError, JobNotFoundError
 from queuehint.operations import IDS_MAX, Discard, Judged, ListDead, Redrive, Verdict
 from queuehint.records import JobRecord, JobState
 
@@ -84,9 +84,7 @@ def _page(limit: int, after: int) -> ListDead:
 
 
 def _ids(ids: Iterable[str]) -> tuple[str, ...]:
-    if isinstance(ids, str):
-        raise InvalidJobTypeError(f"ids must be a list of ids, got str; did you mean [{shown(ids)}]?")
-    checked = tuple([check_id(job_id) for job_id in ids])
+    checked = tuple([check_id(job_id) for job_id in check_items(ids, parameter="ids")])
     if len(checked) > IDS_MAX:
         raise InvalidJobError(f"ids: {len(checked)} in one call, limit {IDS_MAX}")
     return checked

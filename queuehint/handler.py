@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import inspect
 import string
+import types
 import typing
 from typing import TYPE_CHECKING, Any
 
-from queuehint.context import JobContext
+from queuehint.context import Discard, Fail, JobContext, Retry, Snooze
 from queuehint.errors import HandlerError, InvalidHintTypeError, InvalidJobTypeError, shown
 from queuehint.hint import Path, parse_hint
 from queuehint.records import PAYLOAD_BYTES_MAX, RESULT_BYTES_MAX
@@ -27,6 +28,7 @@ HintTemplate = typing.Union["Sequence[str]", "Callable[..., Sequence[str] | None
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _RESULT = "result"
+_ANSWERS = (Retry, Snooze, Fail, Discard)
 
 
 class Handler:
@@ -61,7 +63,7 @@ class Handler:
         for parameter in parameters:
             if parameter.kind in _VARIADIC:  # the annotation is that of one value
                 self.annotations[parameter.name] = Any
-        self.result_annotations = {_RESULT: annotations.get("return", Any)}
+        self.result_annotations = {_RESULT: _without_answers(annotations.get("return", Any))}
         self._positional = tuple(p.name for p in parameters if p.kind in _POSITIONAL)
         self._required = sum(p.kind in _POSITIONAL and p.default is p.empty for p in parameters)
         self._simple = all(p.kind in _POSITIONAL for p in parameters)
@@ -226,6 +228,14 @@ def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
     except Exception:  # noqa: BLE001 - a name that exists for type checkers only, a forward reference
         raw: dict[str, Any] = getattr(target, "__annotations__", {})
         return {name: hint if hint in ("JobContext", JobContext) else Any for name, hint in raw.items()}
+
+
+def _without_answers(annotation: Any) -> Any:
+    """Return a result's annotation less the answers a handler may give instead: ``int | Retry`` is read as int."""
+    if typing.get_origin(annotation) not in (typing.Union, types.UnionType):
+        return annotation
+    kinds = tuple([kind for kind in typing.get_args(annotation) if kind not in _ANSWERS])
+    return typing.Union[kinds] if kinds else Any  # noqa: UP007 - made of as many as are left
 
 
 def _is_context(parameter: inspect.Parameter, annotations: Mapping[str, Any]) -> bool:

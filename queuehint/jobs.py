@@ -12,6 +12,7 @@ from queuehint.checks import (
     check_choice,
     check_duration,
     check_id,
+    check_items,
     check_name,
     check_run_at,
 )
@@ -90,11 +91,13 @@ class Options:
         for name, value in options.items():
             if name in _POLICY_OPTIONS:
                 given[name] = value
+                changes["given"] = given
             else:
                 changes.update(_CHECKS[name](value))
-        if given != self.given:
-            changes["given"] = given
+        if "given" in changes:
             changes["policy"] = Policy.checked(**given)
+        if options.get("claims") is not None and "queue_hint" in options:
+            raise InvalidJobTypeError("give queue_hint or claims, not both")
         options_new = attrs.evolve(self, **changes)
         if options_new.delay_ms is not None and options_new.run_at_ms is not None:
             if "delay_ms" in changes and "run_at_ms" in changes:
@@ -297,7 +300,7 @@ class Job(Generic[P, R]):
     def _specs(self, calls: Iterable[tuple[Any, ...] | dict[str, Any]]) -> list[JobSpec]:
         specs = []
         make_id = self._scheduler.make_id
-        for index, call in enumerate(calls):
+        for index, call in enumerate(check_items(calls, parameter="calls")):
             try:
                 if isinstance(call, dict):
                     arguments = self._handler.bind((), call)

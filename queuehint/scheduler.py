@@ -18,6 +18,7 @@ from queuehint.checks import (
     check_choice,
     check_duration,
     check_int,
+    check_items,
     check_name,
     check_optional_duration,
 )
@@ -72,7 +73,7 @@ T = TypeVar("T")
 URL_VARIABLE = "QUEUEHINT_URL"
 IDS: tuple[Literal["time", "sequence"], ...] = ("time", "sequence")
 DRAIN_POLL_MIN_S = 0.005
-DRAIN_POLL_MAX_S = 0.25
+DRAIN_POLL_MAX_S = 0.05
 DEFAULT_CONCURRENCY = 16
 
 
@@ -276,18 +277,21 @@ class Scheduler(Control):
             DuplicateJobError, PathClosedError: refused; submissions before the refused one went through.
         """
         handles: list[JobHandle[Any]] = []
-        specs = list(specs)
+        specs = _listed(specs)
         missing = sum(not spec.id for spec in specs) if self.ids == "sequence" else 0
         firsts = [(await self.backend.call(Draw(count))).first for count in _portions(missing, JOBS_PER_SUBMISSION_MAX)]
         for part in _submissions(_numbered(specs, firsts)):
             reply = await self.backend.call(Enqueue(part))
+            if self.backend.is_local:
+                # The call never suspends: a producer in a loop would starve the workers on its own loop.
+                await asyncio.sleep(0)
             handles += [JobHandle(self, job.id, created=job.created) for job in reply.jobs]
         return handles
 
     def submit_sync(self, specs: Iterable[JobSpec]) -> list[JobHandle[Any]]:
         """Like `submit`, for code without a loop."""
         handles: list[JobHandle[Any]] = []
-        specs = list(specs)
+        specs = _listed(specs)
         missing = sum(not spec.id for spec in specs) if self.ids == "sequence" else 0
         firsts = [self.backend.call_sync(Draw(count)).first for count in _portions(missing, JOBS_PER_SUBMISSION_MAX)]
         for part in _submissions(_numbered(specs, firsts)):
@@ -554,6 +558,15 @@ def _portions(total: int, most: int) -> Iterator[int]:
         total -= most
 
 
+def _listed(specs: Iterable[JobSpec]) -> list[JobSpec]:
+    """Check that specs are specs."""
+    listed = check_items(specs, parameter="specs")
+    for index, spec in enumerate(listed):
+        if not isinstance(spec, JobSpec):
+            raise InvalidJobTypeError(f"specs[{index}] must be a JobSpec, got {type(spec).__name__}: {shown(spec)}")
+    return listed
+
+
 def _numbered(specs: list[JobSpec], firsts: list[int]) -> list[JobSpec]:
     """Give the specs without an id the numbers drawn for them."""
     if not firsts:
@@ -568,9 +581,11 @@ def _submissions(specs: list[JobSpec]) -> Iterator[tuple[JobSpec, ...]]:
     part: list[JobSpec] = []
     gates = 0
     for index, spec in enumerate(specs):
-        if not isinstance(spec, JobSpec):
-            raise InvalidJobTypeError(f"specs[{index}] must be a JobSpec, got {type(spec).__name__}")
-        checked = spec.check()
+        try:
+            checked = spec.check()
+        except ValueError as error:
+            error.args = (f"specs[{index}]: {error}",)
+            raise
         more = sum(len(claim.path) + 1 for claim in checked.claims)
         if len(part) == JOBS_PER_SUBMISSION_MAX or gates + more > GATES_PER_SUBMISSION_MAX:
             parts.append(tuple(part))

@@ -26,7 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from queuehint.backends.base import Interest
-from queuehint.checks import LEASE_MAX_MS, LEASE_MIN_MS, check_duration, check_int, check_name
+from queuehint.checks import LEASE_MAX_MS, LEASE_MIN_MS, check_duration, check_int, check_items, check_name
 from queuehint.context import CURRENT, Discard, Fail, JobContext, Retry, Snooze
 from queuehint.core.retry import delay_ms
 from queuehint.errors import BackendError, InvalidJobError, InvalidJobTypeError, PayloadError, shown
@@ -113,6 +113,7 @@ class Worker:
         self._messages: deque[Report | Log] = deque()
         self._executor: ThreadPoolExecutor | None = None
         self._listening: asyncio.Task[None] | None = None
+        self._listens_to: tuple[str, ...] = ()
         self._stopping = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._event = asyncio.Event()
@@ -139,8 +140,7 @@ class Worker:
                     continue
                 if self._stopping and not self._slots:
                     return
-                if not full and not self._stopping:
-                    self._listen()
+                self._listen(() if full or self._stopping else self._pools)
                 await self._event.wait()
         finally:
             forget()
@@ -191,12 +191,20 @@ class Worker:
             logger.warning("backend unavailable", extra={"event": "worker.backend", "error": str(error)})
             return None
 
-    def _listen(self) -> None:
-        """Have the event set once there may be work, something is due, or a job of this worker is to stop."""
-        if self._listening is None or self._listening.done():
-            assert self._loop is not None
-            interest = Interest(pools=self._pools, worker=self.name)
-            self._listening = self._loop.create_task(self._hear(interest))
+    def _listen(self, pools: tuple[str, ...]) -> None:
+        """
+        Have the event set once a job of this worker is to stop, or there may be work in *pools*.
+
+        Args:
+            pools: none while the worker takes no more; who listens to them already goes on with it.
+        """
+        if self._listening is not None and not self._listening.done():
+            if self._listens_to or not pools:
+                return
+            self._listening.cancel()
+        assert self._loop is not None
+        self._listens_to = pools
+        self._listening = self._loop.create_task(self._hear(Interest(pools=pools, worker=self.name)))
 
     async def _hear(self, interest: Interest) -> None:
         try:
@@ -232,15 +240,15 @@ class Worker:
         """Run one job to its end and leave its outcome to the main task."""
         outcome = await self._attempt(slot)
         slot.stoppable = False
-        if slot.timer is not None:
-            slot.timer.cancel()
         for hook in self._after:
             try:
                 answer = hook(slot.context, outcome)
                 if inspect.isawaitable(answer):
                     await answer
-            except Exception:
+            except BaseException:  # as with handlers: the worker goes on
                 logger.exception("after_job hook failed", extra={"event": "hook.failed", "job_id": outcome.job_id})
+        if slot.timer is not None:
+            slot.timer.cancel()
         del self._slots[outcome.job_id]
         self._outcomes.append(outcome)
         self._event.set()
@@ -261,6 +269,8 @@ class Worker:
                 answer = hook(slot.context)
                 if inspect.isawaitable(answer):
                     await answer
+            if slot.context.canceled:  # while a hook ran
+                return self._outcome(slot, OutcomeKind.RELEASED)
             if handler.wants_context:
                 args = (slot.context, *args)
             timeout_ms = spec.policy.timeout_ms
@@ -321,7 +331,7 @@ class Worker:
             return self._failure(slot, TypeError(message), final=True)
         try:
             payload = handler.dump_result(self._codec, result)
-        except PayloadError as error:
+        except Exception as error:  # noqa: BLE001 - a codec of the application's may raise anything
             return self._failure(slot, error, final=True)
         return self._outcome(slot, OutcomeKind.FINISHED, result=payload)
 
@@ -345,7 +355,7 @@ class Worker:
             kind = "timeout" if timed_out else _qualified_name(error)
             message = "the handler ran longer than its timeout" if timed_out else _safe_str(error)
             text = self._text(_traceback(error))
-        described = JobError(type=kind, message=self._text(message), traceback=text)
+        described = JobError(type=self._text(kind), message=self._text(message), traceback=text)
         if isinstance(error, (SystemExit, KeyboardInterrupt)):
             return self._outcome(slot, OutcomeKind.LOST, error=described)
         final = final or isinstance(error, (PayloadError, InvalidJobTypeError))
@@ -366,7 +376,11 @@ class Worker:
         return Outcome(job_id=slot.grant.spec.id, token=slot.grant.token, kind=kind, **facts)
 
     def _text(self, text: str) -> str:
-        text = self._redact(text).encode("utf-8", "backslashreplace").decode("utf-8")
+        try:
+            text = self._redact(str(text)).encode("utf-8", "backslashreplace").decode("utf-8")
+        except Exception:
+            logger.exception("redact failed", extra={"event": "redact.failed"})
+            return "<withheld: redact failed>"
         return text if len(text) <= ERROR_TEXT_MAX else text[: ERROR_TEXT_MAX - 1] + "…"
 
     # --- stopping a job ------------------------------------------------------------------------------------------
@@ -415,9 +429,7 @@ class Worker:
 
 
 def _check_pools(pools: Iterable[str]) -> tuple[str, ...]:
-    if isinstance(pools, str):
-        raise InvalidJobTypeError(f"pools must be a list of names, got str; did you mean [{shown(pools)}]?")
-    names = tuple(dict.fromkeys(check_name(pool, parameter="pools") for pool in pools))
+    names = tuple(dict.fromkeys(check_name(pool, parameter="pools") for pool in check_items(pools, parameter="pools")))
     if not names:
         raise InvalidJobError("pools is empty; a worker serves at least one")
     return names

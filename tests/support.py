@@ -189,7 +189,7 @@ class Queue:
         return (
             self.apply(Get(tuple(ledger.jobs))) if len(ledger.jobs) <= 1000 else len(ledger.jobs),
             self.stats(),
-            [(key, owner.id) for key, owner in ledger.keys.items()],
+            [(owner.spec.key, owner.id) for owner in ledger.keys],
             sorted(ready.id for ready in ledger.ready.jobs()),
             sorted(entry.id for entry in ledger.timers.entries()),
             (ledger.last_number, ledger.last_seq, self.engine.next_ms, self.engine._token, self.engine._drawn),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
-from urllib.parse import parse_qsl, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import attrs
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 Reply = TypeVar("Reply")
 
 ENTRY_POINTS = "queuehint.backends"
+_PASSWORD = re.compile(r"^([^:/]*://[^:/@]*:).*@", re.DOTALL)
+_QUERY_PASSWORD = re.compile(r"([?&]password=)[^&#]*")
 _NAMESPACE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
@@ -102,7 +104,10 @@ def open_backend(url: str, options: BackendOptions | None = None) -> Backend:
     if not isinstance(url, str):
         raise InvalidJobTypeError(f"url must be str, got {type(url).__name__}: {shown(url)}")
     options = options or BackendOptions()
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise InvalidJobError(f"url {masked(url)!r}: {error}") from None
     options = attrs.evolve(options, namespace=dict(parse_qsl(parts.query)).get("namespace", options.namespace))
     check_namespace(options.namespace)
     found = entry_points(group=ENTRY_POINTS, name=parts.scheme)
@@ -130,8 +135,5 @@ def masked(url: str) -> str:
     >>> masked("redis://ann:secret@db:6379/0")
     'redis://ann:***@db:6379/0'
     """
-    parts = urlsplit(url)
-    if parts.password is None:
-        return url
-    user, host = parts.username or "", parts.netloc.rpartition("@")[2]
-    return urlunsplit(parts._replace(netloc=f"{user}:***@{host}"))
+    # By hand: urlsplit() refuses some URLs and ends the host part at a `/` or `#` of an unquoted password.
+    return _QUERY_PASSWORD.sub(r"\1***", _PASSWORD.sub(r"\1***@", url))

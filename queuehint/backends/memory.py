@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 from queuehint.backends.base import Backend, BackendOptions, Interest
 from queuehint.core.engine import EPOCH_BEGIN_S, Engine, EngineOptions
 from queuehint.errors import BackendUnavailableError
-from queuehint.operations import LEASES_MAX, Enqueue, Operation, Renew
+from queuehint.operations import LEASES_MAX, Enqueue, Operation, Renew, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -140,8 +140,8 @@ class MemoryBackend(Backend):
         Raises:
             BackendUnavailableError: the backend was closed, or this process was forked from the one that made it.
         """
+        self._check_usable()
         with self._lock:
-            self._check_usable()
             now_ms = self._clock.now_ms()
             engine = self.engine
             next_ms = engine.ledger.timers.next_ms()
@@ -219,8 +219,8 @@ class MemoryBackend(Backend):
 
     def _enter(self, interest: Interest, timeout_s: float, wake: Callable[[], None]) -> _Waiter | None:
         """Register somebody who waits; None if what they wait for is there."""
+        self._check_usable()
         with self._lock:
-            self._check_usable()
             engine, now_ms = self.engine, self._clock.now_ms()
             ledger = engine.ledger
             until_ms = now_ms + round(timeout_s * 1000)
@@ -268,6 +268,7 @@ class MemoryBackend(Backend):
     # --- care ----------------------------------------------------------------------------------------------------
 
     def _check_usable(self) -> None:
+        """Refuse before the lock is taken: in a fork, the thread that held it may not exist."""
         if self._closed:
             raise BackendUnavailableError("the memory backend was closed")
         if os.getpid() != self._pid:
@@ -280,7 +281,12 @@ class MemoryBackend(Backend):
         """Renew what lives in this process, in the step before anything is reaped."""
         leases = [lease for held in list(self._adopted.values()) for lease in held()]
         if leases:
-            self.engine.apply(Renew(tuple(leases[:LEASES_MAX]), OWN_LEASE_MS), now_ms)
+            reply = self.engine.apply(Renew(tuple(leases[:LEASES_MAX]), OWN_LEASE_MS), now_ms)
+            for (job_id, _), verdict in zip(leases, reply.verdicts, strict=False):
+                if verdict is Verdict.CANCELED:
+                    # The reply was for the worker, which is still to be told.
+                    job = self.engine.ledger.jobs[job_id]
+                    self.engine.ledger.ask_to_stop(job, job.cancel or "canceled")
 
     def _watch_unserved(self, now_ms: int) -> None:
         """Say once that jobs have been ready for a while and no worker runs in this process."""

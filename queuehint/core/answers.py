@@ -115,7 +115,7 @@ def _reason_queued(engine: Engine, job: Job) -> Reason:
         return Reason(job_id=job.id, state=state, kind=ReasonKind.PAUSED, path_key=queue_key(path), stuck=True)
     if job.spec.presence_ms is not None:
         return Reason(job_id=job.id, state=state, kind=ReasonKind.CALLER)
-    if job.spec.pool not in engine.pools_seen:
+    if not engine.is_served(job.spec.pool):
         return Reason(job_id=job.id, state=state, kind=ReasonKind.NO_WORKER, stuck=True, detail=f"pool {job.spec.pool}")
     return Reason(job_id=job.id, state=state, kind=ReasonKind.WORKER, detail=f"pool {job.spec.pool}")
 
@@ -166,7 +166,7 @@ def count_jobs(engine: Engine, _question: CountJobs) -> Stats:
     stuck = {
         ReasonKind.PAUSED.value: sum(len(heap) for heap in ledger.parked.values()),
         ReasonKind.DEAD_HOLD.value: ledger.holding,
-        ReasonKind.NO_WORKER.value: sum(size for pool, size in ready.items() if pool not in engine.pools_seen),
+        ReasonKind.NO_WORKER.value: sum(size for pool, size in ready.items() if not engine.is_served(pool)),
         ReasonKind.UNKNOWN_TASK.value: len(ledger.strangers),
     }
     return Stats(
@@ -211,7 +211,7 @@ def _anything_moves(engine: Engine) -> bool:
     ledger = engine.ledger
     if ledger.leftovers or ledger.counts[JobState.STARTED] or ledger.counts[JobState.SCHEDULED]:
         return True
-    if any(pool in engine.pools_seen for pool in ledger.ready.sizes()):
+    if any(engine.is_served(pool) for pool in ledger.ready.sizes()):
         return True
     return any(job_id not in ledger.strangers for job_id in ledger.backing_off)
 

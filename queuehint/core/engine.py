@@ -14,6 +14,7 @@ that is cut goes to the end of the leftovers, so that a long sweep does not hold
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -198,28 +199,23 @@ class Engine:
     def _check_submission(self, specs: tuple[JobSpec, ...]) -> None:
         """Refuse a submission as a whole, before anything is changed."""
         _check_size("jobs", len(specs), JOBS_PER_SUBMISSION_MAX)
-        ids = {spec.id for spec in specs}
         gates = 0
         new_keys: dict[str, str] = {}
-        if len(ids) < len(specs):
-            seen: set[str] = set()
-            for spec in specs:
-                if spec.id in seen:
-                    raise DuplicateJobError(spec.id)
-                seen.add(spec.id)
+        if len({spec.id for spec in specs}) < len(specs):
+            raise DuplicateJobError(next(job_id for job_id, n in Counter(spec.id for spec in specs).items() if n > 1))
         for spec in specs:
             for claim in spec.claims:
                 gates += len(claim.path) + 1
             existing = self.ledger.jobs.get(spec.id)
             if existing is not None:
-                if existing.spec != spec:
+                if existing.spec != spec and (existing.notes is None or existing.notes.asked != spec):
                     raise DuplicateJobError(spec.id, fields=existing.spec.differing_fields(spec))
                 continue
             if self.closed:
                 self._check_open(spec)
             if spec.key is not None:
                 if spec.on_conflict == "reject":
-                    newest = self.ledger.keys.get(spec.key)
+                    newest = self.ledger.keys.newest(spec.key)
                     owner = newest.id if newest is not None else new_keys.get(spec.key)
                     if owner is not None:
                         raise DuplicateJobError(owner, key=spec.key)
@@ -241,7 +237,7 @@ class Engine:
         existing = ledger.jobs.get(spec.id)
         after = None
         if existing is None and spec.key is not None:
-            newest = ledger.keys.get(spec.key)
+            newest = ledger.keys.newest(spec.key)
             if newest is not None:
                 if newest.is_fresh:
                     existing = newest
@@ -345,7 +341,7 @@ class Engine:
 
     def _settle(self, outcome: Outcome) -> Verdict:
         job = self.ledger.jobs.get(outcome.job_id)
-        if job is None or job.state is not STARTED or job.token != outcome.token:
+        if job is None or job.state is not STARTED or not _proves(outcome.token, job):
             return LOST
         self.settled += 1
         kind = outcome.kind
@@ -370,11 +366,10 @@ class Engine:
             elif kind is OutcomeKind.RELEASED:
                 self.ledger.put_back(job, None)
             else:
-                notes = job.note()
-                pause_ms = min(STRANGER_PAUSE_MS << min(notes.strangers, 16), STRANGER_PAUSE_MAX_MS)
-                notes.strangers += 1
+                strangers = self.ledger.strangers.get(job.id, 0)
+                pause_ms = min(STRANGER_PAUSE_MS << min(strangers, 16), STRANGER_PAUSE_MAX_MS)
                 self.ledger.put_back(job, self.now_ms + pause_ms)
-                self.ledger.strangers[job.id] = None
+                self.ledger.strangers[job.id] = strangers + 1
         return DONE
 
     def _fail(self, job: Job, outcome: Outcome) -> None:
@@ -458,6 +453,11 @@ class Engine:
         self.started += len(grants)
         return grants
 
+    def is_served(self, pool: str) -> bool:
+        """Say whether a worker has asked for jobs of a pool lately."""
+        seen_ms = self.pools_seen.get(pool)
+        return seen_ms is not None and seen_ms >= self.now_ms - POOL_SEEN_MS
+
     def _see_pools(self, pools: tuple[str, ...]) -> None:
         """Remember which pools are served, for `why`; those not asked for lately are forgotten."""
         seen, now_ms = self.pools_seen, self.now_ms
@@ -475,7 +475,7 @@ class Engine:
         for job_id, token in operation.leases:
             job = self.ledger.jobs.get(job_id)
             waits = job is not None and job.state is QUEUED and job.spec.presence_ms is not None
-            if job is None or job.token != token or not (waits or job.state is STARTED):
+            if job is None or not (waits or job.state is STARTED) or not _proves(token, job):
                 verdicts.append(LOST)
                 continue
             self.ledger.set_lease(job, until_ms)
@@ -503,7 +503,7 @@ class Engine:
 
     def _held(self, job_id: str, token: int) -> Job | None:
         job = self.ledger.jobs.get(job_id)
-        return job if job is not None and job.state is STARTED and job.token == token else None
+        return job if job is not None and job.state is STARTED and _proves(token, job) else None
 
     # --- operators -----------------------------------------------------------------------------------------------
 
@@ -625,6 +625,11 @@ class Engine:
     def _next_token(self) -> int:
         self._token += 1
         return self._token
+
+
+def _proves(token: object, job: Job) -> bool:
+    """Say whether a token is that of the job's newest grant; a float that happens to be equal is not."""
+    return token == job.token and type(token) is int
 
 
 def _check_size(what: str, size: int, most: int) -> None:

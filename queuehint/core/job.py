@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Notes:
     """What most jobs never have."""
 
-    __slots__ = ("blocked", "errors", "logs", "logs_truncated", "progress", "strangers")
+    __slots__ = ("asked", "blocked", "errors", "logs", "logs_truncated", "progress")
 
     def __init__(self) -> None:
         self.errors: deque[JobError] = deque(maxlen=ERRORS_MAX)
@@ -29,7 +29,8 @@ class Notes:
         self.logs_truncated = False
         self.progress: Progress | None = None
         self.blocked: set[str] = set()
-        self.strangers = 0
+        self.asked: JobSpec | None = None
+        """What the job was first asked to be, once its key has given it other content."""
 
 
 class Job:

@@ -17,6 +17,7 @@ from queuehint.core.dependencies import DependencySets
 from queuehint.core.dispatch import ReadyQueue
 from queuehint.core.heap import LazyHeap
 from queuehint.core.job import Job
+from queuehint.core.keys import KeyIndex
 from queuehint.core.lifecycle import MOVES, check_move
 from queuehint.core.paths import PathIndex
 from queuehint.core.registry import ActiveExecutions
@@ -67,15 +68,16 @@ class Ledger:
     Every job of one namespace.
 
     ``ended`` collects the ids that became over, for whoever waits for results; its reader empties it. ``strangers``
-    holds the unfinished jobs whose last worker did not know their task, ``backing_off`` those that wait for their
-    next attempt on their places, ``holding`` counts the dead jobs that hold theirs.
+    holds the unfinished jobs whose last worker did not know their task, with how many in a row did not;
+    ``backing_off`` those that wait for their next attempt on their places. ``holding`` counts the dead jobs that
+    hold theirs.
     """
 
     def __init__(self, retention: Retention) -> None:
         self.retention = retention
         self.jobs: dict[str, Job] = {}
         self.dead: SortedDict[int, Job] = SortedDict()
-        self.keys: dict[str, Job] = {}
+        self.keys = KeyIndex()
         self.leftovers: deque[Node | Leftover] = deque()
         self.trie = PathTrie(self.leftovers)
         self.registry = ActiveExecutions(self.trie)
@@ -87,7 +89,7 @@ class Ledger:
         self.counts = dict.fromkeys(JobState, 0)
         self.untold: dict[str, dict[str, None]] = {}
         self.ended: list[str] = []
-        self.strangers: dict[str, None] = {}
+        self.strangers: dict[str, int] = {}
         self.backing_off: dict[str, None] = {}
         self.holding = 0
         self.last_number = 0
@@ -103,7 +105,7 @@ class Ledger:
         if spec.claims:
             self.paths.add(job)
         if spec.key is not None:
-            self.keys[spec.key] = job
+            self.keys.add(spec.key, job)
         if after is not None:
             self.edges.add(job, after)
         if spec.delay_ms or spec.run_at_ms is not None or spec.policy.start_within_ms is not None:
@@ -264,8 +266,8 @@ class Ledger:
         spec = job.spec
         if spec.claims:
             self.paths.remove(job)
-        if spec.key is not None and self.keys.get(spec.key) is job:
-            del self.keys[spec.key]
+        if spec.key is not None:
+            self.keys.remove(spec.key, job)
         if job.notes is not None and job.notes.blocked:
             self.edges.drop(job)
         self._become(job, state)
@@ -308,6 +310,8 @@ class Ledger:
         job.cause = job.cancel = job.ended_ms = job.result = None
         if job.spec.claims:
             self.paths.add(job)
+        if job.spec.key is not None:
+            self.keys.add(job.spec.key, job)
         if job.is_placed and job.walks:
             self.holding -= 1
             job.queued_ms = now_ms
@@ -320,7 +324,10 @@ class Ledger:
         self._leave_shelf(job)
         job.gone = True
         job.result = None
-        job.notes = None
+        if job.notes is not None:
+            asked, job.notes = job.notes.asked, None
+            if asked is not None:
+                job.note().asked = asked
         job.timer = self.timers.add(PRUNE, until_ms, job)
 
     def prune(self, job: Job) -> None:
@@ -338,6 +345,9 @@ class Ledger:
         """Give a fresh job of a key its new content; with equal claims and no new time it keeps its place."""
         self._withdraw(job)
         self.drop_timer(job)
+        notes = job.note()
+        if notes.asked is None:
+            notes.asked = job.spec
         if spec.claims != job.spec.claims:
             self.vacate(job)
             self.paths.remove(job)
@@ -431,7 +441,8 @@ class Ledger:
             assert (self.dead.get(job.number) is job) == (job.state is FAILED and not job.gone)
         assert counts == self.counts
         assert holding == self.holding
-        assert all(not job.is_over and self.jobs[job.id] is job for job in self.keys.values())
+        keyed = [job for job in self.jobs.values() if job.spec.key is not None and not job.is_over]
+        assert sorted(job.number for job in keyed) == sorted(job.number for job in self.keys)
         timed = [job for job in self.jobs.values() for entry in (job.timer, job.expiry) if entry is not None]
         assert sorted(job.number for job in timed) == sorted(job.number for job in self.timers.entries())
 

@@ -35,7 +35,7 @@ class ActiveExecutions:
         Register a job that starts now; all its walks are granted.
 
         Raises:
-            CorruptStateError: something executing conflicts with it.
+            CorruptStateError: something executing conflicts with it; the counts are not to be trusted any more.
 
         Complexity: O(depth) a claim.
         """

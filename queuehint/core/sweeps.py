@@ -58,10 +58,9 @@ class CancelSweep:
             if not self._numbers and not self._next_key():
                 return used + self._end(), False
             used += 1
-            if self._numbers:
-                job = self._ledger.paths.at(self._key or "").get(self._numbers.pop())
-                if job is not None and self._covers(job):
-                    used += self._cancel(job)
+            job = self._ledger.paths.at(self._key or "").get(self._numbers.pop())
+            if job is not None and self._covers(job):
+                used += self._cancel(job)
         return used, True
 
     def _next_key(self) -> bool:

@@ -103,6 +103,7 @@ class Actor:
         self.due: int | None = None
         self.ended = 0
         self.enqueued = 0
+        self.asked = spec
         self.set_spec(spec)
 
     def set_spec(self, spec: JobSpec) -> None:
@@ -117,7 +118,6 @@ class ReferenceModel:
         self.retention = retention
         self.jobs: dict[str, Actor] = {}
         self.placed: list[Actor] = []
-        self.keys: dict[str, Actor] = {}
         self.paused: set[Path] = set()
         self.closed: set[Path] = set()
         self.untold: dict[str, list[str]] = {}
@@ -168,8 +168,6 @@ class ReferenceModel:
         job.state, job.due, job.ended = state, None, self.now
         job.blocked.clear()
         job.alarms = {PRUNE: self.now + self.kept_ms(job)}
-        if self.keys.get(job.spec.key or "") is job:
-            del self.keys[job.spec.key or ""]
         if not (keep_place and job.claims):
             self.vacate(job)
         if any(job.id in other.blocked for other in self.jobs.values()):
@@ -177,6 +175,7 @@ class ReferenceModel:
 
     def stop(self, job: Actor) -> None:
         """Take a job from its worker, which need not be told anything about it any more."""
+        job.strangers = 0
         job.alarms.pop(LEASE, None)
         if job.worker is not None and job.id in self.untold.get(job.worker, ()):
             self.untold[job.worker].remove(job.id)
@@ -289,8 +288,9 @@ class ReferenceModel:
             elif kind is OutcomeKind.RELEASED:
                 self.put_back(job, None)
             else:
-                self.put_back(job, self.now + min(5_000 << job.strangers, 300_000))
-                job.strangers += 1
+                strangers = job.strangers
+                self.put_back(job, self.now + min(5_000 << strangers, 300_000))
+                job.strangers = strangers + 1
         return Verdict.DONE
 
     def come_up(self, kind: TimerKind, job: Actor) -> None:
@@ -336,13 +336,13 @@ class ReferenceModel:
         for spec in operation.jobs:
             existing = self.jobs.get(spec.id)
             if existing is not None:
-                if existing.spec != spec:
+                if spec not in (existing.spec, existing.asked):
                     return DuplicateJobError
                 continue
             if any(at_or_below((claim,), path) for claim in spec.claims for path in self.closed):
                 return PathClosedError
             if spec.key is not None:
-                if spec.on_conflict == "reject" and (spec.key in self.keys or spec.key in new_keys):
+                if spec.on_conflict == "reject" and (self.newest(spec.key) is not None or spec.key in new_keys):
                     return DuplicateJobError
                 new_keys.add(spec.key)
         return None
@@ -380,7 +380,7 @@ class ReferenceModel:
     def enqueue(self, operation: Enqueue, reply: Enqueued) -> None:
         for spec, told in zip(operation.jobs, reply.jobs, strict=True):
             job = self.jobs.get(spec.id)
-            newest = self.keys.get(spec.key or "")
+            newest = self.newest(spec.key)
             created = False
             if job is None and newest is not None and not newest.ever_started:
                 job = newest
@@ -393,12 +393,15 @@ class ReferenceModel:
             assert (told.id, told.number, told.state, told.created) == (job.id, job.number, job.state, created)
             assert told.presence_token == (job.token if job.spec.presence_ms is not None else None)
 
+    def newest(self, key: str | None) -> Actor | None:
+        """Return the newest unfinished job of a key."""
+        peers = [job for job in self.jobs.values() if job.spec.key == key is not None and job.state not in OVER]
+        return max(peers, key=lambda job: job.number, default=None)
+
     def admit(self, spec: JobSpec, after: Actor | None) -> Actor:
         self.numbers += 1
         job = self.jobs[spec.id] = Actor(spec, self.numbers)
         job.enqueued = self.now
-        if spec.key is not None:
-            self.keys[spec.key] = job
         if after is not None:
             job.blocked.add(after.id)
         self.begin(job)

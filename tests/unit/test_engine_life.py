@@ -7,7 +7,7 @@ import pytest
 from queuehint.core.engine import ID_KEPT_MS
 from queuehint.core.ledger import DAY_MS, Retention
 from queuehint.operations import Cancel, CancelPath, Discard, ListDead, Redrive, Verdict
-from queuehint.records import JobError, JobState, OutcomeKind
+from queuehint.records import JobError, JobState, OutcomeKind, Priority
 from tests.support import SHARED, Queue, claim, job
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
@@ -165,6 +165,18 @@ def test_cancel_behind_leaves_alone_what_was_placed_before_and_what_is_not_queue
     assert queue.states("before", "timed", "behind") == "STARTED SCHEDULED CANCELED"
     queue.wait(1000)
     assert queue.start() == ["timed"]
+
+
+def test_cancel_behind_leaves_alone_what_shares_the_path_and_was_placed_before() -> None:
+    shared = (claim("a", mode=SHARED),)
+    queue = Queue(
+        job("before", claims=shared),
+        job("dies", claims=shared, priority=Priority.CRITICAL, on_dead="cancel_behind", max_attempts=1),
+        job("behind", claims=shared),
+    )
+    assert queue.start(1) == ["dies"]
+    queue.fail("dies")
+    assert queue.states("before", "behind") == "QUEUED CANCELED"
 
 
 def test_cancel_behind_without_a_place_cancels_nothing() -> None:
@@ -509,15 +521,17 @@ def test_a_cancelation_by_path_tells_jobs_that_start_while_it_sweeps() -> None:
 
 
 def test_a_job_redriven_after_a_cancelation_by_path_is_not_covered() -> None:
-    queue = Queue(*[job(f"j{number}", ["a"], max_attempts=1) for number in range(5)], budget=2)
+    queue = Queue(job("dead", ["a", "z"], max_attempts=1), budget=2)
     queue.start()
-    queue.fail("j0")
-    queue.cancel_path("a")
-    assert queue.redrive("j0") == [DONE]
+    queue.fail("dead")
+    queue.enqueue(*[job(f"j{number}", ["a"]) for number in range(5)], job("last", ["a", "z"]))
+    # The sweep is still at the key `a` when the job comes back at `a:z`.
+    assert queue.cancel_path("a") is True
+    assert queue.redrive("dead") == [DONE]
     while queue.tick().more:
         pass
-    assert queue.state("j0") is QUEUED
-    assert queue.stats().states[CANCELED] == 4
+    assert queue.states("dead", "last") == "QUEUED CANCELED"
+    assert queue.stats().states[CANCELED] == 6
 
 
 def test_canceling_an_empty_path_does_nothing() -> None:

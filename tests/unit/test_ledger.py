@@ -47,7 +47,7 @@ def _forget_who_runs(ledger: Ledger) -> None:
 
 
 def _forget_a_key(ledger: Ledger) -> None:
-    ledger.keys["gone"] = ledger.jobs["over"]
+    ledger.keys.add("gone", ledger.jobs["over"])
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from queuehint.core.sweeps import CancelSweep, ResolveSweep, UnparkSweep
-from queuehint.records import JobState
+from queuehint.records import JobState, OutcomeKind
 from tests.support import Queue, claim, job
 
 QUEUED, CANCELED, FAILED = JobState.QUEUED, JobState.CANCELED, JobState.FAILED
@@ -75,6 +75,18 @@ def test_a_dead_job_redriven_during_its_sweep_keeps_its_place() -> None:
     assert (queue.state("dies"), queue.record("dies").seq) == (QUEUED, seq)
     queue.wait(0)
     assert queue.run() == ["dies"]
+
+
+def test_a_job_placed_while_the_sweep_goes_on_is_not_behind_the_dead_job() -> None:
+    queue = Queue(job("dies", ["a"], on_dead="cancel_behind", max_attempts=1), job("first", ["b"], key="k"), budget=2)
+    queue.start()
+    queue.enqueue(
+        job("waits", ["a", "z"], key="k", on_conflict="after"), *[job(f"j{number}", ["a"]) for number in "01"]
+    )
+    queue.exchange(queue.outcome("dies", OutcomeKind.FAILED), queue.outcome("first"))
+    queue.wait(0)
+    assert queue.states("waits", "j0", "j1") == "QUEUED CANCELED CANCELED"
+    assert queue.run() == ["waits"]
 
 
 def test_a_dead_job_discarded_during_its_sweep_is_freed_once() -> None:
