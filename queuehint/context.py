@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import threading
+import hashlib
+import itertools
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 import attrs
 
-from queuehint.checks import check_duration
+from queuehint.checks import ID_BYTES_MAX, check_duration, check_number
 from queuehint.errors import InvalidJobTypeError, WouldDeadlockError, shown
 from queuehint.records import LOG_LINE_BYTES_MAX, Progress
 
@@ -23,6 +24,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 NOTE_LENGTH_MAX = 1024
+PROGRESS_MAX = 2**63
 
 
 @attrs.frozen
@@ -91,9 +93,8 @@ class JobContext:
     def __init__(self, grant: Grant, desk: Desk) -> None:
         self._grant = grant
         self._desk = desk
-        self._children = 0
-        self._lock = threading.Lock()
-        self._stop = threading.Event()
+        self._calls = itertools.count(1)
+        self._stop = False
 
     @property
     def id(self) -> str:
@@ -124,7 +125,7 @@ class JobContext:
     @property
     def canceled(self) -> bool:
         """True once the job is to stop: it was canceled, timed out, or the worker ends. Plain functions look at it."""
-        return self._stop.is_set()
+        return self._stop
 
     @property
     def results(self) -> dict[str, Any]:
@@ -138,7 +139,13 @@ class JobContext:
         Args:
             done, total: in any unit; either may be None.
             note: at most 1 024 characters, the rest is cut.
+
+        Raises:
+            InvalidJobError, InvalidJobTypeError: *done* or *total* is not a finite number.
         """
+        for parameter, number in (("done", done), ("total", total)):
+            if number is not None:
+                check_number(number, parameter=parameter, least=-PROGRESS_MAX, most=PROGRESS_MAX)
         note = None if note is None else str(note)[:NOTE_LENGTH_MAX]
         self._desk.report(self.id, self.token, Progress(done, total, note))
 
@@ -166,13 +173,14 @@ class JobContext:
     def _child(self, job: Any) -> Any:
         if not hasattr(job, "using"):
             raise InvalidJobTypeError(f"job must be a Job made by @sched.job, got {type(job).__name__}: {shown(job)}")
-        with self._lock:
-            self._children += 1
-            return job.using(id=f"{self.id}.{self._children}")
+        child_id = f"{self.id}.{next(self._calls)}"
+        if len(child_id.encode()) > ID_BYTES_MAX:
+            child_id = hashlib.sha256(child_id.encode()).hexdigest()
+        return job.using(id=child_id)
 
     def ask_to_stop(self) -> None:
         """Make `canceled` true; called by the worker."""
-        self._stop.set()
+        self._stop = True
 
 
 CURRENT: ContextVar[JobContext | None] = ContextVar("queuehint_job", default=None)
@@ -187,6 +195,3 @@ def refuse_to_wait(call: str, job_id: str | None = None) -> None:
     """
     if CURRENT.get() is not None:
         raise WouldDeadlockError(call, job_id)
-
-
-Hook = "Callable[[JobContext], Awaitable[None] | None]"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from queuehint.checks import check_id, check_int, check_name
-from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown
+from queuehint.checks import check_id, check_int, check_items, check_name
+from queuehint.errors import InvalidJobError, InvalidJobTypeError
 from queuehint.handles import Desk, JobHandle
 from queuehint.hint import Mode, parse_mode, parse_path
 from queuehint.operations import (
@@ -172,9 +172,7 @@ def _cancelation(ids: Any, path: Any, reason: Any) -> Cancel | CancelPath:
         raise InvalidJobTypeError("cancel() takes ids or path, one of them")
     if path is not None:
         return CancelPath(parse_path(path), reason)
-    if isinstance(ids, (str, JobHandle)):
-        raise InvalidJobTypeError(f"ids must be a list, got {type(ids).__name__}; did you mean [{shown(ids)}]?")
-    found = tuple([_id_of(job) for job in ids])
+    found = tuple([_id_of(job) for job in check_items(ids, parameter="ids")])
     if len(found) > IDS_MAX:
         raise InvalidJobError(f"ids: {len(found)} in one call, limit {IDS_MAX}")
     return Cancel(found, reason)

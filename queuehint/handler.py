@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from queuehint.context import Discard, Fail, JobContext, Retry, Snooze
 from queuehint.errors import HandlerError, InvalidHintTypeError, InvalidJobTypeError, shown
-from queuehint.hint import Path, parse_hint
+from queuehint.hint import Claim, Mode, Path, parse_hint
 from queuehint.records import PAYLOAD_BYTES_MAX, RESULT_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ HintTemplate = typing.Union["Sequence[str]", "Callable[..., Sequence[str] | None
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _RESULT = "result"
+_KNOWN_MAX = 16_384
 _ANSWERS = (Retry, Snooze, Fail, Discard)
 
 
@@ -134,6 +135,27 @@ class Handler:
         return None if payload is None else codec.loads(payload, self.result_annotations).get(_RESULT)
 
 
+class _Recent:
+    """The claims of the places used lately: at least the last 16 384, at most twice as many."""
+
+    def __init__(self) -> None:
+        self._young: dict[tuple[Mode, Path], tuple[Claim, ...]] = {}
+        self._old: dict[tuple[Mode, Path], tuple[Claim, ...]] = {}
+
+    def get(self, place: tuple[Mode, Path]) -> tuple[Claim, ...] | None:
+        """Return what was put for a place; TypeError if the place is not made of texts."""
+        found = self._young.get(place)
+        if found is None and (found := self._old.get(place)) is not None:
+            self.put(place, found)
+        return found
+
+    def put(self, place: tuple[Mode, Path], claims: tuple[Claim, ...]) -> None:
+        """Remember a place; the older generation is forgotten when the younger is full."""
+        if len(self._young) >= _KNOWN_MAX:
+            self._young, self._old = {}, self._young
+        self._young[place] = claims
+
+
 class Placement:
     """
     Where the jobs of a task go: a template such as ``["{doc_id}", "{section}"]``, a callable, or nowhere.
@@ -151,6 +173,9 @@ class Placement:
         self._fixed: Path | None = None
         self._segments: list[list[tuple[str, str | None]]] = []
         self._names: frozenset[str] = frozenset()
+        self._plain: tuple[str, ...] | None = None
+        """The names of a template whose segments are nothing but one placeholder each."""
+        self._known = _Recent()
         if hint is None:
             return
         if callable(hint):
@@ -162,6 +187,32 @@ class Placement:
         self._names = frozenset(name for parts in self._segments for _, name in parts if name is not None)
         if not self._names:
             self._fixed = tuple("".join(text for text, _ in parts) for parts in self._segments)
+        elif all(len(parts) == 1 and not parts[0][0] for parts in self._segments):
+            self._plain = tuple(name for parts in self._segments for _, name in parts if name is not None)
+
+    def claims(self, arguments: Mapping[str, Any], mode: Mode) -> tuple[Claim, ...]:
+        """
+        Return the claims of a call's job: one, or none without a place. Jobs at one place share the value.
+
+        Raises:
+            InvalidHintError: what the template or the callable gives is not a hint.
+        """
+        known = self._known
+        if self._plain is not None:
+            try:
+                found = known.get((mode, tuple([arguments[name] for name in self._plain])))
+            except (KeyError, TypeError):
+                found = None
+            if found is not None:
+                return found
+        path = self.path(arguments)
+        if path is None:
+            return ()
+        found = known.get((mode, path))
+        if found is None:
+            found = (Claim(path, mode),)
+            known.put((mode, path), found)
+        return found
 
     def path(self, arguments: Mapping[str, Any]) -> Path | None:
         """

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from queuehint.backends.base import Interest
-from queuehint.checks import check_optional_duration
+from queuehint.checks import check_name, check_optional_duration
 from queuehint.context import refuse_to_wait
 from queuehint.errors import (
     InvalidTransitionError,
@@ -117,11 +117,11 @@ class JobHandle(Generic[R]):
             JobNotFoundError: its record has expired.
             InvalidTransitionError: it is over.
         """
-        return self._canceled((await self._desk.backend.call(Cancel((self.id,), reason))).verdicts[0])
+        return self._canceled((await self._desk.backend.call(self._cancelation(reason))).verdicts[0])
 
     def cancel_sync(self, reason: str | None = None) -> bool:
         """Like `cancel`, for code without a loop."""
-        return self._canceled(self._desk.backend.call_sync(Cancel((self.id,), reason)).verdicts[0])
+        return self._canceled(self._desk.backend.call_sync(self._cancelation(reason)).verdicts[0])
 
     async def result(self, timeout: float | timedelta | None = None) -> R:
         """
@@ -189,6 +189,9 @@ class JobHandle(Generic[R]):
         if record is None:
             raise JobNotFoundError(self.id)
         return record
+
+    def _cancelation(self, reason: str | None) -> Cancel:
+        return Cancel((self.id,), None if reason is None else check_name(reason, parameter="reason"))
 
     def _canceled(self, verdict: tuple[Verdict, JobState | None]) -> bool:
         if verdict[0] is Verdict.UNKNOWN:

@@ -51,7 +51,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPED = re.compile(r"[\\:]")
 
 
-@attrs.frozen
+@attrs.frozen(weakref_slot=False)
 class Claim:
     """
     What a job wants of one path.
@@ -215,10 +215,13 @@ def conflict(claims: Iterable[Claim], others: Iterable[Claim]) -> bool:
 
 def queue_key(path: Path) -> str:
     """Return the path's key; no two paths have the same."""
-    if not path:
-        return ROOT_KEY
-    key = _joined(path)
-    return "\\root" if key == ROOT_KEY else key
+    key = ":".join(path)
+    if "\\" in key or key.count(":") >= len(path) or key == ROOT_KEY:
+        if not path:
+            return ROOT_KEY
+        key = _joined(path)
+        return "\\root" if key == ROOT_KEY else key
+    return key
 
 
 def keys_below(path: Path) -> tuple[str, str]:

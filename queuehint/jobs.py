@@ -144,11 +144,11 @@ class Counter(Protocol):
     def make_id(self) -> str:
         """Return an id for a new job."""
 
-    async def submit(self, specs: Iterable[JobSpec]) -> list[JobHandle[Any]]:
-        """Enqueue jobs by their specs, in order."""
+    async def hand_in(self, specs: list[JobSpec]) -> list[JobHandle[Any]]:
+        """Enqueue jobs whose specs were checked as they were made, in order."""
 
-    def submit_sync(self, specs: Iterable[JobSpec]) -> list[JobHandle[Any]]:
-        """Like `submit`, for code without a loop."""
+    def hand_in_sync(self, specs: list[JobSpec]) -> list[JobHandle[Any]]:
+        """Like `hand_in`, for code without a loop."""
 
 
 class Job(Generic[P, R]):
@@ -247,8 +247,10 @@ class Job(Generic[P, R]):
         options = self._options
         claims = options.claims
         if claims is None:
-            path = self._placement.path(arguments) if isinstance(options.path, Unset) else options.path
-            claims = () if path is None else (Claim(path, options.mode),)
+            if isinstance(options.path, Unset):
+                claims = self._placement.claims(arguments, options.mode)
+            else:
+                claims = () if options.path is None else (Claim(options.path, options.mode),)
         return JobSpec(
             id=options.id or make_id(),
             task=self._handler.name,
@@ -272,13 +274,13 @@ class Job(Generic[P, R]):
         Raises:
             as `spec`, and what `Enqueue` raises: `DuplicateJobError`, `PathClosedError`.
         """
-        return (await self._scheduler.submit([self._spec(self._handler.bind(args, kwargs), self._scheduler.make_id)]))[
+        return (await self._scheduler.hand_in([self._spec(self._handler.bind(args, kwargs), self._scheduler.make_id)]))[
             0
         ]
 
     def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Like `enqueue`, for code without a loop."""
-        return self._scheduler.submit_sync([self._spec(self._handler.bind(args, kwargs), self._scheduler.make_id)])[0]
+        return self._scheduler.hand_in_sync([self._spec(self._handler.bind(args, kwargs), self._scheduler.make_id)])[0]
 
     async def enqueue_many(self, calls: Iterable[tuple[Any, ...] | dict[str, Any]]) -> list[JobHandle[R]]:
         """
@@ -291,11 +293,11 @@ class Job(Generic[P, R]):
         Raises:
             as `enqueue`; a bad call is named by its index, and nothing at all was enqueued.
         """
-        return await self._scheduler.submit(self._specs(calls))
+        return await self._scheduler.hand_in(self._specs(calls))
 
     def enqueue_many_sync(self, calls: Iterable[tuple[Any, ...] | dict[str, Any]]) -> list[JobHandle[R]]:
         """Like `enqueue_many`, for code without a loop."""
-        return self._scheduler.submit_sync(self._specs(calls))
+        return self._scheduler.hand_in_sync(self._specs(calls))
 
     def _specs(self, calls: Iterable[tuple[Any, ...] | dict[str, Any]]) -> list[JobSpec]:
         specs = []

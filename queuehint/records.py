@@ -243,7 +243,7 @@ DEFAULT_BACKOFF = Backoff()
 DEFAULT_POLICY = Policy()
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, weakref_slot=False)
 class JobSpec:
     """
     What is asked of a job: the layer below the decorator, for tools and other languages.

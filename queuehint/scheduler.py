@@ -276,26 +276,34 @@ class Scheduler(Control):
                 enqueued.
             DuplicateJobError, PathClosedError: refused; submissions before the refused one went through.
         """
+        return await self.hand_in(_checked(specs, may_lack_id=self.ids == "sequence"))
+
+    def submit_sync(self, specs: Iterable[JobSpec]) -> list[JobHandle[Any]]:
+        """Like `submit`, for code without a loop."""
+        return self.hand_in_sync(_checked(specs, may_lack_id=self.ids == "sequence"))
+
+    async def hand_in(self, specs: list[JobSpec]) -> list[JobHandle[Any]]:
+        """Enqueue jobs whose specs were checked as they were made; otherwise as `submit`."""
         handles: list[JobHandle[Any]] = []
-        specs = _listed(specs)
+        backend = self.backend
         missing = sum(not spec.id for spec in specs) if self.ids == "sequence" else 0
-        firsts = [(await self.backend.call(Draw(count))).first for count in _portions(missing, JOBS_PER_SUBMISSION_MAX)]
+        firsts = [(await backend.call(Draw(count))).first for count in _portions(missing, JOBS_PER_SUBMISSION_MAX)]
         for part in _submissions(_numbered(specs, firsts)):
-            reply = await self.backend.call(Enqueue(part))
-            if self.backend.is_local:
+            reply = await backend.call(Enqueue(part))
+            if backend.is_local:
                 # The call never suspends: a producer in a loop would starve the workers on its own loop.
                 await asyncio.sleep(0)
             handles += [JobHandle(self, job.id, created=job.created) for job in reply.jobs]
         return handles
 
-    def submit_sync(self, specs: Iterable[JobSpec]) -> list[JobHandle[Any]]:
-        """Like `submit`, for code without a loop."""
+    def hand_in_sync(self, specs: list[JobSpec]) -> list[JobHandle[Any]]:
+        """Like `hand_in`, for code without a loop."""
         handles: list[JobHandle[Any]] = []
-        specs = _listed(specs)
+        backend = self.backend
         missing = sum(not spec.id for spec in specs) if self.ids == "sequence" else 0
-        firsts = [self.backend.call_sync(Draw(count)).first for count in _portions(missing, JOBS_PER_SUBMISSION_MAX)]
+        firsts = [backend.call_sync(Draw(count)).first for count in _portions(missing, JOBS_PER_SUBMISSION_MAX)]
         for part in _submissions(_numbered(specs, firsts)):
-            reply = self.backend.call_sync(Enqueue(part))
+            reply = backend.call_sync(Enqueue(part))
             handles += [JobHandle(self, job.id, created=job.created) for job in reply.jobs]
         return handles
 
@@ -384,6 +392,8 @@ class Scheduler(Control):
         grace: float | timedelta = 30,
     ) -> Iterator[None]:
         """Like `worker`, in a thread with a loop of its own."""
+        if pools is not None:
+            pools = check_items(pools, parameter="pools")
         self._make_worker(concurrency, pools, grace)  # bad input raises here, not in the thread
         started: Future[tuple[asyncio.AbstractEventLoop, Worker]] = Future()
 
@@ -393,7 +403,12 @@ class Scheduler(Control):
                 await stop.wait()
 
         def main() -> None:
-            asyncio.run(work())
+            try:
+                asyncio.run(work())
+            except BaseException as error:
+                if started.done():
+                    raise
+                started.set_exception(error)  # raised by whoever waits for the start
 
         stop = asyncio.Event()
         thread = threading.Thread(target=main, name="queuehint-worker")
@@ -575,22 +590,32 @@ def _numbered(specs: list[JobSpec], firsts: list[int]) -> list[JobSpec]:
     return [spec if spec.id else attrs.evolve(spec, id=str(next(numbers))) for spec in specs]
 
 
-def _submissions(specs: list[JobSpec]) -> Iterator[tuple[JobSpec, ...]]:
-    """Check the specs and cut them into submissions within the limits; all are checked before the first is sent."""
-    parts: list[tuple[JobSpec, ...]] = []
-    part: list[JobSpec] = []
-    gates = 0
-    for index, spec in enumerate(specs):
+def _checked(specs: Iterable[JobSpec], *, may_lack_id: bool) -> list[JobSpec]:
+    """Check every spec before the first is sent; a bad one is named by its index."""
+    checked = []
+    for index, spec in enumerate(_listed(specs)):
         try:
-            checked = spec.check()
+            if may_lack_id and spec.id == "":
+                checked.append(attrs.evolve(attrs.evolve(spec, id="0").check(), id=""))
+            else:
+                checked.append(spec.check())
         except ValueError as error:
             error.args = (f"specs[{index}]: {error}",)
             raise
-        more = sum(len(claim.path) + 1 for claim in checked.claims)
+    return checked
+
+
+def _submissions(specs: list[JobSpec]) -> Iterator[tuple[JobSpec, ...]]:
+    """Cut specs into submissions within the limits."""
+    parts: list[tuple[JobSpec, ...]] = []
+    part: list[JobSpec] = []
+    gates = 0
+    for spec in specs:
+        more = sum([len(claim.path) + 1 for claim in spec.claims])
         if len(part) == JOBS_PER_SUBMISSION_MAX or gates + more > GATES_PER_SUBMISSION_MAX:
             parts.append(tuple(part))
             part, gates = [], 0
-        part.append(checked)
+        part.append(spec)
         gates += more
     if part:
         parts.append(tuple(part))

@@ -30,7 +30,7 @@ from queuehint.checks import LEASE_MAX_MS, LEASE_MIN_MS, check_duration, check_i
 from queuehint.context import CURRENT, Discard, Fail, JobContext, Retry, Snooze
 from queuehint.core.retry import delay_ms
 from queuehint.errors import BackendError, InvalidJobError, InvalidJobTypeError, PayloadError, shown
-from queuehint.operations import GRANTS_MAX, SETTLEMENTS_MAX, Exchange, Log, Renew, Report, Verdict
+from queuehint.operations import GRANTS_MAX, POOLS_MAX, SETTLEMENTS_MAX, Exchange, Log, Renew, Report, Verdict
 from queuehint.records import ERROR_TEXT_MAX, Grant, JobError, Outcome, OutcomeKind, Progress
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ WAIT_CEILING_S = 5.0
 ABANDON_AFTER_S = 60.0
 BACKEND_PAUSE_S = 1.0
 GRACE_S = 30.0
+
+_PLAIN_RESULTS = frozenset({type(None), bool, int, float, str, list, dict})
 
 
 class _Slot:
@@ -160,15 +162,15 @@ class Worker:
     async def _exchange(self) -> bool:
         """Send what is at hand and take what fits; return whether it makes no sense to listen for more."""
         while self._messages:
-            await self._call(self._messages.popleft())
+            if await self._call(self._messages[0]) is None:
+                return await self._rest()
+            self._messages.popleft()
         settle = tuple([self._outcomes.popleft() for _ in range(min(len(self._outcomes), SETTLEMENTS_MAX))])
         limit = 0 if self._stopping else self._concurrency - len(self._slots)
         reply = await self._call(Exchange(self.name, settle, self._pools, limit, self._lease_ms))
         if reply is None:
             self._outcomes.extendleft(reversed(settle))
-            await asyncio.sleep(BACKEND_PAUSE_S)
-            self._event.set()
-            return True
+            return await self._rest()
         self.started.set()
         for outcome, verdict in zip(settle, reply.verdicts, strict=True):
             if verdict is Verdict.LOST:
@@ -180,6 +182,12 @@ class Worker:
         if reply.more:
             self._event.set()
         return len(reply.grants) == limit
+
+    async def _rest(self) -> bool:
+        """Leave a backend that cannot be reached alone for a moment."""
+        await asyncio.sleep(BACKEND_PAUSE_S)
+        self._event.set()
+        return True
 
     async def _call(self, operation: Any) -> Any:
         """Do one operation; None if the backend cannot be reached now."""
@@ -234,7 +242,9 @@ class Worker:
         assert self._loop is not None
         slot = _Slot(grant, JobContext(grant, self))
         self._slots[grant.spec.id] = slot
-        slot.task = self._loop.create_task(self._run(slot))
+        run = self._run(slot)
+        # Without a factory of the application's, `create_task` does nothing more than this.
+        slot.task = self._loop.create_task(run) if self._loop.get_task_factory() else asyncio.Task(run, loop=self._loop)
 
     async def _run(self, slot: _Slot) -> None:
         """Run one job to its end and leave its outcome to the main task."""
@@ -315,6 +325,16 @@ class Worker:
         """Turn what a handler returned into an outcome."""
         if slot.why_stop == "timeout":
             return self._failure(slot, TimeoutError(f"ended after its timeout, with {shown(result)}"))
+        if type(result) not in _PLAIN_RESULTS and (outcome := self._special(slot, handler, result)) is not None:
+            return outcome
+        try:
+            payload = handler.dump_result(self._codec, result)
+        except Exception as error:  # noqa: BLE001 - a codec of the application's may raise anything
+            return self._failure(slot, error, final=True)
+        return self._outcome(slot, OutcomeKind.FINISHED, result=payload)
+
+    def _special(self, slot: _Slot, handler: Handler, result: Any) -> Outcome | None:
+        """Turn an answer, or what is no result at all, into an outcome; None for a result."""
         if isinstance(result, Retry):
             return self._failure(slot, None, kind="retry", message=result.reason, after_ms=result.after_ms)
         if isinstance(result, Snooze):
@@ -329,11 +349,7 @@ class Worker:
                 close()
             message = f"{handler.name} returned a {type(result).__name__}, not a result; is an `await` missing?"
             return self._failure(slot, TypeError(message), final=True)
-        try:
-            payload = handler.dump_result(self._codec, result)
-        except Exception as error:  # noqa: BLE001 - a codec of the application's may raise anything
-            return self._failure(slot, error, final=True)
-        return self._outcome(slot, OutcomeKind.FINISHED, result=payload)
+        return None
 
     def _failure(
         self,
@@ -432,6 +448,8 @@ def _check_pools(pools: Iterable[str]) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(check_name(pool, parameter="pools") for pool in check_items(pools, parameter="pools")))
     if not names:
         raise InvalidJobError("pools is empty; a worker serves at least one")
+    if len(names) > POOLS_MAX:
+        raise InvalidJobError(f"pools holds {len(names)} names, limit {POOLS_MAX}")
     return names
 
 
@@ -443,7 +461,7 @@ def _qualified_name(error: BaseException) -> str:
 def _safe_str(error: BaseException) -> str:
     try:
         return str(error)[: ERROR_TEXT_MAX + 1]
-    except Exception:  # noqa: BLE001 - an exception whose __str__ raises must not hide the failure
+    except BaseException:  # noqa: BLE001 - an exception whose __str__ raises must not hide the failure
         return f"<{type(error).__name__}>"
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Reply = TypeVar("Reply")
 
 ENTRY_POINTS = "queuehint.backends"
-_PASSWORD = re.compile(r"^([^:/]*://[^:/@]*:).*@", re.DOTALL)
+_PASSWORD = re.compile(r"^((?:[^:/]*:)?//[^:/@]*:).*@", re.DOTALL)
 _QUERY_PASSWORD = re.compile(r"([?&]password=)[^&#]*")
 _NAMESPACE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 

@@ -53,29 +53,29 @@ class _WaitingRoom:
     def __init__(self) -> None:
         self._by_topic: dict[_Topic, dict[_Waiter, None]] = {}
         self._workers: dict[_Waiter, None] = {}
-        self._size = 0
+        self._all: dict[_Waiter, None] = {}
 
     def __len__(self) -> int:
-        return self._size
+        return len(self._all)
 
     def enter(self, waiter: _Waiter) -> None:
-        self._size += 1
+        self._all[waiter] = None
         for topic in waiter.topics:
             self._by_topic.setdefault(topic, {})[waiter] = None
         if waiter.works:
             self._workers[waiter] = None
 
     def leave(self, waiter: _Waiter) -> None:
-        found = False
+        if waiter not in self._all:
+            return
+        del self._all[waiter]
+        self._workers.pop(waiter, None)
         for topic in waiter.topics:
-            waiters = self._by_topic.get(topic, {})
-            if waiter in waiters:
-                found = True
-                del waiters[waiter]
+            waiters = self._by_topic.get(topic)
+            if waiters is not None:
+                waiters.pop(waiter, None)
                 if not waiters:
                     del self._by_topic[topic]
-        self._workers.pop(waiter, None)
-        self._size -= found
 
     def call(self, kind: str, names: Iterable[str]) -> None:
         """Wake those who wait for any of these."""
@@ -91,8 +91,9 @@ class _WaitingRoom:
             waiter.wake()
 
     def call_all(self) -> None:
-        for topic in list(self._by_topic):
-            self.call(topic[0], (topic[1],))
+        for waiter in list(self._all):
+            self.leave(waiter)
+            waiter.wake()
 
 
 class MemoryBackend(Backend):
@@ -258,7 +259,6 @@ class MemoryBackend(Backend):
             next_ms = self.engine.next_ms
             if next_ms is not None:
                 waiting.call_workers(next_ms)
-        ledger.ended.clear()
         ledger.ready.filled.clear()
 
     def _wake_all(self) -> None:
@@ -287,6 +287,7 @@ class MemoryBackend(Backend):
                     # The reply was for the worker, which is still to be told.
                     job = self.engine.ledger.jobs[job_id]
                     self.engine.ledger.ask_to_stop(job, job.cancel or "canceled")
+            self._wake()
 
     def _watch_unserved(self, now_ms: int) -> None:
         """Say once that jobs have been ready for a while and no worker runs in this process."""

@@ -172,6 +172,7 @@ class Engine:
             QueueHintError: as the operation says; nothing was changed.
         """
         self.now_ms = max(self.now_ms, now_ms)
+        self.ledger.ended.clear()
         return cast("Reply", self._handlers[type(operation)](operation))
 
     @property
@@ -341,7 +342,7 @@ class Engine:
 
     def _settle(self, outcome: Outcome) -> Verdict:
         job = self.ledger.jobs.get(outcome.job_id)
-        if job is None or job.state is not STARTED or not _proves(outcome.token, job):
+        if job is None or job.state is not STARTED or not _proves(outcome.token, job.token):
             return LOST
         self.settled += 1
         kind = outcome.kind
@@ -412,7 +413,7 @@ class Engine:
         """End a job FAILED and do with its place what it asked for; return the gates left."""
         on_dead = job.spec.policy.on_dead
         left = self._end(job, FAILED, cause, keep_place=on_dead != "continue")
-        if on_dead == "cancel_behind" and job.walks:
+        if on_dead == "cancel_behind" and job.walk is not None:
             ledger = self.ledger
             ledger.last_number += 1
             paths = tuple(walk.path for walk in job.walks)
@@ -475,7 +476,7 @@ class Engine:
         for job_id, token in operation.leases:
             job = self.ledger.jobs.get(job_id)
             waits = job is not None and job.state is QUEUED and job.spec.presence_ms is not None
-            if job is None or not (waits or job.state is STARTED) or not _proves(token, job):
+            if job is None or not (waits or job.state is STARTED) or not _proves(token, job.token):
                 verdicts.append(LOST)
                 continue
             self.ledger.set_lease(job, until_ms)
@@ -503,7 +504,7 @@ class Engine:
 
     def _held(self, job_id: str, token: int) -> Job | None:
         job = self.ledger.jobs.get(job_id)
-        return job if job is not None and job.state is STARTED and _proves(token, job) else None
+        return job if job is not None and job.state is STARTED and _proves(token, job.token) else None
 
     # --- operators -----------------------------------------------------------------------------------------------
 
@@ -627,9 +628,9 @@ class Engine:
         return self._token
 
 
-def _proves(token: object, job: Job) -> bool:
+def _proves(token: object, newest: int | None) -> bool:
     """Say whether a token is that of the job's newest grant; a float that happens to be equal is not."""
-    return token == job.token and type(token) is int
+    return token == newest and type(token) is int
 
 
 def _check_size(what: str, size: int, most: int) -> None:

@@ -18,21 +18,27 @@ _DEAD_ALLOWED = 64
 
 
 class LazyHeap(Generic[Item]):
-    """Items in order of rank, then number."""
+    """
+    Items in order of rank, then number.
 
-    __slots__ = ("_dead", "_heap", "_serial")
+    Args:
+        name, names: this is heap number *name* of *names*; each of its entries' serials leaves that rest by *names*.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_dead", "_heap", "_serial", "_step")
+
+    def __init__(self, name: int = 0, names: int = 1) -> None:
         self._heap: list[Entry] = []
         self._dead = 0
-        self._serial = 0
+        self._serial = name
+        self._step = names
 
     def __len__(self) -> int:
         return len(self._heap) - self._dead
 
     def push(self, rank: int, number: int, item: Item) -> Entry:
         """Add an item; the entry returned is what `discard` takes."""
-        self._serial = serial = self._serial + 1
+        self._serial = serial = self._serial + self._step
         entry = [rank, number, serial, item]
         heappush(self._heap, entry)
         return entry

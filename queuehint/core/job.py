@@ -38,7 +38,7 @@ class Job:
     One job and where it is.
 
     ``seq`` is its place in the order, 0 while it has none. ``since`` is the number up to which a cancelation by path
-    covers it: its own, or that of its last redrive. ``walks`` are its claims at the gates while it has its place,
+    covers it: its own, or that of its last redrive. ``walk`` leads to its claims at the gates while it has its place,
     ``missing`` counts those not granted yet. ``ready``, ``timer`` and ``expiry`` are its entries in the ready queue
     and among the timers, None while it has none; ``parked`` is the heap of the paused path it is put aside in.
     ``cancel`` is why a cancelation was asked for while it ran. ``first_ms`` is when it was first started, ``gone``
@@ -72,7 +72,7 @@ class Job:
         "timer",
         "token",
         "version",
-        "walks",
+        "walk",
         "worker",
     )
 
@@ -83,7 +83,7 @@ class Job:
         self.state = state
         self.enqueued_ms = now_ms
         self.version = 1
-        self.walks: tuple[Walk, ...] = ()
+        self.walk: Walk | None = None
         self.seq = self.missing = self.attempts = self.losses = 0
         self.gone = False
         self.ready: Entry | None = None
@@ -116,6 +116,16 @@ class Job:
     def is_placed(self) -> bool:
         """It holds or waits for its gates."""
         return self.seq != 0
+
+    @property
+    def walks(self) -> list[Walk]:
+        """Its claims at the gates, while it has its place."""
+        walks = []
+        walk = self.walk
+        while walk is not None:
+            walks.append(walk)
+            walk = walk.next
+        return walks
 
     @property
     def blocked(self) -> set[str]:

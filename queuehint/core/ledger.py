@@ -67,8 +67,8 @@ class Ledger:
     """
     Every job of one namespace.
 
-    ``ended`` collects the ids that became over, for whoever waits for results; its reader empties it. ``strangers``
-    holds the unfinished jobs whose last worker did not know their task, with how many in a row did not;
+    ``ended`` holds the ids that became over in the last operation, for whoever waits for results.
+    ``strangers`` holds the unfinished jobs whose last worker did not know their task, with how many in a row did not;
     ``backing_off`` those that wait for their next attempt on their places. ``holding`` counts the dead jobs that
     hold theirs.
     """
@@ -142,16 +142,21 @@ class Ledger:
     def _place(self, job: Job, now_ms: int) -> int:
         job.due_ms = None
         job.queued_ms = now_ms
-        self.last_seq = job.seq = self.last_seq + 1
+        self.last_seq = seq = self.last_seq + 1
+        # Equal ints are one object where they may be: a million jobs wait with two numbers each.
+        job.seq = job.number if job.number == seq else seq
         visited = missing = 0
-        claims = job.spec.claims
-        if claims:
-            place = self.trie.place
-            job.walks = walks = tuple([Walk(job, claim) for claim in claims])
-            for walk in walks:
-                visited += place(walk)
-                if not walk.granted:
-                    missing += 1
+        last = None
+        for claim in job.spec.claims:
+            walk = Walk(job, claim)
+            if last is None:
+                job.walk = walk
+            else:
+                last.next = walk
+            last = walk
+            visited += self.trie.place(walk)
+            if not walk.granted:
+                missing += 1
         job.missing = missing
         if not missing:
             self.ready.add(job)
@@ -275,7 +280,7 @@ class Ledger:
         job.due_ms = None
         job.ended_ms = now_ms
         left = 0
-        if keep_place and job.walks:
+        if keep_place and job.walk is not None:
             self.holding += 1
         else:
             left = self.vacate(job)
@@ -292,7 +297,7 @@ class Ledger:
 
     def discard(self, job: Job, now_ms: int) -> int:
         """Take a dead job off the shelf: FAILED -> CANCELED; return the gates left."""
-        left = self.free(job) if job.is_placed and job.walks else self.vacate(job)
+        left = self.free(job) if job.walk is not None else 0
         self._become(job, CANCELED)
         del self.dead[job.number]
         job.cause = "discarded"
@@ -312,7 +317,7 @@ class Ledger:
             self.paths.add(job)
         if job.spec.key is not None:
             self.keys.add(job.spec.key, job)
-        if job.is_placed and job.walks:
+        if job.walk is not None:
             self.holding -= 1
             job.queued_ms = now_ms
             self.ready.add(job)
@@ -375,10 +380,10 @@ class Ledger:
             return 0
         job.seq = 0
         left = 0
-        leave = self.trie.leave
-        for walk in job.walks:
-            left += leave(walk)
-        job.walks = ()
+        walk, job.walk = job.walk, None
+        while walk is not None:
+            left += self.trie.leave(walk)
+            walk = walk.next
         return left
 
     # --- pauses --------------------------------------------------------------------------------------------------

@@ -18,39 +18,48 @@ class PathIndex:
     """
     Jobs by queue key and number.
 
+    Most paths have one job at a time, which is then kept without a dictionary around it.
+
     Complexity: O(1) to add or remove on a path that has other jobs, O(log paths) for a new path.
     """
 
     def __init__(self) -> None:
-        self._jobs: SortedDict[str, dict[int, Job]] = SortedDict()
+        self._jobs: SortedDict[str, Job | dict[int, Job]] = SortedDict()
 
     def __len__(self) -> int:
         return len(self._jobs)
 
     def add(self, job: Job) -> None:
         """Index a job at each path it claims."""
+        index = self._jobs
         for claim in job.spec.claims:
             key = queue_key(claim.path)
-            jobs = self._jobs.get(key)
-            if jobs is None:
-                self._jobs[key] = {job.number: job}
+            there = index.get(key)
+            if there is None:
+                index[key] = job
+            elif isinstance(there, dict):
+                there[job.number] = job
             else:
-                jobs[job.number] = job
+                index[key] = {there.number: there, job.number: job}
 
     def remove(self, job: Job) -> None:
         """Forget a job."""
+        index = self._jobs
         for claim in job.spec.claims:
             key = queue_key(claim.path)
-            jobs = self._jobs[key]
-            if len(jobs) > 1:
-                del jobs[job.number]
-            else:
-                assert job.number in jobs
-                del self._jobs[key]
+            there = index[key]
+            if isinstance(there, dict):
+                del there[job.number]
+                if there:
+                    continue
+            del index[key]
 
     def at(self, key: str) -> dict[int, Job]:
         """Return the jobs at exactly this path, by number; not to be changed."""
-        return self._jobs.get(key, {})
+        there = self._jobs.get(key)
+        if there is None:
+            return {}
+        return there if isinstance(there, dict) else {there.number: there}
 
     def next_key(self, path: Path, after: str | None) -> str | None:
         """Return the first key at or below *path* that comes after *after* (None: the first of all)."""
@@ -68,5 +77,5 @@ class PathIndex:
         """Yield the jobs with a claim at or below *path*, in order of key; once a claim."""
         key = self.next_key(path, None)
         while key is not None:
-            yield from self._jobs[key].values()
+            yield from self.at(key).values()
             key = self.next_key(path, key)

@@ -41,7 +41,8 @@ class ActiveExecutions:
         """
         if job.id in self.running:
             raise CorruptStateError(f"job {job.id!r} is started twice")
-        for walk in job.walks:
+        walk = job.walk
+        while walk is not None:
             shared = walk.shared
             mode = S if shared else X
             node = walk.node
@@ -53,12 +54,14 @@ class ActiveExecutions:
                 node.active += ONE[mode]
                 mode = IS if shared else IX
                 node = node.parent
+            walk = walk.next
         self.running[job.id] = job
 
     def leave(self, job: Job) -> None:
         """Forget a job that executes no more; its walks are still granted."""
         del self.running[job.id]
-        for walk in job.walks:
+        walk = job.walk
+        while walk is not None:
             shared = walk.shared
             one = ONE[S if shared else X]
             node = walk.node
@@ -66,6 +69,7 @@ class ActiveExecutions:
                 node.active -= one
                 one = ONE[IS if shared else IX]
                 node = node.parent
+            walk = walk.next
 
     def can_dequeue(self, path: Path, *, shared: bool = False) -> bool:
         """

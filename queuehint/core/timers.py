@@ -29,43 +29,46 @@ class TimerKind(IntEnum):
     """Over: the record has been kept long enough."""
 
 
-_KINDS = 4
-_DUE, _LEASE, _EXPIRY, _PRUNE = TimerKind
-KIND_OF = (_DUE, _LEASE, _EXPIRY, _PRUNE)
+_KINDS = len(TimerKind)
 
 
 class Timers:
-    """Jobs by due time; an entry carries ``(kind, job)``."""
+    """
+    Jobs by due time, a heap a kind.
 
-    __slots__ = ("_heap",)
+    Entries of one kind mostly come in order of time, so that adding one is O(1): a lease of seconds does not climb
+    over retentions of days.
+    """
+
+    __slots__ = ("_heaps",)
 
     def __init__(self) -> None:
-        self._heap: LazyHeap[Job] = LazyHeap()
+        self._heaps: tuple[LazyHeap[Job], ...] = tuple(LazyHeap(kind, _KINDS) for kind in TimerKind)
 
     def __len__(self) -> int:
-        return len(self._heap)
+        return sum(map(len, self._heaps))
 
     def add(self, kind: int, due_ms: int, job: Job) -> Entry:
         """Look at *job* at *due_ms*; the entry returned is what `drop` takes."""
-        return self._heap.push(due_ms * _KINDS + kind, job.number, job)
+        return self._heaps[kind].push(due_ms, job.number, job)
 
     def drop(self, entry: Entry) -> None:
         """Forget an entry that has not come up."""
-        self._heap.discard(entry)
+        self._heaps[entry[2] % _KINDS].discard(entry)
 
     def next_ms(self) -> int | None:
         """Return when the next entry is due, None if there is none."""
-        entry = self._heap.first()
-        return None if entry is None else int(entry[0]) // _KINDS
+        return min((entry[0] for heap in self._heaps if (entry := heap.first()) is not None), default=None)
 
     def pop_due(self, now_ms: int) -> tuple[TimerKind, Job] | None:
-        """Take out the first entry that is due at *now_ms*."""
-        entry = self._heap.first()
-        if entry is None or entry[0] >= (now_ms + 1) * _KINDS:
-            return None
-        kind = KIND_OF[entry[0] % _KINDS]
-        return kind, self._heap.pop()
+        """Take out the first entry that is due at *now_ms*: in order of time, then of kind, then of number."""
+        least_ms, least_kind = now_ms + 1, None
+        for kind, heap in enumerate(self._heaps):
+            entry = heap.first()
+            if entry is not None and entry[0] < least_ms:
+                least_ms, least_kind = entry[0], kind
+        return None if least_kind is None else (TimerKind(least_kind), self._heaps[least_kind].pop())
 
     def entries(self) -> list[Job]:
         """Return the jobs of all entries; for tests."""
-        return self._heap.items()
+        return [job for heap in self._heaps for job in heap.items()]

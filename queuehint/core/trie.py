@@ -104,10 +104,11 @@ class Walk:
     """
     One claim of one placed job on its way down: it stands in the line of ``node``, or is granted there.
 
-    ``wants`` is the mode it asks for, or holds, at ``node``; ``depth`` is how many segments lie above.
+    ``wants`` is the mode it asks for, or holds, at ``node``; ``depth`` is how many segments lie above; ``next`` is the
+    walk of the same job's next claim.
     """
 
-    __slots__ = ("after", "before", "depth", "granted", "job", "node", "path", "shared", "wants")
+    __slots__ = ("after", "before", "depth", "granted", "job", "next", "node", "path", "shared", "wants")
 
     def __init__(self, job: Any, claim: Claim) -> None:
         self.job = job
@@ -119,6 +120,7 @@ class Walk:
         self.granted = False
         self.before: Walk | None = None
         self.after: Walk | None = None
+        self.next: Walk | None = None
 
 
 class PathTrie:

@@ -115,10 +115,10 @@ class SerialPath:
 
     def test_jobs_of_one_path_run_one_at_a_time(self, store: Store) -> None:
         store.enqueue(job("a", ["doc"]), job("b", ["doc"]), job("c", ["doc"]))
-        for id in "abc":
-            assert store.start() == [id]
+        for name in "abc":
+            assert store.start() == [name]
             assert store.start() == []
-            store.finish(id)
+            store.finish(name)
 
     def test_a_job_that_is_started_is_granted_to_nobody_else(self, store: Store) -> None:
         store.enqueue(job("a", ["doc"]))
@@ -468,7 +468,7 @@ class Retries:
         assert (store.state("b"), store.record("b").cause) == (CANCELED, "expired")
 
 
-class Cancelation:
+class Cancellation:
     """Any unfinished job can be canceled; one that runs is asked to stop."""
 
     def test_a_waiting_job_leaves_its_place(self, store: Store) -> None:

@@ -45,7 +45,7 @@ class TestRetries(OnMemory, rules.Retries):
     pass
 
 
-class TestCancelation(OnMemory, rules.Cancelation):
+class TestCancellation(OnMemory, rules.Cancellation):
     pass
 
 

@@ -326,7 +326,7 @@ def test_a_namespace_in_the_url_is_checked_too(namespace: str) -> None:
 )
 def test_a_password_is_never_shown(url: str) -> None:
     assert "hunter2" not in masked(url)
-    sched = Scheduler("nowhere" + url[url.index(":") :] if url.startswith("r") or url.startswith("u") else url)
+    sched = Scheduler(url if url.startswith("/") else "nowhere" + url[url.index(":") :])
     assert "hunter2" not in repr(sched)
     assert "hunter2" not in refused(sched.stats_sync, "url")
 
@@ -336,7 +336,7 @@ def test_a_url_without_a_password_is_shown_as_it_is(url: str) -> None:
     assert masked(url) == url
 
 
-@pytest.mark.parametrize("url", ["", "localhost", "nowhere://", "http://[::1", "://", "memory:x://y", "\x00"])
+@pytest.mark.parametrize("url", ["", "localhost", "nowhere://", "http://[::1", "://", "\x00"])
 def test_a_url_nobody_serves_is_refused_on_first_use(url: str) -> None:
     refused(Scheduler(url).stats_sync, "url")
 
@@ -377,8 +377,7 @@ def test_an_argument_that_is_no_json_is_refused_by_every_way_in(value: Any, word
         lambda: run(work.enqueue_many([{"doc": "a", "n": value}])),
     ]
     for way in ways:
-        assert isinstance(pytest.raises(PayloadError, way).value, ValueError)
-        refused(way, words)
+        refused(way, words, kind=PayloadError)
     assert sched.stats_sync().enqueued == 0
 
 

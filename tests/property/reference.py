@@ -188,7 +188,9 @@ class ReferenceModel:
         if job.spec.service is not None:
             return self.retention.service_ms
         retention = self.retention
-        return {FINISHED: retention.finished_ms, FAILED: retention.failed_ms, CANCELED: retention.canceled_ms}[job.state]
+        return {FINISHED: retention.finished_ms, FAILED: retention.failed_ms, CANCELED: retention.canceled_ms}[
+            job.state
+        ]
 
     def resolve(self, dependency: Actor) -> None:
         for job in sorted(self.jobs.values(), key=lambda job: job.number):
@@ -206,7 +208,12 @@ class ReferenceModel:
             self.untold.setdefault(job.worker, []).append(job.id)
 
     def sweep(
-        self, paths: Iterable[Path], before: int, cause: str, behind: Actor | None = None, seqs: tuple[int, int] = (0, 0)
+        self,
+        paths: Iterable[Path],
+        before: int,
+        cause: str,
+        behind: Actor | None = None,
+        seqs: tuple[int, int] = (0, 0),
     ) -> None:
         for path in paths:
             there = [

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, multiple, rule
 
@@ -92,9 +93,7 @@ class EngineMachine(RuleBasedStateMachine):
         delay_ms=st.none() | delays,
     )
     def enqueue_with_key(self, wanted: tuple[Claim, ...], on_conflict: Any, delay_ms: int | None) -> Any:
-        spec = JobSpec(
-            id=self.next_id(), task="t", claims=wanted, key="k", on_conflict=on_conflict, delay_ms=delay_ms
-        )
+        spec = JobSpec(id=self.next_id(), task="t", claims=wanted, key="k", on_conflict=on_conflict, delay_ms=delay_ms)
         return self.enqueue([spec])
 
     @rule(target=ids, wanted=exclusive_claims)
@@ -172,3 +171,4 @@ class EngineMachine(RuleBasedStateMachine):
 
 
 TestEngine = EngineMachine.TestCase
+TestEngine.settings = settings(max_examples=3 * settings().max_examples)

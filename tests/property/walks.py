@@ -20,8 +20,8 @@ from queuehint.hint import Claim, normalise
 from queuehint.operations import (
     BUDGET,
     Cancel,
-    CanDequeue,
     CancelPath,
+    CanDequeue,
     Close,
     CountJobs,
     CountPending,
@@ -201,10 +201,13 @@ class Pair:
         try:
             reply = engine.apply(operation, self.now_ms)
         except (DuplicateJobError, PathClosedError) as error:
-            assert type(error) is refusal
+            refused: type[Exception] | None = type(error)
+        else:
+            refused = None
+        assert refused is refusal
+        if refused is not None:
             self.compare()
             return None
-        assert refusal is None
         model.follow(operation, reply, self.now_ms, cut=self.cut)
         self.drain()
         self.compare()
@@ -607,7 +610,13 @@ def walk_overtaking(random: Random, style: Style, steps: int, budget: int) -> En
         if isinstance(move, CancelPath):
             there = [job for job in engine.ledger.jobs.values() if at_or_below(job.spec.claims, move.path)]
             to_cancel += [(job, job.spec, job.since) for job in there if job.state not in OVER]
+            move = attrs.evolve(move, reason=f"before {engine.ledger.last_number + 1}")
         _apply_freely(engine, move, now_ms)
+        for job in engine.ledger.jobs.values():
+            cause = job.cause or job.cancel or ""
+            assert not cause.startswith("before ") or job.since < int(cause[7:]), (
+                f"{job.id} came after what canceled it"
+            )
         engine.ledger.check()
         check_order(engine)
         if random.random() < 0.1:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def test_ids_are_unique_over_threads() -> None:
     with ThreadPoolExecutor(8) as pool:
         made = list(pool.map(lambda _: [ids.new_id() for _ in range(500)], range(8)))
-    assert len({id for part in made for id in part}) == 4_000
+    assert len({one for part in made for one in part}) == 4_000
 
 
 def test_ids_of_one_process_sort_in_order_of_their_making() -> None:
@@ -25,9 +25,9 @@ def test_ids_of_one_process_sort_in_order_of_their_making() -> None:
 
 
 def test_an_id_is_valid_and_28_characters_long() -> None:
-    id = ids.new_id()
-    assert check_id(id) == id
-    assert len(id) == 28
+    made = ids.new_id()
+    assert check_id(made) == made
+    assert len(made) == 28
 
 
 def test_a_fork_marks_its_ids_as_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import json
 import sys
 import uuid
 from decimal import Decimal
-from typing import Annotated, Any, Literal, Optional, Union
+from typing import Annotated, Any, Literal
 
 import attrs
 import pytest
@@ -241,10 +241,10 @@ ANNOTATED: list[tuple[Any, Any]] = [
     (tuple[int, str], (1, "x")),
     (tuple[int, ...], (1, 2)),
     (bytes, b"\x00\xff"),
-    (Optional[dt.datetime], None),
-    (Optional[Op], Op(1, "x")),
+    (dt.datetime | None, None),
+    (Op | None, Op(1, "x")),
     (Literal["a", 1], "a"),
-    (Union[int, str, None], "x"),
+    (int | str | None, "x"),
     (int | None, None),
     (Annotated[int, "of something"], 5),
     (list, [1]),

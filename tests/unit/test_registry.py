@@ -19,7 +19,9 @@ from tests.support import SHARED, Queue, claim, job
 
 def placed(trie: PathTrie, spec: JobSpec, number: int = 1) -> Job:
     made = Job(spec, number, JobState.QUEUED, 0)
-    made.walks = tuple(Walk(made, one) for one in spec.claims)
+    for one in reversed(spec.claims):
+        walk = Walk(made, one)
+        walk.next, made.walk = made.walk, walk
     for walk in made.walks:
         trie.place(walk)
     return made

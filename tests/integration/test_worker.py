@@ -1,0 +1,1139 @@
+"""Workers: they run what is ready, settle what has really ended, and survive what handlers do."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from queuehint import (
+    BackendUnavailableError,
+    Backoff,
+    Claim,
+    Discard,
+    Fail,
+    JobCanceledError,
+    JobContext,
+    JobFailedError,
+    JobSpec,
+    JobState,
+    PayloadError,
+    Retry,
+    Scheduler,
+    Snooze,
+)
+from queuehint import worker as worker_module
+from queuehint.operations import Exchange, Tick
+from queuehint.records import ReasonKind
+from tests.doors import Gate, memory, run, scheduler, turns, until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from queuehint import JobHandle, JobRecord
+
+SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
+
+
+async def in_state(handle: JobHandle[Any], state: JobState, attempts: int | None = None) -> JobRecord:
+    """Wait until a job is in a state, after so many attempts if given."""
+
+    async def reached() -> bool:
+        record = await handle.record()
+        return record.state is state and attempts in (None, record.attempts)
+
+    await until(reached)
+    return await handle.record()
+
+
+def events(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [str(record.__dict__.get("event")) for record in caplog.records]
+
+
+# --- slots -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["async", "thread"])
+def test_eight_enqueues_at_once_never_run_more_than_the_slots(kind: str) -> None:
+    async def main() -> None:
+        sched, _ = scheduler()
+        running, most = [0], [0]
+        lock = threading.Lock()
+
+        def enter() -> None:
+            with lock:
+                running[0] += 1
+                most[0] = max(most[0], running[0])
+
+        def leave() -> None:
+            with lock:
+                running[0] -= 1
+
+        @sched.job(name="work")
+        async def work(n: int) -> int:
+            enter()
+            await turns(3)
+            leave()
+            return n
+
+        @sched.job(name="work_in_thread")
+        def work_in_thread(n: int) -> int:
+            enter()
+            leave()
+            return n
+
+        job = work if kind == "async" else work_in_thread
+        async with sched.worker(3):
+            for _ in range(10):
+                handles = await asyncio.gather(*[job.enqueue(n) for n in range(8)])
+                assert await asyncio.gather(*[handle.result() for handle in handles]) == list(range(8))
+        assert 1 <= most[0] <= 3
+        if kind == "async":
+            assert most[0] == 3
+
+    run(main())
+
+
+def test_two_workers_run_every_job_once() -> None:
+    async def main() -> None:
+        sched, _ = scheduler()
+        seen: list[int] = []
+
+        @sched.job(queue_hint=["{doc}"])
+        async def work(doc: str, n: int) -> None:
+            await asyncio.sleep(0)
+            seen.append(n)
+
+        await work.enqueue_many([(f"d{n % 7}", n) for n in range(700)])
+        async with sched.worker(2), sched.worker(3):
+            await sched.drain()
+        assert sorted(seen) == list(range(700))
+        for doc in range(7):
+            assert [n for n in seen if n % 7 == doc] == list(range(doc, 700, 7))
+
+    run(main())
+
+
+def test_plain_functions_run_in_threads_beside_one_another() -> None:
+    async def main() -> None:
+        sched, _ = scheduler()
+        barrier = threading.Barrier(3, timeout=20)
+        threads: set[int] = set()
+
+        @sched.job
+        def work() -> None:
+            threads.add(threading.get_ident())
+            barrier.wait()
+
+        async with sched.worker(3):
+            for handle in await work.enqueue_many([()] * 3):
+                await handle.result()
+        assert len(threads) == 3
+        assert threading.get_ident() not in threads
+
+    run(main())
+
+
+def test_a_worker_gets_jobs_of_its_pools_only() -> None:
+    async def main() -> None:
+        sched, _ = scheduler()
+
+        @sched.job(pool="gpu")
+        async def gpu() -> str:
+            return "gpu"
+
+        @sched.job
+        async def cpu() -> str:
+            return "cpu"
+
+        async with sched.worker(pools=["gpu"]):
+            other, handle = await cpu.enqueue(), await gpu.enqueue()
+            assert await handle.result() == "gpu"
+            assert await other.state() is QUEUED
+        async with sched.worker():
+            assert await other.result() == "cpu"
+            assert await (await gpu.enqueue()).result() == "gpu"
+
+    run(main())
+
+
+# --- what a handler answers --------------------------------------------------------------------------------------
+
+
+def answering(sched: Scheduler, answer: Callable[[JobContext], Any], kind: str, **options: Any) -> Any:
+    """Return a job whose handler, async or in a thread, gives an answer or raises."""
+    options = {"queue_hint": ["a"], "retry": Backoff(base=1, jitter=0), **options}
+
+    @sched.job(name="answering", **options)
+    async def on_loop(ctx: JobContext) -> Any:
+        return answer(ctx)
+
+    @sched.job(name="answering_in_thread", **options)
+    def in_thread(ctx: JobContext) -> Any:
+        return answer(ctx)
+
+    return on_loop if kind == "async" else in_thread
+
+
+def throwing(error: BaseException | type[BaseException]) -> Callable[[JobContext], Any]:
+    def throw(ctx: JobContext) -> Any:
+        raise error
+
+    return throw
+
+
+KINDS = pytest.mark.parametrize("kind", ["async", "thread"])
+
+
+@KINDS
+def test_an_error_is_tried_again_after_its_back_off_until_no_attempt_is_left(kind: str) -> None:
+    async def main() -> None:
+        sched, clock = scheduler()
+        handle = await answering(sched, throwing(ValueError("no")), kind, max_attempts=3).enqueue()
+        async with sched.worker():
+            for attempt, back_off_s in [(1, 1), (2, 2)]:
+                record = await in_state(handle, QUEUED, attempt)
+                assert record.due_ms == clock.now_ms() + back_off_s * 1_000
+                clock.advance(seconds=back_off_s)
+            with pytest.raises(JobFailedError, match="ValueError: no"):
+                await handle.result()
+        record = await handle.record()
+        assert [error.attempt for error in record.errors] == [1, 2, 3]
+
+    run(main())
+
+
+@KINDS
+def test_a_retry_with_a_time_waits_that_long_and_counts(kind: str) -> None:
+    async def main() -> None:
+        sched, clock = scheduler()
+        handle = await answering(sched, lambda _: Retry(7, "busy"), kind, max_attempts=2).enqueue()
+        async with sched.worker():
+            record = await in_state(handle, QUEUED, 1)
+            assert record.due_ms == clock.now_ms() + 7_000
+            clock.advance(seconds=7)
+            with pytest.raises(JobFailedError, match="retry: busy"):
+                await handle.result()
+
+    run(main())
+
+
+@KINDS
+def test_a_retry_without_a_time_waits_the_back_off(kind: str) -> None:
+    async def main() -> None:
+        sched, clock = scheduler()
+        handle = await answering(sched, lambda ctx: Retry() if ctx.attempt == 1 else "well", kind).enqueue()
+        async with sched.worker():
+            record = await in_state(handle, QUEUED, 1)
+            assert record.due_ms == clock.now_ms() + 1_000
+            clock.advance(seconds=1)
+            assert await handle.result() == "well"
+
+    run(main())
+
+
+@KINDS
+def test_a_snooze_counts_for_nothing(kind: str) -> None:
+    async def main() -> None:
+        sched, clock = scheduler()
+        calls: list[int] = []
+
+        def answer(ctx: JobContext) -> Any:
+            calls.append(ctx.attempt)
+            return Snooze(60) if len(calls) < 4 else "well"
+
+        handle = await answering(sched, answer, kind, max_attempts=1).enqueue()
+        async with sched.worker():
+            for count in (1, 2, 3):
+                await until(lambda count=count: len(calls) == count)  # type: ignore[misc]
+                await in_state(handle, QUEUED, 0)
+                clock.advance(seconds=60)
+            assert await handle.result() == "well"
+        assert calls == [1, 1, 1, 1]
+
+    run(main())
+
+
+@KINDS
+def test_fail_ends_the_job_at_once(kind: str) -> None:
+    async def main() -> None:
+        sched, _ = scheduler()
+        handle = await answering(sched, lambda _: Fail("why"), kind).enqueue()
+        await sched.drain()
+        with pytest.raises(JobFailedError, match="fail: why"):
+            await handle.result()
+        assert (await handle.record()).attempts == 1
+
+    run(main())
+
+
+@KINDS
+def test_discard_cancels_the_job(kind: str) -> None:
+    async def main() -> None:
+        sched, _ = scheduler()
+        handle = await answering(sched, lambda _: Discard("moot"), kind).enqueue()
+        await sched.drain()
+        with pytest.raises(JobCanceledError, match="moot"):
+            await handle.result()
+
+    run(main())
+
+
+@KINDS
+@pytest.mark.parametrize("answer", [Retry(reason=5), Fail(5), Discard(5), Fail("\ud800"), Fail("x" * 10**6)])  # type: ignore[arg-type]
+def test_a_reason_may_be_anything(kind: str, answer: Any) -> None:
+    async def main() -> None:
+        sched, _ = scheduler()
+        handle = await answering(sched, lambda _: answer, kind, max_attempts=1).enqueue()
+        await sched.drain()
+        assert await handle.state() in {FAILED, CANCELED}
+
+    run(main())
+
+
+# --- what a handler raises ---------------------------------------------------------------------------------------
+
+
+@KINDS
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()], ids=["exit", "interrupt"])
+def test_a_handler_that_wants_to_end_the_process_counts_as_a_loss_and_the_worker_goes_on(
+    kind: str, error: BaseException
+) -> None:
+    async def main() -> None:
+        sched, _ = scheduler()
+        handle = await answering(sched, throwing(error), kind, max_attempts=1, max_losses=3).enqueue()
+        async with sched.worker():
+            with pytest.raises(JobFailedError, match=type(error).__name__):
+                await handle.result()
+            record = await handle.record()
+            assert (record.cause, record.losses, record.attempts) == ("worker_lost", 3, 0)
+            other = await answering(sched, lambda _: "well", kind).enqueue()
+            assert await other.result() == "well"
+
+    run(main())
+
+
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+class Endless(Exception):
+    def __str__(self) -> str:
+        return "x" * (10 << 20)
+
+
+class Broken(Exception):
+    def __str__(self) -> str:
+        return "bad \ud800 text"
+
+
+class NoText(Exception):
+    def __str__(self) -> str:
+        return 5  # type: ignore[return-value]  # noqa: PLE0307 - that is the point
+
+
+class Exiting(Exception):
+    def __str__(self) -> str:
+        raise SystemExit
+
+
+Hostile: Any = type("X" * 10_000, (Exception,), {})
+
+RAISED: list[tuple[BaseException, str, str]] = [
+    (GeneratorExit("g"), "GeneratorExit", "g"),
+    (asyncio.CancelledError("c"), "asyncio.exceptions.CancelledError", "c"),
+    (BaseExceptionGroup("group", [KeyError("k"), SystemExit()]), "BaseExceptionGroup", "group (2 sub-exceptions)"),
+    (ExceptionGroup("group", [KeyError("k")]), "ExceptionGroup", "group (1 sub-exception)"),
+    (MemoryError("m"), "MemoryError", "m"),
+    (RecursionError("r"), "RecursionError", "r"),
+    (StopIteration("s"), "RuntimeError", ""),
+    (StopAsyncIteration("s"), "", ""),
+    (TimeoutError("t"), "TimeoutError", "t"),
+    (Unprintable(), f"{__name__}.Unprintable", "<Unprintable>"),
+    (NoText(), f"{__name__}.NoText", "<NoText>"),
+    (Exiting(), f"{__name__}.Exiting", "<Exiting>"),
+    (Endless(), f"{__name__}.Endless", "x" * 4_095 + "…"),
+    (Broken(), f"{__name__}.Broken", "bad \\ud800 text"),
+    (Hostile("h"), "", "h"),
+]
+
+
+@KINDS
+@pytest.mark.parametrize("error, name, message", RAISED, ids=[type(error).__name__[:20] for error, _, _ in RAISED])
+def test_whatever_else_is_raised_fails_the_attempt(kind: str, error: BaseException, name: str, message: str) -> None:
+    async def main() -> None:
+        sched, _ = scheduler()
+        handle = await answering(sched, throwing(error), kind, max_attempts=1).enqueue()
+        await sched.drain(timeout=15)
+        record = await handle.record()
+        (described,) = record.errors
+        assert record.state is FAILED
+        assert name in described.type
+        assert message in described.message
+        assert max(len(described.type), len(described.message), len(described.traceback or "")) <= 4_096
+        for text in (described.type, described.message, described.traceback or ""):
+            text.encode()
+
+    run(main())
+
+
+def test_endless_recursion_fails_the_attempt() -> None:
+    async def main() -> None:
+        sched, _ = scheduler()
+
+        def deeper(ctx: JobContext) -> Any:
+            return deeper(ctx)
+
+        for kind in ("async", "thread"):
+            handle = await answering(sched, deeper, kind, max_attempts=1).enqueue()
+            await sched.drain()
+            assert (await handle.record()).errors[0].type == "RecursionError"
+
+    run(main())
+
+
+def test_what_is_redacted_is_nowhere_in_the_record() -> None:
+    async def main() -> None:
+        sched, _ = scheduler(redact=lambda text: text.replace("hunter2", "***"))
+
+        @sched.job(max_attempts=1)
+        async def work(how: str) -> Any:
+            if how == "raise":
+                raise ValueError("password hunter2")
+            return {"retry": Retry, "fail": Fail, "discard": Discard}[how](reason="password hunter2")
+
+        for how in ("raise", "retry", "fail", "discard"):
+            handle = await work.enqueue(how)
+            await sched.drain()
+            record = await handle.record()
+            assert "hunter2" not in str((record.errors, record.cause, record.logs))
+            assert "password ***" in str((record.errors, record.cause))
+
+    run(main())
+
+
+@pytest.mark.parametrize("redact", [lambda text: 1 / 0, lambda text: None, lambda text: 5])
+def test_a_redaction_that_fails_withholds_the_text(redact: Any, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        sched, _ = scheduler(redact=redact)
+        handle = await answering(sched, throwing(ValueError("hunter2")), "async", max_attempts=1).enqueue()
+        await sched.drain(timeout=15)
+        record = await handle.record()
+        assert record.state is FAILED
+        assert "hunter2" not in str(record.errors)
+
+    run(main())
+    assert "redact.failed" in events(caplog)
+
+
+def test_arguments_and_texts_are_never_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+
+    async def main() -> None:
+        sched, _ = scheduler()
+
+        @sched.job(max_attempts=1)
+        async def work(secret: str) -> None:
+            raise ValueError(secret)
+
+        await work.enqueue("hunter2")
+        await sched.drain()
+
+    run(main())
+    assert "job.failed" in events(caplog)
+    assert not any("hunter2" in str(record.__dict__) for record in caplog.records if record.name != "asyncio")
+
+
+# --- results -----------------------------------------------------------------------------------------------------
+
+
+@KINDS
+@pytest.mark.parametrize(
+    "result", [{1, 2}, object(), float("nan"), "x" * (1 << 20), {1: 2}, "\ud800", 10**5_000], ids=lambda _: "result"
+)
+def test_a_result_that_is_no_json_fails_the_job_without_another_attempt(kind: str, result: Any) -> None:
+    async def main() -> None:
+        sched, _ = scheduler()
+        handle = await answering(sched, lambda _: result, kind).enqueue()
+        await sched.drain()
+        record = await handle.record()
+        assert (record.state, record.attempts) == (FAILED, 1)
+        assert record.errors[0].type == f"{PayloadError.__module__}.PayloadError"
+        assert record.errors[0].message.startswith("$")
+
+    run(main())
+
+
+def test_a_codec_that_raises_fails_the_job_without_another_attempt() -> None:
+    class Codec:
+        def dumps(self, values: Any, annotations: Any, *, bytes_max: int) -> bytes:
+            if "result" in values:
+                raise ZeroDivisionError
+            return b"{}"
+
+        def loads(self, payload: bytes, annotations: Any) -> dict[str, Any]:
+            return {}
+
+    async def main() -> None:
+        sched, _ = scheduler(codec=Codec())
+        handle = await answering(sched, lambda _: 1, "async").enqueue()
+        await sched.drain(timeout=15)
+        assert (await handle.record()).errors[0].type == "ZeroDivisionError"
+
+    run(main())
+
+
+def test_a_plain_handler_that_returns_what_it_did_not_await_fails_once() -> None:
+    async def main() -> None:
+        sched, _ = scheduler()
+
+        async def coroutine() -> None: ...
+
+        def generator() -> Iterator[int]:
+            yield 1
+
+        async def agenerator() -> Any:
+            yield 1
+
+        for make, word in [(coroutine, "coroutine"), (generator, "generator"), (agenerator, "async_generator")]:
+            for kind in ("async", "thread"):
+                handle = await answering(sched, lambda _, make=make: make(), kind).enqueue()  # type: ignore[misc]
+                await sched.drain()
+                record = await handle.record()
+                assert (record.state, record.attempts, record.errors[0].type) == (FAILED, 1, "TypeError")
+                assert f"returned a {word}" in record.errors[0].message
+
+    run(main())
+
+
+def test_arguments_that_no_longer_fit_fail_the_job_without_another_attempt() -> None:
+    async def main() -> None:
+        sched, _ = scheduler()
+
+        @sched.job
+        async def work(n: int) -> None: ...
+
+        handles = await sched.submit(
+            [
+                JobSpec(id="a", task="work", arguments=b'{"m":1}'),
+                JobSpec(id="b", task="work", arguments=b"garbage"),
+                JobSpec(id="c", task="work", arguments=b"[]"),
+            ]
+        )
+        await sched.drain()
+        for handle in handles:
+            record = await handle.record()
+            assert (record.state, record.attempts) == (FAILED, 1)
+
+    run(main())
+
+
+def test_an_unknown_task_is_given_back_with_a_pause_and_keeps_its_place(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        sched, clock = scheduler()
+
+        @sched.job(queue_hint=["a"])
+        async def known() -> None: ...
+
+        (handle,) = await sched.submit([JobSpec(id="x", task="late", claims=(Claim(("a",)),))])
+        behind = await known.enqueue()
+        async with sched.worker():
+
+            async def told() -> bool:
+                return (await handle.why()).kind is ReasonKind.UNKNOWN_TASK
+
+            for times, pause_s in [(1, 5), (2, 10)]:
+                await until(lambda times=times: memory(sched).engine.started == times)  # type: ignore[misc]
+                await until(told)
+                record = await handle.record()
+                assert (record.state, record.attempts) == (QUEUED, 0)
+                assert record.due_ms == clock.now_ms() + pause_s * 1_000
+                assert await behind.state() is QUEUED
+                assert (await sched.stats()).stuck["unknown_task"] == 1
+                clock.advance(seconds=pause_s)
+
+            @sched.job
+            async def late() -> str:
+                return "known now"
+
+            assert await handle.result() == "known now"
+            await behind.result()
+
+    run(main())
+    assert "job.unknown_task" in events(caplog)
+
+
+# --- time-outs ---------------------------------------------------------------------------------------------------
+
+
+def test_an_async_handler_that_runs_too_long_is_stopped_and_tried_again() -> None:
+    async def main() -> None:
+        sched, clock = scheduler()
+
+        @sched.job(timeout=0.01, retry=Backoff(base=1, jitter=0))
+        async def work(ctx: JobContext) -> str:
+            if ctx.attempt == 1:
+                await asyncio.Event().wait()
+            return "well"
+
+        async with sched.worker():
+            handle = await work.enqueue()
+            record = await in_state(handle, QUEUED, 1)
+            assert (record.errors[0].type, record.errors[0].message) == (
+                "timeout",
+                "the handler ran longer than its timeout",
+            )
+            clock.advance(seconds=1)
+            assert await handle.result() == "well"
+
+    run(main())
+
+
+@pytest.mark.parametrize("end", ["return", "raise", "reraise"])
+def test_an_async_handler_that_swallows_its_end_keeps_its_path_until_it_has_ended(end: str) -> None:
+    async def main() -> None:
+        sched, _ = scheduler()
+        gate = Gate()
+
+        @sched.job(timeout=0.01, max_attempts=1, queue_hint=["a"])
+        async def work(ctx: JobContext) -> str:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                assert ctx.canceled
+                await gate.wait()
+                if end == "raise":
+                    raise ValueError from None
+                if end == "reraise":
+                    raise
+            return "late"
+
+        @sched.job(queue_hint=["a"])
+        async def behind() -> None: ...
+
+        async with sched.worker():
+            handle, other = await work.enqueue(), await behind.enqueue()
+            await gate.reached()
+            await turns()
+            assert (await handle.state(), await other.state()) == (STARTED, QUEUED)
+            gate.open()
+            with pytest.raises(JobFailedError, match="timeout"):
+                await handle.result()
+            await other.result()
+
+    run(main())
+
+
+def test_a_plain_function_that_overruns_its_timeout_keeps_its_path_until_its_thread_has_ended() -> None:
+    async def main() -> None:
+        sched, _ = scheduler()
+        gate, told = Gate(), threading.Event()
+
+        @sched.job(timeout=0.01, max_attempts=1, queue_hint=["a"])
+        def work(ctx: JobContext) -> str:
+            while not ctx.canceled:
+                pass
+            told.set()
+            gate.wait_sync()
+            return "late"
+
+        @sched.job(queue_hint=["a"])
+        async def behind() -> None: ...
+
+        async with sched.worker():
+            handle, other = await work.enqueue(), await behind.enqueue()
+            await gate.reached()
+            assert told.is_set()
+            await turns(50)
+            assert (await handle.state(), await other.state()) == (STARTED, QUEUED)
+            gate.open()
+            with pytest.raises(JobFailedError, match="timeout"):
+                await handle.result()
+            await other.result()
+
+    run(main())
+
+
+@KINDS
+def test_code_that_does_not_stop_is_reported_and_why_says_overdue(
+    kind: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(worker_module, "ABANDON_AFTER_S", 0.001)
+
+    async def main() -> None:
+        sched, _ = scheduler()
+        gate = Gate()
+
+        @sched.job(name="stubborn")
+        async def on_loop() -> None:
+            try:
+                await gate.wait()
+            except asyncio.CancelledError:
+                await gate.wait()
+
+        @sched.job(name="stubborn_in_thread")
+        def in_thread() -> None:
+            gate.wait_sync()
+
+        async with sched.worker():
+            handle = await (on_loop if kind == "async" else in_thread).enqueue()
+            await gate.reached()
+            assert await handle.cancel() is False
+            await until(lambda: "job.overdue" in events(caplog))
+            assert (await handle.why()).kind is ReasonKind.OVERDUE
+            gate.open()
+            await handle.result()
+            assert await handle.state() is FINISHED
+
+    run(main())
+    assert events(caplog).count("job.overdue") == 1
+
+
+# --- cancellation -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("concurrency", [1, 2])
+def test_a_running_async_handler_that_is_canceled_stops(concurrency: int) -> None:
+    async def main() -> None:
+        sched, _ = scheduler()
+        gate = Gate()
+        cleaned: list[bool] = []
+
+        @sched.job
+        async def work(ctx: JobContext) -> None:
+            try:
+                await gate.wait()
+            finally:
+                cleaned.append(ctx.canceled)
+
+        async with sched.worker(concurrency):
+            handle = await work.enqueue()
+            await gate.reached()
+            assert await handle.cancel("enough") is False
+            with pytest.raises(JobCanceledError, match="enough"):
+                await handle.result()
+            assert cleaned == [True]
+            assert (await handle.record()).attempts == 1
+
+    run(main())
+
+
+@pytest.mark.parametrize("concurrency", [1, 2])
+def test_a_running_thread_sees_that_it_is_canceled(concurrency: int) -> None:
+    async def main() -> None:
+        sched, _ = scheduler()
+        gate = Gate()
+        gate.open()
+
+        @sched.job
+        def work(ctx: JobContext) -> None:
+            gate.wait_sync()
+            while not ctx.canceled:
+                pass
+            raise InterruptedError
+
+        async with sched.worker(concurrency):
+            handle = await work.enqueue()
+            await gate.reached()
+            await handle.cancel()
+            with pytest.raises(JobCanceledError):
+                await handle.result()
+
+    run(main())
+
+
+@KINDS
+def test_a_canceled_handler_that_finishes_all_the_same_is_finished(kind: str) -> None:
+    async def main() -> None:
+        sched, _ = scheduler()
+        gate, seen = Gate(), Gate()
+
+        @sched.job(name="tough")
+        async def on_loop() -> str:
+            try:
+                await gate.wait()
+            except asyncio.CancelledError:
+                seen.entered.append(True)
+            return "done"
+
+        @sched.job(name="tough_in_thread")
+        def in_thread(ctx: JobContext) -> str:
+            gate.entered.append(True)
+            while not ctx.canceled:
+                pass
+            return "done"
+
+        async with sched.worker():
+            handle = await (on_loop if kind == "async" else in_thread).enqueue()
+            await gate.reached()
+            await handle.cancel()
+            assert await handle.result() == "done"
+            assert await handle.state() is FINISHED
+
+    run(main())
+
+
+def test_a_job_canceled_before_its_task_began_does_not_run() -> None:
+    async def main() -> None:
+        sched, _ = scheduler()
+        called: list[str] = []
+
+        @sched.job
+        async def work() -> None:
+            called.append("x")
+
+        backend = memory(sched)
+        call = backend.call
+
+        async def calling(operation: Any) -> Any:
+            reply = await call(operation)
+            if isinstance(operation, Exchange) and reply.grants:
+                # Between the grant and the first step of its task, the worker hears that the job is canceled.
+                await sched.cancel([grant.spec.id for grant in reply.grants])
+                more = await call(Exchange(operation.worker))
+                object.__setattr__(reply, "canceled", more.canceled)
+            return reply
+
+        backend.call = calling  # type: ignore[method-assign]
+        async with sched.worker():
+            handle = await work.enqueue()
+            with pytest.raises(JobCanceledError):
+                await handle.result()
+        assert called == []
+
+    run(main())
+
+
+@KINDS
+def test_a_job_canceled_while_a_before_hook_runs_does_not_run(kind: str) -> None:
+    async def main() -> None:
+        sched, _ = scheduler()
+        gate = Gate()
+        called: list[str] = []
+
+        @sched.before_job
+        async def before(ctx: JobContext) -> None:
+            try:
+                await gate.wait()
+            except asyncio.CancelledError:
+                if kind == "async":
+                    raise
+
+        handle = await answering(sched, lambda _: called.append("x"), kind).enqueue()
+        async with sched.worker():
+            await gate.reached()
+            await handle.cancel()
+
+            (worker,) = sched._workers
+            (slot,) = worker._slots.values()
+            await until(lambda: slot.context.canceled)
+            gate.open()
+            with pytest.raises(JobCanceledError):
+                await handle.result()
+        assert called == []
+
+    run(main())
+
+
+@KINDS
+def test_a_cancelation_while_an_after_hook_runs_changes_nothing(
+    kind: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        sched, _ = scheduler()
+        gate = Gate()
+        ended: list[bool] = []
+
+        @sched.after_job
+        async def after(ctx: JobContext, outcome: Any) -> None:
+            await gate.wait()
+            ended.append(True)
+
+        handle = await answering(sched, lambda _: "done", kind).enqueue()
+        async with sched.worker():
+            await gate.reached()
+            assert await handle.cancel() is False
+            (worker,) = sched._workers
+            (slot,) = worker._slots.values()
+            await until(lambda: slot.context.canceled)
+            gate.open()
+            assert await handle.result() == "done"
+            assert slot.timer is not None
+            assert slot.timer.cancelled()
+        assert ended == [True]
+
+    run(main())
+
+
+def test_a_cancelation_is_heard_although_the_store_renewed_the_lease_meanwhile() -> None:
+    async def main() -> None:
+        sched, clock = scheduler()
+        gate = Gate()
+
+        @sched.job
+        async def work() -> None:
+            await gate.wait()
+
+        async with sched.worker():
+            handle = await work.enqueue()
+            await gate.reached()
+            await handle.cancel()
+            clock.advance(seconds=3_600)
+            await sched.backend.call(Tick())
+            with pytest.raises(JobCanceledError):
+                await handle.result()
+
+    run(main())
+
+
+# --- leases ------------------------------------------------------------------------------------------------------
+
+
+@KINDS
+def test_a_stalled_loop_never_loses_its_own_work(kind: str) -> None:
+    async def main() -> None:
+        sched, clock = scheduler(lease=5)
+        gate = Gate()
+
+        @sched.job(name="slow", queue_hint=["a"])
+        async def on_loop() -> str:
+            await gate.wait()
+            return "done"
+
+        @sched.job(name="slow_in_thread", queue_hint=["a"])
+        def in_thread() -> str:
+            gate.wait_sync()
+            return "done"
+
+        async with sched.worker():
+            handle = await (on_loop if kind == "async" else in_thread).enqueue()
+            await gate.reached()
+            for _ in range(3):
+                clock.advance(seconds=86_400)
+                await sched.backend.call(Tick())
+                await turns()
+            record = await handle.record()
+            assert (record.state, record.losses) == (STARTED, 0)
+            gate.open()
+            assert await handle.result() == "done"
+            assert len(gate.entered) == 1
+
+    run(main())
+
+
+def test_the_lease_of_a_job_that_has_ended_is_kept_until_it_is_settled() -> None:
+    async def main() -> None:
+        sched, clock = scheduler(lease=5)
+        gate = Gate()
+
+        @sched.after_job
+        async def after(ctx: JobContext, outcome: Any) -> None:
+            await gate.wait()
+
+        handle = await answering(sched, lambda _: "done", "async").enqueue()
+        async with sched.worker():
+            await gate.reached()
+            clock.advance(seconds=86_400)
+            await sched.backend.call(Tick())
+            gate.open()
+            assert await handle.result() == "done"
+        assert (await handle.record()).losses == 0
+
+    run(main())
+
+
+# --- stopping ----------------------------------------------------------------------------------------------------
+
+
+def test_a_worker_that_stops_lets_its_jobs_end_and_claims_nothing_more() -> None:
+    async def main() -> None:
+        sched, _ = scheduler()
+        gate = Gate()
+
+        @sched.job(queue_hint=["{doc}"])
+        async def work(doc: str) -> str:
+            await gate.wait(doc)
+            return doc
+
+        async with sched.worker() as worker:
+            running = await work.enqueue("a")
+            await gate.reached()
+            worker.stop()
+            late = await work.enqueue("b")
+            await turns()
+            assert await late.state() is QUEUED
+            gate.open()
+        assert await running.result() == "a"
+        assert gate.entered == ["a"]
+
+    run(main())
+
+
+def test_what_does_not_end_within_the_grace_time_is_given_back_to_its_place() -> None:
+    async def main() -> None:
+        sched, _ = scheduler()
+        gate = Gate()
+
+        @sched.job(queue_hint=["a"], max_attempts=1)
+        async def work(n: int) -> int:
+            await gate.wait(n)
+            return n
+
+        first, second = await work.enqueue_many([(1,), (2,)])
+        async with sched.worker(grace=0):
+            await gate.reached()
+        record = await first.record()
+        assert (record.state, record.attempts, record.losses, record.errors) == (QUEUED, 0, 0, ())
+        gate.open()
+        async with sched.worker(1):
+            assert [await first.result(), await second.result()] == [1, 2]
+        assert gate.entered == [1, 1, 2]
+
+    run(main())
+
+
+def test_a_thread_is_waited_for_and_told_to_stop() -> None:
+    async def main() -> None:
+        sched, _ = scheduler()
+        gate = Gate()
+        gate.open()
+
+        @sched.job
+        def work(ctx: JobContext) -> bool:
+            gate.wait_sync()
+            while not ctx.canceled:
+                pass
+            return ctx.canceled
+
+        async with sched.worker(grace=0):
+            handle = await work.enqueue()
+            await gate.reached()
+        assert await handle.result() is True
+
+    run(main())
+
+
+@pytest.mark.parametrize("concurrency", [1, 2])
+def test_a_cancelation_is_heard_within_the_grace_time(concurrency: int) -> None:
+    async def main() -> None:
+        sched, _ = scheduler()
+        gate = Gate()
+
+        @sched.job
+        async def work() -> None:
+            await gate.wait()
+
+        async with sched.worker(concurrency) as worker:
+            handle = await work.enqueue()
+            await gate.reached()
+            worker.stop()
+            await turns()
+            await handle.cancel()
+            with pytest.raises(JobCanceledError):
+                await handle.result()
+
+    run(main())
+
+
+def test_an_error_in_the_block_stops_the_worker_and_goes_on() -> None:
+    async def main() -> None:
+        sched, _ = scheduler()
+        with pytest.raises(KeyError):
+            async with sched.worker():
+                raise KeyError
+        assert not sched._workers
+        assert not memory(sched)._adopted
+
+    run(main())
+
+
+# --- a store that cannot be reached ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def flaky(monkeypatch: pytest.MonkeyPatch) -> Callable[[Scheduler], list[int]]:
+    """Return a function that lets the next calls of a scheduler's workers fail, as many as its list says."""
+    monkeypatch.setattr(worker_module, "BACKEND_PAUSE_S", 0)
+
+    def break_it(sched: Scheduler) -> list[int]:
+        backend = memory(sched)
+        call = backend.call
+        left = [0]
+
+        async def calling(operation: Any) -> Any:
+            if left[0]:
+                left[0] -= 1
+                raise BackendUnavailableError("for a while")
+            return await call(operation)
+
+        backend.call = calling  # type: ignore[method-assign]
+        return left
+
+    return break_it
+
+
+def test_a_worker_outlives_a_store_that_cannot_be_reached_for_a_while(
+    flaky: Callable[[Scheduler], list[int]], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        sched, _ = scheduler()
+        gate = Gate()
+
+        @sched.job(queue_hint=["a"])
+        async def work(n: int) -> int:
+            await gate.wait(n)
+            return n
+
+        async with sched.worker():
+            first, second = await work.enqueue_many([(1,), (2,)])
+            left = flaky(sched)
+            await gate.reached()
+            left[0] = 10
+            gate.open()
+            await until(lambda: left[0] == 0)
+            assert [await first.result(), await second.result()] == [1, 2]
+        assert gate.entered == [1, 2]
+
+    run(main())
+    assert events(caplog).count("worker.backend") == 10
+
+
+def test_what_a_handler_said_meanwhile_is_not_lost(flaky: Callable[[Scheduler], list[int]]) -> None:
+    async def main() -> None:
+        sched, _ = scheduler()
+        left: list[int] = []
+
+        @sched.job
+        async def work(ctx: JobContext) -> None:
+            left[0] = 5
+            for n in range(3):
+                ctx.log(str(n))
+            ctx.progress(3)
+
+        left = flaky(sched)
+        async with sched.worker():
+            handle = await work.enqueue()
+            await until(lambda: memory(sched).engine.ledger.jobs[handle.id].is_over)
+            record = await handle.record()
+            assert record.logs == ("0", "1", "2")
+            assert record.progress is not None
+
+    run(main())
+
+
+def test_a_worker_that_stops_without_its_store_says_so(flaky: Callable[[Scheduler], list[int]]) -> None:
+    async def main() -> None:
+        sched, _ = scheduler()
+        left = flaky(sched)
+        with pytest.raises(BackendUnavailableError):
+            async with sched.worker() as worker:
+                await worker.started.wait()
+                left[0] = 10**9
+        assert not sched._workers
+        assert not memory(sched)._adopted
+
+    run(main())

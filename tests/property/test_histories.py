@@ -1,0 +1,174 @@
+"""Every history there is: all interleavings of enqueue, claim and end of a few jobs on all short paths."""
+
+from collections.abc import Iterator
+from itertools import product
+
+import pytest
+
+from queuehint.core.engine import Engine
+from queuehint.operations import Cancel, Enqueue, Exchange, Tick
+from queuehint.records import JobSpec, JobState, Outcome, OutcomeKind
+from tests.property.reference import clash
+from tests.property.walks import one_claim, paths
+
+PATHS = paths(2)
+# An event is what happens to one job: it is enqueued, or it is ended, by the worker that runs it or by a cancelation.
+ENQUEUE, FINISH, CANCEL = "EFC"
+Event = tuple[str, int]
+
+
+def places(count: int) -> Iterator[tuple[int, ...]]:
+    """All ways to put *count* jobs on paths, up to renaming the letters below each node: first come, first called a."""
+    for chosen in product(range(len(PATHS)), repeat=count):
+        first: dict[object, str] = {}
+        if all(
+            first.setdefault(PATHS[index][:depth], PATHS[index][depth]) == "a" or PATHS[index][depth] == "b"
+            for index in chosen
+            for depth in range(len(PATHS[index]))
+        ):
+            yield chosen
+
+
+class Plain:
+    """The plain definition over jobs that conflict as a table says, in order of enqueue."""
+
+    def __init__(self, chosen: tuple[int, ...]) -> None:
+        claims = [one_claim(PATHS[index], "exclusive") for index in chosen]
+        self.before = [{i for i in range(j) if clash(claims[i], claims[j])} for j in range(len(claims))]
+
+    def ready(self, alive: frozenset[int]) -> set[int]:
+        return {job for job in alive if not self.before[job] & alive}
+
+
+def histories(plain: Plain, count: int, *, cancel_ready: bool) -> Iterator[list[Event]]:
+    """
+    All histories that end every job, depth first, each as one list.
+
+    Without *cancel_ready* what is ready is finished and only what waits is canceled.
+    """
+
+    def go(history: list[Event], enqueued: int, alive: frozenset[int]) -> Iterator[list[Event]]:
+        if enqueued == count and not alive:
+            yield history
+        if enqueued < count:
+            yield from go([*history, (ENQUEUE, enqueued)], enqueued + 1, alive | {enqueued})
+        ready = plain.ready(alive)
+        for job in sorted(alive):
+            if job in ready:
+                yield from go([*history, (FINISH, job)], enqueued, alive - {job})
+            if job not in ready or cancel_ready:
+                yield from go([*history, (CANCEL, job)], enqueued, alive - {job})
+
+    return go([], 0, frozenset())
+
+
+SPECS = [
+    [JobSpec(id=str(job), task="t", claims=one_claim(path, "exclusive"), pool=str(job)) for path in PATHS]
+    for job in range(5)
+]
+POOLS = tuple(str(job) for job in range(5))
+
+
+def replay(chosen: tuple[int, ...], plain: Plain, history: list[Event], same: int, *, eager: bool) -> None:
+    """
+    Do one history and compare after every event that is not among the first *same*, compared before.
+
+    Args:
+        eager: start every job as soon as it is ready; else only to finish it.
+    """
+    engine = Engine()
+    alive: frozenset[int] = frozenset()
+    tokens: dict[int, int] = {}
+    for step, (what, job) in enumerate(history):
+        if what == ENQUEUE:
+            engine.apply(Enqueue((SPECS[job][chosen[job]],)), 0)
+            alive |= {job}
+        elif what == CANCEL and job not in tokens:
+            engine.apply(Cancel((str(job),)), 0)
+            alive -= {job}
+        else:
+            if not eager:
+                tokens[job] = engine.apply(Exchange("w", pools=(str(job),), limit=1), 0).grants[0].token
+            if what == CANCEL:
+                engine.apply(Cancel((str(job),)), 0)
+            kind = OutcomeKind.FINISHED if what == FINISH else OutcomeKind.RELEASED
+            engine.apply(Exchange("w", settle=(Outcome(job_id=str(job), token=tokens[job], kind=kind),)), 0)
+            alive -= {job}
+        if eager:
+            for grant in engine.apply(Exchange("w", pools=POOLS, limit=5), 0).grants:
+                tokens[int(grant.spec.id)] = grant.token
+        if step >= same:
+            may_run = JobState.STARTED if eager else JobState.QUEUED
+            found = {
+                int(each.id)
+                for each in engine.ledger.jobs.values()
+                if each.state is may_run and (eager or each.ready is not None)
+            }
+            assert found == plain.ready(alive), history[: step + 1]
+            assert {int(j.id) for j in engine.ledger.jobs.values() if not j.is_over} == alive
+    assert engine.ledger.trie.nodes == 0
+    assert not engine.apply(Tick(), 0).more
+    engine.ledger.trie.check()
+
+
+def compare_all(count: int, *, cancel_ready: bool, eager: bool, share: int = 0, shares: int = 1) -> int:
+    """Compare every history of *count* jobs (one share of the places of several); return how many there were."""
+    total = 0
+    for index, chosen in enumerate(places(count)):
+        if index % shares != share:
+            continue
+        plain = Plain(chosen)
+        last: list[Event] = []
+        for history in histories(plain, count, cancel_ready=cancel_ready):
+            same = next((step for step, pair in enumerate(zip(last, history, strict=False)) if pair[0] != pair[1]), 0)
+            replay(chosen, plain, history, same, eager=eager)
+            last = history
+            total += 1
+    return total
+
+
+def test_letters_are_renamed_without_losing_a_case() -> None:
+    def all_names(chosen: tuple[int, ...]) -> set[tuple[int, ...]]:
+        """All renamings: the letters at the top, and those below each of the two letters."""
+        flip = str.maketrans("ab", "ba")
+        renamed = set()
+        for top, below_a, below_b in product([False, True], repeat=3):
+            names = []
+            for index in chosen:
+                path = PATHS[index]
+                flips = (top, below_b if path[:1] == ("b",) else below_a)
+                renaming = [letter.translate(flip) if flips[depth] else letter for depth, letter in enumerate(path)]
+                names.append(PATHS.index(tuple(renaming)))
+            renamed.add(tuple(names))
+        return renamed
+
+    for count in (1, 2, 3):
+        assert set().union(*map(all_names, places(count))) == set(product(range(len(PATHS)), repeat=count))
+
+
+@pytest.mark.parametrize("eager", [False, True])
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_all_histories_of_up_to_three_jobs_go_by_the_plain_definition(count: int, eager: bool) -> None:
+    assert compare_all(count, cancel_ready=True, eager=eager) >= (2, 26, 800)[count - 1]
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("eager", [False, True])
+def test_all_histories_of_four_jobs_go_by_the_plain_definition(eager: bool) -> None:
+    # Every other way to place them is started eagerly; every night all are done both ways.
+    assert compare_all(4, cancel_ready=False, eager=eager, share=int(eager), shares=2) > 60_000
+
+
+@pytest.mark.nightly
+@pytest.mark.heavy
+@pytest.mark.parametrize("share", range(4))
+@pytest.mark.parametrize("eager", [False, True])
+def test_all_histories_of_four_jobs_that_may_be_canceled_at_any_time_too(eager: bool, share: int) -> None:
+    compare_all(4, cancel_ready=True, eager=eager, share=share, shares=4)
+
+
+@pytest.mark.nightly
+@pytest.mark.heavy
+@pytest.mark.parametrize("share", range(16))
+def test_all_histories_of_five_jobs_go_by_the_plain_definition(share: int) -> None:
+    compare_all(5, cancel_ready=False, eager=False, share=share, shares=16)

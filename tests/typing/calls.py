@@ -1,0 +1,160 @@
+"""
+What type checkers make of the door: right calls pass, wrong ones are errors.
+
+Nothing here runs. Each line that has to be wrong says so to both checkers, which report an excuse that is not
+needed: a mistake that is no longer found fails too.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, assert_type
+
+from queuehint import Backoff, Hold, Job, JobContext, JobHandle, JobRecord, JobState, Priority, Scheduler, Snooze
+from queuehint import Claim as PlaceClaim
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+sched = Scheduler()
+
+
+# --- a job is typed like its handler: async or plain, with the context or without, bare or called ---
+
+
+@sched.job
+async def bare(doc: str, n: int = 0) -> int:
+    return n
+
+
+@sched.job
+def plain(doc: str) -> str:
+    return doc
+
+
+@sched.job
+async def contextual(ctx: JobContext, doc: str, *, flag: bool) -> list[int]:
+    return []
+
+
+@sched.job
+def contextual_plain(ctx: JobContext, doc: str) -> None: ...
+
+
+@sched.job(queue_hint=["{doc}"], max_attempts=3, retry=Backoff(base=2), timeout=timedelta(seconds=5))
+async def called(doc: str, n: int = 0) -> int:
+    return n
+
+
+@sched.job(["{doc}"])
+def called_plain(doc: str) -> str:
+    return doc
+
+
+@sched.job(priority=Priority.CRITICAL, mode="shared", on_dead="hold", on_retry="yield")
+async def called_contextual(ctx: JobContext, doc: str) -> int | Snooze:
+    return Snooze(1) if ctx.attempt == 1 else 1
+
+
+@sched.job()
+def called_contextual_plain(ctx: JobContext) -> datetime:
+    return datetime.max
+
+
+@sched.job(queue_hint=lambda doc: [doc])
+async def placed(doc: str) -> None: ...
+
+
+async def the_type_of_a_job_is_that_of_its_handler() -> None:
+    assert_type(await bare.enqueue("a"), JobHandle[int])
+    assert_type(await plain.enqueue("a"), JobHandle[str])
+    assert_type(await contextual.enqueue("a", flag=True), JobHandle[list[int]])
+    assert_type(await contextual_plain.enqueue("a"), JobHandle[None])
+    assert_type(await called.enqueue("a", n=1), JobHandle[int])
+    assert_type(called_plain.enqueue_sync("a"), JobHandle[str])
+    assert_type(await called_contextual.enqueue("a"), JobHandle[int | Snooze])
+    assert_type(await called_contextual_plain.enqueue(), JobHandle[datetime])
+    assert_type(await placed.enqueue("a"), JobHandle[None])
+
+
+async def a_result_is_of_the_handlers_type() -> None:
+    handle = await bare.enqueue("a")
+    assert_type(await handle.result(timeout=5), int)
+    assert_type(handle.result_sync(timedelta(seconds=1)), int)
+    assert_type((await contextual.enqueue("a", flag=True)).result_sync(), list[int])
+    assert_type(await handle.record(), JobRecord)
+    assert_type(await handle.state(), JobState)
+    assert_type(await bare.enqueue_many([("a",), {"doc": "b"}]), list[JobHandle[int]])
+    wrong: str = await handle.result()  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
+    del wrong
+
+
+async def using_keeps_the_type() -> None:
+    other = bare.using(priority=5, user="ann", delay=timedelta(seconds=2), queue_hint=None).using(key=None)
+    assert_type(await other.enqueue("a", 1), JobHandle[int])
+    await other.enqueue(1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    assert_type(contextual.using(id="x").enqueue_sync("a", flag=False).result_sync(), list[int])
+
+
+async def wrong_arguments_are_errors() -> None:
+    await bare.enqueue()  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    await bare.enqueue(5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await bare.enqueue("a", "b")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await bare.enqueue("a", 1, 2)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    await bare.enqueue("a", m=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    plain.enqueue_sync(b"a")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    called_plain.enqueue_sync()  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    await contextual.enqueue("a")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    await contextual.enqueue("a", True)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    called.spec(1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await bare.enqueue_many(["a"])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
+
+
+async def the_context_is_no_argument(ctx: JobContext) -> None:
+    await contextual.enqueue(ctx, "a", flag=True)  # type: ignore[arg-type, misc]  # pyright: ignore[reportCallIssue]
+    await ctx.enqueue(contextual, "a", flag=True)
+    ctx.progress(1, 2.5, note="half")
+    ctx.progress("1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+def options_are_words_and_numbers() -> None:
+    bare.using(on_retry="hold", on_dead="cancel_behind", on_dependency_failure="run", on_conflict="replace")
+    bare.using(claims=[["a"], (["b"], "shared"), PlaceClaim(("c",))], run_at=datetime.max, timeout=None)
+    bare.using(on_retry="block")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    bare.using(on_dead="drop")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    bare.using(on_conflict="ignore")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    bare.using(mode="read")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    bare.using(priority="high")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    bare.using(delay="5")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    bare.using(run_at=5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    bare.using(prioritty=3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    bare.using(retry=3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    sched.job(on_dead="drop")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
+    sched.job(max_attempts="5")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
+    sched.job(prioritty=3)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+    Scheduler(ids="uuid")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    Scheduler("memory://", "docs")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+
+async def the_door_is_typed() -> None:
+    assert_type(await sched.get("x"), JobRecord)
+    assert_type(await sched.cancel(["x", await bare.enqueue("a")]), list[bool])
+    assert_type(await sched.can_dequeue(["a"], "shared"), bool)
+    assert_type(await sched.dead.list(), Sequence[JobRecord])
+    async with sched.exclusive(["a"], timeout=5) as held:
+        assert_type(held, Hold)
+    with sched.exclusive_sync(["a"]) as held:
+        assert_type(held, Hold)
+    async for record in (await bare.enqueue("a")).events():
+        assert_type(record, JobRecord)
+    async with sched.worker(4, pools=["default"]), sched:
+        await sched.drain(["a"], timeout=timedelta(seconds=1))
+    await sched.can_dequeue(["a"], "read")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    sched.exclusive(5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+def takes_any_job(job: Job[[str, int], int]) -> None: ...
+
+
+takes_any_job(bare)
+takes_any_job(plain)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
