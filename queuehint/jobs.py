@@ -216,9 +216,9 @@ class Job(Generic[P, R]):
         Args:
             id: the job's own id; the same id and content again is the same job.
             key: makes bursts one job: the key names its newest unfinished job.
-            on_conflict: what a further job of the key does while that one was never started: ``"return"`` is that
-                job, ``"replace"`` gives it the new content, ``"reject"`` raises; ``"after"`` also lets a new job
-                wait for one that was started.
+            on_conflict: what a further job of the key does. While that one was never started, ``"return"`` and
+                ``"after"`` are that job and ``"replace"`` gives it the new content; once it was started they make a
+                new job, with ``"after"`` one that waits for its end. ``"reject"`` raises while there is one.
             claims: several places, in place of *queue_hint*: hints, ``(hint, mode)`` pairs or `Claim` values.
             delay: due this long after the enqueue, a timedelta or seconds, at most 10 years.
             run_at: due at this timezone-aware time.
@@ -272,7 +272,9 @@ class Job(Generic[P, R]):
         Enqueue a call of the handler with these arguments.
 
         Raises:
-            as `spec`, and what `Enqueue` raises: `DuplicateJobError`, `PathClosedError`.
+            InvalidJobTypeError, InvalidHintError, PayloadError: as `spec`.
+            DuplicateJobError: the id or the key is taken.
+            PathClosedError: the place takes no new jobs.
         """
         return (await self._scheduler.hand_in([self._spec(self._handler.bind(args, kwargs), self._scheduler.make_id)]))[
             0
@@ -291,7 +293,9 @@ class Job(Generic[P, R]):
                 nothing; more are several submissions in order.
 
         Raises:
-            as `enqueue`; a bad call is named by its index, and nothing at all was enqueued.
+            InvalidJobTypeError, InvalidHintError, PayloadError: a call is not valid; it is named by its index and
+                nothing at all was enqueued.
+            DuplicateJobError, PathClosedError: as `enqueue`; submissions before the refused one went through.
         """
         return await self._scheduler.hand_in(self._specs(calls))
 

@@ -170,7 +170,8 @@ class Policy:
             ``"cancel_behind"`` cancels the QUEUED jobs behind it at or below its path.
         on_dependency_failure: what a failed dependency does, for the explicit edges.
         max_hold_ms: longest back-off that keeps the place.
-        start_within_ms: CANCELED (``expired``) if not started in this time; None is never.
+        start_within_ms: CANCELED (``expired``) if not started for the first time this long after it was enqueued, or
+            due if it has a time; None is never.
         retention_ms: how long the record is kept once the job is over; None is the scheduler's setting.
     """
 
@@ -257,7 +258,7 @@ class JobSpec:
         priority: 1–5 or `Priority.CRITICAL`.
         pool: which workers serve it; never affects order.
         user, service: whose it is, for fairness and look-ups.
-        key, on_conflict: makes bursts one job, see `Scheduler`.
+        key, on_conflict: makes bursts one job, see `Job.using`.
         delay_ms: due this long after it is enqueued; or
         run_at_ms: due at this time. At most one of the two.
         presence_ms: only for `exclusive`: the caller's presence lease while it waits.
@@ -346,7 +347,7 @@ class JobError:
     One failed attempt, as text: exceptions are never rebuilt from the store.
 
     Args:
-        type: the exception's qualified name, or ``timeout``, ``worker_lost``, ``fail``.
+        type: the exception's qualified name, or ``timeout``, ``worker_lost``, ``retry``, ``fail``.
         message: at most 4 096 characters.
         traceback: at most 4 096 characters, the innermost frames, without local values.
         attempt: which attempt it ended, counted from 1.

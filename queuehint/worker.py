@@ -29,7 +29,7 @@ from queuehint.backends.base import Interest
 from queuehint.checks import LEASE_MAX_MS, LEASE_MIN_MS, check_duration, check_int, check_items, check_name
 from queuehint.context import CURRENT, Discard, Fail, JobContext, Retry, Snooze
 from queuehint.core.retry import delay_ms
-from queuehint.errors import BackendError, InvalidJobError, InvalidJobTypeError, PayloadError, shown
+from queuehint.errors import BackendError, InvalidJobError, shown
 from queuehint.operations import GRANTS_MAX, POOLS_MAX, SETTLEMENTS_MAX, Exchange, Log, Renew, Report, Verdict
 from queuehint.records import ERROR_TEXT_MAX, Grant, JobError, Outcome, OutcomeKind, Progress
 
@@ -48,6 +48,7 @@ ABANDON_AFTER_S = 60.0
 BACKEND_PAUSE_S = 1.0
 GRACE_S = 30.0
 
+_GIVE_BACK = frozenset({"canceled", "shutdown", "lease lost"})
 _PLAIN_RESULTS = frozenset({type(None), bool, int, float, str, list, dict})
 
 
@@ -78,7 +79,7 @@ class Worker:
         redact: applied to error messages and tracebacks before they are stored.
         concurrency: slots, 1–1 000.
         pools: which pools to serve, at most 64, taken in rotation.
-        lease: of each grant; renewed three times as often.
+        lease: of each grant; renewed after a third of it.
         grace: how long running jobs may go on once the worker stops; then async handlers are canceled and given back.
     """
 
@@ -275,6 +276,9 @@ class Worker:
         slot.stoppable = handler.is_async
         try:
             args, kwargs = handler.loads(self._codec, spec.arguments)
+        except Exception as error:  # noqa: BLE001 - arguments that cannot be read now cannot be read later
+            return self._failure(slot, error, final=True)
+        try:
             for hook in self._before:
                 answer = hook(slot.context)
                 if inspect.isawaitable(answer):
@@ -365,7 +369,8 @@ class Worker:
         spec, attempt = slot.grant.spec, slot.grant.attempt
         text = None
         if error is not None:
-            if isinstance(error, asyncio.CancelledError) and slot.why_stop in ("canceled", "shutdown", "lease lost"):
+            if slot.why_stop in _GIVE_BACK and isinstance(error, (Exception, asyncio.CancelledError)):
+                # It was asked to stop and stopped, by whatever it raised; that is no failed attempt.
                 return self._outcome(slot, OutcomeKind.RELEASED)
             timed_out = slot.why_stop == "timeout"
             kind = "timeout" if timed_out else _qualified_name(error)
@@ -374,7 +379,6 @@ class Worker:
         described = JobError(type=self._text(kind), message=self._text(message), traceback=text)
         if isinstance(error, (SystemExit, KeyboardInterrupt)):
             return self._outcome(slot, OutcomeKind.LOST, error=described)
-        final = final or isinstance(error, (PayloadError, InvalidJobTypeError))
         if final or attempt >= spec.policy.max_attempts:
             logger.error(
                 "job failed", extra={"event": "job.failed", "job_id": spec.id, "task": spec.task, "error": kind}

@@ -7,14 +7,12 @@ needed: a mistake that is no longer found fails too.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, assert_type
+from typing import assert_type
 
 from queuehint import Backoff, Hold, Job, JobContext, JobHandle, JobRecord, JobState, Priority, Scheduler, Snooze
 from queuehint import Claim as PlaceClaim
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 sched = Scheduler()
 

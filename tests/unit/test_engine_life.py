@@ -613,9 +613,12 @@ def test_a_redriven_or_discarded_job_is_not_pruned_by_its_old_time(
     assert queue.state("a") is state
 
 
-def test_ids_of_jobs_that_ended_are_collected_for_who_waits() -> None:
+def test_ids_of_jobs_that_ended_in_the_last_operation_are_kept_for_who_waits() -> None:
     queue = Queue(job("a"), job("b"))
     queue.start(1)
     queue.finish("a")
+    assert queue.engine.ledger.ended == ["a"]
     queue.cancel("b")
-    assert queue.engine.ledger.ended == ["a", "b"]
+    assert queue.engine.ledger.ended == ["b"]
+    queue.stats()
+    assert queue.engine.ledger.ended == []
