@@ -65,6 +65,8 @@ class Handler:
             if parameter.kind in _VARIADIC:  # the annotation is that of one value
                 self.annotations[parameter.name] = Any
         self.result_annotations = {_RESULT: _without_answers(annotations.get("return", Any))}
+        self._nothing: tuple[Codec, bytes] | None = None
+        """What None is as a result, by the codec that said so: the result of most handlers."""
         self._positional = tuple(p.name for p in parameters if p.kind in _POSITIONAL)
         self._required = sum(p.kind in _POSITIONAL and p.default is p.empty for p in parameters)
         self._simple = all(p.kind in _POSITIONAL for p in parameters)
@@ -128,7 +130,12 @@ class Handler:
 
     def dump_result(self, codec: Codec, result: Any) -> bytes:
         """Return a result as bytes."""
-        return codec.dumps({_RESULT: result}, self.result_annotations, bytes_max=RESULT_BYTES_MAX)
+        if result is None and self._nothing is not None and self._nothing[0] is codec:
+            return self._nothing[1]
+        payload = codec.dumps({_RESULT: result}, self.result_annotations, bytes_max=RESULT_BYTES_MAX)
+        if result is None:
+            self._nothing = (codec, payload)
+        return payload
 
     def load_result(self, codec: Codec, payload: bytes | None) -> Any:
         """Return a result from bytes; None for a job that stored none."""

@@ -56,43 +56,41 @@ class JsonCodec:
 
     def __init__(self, converter: cattrs.Converter | None = None) -> None:
         self._converter = converter or _make_converter()
-        self._plain: dict[Any, bool] = {}
+        self._odd: dict[int, tuple[Mapping[str, Any], frozenset[str]]] = {}
 
     def dumps(self, values: Mapping[str, Any], annotations: Mapping[str, Any], *, bytes_max: int) -> bytes:
         """Turn values by name into one JSON object."""
-        plain = values
+        for name in self._converted(annotations):
+            if name in values:
+                values = {**values, name: self._unstructure(name, values[name], annotations[name])}
         for name, value in values.items():
-            annotation = annotations.get(name, Any)
-            if not self._is_plain(annotation):
-                value = self._unstructure(name, value, annotation)
-                plain = {**plain, name: value}
             kind = type(value)
             if kind not in _SURE or (kind is str and len(value) > bytes_max):
                 check_json(value, f"$.{name}", bytes_max)
-        return encode_json(plain, bytes_max=bytes_max)
+        return encode_json(values, bytes_max=bytes_max)
 
     def loads(self, payload: bytes, annotations: Mapping[str, Any]) -> dict[str, Any]:
         """Turn a JSON object back into values by name."""
         values = decode_json(payload)
         if not isinstance(values, dict):
             raise PayloadError(f"must be a JSON object, got {type(values).__name__}")
-        for name, value in values.items():
-            annotation = annotations.get(name, Any)
-            if not self._is_plain(annotation):
+        for name in self._converted(annotations):
+            if name in values:
+                annotation = annotations[name]
                 try:
-                    values[name] = self._converter.structure(value, annotation)
+                    values[name] = self._converter.structure(values[name], annotation)
                 except Exception as error:
                     raise PayloadError(f"cannot be read as {shown(annotation)}: {error}", path=f"$.{name}") from error
         return values
 
-    def _is_plain(self, annotation: Any) -> bool:
-        try:
-            plain = self._plain.get(annotation)
-        except TypeError:  # an unhashable annotation, such as Annotated[int, []]
-            return False
-        if plain is None:
-            plain = self._plain[annotation] = _is_plain(annotation)
-        return plain
+    def _converted(self, annotations: Mapping[str, Any]) -> frozenset[str]:
+        """Return the names whose values are not JSON as they are; worked out once for each handler's annotations."""
+        known = self._odd.get(id(annotations))
+        if known is None or known[0] is not annotations:
+            odd = frozenset(name for name, annotation in annotations.items() if not _is_plain(annotation))
+            # The annotations are kept beside the answer, so that their id stays theirs.
+            known = self._odd[id(annotations)] = (annotations, odd)
+        return known[1]
 
     def _unstructure(self, name: str, value: Any, annotation: Any) -> Any:
         try:

@@ -7,6 +7,7 @@ when the heap is rebuilt: every operation is O(log n) amortised and memory is O(
 
 from __future__ import annotations
 
+from collections import deque
 from heapq import heapify, heappop, heappush
 from typing import Any, Generic, TypeVar
 
@@ -21,26 +22,34 @@ class LazyHeap(Generic[Item]):
     """
     Items in order of rank, then number.
 
+    Entries that come in order, as most do, are kept in a run at no cost for their number; only the others go to the
+    heap.
+
     Args:
-        name, names: this is heap number *name* of *names*; each of its entries' serials leaves that rest by *names*.
+        name, names: this heap is number *name* of *names*; each of its entries' serials leaves that rest by *names*.
     """
 
-    __slots__ = ("_dead", "_heap", "_serial", "_step")
+    __slots__ = ("_dead", "_heap", "_run", "_serial", "_step")
 
     def __init__(self, name: int = 0, names: int = 1) -> None:
+        self._run: deque[Entry] = deque()
         self._heap: list[Entry] = []
         self._dead = 0
         self._serial = name
         self._step = names
 
     def __len__(self) -> int:
-        return len(self._heap) - self._dead
+        return len(self._run) + len(self._heap) - self._dead
 
     def push(self, rank: int, number: int, item: Item) -> Entry:
         """Add an item; the entry returned is what `discard` takes."""
         self._serial = serial = self._serial + self._step
         entry = [rank, number, serial, item]
-        heappush(self._heap, entry)
+        run = self._run
+        if not run or run[-1] < entry:
+            run.append(entry)
+        else:
+            heappush(self._heap, entry)
         return entry
 
     def discard(self, entry: Entry) -> None:
@@ -48,21 +57,24 @@ class LazyHeap(Generic[Item]):
         assert entry[3] is not None
         entry[3] = None
         self._dead = dead = self._dead + 1
-        if dead > _DEAD_ALLOWED and dead * 2 > len(self._heap):
+        if dead > _DEAD_ALLOWED and dead * 2 > len(self._run) + len(self._heap):
+            self._run = deque(entry for entry in self._run if entry[3] is not None)
             self._heap = [entry for entry in self._heap if entry[3] is not None]
             heapify(self._heap)
             self._dead = 0
 
     def first(self) -> Entry | None:
         """Return the first living entry, None if there is none."""
-        heap = self._heap
-        while heap:
-            entry = heap[0]
-            if entry[3] is not None:
-                return entry
+        run, heap = self._run, self._heap
+        while run and run[0][3] is None:
+            run.popleft()
+            self._dead -= 1
+        while heap and heap[0][3] is None:
             heappop(heap)
             self._dead -= 1
-        return None
+        if heap and (not run or heap[0] < run[0]):
+            return heap[0]
+        return run[0] if run else None
 
     def pop(self) -> Item:
         """
@@ -71,15 +83,17 @@ class LazyHeap(Generic[Item]):
         Raises:
             IndexError: there is none.
         """
-        heap = self._heap
-        while True:
-            entry = heappop(heap)
-            item: Item | None = entry[3]
-            if item is not None:
-                entry[3] = None
-                return item
-            self._dead -= 1
+        entry = self.first()
+        if entry is None:
+            raise IndexError("pop from an empty heap")
+        if self._run and self._run[0] is entry:
+            self._run.popleft()
+        else:
+            heappop(self._heap)
+        item: Item = entry[3]
+        entry[3] = None
+        return item
 
     def items(self) -> list[Item]:
         """Return all items, in order; O(n log n), for questions and tests."""
-        return [entry[3] for entry in sorted(self._heap) if entry[3] is not None]
+        return [entry[3] for entry in sorted([*self._run, *self._heap]) if entry[3] is not None]
