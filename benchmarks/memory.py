@@ -20,10 +20,10 @@ from benchmarks.peers import PEERS
 from benchmarks.report import REPEATS, TIMER, Figure, Report, Stopwatch, repeat
 from queuehint import Scheduler
 from queuehint.core.engine import Engine, EngineOptions
-from queuehint.core.ledger import Retention
 from queuehint.hint import Claim
 from queuehint.ids import new_id
 from queuehint.operations import Enqueue, Exchange, Tick
+from queuehint.policy import Retention
 from queuehint.records import JobSpec, Outcome, OutcomeKind
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def _lifecycles(report: Report, *, sizes: tuple[int, int, int], quick: bool) -> 
         del load
         gc.collect()
     # Records are dropped ten minutes after the end, which here is after 50 rounds.
-    kept = Retention(finished_ms=TEN_MINUTES_MS)
+    kept = Retention(finished=TEN_MINUTES_MS / 1000)
     load = Load(_spread(docs=middle // JOBS_PER_DOC), retention=kept, round_ms=TEN_MINUTES_MS // 50)
     load.fill(load.jobs, middle)
     load.claim(BATCH)

@@ -10,7 +10,6 @@ import logging
 from queuehint.backends.base import Backend, open_backend
 from queuehint.clock import Clock, FakeClock, SystemClock
 from queuehint.context import Discard, Fail, JobContext, Retry, Snooze
-from queuehint.core.ledger import Retention
 from queuehint.errors import (
     BackendDeniedError,
     BackendError,
@@ -47,22 +46,9 @@ from queuehint.handles import JobHandle
 from queuehint.hint import Claim, parse_key, queue_key
 from queuehint.jobs import Job
 from queuehint.payload import Codec, JsonCodec
-from queuehint.records import (
-    Backoff,
-    JobError,
-    JobRecord,
-    JobSpec,
-    JobState,
-    Outcome,
-    OutcomeKind,
-    Policy,
-    Priority,
-    Progress,
-    Reason,
-    ReasonKind,
-    Stats,
-    TreeNode,
-)
+from queuehint.policy import Backoff, Policy, Retention
+from queuehint.records import JobError, JobRecord, JobSpec, JobState, Outcome, OutcomeKind, Priority, Progress
+from queuehint.reports import Reason, ReasonKind, Stats, TreeNode
 from queuehint.scheduler import Scheduler
 from queuehint.worker import Worker
 

@@ -22,7 +22,8 @@ from queuehint.operations import (
     Verdict,
     Why,
 )
-from queuehint.records import JobRecord, Reason, Stats, TreeNode
+from queuehint.records import JobRecord
+from queuehint.reports import Reason, Stats, TreeNode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -17,7 +17,8 @@ from queuehint.backends.base import Interest
 from queuehint.errors import BackendError, JobCanceledError, LeaseLostError, ResultTimeoutError
 from queuehint.ids import new_id
 from queuehint.operations import Cancel, Enqueue, Exchange, Get, Renew, Verdict
-from queuehint.records import Grant, JobSpec, Outcome, OutcomeKind, Policy
+from queuehint.policy import Policy
+from queuehint.records import Grant, JobSpec, Outcome, OutcomeKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,7 +18,8 @@ from queuehint.errors import (
     WouldDeadlockError,
 )
 from queuehint.operations import Cancel, Get, Verdict, Why
-from queuehint.records import JobRecord, JobState, Progress, Reason
+from queuehint.records import JobRecord, JobState, Progress
+from queuehint.reports import Reason
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -20,7 +20,8 @@ from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown
 from queuehint.handler import Handler, Placement
 from queuehint.hint import Claim, Mode, Path, parse_claims, parse_hint, parse_mode
 from queuehint.ids import new_id
-from queuehint.records import DEFAULT_POLICY, ON_CONFLICT, JobSpec, OnConflict, Policy, check_priority
+from queuehint.policy import DEFAULT_POLICY, Policy
+from queuehint.records import ON_CONFLICT, JobSpec, OnConflict, check_priority
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from queuehint.handles import JobHandle
     from queuehint.payload import Codec
-    from queuehint.records import Backoff, OnDead, OnDependencyFailure, OnRetry
+    from queuehint.policy import Backoff, OnDead, OnDependencyFailure, OnRetry
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -17,7 +17,8 @@ from typing import Generic, TypeVar
 import attrs
 
 from queuehint.hint import Mode, Path
-from queuehint.records import Grant, JobRecord, JobSpec, JobState, Outcome, Progress, Reason, Stats, TreeNode
+from queuehint.records import Grant, JobRecord, JobSpec, JobState, Outcome, Progress
+from queuehint.reports import Reason, Stats, TreeNode
 
 JOBS_PER_SUBMISSION_MAX = 1000
 GATES_PER_SUBMISSION_MAX = 16_000

@@ -25,7 +25,6 @@ from queuehint.checks import (
 from queuehint.clock import Clock, SystemClock
 from queuehint.context import JobContext, refuse_to_wait
 from queuehint.control import Control
-from queuehint.core.ledger import Retention
 from queuehint.dead import DeadShelf
 from queuehint.errors import (
     DrainStalledError,
@@ -50,13 +49,8 @@ from queuehint.operations import (
     Pending,
 )
 from queuehint.payload import JsonCodec
-from queuehint.records import (
-    Backoff,
-    JobSpec,
-    OnDead,
-    OnDependencyFailure,
-    OnRetry,
-)
+from queuehint.policy import Backoff, OnDead, OnDependencyFailure, OnRetry, Retention
+from queuehint.records import JobSpec
 from queuehint.worker import Worker
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 import attrs
 
 from queuehint.core.engine import Engine, EngineOptions
-from queuehint.core.ledger import Retention
 from queuehint.hint import Claim, Mode
 from queuehint.operations import (
     BUDGET,
@@ -32,7 +31,9 @@ from queuehint.operations import (
     Verdict,
     Why,
 )
-from queuehint.records import Grant, JobRecord, JobSpec, JobState, Outcome, OutcomeKind, Policy, Reason, Stats
+from queuehint.policy import Policy, Retention
+from queuehint.records import Grant, JobRecord, JobSpec, JobState, Outcome, OutcomeKind
+from queuehint.reports import Reason, Stats
 
 Reply = TypeVar("Reply")
 

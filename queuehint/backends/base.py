@@ -10,8 +10,8 @@ from urllib.parse import parse_qsl, urlsplit
 import attrs
 
 from queuehint.clock import Clock, SystemClock
-from queuehint.core.ledger import Retention
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown
+from queuehint.policy import Retention
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence

@@ -22,7 +22,8 @@ from queuehint.operations import (
     Tree,
     Why,
 )
-from queuehint.records import OVER, JobState, Reason, ReasonKind, Stats, TreeNode
+from queuehint.records import OVER, JobState
+from queuehint.reports import Reason, ReasonKind, Stats, TreeNode
 
 if TYPE_CHECKING:
     from queuehint.core.engine import Engine

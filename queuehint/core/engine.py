@@ -23,7 +23,7 @@ import attrs
 from queuehint.core import answers
 from queuehint.core.dispatch import ReadyQueue
 from queuehint.core.heap import LazyHeap
-from queuehint.core.ledger import Ledger, Retention
+from queuehint.core.ledger import Ledger
 from queuehint.core.sweeps import CancelSweep, ResolveSweep, UnparkSweep
 from queuehint.core.timers import TimerKind
 from queuehint.core.trie import Node, Walk
@@ -73,6 +73,7 @@ from queuehint.operations import (
     Verdict,
     Why,
 )
+from queuehint.policy import Retention
 from queuehint.records import Grant, JobError, JobSpec, JobState, Outcome, OutcomeKind
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
-import attrs
 from sortedcontainers import SortedDict
 
 from queuehint.core.dependencies import DependencySets
@@ -24,6 +23,7 @@ from queuehint.core.registry import ActiveExecutions
 from queuehint.core.timers import TimerKind, Timers
 from queuehint.core.trie import Node, PathTrie, Walk
 from queuehint.hint import queue_key
+from queuehint.policy import Retention
 from queuehint.records import OVER, JobSpec, JobState
 
 if TYPE_CHECKING:
@@ -32,28 +32,6 @@ if TYPE_CHECKING:
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 DUE, LEASE, EXPIRY, PRUNE = TimerKind
-
-DAY_MS = 24 * 3600 * 1000
-
-
-@attrs.frozen(kw_only=True)
-class Retention:
-    """How long records are kept once a job is over, in ms, by state; *service_ms* for all jobs with a service."""
-
-    finished_ms: int = DAY_MS
-    failed_ms: int = 7 * DAY_MS
-    canceled_ms: int = DAY_MS
-    service_ms: int = 90 * DAY_MS
-
-    def of(self, spec: JobSpec, state: JobState) -> int:
-        """Return how long a job that ends in *state* is kept."""
-        if spec.policy.retention_ms is not None:
-            return spec.policy.retention_ms
-        if spec.service is not None:
-            return self.service_ms
-        if state is FINISHED:
-            return self.finished_ms
-        return self.failed_ms if state is FAILED else self.canceled_ms
 
 
 class Leftover(Protocol):
@@ -286,7 +264,7 @@ class Ledger:
             left = self.vacate(job)
         if state is FAILED:
             self.dead[job.number] = job
-        job.timer = self.timers.add(PRUNE, now_ms + self.retention.of(spec, state), job)
+        job.timer = self.timers.add(PRUNE, now_ms + self.kept_ms(spec, state), job)
         self.ended.append(job.id)
         return left
 
@@ -302,7 +280,7 @@ class Ledger:
         del self.dead[job.number]
         job.cause = "discarded"
         self.drop_timer(job)
-        job.timer = self.timers.add(PRUNE, now_ms + self.retention.of(job.spec, CANCELED), job)
+        job.timer = self.timers.add(PRUNE, now_ms + self.kept_ms(job.spec, CANCELED), job)
         return left
 
     def redrive(self, job: Job, now_ms: int) -> None:
@@ -450,6 +428,16 @@ class Ledger:
         assert sorted(job.number for job in keyed) == sorted(job.number for job in self.keys)
         timed = [job for job in self.jobs.values() for entry in (job.timer, job.expiry) if entry is not None]
         assert sorted(job.number for job in timed) == sorted(job.number for job in self.timers.entries())
+
+    def kept_ms(self, spec: JobSpec, state: JobState) -> int:
+        """Return how long the record of a job that ends in *state* is kept."""
+        if spec.policy.retention_ms is not None:
+            return spec.policy.retention_ms
+        if spec.service is not None:
+            return self.retention.service_ms
+        if state is FINISHED:
+            return self.retention.finished_ms
+        return self.retention.failed_ms if state is FAILED else self.retention.canceled_ms
 
     # --- what moves share ----------------------------------------------------------------------------------------
 

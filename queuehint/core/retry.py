@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from queuehint.records import Backoff
+    from queuehint.policy import Backoff
 
 
 def delay_ms(backoff: Backoff, attempt: int, random: float) -> int:
@@ -20,7 +20,7 @@ def delay_ms(backoff: Backoff, attempt: int, random: float) -> int:
         attempt: counted from 1.
         random: in [0, 1); takes away up to the back-off's share of jitter, so the cap is never exceeded.
 
-    >>> from queuehint.records import Backoff
+    >>> from queuehint.policy import Backoff
     >>> [delay_ms(Backoff(jitter=0), attempt, 0.5) for attempt in (1, 2, 3, 6, 1024)]
     [1000, 2000, 4000, 30000, 30000]
     """

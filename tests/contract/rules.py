@@ -46,7 +46,7 @@ from queuehint.operations import (
     Tree,
     Verdict,
 )
-from queuehint.records import ReasonKind
+from queuehint.reports import ReasonKind
 from tests.support import SHARED, Queue, job
 
 if TYPE_CHECKING:

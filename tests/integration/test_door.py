@@ -36,7 +36,7 @@ from queuehint import (
     WouldDeadlockError,
 )
 from queuehint.operations import Tick
-from queuehint.records import ReasonKind
+from queuehint.reports import ReasonKind
 from tests.doors import Gate, memory, run, scheduler, turns, until
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
@@ -1369,26 +1369,26 @@ def test_a_handler_that_waits_for_a_job_is_refused_at_once(kind: str, call: str)
 
         async def wait() -> None:
             if call == "drain":
-                await sched.drain()
+                await sched.drain(timeout=1)
             elif call == "exclusive":
                 async with sched.exclusive(["free"]):
                     pass
             elif call == "events":
                 await events()
             elif call == "third":
-                await third.result()
+                await third.result(1)
             elif call == "result":
-                await pending.result()
+                await pending.result(1)
             else:
                 wait_sync()
 
         def wait_sync() -> None:
             if call == "result_sync":
-                pending.result_sync()
+                pending.result_sync(1)
             elif call == "drain_sync":
-                sched.drain_sync()
+                sched.drain_sync(["elsewhere"], timeout=1)
             elif call == "exclusive_sync":
-                with sched.exclusive_sync(["free"]):
+                with sched.exclusive_sync(["free"], timeout=1):
                     pass
             else:
                 asyncio.run(wait())

@@ -347,7 +347,7 @@ def test_the_schemes_that_are_served_are_named(url: str) -> None:
 
 
 def test_retention_of_another_type_is_refused_and_one_is_taken() -> None:
-    assert Scheduler("memory://", retention=Retention(finished_ms=0)).stats_sync().unfinished == 0
+    assert Scheduler("memory://", retention=Retention(finished=0)).stats_sync().unfinished == 0
 
 
 # --- calls ---

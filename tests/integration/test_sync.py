@@ -182,9 +182,9 @@ def test_the_thread_of_the_workers_loop_is_never_blocked() -> None:
             handle = await work.enqueue()
             await gate.reached()
             for call in (
-                handle.result_sync,
-                sched.drain_sync,
-                lambda: sched.drain_sync(["a"]),
+                lambda: handle.result_sync(1),
+                lambda: sched.drain_sync(timeout=1),
+                lambda: sched.drain_sync(["a"], timeout=1),
                 lambda: sched.exclusive_sync(["b"]),
             ):
                 with pytest.raises(WouldDeadlockError, match="thread of the workers' loop"):

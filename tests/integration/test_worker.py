@@ -27,7 +27,7 @@ from queuehint import (
 )
 from queuehint import worker as worker_module
 from queuehint.operations import Exchange, Tick
-from queuehint.records import ReasonKind
+from queuehint.reports import ReasonKind
 from tests.doors import Gate, memory, run, scheduler, turns, until
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def test_eight_enqueues_at_once_never_run_more_than_the_slots(kind: str) -> None
         @sched.job(name="work")
         async def work(n: int) -> int:
             enter()
-            await turns(3)
+            await turns(n)
             leave()
             return n
 
@@ -654,6 +654,31 @@ def test_a_plain_function_that_overruns_its_timeout_keeps_its_path_until_its_thr
             with pytest.raises(JobFailedError, match="timeout"):
                 await handle.result()
             await other.result()
+
+    run(main())
+
+
+def test_a_thread_keeps_its_path_although_the_task_that_waits_for_it_is_canceled() -> None:
+    async def main() -> None:
+        sched, _ = scheduler()
+        gate = Gate()
+
+        @sched.job(queue_hint=["a"])
+        def work() -> str:
+            gate.wait_sync()
+            return "done"
+
+        async with sched.worker() as worker:
+            handle = await work.enqueue()
+            await gate.reached()
+            (slot,) = worker._slots.values()
+            assert slot.task is not None
+            for _ in range(3):
+                slot.task.cancel()  # as a loop does that is closed over it
+                await turns()
+            assert await handle.state() is STARTED
+            gate.open()
+            assert await handle.result() == "done"
 
     run(main())
 

@@ -9,7 +9,7 @@ import pytest
 
 from queuehint import Hold, JobCanceledError, JobState, LeaseLostError, ResultTimeoutError, Scheduler
 from queuehint.operations import Tick
-from queuehint.records import ReasonKind
+from queuehint.reports import ReasonKind
 from tests.doors import Gate, in_thread, memory, run, scheduler, turns, until
 
 if TYPE_CHECKING:

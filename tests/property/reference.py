@@ -47,8 +47,8 @@ from queuehint.records import OVER, Grant, JobSpec, JobState, Outcome, OutcomeKi
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from queuehint.core.ledger import Retention
     from queuehint.hint import Claim, Path
+    from queuehint.policy import Retention
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 DUE, LEASE, EXPIRY, PRUNE = TimerKind

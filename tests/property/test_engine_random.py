@@ -14,7 +14,8 @@ import pytest
 from queuehint.core.engine import Engine, EngineOptions
 from queuehint.errors import QueueHintError
 from queuehint.operations import Enqueue, Exchange, Tick
-from queuehint.records import JobSpec, JobState, Outcome, OutcomeKind, Policy
+from queuehint.policy import Policy
+from queuehint.records import JobSpec, JobState, Outcome, OutcomeKind
 from tests.property.walks import (
     EXCLUSIVE_STYLES,
     MINUTE,

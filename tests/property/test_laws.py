@@ -28,7 +28,8 @@ from queuehint.hint import (
     parse_key,
     queue_key,
 )
-from queuehint.records import Backoff, JobSpec, JobState
+from queuehint.policy import Backoff
+from queuehint.records import JobSpec, JobState
 from tests.property.reference import clash
 from tests.property.walks import RETENTION
 

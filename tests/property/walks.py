@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from queuehint.core.engine import Engine, EngineOptions
-from queuehint.core.ledger import Retention
 from queuehint.core.trie import counts
 from queuehint.errors import DuplicateJobError, PathClosedError
 from queuehint.hint import Claim, normalise
@@ -41,18 +40,9 @@ from queuehint.operations import (
     Tree,
     Why,
 )
-from queuehint.records import (
-    OVER,
-    Backoff,
-    JobSpec,
-    JobState,
-    Outcome,
-    OutcomeKind,
-    Policy,
-    Progress,
-    ReasonKind,
-    TreeNode,
-)
+from queuehint.policy import Backoff, Policy, Retention
+from queuehint.records import OVER, JobSpec, JobState, Outcome, OutcomeKind, Progress
+from queuehint.reports import ReasonKind, TreeNode
 from tests.property.reference import Actor, ReferenceModel, at_or_below, clash, conflict, shape
 
 if TYPE_CHECKING:
@@ -63,7 +53,7 @@ if TYPE_CHECKING:
     from queuehint.hint import Mode, Path
 
 MINUTE = 60_000
-RETENTION = Retention(finished_ms=3 * MINUTE, failed_ms=30 * MINUTE, canceled_ms=0, service_ms=15 * MINUTE)
+RETENTION = Retention(finished=180, failed=1800, canceled=0, service=900)
 LEASE_MS = 4 * MINUTE
 POOLS = ("p", "q")
 

@@ -7,7 +7,8 @@ import pytest
 from queuehint.core.engine import POOL_SEEN_MS, EngineOptions
 from queuehint.errors import JobNotFoundError
 from queuehint.operations import Close, Get, Tree
-from queuehint.records import JobState, OutcomeKind, Reason, ReasonKind, TreeNode
+from queuehint.records import JobState, OutcomeKind
+from queuehint.reports import Reason, ReasonKind, TreeNode
 from tests.support import SHARED, Queue, claim, job
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from queuehint.core.engine import ID_KEPT_MS
-from queuehint.core.ledger import DAY_MS, Retention
 from queuehint.operations import Cancel, CancelPath, Discard, ListDead, Redrive, Verdict
+from queuehint.policy import Retention
 from queuehint.records import JobError, JobState, OutcomeKind, Priority
 from tests.support import SHARED, Queue, claim, job
+
+DAY_MS = 24 * 3600 * 1000
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 DONE, REQUESTED, REFUSED, UNKNOWN, LOST, CANCELED_VERDICT = Verdict
@@ -558,7 +560,7 @@ def test_canceling_an_empty_path_does_nothing() -> None:
 def test_a_record_is_kept_by_state_service_or_policy_from_its_end_on(
     kind: OutcomeKind, fields: dict[str, object], kept_ms: int
 ) -> None:
-    retention = Retention(finished_ms=1_000_000, failed_ms=2_000_000, canceled_ms=3_000_000, service_ms=4_000_000)
+    retention = Retention(finished=1000, failed=2000, canceled=3000, service=4000)
     queue = Queue(job("a", ["x"], max_attempts=1, **fields), retention=retention, now_ms=0)
     queue.start()
     queue.wait(10)

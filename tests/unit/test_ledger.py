@@ -6,20 +6,23 @@ from collections.abc import Callable
 
 import pytest
 
-from queuehint.core.ledger import DAY_MS, Ledger, Retention
+from queuehint.core.ledger import Ledger
+from queuehint.policy import Retention
 from queuehint.records import JobState
 from tests.support import Queue, job
+
+DAY_MS = 24 * 3600 * 1000
 
 FINISHED, FAILED, CANCELED = JobState.FINISHED, JobState.FAILED, JobState.CANCELED
 
 
 def test_records_are_kept_by_state_by_service_or_as_the_job_says() -> None:
-    retention = Retention()
+    kept_ms = Ledger(Retention()).kept_ms
     plain, served = job("a"), job("b", service="import")
-    assert [retention.of(plain, state) for state in (FINISHED, FAILED, CANCELED)] == [DAY_MS, 7 * DAY_MS, DAY_MS]
-    assert [retention.of(served, state) for state in (FINISHED, FAILED, CANCELED)] == [90 * DAY_MS] * 3
-    assert retention.of(job("c", service="import", retention_ms=5), FAILED) == 5
-    assert retention.of(job("d", retention_ms=0), FINISHED) == 0
+    assert [kept_ms(plain, state) for state in (FINISHED, FAILED, CANCELED)] == [DAY_MS, 7 * DAY_MS, DAY_MS]
+    assert [kept_ms(served, state) for state in (FINISHED, FAILED, CANCELED)] == [90 * DAY_MS] * 3
+    assert kept_ms(job("c", service="import", retention_ms=5), FAILED) == 5
+    assert kept_ms(job("d", retention_ms=0), FINISHED) == 0
 
 
 def _miscount(ledger: Ledger) -> None:

@@ -7,9 +7,10 @@ import itertools
 import pytest
 
 from queuehint.core.job import Job
-from queuehint.core.ledger import Ledger, Retention
+from queuehint.core.ledger import Ledger
 from queuehint.core.lifecycle import MOVES, check_move, diagram
 from queuehint.errors import InvalidTransitionError
+from queuehint.policy import Retention
 from queuehint.records import JobState
 from tests.support import job
 

@@ -11,19 +11,17 @@ import pytest
 
 from queuehint.errors import InvalidHintError, InvalidJobError, InvalidJobTypeError, PayloadError
 from queuehint.hint import Claim
+from queuehint.policy import Backoff, Policy
 from queuehint.records import (
     PAYLOAD_BYTES_MAX,
     RUN_AT_MAX_MS,
-    Backoff,
     JobSpec,
     JobState,
-    Policy,
     Priority,
-    Reason,
-    ReasonKind,
     check_payload_size,
     check_priority,
 )
+from queuehint.reports import Reason, ReasonKind
 from tests.support import SHARED, HostileStr, Queue, claim, job
 
 NAN, INFINITE = float("nan"), float("inf")

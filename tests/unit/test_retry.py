@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from queuehint.core.retry import delay_ms
-from queuehint.records import Backoff
+from queuehint.policy import Backoff
 
 
 def test_the_wait_grows_by_the_factor_up_to_the_cap() -> None:

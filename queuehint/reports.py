@@ -1,0 +1,139 @@
+"""Answers to questions about jobs: why one waits, what goes on where, how many there are."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import attrs
+
+from queuehint.records import OVER, JobState, moment
+
+
+class ReasonKind(StrEnum):
+    """What a job waits for."""
+
+    OVER = "over"
+    RUNNING = "running"
+    OVERDUE = "overdue"
+    """Runs past its timeout, or on after a cancelation: its place is free when its code has really ended."""
+    TIME = "time"
+    DEPENDENCY = "dependency"
+    PLACE = "place"
+    """Jobs placed before it conflict with it."""
+    DEAD_HOLD = "dead_hold"
+    """A FAILED job before it holds its place until someone redrives or discards it, or its record expires."""
+    BACKOFF = "backoff"
+    PAUSED = "paused"
+    UNKNOWN_TASK = "unknown_task"
+    """The workers that took it do not know its task."""
+    NO_WORKER = "no_worker"
+    """No worker has asked for jobs of its pool lately."""
+    WORKER = "worker"
+    """Ready: waits for a free slot of a worker."""
+    CALLER = "caller"
+    """Ready: the caller of `exclusive` is about to take it."""
+
+
+@attrs.frozen(kw_only=True)
+class Reason:
+    """
+    Why a job is where it is: one reason, the first that must end before anything else can.
+
+    Args:
+        jobs: the ids of up to 10 jobs that stand in the way, in order of their places.
+        path_key: the place where it waits, or the path that is paused.
+        until_ms: when the wait ends by time alone.
+        stuck: only a person or a new worker can end the wait.
+    """
+
+    job_id: str
+    state: JobState
+    kind: ReasonKind
+    jobs: tuple[str, ...] = ()
+    path_key: str | None = None
+    until_ms: int | None = None
+    stuck: bool = False
+    detail: str | None = None
+
+    def __str__(self) -> str:
+        behind = f" of {', '.join(self.jobs)}" if self.jobs else ""
+        at = f" at {self.path_key}" if self.path_key is not None else ""
+        until = (
+            f" until {moment(self.until_ms).isoformat(timespec='milliseconds')}" if self.until_ms is not None else ""
+        )
+        detail = f" ({self.detail})" if self.detail else ""
+        return f"{self.job_id} is {self.state}: {_SENTENCES[self.kind]}{behind}{at}{until}{detail}"
+
+
+_SENTENCES = {
+    ReasonKind.OVER: "over",
+    ReasonKind.RUNNING: "running",
+    ReasonKind.OVERDUE: "told to stop, its code still runs",
+    ReasonKind.TIME: "waits for its time",
+    ReasonKind.DEPENDENCY: "waits for the end",
+    ReasonKind.PLACE: "waits for the place",
+    ReasonKind.DEAD_HOLD: "waits behind the dead hold",
+    ReasonKind.BACKOFF: "waits for its next attempt",
+    ReasonKind.PAUSED: "its path is paused",
+    ReasonKind.UNKNOWN_TASK: "no worker that took it knows its task",
+    ReasonKind.NO_WORKER: "ready, but no worker serves its pool",
+    ReasonKind.WORKER: "ready, waits for a free slot",
+    ReasonKind.CALLER: "ready, waits for its caller",
+}
+
+
+@attrs.frozen(kw_only=True)
+class TreeNode:
+    """
+    Live counts at one path.
+
+    Args:
+        path_key: the place.
+        started: STARTED jobs with a claim here; *started_below* with one at or below.
+        waiting: claims in line here.
+        granted: claims granted here (running, ready, in back-off or on dead hold).
+        passing: claims further down that have passed here.
+        paused, closed: an operator said so for this very path.
+        children: those with anything live, sorted by key, as deep as asked.
+    """
+
+    path_key: str
+    started: int
+    started_below: int
+    waiting: int
+    granted: int
+    passing: int
+    paused: bool
+    closed: bool
+    children: tuple[TreeNode, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class Stats:
+    """
+    Counts over the whole namespace.
+
+    Args:
+        states: jobs by state; they always add up to the jobs whose records are kept.
+        ready: jobs a worker may start now, by pool.
+        stuck: waits that only a person or a new worker can end, by `ReasonKind` value.
+        enqueued, started, settled, lost, pruned: totals since the backend began.
+        leftovers: pieces of work begun and not ended by the last operation.
+        nodes: nodes of the trie, the root not counted.
+    """
+
+    states: dict[JobState, int]
+    ready: dict[str, int]
+    stuck: dict[str, int]
+    enqueued: int
+    started: int
+    settled: int
+    lost: int
+    pruned: int
+    leftovers: int
+    nodes: int
+
+    @property
+    def unfinished(self) -> int:
+        """Jobs that are not over."""
+        return sum(count for state, count in self.states.items() if state not in OVER)
