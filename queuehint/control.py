@@ -105,7 +105,7 @@ class Control(Desk):
             For ids: True for each that is CANCELED now, False for each whose worker has yet to stop it, or that was
             over or unknown. For a path an empty list: the sweep goes on in bounded steps.
         """
-        operation = _cancelation(ids, path, reason)
+        operation = _cancellation(ids, path, reason)
         if isinstance(operation, CancelPath):
             await self.backend.call(operation)
             return []
@@ -119,7 +119,7 @@ class Control(Desk):
         reason: str | None = None,
     ) -> list[bool]:
         """Like `cancel`, for code without a loop."""
-        operation = _cancelation(ids, path, reason)
+        operation = _cancellation(ids, path, reason)
         if isinstance(operation, CancelPath):
             self.backend.call_sync(operation)
             return []
@@ -166,7 +166,7 @@ def _tree(path: Any, depth: Any) -> Tree:
     return Tree(parse_path(path), check_int(depth, parameter="depth", least=0, most=TREE_DEPTH_MAX))
 
 
-def _cancelation(ids: Any, path: Any, reason: Any) -> Cancel | CancelPath:
+def _cancellation(ids: Any, path: Any, reason: Any) -> Cancel | CancelPath:
     if reason is not None:
         check_name(reason, parameter="reason")
     if (ids is None) == (path is None):

@@ -118,11 +118,11 @@ class JobHandle(Generic[R]):
             JobNotFoundError: its record has expired.
             InvalidTransitionError: it is over.
         """
-        return self._canceled((await self._desk.backend.call(self._cancelation(reason))).verdicts[0])
+        return self._canceled((await self._desk.backend.call(self._cancellation(reason))).verdicts[0])
 
     def cancel_sync(self, reason: str | None = None) -> bool:
         """Like `cancel`, for code without a loop."""
-        return self._canceled(self._desk.backend.call_sync(self._cancelation(reason)).verdicts[0])
+        return self._canceled(self._desk.backend.call_sync(self._cancellation(reason)).verdicts[0])
 
     async def result(self, timeout: float | timedelta | None = None) -> R:
         """
@@ -191,7 +191,7 @@ class JobHandle(Generic[R]):
             raise JobNotFoundError(self.id)
         return record
 
-    def _cancelation(self, reason: str | None) -> Cancel:
+    def _cancellation(self, reason: str | None) -> Cancel:
         return Cancel((self.id,), None if reason is None else check_name(reason, parameter="reason"))
 
     def _canceled(self, verdict: tuple[Verdict, JobState | None]) -> bool:

@@ -296,8 +296,8 @@ class JobRecord:
         spec: what was asked.
         attempts, losses: counted so far, since the last redrive.
         errors: the last 20 failed attempts, oldest first, redrives included.
-        cause: why it is FAILED or CANCELED, or what its cancelation was asked with.
-        cancel_requested: a cancelation was asked for while it ran.
+        cause: why it is FAILED or CANCELED, or what its cancellation was asked with.
+        cancel_requested: a cancellation was asked for while it ran.
         logs: the last 1 000 lines; *logs_truncated* says whether some are missing.
     """
 

@@ -15,7 +15,7 @@ class ReasonKind(StrEnum):
     OVER = "over"
     RUNNING = "running"
     OVERDUE = "overdue"
-    """Runs past its timeout, or on after a cancelation: its place is free when its code has really ended."""
+    """Runs past its timeout, or on after a cancellation: its place is free when its code has really ended."""
     TIME = "time"
     DEPENDENCY = "dependency"
     PLACE = "place"

@@ -5,7 +5,7 @@ A worker lives on one asyncio loop. Its main task exchanges with the backend: th
 grants as there are free slots come back, in one round trip; it never waits to fill a batch. Each grant runs in a
 task of its own: async handlers in it, plain functions in a thread.
 
-A job is settled when its code has *really* ended. A time-out or a cancelation asks the code to stop (async code is
+A job is settled when its code has *really* ended. A time-out or a cancellation asks the code to stop (async code is
 canceled, a thread sees ``ctx.canceled``); until it does, slot, lease and place are kept, and after a while it is
 reported as overdue. So no two conflicting jobs' code ever runs at once in workers that live.
 """

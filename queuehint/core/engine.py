@@ -4,7 +4,7 @@ The whole of the rules as one deterministic state machine: the reference every b
 `Engine.apply(operation, now_ms)` answers one operation. There is no I/O, clock, thread, log or randomness in here:
 the same operations at the same times give the same replies.
 
-Every mutating operation does, in this order: what it carries about jobs that exist (settlements, cancelations);
+Every mutating operation does, in this order: what it carries about jobs that exist (settlements, cancellations);
 what follows, bounded by an exact budget (leftovers first in first out, then due timers, each timer's own leftovers
 before the next timer); its own placements and claims. One unit of the budget is one gate visited or left, one end of
 an edge removed, one job canceled, promoted, reaped, parked, offered or pruned. A piece of work is begun while units
@@ -279,7 +279,7 @@ class Engine:
 
     def _cancel_path(self, operation: CancelPath) -> Swept:
         ledger = self.ledger
-        # The cancelation takes a number itself: what comes after it, by enqueue or redrive, is not covered.
+        # The cancellation takes a number itself: what comes after it, by enqueue or redrive, is not covered.
         ledger.last_number += 1
         cancel = partial(self._cancel_job, operation.reason or "canceled")
         ledger.leftovers.append(CancelSweep(ledger, (operation.path,), ledger.last_number, cancel))

@@ -37,11 +37,11 @@ class Job:
     """
     One job and where it is.
 
-    ``seq`` is its place in the order, 0 while it has none. ``since`` is the number up to which a cancelation by path
+    ``seq`` is its place in the order, 0 while it has none. ``since`` is the number up to which a cancellation by path
     covers it: its own, or that of its last redrive. ``walk`` leads to its claims at the gates while it has its place,
     ``missing`` counts those not granted yet. ``ready``, ``timer`` and ``expiry`` are its entries in the ready queue
     and among the timers, None while it has none; ``parked`` is the heap of the paused path it is put aside in.
-    ``cancel`` is why a cancelation was asked for while it ran. ``first_ms`` is when it was first started, ``gone``
+    ``cancel`` is why a cancellation was asked for while it ran. ``first_ms`` is when it was first started, ``gone``
     says that its record has expired and only its id is kept.
     """
 

@@ -832,7 +832,7 @@ class Waiting:
         store.sleep(Interest(jobs=("a",)), 60)
         store.sleep(Interest(jobs=("unknown",)), 60)
 
-    def test_a_wait_for_a_cancelation_that_was_asked_for_returns_at_once(self, store: Store) -> None:
+    def test_a_wait_for_a_cancellation_that_was_asked_for_returns_at_once(self, store: Store) -> None:
         store.enqueue(job("a"))
         store.start(worker="w")
         store.cancel("a")

@@ -865,7 +865,7 @@ def test_a_job_canceled_while_a_before_hook_runs_does_not_run(kind: str) -> None
 
 
 @KINDS
-def test_a_cancelation_while_an_after_hook_runs_changes_nothing(
+def test_a_cancellation_while_an_after_hook_runs_changes_nothing(
     kind: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> None:
@@ -894,7 +894,7 @@ def test_a_cancelation_while_an_after_hook_runs_changes_nothing(
     run(main())
 
 
-def test_a_cancelation_is_heard_although_the_store_renewed_the_lease_meanwhile() -> None:
+def test_a_cancellation_is_heard_although_the_store_renewed_the_lease_meanwhile() -> None:
     async def main() -> None:
         sched, clock = scheduler()
         gate = Gate()
@@ -1043,7 +1043,7 @@ def test_a_thread_is_waited_for_and_told_to_stop() -> None:
 
 
 @pytest.mark.parametrize("concurrency", [1, 2])
-def test_a_cancelation_is_heard_within_the_grace_time(concurrency: int) -> None:
+def test_a_cancellation_is_heard_within_the_grace_time(concurrency: int) -> None:
     async def main() -> None:
         sched, _ = scheduler()
         gate = Gate()

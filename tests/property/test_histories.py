@@ -13,7 +13,7 @@ from tests.property.reference import clash
 from tests.property.walks import one_claim, paths
 
 PATHS = paths(2)
-# An event is what happens to one job: it is enqueued, or it is ended, by the worker that runs it or by a cancelation.
+# An event is what happens to one job: it is enqueued, or it is ended, by the worker that runs it or by a cancellation.
 ENQUEUE, FINISH, CANCEL = "EFC"
 Event = tuple[str, int]
 

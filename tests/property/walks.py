@@ -649,7 +649,7 @@ def _drain(engine: Engine, now_ms: int) -> None:
 
 
 def _check_canceled(to_cancel: list[tuple[Job, JobSpec, int]]) -> None:
-    """What a cancelation by path covers is over or asked to stop, unless it was replaced or redriven meanwhile."""
+    """What a cancellation by path covers is over or asked to stop, unless it was replaced or redriven meanwhile."""
     for job, spec, since in to_cancel:
         if job.state not in OVER and job.spec is spec and job.since == since:
             assert job.cancel is not None, f"{job.id} escaped"

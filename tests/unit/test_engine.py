@@ -127,7 +127,7 @@ def test_a_claim_gets_what_has_become_due_or_was_reaped_in_the_same_step() -> No
     assert queue.start() == ["due", "lost"]
 
 
-def test_what_a_cancelation_frees_is_free_in_the_same_step() -> None:
+def test_what_a_cancellation_frees_is_free_in_the_same_step() -> None:
     queue = Queue(job("a", ["x"]), job("b", ["x"]))
     queue.cancel("a")
     assert queue.stats().ready == {"default": 1}

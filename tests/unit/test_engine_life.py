@@ -1,4 +1,4 @@
-"""The engine: attempts, ends, the dead shelf, cancelations, what is kept and for how long."""
+"""The engine: attempts, ends, the dead shelf, cancellations, what is kept and for how long."""
 
 from __future__ import annotations
 
@@ -392,7 +392,7 @@ def test_each_state_can_be_canceled_alone() -> None:
         assert queue.record(job_id).cause == "canceled"
 
 
-def test_a_settlement_finished_wins_over_a_cancelation() -> None:
+def test_a_settlement_finished_wins_over_a_cancellation() -> None:
     queue = Queue(job("a", ["x"]))
     queue.start()
     assert queue.cancel("a") == [REQUESTED]
@@ -401,7 +401,7 @@ def test_a_settlement_finished_wins_over_a_cancelation() -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in OutcomeKind if kind is not OutcomeKind.FINISHED])
-def test_any_other_end_after_a_cancelation_makes_it_canceled(kind: OutcomeKind) -> None:
+def test_any_other_end_after_a_cancellation_makes_it_canceled(kind: OutcomeKind) -> None:
     queue = Queue(job("a", ["x"], on_dead="hold"), job("b", ["x"]))
     queue.start()
     queue.apply(Cancel(("a",), "no need"))
@@ -410,7 +410,7 @@ def test_any_other_end_after_a_cancelation_makes_it_canceled(kind: OutcomeKind) 
     assert queue.run() == ["b"]
 
 
-def test_a_worker_that_dies_after_a_cancelation_leaves_the_job_canceled() -> None:
+def test_a_worker_that_dies_after_a_cancellation_leaves_the_job_canceled() -> None:
     queue = Queue(job("a", ["x"]), now_ms=0)
     queue.start()
     queue.cancel("a")
@@ -419,7 +419,7 @@ def test_a_worker_that_dies_after_a_cancelation_leaves_the_job_canceled() -> Non
     assert queue.is_clean
 
 
-def test_a_second_cancelation_keeps_the_first_reason() -> None:
+def test_a_second_cancellation_keeps_the_first_reason() -> None:
     queue = Queue(job("a"))
     queue.start()
     queue.apply(Cancel(("a",), "first"))
@@ -495,7 +495,7 @@ def test_the_root_is_canceled_with_every_job_that_has_a_place() -> None:
     assert queue.record("a").cause == "canceled"
 
 
-def test_a_cancelation_by_path_is_bounded_and_covers_what_was_enqueued_before_it_alone() -> None:
+def test_a_cancellation_by_path_is_bounded_and_covers_what_was_enqueued_before_it_alone() -> None:
     queue = Queue(*[job(f"j{number}", ["a", str(number)]) for number in range(20)], budget=7)
     assert queue.cancel_path("a") is True
     assert 0 < queue.stats().states[CANCELED] < 20
@@ -509,7 +509,7 @@ def test_a_cancelation_by_path_is_bounded_and_covers_what_was_enqueued_before_it
     assert queue.is_clean
 
 
-def test_a_cancelation_by_path_tells_jobs_that_start_while_it_sweeps() -> None:
+def test_a_cancellation_by_path_tells_jobs_that_start_while_it_sweeps() -> None:
     queue = Queue(*[job(f"j{number}", [f"a{number}"]) for number in range(5)], budget=3)
     assert queue.cancel_path() is True
     started = queue.start(5)
@@ -522,7 +522,7 @@ def test_a_cancelation_by_path_tells_jobs_that_start_while_it_sweeps() -> None:
     assert queue.stats().states[QUEUED] == 0
 
 
-def test_a_job_redriven_after_a_cancelation_by_path_is_not_covered() -> None:
+def test_a_job_redriven_after_a_cancellation_by_path_is_not_covered() -> None:
     queue = Queue(job("dead", ["a", "z"], max_attempts=1), budget=2)
     queue.start()
     queue.fail("dead")

@@ -72,7 +72,7 @@ def test_a_failure_without_an_error_leaves_none() -> None:
     assert queue.record("a").errors == ()
 
 
-def test_a_record_says_whether_a_cancelation_was_asked_for() -> None:
+def test_a_record_says_whether_a_cancellation_was_asked_for() -> None:
     queue = Queue(job("a"))
     queue.start()
     assert not queue.record("a").cancel_requested
