@@ -13,8 +13,8 @@ from typing import Any, Generic, TypeVar
 
 Item = TypeVar("Item")
 
-# rank, number, serial, item; item is None once the entry is dead. The serial keeps items from being compared.
-Entry = list[Any]
+# Rank, number, serial, item. The serial is unique, so that items are never compared.
+Entry = tuple[int, int, int, Any]
 _DEAD_ALLOWED = 64
 
 
@@ -34,17 +34,17 @@ class LazyHeap(Generic[Item]):
     def __init__(self, name: int = 0, names: int = 1) -> None:
         self._run: deque[Entry] = deque()
         self._heap: list[Entry] = []
-        self._dead = 0
+        self._dead: set[int] = set()
         self._serial = name
         self._step = names
 
     def __len__(self) -> int:
-        return len(self._run) + len(self._heap) - self._dead
+        return len(self._run) + len(self._heap) - len(self._dead)
 
     def push(self, rank: int, number: int, item: Item) -> Entry:
         """Add an item; the entry returned is what `discard` takes."""
         self._serial = serial = self._serial + self._step
-        entry = [rank, number, serial, item]
+        entry = (rank, number, serial, item)
         run = self._run
         if not run or run[-1] < entry:
             run.append(entry)
@@ -54,24 +54,23 @@ class LazyHeap(Generic[Item]):
 
     def discard(self, entry: Entry) -> None:
         """Take out an entry that is still in."""
-        assert entry[3] is not None
-        entry[3] = None
-        self._dead = dead = self._dead + 1
-        if dead > _DEAD_ALLOWED and dead * 2 > len(self._run) + len(self._heap):
-            self._run = deque(entry for entry in self._run if entry[3] is not None)
-            self._heap = [entry for entry in self._heap if entry[3] is not None]
+        dead = self._dead
+        assert entry[2] not in dead
+        dead.add(entry[2])
+        if len(dead) > _DEAD_ALLOWED and len(dead) * 2 > len(self._run) + len(self._heap):
+            self._run = deque(entry for entry in self._run if entry[2] not in dead)
+            self._heap = [entry for entry in self._heap if entry[2] not in dead]
             heapify(self._heap)
-            self._dead = 0
+            dead.clear()
 
     def first(self) -> Entry | None:
         """Return the first living entry, None if there is none."""
-        run, heap = self._run, self._heap
-        while run and run[0][3] is None:
-            run.popleft()
-            self._dead -= 1
-        while heap and heap[0][3] is None:
-            heappop(heap)
-            self._dead -= 1
+        run, heap, dead = self._run, self._heap, self._dead
+        if dead:
+            while run and run[0][2] in dead:
+                dead.remove(run.popleft()[2])
+            while heap and heap[0][2] in dead:
+                dead.remove(heappop(heap)[2])
         if heap and (not run or heap[0] < run[0]):
             return heap[0]
         return run[0] if run else None
@@ -91,9 +90,8 @@ class LazyHeap(Generic[Item]):
         else:
             heappop(self._heap)
         item: Item = entry[3]
-        entry[3] = None
         return item
 
     def items(self) -> list[Item]:
         """Return all items, in order; O(n log n), for questions and tests."""
-        return [entry[3] for entry in sorted([*self._run, *self._heap]) if entry[3] is not None]
+        return [entry[3] for entry in sorted([*self._run, *self._heap]) if entry[2] not in self._dead]

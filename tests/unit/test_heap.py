@@ -52,7 +52,8 @@ def test_an_empty_heap_has_nothing_to_pop() -> None:
 def test_an_entry_is_discarded_once() -> None:
     heap: LazyHeap[str] = LazyHeap()
     entry = heap.push(0, 0, "a")
-    heap.pop()
+    heap.push(1, 0, "b")
+    heap.discard(entry)
     with pytest.raises(AssertionError):
         heap.discard(entry)
 
