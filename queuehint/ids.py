@@ -7,9 +7,26 @@ import os
 import secrets
 import time
 
-_pid = 0
-_node = ""
-_counter = itertools.count()
+
+class _Maker:
+    """Makes the ids of one process; a fork makes a maker of its own."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self._mark = secrets.token_hex(4)
+        self._count = itertools.count(secrets.randbits(20))
+        self._last = (0, "")
+
+    def make(self) -> str:
+        now_ms = time.time_ns() // 1_000_000
+        last_ms, text = self._last
+        if now_ms != last_ms:
+            text = f"{now_ms:012x}"
+            self._last = (now_ms, text)
+        return f"{text}{next(self._count) & 0xFFFFFFFF:08x}{self._mark}"
+
+
+_maker = _Maker()
 
 
 def new_id() -> str:
@@ -18,9 +35,7 @@ def new_id() -> str:
 
     Ids of one process sort in order of their making; those of several, by the ms.
     """
-    global _pid, _node, _counter  # noqa: PLW0603 - one mark a process, made anew after a fork
-    if _pid != os.getpid():
-        _pid = os.getpid()
-        _node = secrets.token_hex(4)
-        _counter = itertools.count(secrets.randbits(20))
-    return f"{time.time_ns() // 1_000_000:012x}{next(_counter) & 0xFFFFFFFF:08x}{_node}"
+    global _maker  # noqa: PLW0603 - one a process
+    if _maker.pid != os.getpid():
+        _maker = _Maker()
+    return _maker.make()
