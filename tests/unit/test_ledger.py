@@ -30,7 +30,9 @@ def _miscount(ledger: Ledger) -> None:
 
 
 def _forget_a_timer(ledger: Ledger) -> None:
-    ledger.timers.drop(ledger.jobs["running"].timer or [])
+    entry = ledger.jobs["running"].timer
+    assert entry is not None
+    ledger.timers.drop(entry)
 
 
 def _offer_twice(ledger: Ledger) -> None:
