@@ -162,7 +162,7 @@ class JobContext:
         A second attempt that makes the same calls in the same order finds the same jobs instead of making more.
 
         Args:
-            job: a `Job`, also one made by `Job.using`.
+            job: a `Job`, also one made by `Job.using`; an id given there is kept.
         """
         return await self._child(job).enqueue(*args, **kwargs)
 
@@ -173,6 +173,8 @@ class JobContext:
     def _child(self, job: Any) -> Any:
         if not hasattr(job, "using"):
             raise InvalidJobTypeError(f"job must be a Job made by @sched.job, got {type(job).__name__}: {shown(job)}")
+        if job.given_id is not None:
+            return job
         child_id = f"{self.id}.{next(self._calls)}"
         if len(child_id.encode()) > ID_BYTES_MAX:
             child_id = hashlib.sha256(child_id.encode()).hexdigest()

@@ -61,14 +61,14 @@ class TemplateError(QueueHintError):
 
 
 class WouldDeadlockError(QueueHintError, RuntimeError):
-    """Code inside a handler asked to wait for a job; a handler never waits for a job."""
+    """Code inside a handler, or on the thread that runs the handlers, asked to wait for a job; neither ever may."""
 
-    def __init__(self, call: str, job_id: str | None = None) -> None:
+    def __init__(self, call: str, job_id: str | None = None, *, where: str = "inside a handler") -> None:
         self.call = call
         self.job_id = job_id
         which = f" for job {job_id!r}" if job_id else ""
         super().__init__(
-            f"{call}{which} inside a handler could wait for ever: the job may stand behind this one. Enqueue a job "
+            f"{call}{which} {where} could wait for ever: the job may stand behind this one. Enqueue a job "
             "behind it (same queue_hint), or let this handler end and have the next step be a job of its own"
         )
 

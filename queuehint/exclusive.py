@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 TASK = "exclusive"
 POOL_PREFIX = "@"
-_POLICY = Policy(max_attempts=1, max_losses=1, retention_ms=0)
+_POLICY = Policy(max_attempts=1, max_losses=1, retention_ms=60_000)
 
 
 class Hold:

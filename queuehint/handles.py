@@ -164,7 +164,7 @@ class JobHandle(Generic[R]):
                 return self._outcome(record)
             refuse_to_wait("result_sync()", self.id)
             if self._desk.runs_workers_here():
-                raise WouldDeadlockError("result_sync() on the thread of the workers' loop, as if", self.id)
+                raise WouldDeadlockError("result_sync()", self.id, where="on the thread of the workers' loop")
             left_s = self._left(deadline, limit_ms)
             backend.wait_sync(Interest(jobs=(self.id,)), min(left_s, WAIT_CEILING_S))
 

@@ -177,6 +177,11 @@ class Job(Generic[P, R]):
         return self._handler.name
 
     @property
+    def given_id(self) -> str | None:
+        """The id given by `using`, if there was one."""
+        return self._options.id
+
+    @property
     def pool(self) -> str:
         """Which workers serve it."""
         return self._options.pool

@@ -445,11 +445,12 @@ class Scheduler(Control):
 
         Args:
             timeout: a timedelta or seconds; None waits for ever.
-            include_scheduled: wait for SCHEDULED jobs too.
+            include_scheduled: wait for SCHEDULED jobs too: those that wait for their time, or for a retry off their
+                places.
 
         Raises:
             DrainStalledError: jobs are left and none can move without a person; one reason each, at most 100.
-            DrainTimeoutError: jobs are left when the time is over.
+            DrainTimeoutError: jobs are left when the time is over; what it ran itself is given back.
             WouldDeadlockError: inside a handler, unless nothing is left.
         """
         question = CountPending(None if path is None else parse_path(path), include_scheduled)
@@ -457,19 +458,23 @@ class Scheduler(Control):
         if not (await self.backend.call(question)).unfinished:
             return
         refuse_to_wait("drain()")
+        loop = asyncio.get_running_loop()
+        deadline = None if limit_ms is None else loop.time() + limit_ms / 1000
         async with contextlib.AsyncExitStack() as stack:
-            if not self._workers:
-                await stack.enter_async_context(self.worker())
-            loop = asyncio.get_running_loop()
-            deadline = None if limit_ms is None else loop.time() + limit_ms / 1000
+            worker = None if self._workers else await stack.enter_async_context(self.worker())
             pause_s = DRAIN_POLL_MIN_S
-            while True:
-                pending = await self.backend.call(question)
-                _judge(pending, None if deadline is None or loop.time() < deadline else limit_ms)
-                if not pending.unfinished:
-                    return
-                await asyncio.sleep(pause_s)
-                pause_s = min(pause_s * 1.5, DRAIN_POLL_MAX_S)
+            try:
+                while True:
+                    pending = await self.backend.call(question)
+                    _judge(pending, None if deadline is None or loop.time() < deadline else limit_ms)
+                    if not pending.unfinished:
+                        return
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(pause_s * 1.5, DRAIN_POLL_MAX_S)
+            except BaseException:
+                if worker is not None:
+                    worker.stop(at_once=True)
+                raise
 
     def drain_sync(
         self,
@@ -493,7 +498,7 @@ class Scheduler(Control):
 
     def _refuse_to_block(self, call: str) -> None:
         if self.runs_workers_here():
-            raise WouldDeadlockError(f"{call} on the thread of the workers' loop, as if")
+            raise WouldDeadlockError(call, where="on the thread of the workers' loop")
 
     def lifespan(
         self, *, workers: bool | None = None, concurrency: int = DEFAULT_CONCURRENCY

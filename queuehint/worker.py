@@ -48,6 +48,8 @@ ABANDON_AFTER_S = 60.0
 BACKEND_PAUSE_S = 1.0
 GRACE_S = 30.0
 
+_REDACTED_MAX = 16 * ERROR_TEXT_MAX
+"""How much of a text `redact` sees: more than is kept, so that nothing it looks for is cut in two."""
 _GIVE_BACK = frozenset({"canceled", "shutdown", "lease lost"})
 _PLAIN_RESULTS = frozenset({type(None), bool, int, float, str, list, dict})
 
@@ -155,9 +157,11 @@ class Worker:
             if self._executor is not None:
                 self._executor.shutdown(wait=False)
 
-    def stop(self) -> None:
-        """Claim nothing more; jobs may end within the grace time, then the rest is given back."""
+    def stop(self, *, at_once: bool = False) -> None:
+        """Claim nothing more; jobs may end within the grace time (*at_once*: there is none), the rest is given back."""
         self._stopping = True
+        if at_once:
+            self._grace_s = 0
         self._event.set()
 
     async def _exchange(self) -> bool:
@@ -464,12 +468,12 @@ def _qualified_name(error: BaseException) -> str:
 
 def _safe_str(error: BaseException) -> str:
     try:
-        return str(error)[: ERROR_TEXT_MAX + 1]
+        return str(error)[:_REDACTED_MAX]
     except BaseException:  # noqa: BLE001 - an exception whose __str__ raises must not hide the failure
         return f"<{type(error).__name__}>"
 
 
 def _traceback(error: BaseException) -> str:
-    """Return the innermost frames, file and line only, without source text of other projects' values."""
+    """Return the innermost frames: file, line and the line's source, never the values of variables."""
     frames = traceback.extract_tb(error.__traceback__)[-12:]
-    return "".join(traceback.format_list(frames))[-ERROR_TEXT_MAX:]
+    return "".join(traceback.format_list(frames))[-_REDACTED_MAX:]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import pytest
 
 from queuehint.errors import DuplicateJobError, InvalidJobError, PathClosedError, QueueHintError
-from queuehint.operations import Close, Draw, Reopen
+from queuehint.operations import Close, Draw, Reopen, Verdict
 from queuehint.records import JobSpec, JobState, OutcomeKind
+from queuehint.reports import ReasonKind
 from tests.support import Queue, claim, job
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
@@ -468,3 +470,82 @@ def test_an_older_job_of_the_key_does_not_give_up_the_newest_s() -> None:
     enqueue(queue, keyed("b"))
     queue.finish("a")
     assert enqueue(queue, keyed("c")) == ("b", False)
+
+
+# --- a key names its newest unfinished job ---------------------------------------------------------------------------
+
+
+def test_when_the_newest_of_a_key_ends_the_key_names_the_one_before() -> None:
+    queue = Queue(job("running", key="k", on_conflict="after"))
+    queue.start()
+    queue.enqueue(job("waits", key="k", on_conflict="after"))
+    queue.cancel("waits")
+    queue.enqueue(job("waits too", key="k", on_conflict="after"))
+    assert queue.state("waits too") is DEFERRED
+    assert queue.why("waits too").jobs == ("running",)
+    with pytest.raises(DuplicateJobError):
+        queue.enqueue(job("refused", key="k", on_conflict="reject"))
+
+
+def test_a_redriven_job_has_its_key_again_behind_what_is_newer() -> None:
+    queue = Queue(job("old", key="k", max_attempts=1))
+    queue.start()
+    queue.fail("old")
+    queue.enqueue(job("new", key="k"))
+    queue.redrive("old")
+    assert queue.enqueue(job("more", key="k")).jobs[0].id == "new"
+    queue.cancel("new")
+    with pytest.raises(DuplicateJobError, match="old"):
+        queue.enqueue(job("refused", key="k", on_conflict="reject"))
+
+
+def test_a_replaced_job_is_still_known_by_what_it_was_first_asked_to_be() -> None:
+    first = job("a", ["x"], key="k")
+    queue = Queue(first)
+    queue.enqueue(job("b", ["x"], key="k", on_conflict="replace", arguments=b'{"new":1}'))
+    assert not queue.enqueue(first).jobs[0].created
+    assert queue.record("a").spec.arguments == b'{"new":1}'
+    with pytest.raises(DuplicateJobError):
+        queue.enqueue(job("a", ["y"], key="k"))
+
+
+def test_what_a_replaced_job_was_first_asked_to_be_is_known_as_long_as_its_id() -> None:
+    first = job("a", ["x"], key="k", retention_ms=0)
+    queue = Queue(first, now_ms=0)
+    queue.enqueue(job("b", ["x"], key="k", on_conflict="replace", arguments=b'{"new":1}', retention_ms=0))
+    assert queue.run() == ["a"]
+    queue.wait(1)
+    assert queue.find("a") is None
+    assert queue.enqueue(first).jobs[0].state is FINISHED
+
+
+def test_a_token_is_an_int() -> None:
+    queue = Queue(job("a"))
+    queue.start()
+    outcome = queue.outcome("a")
+    equal = attrs.evolve(outcome, token=float(outcome.token))  # type: ignore[arg-type]
+    assert queue.exchange(equal).verdicts == (Verdict.LOST,)
+    assert queue.state("a") is STARTED
+
+
+def test_the_pause_for_an_unknown_task_begins_anew_once_a_worker_knew_it() -> None:
+    queue = Queue(job("a"), now_ms=0)
+    pauses = []
+    for kind in (OutcomeKind.UNKNOWN_TASK, OutcomeKind.UNKNOWN_TASK, OutcomeKind.FAILED, OutcomeKind.UNKNOWN_TASK):
+        queue.start()
+        queue.settle("a", kind, delay_ms=1)
+        due_ms = queue.record("a").due_ms
+        assert due_ms is not None
+        pauses.append(due_ms - queue.now_ms)
+        queue.wait(pauses[-1])
+    assert pauses == [5_000, 10_000, 1, 5_000]
+
+
+def test_a_pool_that_nobody_asked_for_lately_is_not_served() -> None:
+    queue = Queue(job("a"), now_ms=0)
+    assert queue.why("a").kind is ReasonKind.NO_WORKER
+    queue.exchange()
+    assert queue.why("a").kind is ReasonKind.WORKER
+    queue.now_ms += 60_001
+    assert queue.why("a").kind is ReasonKind.NO_WORKER
+    assert queue.stats().stuck[ReasonKind.NO_WORKER] == 1
