@@ -549,3 +549,14 @@ def test_a_pool_that_nobody_asked_for_lately_is_not_served() -> None:
     queue.now_ms += 60_001
     assert queue.why("a").kind is ReasonKind.NO_WORKER
     assert queue.stats().stuck[ReasonKind.NO_WORKER] == 1
+
+
+def test_of_a_job_whose_record_is_gone_nothing_but_its_id_is_kept() -> None:
+    queue = Queue(job("a", retention_ms=0, max_attempts=2), now_ms=0)
+    queue.start()
+    queue.fail("a", delay_ms=1)
+    queue.wait(1)
+    assert queue.run() == ["a"]
+    queue.wait(1)
+    kept = queue.engine.ledger.jobs["a"]
+    assert (kept.gone, kept.result, kept.notes) == (True, None, None)
