@@ -9,7 +9,7 @@ import pytest
 
 from queuehint.errors import DuplicateJobError, InvalidJobError, PathClosedError, QueueHintError
 from queuehint.operations import Close, Draw, Reopen, Verdict
-from queuehint.records import JobSpec, JobState, OutcomeKind
+from queuehint.records import JobError, JobSpec, JobState, OutcomeKind
 from queuehint.reports import ReasonKind
 from tests.support import Queue, claim, job
 
@@ -554,7 +554,8 @@ def test_a_pool_that_nobody_asked_for_lately_is_not_served() -> None:
 def test_of_a_job_whose_record_is_gone_nothing_but_its_id_is_kept() -> None:
     queue = Queue(job("a", retention_ms=0, max_attempts=2), now_ms=0)
     queue.start()
-    queue.fail("a", delay_ms=1)
+    queue.fail("a", delay_ms=1, error=JobError(type="E", message="m"))
+    assert queue.record("a").errors
     queue.wait(1)
     assert queue.run() == ["a"]
     queue.wait(1)
