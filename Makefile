@@ -16,7 +16,8 @@ export PYTHON NO_APT
 PYTHON ?=
 REPO ?=
 ARGS ?=
-XDIST ?= -n auto --maxprocesses=4
+# Idle processes take work from busy ones: a few tests take most of the time.
+XDIST ?= -n auto --maxprocesses=4 --dist worksteal
 
 BIN := .venv/bin
 STAMP := .venv/.stamp

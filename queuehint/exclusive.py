@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING
 
 from queuehint.backends.base import Interest
-from queuehint.errors import BackendError, JobCanceledError, LeaseLostError, ResultTimeoutError
+from queuehint.errors import BackendError, InvalidJobError, JobCanceledError, LeaseLostError, ResultTimeoutError
 from queuehint.ids import new_id
 from queuehint.operations import Cancel, Enqueue, Exchange, Get, Renew, Verdict
 from queuehint.policy import Policy
@@ -111,11 +111,20 @@ class _Request:
         return min(left_s, self.renewal_s)
 
 
+def _check_unused(request: _Request | None) -> None:
+    if request is not None:
+        raise InvalidJobError("this exclusive() is held or waited for already; make one for each use at the same time")
+
+
 class Exclusive:
     """
-    ``async with`` holds the place; entering waits for it.
+    ``async with`` holds the place; entering waits for it. It may be entered again once it was left.
+
+    Args:
+        refuse: raises where nobody may wait; asked on entering, which may be elsewhere than where it was made.
 
     Raises:
+        InvalidJobError: on entering, if it is held or waited for already: each `async with` takes one of its own.
         ResultTimeoutError: on entering, if the place was not free in time; nothing is held.
         JobCanceledError: on entering, if somebody canceled the job that stands for it.
         LeaseLostError: on leaving, if the lease was lost meanwhile and the block itself did not raise.
@@ -129,21 +138,25 @@ class Exclusive:
         lease_ms: int,
         timeout_ms: int | None,
         user: str | None,
+        refuse: Callable[[], None],
     ) -> None:
         self._backend = backend
+        self._refuse = refuse
         self._make: Callable[[], _Request] = lambda: _Request(claims, lease_ms, timeout_ms, user)
         self._request: _Request | None = None
         self._forget: Callable[[], None] | None = None
         self._renewing: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Hold:
+        self._refuse()
+        _check_unused(self._request)
         request = self._request = self._make()
         backend = self._backend
-        enqueued = (await backend.call(Enqueue((request.spec,)))).jobs[0]
-        request.token = enqueued.presence_token or 0
-        self._forget = backend.adopt(request.leases)
-        self._renewing = None if backend.is_local else asyncio.create_task(self._renew(request))
         try:
+            enqueued = (await backend.call(Enqueue((request.spec,)))).jobs[0]
+            request.token = enqueued.presence_token or 0
+            self._forget = backend.adopt(request.leases)
+            self._renewing = None if backend.is_local else asyncio.create_task(self._renew(request))
             while True:
                 hold = request.granted((await backend.call(request.claim())).grants)
                 if hold is not None:
@@ -154,7 +167,8 @@ class Exclusive:
                 await backend.wait(Interest(pools=request.pools, jobs=(request.id,)), request.pause_s())
         except BaseException:
             self._let_go()
-            await asyncio.shield(backend.call(Cancel((request.id,), "the caller gave up")))
+            with contextlib.suppress(BackendError):  # it must not take the place of what is being raised
+                await asyncio.shield(backend.call(Cancel((request.id,), "the caller gave up")))
             raise
 
     async def __aexit__(
@@ -162,8 +176,10 @@ class Exclusive:
     ) -> None:
         request = self._request
         assert request is not None
-        self._let_go()
-        reply = await self._backend.call(request.settle())
+        try:
+            reply = await self._backend.call(request.settle())
+        finally:
+            self._let_go()
         request.settled(reply.verdicts, raising=error is not None)
 
     def _let_go(self) -> None:
@@ -171,6 +187,7 @@ class Exclusive:
             self._forget()
         if self._renewing is not None:
             self._renewing.cancel()
+        self._request = None
 
     async def _renew(self, request: _Request) -> None:
         while True:
@@ -190,22 +207,29 @@ class ExclusiveSync:
         lease_ms: int,
         timeout_ms: int | None,
         user: str | None,
+        refuse: Callable[[], None],
     ) -> None:
         self._backend = backend
+        self._refuse = refuse
         self._make: Callable[[], _Request] = lambda: _Request(claims, lease_ms, timeout_ms, user)
         self._request: _Request | None = None
         self._forget: Callable[[], None] | None = None
         self._done = threading.Event()
+        self._lock = threading.Lock()
 
     def __enter__(self) -> Hold:
-        request = self._request = self._make()
+        self._refuse()
+        with self._lock:
+            _check_unused(self._request)
+            request = self._request = self._make()
+        done = self._done = threading.Event()
         backend = self._backend
-        enqueued = backend.call_sync(Enqueue((request.spec,))).jobs[0]
-        request.token = enqueued.presence_token or 0
-        self._forget = backend.adopt(request.leases)
-        if not backend.is_local:
-            threading.Thread(target=self._renew, args=(request,), daemon=True, name="queuehint-renew").start()
         try:
+            enqueued = backend.call_sync(Enqueue((request.spec,))).jobs[0]
+            request.token = enqueued.presence_token or 0
+            self._forget = backend.adopt(request.leases)
+            if not backend.is_local:
+                threading.Thread(target=self._renew, args=(request, done), daemon=True, name="queuehint-renew").start()
             while True:
                 hold = request.granted(backend.call_sync(request.claim()).grants)
                 if hold is not None:
@@ -216,7 +240,8 @@ class ExclusiveSync:
                 backend.wait_sync(Interest(pools=request.pools, jobs=(request.id,)), request.pause_s())
         except BaseException:
             self._let_go()
-            backend.call_sync(Cancel((request.id,), "the caller gave up"))
+            with contextlib.suppress(BackendError):  # it must not take the place of what is being raised
+                backend.call_sync(Cancel((request.id,), "the caller gave up"))
             raise
 
     def __exit__(
@@ -224,16 +249,19 @@ class ExclusiveSync:
     ) -> None:
         request = self._request
         assert request is not None
-        self._let_go()
-        reply = self._backend.call_sync(request.settle())
+        try:
+            reply = self._backend.call_sync(request.settle())
+        finally:
+            self._let_go()
         request.settled(reply.verdicts, raising=error is not None)
 
     def _let_go(self) -> None:
         self._done.set()
         if self._forget is not None:
             self._forget()
+        self._request = None
 
-    def _renew(self, request: _Request) -> None:
-        while not self._done.wait(request.renewal_s):
+    def _renew(self, request: _Request, done: threading.Event) -> None:
+        while not done.wait(request.renewal_s):
             with contextlib.suppress(BackendError):
                 request.judge_renewal(self._backend.call_sync(request.renew()).verdicts)

@@ -85,6 +85,8 @@ class JsonCodec:
 
     def _converted(self, annotations: Mapping[str, Any]) -> frozenset[str]:
         """Return the names whose values are not JSON as they are; worked out once for each handler's annotations."""
+        if not annotations:
+            return frozenset()
         known = self._odd.get(id(annotations))
         if known is None or known[0] is not annotations:
             odd = frozenset(name for name, annotation in annotations.items() if not _is_plain(annotation))

@@ -318,10 +318,14 @@ class Scheduler(Control):
             timeout: how long to wait for the place; None for ever.
 
         Raises:
-            WouldDeadlockError: inside a handler.
+            WouldDeadlockError: inside a handler, also on entering what was made outside.
             InvalidHintError, InvalidJobError: bad input, before anything is queued.
         """
-        return Exclusive(self.backend, **self._exclusive(path, mode, timeout, user, "exclusive()"))
+
+        def refuse() -> None:
+            refuse_to_wait("exclusive()")
+
+        return Exclusive(self.backend, **self._exclusive(path, mode, timeout, user, refuse))
 
     def exclusive_sync(
         self,
@@ -332,13 +336,17 @@ class Scheduler(Control):
         user: str | None = None,
     ) -> ExclusiveSync:
         """Like `exclusive`, a plain context manager; also refused on the thread of this scheduler's workers' loop."""
-        options = self._exclusive(path, mode, timeout, user, "exclusive_sync()")
-        self._refuse_to_block("exclusive_sync()")
-        return ExclusiveSync(self.backend, **options)
 
-    def _exclusive(self, path: Any, mode: Any, timeout: Any, user: Any, call: str) -> dict[str, Any]:
-        refuse_to_wait(call)
+        def refuse() -> None:
+            refuse_to_wait("exclusive_sync()")
+            self._refuse_to_block("exclusive_sync()")
+
+        return ExclusiveSync(self.backend, **self._exclusive(path, mode, timeout, user, refuse))
+
+    def _exclusive(self, path: Any, mode: Any, timeout: Any, user: Any, refuse: Callable[[], None]) -> dict[str, Any]:
+        refuse()
         return {
+            "refuse": refuse,
             "claims": normalise([Claim(parse_path(path), parse_mode(mode))]),
             "lease_ms": self.lease_ms,
             "timeout_ms": check_optional_duration(timeout, parameter="timeout"),
@@ -632,8 +640,10 @@ def _judge(pending: Pending, timed_out_ms: int | None) -> None:
 async def _first(awaited: Coroutine[Any, Any, Any], running: asyncio.Task[None]) -> None:
     """Await what a running task brings about, or what it raises."""
     waiting = asyncio.ensure_future(awaited)
-    await asyncio.wait({waiting, running}, return_when=asyncio.FIRST_COMPLETED)
-    waiting.cancel()
+    try:
+        await asyncio.wait({waiting, running}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiting.cancel()
     if running.done():
         running.result()
 

@@ -23,6 +23,7 @@ import socket
 import traceback
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from queuehint.backends.base import Interest
@@ -119,6 +120,8 @@ class Worker:
         self._executor: ThreadPoolExecutor | None = None
         self._listening: asyncio.Task[None] | None = None
         self._listens_to: tuple[str, ...] = ()
+        self._grace: asyncio.TimerHandle | None = None
+        self._grace_begun_s = 0.0
         self._stopping = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._event = asyncio.Event()
@@ -128,34 +131,61 @@ class Worker:
     # --- the main task -------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Work until `stop` is called; returns when every job has ended or has been given back."""
+        """
+        Work until `stop` is called; returns when every job has ended or has been given back.
+
+        Canceled, it stops at once and is over when the code of its jobs has ended, for until then they keep their
+        places.
+        """
         self._loop = asyncio.get_running_loop()
         forget = self._backend.adopt(self._leases)
         renewing = None if self._backend.is_local else self._loop.create_task(self._renew_for_ever())
-        grace: asyncio.TimerHandle | None = None
+        canceled: asyncio.CancelledError | None = None
         try:
             while True:
-                # One turn of the loop: jobs that are about to end are settled in this exchange, and nobody is starved.
-                await asyncio.sleep(0)
-                self._event.clear()
-                if self._stopping and grace is None:
-                    grace = self._loop.call_later(self._grace_s, self._release_all)
-                full = await self._exchange()
-                if self._outcomes or self._messages:
-                    continue
-                if self._stopping and not self._slots:
-                    return
-                self._listen(() if full or self._stopping else self._pools)
-                await self._event.wait()
+                try:
+                    if await self._turn():
+                        break
+                except asyncio.CancelledError as error:
+                    canceled = error
+                    self.stop(at_once=True)
         finally:
             forget()
             for task in (renewing, self._listening):
                 if task is not None:
                     task.cancel()
-            if grace is not None:
-                grace.cancel()
+            if self._grace is not None:
+                self._grace.cancel()
             if self._executor is not None:
                 self._executor.shutdown(wait=False)
+        if canceled is not None:
+            raise canceled
+
+    async def _turn(self) -> bool:
+        """Exchange and, unless there is more to send, wait for something to do; say whether the work is over."""
+        # One turn of the loop: jobs that are about to end are settled in this exchange, and nobody is starved.
+        await asyncio.sleep(0)
+        self._event.clear()
+        if self._stopping:
+            self._begin_grace()
+        full = await self._exchange()
+        if self._outcomes or self._messages:
+            return False
+        if self._stopping and not self._slots:
+            return True
+        self._listen(() if full or self._stopping else self._pools)
+        await self._event.wait()
+        return False
+
+    def _begin_grace(self) -> None:
+        """Have what still runs given back when the grace time is over, or now if a second stop says at once."""
+        assert self._loop is not None
+        if self._grace is not None:
+            if self._grace_begun_s == self._grace_s:
+                return
+            self._grace.cancel()
+        self._grace_begun_s = self._grace_s
+        self._grace = self._loop.call_later(self._grace_s, self._release_all)
 
     def stop(self, *, at_once: bool = False) -> None:
         """Claim nothing more; jobs may end within the grace time (*at_once*: there is none), the rest is given back."""
@@ -170,12 +200,13 @@ class Worker:
             if await self._call(self._messages[0]) is None:
                 return await self._rest()
             self._messages.popleft()
-        settle = tuple([self._outcomes.popleft() for _ in range(min(len(self._outcomes), SETTLEMENTS_MAX))])
+        settle = tuple(islice(self._outcomes, SETTLEMENTS_MAX))
         limit = 0 if self._stopping else self._concurrency - len(self._slots)
         reply = await self._call(Exchange(self.name, settle, self._pools, limit, self._lease_ms))
         if reply is None:
-            self._outcomes.extendleft(reversed(settle))
             return await self._rest()
+        for _ in settle:
+            self._outcomes.popleft()
         self.started.set()
         for outcome, verdict in zip(settle, reply.verdicts, strict=True):
             if verdict is Verdict.LOST:
@@ -239,7 +270,9 @@ class Worker:
                     self._ask_to_stop(job_id, "canceled" if verdict is Verdict.CANCELED else "lease lost")
 
     def _leases(self) -> tuple[tuple[str, int], ...]:
-        return tuple([(job_id, slot.grant.token) for job_id, slot in list(self._slots.items())])
+        """Return what runs, and what has ended and is still to be settled: nobody may reap that either."""
+        running = [(job_id, slot.grant.token) for job_id, slot in list(self._slots.items())]
+        return tuple(running + [(outcome.job_id, outcome.token) for outcome in list(self._outcomes)])
 
     # --- one job -------------------------------------------------------------------------------------------------
 
@@ -253,7 +286,12 @@ class Worker:
 
     async def _run(self, slot: _Slot) -> None:
         """Run one job to its end and leave its outcome to the main task."""
-        outcome = await self._attempt(slot)
+        try:
+            outcome = await self._attempt(slot)
+        except BaseException as error:  # noqa: BLE001 - whatever goes wrong around a handler, its slot is freed
+            described = JobError(type=self._text(_qualified_name(error)), message=self._text(_safe_str(error)))
+            wait_ms = delay_ms(slot.grant.spec.policy.backoff, slot.grant.attempt, random.random())
+            outcome = self._outcome(slot, OutcomeKind.FAILED, error=described, delay_ms=wait_ms)
         slot.stoppable = False
         for hook in self._after:
             try:
@@ -264,8 +302,8 @@ class Worker:
                 logger.exception("after_job hook failed", extra={"event": "hook.failed", "job_id": outcome.job_id})
         if slot.timer is not None:
             slot.timer.cancel()
-        del self._slots[outcome.job_id]
         self._outcomes.append(outcome)
+        del self._slots[outcome.job_id]
         self._event.set()
 
     async def _attempt(self, slot: _Slot) -> Outcome:

@@ -155,9 +155,20 @@ def test_all_histories_of_up_to_three_jobs_go_by_the_plain_definition(count: int
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("share", range(8))
-@pytest.mark.parametrize("eager", [False, True])
-def test_all_histories_of_four_jobs_go_by_the_plain_definition(eager: bool, share: int) -> None:
-    assert compare_all(4, cancel_ready=True, eager=eager, share=share, shares=8) > 10_000
+def test_all_histories_of_four_jobs_go_by_the_plain_definition(share: int) -> None:
+    assert compare_all(4, cancel_ready=True, eager=False, share=share, shares=8) > 10_000
+
+
+@pytest.mark.heavy
+def test_all_histories_of_four_jobs_started_as_soon_as_they_are_ready_go_by_the_plain_definition() -> None:
+    assert compare_all(4, cancel_ready=False, eager=True) > 40_000
+
+
+@pytest.mark.nightly
+@pytest.mark.heavy
+@pytest.mark.parametrize("share", range(8))
+def test_all_histories_of_four_jobs_started_at_once_and_canceled_at_any_time_too(share: int) -> None:
+    compare_all(4, cancel_ready=True, eager=True, share=share, shares=8)
 
 
 @pytest.mark.nightly
