@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from queuehint.checks import check_id, check_int, check_items, check_name
@@ -18,6 +19,7 @@ from queuehint.operations import (
     Pause,
     Reopen,
     Resume,
+    Tick,
     Tree,
     Verdict,
     Why,
@@ -103,11 +105,14 @@ class Control(Desk):
 
         Returns:
             For ids: True for each that is CANCELED now, False for each whose worker has yet to stop it, or that was
-            over or unknown. For a path an empty list: the sweep goes on in bounded steps.
+            over or unknown. For a path an empty list, once the sweep, which goes in bounded steps, is over.
         """
         operation = _cancellation(ids, path, reason)
         if isinstance(operation, CancelPath):
-            await self.backend.call(operation)
+            more = (await self.backend.call(operation)).more
+            while more:
+                await asyncio.sleep(0)
+                more = (await self.backend.call(Tick())).more
             return []
         return [verdict is Verdict.DONE for verdict, _ in (await self.backend.call(operation)).verdicts]
 
@@ -121,7 +126,9 @@ class Control(Desk):
         """Like `cancel`, for code without a loop."""
         operation = _cancellation(ids, path, reason)
         if isinstance(operation, CancelPath):
-            self.backend.call_sync(operation)
+            more = self.backend.call_sync(operation).more
+            while more:
+                more = self.backend.call_sync(Tick()).more
             return []
         return [verdict is Verdict.DONE for verdict, _ in self.backend.call_sync(operation).verdicts]
 

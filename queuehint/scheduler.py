@@ -42,6 +42,7 @@ from queuehint.ids import new_id
 from queuehint.jobs import UNSET, Job, Options, Unset
 from queuehint.operations import (
     GATES_PER_SUBMISSION_MAX,
+    GRANTS_MAX,
     JOBS_PER_SUBMISSION_MAX,
     CountPending,
     Draw,
@@ -518,7 +519,7 @@ class Scheduler(Control):
             workers: run a worker inside the application; by default only if jobs live in this process.
             concurrency: of that worker.
         """
-        check_int(concurrency, parameter="concurrency", least=1, most=1000)
+        check_int(concurrency, parameter="concurrency", least=1, most=GRANTS_MAX)
 
         @contextlib.asynccontextmanager
         async def lifespan(_app: Any) -> AsyncIterator[Mapping[str, Any]]:

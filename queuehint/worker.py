@@ -48,6 +48,8 @@ WAIT_CEILING_S = 5.0
 ABANDON_AFTER_S = 60.0
 BACKEND_PAUSE_S = 1.0
 GRACE_S = 30.0
+MESSAGES_AT_ONCE = 100
+"""How many messages go out before others on the loop have their turn: a call to memory never suspends."""
 
 _REDACTED_MAX = 16 * ERROR_TEXT_MAX
 """How much of a text `redact` sees: more than is kept, so that nothing it looks for is cut in two."""
@@ -196,11 +198,14 @@ class Worker:
 
     async def _exchange(self) -> bool:
         """Send what is at hand and take what fits; return whether it makes no sense to listen for more."""
-        while self._messages:
+        settle = tuple(islice(self._outcomes, SETTLEMENTS_MAX))
+        # All that the jobs to be settled have said is here by now; what others say meanwhile goes with the next.
+        for sent in range(1, len(self._messages) + 1):
             if await self._call(self._messages[0]) is None:
                 return await self._rest()
             self._messages.popleft()
-        settle = tuple(islice(self._outcomes, SETTLEMENTS_MAX))
+            if sent % MESSAGES_AT_ONCE == 0:
+                await asyncio.sleep(0)
         limit = 0 if self._stopping else self._concurrency - len(self._slots)
         reply = await self._call(Exchange(self.name, settle, self._pools, limit, self._lease_ms))
         if reply is None:

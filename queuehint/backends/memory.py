@@ -222,6 +222,8 @@ class MemoryBackend(Backend):
         """Register somebody who waits; None if what they wait for is there."""
         self._check_usable()
         with self._lock:
+            if self._closed:  # meanwhile: nobody would wake this waiter any more
+                return None
             engine, now_ms = self.engine, self._clock.now_ms()
             ledger = engine.ledger
             until_ms = now_ms + round(timeout_s * 1000)

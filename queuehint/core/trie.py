@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 # A count takes 32 bits; ONE[mode] adds one to its count, CLASHES[mode] covers the counts that mode does not fit.
 IS, IX, S, X = range(4)
-MODE_NAMES = ("IS", "IX", "S", "X")
 _BITS = 32
 _COUNT = (1 << _BITS) - 1
 ONE = tuple(1 << _BITS * mode for mode in range(4))

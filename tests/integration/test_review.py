@@ -1,0 +1,343 @@
+"""What holds in odd places: cancellations at any moment, second uses, failures around a handler, long sweeps."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from queuehint import InvalidJobError, JobContext, JobFailedError, JobState, WouldDeadlockError, exclusive
+from queuehint.backends.memory import MemoryBackend
+from queuehint.operations import Tick
+from tests.doors import Gate, memory, run, scheduler, turns, until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def test_a_worker_canceled_as_it_ends_keeps_the_places_of_its_jobs_until_their_code_has_ended() -> None:
+    async def main() -> None:
+        sched, clock = scheduler()
+        go, leave = asyncio.Event(), asyncio.Event()
+        running: list[int] = []
+        most = 0
+
+        @sched.job(queue_hint=["a"])
+        async def slow() -> None:
+            nonlocal most
+            running.append(1)
+            most = max(most, len(running))
+            while not go.is_set():
+                try:
+                    await go.wait()
+                except asyncio.CancelledError:
+                    continue  # takes its time to end
+            running.pop()
+
+        async def application() -> None:
+            async with sched.worker():
+                await leave.wait()
+
+        handle = await slow.enqueue()
+        task = asyncio.create_task(application())
+        await until(lambda: bool(running))
+        leave.set()
+        await turns()
+        task.cancel()
+        await turns()
+        assert not task.done()
+        clock.advance(seconds=31)
+        async with sched.worker():
+            await turns()
+            assert len(running) == 1
+            go.set()
+            await handle.result()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert most == 1
+        assert (await handle.record()).losses == 0
+
+    run(main())
+
+
+def test_a_worker_canceled_while_jobs_run_gives_them_back_at_once() -> None:
+    async def main() -> None:
+        sched, _ = scheduler()
+        gate = Gate()
+
+        @sched.job(queue_hint=["a"])
+        async def work() -> None:
+            await gate.wait()
+
+        handle = await work.enqueue()
+        async with sched.worker() as worker:
+            await gate.reached()
+            (running,) = [task for task in asyncio.all_tasks() if task.get_name() == "queuehint-worker"]
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
+            assert not worker._slots
+            assert (await handle.record()).attempts == 0
+            assert await handle.state() is JobState.QUEUED
+
+    with pytest.raises(asyncio.CancelledError):
+        run(main())
+
+
+def test_a_job_that_has_ended_is_not_reaped_before_it_is_settled() -> None:
+    async def main() -> None:
+        sched, clock = scheduler()
+        runs: list[str] = []
+
+        @sched.job
+        async def quick() -> None:
+            runs.append("quick")
+
+        @sched.job
+        async def stalls() -> None:
+            clock.advance(seconds=31)
+            sched.backend.call_sync(Tick())
+
+        first, second = await quick.enqueue(), await stalls.enqueue()
+        async with sched.worker():
+            await first.result()
+            await second.result()
+        assert runs == ["quick"]
+        assert (await first.record()).losses == 0
+
+    run(main())
+
+
+def test_a_second_stop_at_once_ends_the_grace_time_of_the_first() -> None:
+    async def main() -> None:
+        sched, _ = scheduler()
+        gate = Gate()
+
+        @sched.job
+        async def work() -> None:
+            await gate.wait()
+
+        handle = await work.enqueue()
+        begun = time.monotonic()
+        async with sched.worker(grace=15) as worker:
+            await gate.reached()
+            worker.stop()
+            await turns()
+            worker.stop(at_once=True)
+        assert time.monotonic() - begun < 10
+        assert await handle.state() is JobState.QUEUED
+
+    run(main())
+
+
+def test_what_fails_around_a_handler_fails_the_attempt_and_frees_its_slot() -> None:
+    def closes_badly() -> Iterator[None]:
+        try:
+            yield
+        finally:
+            raise RuntimeError("closing")
+
+    async def main() -> None:
+        sched, _ = scheduler()
+
+        @sched.job(max_attempts=1)
+        async def returns_a_generator() -> Any:
+            generator = closes_badly()
+            next(generator)
+            return generator
+
+        async with sched.worker() as worker:
+            handle = await returns_a_generator.enqueue()
+            with pytest.raises(JobFailedError, match="closing"):
+                await handle.result(5)
+            assert not worker._slots
+
+    run(main())
+
+
+def test_a_log_filter_that_raises_costs_no_slot() -> None:
+    def broken(_record: logging.LogRecord) -> bool:
+        raise KeyError("filter")
+
+    async def main() -> None:
+        sched, _ = scheduler()
+
+        @sched.job(max_attempts=1)
+        async def fails() -> None:
+            raise ValueError("x")
+
+        async with sched.worker() as worker:
+            handle = await fails.enqueue()
+            with pytest.raises(JobFailedError):
+                await handle.result(5)
+            assert not worker._slots
+
+    logger = logging.getLogger("queuehint.worker")
+    logger.addFilter(broken)
+    try:
+        run(main())
+    finally:
+        logger.removeFilter(broken)
+
+
+def test_one_exclusive_cannot_be_entered_twice_at_a_time() -> None:
+    async def main() -> None:
+        sched, _ = scheduler()
+        place = sched.exclusive(["a"])
+        async with place as held:
+            with pytest.raises(InvalidJobError, match="held or waited for already"):
+                await place.__aenter__()
+            assert not await sched.can_dequeue(["a"])
+        assert not held.lost
+        assert await sched.can_dequeue(["a"])
+        assert not memory(sched)._adopted
+
+    run(main())
+
+
+def test_one_exclusive_cannot_be_entered_by_two_threads_at_a_time() -> None:
+    sched, _ = scheduler()
+    place = sched.exclusive_sync(["a"])
+    refused: list[BaseException] = []
+
+    def enter() -> None:
+        try:
+            with place:
+                pass
+        except InvalidJobError as error:
+            refused.append(error)
+
+    with place:
+        thread = threading.Thread(target=enter)
+        thread.start()
+        thread.join()
+        assert len(refused) == 1
+    with place:
+        assert not sched.can_dequeue_sync(["a"])
+    assert sched.can_dequeue_sync(["a"])
+
+
+def test_a_handler_cannot_enter_an_exclusive_that_was_made_outside() -> None:
+    async def main() -> None:
+        sched, _ = scheduler()
+        place, place_sync = sched.exclusive(["a"]), sched.exclusive_sync(["a"])
+
+        @sched.job(queue_hint=["a"], max_attempts=1)
+        async def on_loop() -> None:
+            async with place:
+                pass
+
+        @sched.job(queue_hint=["a"], max_attempts=1)
+        def in_thread() -> None:
+            with place_sync:
+                pass
+
+        async with sched.worker():
+            for job in (on_loop, in_thread):
+                with pytest.raises(JobFailedError) as caught:
+                    await (await job.enqueue()).result(5)
+                assert caught.value.error_type.endswith(WouldDeadlockError.__name__)
+
+    run(main())
+
+
+def test_a_caller_canceled_as_the_store_closes_is_canceled_all_the_same() -> None:
+    async def main() -> None:
+        sched, _ = scheduler()
+        backend = sched.backend
+        holder = sched.exclusive(["a"])
+        await holder.__aenter__()
+
+        async def waits() -> None:
+            async with sched.exclusive(["a"]):
+                pass
+
+        task = asyncio.create_task(waits())
+        await turns()
+        backend.close_sync()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    run(main())
+
+
+def test_cancel_by_path_has_swept_all_when_it_returns_also_without_a_worker() -> None:
+    sched, _ = scheduler()
+
+    @sched.job(queue_hint=["a", "{index}"])
+    async def work(index: int) -> None: ...
+
+    async def main() -> None:
+        await work.enqueue_many([(index,) for index in range(5_000)])
+        await sched.cancel(path=["a"])
+        assert (await sched.stats()).unfinished == 0
+
+    run(main())
+    work.enqueue_many_sync([(index,) for index in range(5_000)])
+    sched.cancel_sync(path=["a"])
+    assert sched.stats_sync().unfinished == 0
+
+
+def test_reading_results_of_unknown_tasks_leaves_nothing_behind() -> None:
+    async def main() -> None:
+        sched, _ = scheduler()
+
+        @sched.job
+        async def work() -> int:
+            return 1
+
+        handle = await work.enqueue()
+        await sched.drain()
+        del sched._handlers["work"]
+        before = len(vars(sched.codec)["_odd"])
+        for _ in range(10):
+            assert await handle.result() == 1
+        assert len(vars(sched.codec)["_odd"]) == before
+
+    run(main())
+
+
+def test_a_flood_of_log_lines_leaves_others_on_the_loop_their_turns_and_is_all_sent_before_the_end() -> None:
+    async def main() -> None:
+        sched, _ = scheduler()
+        flooded = asyncio.Event()
+
+        @sched.job
+        async def talks(ctx: JobContext) -> None:
+            for index in range(5_000):
+                ctx.log(str(index))
+            flooded.set()
+
+        async with sched.worker():
+            handle = await talks.enqueue()
+            await flooded.wait()
+            versions = set()
+            while not (await handle.state()).is_over:
+                versions.add((await handle.record()).version)
+                await asyncio.sleep(0)
+            assert len(versions) > 10
+            assert (await handle.record()).logs[-1] == "4999"
+
+    run(main())
+
+
+def test_an_exclusive_of_a_far_store_renews_by_itself_the_second_time_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exclusive._Request, "renewal_s", 0.001)
+    monkeypatch.setattr(MemoryBackend, "is_local", False)
+    sched, clock = scheduler(lease=5)
+    place = sched.exclusive_sync(["a"])
+    for _ in range(2):
+        with place as held:
+            memory(sched)._adopted.clear()
+            clock.advance(seconds=4)
+            due_ms = clock.now_ms() + 5_000
+            begun = time.monotonic()
+            while memory(sched).engine.next_ms != due_ms:
+                assert time.monotonic() - begun < 10
+                time.sleep(0.001)
+        assert not held.lost
