@@ -95,6 +95,8 @@ class JobContext:
         self._desk = desk
         self._calls = itertools.count(1)
         self._stop = False
+        self.is_over = False
+        """The handler has ended; what it left running in the background may wait for jobs."""
 
     @property
     def id(self) -> str:
@@ -126,11 +128,6 @@ class JobContext:
     def canceled(self) -> bool:
         """True once the job is to stop: it was canceled, timed out, or the worker ends. Plain functions look at it."""
         return self._stop
-
-    @property
-    def results(self) -> dict[str, Any]:
-        """The results of the jobs this one depends on, by name."""
-        return {}
 
     def progress(self, done: float | None = None, total: float | None = None, note: str | None = None) -> None:
         """
@@ -195,5 +192,6 @@ def refuse_to_wait(call: str, job_id: str | None = None) -> None:
     Raises:
         WouldDeadlockError: naming the call and the way to do it.
     """
-    if CURRENT.get() is not None:
+    context = CURRENT.get()
+    if context is not None and not context.is_over:
         raise WouldDeadlockError(call, job_id)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from queuehint.checks import check_id, check_int, check_items
 from queuehint.errors import InvalidJobError, InvalidTransitionError, JobNotFoundError
-from queuehint.operations import IDS_MAX, Discard, Judged, ListDead, Redrive, Verdict
+from queuehint.operations import IDS_MAX, LIST_MAX, Discard, Judged, ListDead, Redrive, Verdict
 from queuehint.records import JobRecord, JobState
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from queuehint.backends.base import Backend
 
 PAGE = 100
-LIMIT_MAX = 200
 
 
 class _Owner(Protocol):
@@ -41,7 +40,7 @@ class DeadShelf:
         """Yield every dead job, a page at a time."""
         cursor: int | None = 0
         while cursor is not None:
-            page = await self._owner.backend.call(ListDead(cursor, LIMIT_MAX))
+            page = await self._owner.backend.call(ListDead(cursor, LIST_MAX))
             for record in page.records:
                 yield record
             cursor = page.cursor
@@ -79,7 +78,7 @@ class DeadShelf:
 def _page(limit: int, after: int) -> ListDead:
     return ListDead(
         check_int(after, parameter="after", least=0, most=2**62),
-        check_int(limit, parameter="limit", least=1, most=LIMIT_MAX),
+        check_int(limit, parameter="limit", least=1, most=LIST_MAX),
     )
 
 

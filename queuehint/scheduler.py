@@ -39,7 +39,7 @@ from queuehint.handler import Handler, HintTemplate, Placement
 from queuehint.handles import JobHandle
 from queuehint.hint import Claim, Mode, normalise, parse_mode, parse_path
 from queuehint.ids import new_id
-from queuehint.jobs import UNSET, Job, Options, Unset
+from queuehint.jobs import Job, Options
 from queuehint.operations import (
     GATES_PER_SUBMISSION_MAX,
     GRANTS_MAX,
@@ -671,6 +671,3 @@ def _run_beside(make: Callable[[], Awaitable[T]]) -> T:
     thread.start()
     thread.join()
     return done.result()
-
-
-__all__ = ["UNSET", "Scheduler", "Unset"]

@@ -307,6 +307,7 @@ class Worker:
                 logger.exception("after_job hook failed", extra={"event": "hook.failed", "job_id": outcome.job_id})
         if slot.timer is not None:
             slot.timer.cancel()
+        slot.context.is_over = True
         self._outcomes.append(outcome)
         del self._slots[outcome.job_id]
         self._event.set()

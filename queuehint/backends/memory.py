@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 from queuehint.backends.base import Backend, BackendOptions, Interest
 from queuehint.core.engine import EPOCH_BEGIN_S, Engine, EngineOptions
 from queuehint.errors import BackendUnavailableError
-from queuehint.operations import LEASES_MAX, Enqueue, Operation, Renew, Verdict
+from queuehint.operations import Enqueue, Operation, Tick
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -53,6 +53,8 @@ class _WaitingRoom:
     def __init__(self) -> None:
         self._by_topic: dict[_Topic, dict[_Waiter, None]] = {}
         self._workers: dict[_Waiter, None] = {}
+        self._latest_ms = 0
+        """No worker here sleeps longer than this."""
         self._all: dict[_Waiter, None] = {}
 
     def __len__(self) -> int:
@@ -64,6 +66,7 @@ class _WaitingRoom:
             self._by_topic.setdefault(topic, {})[waiter] = None
         if waiter.works:
             self._workers[waiter] = None
+            self._latest_ms = max(self._latest_ms, waiter.until_ms)
 
     def leave(self, waiter: _Waiter) -> None:
         if waiter not in self._all:
@@ -86,6 +89,9 @@ class _WaitingRoom:
 
     def call_workers(self, next_ms: int) -> None:
         """Wake the workers that would sleep past the time when something is due."""
+        if next_ms >= self._latest_ms:
+            return
+        self._latest_ms = next_ms
         for waiter in [waiter for waiter in self._workers if waiter.until_ms > next_ms]:
             self.leave(waiter)
             waiter.wake()
@@ -182,6 +188,7 @@ class MemoryBackend(Backend):
         finally:
             timer.cancel()
             self._leave(waiter)
+        self._tick_unless_a_worker_does()
 
     def wait_sync(self, interest: Interest, timeout_s: float) -> None:
         """Like `wait`, blocking this thread."""
@@ -193,6 +200,7 @@ class MemoryBackend(Backend):
             event.wait(self._left_s(waiter))
         finally:
             self._leave(waiter)
+        self._tick_unless_a_worker_does()
 
     def adopt(self, leases: Callable[[], Sequence[tuple[str, int]]]) -> Callable[[], None]:
         """Renew these leases before anything is reaped."""
@@ -227,13 +235,14 @@ class MemoryBackend(Backend):
             engine, now_ms = self.engine, self._clock.now_ms()
             ledger = engine.ledger
             until_ms = now_ms + round(timeout_s * 1000)
-            if interest.pools:
-                if any(ledger.ready.size(pool) for pool in interest.pools):
+            if any(ledger.ready.size(pool) for pool in interest.pools):
+                return None
+            # A worker is up when something is due; where there is none, whoever waits for a result is.
+            next_ms = engine.next_ms if interest.pools or not self._adopted else None
+            if next_ms is not None:
+                if next_ms <= now_ms and interest.pools:
                     return None
-                next_ms = engine.next_ms
-                if next_ms is not None and next_ms <= now_ms:
-                    return None
-                until_ms = until_ms if next_ms is None else min(until_ms, next_ms)
+                until_ms = min(until_ms, next_ms)
             if interest.worker is not None and interest.worker in ledger.untold:
                 return None
             for job_id in interest.jobs:
@@ -243,6 +252,12 @@ class MemoryBackend(Backend):
             waiter = _Waiter(interest, until_ms, wake)
             self._waiting.enter(waiter)
             return waiter
+
+    def _tick_unless_a_worker_does(self) -> None:
+        """Do what is due, for those who wait for results in a process without a worker."""
+        next_ms = self.engine.next_ms
+        if not self._adopted and not self._closed and next_ms is not None and next_ms <= self._clock.now_ms():
+            self.call_sync(Tick())
 
     def _leave(self, waiter: _Waiter) -> None:
         with self._lock:
@@ -282,14 +297,7 @@ class MemoryBackend(Backend):
     def _renew_own(self, now_ms: int) -> None:
         """Renew what lives in this process, in the step before anything is reaped."""
         leases = [lease for held in list(self._adopted.values()) for lease in held()]
-        if leases:
-            reply = self.engine.apply(Renew(tuple(leases[:LEASES_MAX]), OWN_LEASE_MS), now_ms)
-            for (job_id, _), verdict in zip(leases, reply.verdicts, strict=False):
-                if verdict is Verdict.CANCELED:
-                    # The reply was for the worker, which is still to be told.
-                    job = self.engine.ledger.jobs[job_id]
-                    self.engine.ledger.ask_to_stop(job, job.cancel or "canceled")
-            self._wake()
+        self.engine.extend(leases, OWN_LEASE_MS, now_ms)
 
     def _watch_unserved(self, now_ms: int) -> None:
         """Say once that jobs have been ready for a while and no worker runs in this process."""

@@ -11,6 +11,7 @@ from queuehint.errors import InvalidJobError, JobNotFoundError
 from queuehint.hint import Path, queue_key
 from queuehint.operations import (
     IDS_MAX,
+    LIST_MAX,
     CanDequeue,
     CountJobs,
     CountPending,
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from queuehint.core.job import Job
 
 JOBS_NAMED_MAX = 10
-LIST_MAX = 200
 TREE_NODES_MAX = 1000
 REASONS_MAX = 100
 PENDING_LOOKED_AT_MAX = 1000
@@ -191,8 +191,9 @@ def count_pending(engine: Engine, question: CountPending) -> Pending:
         unfinished = sum(count for state, count in ledger.counts.items() if state not in OVER)
         if not question.include_scheduled:
             unfinished -= ledger.counts[JobState.SCHEDULED]
-        if not unfinished or _anything_moves(engine):
+        if not unfinished or _anything_moves(engine, question):
             return Pending(unfinished, moving=unfinished > 0, reasons=())
+        # Nothing runs, is ready or backs off: whatever is left waits for a person, or for a time that does not count.
         jobs = (job for job in ledger.jobs.values() if _counts(job, question))
         return Pending(
             unfinished, moving=False, reasons=tuple([_reason(engine, job) for job in islice(jobs, REASONS_MAX)])
@@ -202,15 +203,17 @@ def count_pending(engine: Engine, question: CountPending) -> Pending:
     known: dict[str, bool] = {}
     moving = any(_moves(engine, job, known) for job in some)
     if len(some) == PENDING_LOOKED_AT_MAX:
-        moving = moving or _anything_moves(engine)
+        moving = moving or _anything_moves(engine, question)
     reasons = () if moving else tuple([_reason(engine, job) for job in some[:REASONS_MAX]])
     return Pending(len(some), moving=moving, reasons=reasons)
 
 
-def _anything_moves(engine: Engine) -> bool:
+def _anything_moves(engine: Engine, question: CountPending) -> bool:
     """Say whether any job at all can go on without a person; O(pools and jobs in back-off)."""
     ledger = engine.ledger
-    if ledger.leftovers or ledger.counts[JobState.STARTED] or ledger.counts[JobState.SCHEDULED]:
+    if ledger.leftovers or ledger.counts[JobState.STARTED]:
+        return True
+    if ledger.counts[JobState.SCHEDULED] and (question.include_scheduled or ledger.counts[JobState.DEFERRED]):
         return True
     if any(engine.is_served(pool) for pool in ledger.ready.sizes()):
         return True

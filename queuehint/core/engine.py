@@ -77,7 +77,7 @@ from queuehint.policy import Retention
 from queuehint.records import Grant, JobError, JobSpec, JobState, Outcome, OutcomeKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from queuehint.core.job import Job
     from queuehint.hint import Path
@@ -472,22 +472,31 @@ class Engine:
 
     def _renew(self, operation: Renew) -> Renewed:
         _check_size("leases", len(operation.leases), LEASES_MAX)
+        verdicts = self.extend(operation.leases, operation.lease_ms, self.now_ms)
+        for (job_id, _), verdict in zip(operation.leases, verdicts, strict=True):
+            if verdict is CANCELED_VERDICT:
+                self.ledger.tell(self.ledger.jobs[job_id])
+        self._follow()
+        return Renewed(tuple(verdicts), self._more())
+
+    def extend(self, leases: Sequence[tuple[str, int]], lease_ms: int, now_ms: int) -> list[Verdict]:
+        """
+        Extend leases and do nothing else: nothing follows, nobody is told. For a backend that renews its own.
+
+        Returns:
+            One verdict for each, as of `Renewed`.
+        """
+        self.now_ms = max(self.now_ms, now_ms)
         verdicts = []
-        until_ms = self.now_ms + operation.lease_ms
-        for job_id, token in operation.leases:
+        for job_id, token in leases:
             job = self.ledger.jobs.get(job_id)
             waits = job is not None and job.state is QUEUED and job.spec.presence_ms is not None
             if job is None or not (waits or job.state is STARTED) or not _proves(token, job.token):
                 verdicts.append(LOST)
                 continue
-            self.ledger.set_lease(job, until_ms)
-            if job.cancel is None:
-                verdicts.append(DONE)
-            else:
-                verdicts.append(CANCELED_VERDICT)
-                self.ledger.tell(job)
-        self._follow()
-        return Renewed(tuple(verdicts), self._more())
+            self.ledger.set_lease(job, self.now_ms + lease_ms)
+            verdicts.append(DONE if job.cancel is None else CANCELED_VERDICT)
+        return verdicts
 
     def _report(self, operation: Report) -> Noted:
         job = self._held(operation.job_id, operation.token)

@@ -808,12 +808,12 @@ def test_the_context_tells_about_the_job() -> None:
 
         @sched.job(queue_hint=["{doc}", "x"])
         async def work(ctx: JobContext, doc: str) -> None:
-            seen.append((ctx.id, ctx.attempt, ctx.path, ctx.user, ctx.canceled, ctx.results, ctx.token))
+            seen.append((ctx.id, ctx.attempt, ctx.path, ctx.user, ctx.canceled, ctx.token))
 
         handle = await work.using(user="ann").enqueue("d")
         await sched.drain()
         token = (await handle.record()).token
-        assert seen == [(handle.id, 1, ("d", "x"), "ann", False, {}, token)]
+        assert seen == [(handle.id, 1, ("d", "x"), "ann", False, token)]
 
     run(main())
 

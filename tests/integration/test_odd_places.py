@@ -10,9 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from queuehint import InvalidJobError, JobContext, JobFailedError, JobState, WouldDeadlockError, exclusive
+from queuehint import (
+    DrainStalledError,
+    InvalidJobError,
+    JobCanceledError,
+    JobContext,
+    JobFailedError,
+    JobSpec,
+    JobState,
+    Scheduler,
+    WouldDeadlockError,
+    exclusive,
+)
 from queuehint.backends.memory import MemoryBackend
-from queuehint.operations import Tick
+from queuehint.operations import Enqueue, Tick
 from tests.doors import Gate, memory, run, scheduler, turns, until
 
 if TYPE_CHECKING:
@@ -341,3 +352,77 @@ def test_an_exclusive_of_a_far_store_renews_by_itself_the_second_time_too(monkey
                 assert time.monotonic() - begun < 10
                 time.sleep(0.001)
         assert not held.lost
+
+
+def test_what_is_due_is_done_for_one_who_waits_where_no_worker_runs() -> None:
+    async def main() -> None:
+        sched = Scheduler("memory://")
+
+        @sched.job(start_within=0.01)
+        async def work() -> None: ...
+
+        job = await work.enqueue()
+        with pytest.raises(JobCanceledError, match="expired"):
+            await job.result(timeout=10)
+        late = work.enqueue_sync()
+        with pytest.raises(JobCanceledError, match="expired"):
+            await asyncio.to_thread(late.result_sync, 10)
+
+    run(main())
+
+
+def test_a_drain_is_stalled_though_a_job_is_scheduled_that_it_does_not_wait_for() -> None:
+    async def main() -> None:
+        sched, _ = scheduler()
+
+        @sched.job(queue_hint=["{doc}"])
+        async def work(doc: str) -> None: ...
+
+        await sched.pause(["a"])
+        await work.enqueue("a")
+        await work.using(delay=3600).enqueue("b")
+        with pytest.raises(DrainStalledError):
+            await sched.drain()
+
+    run(main())
+
+
+def test_what_a_handler_left_in_the_background_may_wait_for_jobs_once_it_has_ended() -> None:
+    async def main() -> None:
+        sched, _ = scheduler()
+        left: list[asyncio.Task[int]] = []
+        ended = asyncio.Event()
+
+        @sched.job
+        async def other() -> int:
+            return 7
+
+        async def later() -> int:
+            await ended.wait()
+            return await (await other.enqueue()).result(timeout=10)
+
+        @sched.job
+        async def work() -> None:
+            left.append(asyncio.create_task(later()))
+
+        async with sched.worker():
+            await (await work.enqueue()).result(timeout=10)
+            ended.set()
+            assert await left[0] == 7
+
+    run(main())
+
+
+def test_more_leases_than_one_renewal_takes_are_all_kept_by_their_own_process() -> None:
+    sched, clock = scheduler()
+    store = memory(sched)
+    specs = [JobSpec(id=str(n), task="t", pool=f"@{n}", presence_ms=30_000) for n in range(16_500)]
+    leases = []
+    for begin in range(0, len(specs), 1000):
+        reply = store.call_sync(Enqueue(tuple(specs[begin : begin + 1000])))
+        leases += [(job.id, job.presence_token or 0) for job in reply.jobs]
+    store.adopt(lambda: leases)
+    clock.advance(seconds=100)
+    assert sched.stats_sync().states[JobState.QUEUED] == len(specs)
+    store.call_sync(Tick())
+    assert sched.stats_sync().states[JobState.QUEUED] == len(specs)
