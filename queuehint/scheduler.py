@@ -9,8 +9,6 @@ import threading
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, overload
 
-import attrs
-
 from queuehint.backends.base import BackendOptions, check_namespace, masked, open_backend
 from queuehint.checks import (
     LEASE_MAX_MS,
@@ -41,9 +39,7 @@ from queuehint.hint import Claim, Mode, normalise, parse_mode, parse_path
 from queuehint.ids import new_id
 from queuehint.jobs import Job, Options
 from queuehint.operations import (
-    GATES_PER_SUBMISSION_MAX,
     GRANTS_MAX,
-    JOBS_PER_SUBMISSION_MAX,
     CountPending,
     Draw,
     Enqueue,
@@ -52,6 +48,7 @@ from queuehint.operations import (
 from queuehint.payload import JsonCodec
 from queuehint.policy import Backoff, OnDead, OnDependencyFailure, OnRetry, Retention
 from queuehint.records import JobSpec
+from queuehint.submission import checked, numbered, portions, submissions
 from queuehint.worker import Worker
 
 if TYPE_CHECKING:
@@ -271,19 +268,19 @@ class Scheduler(Control):
                 enqueued.
             DuplicateJobError, PathClosedError: refused; submissions before the refused one went through.
         """
-        return await self.hand_in(_checked(specs, may_lack_id=self.ids == "sequence"))
+        return await self.hand_in(checked(specs, may_lack_id=self.ids == "sequence"))
 
     def submit_sync(self, specs: Iterable[JobSpec]) -> list[JobHandle[Any]]:
         """Like `submit`, for code without a loop."""
-        return self.hand_in_sync(_checked(specs, may_lack_id=self.ids == "sequence"))
+        return self.hand_in_sync(checked(specs, may_lack_id=self.ids == "sequence"))
 
     async def hand_in(self, specs: list[JobSpec]) -> list[JobHandle[Any]]:
         """Enqueue jobs whose specs were checked as they were made; otherwise as `submit`."""
         handles: list[JobHandle[Any]] = []
         backend = self.backend
         missing = sum(not spec.id for spec in specs) if self.ids == "sequence" else 0
-        firsts = [(await backend.call(Draw(count))).first for count in _portions(missing, JOBS_PER_SUBMISSION_MAX)]
-        for part in _submissions(_numbered(specs, firsts)):
+        firsts = [(await backend.call(Draw(count))).first for count in portions(missing)]
+        for part in submissions(numbered(specs, firsts)):
             reply = await backend.call(Enqueue(part))
             if backend.is_local:
                 # The call never suspends: a producer in a loop would starve the workers on its own loop.
@@ -296,8 +293,8 @@ class Scheduler(Control):
         handles: list[JobHandle[Any]] = []
         backend = self.backend
         missing = sum(not spec.id for spec in specs) if self.ids == "sequence" else 0
-        firsts = [backend.call_sync(Draw(count)).first for count in _portions(missing, JOBS_PER_SUBMISSION_MAX)]
-        for part in _submissions(_numbered(specs, firsts)):
+        firsts = [backend.call_sync(Draw(count)).first for count in portions(missing)]
+        for part in submissions(numbered(specs, firsts)):
             reply = backend.call_sync(Enqueue(part))
             handles += [JobHandle(self, job.id, created=job.created) for job in reply.jobs]
         return handles
@@ -573,61 +570,6 @@ _JOB_OPTIONS = frozenset(
 
 def _identity(function: Callable[..., Any]) -> str:
     return f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', type(function).__qualname__)}"
-
-
-def _portions(total: int, most: int) -> Iterator[int]:
-    while total > 0:
-        yield min(total, most)
-        total -= most
-
-
-def _listed(specs: Iterable[JobSpec]) -> list[JobSpec]:
-    """Check that specs are specs."""
-    listed = check_items(specs, parameter="specs")
-    for index, spec in enumerate(listed):
-        if not isinstance(spec, JobSpec):
-            raise InvalidJobTypeError(f"specs[{index}] must be a JobSpec, got {type(spec).__name__}: {shown(spec)}")
-    return listed
-
-
-def _numbered(specs: list[JobSpec], firsts: list[int]) -> list[JobSpec]:
-    """Give the specs without an id the numbers drawn for them."""
-    if not firsts:
-        return specs
-    numbers = (first + offset for first in firsts for offset in range(JOBS_PER_SUBMISSION_MAX))
-    return [spec if spec.id else attrs.evolve(spec, id=str(next(numbers))) for spec in specs]
-
-
-def _checked(specs: Iterable[JobSpec], *, may_lack_id: bool) -> list[JobSpec]:
-    """Check every spec before the first is sent; a bad one is named by its index."""
-    checked = []
-    for index, spec in enumerate(_listed(specs)):
-        try:
-            if may_lack_id and spec.id == "":
-                checked.append(attrs.evolve(attrs.evolve(spec, id="0").check(), id=""))
-            else:
-                checked.append(spec.check())
-        except ValueError as error:
-            error.args = (f"specs[{index}]: {error}",)
-            raise
-    return checked
-
-
-def _submissions(specs: list[JobSpec]) -> Iterator[tuple[JobSpec, ...]]:
-    """Cut specs into submissions within the limits."""
-    parts: list[tuple[JobSpec, ...]] = []
-    part: list[JobSpec] = []
-    gates = 0
-    for spec in specs:
-        more = sum([len(claim.path) + 1 for claim in spec.claims])
-        if len(part) == JOBS_PER_SUBMISSION_MAX or gates + more > GATES_PER_SUBMISSION_MAX:
-            parts.append(tuple(part))
-            part, gates = [], 0
-        part.append(spec)
-        gates += more
-    if part:
-        parts.append(tuple(part))
-    return iter(parts)
 
 
 def _judge(pending: Pending, timed_out_ms: int | None) -> None:

@@ -14,24 +14,21 @@ that is cut goes to the end of the leftovers, so that a long sweep does not hold
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import attrs
 
 from queuehint.core import answers
+from queuehint.core.admission import check_size, check_submission
 from queuehint.core.dispatch import ReadyQueue
 from queuehint.core.heap import LazyHeap
 from queuehint.core.ledger import Ledger
 from queuehint.core.sweeps import CancelSweep, ResolveSweep, UnparkSweep
 from queuehint.core.timers import TimerKind
 from queuehint.core.trie import Node, Walk
-from queuehint.errors import DuplicateJobError, InvalidJobError, PathClosedError
-from queuehint.hint import queue_key
 from queuehint.operations import (
     BUDGET,
-    GATES_PER_SUBMISSION_MAX,
     GRANTS_MAX,
     IDS_MAX,
     JOBS_PER_SUBMISSION_MAX,
@@ -185,7 +182,7 @@ class Engine:
 
     def _enqueue(self, operation: Enqueue) -> Enqueued:
         specs = operation.jobs
-        self._check_submission(specs)
+        check_submission(self.ledger, self.closed, specs)
         self._follow()
         jobs, now_ms, created = self.ledger.jobs, self.now_ms, self.ledger.last_number
         enqueued = []
@@ -197,41 +194,6 @@ class Engine:
                 enqueued.append(EnqueuedJob(job.id, job.number, job.state, True))
         self.enqueued += self.ledger.last_number - created
         return Enqueued(tuple(enqueued), self._more())
-
-    def _check_submission(self, specs: tuple[JobSpec, ...]) -> None:
-        """Refuse a submission as a whole, before anything is changed."""
-        _check_size("jobs", len(specs), JOBS_PER_SUBMISSION_MAX)
-        gates = 0
-        new_keys: dict[str, str] = {}
-        if len({spec.id for spec in specs}) < len(specs):
-            raise DuplicateJobError(next(job_id for job_id, n in Counter(spec.id for spec in specs).items() if n > 1))
-        for spec in specs:
-            for claim in spec.claims:
-                gates += len(claim.path) + 1
-            existing = self.ledger.jobs.get(spec.id)
-            if existing is not None:
-                if existing.spec != spec and (existing.notes is None or existing.notes.asked != spec):
-                    raise DuplicateJobError(spec.id, fields=existing.spec.differing_fields(spec))
-                continue
-            if self.closed:
-                self._check_open(spec)
-            if spec.key is not None:
-                if spec.on_conflict == "reject":
-                    newest = self.ledger.keys.newest(spec.key)
-                    owner = newest.id if newest is not None else new_keys.get(spec.key)
-                    if owner is not None:
-                        raise DuplicateJobError(owner, key=spec.key)
-                new_keys.setdefault(spec.key, spec.id)
-        if gates > GATES_PER_SUBMISSION_MAX:
-            raise InvalidJobError(
-                f"a submission visits {gates} gates (depth + 1 a claim), limit {GATES_PER_SUBMISSION_MAX}"
-            )
-
-    def _check_open(self, spec: JobSpec) -> None:
-        for claim in spec.claims:
-            for depth in range(len(claim.path) + 1):
-                if claim.path[:depth] in self.closed:
-                    raise PathClosedError(queue_key(claim.path[:depth]))
 
     def _enqueue_special(self, spec: JobSpec) -> EnqueuedJob:
         """Enqueue what may be there already, by its id or by its key, or what waits for its own caller."""
@@ -257,12 +219,12 @@ class Engine:
         return EnqueuedJob(job.id, job.number, job.state, True, job.token)
 
     def _draw(self, operation: Draw) -> Drawn:
-        _check_size("count", operation.count, JOBS_PER_SUBMISSION_MAX)
+        check_size("count", operation.count, JOBS_PER_SUBMISSION_MAX)
         self._drawn += operation.count
         return Drawn(self._drawn - operation.count + 1)
 
     def _cancel(self, operation: Cancel) -> Judged:
-        _check_size("ids", len(operation.ids), IDS_MAX)
+        check_size("ids", len(operation.ids), IDS_MAX)
         cause = operation.reason or "canceled"
         verdicts: list[tuple[Verdict, JobState | None]] = []
         for job_id in operation.ids:
@@ -312,7 +274,7 @@ class Engine:
         self, ids: tuple[str, ...], target: JobState
     ) -> tuple[list[Job], tuple[tuple[Verdict, JobState | None], ...]]:
         """Sort out which of the jobs named are on the dead shelf; from here on nothing prunes those."""
-        _check_size("ids", len(ids), IDS_MAX)
+        check_size("ids", len(ids), IDS_MAX)
         jobs: dict[str, Job] = {}
         verdicts: list[tuple[Verdict, JobState | None]] = []
         for job_id in ids:
@@ -331,9 +293,9 @@ class Engine:
 
     def _exchange(self, operation: Exchange) -> Exchanged:
         settle, limit = operation.settle, operation.limit
-        _check_size("settle", len(settle), SETTLEMENTS_MAX)
-        _check_size("limit", limit, GRANTS_MAX)
-        _check_size("pools", len(operation.pools), POOLS_MAX)
+        check_size("settle", len(settle), SETTLEMENTS_MAX)
+        check_size("limit", limit, GRANTS_MAX)
+        check_size("pools", len(operation.pools), POOLS_MAX)
         verdicts = tuple([self._settle(outcome) for outcome in settle])
         self._follow()
         self._see_pools(operation.pools)
@@ -471,7 +433,7 @@ class Engine:
             del seen[oldest]
 
     def _renew(self, operation: Renew) -> Renewed:
-        _check_size("leases", len(operation.leases), LEASES_MAX)
+        check_size("leases", len(operation.leases), LEASES_MAX)
         verdicts = self.extend(operation.leases, operation.lease_ms, self.now_ms)
         for (job_id, _), verdict in zip(operation.leases, verdicts, strict=True):
             if verdict is CANCELED_VERDICT:
@@ -641,8 +603,3 @@ class Engine:
 def _proves(token: object, newest: int | None) -> bool:
     """Say whether a token is that of the job's newest grant; a float that happens to be equal is not."""
     return token == newest and type(token) is int
-
-
-def _check_size(what: str, size: int, most: int) -> None:
-    if not 0 <= size <= most:
-        raise InvalidJobError(f"{what}: {size} in one operation, limit {most}")
