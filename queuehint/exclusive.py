@@ -18,7 +18,7 @@ from queuehint.errors import BackendError, InvalidJobError, JobCanceledError, Le
 from queuehint.ids import new_id
 from queuehint.operations import Cancel, Enqueue, Exchange, Get, Renew, Verdict
 from queuehint.policy import Policy
-from queuehint.records import Grant, JobSpec, Outcome, OutcomeKind
+from queuehint.records import Grant, JobRecord, JobSpec, Outcome, OutcomeKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,6 +101,11 @@ class _Request:
         if verdicts[0] is Verdict.LOST and self.hold is not None:
             self.hold.lost = True
 
+    def check_alive(self, record: JobRecord | None) -> None:
+        """Raise if somebody ended the job that stands for the caller."""
+        if record is None or record.state.is_over:
+            raise JobCanceledError(self.id, record.cause if record is not None else None)
+
     def pause_s(self) -> float:
         """How long to wait for a wake-up; raises when the time given is over."""
         if self._deadline is None or self.timeout_ms is None:
@@ -161,9 +166,7 @@ class Exclusive:
                 hold = request.granted((await backend.call(request.claim())).grants)
                 if hold is not None:
                     return hold
-                record = (await backend.call(Get((request.id,)))).records[0]
-                if record is None or record.state.is_over:
-                    raise JobCanceledError(request.id, record.cause if record is not None else None)
+                request.check_alive((await backend.call(Get((request.id,)))).records[0])
                 await backend.wait(Interest(pools=request.pools, jobs=(request.id,)), request.pause_s())
         except BaseException:
             self._let_go()
@@ -234,9 +237,7 @@ class ExclusiveSync:
                 hold = request.granted(backend.call_sync(request.claim()).grants)
                 if hold is not None:
                     return hold
-                record = backend.call_sync(Get((request.id,))).records[0]
-                if record is None or record.state.is_over:
-                    raise JobCanceledError(request.id, record.cause if record is not None else None)
+                request.check_alive(backend.call_sync(Get((request.id,))).records[0])
                 backend.wait_sync(Interest(pools=request.pools, jobs=(request.id,)), request.pause_s())
         except BaseException:
             self._let_go()

@@ -12,6 +12,7 @@ A binding is a class that names how to open a store on a clock, and inherits the
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
@@ -91,12 +92,12 @@ class Store(Queue):
             self.runner.close()
 
 
-class Binding:
+class Binding(ABC):
     """How to open a store; a subclass for each backend."""
 
+    @abstractmethod
     def open(self, clock: FakeClock) -> Backend:
         """Return an empty store whose time is *clock*."""
-        raise NotImplementedError
 
     @pytest.fixture(params=["sync", "async"])
     def store(self, request: pytest.FixtureRequest) -> Iterator[Store]:
