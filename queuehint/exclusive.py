@@ -58,6 +58,8 @@ class _Request:
         self.timeout_ms = timeout_ms
         self.token = 0
         self.hold: Hold | None = None
+        self.is_left = False
+        """The place is being given back: a renewal that comes too late has lost nothing."""
         self._deadline = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
         self.spec = JobSpec(
             id=self.id,
@@ -90,6 +92,7 @@ class _Request:
         return self.hold
 
     def settle(self) -> Exchange:
+        self.is_left = True
         outcome = Outcome(job_id=self.id, token=self.token, kind=OutcomeKind.FINISHED)
         return Exchange(self.pools[0], (outcome,), self.pools, 0, self.lease_ms)
 
@@ -98,7 +101,7 @@ class _Request:
             raise LeaseLostError(self.id, self.token)
 
     def judge_renewal(self, verdicts: tuple[Verdict, ...]) -> None:
-        if verdicts[0] is Verdict.LOST and self.hold is not None:
+        if verdicts[0] is Verdict.LOST and self.hold is not None and not self.is_left:
             self.hold.lost = True
 
     def check_alive(self, record: JobRecord | None) -> None:

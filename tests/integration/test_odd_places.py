@@ -432,3 +432,18 @@ def test_more_leases_than_one_renewal_takes_are_all_kept_by_their_own_process() 
     assert sched.stats_sync().states[JobState.QUEUED] == len(specs)
     store.call_sync(Tick())
     assert sched.stats_sync().states[JobState.QUEUED] == len(specs)
+
+
+def test_a_renewal_that_meets_the_end_of_an_exclusive_has_lost_nothing() -> None:
+    async def main() -> None:
+        sched, _ = scheduler()
+        place = sched.exclusive(["a"])
+        held = await place.__aenter__()
+        request = place._request
+        assert request is not None
+        late = request.renew()
+        await place.__aexit__(None, None, None)
+        request.judge_renewal((await sched.backend.call(late)).verdicts)
+        assert not held.lost
+
+    run(main())
