@@ -219,7 +219,7 @@ def queue_key(path: Path) -> str:
     if "\\" in key or key.count(":") >= len(path) or key == ROOT_KEY:
         if not path:
             return ROOT_KEY
-        key = _joined(path)
+        key = gate_key(path)
         return "\\root" if key == ROOT_KEY else key
     return key
 
@@ -234,15 +234,42 @@ def keys_below(path: Path) -> tuple[str, str]:
     Args:
         path: not the root, whose descendants have all keys but `ROOT_KEY`.
     """
-    key = _joined(path)
+    key = gate_key(path)
     return f"{key}:", f"{key};"
 
 
-def _joined(path: Path) -> str:
+def gate_key(path: Path) -> str:
+    r"""
+    Return a path as a store keeps it: its queue key, but ``""`` for the root and ``root`` for a lone segment `root`.
+
+    So the gates above a path are what stands before each colon of its gate key that is not escaped.
+
+    >>> gate_key(()), gate_key(("root",)), gate_key(("a:b", "c"))
+    ('', 'root', 'a\:b:c')
+    """
     key = ":".join(path)
     if "\\" in key or key.count(":") >= len(path):
         return ":".join(_ESCAPED.sub(r"\\\g<0>", segment) for segment in path)
     return key
+
+
+def parse_gate_key(key: str) -> Path:
+    """Return the path of a gate key that is known to be one."""
+    if not key:
+        return ROOT
+    return tuple(key.split(":")) if "\\" not in key else _segments(key)
+
+
+def _segments(key: str) -> Path:
+    """Take a key apart at its colons, those after a backslash excepted."""
+    segments, segment, rest = [], "", iter(key)
+    for character in rest:
+        if character == ":":
+            segments.append(segment)
+            segment = ""
+        else:
+            segment += next(rest, "") if character == "\\" else character
+    return (*segments, segment)
 
 
 def parse_key(key: str) -> Path:
@@ -259,14 +286,7 @@ def parse_key(key: str) -> Path:
         return ROOT
     if len(key) > _KEY_LENGTH_MAX:
         raise InvalidHintError(f"a queue key is at most {_KEY_LENGTH_MAX} characters, got {len(key)}: {shown(key)}")
-    segments, segment, rest = [], "", iter("root" if key == "\\root" else key)
-    for character in rest:
-        if character == ":":
-            segments.append(segment)
-            segment = ""
-        else:
-            segment += next(rest, "") if character == "\\" else character
-    path = (*segments, segment)
+    path = _segments("root" if key == "\\root" else key)
     if not all(path) or queue_key(path) != key:
         raise InvalidHintError(f"{shown(key)} is not the key of any path")
     return parse_path(path, parameter="queue key")

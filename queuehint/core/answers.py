@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING
 
 from queuehint.core.registry import ActiveExecutions
 from queuehint.core.trie import Node, counts
-from queuehint.errors import InvalidJobError, JobNotFoundError
+from queuehint.errors import JobNotFoundError
 from queuehint.hint import Path, queue_key
 from queuehint.operations import (
-    IDS_MAX,
-    LIST_MAX,
     CanDequeue,
     CountJobs,
     CountPending,
@@ -40,8 +38,6 @@ _SHARED = "shared"
 
 def get(engine: Engine, question: Get) -> Got:
     """Answer `Get`."""
-    if len(question.ids) > IDS_MAX:
-        raise InvalidJobError(f"ids: {len(question.ids)} in one question, limit {IDS_MAX}")
     jobs = engine.ledger.jobs
     found = [jobs.get(job_id) for job_id in question.ids]
     return Got(tuple([None if job is None or job.gone else job.record() for job in found]))
@@ -49,8 +45,6 @@ def get(engine: Engine, question: Get) -> Got:
 
 def list_dead(engine: Engine, question: ListDead) -> Listed:
     """Answer `ListDead`."""
-    if not 1 <= question.limit <= LIST_MAX:
-        raise InvalidJobError(f"limit must be from 1 to {LIST_MAX}, got {question.limit}")
     dead = engine.ledger.dead
     numbers = dead.irange(question.cursor, inclusive=(False, True))
     page = [dead[number].record() for number, _ in zip(numbers, range(question.limit + 1), strict=False)]

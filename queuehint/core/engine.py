@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import attrs
 
 from queuehint.core import answers
-from queuehint.core.admission import check_size, check_submission
+from queuehint.core.admission import check_limits, check_submission
 from queuehint.core.dispatch import ReadyQueue
 from queuehint.core.heap import LazyHeap
 from queuehint.core.ledger import Ledger
@@ -29,12 +29,6 @@ from queuehint.core.timers import TimerKind
 from queuehint.core.trie import Node, Walk
 from queuehint.operations import (
     BUDGET,
-    GRANTS_MAX,
-    IDS_MAX,
-    JOBS_PER_SUBMISSION_MAX,
-    LEASES_MAX,
-    POOLS_MAX,
-    SETTLEMENTS_MAX,
     Cancel,
     CancelPath,
     CanDequeue,
@@ -129,6 +123,7 @@ class Engine:
         self.pools_seen: dict[str, int] = {}
         self.enqueued = self.started = self.settled = self.lost = self.pruned = 0
         self.now_ms = 0
+        self._reap_from_ms = 0
         self._drawn = 0
         self._token = self.options.epoch_s << 32
         self._units = 0
@@ -169,9 +164,21 @@ class Engine:
         Raises:
             QueueHintError: as the operation says; nothing was changed.
         """
+        check_limits(operation)
         self.now_ms = max(self.now_ms, now_ms)
         self.ledger.ended.clear()
         return cast("Reply", self._handlers[type(operation)](operation))
+
+    def begin_epoch(self, epoch_s: int, reap_from_ms: int) -> None:
+        """
+        Begin a new history of tokens, as a store does that was restarted.
+
+        Args:
+            epoch_s: greater than that of the epoch before.
+            reap_from_ms: until then nothing is reaped, for nobody could renew.
+        """
+        self._token = epoch_s << 32
+        self._reap_from_ms = reap_from_ms
 
     @property
     def next_ms(self) -> int | None:
@@ -219,12 +226,10 @@ class Engine:
         return EnqueuedJob(job.id, job.number, job.state, True, job.token)
 
     def _draw(self, operation: Draw) -> Drawn:
-        check_size("count", operation.count, JOBS_PER_SUBMISSION_MAX)
         self._drawn += operation.count
         return Drawn(self._drawn - operation.count + 1)
 
     def _cancel(self, operation: Cancel) -> Judged:
-        check_size("ids", len(operation.ids), IDS_MAX)
         cause = operation.reason or "canceled"
         verdicts: list[tuple[Verdict, JobState | None]] = []
         for job_id in operation.ids:
@@ -274,7 +279,6 @@ class Engine:
         self, ids: tuple[str, ...], target: JobState
     ) -> tuple[list[Job], tuple[tuple[Verdict, JobState | None], ...]]:
         """Sort out which of the jobs named are on the dead shelf; from here on nothing prunes those."""
-        check_size("ids", len(ids), IDS_MAX)
         jobs: dict[str, Job] = {}
         verdicts: list[tuple[Verdict, JobState | None]] = []
         for job_id in ids:
@@ -292,14 +296,10 @@ class Engine:
     # --- workers -------------------------------------------------------------------------------------------------
 
     def _exchange(self, operation: Exchange) -> Exchanged:
-        settle, limit = operation.settle, operation.limit
-        check_size("settle", len(settle), SETTLEMENTS_MAX)
-        check_size("limit", limit, GRANTS_MAX)
-        check_size("pools", len(operation.pools), POOLS_MAX)
-        verdicts = tuple([self._settle(outcome) for outcome in settle])
+        verdicts = tuple([self._settle(outcome) for outcome in operation.settle])
         self._follow()
         self._see_pools(operation.pools)
-        grants = self._claim(operation) if limit and operation.pools else []
+        grants = self._claim(operation) if operation.limit and operation.pools else []
         untold = self.ledger.untold.pop(operation.worker, None) if self.ledger.untold else None
         return Exchanged(verdicts, tuple(grants), tuple(untold) if untold else (), self._more())
 
@@ -433,7 +433,6 @@ class Engine:
             del seen[oldest]
 
     def _renew(self, operation: Renew) -> Renewed:
-        check_size("leases", len(operation.leases), LEASES_MAX)
         verdicts = self.extend(operation.leases, operation.lease_ms, self.now_ms)
         for (job_id, _), verdict in zip(operation.leases, verdicts, strict=True):
             if verdict is CANCELED_VERDICT:
@@ -570,6 +569,9 @@ class Engine:
 
     def _reap(self, job: Job) -> int:
         """Take a job from a worker that did not renew its lease."""
+        if self._reap_from_ms > self.now_ms:
+            self.ledger.set_lease(job, self._reap_from_ms)
+            return 0
         if job.spec.presence_ms is not None:
             return self._end(job, CANCELED, "waiter_lost")
         if job.cancel is not None:

@@ -20,11 +20,15 @@ class PathIndex:
 
     Most paths have one job at a time, which is then kept without a dictionary around it.
 
+    ``old_added`` counts the jobs that were added behind newer ones of their path: who goes through a path by number
+    then looks again.
+
     Complexity: O(1) to add or remove on a path that has other jobs, O(log paths) for a new path.
     """
 
     def __init__(self) -> None:
         self._jobs: SortedDict[str, Job | dict[int, Job]] = SortedDict()
+        self.old_added = 0
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -38,8 +42,10 @@ class PathIndex:
             if there is None:
                 index[key] = job
             elif isinstance(there, dict):
+                self.old_added += next(reversed(there)) > job.number
                 there[job.number] = job
             else:
+                self.old_added += there.number > job.number
                 index[key] = {there.number: there, job.number: job}
 
     def remove(self, job: Job) -> None:

@@ -23,6 +23,9 @@ class CancelSweep:
     """
     Cancel jobs at or below paths, in order of queue key and number.
 
+    It looks at what is indexed when it comes by: one unit for each job, and one for leaving a key behind on which only
+    newer jobs are left.
+
     Args:
         paths: one after the other.
         before: jobs enqueued or redriven from this number on are not covered.
@@ -48,28 +51,54 @@ class CancelSweep:
         self._behind_seq = behind.seq if behind is not None else 0
         self._last_seq = ledger.last_seq
         self._key: str | None = None
+        self._looked_at = 0
+        """The last number looked at on the present key."""
         self._numbers: list[int] = []
-        """The numbers still to be looked at on the present key, last first."""
+        """Those still to be looked at there, last first, as of the index's last change out of order."""
+        self._old_added = -1
 
     def step(self, budget: int) -> tuple[int, bool]:
         """Cancel until the budget is used."""
         used = 0
         while used < budget:
-            if not self._numbers and not self._next_key():
+            if not self._numbers_left() and not self._next_key():
                 return used + self._end(), False
             used += 1
-            job = self._ledger.paths.at(self._key or "").get(self._numbers.pop())
+            job = self._look()
             if job is not None and self._covers(job):
                 used += self._cancel(job)
         return used, True
 
-    def _next_key(self) -> bool:
+    def _numbers_left(self) -> bool:
+        """Say whether anything is left to look at on the present key."""
         index = self._ledger.paths
+        if self._key is None:
+            return False
+        jobs = index.at(self._key)
+        if self._old_added != index.old_added:
+            self._old_added = index.old_added
+            self._numbers = sorted((n for n in jobs if n > self._looked_at), reverse=True)
+        while self._numbers and self._numbers[-1] not in jobs:
+            self._numbers.pop()
+        if not self._numbers and jobs and (newest := next(reversed(jobs))) > self._looked_at:
+            self._numbers.append(newest)
+        return bool(self._numbers)
+
+    def _look(self) -> Job | None:
+        """Return the next job on the present key; None if only newer ones are left, which are passed over at once."""
+        self._looked_at = self._numbers.pop()
+        if self._looked_at >= self._before:
+            self._looked_at = 1 << 62
+            self._numbers.clear()
+            return None
+        return self._ledger.paths.at(self._key or "")[self._looked_at]
+
+    def _next_key(self) -> bool:
         while self._paths:
-            self._key = index.next_key(self._paths[0], self._key)
+            self._key = self._ledger.paths.next_key(self._paths[0], self._key)
             if self._key is not None:
-                self._numbers = sorted(index.at(self._key), reverse=True)
-                return True
+                self._looked_at, self._old_added = 0, -1
+                return self._numbers_left()
             self._paths = self._paths[1:]
         return False
 

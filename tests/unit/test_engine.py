@@ -47,7 +47,7 @@ def ids(count: int) -> tuple[str, ...]:
         (lambda queue: Cancel(ids(1001)), "ids: 1001 in one operation, limit 1000"),
         (lambda queue: Redrive(ids(1001)), "ids: 1001 in one operation, limit 1000"),
         (lambda queue: Discard(ids(1001)), "ids: 1001 in one operation, limit 1000"),
-        (lambda queue: Get(ids(1001)), "ids: 1001 in one question, limit 1000"),
+        (lambda queue: Get(ids(1001)), "ids: 1001 in one operation, limit 1000"),
         (lambda queue: Draw(1001), "count: 1001 in one operation, limit 1000"),
         (lambda queue: Draw(-1), "count: -1 in one operation, limit 1000"),
         (lambda queue: Exchange("w", settle=(queue.outcome("a"),) * 1001), "settle: 1001 in one operation, limit 1000"),

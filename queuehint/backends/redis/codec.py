@@ -1,0 +1,632 @@
+"""
+Operations as arguments of scripts, replies of scripts as replies: no I/O.
+
+A job's spec travels in two parts. What the rules look at (priority, pool, claims, ...) is a *head*, lines of text that
+a script takes apart; the rest is opaque to every script: one line of JSON, then the arguments as they are. Of the
+policy the rules see one line, empty for the default policy. A state is one letter, a token ``epoch.count``.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from queuehint.core.admission import check_limits
+from queuehint.errors import (
+    BackendError,
+    CorruptStateError,
+    DuplicateJobError,
+    JobNotFoundError,
+    PathClosedError,
+)
+from queuehint.hint import Claim, Path, gate_key, parse_gate_key, queue_key
+from queuehint.operations import (
+    Cancel,
+    CancelPath,
+    CanDequeue,
+    Close,
+    CountJobs,
+    CountPending,
+    Discard,
+    Draw,
+    Drawn,
+    Enqueue,
+    Enqueued,
+    EnqueuedJob,
+    Exchange,
+    Exchanged,
+    Get,
+    Got,
+    Judged,
+    ListDead,
+    Listed,
+    Log,
+    Marked,
+    Noted,
+    Operation,
+    Pause,
+    Pending,
+    Redrive,
+    Renew,
+    Renewed,
+    Reopen,
+    Report,
+    Resume,
+    Swept,
+    Tick,
+    Ticked,
+    Tree,
+    Verdict,
+    Why,
+)
+from queuehint.policy import DEFAULT_BACKOFF, DEFAULT_POLICY, Backoff, Policy
+from queuehint.records import Grant, JobError, JobRecord, JobSpec, JobState, Outcome, OutcomeKind, Progress
+from queuehint.reports import Reason, ReasonKind, Stats, TreeNode
+
+from .scripts import LETTERS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+Args = list[Any]
+STATES: Final = {letter: state for state, letter in LETTERS.items()}
+_VERDICTS: Final = {
+    "D": Verdict.DONE,
+    "Q": Verdict.REQUESTED,
+    "R": Verdict.REFUSED,
+    "U": Verdict.UNKNOWN,
+    "L": Verdict.LOST,
+    "C": Verdict.CANCELED,
+}
+_SHARED: Final = "shared"
+_HEADER = 3
+"""How many items every reply to a change begins with: more, now, next."""
+
+
+@attrs.frozen
+class Clocked:
+    """What every reply to a change says besides: the store's time, and when something is due next; ms, None never."""
+
+    now_ms: int
+    next_ms: int | None
+    more: bool
+
+
+# --- small values --------------------------------------------------------------------------------------------------
+
+
+def token_text(token: object) -> str:
+    """Return a token as scripts know it; what is no token proves nothing."""
+    return f"{token >> 32}.{token & 0xFFFFFFFF}" if type(token) is int else "-"
+
+
+def parse_token(text: str) -> int | None:
+    """Return the token of a script, None for none."""
+    epoch, dot, count = text.partition(".")
+    return (int(epoch) << 32) + int(count) if dot else None
+
+
+@lru_cache(maxsize=8192)
+def claims_text(claims: tuple[Claim, ...]) -> str:
+    """Return claims as lines: the mode's first letter (x for exclusive, s for shared) and the gate key."""
+    return "\n".join([("s" if claim.mode == _SHARED else "x") + gate_key(claim.path) for claim in claims])
+
+
+@lru_cache(maxsize=8192)
+def parse_claims_text(text: str) -> tuple[Claim, ...]:
+    """Return the claims of `claims_text`."""
+    return tuple(
+        [Claim(parse_gate_key(line[1:]), _SHARED if line[0] == "s" else "exclusive") for line in text.split("\n")]
+        if text
+        else ()
+    )
+
+
+@lru_cache(maxsize=1024)
+def policy_line(policy: Policy, *, has_service: bool) -> str:
+    """Return what the rules see of a policy."""
+    words = (
+        policy.max_attempts,
+        policy.max_losses,
+        policy.on_retry,
+        policy.on_dead,
+        policy.max_hold_ms,
+        policy.start_within_ms,
+        policy.retention_ms,
+        1 if has_service else None,
+    )
+    return "" if words == _DEFAULT_WORDS else " ".join("-" if word is None else str(word) for word in words)
+
+
+_DEFAULT_WORDS: Final = (
+    DEFAULT_POLICY.max_attempts,
+    DEFAULT_POLICY.max_losses,
+    DEFAULT_POLICY.on_retry,
+    DEFAULT_POLICY.on_dead,
+    DEFAULT_POLICY.max_hold_ms,
+    None,
+    None,
+    None,
+)
+
+
+@lru_cache(maxsize=1024)
+def _rest_of_policy(policy: Policy) -> dict[str, Any]:
+    """Return what only workers see of a policy, defaults left out."""
+    rest: dict[str, Any] = {}
+    if policy.backoff != DEFAULT_BACKOFF:
+        rest["backoff"] = [policy.backoff.base, policy.backoff.factor, policy.backoff.cap, policy.backoff.jitter]
+    if policy.timeout_ms is not None:
+        rest["timeout_ms"] = policy.timeout_ms
+    if policy.on_dependency_failure != DEFAULT_POLICY.on_dependency_failure:
+        rest["on_dependency_failure"] = policy.on_dependency_failure
+    return rest
+
+
+@lru_cache(maxsize=1024)
+def _policy(line: str, backoff: tuple[float, ...] | None, timeout_ms: int | None, on_failure: str | None) -> Policy:
+    words = [None if word == "-" else word for word in line.split(" ")] if line else list(_DEFAULT_WORDS)
+    attempts, losses, on_retry, on_dead, hold_ms, within_ms, retention_ms, _ = words
+    policy = Policy(
+        max_attempts=int(attempts or 0),
+        max_losses=int(losses or 0),
+        backoff=Backoff(*backoff) if backoff else DEFAULT_BACKOFF,
+        timeout_ms=timeout_ms,
+        on_retry=on_retry,  # type: ignore[arg-type]
+        on_dead=on_dead,  # type: ignore[arg-type]
+        on_dependency_failure=on_failure or DEFAULT_POLICY.on_dependency_failure,  # type: ignore[arg-type]
+        max_hold_ms=int(hold_ms or 0),
+        start_within_ms=None if within_ms is None else int(within_ms),
+        retention_ms=None if retention_ms is None else int(retention_ms),
+    )
+    return DEFAULT_POLICY if policy == DEFAULT_POLICY else policy
+
+
+# --- specs ---------------------------------------------------------------------------------------------------------
+
+_dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode
+
+
+def spec_head(spec: JobSpec) -> str:
+    """Return what the rules see of a spec."""
+    return (
+        f"{spec.id}\n{spec.priority}\n{spec.pool}\n{spec.user or ''}\n{spec.key or ''}\n{spec.on_conflict}\n"
+        f"{_text(spec.delay_ms)}\n{_text(spec.run_at_ms)}\n{_text(spec.presence_ms)}\n"
+        f"{policy_line(spec.policy, has_service=spec.service is not None)}\n{claims_text(spec.claims)}"
+    )
+
+
+def spec_rest(spec: JobSpec) -> bytes:
+    """Return the rest of a spec, so that equal specs are equal bytes."""
+    on_conflict = None if spec.on_conflict == "return" else spec.on_conflict
+    if on_conflict is spec.service is spec.delay_ms is spec.run_at_ms and spec.policy is DEFAULT_POLICY:
+        return _plain_rest(spec.task) + spec.arguments
+    rest = {
+        "service": spec.service,
+        "on_conflict": on_conflict,
+        "delay_ms": spec.delay_ms,
+        "run_at_ms": spec.run_at_ms,
+        **_rest_of_policy(spec.policy),
+    }
+    said = {name: value for name, value in rest.items() if value is not None}
+    return _dump([spec.task, said] if said else [spec.task]).encode() + b"\n" + spec.arguments
+
+
+@lru_cache(maxsize=1024)
+def _plain_rest(task: str) -> bytes:
+    return _dump([task]).encode() + b"\n"
+
+
+@lru_cache(maxsize=4096)
+def _facts(line: bytes, policy_text: str) -> tuple[str, dict[str, Any]]:
+    """Return the task and what else the first line of a rest says, as fields of a spec."""
+    task, *more = json.loads(line)
+    said: dict[str, Any] = more[0] if more else {}
+    backoff = said.pop("backoff", None)
+    said["policy"] = _policy(
+        policy_text,
+        None if backoff is None else tuple(backoff),
+        said.pop("timeout_ms", None),
+        said.pop("on_dependency_failure", None),
+    )
+    return task, said
+
+
+def parse_spec(  # noqa: PLR0917
+    job_id: str, priority: str, pool: str, user: str, key: str, presence: str, policy: str, claims: str, rest: bytes
+) -> JobSpec:
+    """Return the spec of a head's lines and a rest."""
+    line, newline, arguments = rest.partition(b"\n")
+    if not newline:
+        raise CorruptStateError(f"the spec of job {job_id!r} is missing or damaged; run `queuehint doctor`")
+    task, said = _facts(line, policy)
+    return JobSpec(
+        id=job_id,
+        task=task,
+        claims=parse_claims_text(claims),
+        arguments=arguments,
+        priority=int(priority),
+        pool=pool,
+        user=user or None,
+        key=key or None,
+        presence_ms=int(presence) if presence else None,
+        **said,
+    )
+
+
+def _text(number: int | None) -> str:
+    return "" if number is None else str(number)
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text else None
+
+
+# --- requests --------------------------------------------------------------------------------------------------------
+
+
+def _enqueue(operation: Enqueue) -> Args:
+    args: Args = []
+    for spec in operation.jobs:
+        args += (spec_head(spec), spec_rest(spec))
+    return args
+
+
+def _exchange(operation: Exchange) -> Args:
+    pools = operation.pools
+    args: Args = [operation.worker, operation.lease_ms, operation.limit, len(pools), *pools]
+    for outcome in operation.settle:
+        args += (outcome.job_id, token_text(outcome.token))
+        args += _outcome(outcome)
+    return args
+
+
+def _outcome(outcome: Outcome) -> Sequence[Any]:
+    kind = outcome.kind
+    if kind is OutcomeKind.FINISHED:
+        result = outcome.result
+        return ("z",) if result is None else ("n",) if result == b"null" else ("f", result)
+    if kind is OutcomeKind.FAILED:
+        return ("x", *_error(outcome.error), outcome.delay_ms, int(outcome.final))
+    if kind is OutcomeKind.SNOOZED:
+        return ("s", outcome.delay_ms)
+    if kind is OutcomeKind.LOST:
+        return ("l", *_error(outcome.error))
+    if kind is OutcomeKind.DISCARDED:
+        return ("d", outcome.reason or "discarded")
+    return ("r",) if kind is OutcomeKind.RELEASED else ("u",)
+
+
+def _error(error: JobError | None) -> tuple[str, str, str, str]:
+    if error is None:
+        return ("", "", "", "")
+    return ("e", error.type, error.message, "" if error.traceback is None else f"t{error.traceback}")
+
+
+def _renew(operation: Renew) -> Args:
+    args: Args = [operation.lease_ms]
+    for job_id, token in operation.leases:
+        args += (job_id, token_text(token))
+    return args
+
+
+def _report(operation: Report) -> Args:
+    progress = operation.progress
+    packed = _dump([progress.done, progress.total, progress.note])
+    return [operation.job_id, token_text(operation.token), packed]
+
+
+_REQUESTS: Final[dict[type[Any], tuple[str, Callable[[Any], Args]]]] = {
+    Enqueue: ("enqueue", _enqueue),
+    Draw: ("draw", lambda operation: [operation.count]),
+    Cancel: ("cancel", lambda operation: [operation.reason or "canceled", *operation.ids]),
+    CancelPath: ("cancel_path", lambda operation: [gate_key(operation.path), operation.reason or "canceled"]),
+    Redrive: ("redrive", lambda operation: list(operation.ids)),
+    Discard: ("discard", lambda operation: list(operation.ids)),
+    Exchange: ("exchange", _exchange),
+    Renew: ("renew", _renew),
+    Report: ("report", _report),
+    Log: ("log", lambda operation: [operation.job_id, token_text(operation.token), *operation.lines]),
+    Tick: ("tick", lambda _: []),
+    Pause: ("pause", lambda operation: [gate_key(operation.path)]),
+    Resume: ("resume", lambda operation: [gate_key(operation.path)]),
+    Close: ("close", lambda operation: [gate_key(operation.path)]),
+    Reopen: ("reopen", lambda operation: [gate_key(operation.path)]),
+    Get: ("get", lambda operation: list(operation.ids)),
+    ListDead: ("list_dead", lambda operation: [operation.cursor, operation.limit]),
+    Why: ("why", lambda operation: [operation.job_id]),
+    Tree: ("tree", lambda operation: [gate_key(operation.path), operation.depth]),
+    CountJobs: ("count_jobs", lambda _: []),
+    CanDequeue: ("can_dequeue", lambda operation: [gate_key(operation.path), operation.mode[0]]),
+    CountPending: (
+        "count_pending",
+        lambda operation: [
+            "-" if operation.path is None else "/" + gate_key(operation.path),
+            int(operation.include_scheduled),
+        ],
+    ),
+}
+
+QUESTIONS: Final = (Get, ListDead, Why, Tree, CountJobs, CanDequeue, CountPending)
+
+
+def encode(operation: Operation[Any]) -> tuple[str, Args]:
+    """
+    Return the name of an operation's script and its own arguments.
+
+    Raises:
+        InvalidJobError, DuplicateJobError: it carries too much, or one id twice.
+    """
+    check_limits(operation)
+    name, request = _REQUESTS[type(operation)]
+    return name, request(operation)
+
+
+# --- replies ---------------------------------------------------------------------------------------------------------
+
+
+def decode(operation: Operation[Any], reply: list[Any]) -> Any:
+    """Return an operation's typed reply."""
+    return _REPLIES[type(operation)](operation, reply)
+
+
+def clocked(reply: list[Any]) -> Clocked:
+    """Return what the reply to a change says of time."""
+    more, now_ms, next_ms = reply[:_HEADER]
+    return Clocked(now_ms, None if next_ms < 0 else next_ms, bool(more))
+
+
+def _enqueued(_operation: Enqueue, reply: list[Any]) -> Enqueued:
+    jobs = []
+    for line in reply[3].decode().split("\n") if reply[3] else ():
+        job_id, number, state, created, token = line.split(" ")
+        jobs.append(EnqueuedJob(job_id, int(number), STATES[state], created == "1", parse_token(token)))
+    return Enqueued(tuple(jobs), bool(reply[0]))
+
+
+def _exchanged(operation: Exchange, reply: list[Any]) -> Exchanged:
+    verdicts = tuple([_VERDICTS[letter] for letter in reply[3].decode()])
+    canceled = tuple(reply[4].decode().split("\n")) if reply[4] else ()
+    count = (len(reply) - 5) // 2
+    lease_until_ms = reply[1] + operation.lease_ms
+    grants = []
+    for head, rest in zip(reply[5 : 5 + count], reply[5 + count :], strict=True):
+        job_id, token, attempts, losses, priority, pool, user, key, presence, policy, claims = head.decode().split(
+            "\n", 10
+        )
+        spec = parse_spec(job_id, priority, pool, user, key, presence, policy, claims, rest)
+        grants.append(Grant(spec, parse_token(token) or 0, int(attempts), int(losses), lease_until_ms))
+    return Exchanged(verdicts, tuple(grants), canceled, bool(reply[0]))
+
+
+def _judged(_operation: Any, reply: list[Any]) -> Judged:
+    text = reply[3].decode()
+    verdicts = [(_VERDICTS[text[at]], STATES.get(text[at + 1])) for at in range(0, len(text), 2)]
+    return Judged(tuple(verdicts), bool(reply[0]))
+
+
+def _ticked(_operation: Tick, reply: list[Any]) -> Ticked:
+    time = clocked(reply)
+    return Ticked(time.more, time.next_ms)
+
+
+def _marked(_operation: Any, reply: list[Any]) -> Marked:
+    return Marked(bool(reply[3]), bool(reply[0]))
+
+
+def _noted(_operation: Any, reply: list[Any]) -> Noted:
+    return Noted(_VERDICTS[reply[3].decode()])
+
+
+def _got(_operation: Get, reply: list[Any]) -> Got:
+    return Got(tuple([_record(item) if item else None for item in reply]))
+
+
+def _listed(operation: ListDead, reply: list[Any]) -> Listed:
+    records = [_record(item) for item in reply]
+    more = len(records) > operation.limit
+    records = records[: operation.limit]
+    return Listed(tuple(records), records[-1].number if more else None)
+
+
+def _record(item: list[Any]) -> JobRecord:
+    """Return the record of a job: its head's fields, its rest, result, progress, errors and log lines."""
+    (
+        job_id,
+        state,
+        number,
+        seq,
+        version,
+        attempts,
+        losses,
+        token,
+        worker,
+        enqueued,
+        due,
+        queued,
+        started,
+        ended,
+        cancel,
+        cause,
+        has_result,
+        logs_count,
+        *spec,
+    ) = [field.decode() for field in item[:25]]
+    rest, result, progress, errors, logs = item[25:]
+    job_state = STATES[state]
+    return JobRecord(
+        id=job_id,
+        number=int(number),
+        seq=int(seq) or None,
+        version=int(version),
+        state=job_state,
+        spec=parse_spec(job_id, *spec, rest),
+        attempts=int(attempts),
+        losses=int(losses),
+        token=parse_token(token),
+        worker=worker or None,
+        enqueued_ms=int(enqueued),
+        due_ms=_number(due),
+        queued_ms=_number(queued),
+        started_ms=_number(started),
+        ended_ms=_number(ended),
+        result=None if has_result == "-" else b"null" if has_result == "n" else result,
+        errors=tuple([_parse_error(error) for error in errors]),
+        cause=(cause or cancel)[1:] or None,
+        cancel_requested=bool(cancel) and not job_state.is_over,
+        progress=Progress(*json.loads(progress)) if progress else None,
+        logs=tuple([line.decode() for line in logs]),
+        logs_truncated=int(logs_count) > len(logs),
+    )
+
+
+def _parse_error(item: list[Any]) -> JobError:
+    attempt, at_ms, kind, message, traceback = item
+    return JobError(
+        type=kind.decode(),
+        message=message.decode(),
+        traceback=traceback[1:].decode() if traceback else None,
+        attempt=attempt,
+        at_ms=at_ms,
+    )
+
+
+def _reason(reply: list[Any]) -> Reason:
+    job_id, state, kind, jobs, path, until, stuck, detail = [field.decode() for field in reply[:8]]
+    return Reason(
+        job_id=job_id,
+        state=STATES[state],
+        kind=ReasonKind(kind),
+        jobs=tuple(jobs.split("\n")) if jobs else (),
+        path_key=queue_key(parse_gate_key(path[1:])) if path else None,
+        until_ms=_number(until),
+        stuck=stuck == "1",
+        detail=detail[1:] if detail else None,
+    )
+
+
+def _overdue(reason: Reason, started: bytes, now_ms: bytes, rest: bytes) -> Reason:
+    """Say of a running job whether it runs past its timeout, which no script knows."""
+    if reason.kind is not ReasonKind.RUNNING:
+        return reason
+    timeout_ms = _facts(rest.partition(b"\n")[0], "")[1]["policy"].timeout_ms
+    overdue = timeout_ms is not None and int(started) + timeout_ms < int(now_ms)
+    return attrs.evolve(reason, kind=ReasonKind.OVERDUE) if overdue else reason
+
+
+def _why(operation: Why, reply: list[Any]) -> Reason:
+    if not reply:
+        raise JobNotFoundError(operation.job_id)
+    return _overdue(_reason(reply), *reply[8:])
+
+
+def _pending(_operation: CountPending, reply: list[Any]) -> Pending:
+    return Pending(reply[0], moving=bool(reply[1]), reasons=tuple([_overdue(_reason(r), *r[8:]) for r in reply[2:]]))
+
+
+def _tree(operation: Tree, reply: list[Any]) -> TreeNode:
+    """Build the tree of a flat list: for each node its gate key and seven counts."""
+    found: dict[Path, list[int]] = {}
+    for at in range(0, len(reply), 8):
+        found[parse_gate_key(reply[at].decode())] = reply[at + 1 : at + 8]
+    children: dict[Path, list[Path]] = {}
+    for path in sorted(found):
+        if len(path) > len(operation.path):
+            children.setdefault(path[:-1], []).append(path)
+
+    def node(path: Path) -> TreeNode:
+        started, started_below, waiting, granted, passing, paused, closed = found[path]
+        return TreeNode(
+            path_key=queue_key(path),
+            started=started,
+            started_below=started_below,
+            waiting=waiting,
+            granted=granted,
+            passing=passing,
+            paused=bool(paused),
+            closed=bool(closed),
+            children=tuple([node(child) for child in children.get(path, ())]),
+        )
+
+    return node(operation.path)
+
+
+_STATS = ("enqueued", "started", "settled", "lost", "pruned", "leftovers", "nodes")
+
+
+def _stats(_operation: CountJobs, reply: list[Any]) -> Stats:
+    states, totals, stuck, ready = reply
+    return Stats(
+        states=dict(zip(JobState, states, strict=True)),
+        ready={ready[at].decode(): ready[at + 1] for at in range(0, len(ready), 2)},
+        stuck=dict(
+            zip(
+                (
+                    ReasonKind.PAUSED.value,
+                    ReasonKind.DEAD_HOLD.value,
+                    ReasonKind.NO_WORKER.value,
+                    ReasonKind.UNKNOWN_TASK.value,
+                ),
+                stuck,
+                strict=True,
+            )
+        ),
+        **dict(zip(_STATS, totals, strict=True)),
+    )
+
+
+_REPLIES: Final[dict[type[Any], Callable[[Any, list[Any]], Any]]] = {
+    Enqueue: _enqueued,
+    Draw: lambda _, reply: Drawn(reply[3]),
+    Cancel: _judged,
+    CancelPath: lambda _, reply: Swept(bool(reply[0])),
+    Redrive: _judged,
+    Discard: _judged,
+    Exchange: _exchanged,
+    Renew: lambda _, reply: Renewed(tuple([_VERDICTS[letter] for letter in reply[3].decode()]), bool(reply[0])),
+    Report: _noted,
+    Log: _noted,
+    Tick: _ticked,
+    Pause: _marked,
+    Resume: _marked,
+    Close: _marked,
+    Reopen: _marked,
+    Get: _got,
+    ListDead: _listed,
+    Why: _why,
+    Tree: _tree,
+    CountJobs: _stats,
+    CanDequeue: lambda _, reply: bool(reply[0]),
+    CountPending: _pending,
+}
+
+
+# --- refusals --------------------------------------------------------------------------------------------------------
+
+
+def refusal(operation: Operation[Any], message: str) -> Exception | None:
+    """
+    Return the error of a script's refusal, None if it is not one of ours.
+
+    Args:
+        message: its first word picks the class; what follows names items of the operation by their positions.
+    """
+    words = message.split()
+    code = words[0] if words else ""
+    if code == "DUPLICATE_JOB" and isinstance(operation, Enqueue):
+        return DuplicateJobError(operation.jobs[int(words[1])].id, fields=("content",))
+    if code == "KEY_TAKEN" and isinstance(operation, Enqueue):
+        return DuplicateJobError(words[2], key=operation.jobs[int(words[1])].key)
+    if code == "PATH_CLOSED" and isinstance(operation, Enqueue):
+        claim = operation.jobs[int(words[1])].claims[int(words[2])]
+        return PathClosedError(queue_key(claim.path[: int(words[3])]))
+    if code == "CORRUPT":
+        return CorruptStateError(f"{message.removeprefix('CORRUPT ').split(' script: ')[0]}; run `queuehint doctor`")
+    if code == "BAD_SCHEMA":
+        return CorruptStateError(f"the namespace has schema {words[1]}, this version of queuehint knows schema 1")
+    if code == "STALE_REQUEST":
+        return BackendError("a request came after a newer one of its session and was refused")
+    return None

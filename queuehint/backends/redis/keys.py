@@ -1,0 +1,83 @@
+"""
+Every Redis key of a namespace.
+
+All begin with one hash tag, so that a namespace lies in one slot of a cluster. Text of users is only ever a field, a
+member, a value, or what follows the fixed prefix of a key. No key has a time to live: each entry is deleted by the
+script that ends what it stands for. ``lua/lib/keys.lua`` builds the same names; a test compares them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+
+
+@attrs.frozen
+class Key:
+    """One key, or one prefix of keys: what is in it, and who deletes an entry."""
+
+    name: str
+    type: str
+    holds: str
+    deleted: str
+    is_prefix: bool = False
+
+
+KEYS: Final = (
+    Key("meta", "hash", "`state`: the counters of the namespace, packed; `test`, `audit`: for tests", "never"),
+    Key("jobs", "hash", "id -> head: all that changes of a job, packed", "prune"),
+    Key("specs", "hash", "id -> the immutable rest of what was asked, packed by the producer", "prune"),
+    Key("results", "hash", "id -> result, unless it is null", "end of retention"),
+    Key("progress", "hash", "id -> progress, packed by the worker", "end of retention"),
+    Key("asked", "hash", "id -> what a job was first asked to be, once its key gave it other content", "prune"),
+    Key("gates", "hash", "gate -> what is held there, waits there and executes there", "the last job that leaves"),
+    Key("paths", "zset", "queue key, number and id of each unfinished job, once a claim, in lexical order", "end"),
+    Key("holds", "zset", "the same for dead jobs that hold their places", "redrive, discard, end of retention"),
+    Key("closed", "set", "gates of closed paths", "reopen"),
+    Key("timers", "zset", "ms -> due times, leases and expiries", "claim, settle, when due"),
+    Key("prunes", "zset", "ms -> ends of records, then of ids", "prune, redrive"),
+    Key("left", "list", "work that was cut: lines to advance, sweeps", "when done"),
+    Key("ready", "zset", "jobs a worker may start: pool, user, rank and id, in lexical order", "claim, end"),
+    Key("pools", "hash", "pool -> how many jobs are ready, of how many users", "the last ready job"),
+    Key("users", "hash", "pool and user -> how many jobs are ready, and the user's turn", "the last ready job"),
+    Key("turns", "zset", "pool, turn and user, in lexical order", "the last ready job"),
+    Key("parked", "zset", "ready jobs put aside by a pause", "resume, end"),
+    Key("pauses", "hash", "gate of a paused path -> number of the pause", "resume"),
+    Key("dead", "zset", "number -> id of FAILED jobs", "redrive, discard, end of retention"),
+    Key("keyed", "zset", "key, number and id of unfinished jobs that have a `key`, in lexical order", "end"),
+    Key("seen", "zset", "ms -> pools that workers asked for lately", "after a minute"),
+    Key("sessions", "zset", "ms -> sessions of clients that were heard of lately", "after ten minutes"),
+    Key("receipts", "hash", "session -> its last request and the reply", "after ten minutes"),
+    Key("untold", "hash", "worker -> ids of its jobs that it has to be told to stop", "exchange, renewal, end"),
+    Key("audit", "list", "in tests, each operation with its reply, in the order of their running", "the test"),
+    Key("wake:timer", "zset", "a marker: something is due earlier than those who sleep know", "who wakes"),
+    Key("line:", "zset", "place -> claims that wait at this gate", "claims that move on", is_prefix=True),
+    Key("log:", "list", "the last log lines of this job", "end of retention", is_prefix=True),
+    Key("errors:", "list", "the last errors of this job", "end of retention", is_prefix=True),
+    Key("waiting:", "zset", "number -> jobs that wait for this job", "its end", is_prefix=True),
+    Key("blocked:", "set", "jobs this job still waits for", "their end, its end", is_prefix=True),
+    Key("wake:pool:", "zset", "a marker: this pool has ready jobs", "who wakes, the last claim", is_prefix=True),
+    Key("wake:session:", "zset", "what this session waits for", "who wakes, after ten minutes", is_prefix=True),
+)
+"""All of them, in the order of ``lua/lib/keys.lua``."""
+
+
+def root(namespace: str) -> str:
+    """
+    Return what all keys of a namespace begin with, without the last colon.
+
+    >>> root("docs")
+    '{qh:docs}'
+    """
+    return f"{{qh:{namespace}}}"
+
+
+def redis_key(namespace: str, name: str, rest: str = "") -> str:
+    """
+    Return one key.
+
+    >>> redis_key("docs", "line:", "doc1:intro")
+    '{qh:docs}:line:doc1:intro'
+    """
+    return f"{root(namespace)}:{name}{rest}"

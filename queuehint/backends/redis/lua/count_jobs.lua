@@ -1,0 +1,31 @@
+#!lua flags=no-writes,allow-oom
+--[[ count_jobs: counts over the namespace.
+  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/keys builds every other key from it
+  ARGV[1] now_ms    int  the time, for tests only; "" asks the server
+  ARGV[2..8]             not used: as for changes
+
+  Returns counts by state, totals, what is stuck, and ready jobs by pool; four lists.   Mirrors core.answers ]]
+-- @include lib/questions
+-- @include lib/reasons
+local ready, unserved = {}, 0
+local stored = redis.call('HGETALL', POOLS)
+local sizes = {}
+for at = 1, #stored, 2 do sizes[#sizes + 1] = {stored[at], cmsgpack.unpack(stored[at + 1])[1]} end
+for _, pool in ipairs(sizes) do
+  ready[#ready + 1] = pool[1]
+  ready[#ready + 1] = pool[2]
+  if not is_served(pool[1]) then unserved = unserved + pool[2] end
+end
+local parked = 0
+local pauses = redis.call('HVALS', PAUSES)
+for _, pause in ipairs(pauses) do
+  local prefix = sortable(tonumber(pause))
+  parked = parked + redis.call('ZLEXCOUNT', PARKED, '[' .. prefix, '(' .. prefix .. '\255')
+end
+local nodes = redis.call('HLEN', GATES) - redis.call('HEXISTS', GATES, '')
+return {
+  {S[24], S[25], S[26], S[27], S[28], S[29], S[30]},
+  {S[ENQUEUED_IN_ALL], S[STARTED_IN_ALL], S[SETTLED_IN_ALL], S[LOST_IN_ALL], S[PRUNED_IN_ALL], redis.call('LLEN', LEFT), nodes},
+  {parked, S[HOLDING], unserved, S[STRANGERS_NOW]},
+  ready,
+}

@@ -1,0 +1,150 @@
+#!lua flags=allow-oom
+--[[ exchange: settle a batch of started jobs and claim the next.
+  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/keys builds every other key from it
+  ARGV[1] now_ms    int  the time, for tests only; "" asks the server
+  ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
+  ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service; ms
+  ARGV[8] budget    int  units of following work
+  ARGV[9] worker    str  unique to this incarnation; ARGV[10] lease_ms, ARGV[11] limit, ARGV[12] how many pools follow
+  ARGV[13..]        pools, then for each outcome its id, token and kind: f finished, result; n finished, null;
+                    z finished, none; x failed, error, delay_ms, final; s snoozed, delay_ms; r released; u unknown
+                    task; l lost, error; d discarded, reason. An error is "" or "e", type, message, and the traceback,
+                    "" for none, else with "t" before it
+  Returns more, now, next, verdicts (D done, L lost), ids asked to stop, a head for each grant, then a spec for each.
+  A head is id, token, attempts, losses, priority, pool, user, key, presence, policy, claims, one a line.
+  Mirrors core.engine   Cost O(depth) a job, and what follows ]]
+-- @include lib/rules
+local STRANGER_PAUSE_MS, STRANGER_PAUSE_MAX_MS, POOL_SEEN_MS = 5000, 300000, 60000 -- @const
+local worker, lease_ms, limit, pool_count = ARGV[9], tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
+local at = 13
+local names = {}
+for _ = 1, pool_count do
+  names[#names + 1] = ARGV[at]
+  at = at + 1
+end
+
+local PARTS = {f = 1, n = 0, z = 0, x = 6, s = 1, r = 0, u = 0, l = 4, d = 1}
+
+-- An error's type (false if there is none), message and traceback (false if there is none).
+local function error_at(first)
+  local traceback = ARGV[first + 3]
+  return ARGV[first] == 'e' and ARGV[first + 1], ARGV[first + 2], traceback ~= '' and string.sub(traceback, 2)
+end
+
+local function give_back(job, kind, first)
+  if job[PRESENCE] then
+    -- Only its caller could start it again, and the caller has left.
+    end_job(job, CANCELED, 'waiter_lost', false)
+  elseif kind == 'l' then
+    lose(job, error_at(first))
+  else
+    job[ATTEMPTS] = job[ATTEMPTS] - 1
+    if kind == 's' then
+      back_off(job, tonumber(ARGV[first]))
+    elseif kind == 'r' then
+      put_back(job, false)
+    else
+      local strangers = job[STRANGERS]
+      local pause_ms = math.min(STRANGER_PAUSE_MS * 2 ^ math.min(strangers, 16), STRANGER_PAUSE_MAX_MS)
+      put_back(job, NOW + pause_ms)
+      job[STRANGERS] = strangers + 1
+    end
+  end
+end
+
+local function settle(job, kind, first)
+  if kind == 'f' or kind == 'n' or kind == 'z' then
+    if kind == 'f' then new_results[job.id] = ARGV[first] end
+    job[RESULT] = kind == 'f' and 's' or kind == 'n' and 'n'
+    end_job(job, FINISHED, false, false)
+  elseif job[CANCEL] then
+    end_job(job, CANCELED, job[CANCEL], false)
+  elseif kind == 'x' then
+    record_error(job, error_at(first))
+    if ARGV[first + 5] == '1' or job[ATTEMPTS] >= policy_of(job)[MAX_ATTEMPTS] or job[PRESENCE] then
+      die(job, 'failed')
+    else
+      back_off(job, tonumber(ARGV[first + 4]))
+    end
+  elseif kind == 'd' then
+    end_job(job, CANCELED, ARGV[first], false)
+  else
+    give_back(job, kind, first)
+  end
+end
+
+local verdicts = {}
+while at <= #ARGV do
+  local job, token, kind = job_of(ARGV[at]), ARGV[at + 1], ARGV[at + 2]
+  if job and job[STATE] == STARTED and job[TOKEN] == token then
+    S[SETTLED_IN_ALL] = S[SETTLED_IN_ALL] + 1
+    settle(job, kind, at + 3)
+    verdicts[#verdicts + 1] = 'D'
+  else
+    verdicts[#verdicts + 1] = 'L'
+  end
+  at = at + 3 + PARTS[kind]
+end
+follow()
+
+-- The pause at or above one of a job's claims, false if there is none.
+local function paused_by(job)
+  for _, claim in ipairs(parse_claims(job[CLAIMS])) do
+    for _, key in ipairs(claim.keys) do
+      local pause = redis.call('HGET', PAUSES, key)
+      if pause then return tonumber(pause) end
+    end
+  end
+  return false
+end
+
+local heads, granted = {}, {}
+if limit > 0 and pool_count > 0 then
+  local found = rotate(names)
+  local turn = 0
+  S[LEASE_MAX] = lease_ms
+  while #found > 0 and #granted < limit do
+    local pool = found[turn % #found + 1]
+    local job = take_ready(pool)
+    if not job then
+      table.remove(found, turn % #found + 1)
+    else
+      turn = turn + 1
+      pool.claimed = true
+      local pause = S[PAUSED] > 0 and paused_by(job)
+      if pause then
+        job[OFFER] = pause
+        units = units - 1
+        if units <= 0 then
+          cut = true
+          break
+        end
+      else
+        local token = next_token()
+        count_active(job, 1)
+        become(job, STARTED)
+        job[EXPIRY_MS] = false
+        set_timer(job, LEASE, NOW + lease_ms)
+        job[ATTEMPTS], job[TOKEN], job[WORKER] = job[ATTEMPTS] + 1, token, worker
+        job[STARTED_AT], job[FIRST] = NOW, job[FIRST] or NOW
+        granted[#granted + 1] = job.id
+        heads[#heads + 1] = table.concat({job.id, token, job[ATTEMPTS], job[LOSSES], job[PRIORITY], job[POOL], job[USER],
+          job[KEY] or '', job[PRESENCE] or '', job[POLICY], job[CLAIMS]}, '\n')
+      end
+    end
+  end
+  S[STARTED_IN_ALL] = S[STARTED_IN_ALL] + #granted
+end
+
+local told = untold_of(worker)
+local stop_ids = table.concat(told.ids, '\n')
+if #told.ids > 0 then told.ids, told.changed, told.wake = {}, true, false end
+
+local rest = {table.concat(verdicts), stop_ids}
+for index = 1, #heads do rest[#rest + 1] = heads[index] end
+local reply = reply_with('exchange', rest, granted)
+-- Which pools are served, for `why`; those not asked for lately are forgotten.
+for _, name in ipairs(names) do redis.call('ZADD', SEEN, NOW, name) end
+redis.call('ZREMRANGEBYSCORE', SEEN, '-inf', string.format('(%.0f', NOW - POOL_SEEN_MS))
+if #granted == 0 and #verdicts == 0 then forget_sessions() end
+return reply

@@ -1,0 +1,18 @@
+--[[ dead: sort out which of the jobs named in ARGV[9..] are on the dead shelf; from here on nothing prunes those. ]]
+local function sort_out(target)
+  local dead, named, verdicts = {}, {}, {}
+  for at = 9, #ARGV do
+    local job = find_job(ARGV[at])
+    if not job then
+      verdicts[#verdicts + 1] = 'U-'
+    elseif job[STATE] ~= FAILED or (target == QUEUED and job[PRESENCE]) then
+      verdicts[#verdicts + 1] = 'R' .. job[STATE]
+    else
+      if not named[job.id] then dead[#dead + 1] = job end
+      named[job.id] = true
+      drop_timer(job)
+      verdicts[#verdicts + 1] = 'D' .. target
+    end
+  end
+  return dead, table.concat(verdicts)
+end

@@ -1,0 +1,21 @@
+--[[ epoch: tokens that never repeat, also over a failover that lost writes. A server that starts anew has another run id:
+  it begins a new epoch, and for the length of a lease nothing is reaped, for nobody could renew meanwhile. ]]
+local EPOCH_BEGIN_S = 1577836800 -- @const
+local epoch_known = false
+
+local function know_epoch()
+  if epoch_known then return end
+  epoch_known = true
+  local run = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)')
+  if S[RUN] == run then return end
+  S[EPOCH] = math.max(S[EPOCH] + 1, math.floor(NOW / 1000) - EPOCH_BEGIN_S, 0)
+  S[GRANTS] = 0
+  if S[RUN] ~= '' then S[REAP_FROM] = NOW + S[LEASE_MAX] end
+  S[RUN] = run
+end
+
+local function next_token()
+  know_epoch()
+  S[GRANTS] = S[GRANTS] + 1
+  return string.format('%.0f.%.0f', S[EPOCH], S[GRANTS])
+end

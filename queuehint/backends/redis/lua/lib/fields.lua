@@ -1,0 +1,85 @@
+--[[ fields: what a job's head holds; cmsgpack packs it as one array. `false` is "none".
+  KIND of TIMER: DUE, LEASE, EXPIRY and PRUNE are '0' to '3', the order in which timers of one time come up.
+  WALKS: for each claim the depth at which it stands in line, or GRANTED; false while the job has no place.
+  OFFER: false, 'r' in the ready queue, or the number of the pause it is put aside by.
+  RESULT: false, 'n' for JSON null, 's' for what is stored in RESULTS. POLICY: see codec.py; '' is the default. ]]
+local STATE, NUMBER, SINCE, SEQ, VERSION, ATTEMPTS, LOSSES, TOKEN, WORKER = 1, 2, 3, 4, 5, 6, 7, 8, 9 -- @const
+local ENQUEUED, DUE_AT, QUEUED_AT, FIRST, STARTED_AT, ENDED = 10, 11, 12, 13, 14, 15 -- @const
+local TIMER, TIMER_MS, EXPIRY_MS, WALKS, OFFER, CANCEL, CAUSE = 16, 17, 18, 19, 20, 21, 22 -- @const
+local GONE, STRANGERS, BACKING_OFF, BLOCKED, RESULT, LOGS, ERRORS, REPORTED, WATCHERS = 23, 24, 25, 26, 27, 28, 29, 30, 31 -- @const
+local PRIORITY, POOL, USER, KEY, PRESENCE, POLICY, CLAIMS = 32, 33, 34, 35, 36, 37, 38 -- @const
+
+local SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = 'S', 'D', 'Q', 'R', 'F', 'X', 'C' -- @const
+local OVER = {F = true, X = true, C = true}
+local DUE, LEASE, EXPIRY, PRUNE = '0', '1', '2', '3' -- @const
+local GRANTED, LEFT_BEHIND = 128, 129 -- @const
+
+-- Numbers in members sort as numbers: the count of their digits goes first.
+local function sortable(number)
+  local digits = string.format('%.0f', number)
+  return string.char(64 + #digits) .. digits
+end
+
+-- The end of a member: a sortable number and an id.
+local function split_member(member, from)
+  local last = from + string.byte(member, from) - 64
+  return tonumber(string.sub(member, from + 1, last)), string.sub(member, last + 1)
+end
+
+local claims_parsed = {}
+
+-- The claims of a text, each with `shared` and the gates it passes: keys[depth + 1], the root's is ''.
+local function parse_claims(text)
+  local claims = claims_parsed[text]
+  if claims then return claims end
+  claims = {}
+  for claim in string.gmatch(text, '[^\n]+') do
+    local key = string.sub(claim, 2)
+    local keys = {''}
+    if key ~= '' then
+      if string.find(key, '\\', 1, true) then
+        local skip = false
+        for at = 1, #key do
+          local byte = string.byte(key, at)
+          if skip then skip = false
+          elseif byte == 92 then skip = true
+          elseif byte == 58 then keys[#keys + 1] = string.sub(key, 1, at - 1)
+          end
+        end
+      else
+        local colon = string.find(key, ':', 1, true)
+        while colon do
+          keys[#keys + 1] = string.sub(key, 1, colon - 1)
+          colon = string.find(key, ':', colon + 1, true)
+        end
+      end
+      keys[#keys + 1] = key
+    end
+    claims[#claims + 1] = {shared = string.byte(claim) == 115, keys = keys}
+  end
+  claims_parsed[text] = claims
+  return claims
+end
+
+-- The queue key, as people see it, of a gate's key.
+local function queue_key(gate_key)
+  if gate_key == '' then return 'root' end
+  if gate_key == 'root' then return '\\root' end
+  return gate_key
+end
+
+local DEFAULT_POLICY = {5, 3, 'hold', 'continue', 300000, false, false, false}
+local MAX_ATTEMPTS, MAX_LOSSES, ON_RETRY, ON_DEAD, MAX_HOLD, START_WITHIN, RETENTION, HAS_SERVICE = 1, 2, 3, 4, 5, 6, 7, 8 -- @const
+local policies = {[''] = DEFAULT_POLICY}
+
+local function policy_of(job)
+  local policy = policies[job[POLICY]]
+  if not policy then
+    policy = {}
+    for word in string.gmatch(job[POLICY], '[^ ]+') do
+      policy[#policy + 1] = tonumber(word) or (word ~= '-' and word)
+    end
+    policies[job[POLICY]] = policy
+  end
+  return policy
+end

@@ -1,0 +1,249 @@
+--[[ gates: FIFO gates on a path trie; mirrors core.trie and core.registry, which tell the theory.
+  A gate is one field of GATES: what is held in the modes IS IX S X, how many stand in its line, what of it is executing,
+  and whether its line waits among the leftovers to be advanced. It exists while any of that is not zero. A line is a
+  sorted set by place; its members are two digits for the claim and the job's id. Both follow from the heads, but are
+  kept beside them so that no step reads more than it passes. ]]
+local IS, IX, S_MODE, X_MODE, WAITING, ACTIVE, TO_ADVANCE = 1, 2, 3, 4, 5, 5, 10 -- @const
+local gates, dirty_gates, lines = {}, {}, {}
+local push_leftover
+local has_all_gates, advance, place_walks, vacate, count_active, can_execute, gate_of, fits, mode_at
+
+do
+
+function gate_of(key)
+  local gate = gates[key]
+  if not gate then
+    local packed = redis.call('HGET', GATES, key)
+    gate = packed and cmsgpack.unpack(packed) or {0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+    gates[key] = gate
+  end
+  return gate
+end
+
+-- Whether a mode fits what is held (from = 0) or what is executing (from = ACTIVE).
+function fits(gate, mode, from)
+  if gate[from + X_MODE] > 0 then return false end
+  if mode == IS then return true end
+  if mode == IX then return gate[from + S_MODE] == 0 end
+  if mode == S_MODE then return gate[from + IX] == 0 end
+  return gate[from + IS] == 0 and gate[from + IX] == 0 and gate[from + S_MODE] == 0
+end
+
+function mode_at(claim, depth)
+  if depth == #claim.keys - 1 then return claim.shared and S_MODE or X_MODE end
+  return claim.shared and IS or IX
+end
+
+local function line_of(key)
+  local line = lines[key]
+  if not line then
+    line = {key = key, stored = {}, at = 1, offset = 0, joined = {}, joined_at = 1}
+    lines[key] = line
+  end
+  return line
+end
+
+local function stands_at(job, index, seq, key)
+  local walks = job and job[SEQ] == seq and job[WALKS]
+  local depth = walks and walks[index]
+  return depth and depth < GRANTED and parse_claims(job[CLAIMS])[index].keys[depth + 1] == key
+end
+
+-- The job and the claim at the head of a line, which is not empty.
+local function line_head(key)
+  local line = line_of(key)
+  while true do
+    if line.at > #line.stored and not line.read then
+      local count = line.offset == 0 and 4 or 64
+      line.stored = redis.call('ZRANGE', line_key(key), line.offset, line.offset + count - 1, 'WITHSCORES')
+      line.at, line.offset = 1, line.offset + count
+      line.read = #line.stored < 2 * count
+    end
+    if line.at <= #line.stored then
+      local member, seq = line.stored[line.at], tonumber(line.stored[line.at + 1])
+      local index = tonumber(string.sub(member, 1, 2))
+      local job = known_job(string.sub(member, 3), line_key(key))
+      if stands_at(job, index, seq, key) then return job, index end
+      line.at = line.at + 2
+    elseif line.read then
+      local entry = line.joined[line.joined_at]
+      if not entry then corrupt('the line at ' .. queue_key(key) .. ' is counted in ' .. GATES .. ' and empty') end
+      if stands_at(entry[1], entry[2], entry[3], key) then return entry[1], entry[2] end
+      line.joined_at = line.joined_at + 1
+    end
+  end
+end
+
+local function join_line(job, index, key, gate, depth)
+  gate[WAITING] = gate[WAITING] + 1
+  dirty_gates[key] = gate
+  job[WALKS][index] = depth
+  local joined = line_of(key).joined
+  joined[#joined + 1] = {job, index, job[SEQ]}
+end
+
+-- Walk from the gate at *depth*, which has yet to be passed, to where the walk stops; return the gates visited.
+local function walk_on(job, index, claim, depth)
+  local keys = claim.keys
+  local last, visited = #keys - 1, 1
+  local intention = claim.shared and IS or IX
+  while depth < last do
+    local key = keys[depth + 1]
+    local gate = gate_of(key)
+    if gate[WAITING] > 0 or not fits(gate, intention, 0) then
+      join_line(job, index, key, gate, depth)
+      return visited
+    end
+    gate[intention] = gate[intention] + 1
+    dirty_gates[key] = gate
+    depth, visited = depth + 1, visited + 1
+  end
+  local key, own = keys[last + 1], claim.shared and S_MODE or X_MODE
+  local gate = gate_of(key)
+  if gate[WAITING] > 0 or not fits(gate, own, 0) then
+    join_line(job, index, key, gate, last)
+  else
+    gate[own] = gate[own] + 1
+    dirty_gates[key] = gate
+    job[WALKS][index] = GRANTED
+  end
+  return visited
+end
+
+function has_all_gates(job)
+  local walks = job[WALKS]
+  if walks then
+    for index = 1, #walks do
+      if walks[index] ~= GRANTED then return false end
+    end
+  end
+  return true
+end
+
+-- Let the line of a gate move on while its head fits; return the units used and whether it may still move.
+function advance(key, mark, budget, arrive)
+  local gate, used = gate_of(key), 0
+  if gate[TO_ADVANCE] ~= mark then return 0, false end
+  dirty_gates[key] = gate
+  while gate[WAITING] > 0 do
+    local job, index = line_head(key)
+    local claim, depth = parse_claims(job[CLAIMS])[index], job[WALKS][index]
+    local mode = mode_at(claim, depth)
+    if not fits(gate, mode, 0) then break end
+    if used >= budget then return used, true end
+    gate[WAITING] = gate[WAITING] - 1
+    gate[mode] = gate[mode] + 1
+    job[WALKS][index] = GRANTED
+    dirty[job.id] = job
+    used = used + 1
+    if depth < #claim.keys - 1 then used = used + walk_on(job, index, claim, depth + 1) end
+    if has_all_gates(job) then arrive(job) end
+  end
+  gate[TO_ADVANCE] = 0
+  return used, false
+end
+
+-- Put a line whose head fits now among the leftovers, with a mark: a gate that goes away meanwhile and comes again is
+-- another one. The root never goes away.
+local function look_at_line(key, gate)
+  if gate[WAITING] == 0 then
+    if key ~= '' and gate[IS] + gate[IX] + gate[S_MODE] + gate[X_MODE] == 0 then gate[TO_ADVANCE] = 0 end
+    return
+  end
+  if gate[TO_ADVANCE] > 0 then return end
+  local job, index = line_head(key)
+  local claim = parse_claims(job[CLAIMS])[index]
+  if fits(gate, mode_at(claim, job[WALKS][index]), 0) then
+    S[MARKS] = S[MARKS] + 1
+    gate[TO_ADVANCE] = S[MARKS]
+    push_leftover({'g', key, S[MARKS]})
+  end
+end
+
+-- Take a walk out, from where it stands up to the root; return the gates it left.
+local function leave(claim, depth)
+  local keys, left = claim.keys, 1
+  local intention = claim.shared and IS or IX
+  local gate
+  if depth == GRANTED then
+    depth = #keys - 1
+    gate = gate_of(keys[depth + 1])
+    local own = claim.shared and S_MODE or X_MODE
+    gate[own] = gate[own] - 1
+  else
+    gate = gate_of(keys[depth + 1])
+    gate[WAITING] = gate[WAITING] - 1
+  end
+  dirty_gates[keys[depth + 1]] = gate
+  look_at_line(keys[depth + 1], gate)
+  while depth > 0 do
+    depth, left = depth - 1, left + 1
+    local key = keys[depth + 1]
+    gate = gate_of(key)
+    gate[intention] = gate[intention] - 1
+    dirty_gates[key] = gate
+    -- While others hold the gate in this mode, the head of its line fits no better than before.
+    if gate[intention] == 0 then look_at_line(key, gate) end
+  end
+  return left
+end
+
+-- Give a job's claims their gates; return the gates visited.
+function place_walks(job)
+  if job[CLAIMS] == '' then
+    job[WALKS] = false
+    return 0
+  end
+  local claims, visited = parse_claims(job[CLAIMS]), 0
+  job[WALKS] = {}
+  for index = 1, #claims do visited = visited + walk_on(job, index, claims[index], 0) end
+  return visited
+end
+
+-- Give up a job's place, if it has one; return the gates left.
+function vacate(job)
+  if job[SEQ] == 0 then return 0 end
+  dirty[job.id] = job
+  local walks, left = job[WALKS], 0
+  if walks then
+    local claims = parse_claims(job[CLAIMS])
+    for index = 1, #claims do
+      local depth = walks[index]
+      -- Its other walks may stand in the same line, and do until they leave it.
+      walks[index] = LEFT_BEHIND
+      left = left + leave(claims[index], depth)
+    end
+  end
+  job[SEQ], job[WALKS] = 0, false
+  return left
+end
+
+-- Count a job's claims as executing, or (by = -1) as executing no more.
+function count_active(job, by)
+  if not job[WALKS] then return end
+  for _, claim in ipairs(parse_claims(job[CLAIMS])) do
+    local keys = claim.keys
+    local mode = claim.shared and S_MODE or X_MODE
+    for depth = #keys - 1, 0, -1 do
+      local key = keys[depth + 1]
+      local gate = gate_of(key)
+      if by > 0 and not fits(gate, mode, ACTIVE) then
+        corrupt('job ' .. job.id .. ' was let through the gate at ' .. queue_key(key) .. ' while a job that conflicts executes')
+      end
+      gate[ACTIVE + mode] = gate[ACTIVE + mode] + by
+      dirty_gates[key] = gate
+      mode = claim.shared and IS or IX
+    end
+  end
+end
+
+-- Whether nothing executing conflicts with a claim.
+function can_execute(claim_text, shared)
+  local keys = parse_claims(claim_text)[1].keys
+  local intention = shared and IS or IX
+  for depth = 0, #keys - 2 do
+    if not fits(gate_of(keys[depth + 1]), intention, ACTIVE) then return false end
+  end
+  return fits(gate_of(keys[#keys]), shared and S_MODE or X_MODE, ACTIVE)
+end
+end

@@ -1,0 +1,33 @@
+--[[ jobs: heads, read once and changed in a table; lib/commit writes those in `dirty`, with all that follows from them. ]]
+local jobs, dirty = {}, {}
+
+-- The head of a job, with its id at .id and, if it is stored, its packed form at .packed; false where there is none.
+local function job_of(id)
+  local job = jobs[id]
+  if job == nil then
+    local packed = redis.call('HGET', JOBS, id)
+    if packed then
+      job = cmsgpack.unpack(packed)
+      job.id, job.packed = id, packed
+    else
+      job = false
+    end
+    jobs[id] = job
+  end
+  return job
+end
+
+-- The head of a job that an index names.
+local function known_job(id, index)
+  local job = job_of(id)
+  if not job then corrupt('job ' .. id .. ' is named in ' .. index .. ' and has no head in ' .. JOBS) end
+  return job
+end
+
+-- The head of a job that people may ask for: its record is still kept.
+local function find_job(id)
+  local job = job_of(id)
+  return job and not job[GONE] and job or false
+end
+
+local function is_fresh(job) return not job[FIRST] and not OVER[job[STATE]] end

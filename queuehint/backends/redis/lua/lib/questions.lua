@@ -1,0 +1,5 @@
+-- @include keys
+-- @include state
+-- @include fields
+-- @include jobs
+-- @include gates

@@ -1,0 +1,17 @@
+-- @include keys
+-- @include state
+-- @include session
+-- @include moves
+-- @include fields
+-- @include jobs
+-- @include gates
+-- @include ready
+-- @include timers
+-- @include edges
+-- @include epoch
+-- @include ledger
+-- @include paths
+-- @include sweeps
+-- @include follow
+-- @include commit
+-- @include reply

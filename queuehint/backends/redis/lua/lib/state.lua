@@ -1,0 +1,37 @@
+--[[ state: what a namespace remembers beside its jobs, one packed array, read once and written once a script.
+  Ints stay below 2^53. What counts jobs (HOLDING to N_CANCELED) is worked out from the heads that change, see lib/commit. ]]
+local SCHEMA, CLOCK, NUMBERS, PLACES, TURN, ROTATION, PAUSE, DRAWN = 1, 2, 3, 4, 5, 6, 7, 8 -- @const
+local EPOCH, GRANTS, RUN, REAP_FROM, LEASE_MAX, PAUSED, CLOSED_PATHS = 9, 10, 11, 12, 13, 14, 15 -- @const
+local ENQUEUED_IN_ALL, STARTED_IN_ALL, SETTLED_IN_ALL, LOST_IN_ALL, PRUNED_IN_ALL = 16, 17, 18, 19, 20 -- @const
+local HOLDING, STRANGERS_NOW, BACKING_OFF_NOW = 21, 22, 23 -- @const
+local COUNT_OF = {S = 24, D = 25, Q = 26, R = 27, F = 28, X = 29, C = 30}
+
+local TOLD_NEXT, MARKS = 31, 32 -- @const
+local SCHEMA_VERSION = 1 -- @const
+
+local function corrupt(text) error('CORRUPT ' .. text, 0) end
+
+local stored = redis.call('HMGET', META, 'state', 'audit', 'test')
+local AUDITED = stored[2] == '1'
+local S
+if stored[1] then
+  S = cmsgpack.unpack(stored[1])
+  if S[SCHEMA] ~= SCHEMA_VERSION then
+    return redis.error_reply('BAD_SCHEMA ' .. tostring(S[SCHEMA]))
+  end
+else
+  if redis.call('EXISTS', JOBS) == 1 then
+    return redis.error_reply('CORRUPT the state in ' .. META .. ' is gone, its jobs are not')
+  end
+  S = {SCHEMA_VERSION, 0, 0, 0, 0, 0, 0, 0, -1, 0, '', 0, 30000, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, -1, 0}
+end
+if ARGV[1] ~= '' then
+  if stored[3] ~= '1' then
+    return redis.error_reply('CORRUPT a time was given, and this namespace is not for tests')
+  end
+  S[CLOCK] = math.max(S[CLOCK], tonumber(ARGV[1]))
+else
+  local time = redis.call('TIME')
+  S[CLOCK] = math.max(S[CLOCK], time[1] * 1000 + math.floor(time[2] / 1000))
+end
+local NOW = S[CLOCK]

@@ -1,0 +1,115 @@
+--[[ timers: when a job has to be looked at; mirrors core.timers.
+  TIMERS holds dues, leases and expiries, PRUNES the ends of records, by ms; members are the kind, the sortable number
+  and the id. What comes up is the first by time, kind and number. Entries that are not true any more are passed over. ]]
+local set_timer, drop_timer, set_expiry, timer_member, first_due, pop_due, next_timer_ms
+
+do
+function timer_member(kind, job) return kind .. sortable(job[NUMBER]) .. job.id end
+
+local due_stored = {
+  {key = TIMERS, entries = {}, at = 1, offset = 0},
+  {key = PRUNES, entries = {}, at = 1, offset = 0},
+}
+local due_added, due_added_at, due_sorted = {}, 1, true
+
+local function is_true(kind, time_ms, job)
+  if kind == EXPIRY then return job[EXPIRY_MS] == time_ms end
+  return job[TIMER] == kind and job[TIMER_MS] == time_ms
+end
+
+local function add_due(kind, time_ms, job)
+  dirty[job.id] = job
+  if time_ms <= NOW then
+    due_added[#due_added + 1] = {time_ms, kind, job[NUMBER], job}
+    due_sorted = false
+  end
+end
+
+function set_timer(job, kind, time_ms)
+  job[TIMER], job[TIMER_MS] = kind, time_ms
+  add_due(kind, time_ms, job)
+end
+
+function drop_timer(job)
+  job[TIMER], job[TIMER_MS] = false, false
+  dirty[job.id] = job
+end
+
+function set_expiry(job, time_ms)
+  job[EXPIRY_MS] = time_ms
+  add_due(EXPIRY, time_ms, job)
+end
+
+local function earlier(left, right)
+  if left[1] ~= right[1] then return left[1] < right[1] end
+  if left[2] ~= right[2] then return left[2] < right[2] end
+  return left[3] < right[3]
+end
+
+-- The first entry of a stored set that is due and true, as {time, kind, number, job, where it is from}.
+local function first_stored(from)
+  while true do
+    if from.at > #from.entries then
+      if from.read then return nil end
+      from.entries = redis.call('ZRANGEBYSCORE', from.key, '-inf', string.format('%.0f', NOW), 'WITHSCORES', 'LIMIT', from.offset, 32)
+      from.at, from.offset, from.read = 1, from.offset + 32, #from.entries < 64
+    else
+      local member, time_ms = from.entries[from.at], tonumber(from.entries[from.at + 1])
+      local kind = string.sub(member, 1, 1)
+      local number, id = split_member(member, 2)
+      local job = known_job(id, from.key)
+      if is_true(kind, time_ms, job) then return {time_ms, kind, number, job, from} end
+      from.at = from.at + 2
+    end
+  end
+end
+
+function first_due()
+  local first = nil
+  for _, from in ipairs(due_stored) do
+    local entry = first_stored(from)
+    if entry and (not first or earlier(entry, first)) then first = entry end
+  end
+  if due_added_at <= #due_added then
+    if not due_sorted then
+      local rest = {}
+      for at = due_added_at, #due_added do rest[#rest + 1] = due_added[at] end
+      table.sort(rest, earlier)
+      due_added, due_added_at, due_sorted = rest, 1, true
+    end
+    while due_added[due_added_at] and not is_true(due_added[due_added_at][2], due_added[due_added_at][1], due_added[due_added_at][4]) do
+      due_added_at = due_added_at + 1
+    end
+    local entry = due_added[due_added_at]
+    if entry and (not first or earlier(entry, first)) then first = entry end
+  end
+  return first
+end
+
+-- Take out the first entry that is due; its job has that timer no more.
+function pop_due()
+  local entry = first_due()
+  if not entry then return nil end
+  local from = entry[5]
+  if from then from.at = from.at + 2 else due_added_at = due_added_at + 1 end
+  local kind, job = entry[2], entry[4]
+  if kind == EXPIRY then
+    job[EXPIRY_MS] = false
+    dirty[job.id] = job
+  else
+    drop_timer(job)
+  end
+  return kind, job
+end
+
+-- When the first stored timer comes up; false if there is none.
+function next_timer_ms()
+  local next_ms = false
+  for _, key in ipairs({TIMERS, PRUNES}) do
+    local first = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')
+    local time_ms = tonumber(first[2])
+    if time_ms and (not next_ms or time_ms < next_ms) then next_ms = time_ms end
+  end
+  return next_ms
+end
+end

@@ -1,0 +1,17 @@
+#!lua flags=allow-oom
+--[[ redrive: bring dead jobs back.
+  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/keys builds every other key from it
+  ARGV[1] now_ms    int  the time, for tests only; "" asks the server
+  ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
+  ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service; ms
+  ARGV[8] budget    int  units of following work
+  ARGV[9..]         ids
+  Returns more, now, next, and for each id its verdict (D done, R refused, U unknown) and state ("-" none).
+  Mirrors core.engine   Cost O(depth) a job, and what follows ]]
+-- @include lib/rules
+-- @include lib/dead
+local dead, verdicts = sort_out(QUEUED)
+follow()
+table.sort(dead, function(left, right) return left[NUMBER] < right[NUMBER] end)
+for _, job in ipairs(dead) do redrive(job) end
+return reply_with('redrive', {verdicts})

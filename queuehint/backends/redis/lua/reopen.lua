@@ -1,0 +1,16 @@
+#!lua flags=allow-oom
+--[[ reopen: undo the closing of this very path.
+  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/keys builds every other key from it
+  ARGV[1] now_ms    int  the time, for tests only; "" asks the server
+  ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
+  ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service; ms
+  ARGV[8] budget    int  units of following work
+  ARGV[9] path      str  the gate key
+  Returns more, now, next, 1 if this changed anything.   Mirrors core.engine ]]
+-- @include lib/rules
+local changed = redis.call('SISMEMBER', CLOSED, ARGV[9]) == 1
+if changed then S[CLOSED_PATHS] = S[CLOSED_PATHS] - 1 end
+follow()
+local reply = reply_with('reopen', {changed and 1 or 0})
+if changed then redis.call('SREM', CLOSED, ARGV[9]) end
+return reply

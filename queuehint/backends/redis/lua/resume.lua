@@ -1,0 +1,19 @@
+#!lua flags=allow-oom
+--[[ resume: undo the pause of this very path.
+  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/keys builds every other key from it
+  ARGV[1] now_ms    int  the time, for tests only; "" asks the server
+  ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
+  ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service; ms
+  ARGV[8] budget    int  units of following work
+  ARGV[9] path      str  the gate key
+  Returns more, now, next, 1 if this changed anything.   Mirrors core.engine ]]
+-- @include lib/rules
+local pause = redis.call('HGET', PAUSES, ARGV[9])
+if pause then
+  S[PAUSED] = S[PAUSED] - 1
+  push_leftover({'u', tonumber(pause)})
+end
+follow()
+local reply = reply_with('resume', {pause and 1 or 0})
+if pause then redis.call('HDEL', PAUSES, ARGV[9]) end
+return reply

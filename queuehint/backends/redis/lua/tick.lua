@@ -1,0 +1,14 @@
+#!lua flags=allow-oom
+--[[ tick: do what is left over and what is due.
+  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/keys builds every other key from it
+  ARGV[1] now_ms    int  the time, for tests only; "" asks the server
+  ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
+  ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service; ms
+  ARGV[8] budget    int  units of following work
+
+  Returns more, now, next.   Mirrors core.engine   Cost: the budget ]]
+-- @include lib/rules
+follow()
+local reply = reply_with('tick', {})
+forget_sessions()
+return reply

@@ -1,0 +1,58 @@
+#!lua flags=no-writes,allow-oom
+--[[ tree: live counts at a path and some levels below it.
+  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/keys builds every other key from it
+  ARGV[1] now_ms    int  the time, for tests only; "" asks the server
+  ARGV[2..8]             not used: as for changes
+  ARGV[9] path      str  the gate key; ARGV[10] depth int
+  Returns for each node, at most 1 000 and the first, its gate key, and started, started below, waiting, granted, passing,
+  paused, closed.   Mirrors core.answers ]]
+-- @include lib/questions
+-- @include paths
+local NODES_MAX = 1000 -- @const
+local reply, nodes = {}, 0
+
+local function describe(key)
+  local gate = gate_of(key)
+  local here = gate[ACTIVE + S_MODE] + gate[ACTIVE + X_MODE]
+  for _, value in ipairs({key, here, here + gate[ACTIVE + IS] + gate[ACTIVE + IX], gate[WAITING], gate[S_MODE] + gate[X_MODE],
+    gate[IS] + gate[IX], redis.call('HEXISTS', PAUSES, key), redis.call('SISMEMBER', CLOSED, key)}) do
+    reply[#reply + 1] = value
+  end
+end
+
+local function subtree(key, depth)
+  describe(key)
+  if depth == 0 then return end
+  local prefix = key == '' and '' or key .. ':'
+  local children = {}
+  for _, set in ipairs({PATHS, HOLDS}) do
+    local looked_at = 0
+    local ranges = prefix == '' and {{'[\2', '+'}} or {{'[' .. prefix, '(' .. key .. ';'}}
+    local walk = lexical_walk(set, ranges, 1, false, 1)
+    local member = walk.next()
+    local _, level = string.gsub((string.gsub(prefix, '\\.', '')), ':', '')
+    while member and looked_at < NODES_MAX * 2 do
+      looked_at = looked_at + 1
+      local path = split_path_member(member)
+      local keys = parse_claims('x' .. (path == 'root' and '' or path == '\\root' and 'root' or path))[1].keys
+      local child = keys[level + 2]
+      if child then
+        if redis.call('HEXISTS', GATES, child) == 1 then children[child] = true end
+        -- On behind all that is at this child; what is below it comes where ":" sorts.
+        if path == queue_key(child) then walk.jump(path .. '\1') else walk.jump(child .. ':\255') end
+      end
+      member = walk.next()
+    end
+  end
+  local sorted = {}
+  for child in pairs(children) do sorted[#sorted + 1] = child end
+  table.sort(sorted)
+  for _, child in ipairs(sorted) do
+    if nodes >= NODES_MAX then return end
+    nodes = nodes + 1
+    subtree(child, depth - 1)
+  end
+end
+
+subtree(ARGV[9], math.min(tonumber(ARGV[10]), 64))
+return reply

@@ -1,0 +1,104 @@
+"""
+The Lua scripts: package data, put together from their includes.
+
+A script begins with ``#!lua`` and a header that says what it takes and gives back. ``-- @include lib/name`` puts a
+file in, each once. A line ``local NAME, ... = 1, ... -- @const`` names numbers or strings that are written in place
+of the names: Lua allows 200 locals, and a number costs nothing to look up. ``lib/moves`` is made from the table of
+legal moves, so that one table serves both backends.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from functools import cache
+from importlib.resources import files
+from typing import Final
+
+from queuehint.core.lifecycle import MOVES
+from queuehint.records import JobState
+
+LETTERS: Final = {
+    JobState.SCHEDULED: "S",
+    JobState.DEFERRED: "D",
+    JobState.QUEUED: "Q",
+    JobState.STARTED: "R",
+    JobState.FINISHED: "F",
+    JobState.FAILED: "X",
+    JobState.CANCELED: "C",
+}
+"""A state in a script: one letter."""
+
+_INCLUDE = re.compile(r"^-- @include (?:lib/)?(\w+)\n", re.MULTILINE)
+_CONST = re.compile(r"^local ([\w, ]+) = (.+?) -- @const\n", re.MULTILINE)
+_TOKEN = re.compile(r"--\[\[.*?\]\]|--[^\n]*|'(?:\\.|[^'\\])*'|[A-Za-z_]\w*", re.DOTALL)
+
+
+class Script:
+    """One script: its name, text and SHA-1, by which a server that knows it runs it."""
+
+    __slots__ = ("name", "sha", "text")
+
+    def __init__(self, name: str, text: str) -> None:
+        self.name = name
+        self.text = text
+        self.sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+
+
+@cache
+def script(name: str) -> Script:
+    """Return a script by the name of its file, without the ending."""
+    return Script(name, assemble((files(__package__) / "lua" / f"{name}.lua").read_text("utf-8")))
+
+
+def names() -> list[str]:
+    """Return the names of all scripts."""
+    return sorted(entry.name[:-4] for entry in (files(__package__) / "lua").iterdir() if entry.name.endswith(".lua"))
+
+
+def assemble(text: str) -> str:
+    """
+    Put in what a script includes and write its constants in place of their names.
+
+    Raises:
+        ValueError: an include stands within itself.
+    """
+    shebang, _, body = text.partition("\n")
+    included: set[str] = set()
+    body = _included(body, included, ())
+    constants: dict[str, str] = {}
+    for found in _CONST.finditer(body):
+        constants.update(zip(found[1].split(", "), found[2].split(", "), strict=True))
+    body = _CONST.sub("", body)
+
+    def plain(token: re.Match[str]) -> str:
+        if token[0].startswith("--"):
+            return ""
+        return constants.get(token[0], token[0])
+
+    lines = (line.strip() for line in _TOKEN.sub(plain, body).split("\n"))
+    return "\n".join([shebang, *(line for line in lines if line)])
+
+
+def _included(text: str, done: set[str], above: tuple[str, ...]) -> str:
+    def put_in(found: re.Match[str]) -> str:
+        name = found[1]
+        if name in above:
+            raise ValueError(f"lua include {name} stands within itself: {' in '.join((name, *reversed(above)))}")
+        if name in done:
+            return ""
+        done.add(name)
+        part = _moves() if name == "moves" else (files(__package__) / "lua" / "lib" / f"{name}.lua").read_text("utf-8")
+        return _included(part, done, (*above, name))
+
+    return _INCLUDE.sub(put_in, text)
+
+
+def _moves() -> str:
+    """Return the table of legal moves: for each state's letter those of the states it may become."""
+    rows = [
+        f"{LETTERS[state]} = '{''.join(LETTERS[target] for target in targets)}'"
+        for state, targets in MOVES.items()
+        if state is not None
+    ]
+    return f"local MOVES = {{{', '.join(rows)}}}\n"
