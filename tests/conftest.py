@@ -1,11 +1,21 @@
-"""What all tests share: Hypothesis profiles, readable asserts, doctests in Markdown, cheap coverage."""
+"""What all tests share: Hypothesis profiles, readable asserts, doctests in Markdown, cheap coverage, real servers."""
+
+from __future__ import annotations
 
 import doctest
 import os
 import re
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.proxy import Proxy
+from tests.servers import Server, find_redis, find_servers, find_valkey, new_namespace, shared_server, why_no_server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # The contract suite and its friends are shipped in the package: pytest has to be told that they assert.
 pytest.register_assert_rewrite("queuehint.testing")
@@ -40,8 +50,84 @@ def pytest_configure() -> None:
     setattr(doctest.DocTestParser, "_EXAMPLE_RE", re.compile(pattern, example_re.flags))  # noqa: B010
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Measure no coverage in heavy tests: they would take twice as long and cover nothing new."""
+    """
+    Measure no coverage in heavy tests: they would take twice as long and cover nothing new.
+    Who takes a server from a fixture is marked `redis`, before `-m` chooses.
+    """
     for item in items:
         if item.get_closest_marker("heavy"):
             item.add_marker("no_cover")
+        if not _SERVER_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
+            item.add_marker("redis")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Without any server, skip a test that needs one, or let it fail."""
+    if item.get_closest_marker("redis") and not find_servers():
+        reason = f"needs a server: {why_no_server()}"
+        if os.environ.get("QUEUEHINT_REQUIRE_REDIS") == "1":
+            pytest.fail(f"QUEUEHINT_REQUIRE_REDIS=1, and the test {reason}", pytrace=False)
+        pytest.skip(reason)
+
+
+# --- servers ---
+
+_SERVER_FIXTURES = {"redis_server", "redis_url", "second_server", "start_server"}
+
+
+class StartServer(Protocol):
+    """What the fixture `start_server` gives: call it as `Server`."""
+
+    def __call__(self, **options: Any) -> Server: ...
+
+
+class StartProxy(Protocol):
+    """What the fixture `start_proxy` gives: call it with a server or the port of one."""
+
+    def __call__(self, upstream: Server | int) -> Proxy: ...
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Server:
+    """The server that all tests of this process share: redis-server, or else Valkey. Stay in your namespace."""
+    return shared_server()
+
+
+@pytest.fixture(scope="session")
+def redis_url(redis_server: Server) -> str:
+    """The address of the shared server."""
+    return redis_server.url
+
+
+@pytest.fixture(scope="session")
+def second_server() -> Server:
+    """Valkey, shared by all tests of this process, where `redis_server` is another one."""
+    valkey = find_valkey()
+    if isinstance(valkey, str):
+        pytest.skip(f"no Valkey: {valkey}")
+    if not find_servers() or find_servers()[0] is valkey:
+        pytest.skip(f"Valkey is the first server here: {find_redis()}")
+    return shared_server(valkey)
+
+
+@pytest.fixture
+def namespace(request: pytest.FixtureRequest) -> str:
+    """A namespace of this test's own, on each server of this process; for each example, call `new_namespace`."""
+    return new_namespace(request.node.name)
+
+
+@pytest.fixture
+def start_server() -> Iterator[StartServer]:
+    """Start servers of the test's own, with the arguments of `Server`; they end with the test."""
+    with ExitStack() as servers:
+        yield lambda **options: servers.enter_context(Server(**options))
+
+
+@pytest.fixture
+def start_proxy() -> Iterator[StartProxy]:
+    """Put a proxy before a server, given itself or by its port; it ends with the test."""
+    with ExitStack() as proxies:
+        yield lambda upstream: proxies.enter_context(Proxy(upstream.port if isinstance(upstream, Server) else upstream))

@@ -257,6 +257,14 @@ def parse_spec(  # noqa: PLR0917
     )
 
 
+def decode_spec(job_id: str, reply: list[Any]) -> JobSpec | None:
+    """Return the spec that the script `spec` tells; None if there is none."""
+    if not reply:
+        return None
+    *lines, rest = reply
+    return parse_spec(job_id, *[line.decode() for line in lines], rest)
+
+
 def _text(number: int | None) -> str:
     return "" if number is None else str(number)
 

@@ -1,0 +1,149 @@
+"""
+Where a store is: URLs, and which node to ask.
+
+All keys of a namespace lie in one slot, so a cluster is a plain server that may answer "ask there" (``MOVED``), and
+Sentinel is a plain server whose address has to be asked for first.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+import attrs
+
+from queuehint.backends.base import masked
+from queuehint.errors import InvalidJobError
+
+Node = tuple[str, int]
+Kind = Literal["plain", "cluster", "sentinel"]
+
+SCHEMES: Final[dict[str, tuple[Kind, bool]]] = {
+    "redis": ("plain", False),
+    "rediss": ("plain", True),
+    "unix": ("plain", False),
+    "redis+cluster": ("cluster", False),
+    "rediss+cluster": ("cluster", True),
+    "redis+sentinel": ("sentinel", False),
+    "rediss+sentinel": ("sentinel", True),
+}
+"""Every scheme: what is there, and whether by TLS."""
+
+_PORT: Final = {"plain": 6379, "cluster": 6379, "sentinel": 26379}
+_TLS_OPTIONS: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_check_hostname", "ssl_cert_reqs")
+_LOOPBACK: Final = ("127.", "localhost", "::1")
+
+
+@attrs.frozen(kw_only=True)
+class Address:
+    """
+    Where a store is.
+
+    Args:
+        nodes: one or more hosts and ports; of Sentinel, those of the sentinels.
+        path: of a Unix socket, instead of nodes.
+        service: the name of the primary that Sentinel watches.
+        options: for each connection: user, password, database, TLS.
+        sentinel_options: the same for connections to sentinels.
+    """
+
+    kind: Kind
+    shown: str
+    nodes: tuple[Node, ...] = ()
+    path: str | None = None
+    service: str | None = None
+    is_tls: bool = False
+    options: dict[str, Any] = attrs.field(factory=dict, repr=False)
+    sentinel_options: dict[str, Any] = attrs.field(factory=dict, repr=False)
+
+    @property
+    def is_remote_plaintext(self) -> bool:
+        """True if what is sent can be read on the way."""
+        return not self.is_tls and any(not host.startswith(_LOOPBACK) for host, _ in self.nodes)
+
+
+def parse_url(url: str) -> Address:
+    """
+    Return the address of a URL.
+
+    Args:
+        url: ``redis://[[user]:password@]host[:port][/database]``, ``rediss://`` the same by TLS,
+            ``unix://[[user]:password@]/path?db=0``, ``redis+cluster://host:port,host:port``,
+            ``redis+sentinel://host:port,host:port/service[/database]``. Behind a ``?``: ``namespace``, ``username``,
+            ``password``, ``db``, ``ssl_ca_certs``, ``ssl_certfile``, ``ssl_keyfile``, ``ssl_cert_reqs``
+            (``required``, ``none``), ``ssl_check_hostname``, ``sentinel_username``, ``sentinel_password``.
+
+    Raises:
+        InvalidJobError: a part is missing, wrong or unknown; passwords are never shown.
+
+    >>> parse_url("redis://localhost/2").nodes
+    (('localhost', 6379),)
+    """
+    parts = urlsplit(url)
+    kind, is_tls = SCHEMES[parts.scheme]
+    shown = masked(url)
+    query = dict(parse_qsl(parts.query, keep_blank_values=True))
+    query.pop("namespace", None)
+    options: dict[str, Any] = {}
+    userinfo, _, hosts = parts.netloc.rpartition("@")
+    username, _, password = userinfo.partition(":")
+    for name, value in (("username", unquote(username)), ("password", unquote(password))):
+        if said := query.pop(name, value):
+            options[name] = said
+    sentinel_options = {
+        name: query.pop(f"sentinel_{name}") for name in ("username", "password") if f"sentinel_{name}" in query
+    }
+    segments = [unquote(segment) for segment in parts.path.split("/") if segment]
+    service = None
+    if kind == "sentinel":
+        if not segments:
+            raise InvalidJobError(f"url {shown!r} names no service: redis+sentinel://host:26379/service")
+        service = segments.pop(0)
+    if parts.scheme == "unix":
+        if not parts.path:
+            raise InvalidJobError(f"url {shown!r} names no socket: unix:///run/redis.sock")
+        segments = []
+    database = query.pop("db", segments[0] if segments else "0")
+    if len(segments) > 1 or not (database.isascii() and database.isdigit()):
+        raise InvalidJobError(f"url {shown!r}: the database must be a number, got {'/'.join(segments) or database!r}")
+    if kind == "cluster" and int(database):
+        raise InvalidJobError(f"url {shown!r}: a cluster has no database but 0")
+    options["db"] = int(database)
+    if is_tls:
+        options |= _tls_options(query, shown)
+    if query:
+        raise InvalidJobError(f"url {shown!r}: unknown option {sorted(query)[0]!r}")
+    return Address(
+        kind=kind,
+        shown=shown,
+        nodes=() if parts.scheme == "unix" else _nodes(hosts, parts, shown, _PORT[kind]),
+        path=unquote(parts.path) if parts.scheme == "unix" else None,
+        service=service,
+        is_tls=is_tls,
+        options=options,
+        sentinel_options=sentinel_options,
+    )
+
+
+def _tls_options(query: dict[str, str], shown: str) -> dict[str, Any]:
+    options: dict[str, Any] = {name: query.pop(name) for name in _TLS_OPTIONS if name in query}
+    if (wanted := options.get("ssl_cert_reqs")) not in {None, "required", "none"}:
+        raise InvalidJobError(f"url {shown!r}: ssl_cert_reqs must be required or none, got {wanted!r}")
+    hostname = options.get("ssl_check_hostname", "false" if wanted == "none" else "true").lower()
+    if hostname not in {"true", "false", "1", "0"}:
+        raise InvalidJobError(f"url {shown!r}: ssl_check_hostname must be true or false, got {hostname!r}")
+    options["ssl_check_hostname"] = hostname in {"true", "1"}
+    return options
+
+
+def _nodes(hosts: str, parts: SplitResult, shown: str, port: int) -> tuple[Node, ...]:
+    nodes = []
+    for item in (hosts or "localhost").split(","):
+        try:
+            one = urlsplit(f"//{item}")
+            nodes.append((one.hostname or "localhost", one.port or port))
+        except ValueError as error:
+            raise InvalidJobError(f"url {shown!r}: {item!r} is no host and port: {error}") from None
+    if len(nodes) > 1 and SCHEMES[parts.scheme][0] == "plain":
+        raise InvalidJobError(f"url {shown!r} names several hosts; use redis+cluster:// or redis+sentinel://")
+    return tuple(nodes)

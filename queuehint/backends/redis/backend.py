@@ -1,0 +1,344 @@
+"""Two thin shells, asynchronous and synchronous, around one conversation: the store that many processes share."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import threading
+import time
+import weakref
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from redis import exceptions as driver
+
+from queuehint.backends.base import Backend, BackendOptions, Interest
+from queuehint.errors import BackendUnavailableError
+
+from . import keys
+from .address import Address, parse_url
+from .conversation import Ask, Desk, Move, NotSent, Sleep, Unanswered
+from .links import AsyncLink, SyncLink
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Sequence
+
+    from queuehint.operations import Operation
+
+Reply = TypeVar("Reply")
+
+WAIT_CEILING_S: Final = 5.0
+"""No wait trusts its marker longer than this."""
+
+
+class RedisBackend(Backend):
+    """
+    Jobs on Redis or Valkey.
+
+    Usable from any thread, from any number of loops, and after a fork; connects on first use.
+
+    Args:
+        address: see `queuehint.backends.redis.address.parse_url`.
+        budget: units of following work an operation may do; for tests.
+    """
+
+    def __init__(self, address: Address, options: BackendOptions | None = None, **settings: int) -> None:
+        options = options or BackendOptions()
+        self.desk = Desk(address, options, **settings)
+        self._lock = threading.Lock()
+        self._closed = False
+        self._begin()
+        self._moved = _Bell()
+        options.clock.subscribe(self._moved.ring)
+
+    def _begin(self) -> None:
+        self._sync: SyncLink | None = None
+        self._sync_waits: SyncLink | None = None
+        self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Loop] = weakref.WeakKeyDictionary()
+
+    @classmethod
+    def from_url(cls, url: str, options: BackendOptions) -> RedisBackend:
+        """Open what a URL names, see `queuehint.backends.redis.address.parse_url`."""
+        return cls(parse_url(url), options)
+
+    @property
+    def is_local(self) -> bool:
+        """Never."""
+        return False
+
+    # --- calls -------------------------------------------------------------------------------------------------------
+
+    async def call(self, operation: Operation[Reply]) -> Reply:
+        """
+        Do one operation.
+
+        Raises:
+            OutcomeUnknownError: no answer came; the same operation object may be called with again.
+            BackendUnavailableError: the store cannot be reached or must not be used; nothing was changed.
+            BackendFullError: its memory is full; nothing was enqueued.
+        """
+        result: Reply = await self._loop().hold(self.desk.converse(operation))
+        return result
+
+    def call_sync(self, operation: Operation[Reply]) -> Reply:
+        """Like `call`, for code without a loop."""
+        self._check_usable()
+        result: Reply = _hold(self._sync_link(), self.desk.converse(operation))
+        return result
+
+    # --- waits -------------------------------------------------------------------------------------------------------
+
+    async def wait(self, interest: Interest, timeout_s: float) -> None:
+        """Return once what is waited for may be there, something is due, or after *timeout_s*; or too early."""
+        await self._loop().wait(interest, timeout_s)
+
+    def wait_sync(self, interest: Interest, timeout_s: float) -> None:
+        """Like `wait`, blocking this thread."""
+        self._check_usable()
+        link = self._sync_link()
+        session = secrets.token_hex(8)
+        if interest.jobs:
+            answers = _hold(link, self.desk.converse_script("watch", (session, *interest.jobs)))[3]
+            if b"o" in answers:
+                return
+        wait_s = self._wait_s(interest, timeout_s)
+        if wait_s > 0:
+            command = wait_command(self.desk, interest, session, wait_s)
+            with suppress(NotSent, Unanswered, driver.ResponseError):
+                self._sync_wait_link().ask(command)
+
+    def _wait_s(self, interest: Interest, timeout_s: float) -> float:
+        """How long to wait at most; whoever works wakes when something is due."""
+        wait_s = min(timeout_s, WAIT_CEILING_S)
+        due_s = self.desk.due_s
+        if due_s is not None and (interest.pools or interest.worker is not None):
+            wait_s = min(wait_s, due_s - time.monotonic())
+        return wait_s
+
+    def adopt(self, leases: Callable[[], Sequence[tuple[str, int]]]) -> Callable[[], None]:
+        """Do nothing: whoever holds leases of a store that others share renews them."""
+        return lambda: None
+
+    # --- life --------------------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Close the connections of this loop and of synchronous callers."""
+        loop = self._loops.pop(asyncio.get_running_loop(), None)
+        self.close_sync()
+        if loop is not None:
+            await loop.close()
+
+    def close_sync(self) -> None:
+        """Close the connections of synchronous callers; those of other loops go with their loops."""
+        with self._lock:
+            self._closed = True
+            links, self._sync, self._sync_waits = (self._sync, self._sync_waits), None, None
+        for link in links:
+            if link is not None:
+                link.close()
+        self._moved.ring()
+
+    def _check_usable(self) -> None:
+        if os.getpid() != self.desk.pid:
+            # In a fork: the parent's connections and sessions stay the parent's.
+            self._lock = threading.Lock()
+            self._begin()
+            self.desk.begin()
+        if self._closed:
+            raise BackendUnavailableError(f"the backend at {self.desk.address.shown} was closed")
+
+    def _sync_link(self) -> SyncLink:
+        with self._lock:
+            if self._sync is None:
+                self._sync = SyncLink(self.desk.address)
+            return self._sync
+
+    def _sync_wait_link(self) -> SyncLink:
+        with self._lock:
+            if self._sync_waits is None:
+                self._sync_waits = SyncLink(self.desk.address, waits=True)
+            return self._sync_waits
+
+    def _loop(self) -> _Loop:
+        self._check_usable()
+        running = asyncio.get_running_loop()
+        found = self._loops.get(running)
+        if found is None:
+            found = self._loops[running] = _Loop(self)
+        return found
+
+
+def _hold(link: SyncLink, talk: Generator[Ask | Sleep | Move, Any, Any]) -> Any:
+    """Do what a conversation asks for, until it ends."""
+    try:
+        step = next(talk)
+        while True:
+            try:
+                if type(step) is Ask:
+                    reply = link.ask(step.command)
+                elif type(step) is Sleep:
+                    reply = time.sleep(step.seconds)  # type: ignore[func-returns-value]
+                else:
+                    reply = link.move(step)  # type: ignore[func-returns-value, arg-type]
+            except BaseException as error:  # noqa: BLE001 - the conversation decides
+                step = talk.throw(error)
+            else:
+                step = talk.send(reply)
+    except StopIteration as end:
+        return end.value
+
+
+def wait_command(desk: Desk, interest: Interest, session: str, wait_s: float) -> tuple[Any, ...]:
+    """Return the command that blocks until one of the markers of an interest is set."""
+    names = [keys.redis_key(desk.namespace, "wake:pool:", pool) for pool in interest.pools]
+    if interest.jobs:
+        names.append(keys.redis_key(desk.namespace, "wake:session:", session))
+    if interest.worker is not None:
+        names.append(keys.redis_key(desk.namespace, "wake:session:", interest.worker))
+        names.append(keys.redis_key(desk.namespace, "wake:timer"))
+    return ("BZPOPMIN", *names, f"{max(wait_s, 0.001):.3f}")
+
+
+class _Bell:
+    """Wakes whoever waits when the clock of a test moves, or the backend is closed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: dict[object, Callable[[], None]] = {}
+
+    def add(self, wake: Callable[[], None]) -> object:
+        key = object()
+        with self._lock:
+            self._waiting[key] = wake
+        return key
+
+    def remove(self, key: object) -> None:
+        with self._lock:
+            self._waiting.pop(key, None)
+
+    def ring(self) -> None:
+        with self._lock:
+            waiting = list(self._waiting.values())
+        for wake in waiting:
+            wake()
+
+
+class _Loop:
+    """What belongs to one running loop: its connections, and one listener for all who wait for results there."""
+
+    def __init__(self, backend: RedisBackend) -> None:
+        self._backend = backend
+        self._desk = backend.desk
+        self._link = AsyncLink(backend.desk.address)
+        self._waits = AsyncLink(backend.desk.address, waits=True)
+        self._session = secrets.token_hex(8)
+        self._futures: dict[str, set[asyncio.Future[None]]] = {}
+        self._listening: asyncio.Task[None] | None = None
+
+    async def hold(self, talk: Generator[Ask | Sleep | Move, Any, Any]) -> Any:
+        """Do what a conversation asks for, until it ends."""
+        link = self._link
+        try:
+            step = next(talk)
+            while True:
+                try:
+                    if type(step) is Ask:
+                        reply = await link.ask(step.command)
+                    elif type(step) is Sleep:
+                        reply = await asyncio.sleep(step.seconds)
+                    else:
+                        reply = await link.move(step)  # type: ignore[func-returns-value, arg-type]
+                except BaseException as error:  # noqa: BLE001 - the conversation decides
+                    step = talk.throw(error)
+                else:
+                    step = talk.send(reply)
+        except StopIteration as end:
+            return end.value
+
+    async def wait(self, interest: Interest, timeout_s: float) -> None:
+        wait_s = self._backend._wait_s(interest, timeout_s)  # noqa: SLF001 - two halves of one thing
+        if wait_s <= 0:
+            await asyncio.sleep(0)
+            return
+        loop = asyncio.get_running_loop()
+        tasks: list[asyncio.Future[Any]] = []
+        moved: asyncio.Future[None] = loop.create_future()
+
+        def move() -> None:
+            with suppress(RuntimeError):  # the loop has been closed
+                loop.call_soon_threadsafe(lambda: moved.done() or moved.set_result(None))
+
+        bell = self._backend._moved.add(move)  # noqa: SLF001
+        try:
+            if interest.jobs:
+                tasks.append(asyncio.ensure_future(self._wait_for_jobs(interest.jobs, wait_s)))
+            if interest.pools or interest.worker is not None:
+                wanted = Interest(pools=interest.pools, worker=interest.worker)
+                tasks.append(asyncio.ensure_future(self._wait_for_markers(wanted, wait_s)))
+            await asyncio.wait([*tasks, moved], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._backend._moved.remove(bell)  # noqa: SLF001
+            moved.cancel()
+            for task in tasks:
+                task.cancel()
+            # A wait that failed is no more than a wait that ended early: whoever waited looks, and is told.
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _wait_for_markers(self, interest: Interest, wait_s: float) -> None:
+        try:
+            await self._waits.ask(wait_command(self._desk, interest, self._session, wait_s))
+        except (NotSent, Unanswered):
+            await self._waits.move(Move())
+            await asyncio.sleep(min(wait_s, 1.0))
+        except driver.ResponseError as error:
+            if str(error).startswith(("MOVED ", "ASK ")):
+                await self._waits.move(Move())
+            await asyncio.sleep(min(wait_s, 1.0))
+
+    # --- results -----------------------------------------------------------------------------------------------------
+
+    async def _wait_for_jobs(self, job_ids: Any, wait_s: float) -> None:
+        """Return when one of these jobs is over; all who wait in this loop share one blocked connection."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        for job_id in job_ids:
+            self._futures.setdefault(job_id, set()).add(future)
+        try:
+            if self._listening is None or self._listening.done():
+                self._listening = asyncio.create_task(self._listen())
+            answers = (await self.hold(self._desk.converse_script("watch", (self._session, *job_ids))))[3]
+            if b"o" not in answers:
+                async with asyncio.timeout(wait_s):
+                    await future
+        except TimeoutError:
+            pass
+        finally:
+            for job_id in job_ids:
+                waiting = self._futures.get(job_id, set())
+                waiting.discard(future)
+                if not waiting:
+                    self._futures.pop(job_id, None)
+
+    async def _listen(self) -> None:
+        key = keys.redis_key(self._desk.namespace, "wake:session:", self._session)
+        while self._futures:
+            try:
+                found = await self._waits.ask(("BZPOPMIN", key, "1.000"))
+                if found is None:
+                    continue
+                more = await self._link.ask(("ZPOPMIN", key, 1000))
+            except (NotSent, Unanswered, driver.ResponseError):
+                await self._waits.move(Move())
+                await asyncio.sleep(1.0)
+                continue
+            for job_id in [found[1], *more[::2]]:
+                for future in self._futures.get(job_id.decode(), ()):
+                    if not future.done():
+                        future.set_result(None)
+
+    async def close(self) -> None:
+        if self._listening is not None:
+            self._listening.cancel()
+            await asyncio.gather(self._listening, return_exceptions=True)
+        await self._link.close()
+        await self._waits.close()

