@@ -1,5 +1,5 @@
 """
-Run benchmarks by name, all of them by default: `python -m benchmarks [memory] [--quick] [--cpu-time] [--json FILE]`.
+Run benchmarks by name, all of them by default: `python -m benchmarks [memory] [redis] [--quick] [--json FILE] ...`.
 
 The exit code says nothing about speed: figures depend on the machine and on what else it does.
 """
@@ -16,8 +16,8 @@ from pathlib import Path
 
 from benchmarks.report import TIMER, Report, load
 
-MODULES = ("memory",)
-"""Each has `run(report, *, quick)`."""
+MODULES = ("memory", "redis")
+"""Each has `run(report, *, quick)`; that of redis takes more."""
 
 
 def main() -> None:
@@ -26,6 +26,12 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="smaller sizes, to see that everything runs")
     parser.add_argument("--cpu-time", action="store_true", help="count CPU time, on a machine that others use too")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+    redis = parser.add_argument_group("for redis")
+    redis.add_argument("--items", default="abcdefg", metavar="LETTERS", help="drain, enqueue, serial, latency, ...")
+    redis.add_argument("--jobs", type=int, metavar="N", help="how many for a figure (20,000; quick 4,000)")
+    redis.add_argument("--blocked", type=int, metavar="N", help="how many behind one path (1,000,000; quick 20,000)")
+    redis.add_argument("--peers", metavar="NAMES", help="compare with these only, by commas; empty: with none")
+    redis.add_argument("--concurrency", type=int, default=128, metavar="N", help="of queuehint's worker")
     options = parser.parse_args()
     unknown = [name for name in options.modules if name not in MODULES]
     if unknown:
@@ -39,8 +45,11 @@ def main() -> None:
         f"{'Smaller sizes; ' if options.quick else ''}{clock}; medians of three (min .. max)"
     )
     report = Report()
+    peers = None if options.peers is None else options.peers.split(",")
+    more = {"items": options.items, "jobs": options.jobs, "blocked": options.blocked, "peers": peers}
+    settings = {"redis": {**more, "concurrency": options.concurrency}}
     for name in options.modules or MODULES:
-        import_module(f"benchmarks.{name}").run(report, quick=options.quick)
+        import_module(f"benchmarks.{name}").run(report, quick=options.quick, **settings.get(name, {}))
     report.summary()
     seconds = time.perf_counter() - begin_s
     share = (time.process_time() - begin_cpu_s) / seconds

@@ -370,18 +370,15 @@ class Scheduler(Control):
             grace: how long running jobs may go on once the block ends; then async handlers are canceled and given
                 back to their places. A plain function is waited for until its code has ended.
         """
-        worker = self._make_worker(concurrency, pools, grace)
-        running = asyncio.create_task(worker.run(), name="queuehint-worker")
-        self._workers[worker] = threading.get_ident()
-        try:
-            await _first(worker.started.wait(), running)
-            yield worker
-        finally:
-            worker.stop()
+        worker = self.make_worker(concurrency, pools=pools, grace=grace)
+        with self.hosts(worker):
+            running = asyncio.create_task(worker.run(), name="queuehint-worker")
             try:
-                await running
+                await _first(worker.started.wait(), running)
+                yield worker
             finally:
-                del self._workers[worker]
+                worker.stop()
+                await running
 
     @contextlib.contextmanager
     def worker_sync(
@@ -394,7 +391,7 @@ class Scheduler(Control):
         """Like `worker`, in a thread with a loop of its own."""
         if pools is not None:
             pools = check_items(pools, parameter="pools")
-        self._make_worker(concurrency, pools, grace)  # bad input raises here, not in the thread
+        self.make_worker(concurrency, pools=pools, grace=grace)  # bad input raises here, not in the thread
         started: Future[tuple[asyncio.AbstractEventLoop, Worker]] = Future()
 
         async def work() -> None:
@@ -420,7 +417,16 @@ class Scheduler(Control):
             loop.call_soon_threadsafe(stop.set)
             thread.join()
 
-    def _make_worker(self, concurrency: Any, pools: Any, grace: Any) -> Worker:
+    def make_worker(
+        self,
+        concurrency: int = DEFAULT_CONCURRENCY,
+        *,
+        pools: Iterable[str] | None = None,
+        grace: float | timedelta = 30,
+        lease: float | timedelta | None = None,
+        **options: Any,
+    ) -> Worker:
+        """Return a worker, to be run by a program that is nothing else; *options* as of `Worker`."""
         if pools is None:
             pools = sorted({"default", *(job.pool for job in self._jobs.values())})
         return Worker(
@@ -433,9 +439,19 @@ class Scheduler(Control):
             redact=self._redact,
             concurrency=concurrency,
             pools=pools,
-            lease=self.lease_ms / 1000,
+            lease=self.lease_ms / 1000 if lease is None else lease,
             grace=grace,
+            **options,
         )
+
+    @contextlib.contextmanager
+    def hosts(self, worker: Worker) -> Iterator[None]:
+        """While the block runs, the loop on this thread runs a worker: what would block it for a job is refused."""
+        self._workers[worker] = threading.get_ident()
+        try:
+            yield
+        finally:
+            del self._workers[worker]
 
     async def drain(
         self,

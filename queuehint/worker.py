@@ -7,32 +7,37 @@ task of its own: async handlers in it, plain functions in a thread.
 
 A job is settled when its code has *really* ended. A time-out or a cancellation asks the code to stop (async code is
 canceled, a thread sees ``ctx.canceled``); until it does, slot, lease and place are kept, and after a while it is
-reported as overdue. So no two conflicting jobs' code ever runs at once in workers that live.
+reported as overdue. So no two conflicting jobs' code ever runs at once in workers that live. Code that never ends is
+given up with its process only: a worker that has one to itself lets its other jobs end and ends it.
+
+An exchange whose reply did not come is sent again as it was, so that a backend can tell the repetition and answer
+what it has answered before.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextvars
+import contextlib
 import inspect
 import logging
 import os
-import random
 import secrets
 import socket
-import traceback
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from queuehint.attempts import Attempts, Slot
 from queuehint.backends.base import Interest
 from queuehint.checks import LEASE_MAX_MS, LEASE_MIN_MS, check_duration, check_int, check_items, check_name
-from queuehint.context import CURRENT, Discard, Fail, JobContext, Retry, Snooze
-from queuehint.core.retry import delay_ms
-from queuehint.errors import BackendError, InvalidJobError, shown
-from queuehint.operations import GRANTS_MAX, POOLS_MAX, SETTLEMENTS_MAX, Exchange, Log, Renew, Report, Verdict
-from queuehint.records import ERROR_TEXT_MAX, Grant, JobError, Outcome, OutcomeKind, Progress
+from queuehint.context import JobContext
+from queuehint.crash import reach
+from queuehint.errors import BackendDeniedError, BackendError, InvalidJobError
+from queuehint.notes import Notes
+from queuehint.operations import GRANTS_MAX, POOLS_MAX, SETTLEMENTS_MAX, Exchange, Exchanged, Log, Report, Verdict
+from queuehint.outcomes import outcome_of
+from queuehint.records import Grant, Outcome, OutcomeKind, Progress
+from queuehint.renewal import Renewal, now_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -41,34 +46,19 @@ if TYPE_CHECKING:
     from queuehint.backends.base import Backend
     from queuehint.handler import Handler
     from queuehint.payload import Codec
+    from queuehint.renewal import Helper
 
 logger = logging.getLogger("queuehint.worker")
 
 WAIT_CEILING_S = 5.0
 ABANDON_AFTER_S = 60.0
+RELEASE_S = 5.0
+"""How long jobs have to end when their worker gives up another one, or is told a second time to stop."""
 BACKEND_PAUSE_S = 1.0
 GRACE_S = 30.0
-MESSAGES_AT_ONCE = 100
-"""How many messages go out before others on the loop have their turn: a call to memory never suspends."""
-
-_REDACTED_MAX = 16 * ERROR_TEXT_MAX
-"""How much of a text `redact` sees: more than is kept, so that nothing it looks for is cut in two."""
-_GIVE_BACK = frozenset({"canceled", "shutdown", "lease lost"})
-_PLAIN_RESULTS = frozenset({type(None), bool, int, float, str, list, dict})
-
-
-class _Slot:
-    """One running job: why it was asked to stop, if it was, and whether its task may be canceled now."""
-
-    __slots__ = ("context", "grant", "stoppable", "task", "timer", "why_stop")
-
-    def __init__(self, grant: Grant, context: JobContext) -> None:
-        self.grant = grant
-        self.context = context
-        self.task: asyncio.Task[None] | None = None
-        self.timer: asyncio.TimerHandle | None = None
-        self.why_stop: str | None = None
-        self.stoppable = False
+BEAT_S = 1.0
+LINES_AT_ONCE = 100
+"""How many lines go out before others on the loop have their turn: a call to memory never suspends."""
 
 
 class Worker:
@@ -86,6 +76,10 @@ class Worker:
         pools: which pools to serve, at most 64, taken in rotation.
         lease: of each grant; renewed after a third of it.
         grace: how long running jobs may go on once the worker stops; then async handlers are canceled and given back.
+        abandon_after: how long code that was asked to stop may go on before it is reported, and given up if
+        give_up: ends the process at once; only for a worker that has a process to itself. Called with the ids of the
+            jobs whose code has not ended, once all others have been settled.
+        helper: renews the leases from another process; without it a thread does.
     """
 
     def __init__(
@@ -102,27 +96,47 @@ class Worker:
         pools: Iterable[str] = ("default",),
         lease: float | timedelta = 30,
         grace: float | timedelta = GRACE_S,
+        abandon_after: float | timedelta | None = None,
+        give_up: Callable[[list[str]], None] | None = None,
+        helper: Helper | None = None,
     ) -> None:
         self.scheduler = scheduler
         self._backend = backend
-        self._handlers = handlers
-        self._codec = codec
-        self._before = before
         self._after = after
-        self._redact = redact or (lambda text: text)
         self._concurrency = check_int(concurrency, parameter="concurrency", least=1, most=GRANTS_MAX)
         self._pools = _check_pools(pools)
         self._lease_ms = check_duration(lease, parameter="lease", least_ms=LEASE_MIN_MS, most_ms=LEASE_MAX_MS)
         self._grace_s = check_duration(grace, parameter="grace") / 1000
+        abandon_after = ABANDON_AFTER_S if abandon_after is None else abandon_after
+        self._abandon_after_s = check_duration(abandon_after, parameter="abandon_after") / 1000
+        self._give_up = give_up
+        self._giving_up: asyncio.TimerHandle | None = None
+        self._has_given_up = False
+        self._attempts = Attempts(
+            handlers=handlers,
+            codec=codec,
+            before=before,
+            redact=redact,
+            threads=self._concurrency,
+            stop=self._ask_to_stop,
+            begin=self._begin_last_life,
+        )
         # Random for each incarnation: a restarted worker must never be taken for the one that died.
         self.name = f"{socket.gethostname()[:64]}-{os.getpid()}-{secrets.token_hex(6)}"
-        self._slots: dict[str, _Slot] = {}
+        self._slots: dict[str, Slot] = {}
         self._outcomes: deque[Outcome] = deque()
-        self._messages: deque[Report | Log] = deque()
-        self._executor: ThreadPoolExecutor | None = None
+        self._unanswered: tuple[Exchange, float] | None = None
+        self._notes = Notes()
+        self._outbox: deque[Report | Log] = deque()
+        self._renewal: Renewal | None = None
+        if not backend.is_local:
+            self._renewal = Renewal(backend, self._lease_ms, tell=self._tell, more=self._wake, helper=helper)
+        self._failures = 0
+        self._answered_s = 0.0
         self._listening: asyncio.Task[None] | None = None
         self._listens_to: tuple[str, ...] = ()
         self._grace: asyncio.TimerHandle | None = None
+        self._beating: asyncio.TimerHandle | None = None
         self._grace_begun_s = 0.0
         self._stopping = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -138,11 +152,26 @@ class Worker:
 
         Canceled, it stops at once and is over when the code of its jobs has ended, for until then they keep their
         places.
+
+        Raises:
+            BackendDeniedError: the store refuses this worker from the start.
+            BackendError: the store cannot be reached while the worker stops, and nothing runs any more.
         """
         self._loop = asyncio.get_running_loop()
         forget = self._backend.adopt(self._leases)
-        renewing = None if self._backend.is_local else self._loop.create_task(self._renew_for_ever())
         canceled: asyncio.CancelledError | None = None
+        if self._renewal is not None:
+            self._renewal.start()
+            self._beat(self._renewal)
+        logger.info(
+            "worker started",
+            extra={
+                "event": "worker.started",
+                "worker": self.name,
+                "pools": ",".join(self._pools),
+                "concurrency": self._concurrency,
+            },
+        )
         try:
             while True:
                 try:
@@ -153,13 +182,15 @@ class Worker:
                     self.stop(at_once=True)
         finally:
             forget()
-            for task in (renewing, self._listening):
-                if task is not None:
-                    task.cancel()
-            if self._grace is not None:
-                self._grace.cancel()
-            if self._executor is not None:
-                self._executor.shutdown(wait=False)
+            if self._renewal is not None:
+                self._renewal.end()
+            if self._listening is not None:
+                self._listening.cancel()
+            for timer in (self._grace, self._giving_up, self._beating):
+                if timer is not None:
+                    timer.cancel()
+            self._attempts.close()
+            logger.info("worker ended", extra={"event": "worker.ended", "worker": self.name})
         if canceled is not None:
             raise canceled
 
@@ -171,13 +202,24 @@ class Worker:
         if self._stopping:
             self._begin_grace()
         full = await self._exchange()
-        if self._outcomes or self._messages:
+        if self._has_given_up:
+            return True
+        if self._outcomes or self._outbox or self._notes:
             return False
         if self._stopping and not self._slots:
+            return True
+        if self._giving_up is not None and all(slot.is_overdue for slot in self._slots.values()):
+            self._end_process()
             return True
         self._listen(() if full or self._stopping else self._pools)
         await self._event.wait()
         return False
+
+    def _beat(self, renewal: Renewal) -> None:
+        """Have it known, every second, that this loop turns."""
+        assert self._loop is not None
+        renewal.beat()
+        self._beating = self._loop.call_later(BEAT_S, self._beat, renewal)
 
     def _begin_grace(self) -> None:
         """Have what still runs given back when the grace time is over, or now if a second stop says at once."""
@@ -191,42 +233,139 @@ class Worker:
 
     def stop(self, *, at_once: bool = False) -> None:
         """Claim nothing more; jobs may end within the grace time (*at_once*: there is none), the rest is given back."""
+        if not self._stopping:
+            logger.info("worker stops", extra={"event": "worker.stopping", "worker": self.name})
         self._stopping = True
         if at_once:
             self._grace_s = 0
         self._event.set()
 
+    def abandon(self) -> None:
+        """Stop at once, and give up the process `RELEASE_S` later with what has not ended by then."""
+        self.stop(at_once=True)
+        if self._giving_up is None and self._give_up is not None and self._loop is not None:
+            self._giving_up = self._loop.call_later(RELEASE_S, self._end_process)
+
+    def _end_process(self) -> None:
+        assert self._give_up is not None
+        job_ids = list(self._slots)
+        logger.error(
+            "the process ends with code that does not",
+            extra={"event": "worker.gives_up", "worker": self.name, "job_ids": job_ids},
+        )
+        self._has_given_up = True
+        self._event.set()
+        self._give_up(job_ids)
+
+    @property
+    def running(self) -> int:
+        """How many jobs run."""
+        return len(self._slots)
+
+    @property
+    def is_stopping(self) -> bool:
+        """True once it was told to stop."""
+        return self._stopping
+
+    @property
+    def answered_s(self) -> float:
+        """When the newest call that the store has answered was sent, by `queuehint.renewal.now_s`; 0 before."""
+        return max(self._answered_s, 0.0 if self._renewal is None else self._renewal.answered_s)
+
+    async def join_helper(self) -> None:
+        """Wait until the process that renews has ended, once `run` has returned."""
+        if self._renewal is not None:
+            await asyncio.to_thread(self._renewal.join, RELEASE_S)
+
     async def _exchange(self) -> bool:
         """Send what is at hand and take what fits; return whether it makes no sense to listen for more."""
-        settle = tuple(islice(self._outcomes, SETTLEMENTS_MAX))
-        # All that the jobs to be settled have said is here by now; what others say meanwhile goes with the next.
-        for sent in range(1, len(self._messages) + 1):
-            if await self._call(self._messages[0]) is None:
-                return await self._rest()
-            self._messages.popleft()
-            if sent % MESSAGES_AT_ONCE == 0:
-                await asyncio.sleep(0)
-        limit = 0 if self._stopping else self._concurrency - len(self._slots)
-        reply = await self._call(Exchange(self.name, settle, self._pools, limit, self._lease_ms))
+        again = self._unanswered
+        settle = tuple(islice(self._outcomes, SETTLEMENTS_MAX)) if again is None else again[0].settle
+        # All that the jobs to be settled have said goes first; what others say meanwhile goes with the next.
+        if (self._outbox or self._notes) and not await self._send_notes():
+            return await self._rest()
+        if again is None:
+            limit = 0 if self._stopping else self._concurrency - len(self._slots)
+            again = self._unanswered = Exchange(self.name, settle, self._pools, limit, self._lease_ms), now_s()
+        operation, sent_s = again
+        reply: Exchanged | None = await (self._call(operation) if reach is None else self._call_and_crash(operation))
         if reply is None:
             return await self._rest()
-        for _ in settle:
-            self._outcomes.popleft()
+        self._unanswered = None
+        self._take_in(operation, reply, sent_s)
+        return len(reply.grants) == operation.limit
+
+    def _take_in(self, operation: Exchange, reply: Exchanged, sent_s: float) -> None:
+        if self._renewal is not None:
+            self._answered_s = now_s()
+            self._renewal.exchange(operation.settle, reply.grants, sent_s)
+        if self._failures:
+            logger.info("the store answers again", extra={"event": "worker.reconnected", "worker": self.name})
+            self._failures = 0
         self.started.set()
-        for outcome, verdict in zip(settle, reply.verdicts, strict=True):
+        for outcome, verdict in zip(operation.settle, reply.verdicts, strict=True):
+            self._outcomes.popleft()
             if verdict is Verdict.LOST:
                 logger.warning("lease lost", extra={"event": "job.lease_lost", "job_id": outcome.job_id})
-        for grant in reply.grants:
-            self._begin(grant)
+        if logger.isEnabledFor(logging.DEBUG):
+            self._trace(operation.settle, reply.grants)
+        if self._stopping or (self._renewal is not None and self._renewal.is_short(sent_s)):
+            # Claimed before the worker was told to stop, or long ago by an exchange whose reply did not come.
+            self._outcomes += [outcome_of(grant, OutcomeKind.RELEASED) for grant in reply.grants]
+        else:
+            for grant in reply.grants:
+                self._begin(grant)
         for job_id in reply.canceled:
             self._ask_to_stop(job_id, "canceled")
         if reply.more:
             self._event.set()
-        return len(reply.grants) == limit
+
+    def _trace(self, settled: Iterable[Outcome], granted: Iterable[Grant]) -> None:
+        for outcome in settled:
+            extra = {"event": "job.settled", "job_id": outcome.job_id, "outcome": str(outcome.kind)}
+            logger.debug("job settled", extra=extra)
+        for grant in granted:
+            extra = {"event": "job.started", "job_id": grant.spec.id, "task": grant.spec.task}
+            logger.debug("job started", extra={**extra, "attempt": grant.attempt, "token": grant.token})
+
+    async def _send_notes(self) -> bool:
+        """Send what handlers have said by now; False if the backend cannot be reached."""
+        count = 0
+        # What could not be sent last time is not yet in the store, and what was said since comes after it.
+        for newest in (False, True):
+            if newest:
+                self._outbox += self._notes.take()
+            while self._outbox:
+                message = self._outbox[0]
+                if await self._call(message) is None:
+                    return False
+                self._outbox.popleft()
+                count += len(message.lines) if isinstance(message, Log) else 1
+                if count >= LINES_AT_ONCE:
+                    count = 0
+                    await asyncio.sleep(0)
+        return True
+
+    async def _call_and_crash(self, operation: Exchange) -> Exchanged | None:
+        """Exchange, and pass the points at which tests let this process die."""
+        assert reach is not None
+        if operation.settle:
+            reach("settle.before")
+        calling = asyncio.ensure_future(self._call(operation))
+        if operation.limit:
+            await asyncio.sleep(0.01)
+            reach("claim.sent")
+        reply: Exchanged | None = await calling
+        if operation.settle:
+            reach("settle.after")
+        if reply is not None and reply.grants:
+            reach("claim.after_reply")
+        return reply
 
     async def _rest(self) -> bool:
-        """Leave a backend that cannot be reached alone for a moment."""
-        await asyncio.sleep(BACKEND_PAUSE_S)
+        """Leave a backend that cannot be reached alone, for longer each time."""
+        await asyncio.sleep(min(BACKEND_PAUSE_S * 2 ** min(self._failures, 10), WAIT_CEILING_S))
+        self._failures += 1
         self._event.set()
         return True
 
@@ -236,6 +375,8 @@ class Worker:
             return await self._backend.call(operation)
         except BackendError as error:
             if self._stopping and not self._slots:
+                raise
+            if isinstance(error, BackendDeniedError) and not self.started.is_set():
                 raise
             logger.warning("backend unavailable", extra={"event": "worker.backend", "error": str(error)})
             return None
@@ -262,18 +403,6 @@ class Worker:
             await asyncio.sleep(BACKEND_PAUSE_S)
         self._event.set()
 
-    async def _renew_for_ever(self) -> None:
-        while True:
-            await asyncio.sleep(self._lease_ms / 3000)
-            leases = self._leases()
-            reply = await self._call(Renew(leases, self._lease_ms)) if leases else None
-            if reply is None:
-                continue
-            for (job_id, token), verdict in zip(leases, reply.verdicts, strict=True):
-                slot = self._slots.get(job_id)
-                if slot is not None and slot.grant.token == token and verdict is not Verdict.DONE:
-                    self._ask_to_stop(job_id, "canceled" if verdict is Verdict.CANCELED else "lease lost")
-
     def _leases(self) -> tuple[tuple[str, int], ...]:
         """Return what runs, and what has ended and is still to be settled: nobody may reap that either."""
         running = [(job_id, slot.grant.token) for job_id, slot in list(self._slots.items())]
@@ -283,20 +412,26 @@ class Worker:
 
     def _begin(self, grant: Grant) -> None:
         assert self._loop is not None
-        slot = _Slot(grant, JobContext(grant, self))
+        slot = Slot(grant, JobContext(grant, self))
         self._slots[grant.spec.id] = slot
         run = self._run(slot)
         # Without a factory of the application's, `create_task` does nothing more than this.
         slot.task = self._loop.create_task(run) if self._loop.get_task_factory() else asyncio.Task(run, loop=self._loop)
 
-    async def _run(self, slot: _Slot) -> None:
+    def _begin_last_life(self, grant: Grant) -> None:
+        logger.warning(
+            "a job that has lost workers is on its last life",
+            extra={"event": "job.last_life", "job_id": grant.spec.id, "losses": grant.losses},
+        )
+        if self._renewal is not None:
+            self._renewal.begin(grant)
+
+    async def _run(self, slot: Slot) -> None:
         """Run one job to its end and leave its outcome to the main task."""
         try:
-            outcome = await self._attempt(slot)
+            outcome = await self._attempts.run(slot)
         except BaseException as error:  # noqa: BLE001 - whatever goes wrong around a handler, its slot is freed
-            described = JobError(type=self._text(_qualified_name(error)), message=self._text(_safe_str(error)))
-            wait_ms = delay_ms(slot.grant.spec.policy.backoff, slot.grant.attempt, random.random())
-            outcome = self._outcome(slot, OutcomeKind.FAILED, error=described, delay_ms=wait_ms)
+            outcome = self._attempts.outcomes.of_accident(slot.grant, error)
         slot.stoppable = False
         for hook in self._after:
             try:
@@ -312,151 +447,12 @@ class Worker:
         del self._slots[outcome.job_id]
         self._event.set()
 
-    async def _attempt(self, slot: _Slot) -> Outcome:
-        spec = slot.grant.spec
-        handler = self._handlers.get(spec.task)
-        if handler is None:
-            logger.error("unknown task", extra={"event": "job.unknown_task", "job_id": spec.id, "task": spec.task})
-            return self._outcome(slot, OutcomeKind.UNKNOWN_TASK)
-        if slot.why_stop is not None:
-            return self._outcome(slot, OutcomeKind.RELEASED)
-        CURRENT.set(slot.context)
-        slot.stoppable = handler.is_async
-        try:
-            args, kwargs = handler.loads(self._codec, spec.arguments)
-        except Exception as error:  # noqa: BLE001 - arguments that cannot be read now cannot be read later
-            return self._failure(slot, error, final=True)
-        try:
-            for hook in self._before:
-                answer = hook(slot.context)
-                if inspect.isawaitable(answer):
-                    await answer
-            if slot.context.canceled:  # while a hook ran
-                return self._outcome(slot, OutcomeKind.RELEASED)
-            if handler.wants_context:
-                args = (slot.context, *args)
-            timeout_ms = spec.policy.timeout_ms
-            if timeout_ms is not None:
-                assert self._loop is not None
-                slot.timer = self._loop.call_later(timeout_ms / 1000, self._ask_to_stop, spec.id, "timeout")
-            if handler.is_async:
-                result = await handler.function(*args, **kwargs)
-            else:
-                result = await self._in_thread(handler.function, args, kwargs)
-        except BaseException as error:  # noqa: BLE001 - whatever a handler raises, the worker goes on
-            return self._failure(slot, error)
-        return self._answer(slot, handler, result)
-
-    async def _in_thread(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run a plain function in a thread, and do not come back before it has ended."""
-        assert self._loop is not None
-        if self._executor is None:
-            self._executor = ThreadPoolExecutor(self._concurrency, thread_name_prefix="queuehint")
-        context = contextvars.copy_context()
-
-        def call() -> tuple[Any, BaseException | None]:
-            try:
-                return context.run(function, *args, **kwargs), None
-            except BaseException as error:  # noqa: BLE001 - handed over as a value: futures refuse some of them
-                return None, error
-
-        future = self._loop.run_in_executor(self._executor, call)
-        while True:
-            try:
-                result, error = await asyncio.shield(future)
-                break
-            except asyncio.CancelledError:
-                # The thread cannot be stopped, and its place must not be freed under it.
-                if self._loop.is_closed():  # pragma: no cover - the loop died with the thread still running
-                    raise
-        if error is not None:
-            raise error
-        return result
-
-    def _answer(self, slot: _Slot, handler: Handler, result: Any) -> Outcome:
-        """Turn what a handler returned into an outcome."""
-        if slot.why_stop == "timeout":
-            return self._failure(slot, TimeoutError(f"ended after its timeout, with {shown(result)}"))
-        if type(result) not in _PLAIN_RESULTS and (outcome := self._special(slot, handler, result)) is not None:
-            return outcome
-        try:
-            payload = handler.dump_result(self._codec, result)
-        except Exception as error:  # noqa: BLE001 - a codec of the application's may raise anything
-            return self._failure(slot, error, final=True)
-        return self._outcome(slot, OutcomeKind.FINISHED, result=payload)
-
-    def _special(self, slot: _Slot, handler: Handler, result: Any) -> Outcome | None:
-        """Turn an answer, or what is no result at all, into an outcome; None for a result."""
-        if isinstance(result, Retry):
-            return self._failure(slot, None, kind="retry", message=result.reason, after_ms=result.after_ms)
-        if isinstance(result, Snooze):
-            return self._outcome(slot, OutcomeKind.SNOOZED, delay_ms=result.delay_ms)
-        if isinstance(result, Fail):
-            return self._failure(slot, None, kind="fail", message=result.reason, final=True)
-        if isinstance(result, Discard):
-            return self._outcome(slot, OutcomeKind.DISCARDED, reason=self._text(result.reason))
-        if inspect.iscoroutine(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
-            close = getattr(result, "close", None)
-            if close is not None:
-                close()
-            message = f"{handler.name} returned a {type(result).__name__}, not a result; is an `await` missing?"
-            return self._failure(slot, TypeError(message), final=True)
-        return None
-
-    def _failure(
-        self,
-        slot: _Slot,
-        error: BaseException | None,
-        *,
-        kind: str = "",
-        message: str = "",
-        after_ms: int | None = None,
-        final: bool = False,
-    ) -> Outcome:
-        """Turn what a handler raised, or a failure it returned, into an outcome."""
-        spec, attempt = slot.grant.spec, slot.grant.attempt
-        text = None
-        if error is not None:
-            if slot.why_stop in _GIVE_BACK and isinstance(error, (Exception, asyncio.CancelledError)):
-                # It was asked to stop and stopped, by whatever it raised; that is no failed attempt.
-                return self._outcome(slot, OutcomeKind.RELEASED)
-            timed_out = slot.why_stop == "timeout"
-            kind = "timeout" if timed_out else _qualified_name(error)
-            message = "the handler ran longer than its timeout" if timed_out else _safe_str(error)
-            text = self._text(_traceback(error))
-        described = JobError(type=self._text(kind), message=self._text(message), traceback=text)
-        if isinstance(error, (SystemExit, KeyboardInterrupt)):
-            return self._outcome(slot, OutcomeKind.LOST, error=described)
-        if final or attempt >= spec.policy.max_attempts:
-            logger.error(
-                "job failed", extra={"event": "job.failed", "job_id": spec.id, "task": spec.task, "error": kind}
-            )
-        else:
-            logger.warning(
-                "job retries", extra={"event": "job.retry", "job_id": spec.id, "task": spec.task, "error": kind}
-            )
-        if after_ms is None:
-            after_ms = delay_ms(spec.policy.backoff, attempt, random.random())
-        return self._outcome(slot, OutcomeKind.FAILED, error=described, delay_ms=after_ms, final=final)
-
-    @staticmethod
-    def _outcome(slot: _Slot, kind: OutcomeKind, **facts: Any) -> Outcome:
-        return Outcome(job_id=slot.grant.spec.id, token=slot.grant.token, kind=kind, **facts)
-
-    def _text(self, text: str) -> str:
-        try:
-            text = self._redact(str(text)).encode("utf-8", "backslashreplace").decode("utf-8")
-        except Exception:
-            logger.exception("redact failed", extra={"event": "redact.failed"})
-            return "<withheld: redact failed>"
-        return text if len(text) <= ERROR_TEXT_MAX else text[: ERROR_TEXT_MAX - 1] + "…"
-
     # --- stopping a job ------------------------------------------------------------------------------------------
 
-    def _ask_to_stop(self, job_id: str, why: str) -> None:
+    def _ask_to_stop(self, job_id: str, why: str, token: int | None = None) -> None:
         """Ask a job's code to stop, and report it if it does not for long."""
         slot = self._slots.get(job_id)
-        if slot is None or slot.task is None or slot.why_stop is not None:
+        if slot is None or slot.task is None or slot.why_stop is not None or token not in (None, slot.grant.token):
             return
         slot.why_stop = why
         slot.context.ask_to_stop()
@@ -465,15 +461,27 @@ class Worker:
         assert self._loop is not None
         if slot.timer is not None:
             slot.timer.cancel()
-        slot.timer = self._loop.call_later(ABANDON_AFTER_S, self._report_overdue, slot)
+        slot.timer = self._loop.call_later(self._abandon_after_s, self._report_overdue, slot)
 
-    @staticmethod
-    def _report_overdue(slot: _Slot) -> None:
+    def _tell(self, job_id: str, token: int, why: str) -> None:
+        """Have a job's code asked to stop, from any thread; a plain function hears of it although the loop is busy."""
+        slot = self._slots.get(job_id)
+        if slot is None or slot.grant.token != token or self._loop is None:
+            return
+        with contextlib.suppress(RuntimeError):  # the loop was closed over this worker
+            # The reason first: code that sees `canceled` and raises must not be taken for failed.
+            self._loop.call_soon_threadsafe(self._ask_to_stop, job_id, why, token)
+        slot.context.ask_to_stop()
+
+    def _report_overdue(self, slot: Slot) -> None:
         spec = slot.grant.spec
         logger.error(
             "job does not stop; its path is kept until its code ends",
             extra={"event": "job.overdue", "job_id": spec.id, "task": spec.task, "why": slot.why_stop},
         )
+        slot.is_overdue = True
+        if self._give_up is not None:
+            self.abandon()
 
     def _release_all(self) -> None:
         for job_id in list(self._slots):
@@ -483,17 +491,18 @@ class Worker:
 
     def report(self, job_id: str, token: int, progress: Progress) -> None:
         """Send progress with the next exchange; from any thread."""
-        self._messages.append(Report(job_id, token, progress))
+        self._notes.report(job_id, token, progress)
         self._wake()
 
     def log(self, job_id: str, token: int, line: str) -> None:
         """Send a log line with the next exchange; from any thread."""
-        self._messages.append(Log(job_id, token, (line,)))
+        self._notes.log(job_id, token, line)
         self._wake()
 
     def _wake(self) -> None:
-        assert self._loop is not None
-        self._loop.call_soon_threadsafe(self._event.set)
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop was closed over this worker
+                self._loop.call_soon_threadsafe(self._event.set)
 
 
 def _check_pools(pools: Iterable[str]) -> tuple[str, ...]:
@@ -503,21 +512,3 @@ def _check_pools(pools: Iterable[str]) -> tuple[str, ...]:
     if len(names) > POOLS_MAX:
         raise InvalidJobError(f"pools holds {len(names)} names, limit {POOLS_MAX}")
     return names
-
-
-def _qualified_name(error: BaseException) -> str:
-    kind = type(error)
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-
-
-def _safe_str(error: BaseException) -> str:
-    try:
-        return str(error)[:_REDACTED_MAX]
-    except BaseException:  # noqa: BLE001 - an exception whose __str__ raises must not hide the failure
-        return f"<{type(error).__name__}>"
-
-
-def _traceback(error: BaseException) -> str:
-    """Return the innermost frames: file, line and the line's source, never the values of variables."""
-    frames = traceback.extract_tb(error.__traceback__)[-12:]
-    return "".join(traceback.format_list(frames))[-_REDACTED_MAX:]

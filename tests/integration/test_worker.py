@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from queuehint import (
+    BackendDeniedError,
     BackendUnavailableError,
     Backoff,
     Claim,
@@ -25,10 +27,13 @@ from queuehint import (
     Scheduler,
     Snooze,
 )
+from queuehint import attempts as attempts_module
 from queuehint import worker as worker_module
-from queuehint.operations import Exchange, Tick
+from queuehint.backends.memory import MemoryBackend
+from queuehint.operations import Exchange, Log, Tick
+from queuehint.records import Outcome, OutcomeKind
 from queuehint.reports import ReasonKind
-from tests.doors import Gate, memory, run, scheduler, turns, until
+from tests.doors import Gate, in_thread, memory, run, scheduler, turns, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -1160,5 +1165,390 @@ def test_a_worker_that_stops_without_its_store_says_so(flaky: Callable[[Schedule
                 left[0] = 10**9
         assert not sched._workers
         assert not memory(sched)._adopted
+
+    run(main())
+
+
+# --- a store that other processes share --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def far(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Scheduler]:
+    """Return a function that makes a scheduler whose store renews nothing by itself; its time passes by itself."""
+    monkeypatch.setattr(MemoryBackend, "is_local", False)
+    monkeypatch.setattr(MemoryBackend, "adopt", lambda self, leases: lambda: None)
+    return lambda **options: Scheduler("memory://", **options)
+
+
+@pytest.mark.parametrize("kind", ["async", "blocking", "thread"])
+def test_a_job_that_runs_longer_than_its_lease_keeps_it(far: Callable[..., Scheduler], kind: str) -> None:
+    async def main() -> None:
+        sched = far(lease=1)
+
+        @sched.job(name="long")
+        async def on_loop() -> str:
+            if kind == "blocking":
+                time.sleep(2.2)  # noqa: ASYNC251 - that is the point
+            else:
+                await asyncio.sleep(2.2)
+            return "done"
+
+        @sched.job(name="long_in_thread")
+        def in_thread() -> str:
+            time.sleep(2.2)
+            return "done"
+
+        async with sched.worker(1):
+            handle = await (in_thread if kind == "thread" else on_loop).enqueue()
+            end = ticking_elsewhere(sched)
+            assert await handle.result() == "done"
+            end()
+        assert (await handle.record()).losses == 0
+
+    run(main())
+
+
+def ticking_elsewhere(sched: Scheduler) -> Callable[[], None]:
+    """Have what is due done by somebody else, as other workers would; return how to end it."""
+    done = threading.Event()
+
+    def tick() -> None:
+        while not done.wait(0.02):
+            sched.backend.call_sync(Tick())
+
+    end = in_thread(tick)
+
+    def stop() -> None:
+        done.set()
+        end()
+
+    return stop
+
+
+@KINDS
+def test_a_worker_that_cannot_renew_has_its_jobs_stop_before_the_lease_ends(
+    far: Callable[..., Scheduler], kind: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        sched = far(lease=1)
+        stopped: list[float] = []
+        is_away = [False]
+        call = MemoryBackend.call_sync
+
+        def calling(self: MemoryBackend, operation: Any) -> Any:
+            if is_away[0]:
+                raise BackendUnavailableError("away")
+            return call(self, operation)
+
+        monkeypatch.setattr(MemoryBackend, "call_sync", calling)
+
+        @sched.job(name="work")
+        async def on_loop(ctx: JobContext) -> None:
+            began_s = time.monotonic()
+            is_away[0] = not stopped
+            try:
+                while not stopped:  # noqa: ASYNC110 - a handler that does something
+                    await asyncio.sleep(0.01)
+            finally:
+                stopped.append(time.monotonic() - began_s)
+
+        @sched.job(name="work_in_thread")
+        def in_thread(ctx: JobContext) -> None:
+            began_s = time.monotonic()
+            is_away[0] = not stopped
+            while not stopped and not ctx.canceled:
+                time.sleep(0.01)
+            stopped.append(time.monotonic() - began_s)
+            if ctx.canceled:
+                raise InterruptedError
+
+        monkeypatch.setattr(worker_module, "BACKEND_PAUSE_S", 0.05)
+        job = on_loop if kind == "async" else in_thread
+        handle = await job.enqueue()
+        async with sched.worker():
+            await until(lambda: bool(stopped))
+            is_away[0] = False
+            await handle.result()
+        assert 0.5 < stopped[0] < 1.0
+        record = await handle.record()
+        # Given back in time or reaped: either way no attempt has failed.
+        assert (record.state, record.attempts, record.errors) == (FINISHED, 1, ())
+
+    run(main())
+    assert events(caplog).count("job.fenced") == 1
+
+
+def test_an_exchange_without_an_answer_is_sent_again_as_it_was(
+    far: Callable[..., Scheduler], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(worker_module, "BACKEND_PAUSE_S", 0)
+    caplog.set_level(logging.INFO)
+
+    async def main() -> None:
+        sched = far()
+        sent: list[Exchange] = []
+        call = sched.backend.call
+
+        async def calling(operation: Any) -> Any:
+            if isinstance(operation, Exchange):
+                sent.append(operation)
+                if len(sent) in {2, 3, 4}:
+                    raise BackendUnavailableError("cut")
+            return await call(operation)
+
+        sched.backend.call = calling  # type: ignore[method-assign]
+
+        @sched.job
+        async def work() -> str:
+            return "done"
+
+        async with sched.worker() as worker:
+            assert worker.answered_s > 0
+            assert await (await work.enqueue()).result() == "done"
+        assert sent[1] is sent[2] is sent[3] is sent[4]
+        assert sent[5] is not sent[4]
+
+    run(main())
+    assert events(caplog).count("worker.backend") == 3
+    assert events(caplog).count("worker.reconnected") == 1
+
+
+def test_what_was_granted_while_the_worker_was_told_to_stop_is_given_back_at_once(
+    far: Callable[..., Scheduler],
+) -> None:
+    async def main() -> None:
+        sched = far()
+        called: list[str] = []
+
+        @sched.job
+        async def work() -> None:
+            called.append("x")
+
+        call = sched.backend.call
+
+        async def calling(operation: Any) -> Any:
+            reply = await call(operation)
+            if isinstance(operation, Exchange) and reply.grants:
+                worker.stop()
+            return reply
+
+        sched.backend.call = calling  # type: ignore[method-assign]
+        async with sched.worker() as worker:
+            handle = await work.enqueue()
+            await until(lambda: not worker.running and worker.is_stopping)
+        record = await handle.record()
+        assert (record.state, record.attempts) == (QUEUED, 0)
+        assert called == []
+
+    run(main())
+
+
+def test_what_was_granted_too_long_ago_is_given_back_and_does_not_run(far: Callable[..., Scheduler]) -> None:
+    async def main() -> None:
+        sched = far(lease=1)
+        began: list[float] = []
+        call = sched.backend.call
+        slow = [True]
+
+        async def calling(operation: Any) -> Any:
+            reply = await call(operation)
+            if isinstance(operation, Exchange) and reply.grants and slow.pop():
+                await asyncio.sleep(0.9)
+                slow.append(False)
+            return reply
+
+        sched.backend.call = calling  # type: ignore[method-assign]
+
+        @sched.job
+        async def work(ctx: JobContext) -> int:
+            began.append(time.monotonic())
+            return ctx.attempt
+
+        handle = await work.enqueue()
+        async with sched.worker():
+            assert await handle.result() == 1
+        assert len(began) == 1
+
+    run(main())
+
+
+def test_a_worker_that_the_store_refuses_from_the_start_says_so(far: Callable[..., Scheduler]) -> None:
+    async def main() -> None:
+        sched = far()
+
+        async def calling(operation: Any) -> Any:
+            raise BackendDeniedError("NOPERM")
+
+        sched.backend.call = calling  # type: ignore[method-assign]
+        with pytest.raises(BackendDeniedError):
+            async with sched.worker():
+                pass
+
+    run(main())
+
+
+# --- what handlers say -------------------------------------------------------------------------------------------
+
+
+def test_the_lines_of_a_job_are_sent_together() -> None:
+    async def main() -> None:
+        sched, _ = scheduler()
+        logs: list[int] = []
+        call = memory(sched).call
+
+        async def calling(operation: Any) -> Any:
+            if isinstance(operation, Log):
+                logs.append(len(operation.lines))
+            return await call(operation)
+
+        memory(sched).call = calling  # type: ignore[method-assign]
+
+        @sched.job
+        async def work(ctx: JobContext) -> None:
+            for n in range(450):
+                ctx.log(str(n))
+
+        async with sched.worker():
+            handle = await work.enqueue()
+            await handle.result()
+        assert (await handle.record()).logs == tuple(str(n) for n in range(450))
+        assert logs == [200, 200, 50]
+
+    run(main())
+
+
+# --- a worker that has a process to itself -----------------------------------------------------------------------
+
+
+def test_a_process_is_given_up_with_code_that_does_not_end_once_the_others_have() -> None:
+    async def main() -> None:
+        sched, _ = scheduler()
+        gate = Gate()
+        given_up: list[list[str]] = []
+
+        @sched.job(timeout=0.01)
+        def stuck() -> None:
+            gate.wait_sync("stuck")
+
+        @sched.job
+        async def other() -> None:
+            await gate.wait("other")
+
+        worker = sched.make_worker(abandon_after=0.05, give_up=given_up.append)
+        running = asyncio.create_task(worker.run())
+        first, second = await stuck.enqueue(), await other.enqueue()
+        await running
+        assert given_up == [[first.id]]
+        assert await first.state() is STARTED
+        assert (await second.state(), (await second.record()).attempts) == (QUEUED, 0)
+        gate.open()
+
+    run(main())
+
+
+def test_what_has_ended_by_then_is_not_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_module, "RELEASE_S", 0.2)
+
+    async def main() -> None:
+        sched, _ = scheduler()
+        gate = Gate()
+        given_up: list[list[str]] = []
+
+        @sched.job
+        def work(ctx: JobContext, doc: str) -> str:
+            gate.entered.append(doc)
+            while not (ctx.canceled if doc == "hears" else gate._open.is_set()):
+                time.sleep(0.001)
+            return "done"
+
+        worker = sched.make_worker(give_up=given_up.append)
+        running = asyncio.create_task(worker.run())
+        hears, deaf = await work.enqueue("hears"), await work.enqueue("deaf")
+        await gate.reached(2)
+        worker.abandon()
+        worker.abandon()
+        await running
+        assert given_up == [[deaf.id]]
+        assert await hears.result() == "done"
+        gate.open()
+
+    run(main())
+
+
+def test_inside_an_application_a_worker_that_is_told_to_abandon_stops_at_once() -> None:
+    async def main() -> None:
+        sched, _ = scheduler()
+        gate = Gate()
+
+        @sched.job
+        async def work() -> None:
+            await gate.wait()
+
+        async with sched.worker() as worker:
+            handle = await work.enqueue()
+            await gate.reached()
+            worker.abandon()
+        assert await handle.state() is QUEUED
+
+    run(main())
+
+
+# --- jobs that have cost workers their lives ---------------------------------------------------------------------
+
+
+def lost_twice(sched: Scheduler, *ids: str) -> None:
+    """Let workers die twice with these jobs."""
+    for _ in range(2):
+        grants = sched.backend.call_sync(Exchange("dead", limit=len(ids))).grants
+        lost = [Outcome(job_id=grant.spec.id, token=grant.token, kind=OutcomeKind.LOST) for grant in grants]
+        sched.backend.call_sync(Exchange("dead", tuple(lost)))
+
+
+def test_jobs_on_their_last_life_begin_one_at_a_time(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        sched, _ = scheduler()
+        gate = Gate()
+
+        @sched.job
+        async def work(n: int) -> int:
+            await gate.wait(n)
+            return n
+
+        handles = await work.enqueue_many([(0,), (1,), (2,)])
+        lost_twice(sched, *[handle.id for handle in handles])
+        async with sched.worker() as worker:
+            other = await work.enqueue(9)
+            await gate.reached(2)
+            await turns()
+            assert sorted(gate.entered) == [0, 9]
+            assert worker.running == 4
+            await handles[2].cancel()
+            with pytest.raises(JobCanceledError):
+                await handles[2].result()
+            gate.open()
+            assert [await handle.result() for handle in (*handles[:2], other)] == [0, 1, 9]
+
+    run(main())
+    assert events(caplog).count("job.last_life") == 2
+
+
+def test_a_job_that_survives_its_last_life_for_a_while_lets_the_next_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attempts_module, "LAST_LIFE_S", 0.01)
+
+    async def main() -> None:
+        sched, _ = scheduler()
+        gate = Gate()
+
+        @sched.job
+        async def work(n: int) -> int:
+            await gate.wait(n)
+            return n
+
+        handles = await work.enqueue_many([(0,), (1,)])
+        lost_twice(sched, *[handle.id for handle in handles])
+        async with sched.worker():
+            await gate.reached(2)
+            gate.open()
+            assert [await handle.result() for handle in handles] == [0, 1]
 
     run(main())

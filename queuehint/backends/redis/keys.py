@@ -34,6 +34,7 @@ KEYS: Final = (
     Key("gates", "hash", "gate -> what is held there, waits there and executes there", "the last job that leaves"),
     Key("paths", "zset", "queue key, number and id of each unfinished job, once a claim, in lexical order", "end"),
     Key("holds", "zset", "the same for dead jobs that hold their places", "redrive, discard, end of retention"),
+    Key("running", "zset", "mode, gate, number and id of each claim of a STARTED job, in lexical order", "its end"),
     Key("closed", "set", "gates of closed paths", "reopen"),
     Key("timers", "zset", "ms -> due times, leases and expiries", "claim, settle, when due"),
     Key("prunes", "zset", "ms -> ends of records, then of ids", "prune, redrive"),

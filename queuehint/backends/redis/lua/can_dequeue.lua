@@ -6,4 +6,4 @@
   ARGV[9] path      str  the gate key; ARGV[10] s shared, e exclusive
   Returns 1 or 0.   Mirrors core.registry   Cost O(depth) ]]
 -- @include lib/questions
-return {can_execute('x' .. ARGV[9], ARGV[10] == 's') and 1 or 0}
+return {can_execute(ARGV[9], ARGV[10] == 's') and 1 or 0}

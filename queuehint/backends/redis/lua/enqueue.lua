@@ -89,15 +89,14 @@ local function admit(ask, after)
   S[NUMBERS] = S[NUMBERS] + 1
   local id, key, policy = ask[ID], ask[P_KEY], ask[P_POLICY]
   local job = {
-    QUEUED, S[NUMBERS], 0, 0, 1, 0, 0, false, false,
-    NOW, false, false, false, false, false,
-    false, false, false, false, false, false, false,
-    false, 0, false, 0, false, 0, 0, false, false,
-    ask[P_PRIORITY], ask[P_POOL], ask[P_USER], key, ask[P_PRESENCE], policy, ask[P_CLAIMS],
+    QUEUED, S[NUMBERS], 0, 1, 0, false, false, NOW, false, false,
+    false, false, false, false, false, ask[P_PRIORITY], ask[P_POOL], ask[P_USER], policy, ask[P_CLAIMS],
+    false, false, key, false, false, 0, false, false, 0, false,
+    false, ask[P_PRESENCE], false, 0, false, 0, 0, 0, false,
   }
   job.id = id
   -- An id may be taken again in the very step in which it is pruned.
-  if dirty[id] then job.packed, job.reborn = dirty[id].packed, true end
+  if dirty[id] then job.was, job.reborn = dirty[id].was, true end
   jobs[id], dirty[id] = job, job
   new_specs[id] = ask[SPEC]
   if key then

@@ -121,7 +121,7 @@ if limit > 0 and pool_count > 0 then
         end
       else
         local token = next_token()
-        count_active(job, 1)
+        check_gates(job)
         become(job, STARTED)
         job[EXPIRY_MS] = false
         set_timer(job, LEASE, NOW + lease_ms)

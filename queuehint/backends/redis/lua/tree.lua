@@ -13,9 +13,9 @@ local reply, nodes = {}, 0
 
 local function describe(key)
   local gate = gate_of(key)
-  local here = gate[ACTIVE + S_MODE] + gate[ACTIVE + X_MODE]
-  for _, value in ipairs({key, here, here + gate[ACTIVE + IS] + gate[ACTIVE + IX], gate[WAITING], gate[S_MODE] + gate[X_MODE],
-    gate[IS] + gate[IX], redis.call('HEXISTS', PAUSES, key), redis.call('SISMEMBER', CLOSED, key)}) do
+  local here, at_or_below = count_running(key)
+  for _, value in ipairs({key, here, at_or_below, gate[WAITING], gate[S_MODE] + gate[X_MODE], gate[IS] + gate[IX],
+    redis.call('HEXISTS', PAUSES, key), redis.call('SISMEMBER', CLOSED, key)}) do
     reply[#reply + 1] = value
   end
 end

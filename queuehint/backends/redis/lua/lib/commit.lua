@@ -42,7 +42,7 @@ end
 
 local function each_path(job, act)
   if job[CLAIMS] == '' then return act(path_member(nil, job)) end
-  for _, claim in ipairs(parse_claims(job[CLAIMS])) do act(path_member(claim.keys[#claim.keys], job)) end
+  for claim_text in string.gmatch(job[CLAIMS], '[^\n]+') do act(path_member(string.sub(claim_text, 2), job)) end
 end
 
 local function write_paths(was, job)
@@ -65,12 +65,21 @@ end
 
 local function write_offers(was, job)
   local offer, was_offer = job and job[OFFER], was and was[OFFER]
-  local member = offer == 'r' and ready_member(job)
-  local was_member = was_offer == 'r' and ready_member(was)
-  put(READY, was_member, 0, member, 0)
-  local parked = offer and offer ~= 'r' and parked_member(job, offer)
-  local was_parked = was_offer and was_offer ~= 'r' and parked_member(was, was_offer)
-  put(PARKED, was_parked, 0, parked, 0)
+  if not offer and not was_offer then return end
+  put(READY, was_offer == 'r' and (job and job.ready_member or ready_member(was)), 0, offer == 'r' and ready_member(job), 0)
+  put(PARKED, was_offer and was_offer ~= 'r' and parked_member(was, was_offer), 0,
+    offer and offer ~= 'r' and parked_member(job, offer), 0)
+end
+
+local function each_running(job, act)
+  local tail = '\0' .. sortable(job[NUMBER]) .. job.id
+  for claim_text in string.gmatch(job[CLAIMS], '[^\n]+') do act(claim_text .. tail) end
+end
+
+local function write_running(was, job)
+  local runs, ran = job and job[STATE] == STARTED, was and was[STATE] == STARTED
+  if runs and not ran then each_running(job, function(member) redis.call('ZADD', RUNNING, 0, member) end) end
+  if ran and not runs then each_running(was, function(member) redis.call('ZREM', RUNNING, member) end) end
 end
 
 local function line_entries(job)
@@ -117,9 +126,20 @@ local function write_notes(was, job, id)
   end
 end
 
+-- Leave out what a head does not say at its end.
+local function packed_head(job)
+  local last = FIELDS
+  -- From LOSSES on a number is a count; before, it is a time.
+  while last > CLAIMS and (not job[last] or (job[last] == 0 and last >= LOSSES)) do
+    job[last] = nil
+    last = last - 1
+  end
+  job.id, job.was, job.reborn, job.ready_member = nil, nil, nil, nil
+  return cmsgpack.pack(job)
+end
+
 local function write_job(id, job)
-  local was = job.packed and cmsgpack.unpack(job.packed)
-  if was then was.id = id end
+  local was = job.was
   local now = not job.pruned and job
   if was then count(was, -1) end
   if now then count(now, 1) end
@@ -128,15 +148,14 @@ local function write_job(id, job)
   if not was or not now or was[STATE] ~= now[STATE] or now[STATE] == FAILED or was[CLAIMS] ~= now[CLAIMS]
     or was[KEY] ~= now[KEY] then
     write_paths(was, now)
+    write_running(was, now)
   end
   write_offers(was, now)
   write_lines(was, now)
   write_notes(was, now, id)
   if now then
     if job.reborn then redis.call('HDEL', ASKED, id) end
-    job.id, job.packed, job.reborn = nil, nil, nil
-    redis.call('HSET', JOBS, id, cmsgpack.pack(job))
-    job.id = id
+    redis.call('HSET', JOBS, id, packed_head(job))
   else
     redis.call('HDEL', JOBS, id)
     redis.call('HDEL', SPECS, id)
@@ -203,7 +222,7 @@ local function write_told()
   end
 end
 
-local FIXED = {META, AUDIT, JOBS, SPECS, RESULTS, PROGRESS, ASKED, GATES, PATHS, HOLDS, CLOSED, TIMERS, PRUNES, LEFT,
+local FIXED = {META, AUDIT, JOBS, SPECS, RESULTS, PROGRESS, ASKED, GATES, PATHS, HOLDS, RUNNING, CLOSED, TIMERS, PRUNES, LEFT,
   READY, POOLS, USERS, TURNS, PARKED, PAUSES, DEAD, KEYED, SEEN, SESSIONS, RECEIPTS, UNTOLD, TIMER_WAKE}
 
 local function touch()
@@ -241,11 +260,11 @@ end
 function commit(tells)
   touch()
   write_told()
+  write_edges()
   for id, job in pairs(dirty) do write_job(id, job) end
   write_gates()
   write_ready()
   write_leftovers()
-  write_edges()
   for id, spec in pairs(new_specs) do redis.call('HSET', SPECS, id, spec) end
   for id, result in pairs(new_results) do redis.call('HSET', RESULTS, id, result) end
   for id, progress in pairs(new_progress) do redis.call('HSET', PROGRESS, id, progress) end

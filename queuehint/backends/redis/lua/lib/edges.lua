@@ -8,7 +8,8 @@ local new_edges, dropped_edges, resolving = {}, {}, {}
 function add_edge(job, dependency)
   job[BLOCKED] = job[BLOCKED] + 1
   new_edges[#new_edges + 1] = {job, dependency.id}
-  dirty[job.id] = job
+  dependency[AWAITED] = true
+  dirty[job.id], dirty[dependency.id] = job, dependency
 end
 
 -- The dependents of a job that is over, least number first, read on as they are taken.

@@ -1,13 +1,14 @@
---[[ fields: what a job's head holds; cmsgpack packs it as one array. `false` is "none".
+--[[ fields: what a job's head holds; cmsgpack packs it as one array. `false` is "none". What most jobs never have stands
+  from ENDED on: at the end of a packed head it is left out, and nil means none too (0 for what counts).
   KIND of TIMER: DUE, LEASE, EXPIRY and PRUNE are '0' to '3', the order in which timers of one time come up.
   WALKS: for each claim the depth at which it stands in line, or GRANTED; false while the job has no place.
   OFFER: false, 'r' in the ready queue, or the number of the pause it is put aside by.
-  RESULT: false, 'n' for JSON null, 's' for what is stored in RESULTS. POLICY: see codec.py; '' is the default. ]]
-local STATE, NUMBER, SINCE, SEQ, VERSION, ATTEMPTS, LOSSES, TOKEN, WORKER = 1, 2, 3, 4, 5, 6, 7, 8, 9 -- @const
-local ENQUEUED, DUE_AT, QUEUED_AT, FIRST, STARTED_AT, ENDED = 10, 11, 12, 13, 14, 15 -- @const
-local TIMER, TIMER_MS, EXPIRY_MS, WALKS, OFFER, CANCEL, CAUSE = 16, 17, 18, 19, 20, 21, 22 -- @const
-local GONE, STRANGERS, BACKING_OFF, BLOCKED, RESULT, LOGS, ERRORS, REPORTED, WATCHERS = 23, 24, 25, 26, 27, 28, 29, 30, 31 -- @const
-local PRIORITY, POOL, USER, KEY, PRESENCE, POLICY, CLAIMS = 32, 33, 34, 35, 36, 37, 38 -- @const
+  RESULT: false, 'n' for JSON null, 's' for what is stored in RESULTS. POLICY: see codec.py; '' is the default.
+  AWAITED: other jobs have waited for this one. SINCE: 0 where it is the number. ]]
+local STATE, NUMBER, SEQ, VERSION, ATTEMPTS, TOKEN, WORKER, ENQUEUED, QUEUED_AT, FIRST = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 -- @const
+local STARTED_AT, TIMER, TIMER_MS, WALKS, OFFER, PRIORITY, POOL, USER, POLICY, CLAIMS = 11, 12, 13, 14, 15, 16, 17, 18, 19, 20 -- @const
+local ENDED, RESULT, KEY, DUE_AT, EXPIRY_MS, LOSSES, CANCEL, CAUSE, ERRORS, BACKING_OFF = 21, 22, 23, 24, 25, 26, 27, 28, 29, 30 -- @const
+local GONE, PRESENCE, WATCHERS, LOGS, REPORTED, SINCE, STRANGERS, BLOCKED, AWAITED, FIELDS = 31, 32, 33, 34, 35, 36, 37, 38, 39, 39 -- @const
 
 local SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = 'S', 'D', 'Q', 'R', 'F', 'X', 'C' -- @const
 local OVER = {F = true, X = true, C = true}

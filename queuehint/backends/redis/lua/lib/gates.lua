@@ -1,12 +1,13 @@
 --[[ gates: FIFO gates on a path trie; mirrors core.trie and core.registry, which tell the theory.
-  A gate is one field of GATES: what is held in the modes IS IX S X, how many stand in its line, what of it is executing,
-  and whether its line waits among the leftovers to be advanced. It exists while any of that is not zero. A line is a
-  sorted set by place; its members are two digits for the claim and the job's id. Both follow from the heads, but are
-  kept beside them so that no step reads more than it passes. ]]
-local IS, IX, S_MODE, X_MODE, WAITING, ACTIVE, TO_ADVANCE = 1, 2, 3, 4, 5, 5, 10 -- @const
+  A gate is one field of GATES: what is held in the modes IS IX S X, how many stand in its line, and the mark by which
+  that line waits among the leftovers to be advanced. It exists while any of that is not zero. A line is a sorted set by
+  place; its members are two digits for the claim and the job's id. Both follow from the heads, but are kept beside them
+  so that no step reads more than it passes. RUNNING is the registry: mode, gate key, NUL, sortable number and id of each
+  claim of a STARTED job, in lexical order. ]]
+local IS, IX, S_MODE, X_MODE, WAITING, TO_ADVANCE = 1, 2, 3, 4, 5, 6 -- @const
 local gates, dirty_gates, lines = {}, {}, {}
 local push_leftover
-local has_all_gates, advance, place_walks, vacate, count_active, can_execute, gate_of, fits, mode_at
+local has_all_gates, advance, place_walks, vacate, check_gates, can_execute, count_running, gate_of, fits, mode_at
 
 do
 
@@ -14,19 +15,19 @@ function gate_of(key)
   local gate = gates[key]
   if not gate then
     local packed = redis.call('HGET', GATES, key)
-    gate = packed and cmsgpack.unpack(packed) or {0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+    gate = packed and cmsgpack.unpack(packed) or {0, 0, 0, 0, 0, 0}
     gates[key] = gate
   end
   return gate
 end
 
--- Whether a mode fits what is held (from = 0) or what is executing (from = ACTIVE).
-function fits(gate, mode, from)
-  if gate[from + X_MODE] > 0 then return false end
+-- Whether a mode fits what is held.
+function fits(gate, mode)
+  if gate[X_MODE] > 0 then return false end
   if mode == IS then return true end
-  if mode == IX then return gate[from + S_MODE] == 0 end
-  if mode == S_MODE then return gate[from + IX] == 0 end
-  return gate[from + IS] == 0 and gate[from + IX] == 0 and gate[from + S_MODE] == 0
+  if mode == IX then return gate[S_MODE] == 0 end
+  if mode == S_MODE then return gate[IX] == 0 end
+  return gate[IS] == 0 and gate[IX] == 0 and gate[S_MODE] == 0
 end
 
 function mode_at(claim, depth)
@@ -90,7 +91,7 @@ local function walk_on(job, index, claim, depth)
   while depth < last do
     local key = keys[depth + 1]
     local gate = gate_of(key)
-    if gate[WAITING] > 0 or not fits(gate, intention, 0) then
+    if gate[WAITING] > 0 or not fits(gate, intention) then
       join_line(job, index, key, gate, depth)
       return visited
     end
@@ -100,7 +101,7 @@ local function walk_on(job, index, claim, depth)
   end
   local key, own = keys[last + 1], claim.shared and S_MODE or X_MODE
   local gate = gate_of(key)
-  if gate[WAITING] > 0 or not fits(gate, own, 0) then
+  if gate[WAITING] > 0 or not fits(gate, own) then
     join_line(job, index, key, gate, last)
   else
     gate[own] = gate[own] + 1
@@ -129,7 +130,7 @@ function advance(key, mark, budget, arrive)
     local job, index = line_head(key)
     local claim, depth = parse_claims(job[CLAIMS])[index], job[WALKS][index]
     local mode = mode_at(claim, depth)
-    if not fits(gate, mode, 0) then break end
+    if not fits(gate, mode) then break end
     if used >= budget then return used, true end
     gate[WAITING] = gate[WAITING] - 1
     gate[mode] = gate[mode] + 1
@@ -153,7 +154,7 @@ local function look_at_line(key, gate)
   if gate[TO_ADVANCE] > 0 then return end
   local job, index = line_head(key)
   local claim = parse_claims(job[CLAIMS])[index]
-  if fits(gate, mode_at(claim, job[WALKS][index]), 0) then
+  if fits(gate, mode_at(claim, job[WALKS][index])) then
     S[MARKS] = S[MARKS] + 1
     gate[TO_ADVANCE] = S[MARKS]
     push_leftover({'g', key, S[MARKS]})
@@ -218,32 +219,44 @@ function vacate(job)
   return left
 end
 
--- Count a job's claims as executing, or (by = -1) as executing no more.
-function count_active(job, by)
-  if not job[WALKS] then return end
-  for _, claim in ipairs(parse_claims(job[CLAIMS])) do
-    local keys = claim.keys
-    local mode = claim.shared and S_MODE or X_MODE
-    for depth = #keys - 1, 0, -1 do
-      local key = keys[depth + 1]
-      local gate = gate_of(key)
-      if by > 0 and not fits(gate, mode, ACTIVE) then
-        corrupt('job ' .. job.id .. ' was let through the gate at ' .. queue_key(key) .. ' while a job that conflicts executes')
-      end
-      gate[ACTIVE + mode] = gate[ACTIVE + mode] + by
-      dirty_gates[key] = gate
-      mode = claim.shared and IS or IX
+-- See, as a second lock on the door, that nobody else holds what a job that starts was granted.
+function check_gates(job)
+  for claim_text in string.gmatch(job[CLAIMS], '[^\n]+') do
+    local gate = gate_of(string.sub(claim_text, 2))
+    local others = gate[IX] + gate[X_MODE] - 1
+    if string.byte(claim_text) == 115 then others = gate[IX] + gate[X_MODE] + math.min(gate[S_MODE], 1) - 1
+    else others = others + gate[IS] + gate[S_MODE] end
+    if others ~= 0 then
+      corrupt('job ' .. job.id .. ' was let through the gate of ' .. queue_key(string.sub(claim_text, 2)) .. ', which others hold')
     end
   end
 end
 
 -- Whether nothing executing conflicts with a claim.
-function can_execute(claim_text, shared)
-  local keys = parse_claims(claim_text)[1].keys
-  local intention = shared and IS or IX
-  for depth = 0, #keys - 2 do
-    if not fits(gate_of(keys[depth + 1]), intention, ACTIVE) then return false end
+function can_execute(gate_key, shared)
+  local function any(low, high) return #redis.call('ZRANGEBYLEX', RUNNING, low, high, 'LIMIT', 0, 1) > 0 end
+  for _, mode in ipairs(shared and {'x'} or {'x', 's'}) do
+    for _, key in ipairs(parse_claims('x' .. gate_key)[1].keys) do
+      if any('[' .. mode .. key .. '\0', '(' .. mode .. key .. '\1') then return false end
+    end
+    if gate_key == '' then
+      if any('[' .. mode, '(' .. mode .. '\255') then return false end
+    elseif any('[' .. mode .. gate_key .. ':', '(' .. mode .. gate_key .. ';') then
+      return false
+    end
   end
-  return fits(gate_of(keys[#keys]), shared and S_MODE or X_MODE, ACTIVE)
+  return true
+end
+
+-- How many executing claims are at a path, and at or below it.
+function count_running(gate_key)
+  local here, below = 0, 0
+  for _, mode in ipairs({'x', 's'}) do
+    local prefix = mode .. gate_key
+    here = here + redis.call('ZLEXCOUNT', RUNNING, '[' .. prefix .. '\0', '(' .. prefix .. '\1')
+    if gate_key == '' then below = below + redis.call('ZLEXCOUNT', RUNNING, '[' .. mode, '(' .. mode .. '\255')
+    else below = below + redis.call('ZLEXCOUNT', RUNNING, '[' .. prefix .. ':', '(' .. prefix .. ';') end
+  end
+  return here, gate_key == '' and below or here + below
 end
 end

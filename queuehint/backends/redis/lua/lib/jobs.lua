@@ -1,14 +1,19 @@
 --[[ jobs: heads, read once and changed in a table; lib/commit writes those in `dirty`, with all that follows from them. ]]
 local jobs, dirty = {}, {}
 
--- The head of a job, with its id at .id and, if it is stored, its packed form at .packed; false where there is none.
+-- The head of a job, with its id at .id and what it was before this step at .was; false where there is none.
 local function job_of(id)
   local job = jobs[id]
   if job == nil then
     local packed = redis.call('HGET', JOBS, id)
     if packed then
       job = cmsgpack.unpack(packed)
-      job.id, job.packed = id, packed
+      for at = #job + 1, FIELDS do job[at] = false end
+      job[LOSSES], job[ERRORS], job[LOGS] = job[LOSSES] or 0, job[ERRORS] or 0, job[LOGS] or 0
+      job[SINCE], job[STRANGERS], job[BLOCKED] = job[SINCE] or 0, job[STRANGERS] or 0, job[BLOCKED] or 0
+      local was = {unpack(job, 1, FIELDS)}
+      if job[WALKS] then was[WALKS] = {unpack(job[WALKS])} end
+      job.id, job.was, was.id = id, was, id
     else
       job = false
     end

@@ -77,7 +77,6 @@ end
 
 -- Take a STARTED job out of the registry and its lease out of the timers.
 local function stop(job)
-  count_active(job, -1)
   drop_timer(job)
   job[STRANGERS] = 0
   if job[CANCEL] then tell(job) end
@@ -131,7 +130,7 @@ local function end_job(job, state, cause, keep_place)
   if not (keep_place and job[WALKS]) then left = vacate(job) end
   set_timer(job, PRUNE, NOW + kept_ms(job, state))
   ended[#ended + 1] = job
-  if redis.call('EXISTS', waiting_key(job.id)) == 1 and next_dependent(job.id) then push_leftover({'r', job.id}) end
+  if job[AWAITED] and next_dependent(job.id) then push_leftover({'r', job.id}) end
   return left
 end
 

@@ -136,6 +136,7 @@ local function first_ready(user)
       local _, id = split_member(member, user.prefix + ranked)
       local job = known_job(id, READY)
       if job[OFFER] == 'r' and ready_member(job) == member then
+        job.ready_member = member
         stored = {rank_of(job), job[NUMBER], job}
       else
         user.at = user.at + 1

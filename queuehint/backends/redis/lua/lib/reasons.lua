@@ -25,7 +25,7 @@ local function holds_against(job, key, depth, wants)
     if claim.keys[depth + 1] == key and walks[index] > depth then
       local held = {0, 0, 0, 0}
       held[mode_at(claim, depth)] = 1
-      if not fits(held, wants, 0) then return true end
+      if not fits(held, wants) then return true end
     end
   end
   return false
@@ -43,7 +43,7 @@ local function in_the_way(job, index)
       found[#found + 1] = other
     end
   end
-  if not fits(gate_of(key), wants, 0) then
+  if not fits(gate_of(key), wants) then
     for _, set in ipairs({HOLDS, PATHS}) do
       local looked_at = 0
       for at, range in ipairs(path_ranges(key)) do

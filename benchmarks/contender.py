@@ -1,0 +1,168 @@
+"""
+What every contender of `benchmarks.redis` has: orders from the environment, a meter in its worker, ways to enqueue.
+
+Producer and worker are processes of their own: `BENCH='{...}' python -m benchmarks.redis_peers NAME produce MODE SHAPE
+JOBS` prints its seconds, and `... NAME work` writes a file once the expected number of jobs has run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import itertools
+import json
+import os
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import attrs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+Call = tuple[Any, ...]
+"""The arguments of a job; the last is when it was sent (0: nobody asks), or its number in its line."""
+
+DOCS = 1000
+PER_S = 100
+GATHERED = 50
+
+
+@attrs.frozen
+class Orders:
+    """What a process of the benchmark is told."""
+
+    url: str
+    jobs: int = 0
+    out: str = ""
+    concurrency: int = 128
+
+    @classmethod
+    def given(cls) -> Orders:
+        return cls(**json.loads(os.environ["BENCH"]))
+
+
+class Meter:
+    """Counts the jobs of a worker and reports when the last one has run; handlers may be threads."""
+
+    def __init__(self, orders: Orders) -> None:
+        self._orders = orders
+        self._count = itertools.count(1)  # next() is one step, whatever thread takes it
+        self._first_ns = self._first_cpu_ns = 0
+        self._waits_ns: list[int] = []
+        self._next: dict[str, int] = {}
+        self._disorder = 0
+        self.report: dict[str, Any] = {}
+        self.on_last: Callable[[], None] = self.write
+
+    def hit(self, sent: int = 0) -> None:
+        if sent:
+            self._waits_ns.append(time.monotonic_ns() - sent)
+        number = next(self._count)
+        if number == 1:
+            self._first_ns, self._first_cpu_ns = time.monotonic_ns(), time.process_time_ns()
+        if number == self._orders.jobs:
+            self.report = {
+                "jobs": number,
+                "seconds": (time.monotonic_ns() - self._first_ns) / 1e9,
+                "cpu_s": (time.process_time_ns() - self._first_cpu_ns) / 1e9,
+                "waits": self._waits_ns,
+                "disorder": self._disorder,
+            }
+            self.on_last()
+
+    def in_line(self, line: str, number: int) -> None:
+        """Count a job of a serial line, and see that it is the line's next."""
+        self._disorder += number != self._next.get(line, 0)
+        self._next[line] = number + 1
+        self.hit()
+
+    def write(self) -> None:
+        partial = Path(f"{self._orders.out}.tmp")
+        partial.write_text(json.dumps(self.report), encoding="utf-8")
+        partial.replace(self._orders.out)
+
+
+class Contender:
+    """One queue: enqueues jobs in the ways it has, and runs a worker. Methods may be plain or async."""
+
+    title: ClassVar[str]
+    packages: ClassVar[tuple[str, ...]] = ()
+    store: ClassVar[str] = "redis"
+    modes: ClassVar[tuple[str, ...]] = ("one",)
+    """Which of `one`, `one_sync`, `bulk`, `bulk_sync` it has."""
+    share: ClassVar[float] = 1.0
+    """Of the jobs the fast ones get: so much a slow one."""
+
+    def __init__(self, orders: Orders, meter: Meter) -> None:
+        self.orders = orders
+        self.meter = meter
+
+    @classmethod
+    def lacks(cls) -> str:
+        """Say what has to be installed first; nothing if all is there."""
+        missing = [name for name in cls.packages if find_spec(name) is None]
+        return f"no {', '.join(missing)}" if missing else ""
+
+    @classmethod
+    def command(cls) -> tuple[str, ...]:
+        return (sys.executable, "-m", "benchmarks.redis_peers", cls.__name__.lower())
+
+    async def open(self) -> None:
+        """Connect."""
+
+    async def close(self) -> None:
+        """Disconnect."""
+
+    def calls(self, shape: str, jobs: int) -> Iterable[Call]:
+        return itertools.repeat((0,), jobs)
+
+    def one(self, shape: str, call: Call) -> Any:
+        """Enqueue one job and wait until the store has it."""
+        raise NotImplementedError
+
+    def bulk(self, shape: str, calls: Iterable[Call]) -> Any:
+        """Enqueue many in the fastest documented way; without a bulk call 50 at a time."""
+        return self.gathered(shape, calls)
+
+    async def gathered(self, shape: str, calls: Iterable[Call]) -> None:
+        for batch in batches(calls, GATHERED):
+            await asyncio.gather(*(self.one(shape, call) for call in batch))
+
+    def work(self) -> Any:
+        """Run a worker for ever, or become one."""
+        raise NotImplementedError
+
+
+def batches(calls: Iterable[Call], size: int) -> Iterator[list[Call]]:
+    iterator = iter(calls)
+    while batch := list(itertools.islice(iterator, size)):
+        yield batch
+
+
+async def produce(peer: Contender, mode: str, shape: str, jobs: int) -> float:
+    calls = peer.calls(shape, jobs)
+    await peer.open()
+    begin_s = time.monotonic()
+    if mode == "paced":
+        for number, call in enumerate(calls):
+            await asyncio.sleep(max(0.0, begin_s + number / PER_S - time.monotonic()))
+            await maybe(peer.one(shape, (*call[:-1], time.monotonic_ns())))
+    elif mode.startswith("bulk"):
+        await maybe(getattr(peer, mode)(shape, calls))
+    else:
+        enqueue = getattr(peer, mode)
+        for call in calls:
+            if (sending := enqueue(shape, call)) is not None:
+                await sending
+    seconds = time.monotonic() - begin_s
+    await peer.close()
+    return seconds
+
+
+async def maybe(value: Any) -> None:
+    if inspect.isawaitable(value):
+        await value

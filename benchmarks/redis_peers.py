@@ -1,0 +1,303 @@
+"""
+Other queues, as contenders of `benchmarks.redis`; each with the fastest settings found for it.
+
+Only Procrastinate knows any order, by its `lock`. Those with a command line run their worker by it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import os
+import shutil
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.contender import DOCS, Call, Contender, Meter, Orders, batches, maybe, produce
+from benchmarks.redis_ours import Queuehint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+BATCH = 1000
+
+
+class Dramatiq(Contender):
+    title = "dramatiq, 4 threads, prefetch 1 000"
+    packages = ("dramatiq", "redis")
+
+    def __init__(self, orders: Orders, meter: Meter) -> None:
+        super().__init__(orders, meter)
+        library = import_module("dramatiq")
+        self.broker = import_module("dramatiq.brokers.redis").RedisBroker(url=orders.url)
+        library.set_broker(self.broker)
+        self._noop = library.actor(meter.hit, actor_name="noop")
+
+    async def open(self) -> None:
+        self.broker.client.ping()
+
+    def one(self, shape: str, call: Call) -> None:
+        self._noop.send(*call)
+
+    def work(self) -> None:
+        # With the stock prefetch, twice the threads, the consumer sleeps whenever it is full.
+        os.environ |= {"dramatiq_queue_prefetch": "1000"}
+        _become("-m", "dramatiq", "benchmarks.redis_peers:become_dramatiq", "-p", "1", "-t", "4", "--skip-logging")
+
+
+class Huey(Contender):
+    title = "huey, 1 thread, no results"
+    packages = ("huey", "redis")
+
+    def __init__(self, orders: Orders, meter: Meter) -> None:
+        super().__init__(orders, meter)
+        self._huey = import_module("huey").RedisHuey("bench", url=orders.url, results=False)
+        self._noop = self._huey.task(name="noop")(meter.hit)
+
+    async def open(self) -> None:
+        self._huey.storage.conn.ping()
+
+    def one(self, shape: str, call: Call) -> None:
+        self._noop(*call)
+
+    def work(self) -> None:
+        self._huey.create_consumer(workers=1, worker_type="thread", periodic=False).run()
+
+
+class Taskiq(Contender):
+    title = "taskiq, streams, 100 at once"
+    packages = ("taskiq", "taskiq_redis")
+    modes = ("one", "bulk")
+
+    def __init__(self, orders: Orders, meter: Meter) -> None:
+        super().__init__(orders, meter)
+        self.broker = import_module("taskiq_redis").RedisStreamBroker(
+            orders.url, max_connection_pool_size=60, consumer_id="0", xread_count=1000
+        )
+
+        async def noop(sent: int) -> None:
+            meter.hit(sent)
+
+        self._noop = self.broker.register_task(noop, task_name="noop")
+
+    async def open(self) -> None:
+        await self.broker.startup()
+
+    async def close(self) -> None:
+        await self.broker.shutdown()
+
+    def one(self, shape: str, call: Call) -> Any:
+        return self._noop.kiq(*call)
+
+    def work(self) -> None:
+        options = "--workers 1 --no-parse --max-async-tasks 100 --max-prefetch 100 --log-level ERROR"
+        _become("-m", "taskiq", "worker", "benchmarks.redis_peers:become_taskiq", *options.split())
+
+
+class Saq(Contender):
+    title = "saq, 10 at once"
+    packages = ("saq", "redis")
+    modes = ("one", "bulk")
+    share = 0.5
+
+    def __init__(self, orders: Orders, meter: Meter) -> None:
+        super().__init__(orders, meter)
+        self._queue = import_module("saq").Queue.from_url(orders.url)
+
+    async def open(self) -> None:
+        await self._queue.connect()
+
+    async def close(self) -> None:
+        await self._queue.disconnect()
+
+    def one(self, shape: str, call: Call) -> Any:
+        return self._queue.enqueue("noop", ttl=-1, sent=call[-1])
+
+    async def work(self) -> None:
+        async def noop(_context: Any, *, sent: int) -> None:
+            self.meter.hit(sent)
+
+        await self._queue.connect()
+        await import_module("saq").Worker(self._queue, [("noop", noop)], concurrency=10).start()
+
+
+class Rq(Contender):
+    title = "rq, SimpleWorker"
+    packages = ("rq", "redis")
+    modes = ("one", "bulk")
+    share = 0.2
+
+    def __init__(self, orders: Orders, meter: Meter) -> None:
+        super().__init__(orders, meter)
+        self._library = import_module("rq")
+        self._connection = import_module("redis").Redis.from_url(orders.url)
+        self._queue = self._library.Queue("bench", connection=self._connection)
+
+    async def open(self) -> None:
+        self._connection.ping()
+
+    def one(self, shape: str, call: Call) -> None:
+        self._queue.enqueue("benchmarks.redis_peers.rq_noop", *call, result_ttl=0)
+
+    def bulk(self, shape: str, calls: Iterable[Call]) -> None:
+        prepare = self._library.Queue.prepare_data
+        for batch in batches(calls, BATCH):
+            many = [prepare("benchmarks.redis_peers.rq_noop", args=call, result_ttl=0) for call in batch]
+            self._queue.enqueue_many(many)
+
+    def work(self) -> None:
+        _METERS.append(self.meter)
+        self._library.SimpleWorker([self._queue], connection=self._connection).work(logging_level="WARNING")
+
+
+class BullMQ(Contender):
+    title = "BullMQ on Node, 50 at once"
+    modes = ("one", "bulk")
+    folder = Path(sys.prefix, "node")
+
+    @classmethod
+    def lacks(cls) -> str:
+        if shutil.which("node") is None:
+            return "no node"
+        has_it = Path(cls.folder, "node_modules", "bullmq").exists()
+        return "" if has_it else f"try: npm install --prefix {cls.folder} bullmq ioredis"
+
+    @classmethod
+    def command(cls) -> tuple[str, ...]:
+        return ("env", f"BULLMQ={cls.folder}", "node", str(Path(__file__).with_name("bullmq.mjs")))
+
+
+class PgQueuer(Contender):
+    title = "PgQueuer on PostgreSQL, batches of 500"
+    packages = ("pgqueuer", "asyncpg")
+    store = "postgres"
+    modes = ("one", "bulk")
+
+    async def open(self) -> None:
+        library = import_module("pgqueuer")
+        self._pool = await import_module("asyncpg").create_pool(self.orders.url, min_size=2, max_size=4)
+        self._driver = library.AsyncpgPoolDriver(self._pool)
+        self._queries = library.Queries(self._driver)
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+    async def set_up(self) -> None:
+        await self.open()
+        await self._queries.install()
+
+    def one(self, shape: str, call: Call) -> Any:
+        return self._queries.enqueue("noop", str(call[-1]).encode())
+
+    async def bulk(self, shape: str, calls: Iterable[Call]) -> None:
+        for batch in batches(calls, BATCH):
+            payloads = [str(call[-1]).encode() for call in batch]
+            await self._queries.enqueue(["noop"] * len(batch), payloads, [0] * len(batch))
+
+    async def work(self) -> None:
+        await self.open()
+        worker = import_module("pgqueuer").PgQueuer(self._driver)
+
+        async def noop(job: Any) -> None:
+            self.meter.hit(int(job.payload))
+
+        worker.entrypoint("noop")(noop)
+        await worker.run(batch_size=500)
+
+
+class Procrastinate(Contender):
+    title = "Procrastinate on PostgreSQL, 20 at once"
+    packages = ("procrastinate", "psycopg")
+    store = "postgres"
+    modes = ("one", "bulk")
+    share = 0.25
+
+    def __init__(self, orders: Orders, meter: Meter) -> None:
+        super().__init__(orders, meter)
+        library = import_module("procrastinate")
+        self._app = library.App(connector=library.PsycopgConnector(conninfo=orders.url))
+
+        async def noop(sent: int) -> None:
+            meter.hit(sent)
+
+        async def serial(doc: str, number: int) -> None:
+            meter.in_line(doc, number)
+
+        self._noop = self._app.task(name="noop")(noop)
+        self._serial = self._app.task(name="serial")(serial)
+
+    async def open(self) -> None:
+        await self._app.open_async()
+
+    async def close(self) -> None:
+        await self._app.close_async()
+
+    async def set_up(self) -> None:
+        await self.open()
+        await self._app.schema_manager.apply_schema_async()
+
+    def calls(self, shape: str, jobs: int) -> Iterable[Call]:
+        if shape == "serial":
+            return ((f"doc-{i % DOCS}", i // DOCS) for i in range(jobs))
+        return super().calls(shape, jobs)
+
+    def one(self, shape: str, call: Call) -> Any:
+        if shape == "serial":
+            return self._serial.configure(lock=call[0]).defer_async(doc=call[0], number=call[1])
+        return self._noop.defer_async(sent=call[0])
+
+    async def bulk(self, shape: str, calls: Iterable[Call]) -> None:
+        for batch in batches(calls, BATCH):
+            await self._noop.batch_defer_async(*({"sent": call[0]} for call in batch))
+
+    async def work(self) -> None:
+        await self.open()
+        await self._app.run_worker_async(concurrency=20, delete_jobs="always")
+
+
+KINDS: dict[str, type[Contender]] = {
+    kind.__name__.lower(): kind
+    for kind in (Queuehint, BullMQ, PgQueuer, Dramatiq, Taskiq, Huey, Saq, Rq, Procrastinate)
+}
+
+_METERS: list[Meter] = []
+
+
+def rq_noop(sent: int) -> None:
+    """What RQ's worker imports by name."""
+    _METERS[0].hit(sent)
+
+
+def become_dramatiq() -> None:
+    """What dramatiq's command line calls: it sets the broker."""
+    orders = Orders.given()
+    Dramatiq(orders, Meter(orders))
+
+
+def become_taskiq() -> Any:
+    """What taskiq's command line calls: it returns the broker."""
+    orders = Orders.given()
+    return Taskiq(orders, Meter(orders)).broker
+
+
+def _become(*arguments: str) -> None:
+    os.execv(sys.executable, [sys.executable, *arguments])
+
+
+def main() -> None:
+    name, role, *arguments = sys.argv[1:]
+    orders = Orders.given()
+    peer = KINDS[name](orders, Meter(orders))
+    if role == "produce":
+        mode, shape, jobs = arguments
+        print(json.dumps({"seconds": asyncio.run(produce(peer, mode, shape, int(jobs)))}))
+    elif inspect.isawaitable(running := getattr(peer, role)()):
+        asyncio.run(maybe(running))
+
+
+if __name__ == "__main__":
+    # Handlers have to be found under this module's own name.
+    import_module("benchmarks.redis_peers").main()

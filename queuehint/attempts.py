@@ -1,0 +1,183 @@
+"""
+One attempt of one job: the hooks before it, its arguments, its handler on the loop or in a thread.
+
+An attempt is over when its code has *really* ended: a thread cannot be stopped, and its place must not be freed
+under it.
+
+A job that has cost so many workers their lives that one more makes it FAILED is on its **last life**. Of the jobs
+that ran together when a worker died only one was to blame, so such jobs begin one at a time, `LAST_LIFE_S` apart at
+least unless they end sooner: the one that kills its worker at once is then given up without the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from queuehint.context import CURRENT, JobContext
+from queuehint.crash import reach
+from queuehint.outcomes import Outcomes, outcome_of
+from queuehint.records import Grant, Outcome, OutcomeKind
+from queuehint.renewal import is_on_last_life
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from queuehint.handler import Handler
+    from queuehint.payload import Codec
+
+logger = logging.getLogger("queuehint.worker")
+
+LAST_LIFE_S = 5.0
+
+
+class Slot:
+    """One running job: why it was asked to stop, if it was, and whether its task may be canceled now."""
+
+    __slots__ = ("context", "grant", "is_overdue", "stoppable", "task", "timer", "why_stop")
+
+    def __init__(self, grant: Grant, context: JobContext) -> None:
+        self.grant = grant
+        self.context = context
+        self.task: asyncio.Task[None] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self.why_stop: str | None = None
+        self.stoppable = False
+        self.is_overdue = False
+
+
+class Attempts:
+    """
+    Runs attempts.
+
+    Args:
+        handlers: by task name; looked up at each attempt, so it may grow.
+        codec: how arguments and results travel.
+        before: hooks, called with the context.
+        redact: applied to texts of errors before they are stored.
+        threads: how many plain functions may run at once.
+        stop: asks a job's code to stop, given its id and why.
+        begin: called with the grant of a job on its last life before its code runs.
+    """
+
+    def __init__(
+        self,
+        *,
+        handlers: Mapping[str, Handler],
+        codec: Codec,
+        before: Iterable[Callable[..., Any]],
+        redact: Callable[[str], str] | None,
+        threads: int,
+        stop: Callable[[str, str], None],
+        begin: Callable[[Grant], None],
+    ) -> None:
+        self.outcomes = Outcomes(codec, redact)
+        self._handlers = handlers
+        self._codec = codec
+        self._before = before
+        self._threads = threads
+        self._stop = stop
+        self._begin = begin
+        self._executor: ThreadPoolExecutor | None = None
+        self._last_life = asyncio.Lock()
+
+    async def run(self, slot: Slot) -> Outcome:
+        """Run one attempt to its end."""
+        grant, spec = slot.grant, slot.grant.spec
+        handler = self._handlers.get(spec.task)
+        if handler is None:
+            logger.error("unknown task", extra={"event": "job.unknown_task", "job_id": spec.id, "task": spec.task})
+            return outcome_of(grant, OutcomeKind.UNKNOWN_TASK)
+        if slot.why_stop is not None:
+            return outcome_of(grant, OutcomeKind.RELEASED)
+        if is_on_last_life(grant):
+            return await self._run_on_last_life(slot, handler)
+        return await self._run(slot, handler)
+
+    def close(self) -> None:
+        """Let go of the threads; one that runs still is not waited for."""
+        if self._executor is not None:
+            self._executor.shutdown(wait=False)
+
+    async def _run_on_last_life(self, slot: Slot, handler: Handler) -> Outcome:
+        slot.stoppable = True
+        try:
+            await self._last_life.acquire()
+        except asyncio.CancelledError as error:
+            return self.outcomes.of_error(slot.grant, error, slot.why_stop)
+        slot.stoppable = False
+        held = [True]
+
+        def release() -> None:
+            if held:
+                held.clear()
+                self._last_life.release()
+
+        timer = asyncio.get_running_loop().call_later(LAST_LIFE_S, release)
+        try:
+            self._begin(slot.grant)
+            return await self._run(slot, handler)
+        finally:
+            timer.cancel()
+            release()
+
+    async def _run(self, slot: Slot, handler: Handler) -> Outcome:
+        grant, spec = slot.grant, slot.grant.spec
+        CURRENT.set(slot.context)
+        slot.stoppable = handler.is_async
+        try:
+            args, kwargs = handler.loads(self._codec, spec.arguments)
+        except Exception as error:  # noqa: BLE001 - arguments that cannot be read now cannot be read later
+            return self.outcomes.of_error(grant, error, slot.why_stop, final=True)
+        try:
+            for hook in self._before:
+                answer = hook(slot.context)
+                if inspect.isawaitable(answer):
+                    await answer
+            if slot.context.canceled:  # while a hook ran
+                return outcome_of(grant, OutcomeKind.RELEASED)
+            if handler.wants_context:
+                args = (slot.context, *args)
+            timeout_ms = spec.policy.timeout_ms
+            if timeout_ms is not None:
+                loop = asyncio.get_running_loop()
+                slot.timer = loop.call_later(timeout_ms / 1000, self._stop, spec.id, "timeout")
+            if reach is not None:
+                reach("handler")
+            if handler.is_async:
+                result = await handler.function(*args, **kwargs)
+            else:
+                result = await self._in_thread(handler.function, args, kwargs)
+        except BaseException as error:  # noqa: BLE001 - whatever a handler raises, the worker goes on
+            return self.outcomes.of_error(grant, error, slot.why_stop)
+        return self.outcomes.of_result(grant, handler, result, slot.why_stop)
+
+    async def _in_thread(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a plain function in a thread, and do not come back before it has ended."""
+        loop = asyncio.get_running_loop()
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix="queuehint")
+        context = contextvars.copy_context()
+
+        def call() -> tuple[Any, BaseException | None]:
+            try:
+                return context.run(function, *args, **kwargs), None
+            except BaseException as error:  # noqa: BLE001 - handed over as a value: futures refuse some of them
+                return None, error
+
+        future = loop.run_in_executor(self._executor, call)
+        while True:
+            try:
+                result, error = await asyncio.shield(future)
+                break
+            except asyncio.CancelledError:
+                # The thread cannot be stopped, and its place must not be freed under it.
+                if loop.is_closed():  # pragma: no cover - the loop died with the thread still running
+                    raise
+        if error is not None:
+            raise error
+        return result

@@ -1,0 +1,18 @@
+"""The command `queuehint`; its needs are the extra ``queuehint[cli]``."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+
+NEEDS = ("rich", "typer")
+
+
+def main() -> None:
+    """Run the command, or say what is missing to run it."""
+    missing = [name for name in NEEDS if find_spec(name) is None]
+    if missing:
+        sys.exit(f"queuehint: the command needs {', '.join(missing)}: pip install 'queuehint[cli]'")
+    from queuehint.cli.app import app
+
+    app(prog_name="queuehint")

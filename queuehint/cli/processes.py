@@ -1,0 +1,181 @@
+"""
+Several worker processes below one that watches over them.
+
+Each child is started anew as ``python -m queuehint worker``, never forked, in a process group of its own: signals of a
+terminal reach the parent only, which says to its children what they are to do over their standard input. A child whose
+input ends has lost its parent, and stops. A child that ends by itself is started again, later each time it ends soon.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from queuehint.cli.health import AGE_MAX_S, Health
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+logger = logging.getLogger("queuehint.cli")
+
+EXIT_USAGE = 2
+PAUSE_MIN_S = 1.0
+PAUSE_MAX_S = 30.0
+LIVES_LONG_S = 60.0
+AT_ONCE_S = 15.0
+"""How long a child has to end at once: it gives itself 5 s to release and 3 s to tidy up."""
+
+
+class Processes:
+    """
+    Keeps *count* children.
+
+    Args:
+        arguments: what a child is called with, given where it is to write its health, if anywhere.
+        stop_within_s: how long children have after the first signal until they are killed.
+        health_file, health_port, health_host: as of `Health`; healthy when all children are.
+    """
+
+    def __init__(
+        self,
+        arguments: Callable[[Path | None], list[str]],
+        count: int,
+        *,
+        stop_within_s: float,
+        health_file: Path | None,
+        health_port: int | None,
+        health_host: str,
+    ) -> None:
+        self._arguments = arguments
+        self._count = count
+        self._stop_within_s = stop_within_s
+        self._health = Health(self._known, file=health_file, port=health_port, host=health_host)
+        self._has_health = health_file is not None or health_port is not None
+        self._folder = Path()
+        self._children: dict[int, asyncio.subprocess.Process] = {}
+        self._signals = 0
+        self._stopping: asyncio.Event | None = None
+        self._code = 0
+
+    def run(self) -> int:
+        """Keep the children until a signal says stop and all have ended; return the code to exit with."""
+        with tempfile.TemporaryDirectory(prefix="queuehint-") as folder:
+            self._folder = Path(folder)
+            try:
+                self._health.start()
+            except OSError as error:
+                sys.stderr.write(f"queuehint worker: health: {error}\n")
+                return EXIT_USAGE
+            try:
+                asyncio.run(self._keep_all())
+            finally:
+                self._health.end()
+        return self._code
+
+    async def _keep_all(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._stopping = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            # Elsewhere Ctrl-C ends this process, and its children hear of it as their input ends.
+            with contextlib.suppress(NotImplementedError):
+                loop.add_signal_handler(number, self._signal)
+        await asyncio.gather(*[self._keep(index, self._stopping) for index in range(self._count)])
+
+    async def _keep(self, index: int, stopping: asyncio.Event) -> None:
+        """Start one child again and again."""
+        pause_s = PAUSE_MIN_S
+        while not stopping.is_set():
+            began_s = time.monotonic()
+            child = await self._start(index)
+            self._children[index] = child
+            if stopping.is_set():
+                self._say(child)
+            code = await child.wait()
+            del self._children[index]
+            if code == EXIT_USAGE:
+                # Nothing changes by trying again, for none of them.
+                self._code = code
+                self._stop()
+            if stopping.is_set():
+                self._code = self._code or (128 - code if code < 0 else code)
+                return
+            pause_s = PAUSE_MIN_S if time.monotonic() - began_s > LIVES_LONG_S else pause_s
+            logger.error(
+                "a worker process has ended and is started again",
+                extra={"event": "process.ended", "child": child.pid, "code": code, "pause_s": pause_s},
+            )
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stopping.wait(), pause_s)
+            pause_s = min(pause_s * 2, PAUSE_MAX_S)
+
+    async def _start(self, index: int) -> asyncio.subprocess.Process:
+        health_file = self._folder / f"{index}.json" if self._has_health else None
+        more: dict[str, Any] = {"process_group": 0} if os.name == "posix" else {}
+        return await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-P",
+            "-m",
+            "queuehint",
+            *self._arguments(health_file),
+            stdin=subprocess.PIPE,
+            **more,
+        )
+
+    def _signal(self) -> None:
+        """Have all children stop; the second time at once."""
+        self._signals += 1
+        self._stop()
+
+    def _stop(self) -> None:
+        assert self._stopping is not None
+        self._stopping.set()
+        at_once = self._signals > 1
+        for child in self._children.values():
+            self._say(child)
+        within_s = AT_ONCE_S if at_once else self._stop_within_s
+        asyncio.get_running_loop().call_later(within_s, self._kill)
+
+    def _say(self, child: asyncio.subprocess.Process) -> None:
+        """Say to a child that it is to stop, or to stop at once."""
+        assert child.stdin is not None
+        with contextlib.suppress(OSError, RuntimeError):  # it has ended
+            child.stdin.write(b"now\n" if self._signals > 1 else b"stop\n")
+
+    def _kill(self) -> None:
+        for child in self._children.values():
+            logger.error(
+                "a worker process does not end and is killed",
+                extra={"event": "process.killed", "child": child.pid},
+            )
+            with contextlib.suppress(ProcessLookupError):
+                child.kill()
+
+    def _known(self) -> dict[str, Any]:
+        """Return what a probe is told."""
+        children = [self._read(index) for index in range(self._count)]
+        trips = [child.get("last_round_trip") or 0 for child in children]
+        return {
+            "healthy": time.time() - min(trips) <= AGE_MAX_S,
+            "pid": os.getpid(),
+            "last_round_trip": min(trips) or None,
+            "running": sum(child.get("running", 0) for child in children),
+            "stopping": self._stopping is not None and self._stopping.is_set(),
+            "processes": children,
+        }
+
+    def _read(self, index: int) -> dict[str, Any]:
+        try:
+            known: dict[str, Any] = json.loads((self._folder / f"{index}.json").read_bytes())
+        except (OSError, ValueError):
+            return {}
+        return known

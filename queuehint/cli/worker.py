@@ -1,0 +1,290 @@
+"""
+``queuehint worker``: one process that claims and runs jobs, or several below one that watches over them.
+
+The first SIGTERM or SIGINT lets running jobs end within the grace time and gives back what is left; a second one
+gives back at once. Code that does not end then, or not within `abandon_after` of being asked, goes with its process,
+which counts as a loss of those jobs and of no others.
+
+A store that cannot be reached never ends a worker: it goes on trying, at most once a second, its health is bad after
+15 seconds, and it fences itself as its leases run out. It ends by itself only when the store refuses it from the start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import attrs
+import typer
+
+from queuehint.cli.health import AGE_MAX_S, Health
+from queuehint.cli.loading import TargetError, check_shared, load_scheduler
+from queuehint.cli.logs import LogFormat, LogLevel, set_up
+from queuehint.cli.processes import AT_ONCE_S, EXIT_USAGE, Processes
+from queuehint.errors import BackendError, QueueHintError
+from queuehint.renewal import now_s
+from queuehint.renewer import RenewerProcess
+from queuehint.worker import ABANDON_AFTER_S, GRACE_S, Worker
+
+if TYPE_CHECKING:
+    from queuehint.scheduler import Scheduler
+
+logger = logging.getLogger("queuehint.cli")
+
+EXIT_STORE = 1
+EXIT_ABANDONED = 3
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+EXIT_AFTER_S = 3.0
+"""How long a process that ends at once may take to tidy up."""
+_CLOCKS_APART_S = time.time() - now_s()
+
+
+@attrs.frozen(kw_only=True)
+class Options:
+    """What was asked for on the command line."""
+
+    target: str
+    concurrency: int
+    pools: list[str] | None
+    lease: float | None
+    grace: float
+    abandon_after: float
+    health_file: Path | None
+    health_port: int | None
+    health_host: str
+    log_format: LogFormat
+    log_level: LogLevel
+    is_child: bool = False
+
+    def for_child(self, health_file: Path | None) -> list[str]:
+        """Return the arguments of a process that does what this one would do alone."""
+        arguments = ["worker", self.target, "--child", f"--concurrency={self.concurrency}"]
+        arguments += [f"--grace={self.grace}", f"--abandon-after={self.abandon_after}"]
+        arguments += [f"--log-format={self.log_format}", f"--log-level={self.log_level}"]
+        if self.pools is not None:
+            arguments.append(f"--pools={','.join(self.pools)}")
+        if self.lease is not None:
+            arguments.append(f"--lease={self.lease}")
+        if health_file is not None:
+            arguments.append(f"--health-file={health_file}")
+        return arguments
+
+
+def worker(
+    target: Annotated[
+        str, typer.Argument(metavar="MODULE:SCHEDULER", envvar="QUEUEHINT_SCHEDULER", help="Such as myapp.jobs:sched.")
+    ],
+    concurrency: Annotated[
+        int,
+        typer.Option("--concurrency", "-c", envvar="QUEUEHINT_CONCURRENCY", min=1, max=1000, help="Jobs at once."),
+    ] = 16,
+    processes: Annotated[
+        int,
+        typer.Option("--processes", "-p", envvar="QUEUEHINT_PROCESSES", min=1, max=256, help="Processes like this."),
+    ] = 1,
+    pools: Annotated[
+        str | None,
+        typer.Option(envvar="QUEUEHINT_POOLS", metavar="A,B", help="Pools to serve; by default those of the jobs."),
+    ] = None,
+    lease: Annotated[
+        float | None,
+        typer.Option(envvar="QUEUEHINT_LEASE", metavar="SECONDS", help="Lease; by default the scheduler's."),
+    ] = None,
+    grace: Annotated[
+        float,
+        typer.Option(envvar="QUEUEHINT_GRACE", metavar="SECONDS", min=0, help="For running jobs, after a signal."),
+    ] = GRACE_S,
+    abandon_after: Annotated[
+        float,
+        typer.Option(
+            envvar="QUEUEHINT_ABANDON_AFTER",
+            metavar="SECONDS",
+            min=0,
+            help="End the process this long after code was asked to stop and did not.",
+        ),
+    ] = ABANDON_AFTER_S,
+    health_file: Annotated[
+        Path | None,
+        typer.Option(envvar="QUEUEHINT_HEALTH_FILE", help="Rewritten while the store answers, removed at the end."),
+    ] = None,
+    health_port: Annotated[
+        int | None,
+        typer.Option(envvar="QUEUEHINT_HEALTH_PORT", min=1, max=65535, help="Answers GET with 200 or 503."),
+    ] = None,
+    health_host: Annotated[
+        str, typer.Option(envvar="QUEUEHINT_HEALTH_HOST", help="Where to listen for that.")
+    ] = "127.0.0.1",
+    log_format: Annotated[LogFormat, typer.Option(envvar="QUEUEHINT_LOG_FORMAT")] = LogFormat.TEXT,
+    log_level: Annotated[LogLevel, typer.Option(envvar="QUEUEHINT_LOG_LEVEL", case_sensitive=False)] = LogLevel.INFO,
+    child: Annotated[bool, typer.Option("--child", hidden=True)] = False,
+) -> None:
+    """Claim and run the jobs of a scheduler until a signal says stop."""
+    options = Options(
+        target=target,
+        concurrency=concurrency,
+        pools=None if pools is None else [pool for pool in pools.split(",") if pool],
+        lease=lease,
+        grace=grace,
+        abandon_after=abandon_after,
+        health_file=health_file,
+        health_port=None if child else health_port,  # in the environment it is meant for the parent
+        health_host=health_host,
+        log_format=log_format,
+        log_level=log_level,
+        is_child=child,
+    )
+    set_up(log_format, log_level)
+    raise typer.Exit(_run(options) if child or processes == 1 else _run_processes(options, processes))
+
+
+class _EndOfProcess:
+    """Ends this process although code of it goes on: no cleaning up waits for that code."""
+
+    def __init__(self) -> None:
+        self.health: Health | None = None
+
+    def __call__(self, _job_ids: list[str]) -> NoReturn:
+        # Somebody may hold the lock of a log or a file: not even that may keep this process.
+        timer = threading.Timer(EXIT_AFTER_S, os._exit, [EXIT_ABANDONED])
+        timer.daemon = True
+        timer.start()
+        with contextlib.suppress(Exception):
+            if self.health is not None:
+                self.health.end()
+            logging.shutdown()
+        os._exit(EXIT_ABANDONED)
+
+
+def _run(options: Options) -> int:
+    end_process = _EndOfProcess()
+    try:
+        scheduler = load_scheduler(options.target)
+        check_shared(scheduler)
+        made = _make_worker(scheduler, options, end_process)
+        health = end_process.health = Health(
+            lambda: _known(made), file=options.health_file, port=options.health_port, host=options.health_host
+        )
+        health.start()
+    except (TargetError, QueueHintError, OSError) as error:
+        typer.echo(f"queuehint worker: {error}", err=True)
+        return EXIT_USAGE
+    try:
+        asyncio.run(_serve(scheduler, made, options))
+    except BackendError as error:
+        extra = {"event": "worker.failed", "error": str(error)}
+        logger.error("the store cannot be used", extra=extra)  # noqa: TRY400 - the reason is in the text
+        return EXIT_STORE
+    finally:
+        health.end()
+    return 0
+
+
+def _make_worker(scheduler: Scheduler, options: Options, end_process: _EndOfProcess) -> Worker:
+    renewer = None
+    if os.name == "posix":  # elsewhere nobody can wait for a pipe: a thread renews
+        renewer = RenewerProcess(scheduler.url, scheduler.namespace, abandon_after_s=options.abandon_after)
+    return scheduler.make_worker(
+        options.concurrency,
+        pools=options.pools,
+        grace=options.grace,
+        lease=options.lease,
+        abandon_after=options.abandon_after,
+        give_up=end_process,
+        helper=renewer,
+    )
+
+
+async def _serve(scheduler: Scheduler, made: Worker, options: Options) -> None:
+    loop = asyncio.get_running_loop()
+    stops = _Stops(made)
+    with contextlib.ExitStack() as stack:
+        for number in STOP_SIGNALS:
+            stack.enter_context(_heard(loop, number, stops.signal))
+        if options.is_child:
+            threading.Thread(target=_obey, args=(loop, stops), name="queuehint-parent", daemon=True).start()
+        stack.enter_context(scheduler.hosts(made))
+        try:
+            await made.run()
+        finally:
+            await made.join_helper()
+            await scheduler.close()
+
+
+class _Stops:
+    """What each further wish to stop means."""
+
+    def __init__(self, made: Worker) -> None:
+        self._worker = made
+        self._signals = 0
+
+    def signal(self) -> None:
+        """Stop; the second time at once."""
+        self._signals += 1
+        if self._signals == 1:
+            self._worker.stop()
+        else:
+            self._worker.abandon()
+
+    def stop(self) -> None:
+        """Stop, however often that is said."""
+        self._worker.stop()
+
+    def at_once(self) -> None:
+        """Stop at once."""
+        self._worker.abandon()
+
+
+@contextlib.contextmanager
+def _heard(loop: asyncio.AbstractEventLoop, number: signal.Signals, call: Callable[[], None]) -> Any:
+    """Have a signal call something on the loop."""
+    try:
+        loop.add_signal_handler(number, call)
+    except NotImplementedError:  # pragma: no cover - Windows
+        before = signal.signal(number, lambda *_: loop.call_soon_threadsafe(call))
+        yield
+        signal.signal(number, before)
+    else:
+        yield
+        loop.remove_signal_handler(number)
+
+
+def _obey(loop: asyncio.AbstractEventLoop, stops: _Stops) -> None:
+    """Do what the parent process says; its end is a wish to stop."""
+    with contextlib.suppress(RuntimeError, OSError, ValueError):  # the loop is closed: there is nothing to stop
+        for line in sys.stdin:
+            loop.call_soon_threadsafe(stops.at_once if line.strip() == "now" else stops.stop)
+        loop.call_soon_threadsafe(stops.stop)
+
+
+def _known(made: Worker) -> dict[str, Any]:
+    """Return what a probe is told."""
+    answered_s = made.answered_s
+    age_s = now_s() - answered_s if answered_s else None
+    return {
+        "healthy": age_s is not None and age_s <= AGE_MAX_S,
+        "pid": os.getpid(),
+        "worker": made.name,
+        "last_round_trip": None if age_s is None else round(_CLOCKS_APART_S + answered_s, 3),
+        "running": made.running,
+        "stopping": made.is_stopping,
+    }
+
+
+def _run_processes(options: Options, count: int) -> int:
+    return Processes(
+        options.for_child,
+        count,
+        stop_within_s=options.grace + options.abandon_after + AT_ONCE_S,
+        health_file=options.health_file,
+        health_port=options.health_port,
+        health_host=options.health_host,
+    ).run()

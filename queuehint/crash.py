@@ -1,0 +1,46 @@
+"""
+Points at which a process can be made to die, for tests only.
+
+``QUEUEHINT_CRASH_AT=claim.after_reply:3`` kills the process with SIGKILL when it passes that point the third time
+(without a number: the first time). The variable is read once, at import; without it `reach` is None and a point
+costs one comparison.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+VARIABLE = "QUEUEHINT_CRASH_AT"
+POINTS = ("claim.sent", "claim.after_reply", "handler", "settle.before", "settle.after")
+
+
+def armed(setting: str | None) -> Callable[[str], None] | None:
+    """
+    Return what to call at each point, None if there is nothing to do.
+
+    Raises:
+        ValueError: the setting names no point, or no number.
+    """
+    if not setting:
+        return None
+    point, _, count = setting.partition(":")
+    if point not in POINTS:
+        raise ValueError(f"{VARIABLE}={setting}: no such point; there are {', '.join(POINTS)}")
+    left = int(count or 1)
+
+    def reach(name: str) -> None:
+        nonlocal left
+        if name == point:
+            left -= 1
+            if not left:
+                os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))
+
+    return reach
+
+
+reach: Callable[[str], None] | None = armed(os.environ.get(VARIABLE))

@@ -1,0 +1,150 @@
+"""
+What a handler returned or raised -> the outcome its worker settles the job with.
+
+Nothing a handler does may harm its worker: texts are cut, redacted and made encodable, exceptions whose ``str``
+raises are named by their type, and tracebacks hold source lines, never the values of variables.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import random
+import traceback
+from typing import TYPE_CHECKING, Any
+
+from queuehint.context import Discard, Fail, Retry, Snooze
+from queuehint.core.retry import delay_ms
+from queuehint.errors import shown
+from queuehint.records import ERROR_TEXT_MAX, JobError, Outcome, OutcomeKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from queuehint.handler import Handler
+    from queuehint.payload import Codec
+    from queuehint.records import Grant
+
+logger = logging.getLogger("queuehint.worker")
+
+GIVE_BACK = frozenset({"canceled", "shutdown", "lease lost"})
+"""The reasons to stop after which an attempt that ends by raising has not failed."""
+
+_REDACTED_MAX = 16 * ERROR_TEXT_MAX
+"""How much of a text `redact` sees: more than is kept, so that nothing it looks for is cut in two."""
+_PLAIN_RESULTS = frozenset({type(None), bool, int, float, str, list, dict})
+
+
+def outcome_of(grant: Grant, kind: OutcomeKind, **facts: Any) -> Outcome:
+    """Return the outcome of a grant."""
+    return Outcome(job_id=grant.spec.id, token=grant.token, kind=kind, **facts)
+
+
+class Outcomes:
+    """
+    Makes outcomes.
+
+    Args:
+        codec: how results travel.
+        redact: applied to error messages, reasons and tracebacks before they are stored.
+    """
+
+    def __init__(self, codec: Codec, redact: Callable[[str], str] | None = None) -> None:
+        self._codec = codec
+        self._redact = redact or (lambda text: text)
+
+    def of_result(self, grant: Grant, handler: Handler, result: Any, why_stop: str | None) -> Outcome:
+        """Turn what a handler returned into an outcome; *why_stop* is why it was asked to stop, if it was."""
+        if why_stop == "timeout":
+            return self.of_error(grant, TimeoutError(f"ended after its timeout, with {shown(result)}"), why_stop)
+        if (
+            type(result) not in _PLAIN_RESULTS
+            and (special := self._special(grant, handler, result, why_stop)) is not None
+        ):
+            return special
+        try:
+            payload = handler.dump_result(self._codec, result)
+        except Exception as error:  # noqa: BLE001 - a codec of the application's may raise anything
+            return self.of_error(grant, error, why_stop, final=True)
+        return outcome_of(grant, OutcomeKind.FINISHED, result=payload)
+
+    def of_error(
+        self, grant: Grant, error: BaseException, why_stop: str | None = None, *, final: bool = False
+    ) -> Outcome:
+        """Turn what a handler raised into an outcome; *final*: another attempt would end the same way."""
+        if why_stop in GIVE_BACK and isinstance(error, (Exception, asyncio.CancelledError)):
+            # It was asked to stop and stopped, by whatever it raised; that is no failed attempt.
+            return outcome_of(grant, OutcomeKind.RELEASED)
+        timed_out = why_stop == "timeout"
+        kind = "timeout" if timed_out else _qualified_name(error)
+        message = "the handler ran longer than its timeout" if timed_out else _safe_str(error)
+        described = JobError(
+            type=self._text(kind), message=self._text(message), traceback=self._text(_traceback(error))
+        )
+        if isinstance(error, (SystemExit, KeyboardInterrupt)):
+            return outcome_of(grant, OutcomeKind.LOST, error=described)
+        return self._failed(grant, described, final=final)
+
+    def of_accident(self, grant: Grant, error: BaseException) -> Outcome:
+        """Turn what went wrong around a handler into an outcome."""
+        described = JobError(type=self._text(_qualified_name(error)), message=self._text(_safe_str(error)))
+        wait_ms = delay_ms(grant.spec.policy.backoff, grant.attempt, random.random())
+        return outcome_of(grant, OutcomeKind.FAILED, error=described, delay_ms=wait_ms)
+
+    def _special(self, grant: Grant, handler: Handler, result: Any, why_stop: str | None) -> Outcome | None:
+        """Turn an answer, or what is no result at all, into an outcome; None for a result."""
+        if isinstance(result, Retry):
+            described = JobError(type="retry", message=self._text(result.reason))
+            return self._failed(grant, described, after_ms=result.after_ms)
+        if isinstance(result, Snooze):
+            return outcome_of(grant, OutcomeKind.SNOOZED, delay_ms=result.delay_ms)
+        if isinstance(result, Fail):
+            return self._failed(grant, JobError(type="fail", message=self._text(result.reason)), final=True)
+        if isinstance(result, Discard):
+            return outcome_of(grant, OutcomeKind.DISCARDED, reason=self._text(result.reason))
+        if inspect.iscoroutine(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
+            close = getattr(result, "close", None)
+            if close is not None:
+                close()
+            message = f"{handler.name} returned a {type(result).__name__}, not a result; is an `await` missing?"
+            return self.of_error(grant, TypeError(message), why_stop, final=True)
+        return None
+
+    @staticmethod
+    def _failed(grant: Grant, described: JobError, *, after_ms: int | None = None, final: bool = False) -> Outcome:
+        spec = grant.spec
+        facts = {"job_id": spec.id, "task": spec.task, "attempt": grant.attempt, "error": described.type}
+        if final or grant.attempt >= spec.policy.max_attempts:
+            logger.error("job failed", extra={"event": "job.failed", **facts})
+        else:
+            logger.warning("job retries", extra={"event": "job.retry", **facts})
+        if after_ms is None:
+            after_ms = delay_ms(spec.policy.backoff, grant.attempt, random.random())
+        return outcome_of(grant, OutcomeKind.FAILED, error=described, delay_ms=after_ms, final=final)
+
+    def _text(self, text: str) -> str:
+        try:
+            text = self._redact(str(text)).encode("utf-8", "backslashreplace").decode("utf-8")
+        except Exception:
+            logger.exception("redact failed", extra={"event": "redact.failed"})
+            return "<withheld: redact failed>"
+        return text if len(text) <= ERROR_TEXT_MAX else text[: ERROR_TEXT_MAX - 1] + "…"
+
+
+def _qualified_name(error: BaseException) -> str:
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _safe_str(error: BaseException) -> str:
+    try:
+        return str(error)[:_REDACTED_MAX]
+    except BaseException:  # noqa: BLE001 - an exception whose __str__ raises must not hide the failure
+        return f"<{type(error).__name__}>"
+
+
+def _traceback(error: BaseException) -> str:
+    """Return the innermost frames: file, line and the line's source, never the values of variables."""
+    frames = traceback.extract_tb(error.__traceback__)[-12:]
+    return "".join(traceback.format_list(frames))[-_REDACTED_MAX:]

@@ -1,0 +1,388 @@
+"""
+What must hold after every fault, whatever it was: the books of a namespace are read and compared with what clients saw.
+
+A client keeps a `History` of what it was told; handlers write lines (see `tests.faults.app`); the store is read by
+plain commands, past the code under test. `close_books` puts all of it together and ends with a prune of everything,
+after which a namespace has nothing left but its fixed keys.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import attrs
+
+from queuehint import FakeClock, JobState, SystemClock
+from queuehint.backends.base import BackendOptions
+from queuehint.backends.redis import codec, keys
+from queuehint.backends.redis.address import parse_url
+from queuehint.backends.redis.backend import RedisBackend
+from queuehint.errors import BackendUnavailableError, OutcomeUnknownError
+from queuehint.hint import Claim
+from queuehint.operations import CountJobs, Enqueue, Exchange, Get, Tick
+from queuehint.records import JobRecord, JobSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from redis import Redis
+
+    from queuehint.operations import Operation
+
+T = TypeVar("T")
+
+LIMIT_S = 60.0
+SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
+NEVER_S = float("inf")
+TEN_YEARS_S = 10 * 366 * 24 * 3600
+FIXED = {"meta", "sessions", "receipts", "seen"}
+"""What an idle and pruned namespace may have: counters, who was heard of lately, which pools were asked for."""
+FINAL = FIXED | {"jobs", "specs", "results", "prunes", "dead", "errors:", "log:", "progress", "asked", "timers"}
+"""What a namespace may have whose jobs are over: besides, their records."""
+
+
+def run(main: Coroutine[Any, Any, T], limit_s: float = LIMIT_S) -> T:
+    """Run a coroutine on a loop of its own; one that hangs fails."""
+
+    async def guarded() -> T:
+        return await asyncio.wait_for(main, limit_s)
+
+    return asyncio.run(guarded())
+
+
+async def until(reached: Callable[[], Any], what: str, limit_s: float = LIMIT_S) -> None:
+    """Wait in a loop until something outside of it is so."""
+    end_s = time.monotonic() + limit_s
+    while not reached():
+        assert time.monotonic() < end_s, f"waited {limit_s:g} s in vain until {what}"
+        await asyncio.sleep(0.01)
+
+
+def until_sync(reached: Callable[[], Any], what: str, limit_s: float = LIMIT_S) -> None:
+    """Wait until something outside of this process is so."""
+    end_s = time.monotonic() + limit_s
+    while not reached():
+        assert time.monotonic() < end_s, f"waited {limit_s:g} s in vain until {what}"
+        time.sleep(0.01)
+
+
+def open_store(url: str, namespace: str, *, clock: FakeClock | None = None, **settings: int) -> RedisBackend:
+    """Open a store as a scheduler does; with a clock, on virtual time."""
+    options = BackendOptions(namespace=namespace, clock=clock or SystemClock())
+    return RedisBackend(parse_url(url), options, **settings)
+
+
+def job(job_id: str, path: Sequence[str] | None = None, **fields: Any) -> JobSpec:
+    """Return a spec with one exclusive claim, or with none."""
+    claims = () if path is None else (Claim(tuple(path)),)
+    return JobSpec(id=job_id, task="work", claims=claims, **fields)
+
+
+def figures(row: str, **numbers: object) -> None:
+    """Put down what a test has measured: for people, and for the file that QUEUEHINT_FIGURES names."""
+    line = json.dumps({"row": row, **numbers}, default=str)
+    print(line)
+    if path := os.environ.get("QUEUEHINT_FIGURES"):
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
+
+# --- what clients saw ------------------------------------------------------------------------------------------------
+
+
+@attrs.define
+class History:
+    """What a client was told of each job: that it is in, or nothing, so that nobody knows."""
+
+    accepted: set[str] = attrs.field(factory=set)
+    unknown: set[str] = attrs.field(factory=set)
+    refused: set[str] = attrs.field(factory=set)
+
+    def enqueue(self, store: RedisBackend, *specs: JobSpec) -> None:
+        """Enqueue, and keep what came of it; an unknown outcome is asked again until it is known, with the same ids."""
+        ids = {spec.id for spec in specs}
+        try:
+            reply = store.call_sync(Enqueue(specs))
+        except OutcomeUnknownError:
+            self.unknown |= ids
+        except BackendUnavailableError:
+            self.refused |= ids
+        else:
+            assert {made.id for made in reply.jobs} == ids
+            self.accepted |= ids
+            self.unknown -= ids
+            self.refused -= ids
+
+    def settle(self, store: RedisBackend, specs: Mapping[str, JobSpec]) -> None:
+        """Ask again for all that is not accepted: enqueue is idempotent by id."""
+        for job_id in sorted(self.unknown | self.refused):
+            self.enqueue(store, specs[job_id])
+
+
+# --- what handlers said ----------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Line:
+    event: str
+    pid: int
+    t: float
+    job: str = ""
+    token: int = 0
+    attempt: int = 0
+    path: tuple[str, ...] | None = attrs.field(default=None, converter=lambda path: None if path is None else (*path,))
+
+
+def read_lines(path: Path) -> list[Line]:
+    """Return what the handlers of all processes have said, in order of time."""
+    if not path.exists():
+        return []
+    text = path.read_text()
+    complete = text[: text.rfind("\n") + 1]
+    return sorted((Line(**json.loads(line)) for line in complete.splitlines()), key=lambda line: line.t)
+
+
+def conflict(left: tuple[str, ...] | None, right: tuple[str, ...] | None) -> bool:
+    """Say whether exclusive jobs at two paths exclude one another."""
+    if left is None or right is None:
+        return False
+    size = min(len(left), len(right))
+    return left[:size] == right[:size]
+
+
+def check_no_overlap(lines: Iterable[Line], gone: Mapping[int, float] | None = None) -> int:
+    """
+    Check that no two conflicting jobs were executed at once; return how many grants were looked at.
+
+    An execution lasts from its first line to its last, or until its process was gone: killed, or stopped for so long
+    that its leases ended.
+
+    Args:
+        gone: the processes that were, and when.
+    """
+    gone = gone or {}
+    spans: dict[tuple[str, int], list[Any]] = {}
+    for line in lines:
+        if line.event == "start":
+            spans[line.job, line.token] = [line.t, gone.get(line.pid, NEVER_S), line]
+        elif line.event in {"end", "stopped"}:
+            span = spans[line.job, line.token]
+            span[1] = min(span[1], line.t)
+    ordered = sorted(spans.values(), key=lambda span: span[2].token)
+    for at, (_, end_s, line) in enumerate(ordered):
+        for start_s, _, later in ordered[at + 1 :]:
+            if conflict(line.path, later.path):
+                assert end_s <= start_s, f"{line} still ran when {later} began"
+                # What conflicts with the later one too had to wait for it: it was looked at, or will be.
+                if line.path == later.path:
+                    break
+    return len(ordered)
+
+
+def check_tokens_grow(lines: Iterable[Line]) -> int:
+    """Check that each grant of a job has a greater token than the one before it; return how many grants there were."""
+    newest: dict[str, int] = {}
+    grants = 0
+    for line in lines:
+        if line.event == "start":
+            assert line.token > newest.get(line.job, 0), line
+            newest[line.job] = line.token
+            grants += 1
+    return grants
+
+
+# --- what the store says ---------------------------------------------------------------------------------------------
+
+
+def names_of(client: Redis, namespace: str) -> dict[str, str]:
+    """Return all keys of a namespace without its root, and the types of what they hold."""
+    prefix = keys.root(namespace) + ":"
+    found = [key.decode() for key in client.scan_iter(match=prefix.replace("[", "\\[") + "*", count=5_000)]
+    return {key.removeprefix(prefix): client.type(key).decode() for key in found}
+
+
+def kind_of(name: str) -> keys.Key:
+    """Return which key of the table this is; a prefix is the longest that fits."""
+    for key in sorted(keys.KEYS, key=lambda key: -len(key.name)):
+        if name == key.name or (key.is_prefix and name.startswith(key.name)):
+            return key
+    raise AssertionError(f"{name} is no key of ours")
+
+
+def dump(client: Redis, namespace: str, *, without: Iterable[str] = ()) -> dict[str, Any]:
+    """Return all that a namespace holds, as values that can be compared."""
+    without = set(without)
+    found: dict[str, Any] = {}
+    for name, kind in names_of(client, namespace).items():
+        if kind_of(name).name in without:
+            continue
+        key = keys.redis_key(namespace, name)
+        if kind == "hash":
+            found[name] = client.hgetall(key)
+        elif kind == "zset":
+            found[name] = client.zrange(key, 0, -1, withscores=True)
+        elif kind == "set":
+            found[name] = client.smembers(key)
+        else:
+            found[name] = client.lrange(key, 0, -1)
+    return found
+
+
+def records(store: RedisBackend, client: Redis) -> dict[str, JobRecord]:
+    """Return every record of a namespace, found by plain commands."""
+    ids = [job_id.decode() for job_id in client.hkeys(keys.redis_key(store.desk.namespace, "jobs"))]
+    found: dict[str, JobRecord] = {}
+    for begin in range(0, len(ids), 500):
+        for record in store.call_sync(Get(tuple(ids[begin : begin + 500]))).records:
+            if record is not None:
+                found[record.id] = record
+    return found
+
+
+def check_keys(client: Redis, namespace: str) -> set[str]:
+    """Check that all keys are of the table, of its types and without a time to live; return which kinds there are."""
+    kinds = set()
+    for name, kind in names_of(client, namespace).items():
+        key = kind_of(name)
+        assert kind == key.type, f"{name} is a {kind}"
+        left_ms = client.pttl(keys.redis_key(namespace, name))
+        assert left_ms in {-1, -2}, f"{name} lives for {left_ms} ms"
+        kinds.add(key.name)
+    return kinds
+
+
+def check_counts(store: RedisBackend, client: Redis) -> dict[str, JobRecord]:
+    """Check that totals, states and records tell the same; return the records."""
+    stats = store.call_sync(CountJobs())
+    found = records(store, client)
+    assert stats.enqueued == sum(stats.states.values()) + stats.pruned, stats
+    told = {state: count for state, count in stats.states.items() if count}
+    assert told == Counter(record.state for record in found.values()), stats
+    for record in found.values():
+        assert record.state is not STARTED or (record.token and record.worker), record
+        assert (record.ended_ms is not None) == record.state.is_over, record
+    return found
+
+
+def start_audit(client: Redis, namespace: str) -> None:
+    """Have each script put down its operation and reply, in the order of their running."""
+    client.hset(keys.redis_key(namespace, "meta"), "audit", "1")
+
+
+@attrs.frozen
+class Audited:
+    """One operation as the store ran it."""
+
+    name: str
+    arguments: tuple[bytes, ...]
+    now_ms: int
+    reply: tuple[bytes | int, ...]
+
+
+def read_audit(client: Redis, namespace: str) -> list[Audited]:
+    """Return what the store put down, see `conclude` in lua/lib/reply.lua."""
+    words: list[bytes] = client.lrange(keys.redis_key(namespace, "audit"), 0, -1)
+    entries = []
+    at = 0
+    while at < len(words):
+        name, count = words[at].decode(), int(words[at + 1])
+        arguments = tuple(words[at + 2 : at + 2 + count])
+        at += 2 + count
+        now_ms, size = int(words[at]), int(words[at + 1])
+        items = words[at + 2 : at + 2 + size]
+        reply = tuple(int(item[1:]) if item[:1] == b":" else item[1:] for item in items)
+        entries.append(Audited(name, arguments, now_ms, reply))
+        at += 2 + size
+    return entries
+
+
+def check_audit(client: Redis, namespace: str) -> int:
+    """
+    Check the audit of a namespace; return how many operations it has.
+
+    The one place for it: time never goes back, and tokens are granted in strictly increasing order. A replay into the
+    engine belongs here.
+    """
+    last_ms, last_token = 0, (0, 0)
+    entries = read_audit(client, namespace)
+    for entry in entries:
+        assert entry.now_ms >= last_ms, entry
+        last_ms = entry.now_ms
+        if entry.name == "exchange":
+            for head in entry.reply[5:]:
+                assert isinstance(head, bytes)
+                epoch, _, count = head.split(b"\n", 2)[1].partition(b".")
+                assert (int(epoch), int(count)) > last_token, entry
+                last_token = int(epoch), int(count)
+    return len(entries)
+
+
+def close_books(
+    client: Redis,
+    url: str,
+    namespace: str,
+    history: History | None = None,
+    *,
+    states: Iterable[JobState] = (FINISHED,),
+) -> dict[str, JobRecord]:
+    """
+    Make all common checks of a namespace whose jobs are over, prune it, and check that nothing is left of it.
+
+    Args:
+        client: of the server that has it now.
+        url: where it is reached.
+        history: jobs in it that are missing are lost, others that are there came from nowhere.
+        states: in which the jobs may be.
+
+    Returns:
+        The records as they were before.
+    """
+    store = open_store(url, namespace)
+    try:
+        found = check_counts(store, client)
+        assert check_keys(client, namespace) <= FINAL | {"audit", "wake:pool:", "wake:session:", "wake:timer"}
+        assert {record.state for record in found.values()} <= set(states)
+        check_audit(client, namespace)
+        if history is not None:
+            assert not history.accepted - found.keys(), "lost"
+            assert not found.keys() - history.accepted - history.unknown, "from nowhere"
+    finally:
+        store.close_sync()
+    check_no_residue(client, url, namespace)
+    return found
+
+
+def check_no_residue(client: Redis, url: str, namespace: str) -> None:
+    """Let ten years pass; check that a namespace without unfinished jobs then has nothing but its fixed keys."""
+    clock = FakeClock(time.time_ns() // 1_000_000)
+    store = open_store(url, namespace, clock=clock)
+    try:
+        for seconds in (TEN_YEARS_S, 3_600, 3_600, 3_600):
+            clock.advance(seconds=seconds)
+            prune(store)
+        store.call_sync(Exchange("books", pools=()))
+        stats = store.call_sync(CountJobs())
+        assert (stats.enqueued, stats.leftovers, stats.nodes) == (stats.pruned, 0, 0), stats
+        left = names_of(client, namespace)
+        assert set(left) <= FIXED | {"audit", "wake:timer"}, left
+        assert client.hlen(keys.redis_key(namespace, "receipts")) <= 10
+        assert client.zcard(keys.redis_key(namespace, "sessions")) <= 10
+    finally:
+        store.close_sync()
+
+
+def prune(store: RedisBackend) -> None:
+    """Do all that is due."""
+    while store.call_sync(Tick()).more:
+        pass
+
+
+def call(store: RedisBackend, operation: Operation[T]) -> T:
+    """Do one operation by the synchronous shell."""
+    return store.call_sync(operation)

@@ -1,0 +1,264 @@
+"""F-15 and F-16: the connection is cut before or after a request; it is applied once, and the reply is as if nothing was."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import pytest
+
+from queuehint import FakeClock, OutcomeUnknownError
+from queuehint.backends.redis import conversation
+from queuehint.backends.redis.scripts import names, script
+from queuehint.errors import DuplicateJobError
+from queuehint.operations import (
+    Cancel,
+    CancelPath,
+    Close,
+    CountJobs,
+    Discard,
+    Draw,
+    Enqueue,
+    Exchange,
+    Log,
+    Pause,
+    Redrive,
+    Renew,
+    Reopen,
+    Report,
+    Resume,
+    Tick,
+    Verdict,
+)
+from queuehint.policy import Policy
+from queuehint.records import Grant, JobError, Outcome, OutcomeKind, Progress
+from tests.faults import books
+from tests.servers import new_namespace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from queuehint.operations import Operation
+    from tests.conftest import StartProxy
+    from tests.proxy import Proxy
+    from tests.servers import Server
+
+pytestmark = pytest.mark.redis
+
+NOT_COMPARED = ("sessions", "receipts")
+"""They are named by chance."""
+ERROR = JobError(type="ValueError", message="no", traceback="line 1")
+ONCE = Policy(max_attempts=1, on_dead="hold")
+
+
+@attrs.define
+class Story:
+    """What happened so far: the clock, and the newest grant of each job."""
+
+    clock: FakeClock = attrs.field(factory=FakeClock)
+    grants: dict[str, Grant] = attrs.field(factory=dict)
+
+    def outcome(self, job_id: str, kind: OutcomeKind = OutcomeKind.FINISHED, **fields: Any) -> Outcome:
+        return Outcome(job_id=job_id, token=self.grants[job_id].token, kind=kind, **fields)
+
+    def lease(self, job_id: str) -> tuple[str, int]:
+        return job_id, self.grants[job_id].token
+
+    def reap(self) -> Tick:
+        self.clock.advance(seconds=31)
+        return Tick()
+
+
+STEPS: dict[str, Callable[[Story], Operation[Any]]] = {
+    "draw": lambda _: Draw(3),
+    "enqueue": lambda _: Enqueue(
+        (
+            books.job("a", ["x"]),
+            books.job("b", ["x", "y"]),
+            books.job("c", ["x"]),
+            books.job("d", ["z"], delay_ms=500),
+            books.job("e", ["v"], key="k"),
+            books.job("f", policy=ONCE),
+            *[books.job(f"g{number}", ["many", str(number)]) for number in range(20)],
+        )
+    ),
+    "replace by key": lambda _: Enqueue((books.job("e2", ["v"], key="k", on_conflict="replace", priority=5),)),
+    "claim": lambda _: Exchange("w", limit=4),
+    "renew": lambda story: Renew((story.lease("a"), ("b", 5)), 40_000),
+    "report": lambda story: Report(*story.lease("a"), Progress(1, 2, "half")),
+    "log": lambda story: Log(*story.lease("a"), ("one", "two")),
+    "settle and claim": lambda story: Exchange("w", (story.outcome("a", result=b"[1,2]"),), limit=2),
+    "fail": lambda story: Exchange(
+        "w", (story.outcome("b", OutcomeKind.FAILED, error=ERROR, delay_ms=9),), limit=0
+    ),
+    "die": lambda story: Exchange("w", (story.outcome("f", OutcomeKind.FAILED, error=ERROR),)),
+    "redrive": lambda _: Redrive(("f", "nobody")),
+    "claim again": lambda _: Exchange("w", limit=100),
+    "die again": lambda story: Exchange("w", (story.outcome("f", OutcomeKind.FAILED, error=ERROR),)),
+    "discard": lambda _: Discard(("f",)),
+    "pause": lambda _: Pause(("x",)),
+    "resume": lambda _: Resume(("x",)),
+    "close": lambda _: Close(("closed",)),
+    "reopen": lambda _: Reopen(("closed",)),
+    "cancel": lambda _: Cancel(("c", "g0", "nobody"), "not wanted"),
+    "cancel path": lambda _: CancelPath(("many",), "not wanted"),
+    "reap": Story.reap,
+}
+
+
+def apply(operation: Operation[Any], reply: Any, story: Story) -> None:
+    if isinstance(operation, Exchange):
+        story.grants.update({grant.spec.id: grant for grant in reply.grants})
+
+
+def tell(store: books.RedisBackend, arm: Callable[[str, Operation[Any]], None]) -> list[Any]:
+    """Tell the story by the synchronous shell."""
+    story = Story(clock=store.desk._clock)  # type: ignore[arg-type]
+    replies = []
+    for name, make in STEPS.items():
+        operation = make(story)
+        arm(name, operation)
+        replies.append(store.call_sync(operation))
+        apply(operation, replies[-1], story)
+    store.close_sync()
+    return replies
+
+
+async def tell_async(store: books.RedisBackend, arm: Callable[[str, Operation[Any]], None]) -> list[Any]:
+    """Tell the story by the asynchronous shell."""
+    story = Story(clock=store.desk._clock)  # type: ignore[arg-type]
+    replies = []
+    for name, make in STEPS.items():
+        operation = make(story)
+        arm(name, operation)
+        replies.append(await store.call(operation))
+        apply(operation, replies[-1], story)
+    await store.close()
+    return replies
+
+
+def load_scripts(server: Server) -> None:
+    """So that no cut meets a NOSCRIPT."""
+    for name in names():
+        server.client().script_load(script(name).text)
+
+
+def sha_of(operation: Operation[Any]) -> bytes:
+    return script(books.codec.encode(operation)[0]).sha.encode()
+
+
+def check_step(server: Server, proxy: Proxy, step: str, *, after: bool, times: int, by_loop: bool) -> None:
+    cut, twin = new_namespace("cut"), new_namespace("twin")
+
+    def arm(name: str, operation: Operation[Any]) -> None:
+        if name == step:
+            (proxy.cut_after if after else proxy.cut_before)(sha_of(operation), times=times)
+
+    before = proxy.cuts
+    store = books.open_store(proxy.url, cut, clock=FakeClock())
+    replies = books.run(tell_async(store, arm)) if by_loop else tell(store, arm)
+    assert proxy.cuts - before == times
+    uncut = tell(books.open_store(server.url, twin, clock=FakeClock()), lambda *_: None)
+    assert replies == uncut
+    client = server.client()
+    assert books.dump(client, cut, without=NOT_COMPARED) == books.dump(client, twin, without=NOT_COMPARED)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_cut_before_the_request_arrives_only_delays_it(
+    redis_server: Server, start_proxy: StartProxy, step: str
+) -> None:
+    load_scripts(redis_server)
+    proxy = start_proxy(redis_server)
+    for times in (1, 3):
+        check_step(redis_server, proxy, step, after=False, times=times, by_loop=times == 1)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_cut_after_the_request_was_applied_does_not_apply_it_twice(
+    redis_server: Server, start_proxy: StartProxy, step: str
+) -> None:
+    load_scripts(redis_server)
+    proxy = start_proxy(redis_server)
+    for times in (1, 2, 3):
+        check_step(redis_server, proxy, step, after=True, times=times, by_loop=times == 2)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("by_loop", [False, True])
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("step", STEPS)
+def test_up_to_five_cuts_in_a_row_apply_each_operation_once(
+    redis_server: Server, start_proxy: StartProxy, step: str, *, after: bool, by_loop: bool
+) -> None:
+    load_scripts(redis_server)
+    proxy = start_proxy(redis_server)
+    for times in range(1, 6):
+        check_step(redis_server, proxy, step, after=after, times=times, by_loop=by_loop)
+
+
+def test_a_naive_client_that_sends_again_applies_twice(redis_server: Server, namespace: str) -> None:
+    # What the receipts are for: the same claim sent as another request grants other jobs.
+    store = books.open_store(redis_server.url, namespace, clock=FakeClock())
+    store.call_sync(Enqueue((books.job("a"), books.job("b"))))
+    first, second = (store.call_sync(Exchange("w", limit=1)).grants[0].spec.id for _ in range(2))
+    assert (first, second) == ("a", "b")
+    store.close_sync()
+
+
+@pytest.mark.parametrize("by_loop", [False, True])
+def test_an_outcome_that_stays_unknown_is_told_and_asked_again_with_the_same_operation(
+    redis_server: Server, start_proxy: StartProxy, namespace: str, monkeypatch: pytest.MonkeyPatch, *, by_loop: bool
+) -> None:
+    monkeypatch.setattr(conversation, "RETRY_S", 0.05)
+    load_scripts(redis_server)
+    proxy = start_proxy(redis_server)
+    store = books.open_store(proxy.url, namespace, clock=FakeClock())
+
+    async def tell() -> None:
+        operations: list[Operation[Any]] = [
+            Enqueue((books.job("a", ["x"]), books.job("b", ["x"]))),
+            Draw(5),
+            Exchange("w", limit=2),
+            Cancel(("b",)),
+        ]
+        for operation in operations:
+            proxy.cut_after(sha_of(operation), times=100)
+            with pytest.raises(OutcomeUnknownError):
+                await store.call(operation) if by_loop else store.call_sync(operation)
+            proxy.disarm()
+            reply = await store.call(operation) if by_loop else store.call_sync(operation)
+            if isinstance(operation, Enqueue):
+                assert [job.created for job in reply.jobs] == [True, True]
+            elif isinstance(operation, Draw):
+                assert reply.first == 1
+            elif isinstance(operation, Exchange):
+                assert [grant.spec.id for grant in reply.grants] == ["a"]
+            else:
+                assert reply.verdicts[0][0] is Verdict.DONE
+        assert (await store.call(Draw(1))).first == 6
+        # By its id and content a submission is known even to a process that was never told of it.
+        again = await store.call(Enqueue((books.job("a", ["x"]),)))
+        assert not again.jobs[0].created
+        with pytest.raises(DuplicateJobError):
+            await store.call(Enqueue((books.job("a", ["y"]),)))
+        assert (await store.call(CountJobs())).enqueued == 2
+        await store.close()
+
+    books.run(tell())
+
+
+def test_a_server_that_is_cut_off_all_the_time_is_unavailable_and_nothing_was_done(
+    redis_server: Server, start_proxy: StartProxy, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversation, "RETRY_S", 0.05)
+    proxy = start_proxy(redis_server)
+    store = books.open_store(proxy.url, namespace)
+    store.call_sync(Draw(1))
+    proxy.refuse()
+    proxy.rst()
+    with pytest.raises(books.BackendUnavailableError):
+        store.call_sync(Draw(1))
+    proxy.heal()
+    assert store.call_sync(Draw(1)).first == 2
+    store.close_sync()

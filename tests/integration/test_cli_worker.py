@@ -1,0 +1,637 @@
+"""`queuehint worker`: processes that claim and run jobs, stop when told, and lose nothing when they die."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from queuehint import JobState, Scheduler
+from queuehint.backends.memory import MemoryBackend
+from queuehint.cli.health import Health
+from queuehint.cli.loading import TargetError, check_shared, load_scheduler
+from queuehint.cli.logs import JsonFormatter, TextFormatter
+from queuehint.crash import POINTS
+from tests.far import ROOT, serving
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.conftest import StartProxy
+    from tests.servers import Server
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals")
+
+SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
+LIMIT_S = 40.0
+EXIT_USAGE, EXIT_ABANDONED = 2, 3
+
+APP = """
+import asyncio, ctypes, os, time
+from pathlib import Path
+from queuehint import JobContext, Scheduler
+
+sched = Scheduler(namespace=os.environ.get("APP_NAMESPACE", "default"))
+not_one = sched.job
+
+def note(word):
+    with open("notes", "a") as file:
+        file.write(f"{word}\\n")
+
+@sched.job(queue_hint=["{doc}"])
+async def edit(doc: str, n: int) -> int:
+    return n
+
+@sched.job(queue_hint=["wait"])
+async def wait(name: str) -> str:
+    note(name)
+    while not Path("go").exists():
+        await asyncio.sleep(0.01)
+    return name
+
+@sched.job(queue_hint=["wait"])
+def wait_in_thread(ctx: JobContext, name: str) -> str:
+    note(name)
+    while not Path("go").exists():
+        time.sleep(0.01)
+    return name
+
+@sched.job(timeout=0.2)
+def overrun() -> None:
+    note("overrun")
+    time.sleep(3600)
+
+@sched.job
+def hold_gil(seconds: float) -> int:
+    note("hold_gil")
+    ctypes.PyDLL(None).usleep(int(seconds * 1_000_000))
+    return os.getpid()
+
+@sched.job(timeout=0.2)
+def hold_gil_too_long() -> None:
+    note("too long")
+    ctypes.PyDLL(None).usleep(3_600_000_000)
+
+@sched.job
+async def block_loop(seconds: float) -> None:
+    note("block_loop")
+    time.sleep(seconds)
+
+@sched.job
+async def pid(n: int) -> int:
+    await asyncio.sleep(0.05)
+    return os.getpid()
+
+@sched.job
+def die() -> None:
+    os.abort()
+"""
+
+
+def until(reached: Callable[[], Any], limit_s: float = LIMIT_S) -> None:
+    end_s = time.monotonic() + limit_s
+    while not reached():
+        assert time.monotonic() < end_s, "it does not come about"
+        time.sleep(0.01)
+
+
+class Desk:
+    """An application in a folder, its scheduler here, and its worker processes."""
+
+    def __init__(self, folder: Path, sched: Scheduler, environment: dict[str, str]) -> None:
+        self.folder = folder
+        self.sched = sched
+        self.environment = {**os.environ, "PYTHONPATH": ROOT, **environment}
+        self.log = folder / "log"
+        self.processes: list[subprocess.Popen[bytes]] = []
+        (folder / "app.py").write_text(APP)
+
+    def worker(self, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
+        """Start a worker process with short leases; its log goes to a file."""
+        with self.log.open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "queuehint", "worker", "app:sched", "--log-format=json", *arguments],
+                cwd=self.folder,
+                env={**self.environment, **environment},
+                stdin=subprocess.DEVNULL,
+                stderr=log,
+            )
+        self.processes.append(process)
+        return process
+
+    def enqueue(self, task: str, *arguments: Any, **options: Any) -> Any:
+        """Enqueue a job of the application, which is not imported here."""
+        if task not in self.sched._jobs:
+            namespace: dict[str, Any] = {"sched": self.sched}
+            names = {"edit": "doc, n", "wait": "name", "wait_in_thread": "name", "hold_gil": "seconds", "pid": "n"}
+            names["block_loop"] = "seconds"
+            hints = {"edit": "['{doc}']", "wait": "['wait']", "wait_in_thread": "['wait']"}
+            timeout = 0.2 if task in {"overrun", "hold_gil_too_long"} else None
+            exec(
+                f"@sched.job(queue_hint={hints.get(task)}, timeout={timeout})\n"
+                f"def {task}({names.get(task, '')}): ...\n",
+                namespace,
+            )
+        job = self.sched._jobs[task]
+        return (job.using(**options) if options else job).enqueue_sync(*arguments)
+
+    def notes(self) -> list[str]:
+        path = self.folder / "notes"
+        return path.read_text().split("\n")[:-1] if path.exists() else []
+
+    def go(self) -> None:
+        """Let those who wait end."""
+        (self.folder / "go").touch()
+
+    def events(self) -> list[str]:
+        """The events that worker processes have logged."""
+        lines = self.log.read_text().splitlines() if self.log.exists() else []
+        return [json.loads(line)["event"] for line in lines if line.startswith("{")]
+
+    def end(self) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+
+
+@pytest.fixture(params=["far", pytest.param("redis", marks=pytest.mark.redis)])
+def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Desk]:
+    folder = tmp_path / "app"
+    folder.mkdir()
+    with contextlib.ExitStack() as stack:
+        if request.param == "far":
+            memory = MemoryBackend()
+            url, environment = stack.enter_context(serving(memory, tmp_path))
+            sched = Scheduler("memory://")
+            sched._backend = memory
+        else:
+            url, namespace = request.getfixturevalue("redis_url"), request.getfixturevalue("namespace")
+            environment = {"APP_NAMESPACE": namespace}
+            sched = Scheduler(url, namespace=namespace)
+        made = Desk(folder, sched, {"QUEUEHINT_URL": url, **environment})
+        stack.callback(sched.close_sync)
+        stack.callback(made.end)
+        yield made
+
+
+def finish(process: subprocess.Popen[bytes]) -> int:
+    return process.wait(LIMIT_S)
+
+
+def helpers_of(process: subprocess.Popen[bytes]) -> list[int]:
+    """The processes that renew for a worker process."""
+    listing = subprocess.run(
+        ["ps", "-o", "pid=,args=", "--ppid", str(process.pid)], capture_output=True, text=True, check=False
+    )
+    return [int(line.split()[0]) for line in listing.stdout.splitlines() if "queuehint.renewer" in line]
+
+
+# --- running and stopping ----------------------------------------------------------------------------------------
+
+
+def test_a_worker_process_runs_jobs_in_order_until_it_is_told_to_stop(desk: Desk) -> None:
+    process = desk.worker("--health-file=health")
+    handles = [desk.enqueue("edit", f"d{n % 3}", n) for n in range(60)]
+    assert [handle.result_sync(LIMIT_S) for handle in handles] == list(range(60))
+    health = desk.folder / "health"
+    until(health.exists)
+    known = json.loads(health.read_text())
+    assert (known["healthy"], known["pid"], known["running"]) == (True, process.pid, 0)
+    process.send_signal(signal.SIGTERM)
+    assert finish(process) == 0
+    assert not health.exists()
+    assert [event for event in desk.events() if event.startswith("worker.")] == [
+        "worker.started",
+        "worker.stopping",
+        "worker.ended",
+    ]
+    line = json.loads(desk.log.read_text().splitlines()[0])
+    assert line["level"] == "INFO"
+    assert line["pools"] == "default"
+    assert {"time", "logger", "message", "pid", "worker", "concurrency"} <= set(line)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_after_a_signal_running_jobs_end_and_no_other_begins(desk: Desk, number: signal.Signals) -> None:
+    process = desk.worker()
+    first, second = desk.enqueue("wait", "first"), desk.enqueue("wait", "second")
+    until(desk.notes)
+    process.send_signal(number)
+    until(lambda: "worker.stopping" in desk.events())
+    desk.go()
+    assert finish(process) == 0
+    assert first.result_sync(1) == "first"
+    assert second.state_sync() is QUEUED
+    assert desk.notes() == ["first"]
+    assert helpers_of(process) == []
+
+
+def test_what_does_not_end_within_the_grace_time_is_given_back(desk: Desk) -> None:
+    process = desk.worker("--grace=0.2")
+    handle = desk.enqueue("wait", "first")
+    until(desk.notes)
+    process.send_signal(signal.SIGTERM)
+    assert finish(process) == 0
+    record = handle.record_sync()
+    assert (record.state, record.attempts, record.losses) == (QUEUED, 0, 0)
+
+
+def test_a_second_signal_gives_back_at_once(desk: Desk) -> None:
+    process = desk.worker()
+    handle = desk.enqueue("wait", "first")
+    until(desk.notes)
+    process.send_signal(signal.SIGTERM)
+    until(lambda: "worker.stopping" in desk.events())
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    assert finish(process) == 0
+    record = handle.record_sync()
+    assert (record.state, record.attempts, record.losses) == (QUEUED, 0, 0)
+
+
+def test_a_thread_that_does_not_end_after_a_second_signal_ends_with_its_process(desk: Desk) -> None:
+    process = desk.worker("--health-file=health")
+    handle = desk.enqueue("wait_in_thread", "first")
+    until(desk.notes)
+    until((desk.folder / "health").exists)
+    for count in (1, 2):
+        process.send_signal(signal.SIGTERM)
+        until(lambda count=count: desk.events().count("worker.stopping") == 1 or count)  # type: ignore[misc]
+        time.sleep(0.2)
+    assert finish(process) == EXIT_ABANDONED
+    assert not (desk.folder / "health").exists()
+    # Its lease would last 30 seconds: the process that renewed it says at once that it is lost.
+    until(lambda: handle.state_sync() is QUEUED, 10)
+    assert handle.record_sync().losses == 1
+
+
+# --- leases ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("task", ["hold_gil", "block_loop"])
+def test_a_handler_that_keeps_the_interpreter_to_itself_keeps_its_lease(desk: Desk, task: str) -> None:
+    process = desk.worker("--lease=1")
+    handle = desk.enqueue(task, 4.0)
+    until(desk.notes)
+    other = desk.worker("--lease=1")
+    until(lambda: desk.events().count("worker.started") == 2)
+    assert handle.result_sync(LIMIT_S) in {None, process.pid}
+    assert handle.record_sync().losses == 0
+    assert desk.notes() == [task]
+    for each in (process, other):
+        each.send_signal(signal.SIGTERM)
+        assert finish(each) == 0
+    assert not {"job.fenced", "renewal.restarted", "job.lease_lost"} & set(desk.events())
+
+
+def test_a_worker_whose_helper_dies_gets_another_and_keeps_its_leases(desk: Desk) -> None:
+    process = desk.worker("--lease=1")
+    handle = desk.enqueue("wait_in_thread", "first")
+    until(desk.notes)
+    for count in (1, 2):
+        until(lambda: helpers_of(process))
+        os.kill(helpers_of(process)[0], signal.SIGKILL)
+        until(lambda count=count: desk.events().count("renewal.restarted") == count)  # type: ignore[misc]
+        time.sleep(1.5)
+    assert handle.state_sync() is STARTED
+    desk.go()
+    assert handle.result_sync(LIMIT_S) == "first"
+    assert handle.record_sync().losses == 0
+    process.send_signal(signal.SIGTERM)
+    assert finish(process) == 0
+
+
+def test_the_jobs_of_a_killed_worker_are_another_s_at_once(desk: Desk) -> None:
+    process = desk.worker()
+    handle = desk.enqueue("wait", "first")
+    until(desk.notes)
+    helpers = helpers_of(process)
+    process.kill()
+    process.wait()
+    until(lambda: handle.state_sync() is QUEUED, 10)
+    record = handle.record_sync()
+    assert (record.losses, record.attempts, record.errors[0].type) == (1, 0, "worker_lost")
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in helpers))
+
+
+def test_without_its_helper_too_a_killed_worker_s_jobs_are_another_s_when_the_leases_end(desk: Desk) -> None:
+    process = desk.worker("--lease=1")
+    handle = desk.enqueue("wait", "first")
+    until(desk.notes)
+    os.kill(process.pid, signal.SIGSTOP)
+    for pid in helpers_of(process):
+        os.kill(pid, signal.SIGKILL)
+    process.kill()
+    process.wait()
+    desk.go()
+    other = desk.worker("--lease=1")
+    assert handle.result_sync(LIMIT_S) == "first"
+    assert handle.record_sync().losses == 1
+    other.send_signal(signal.SIGTERM)
+    assert finish(other) == 0
+
+
+def test_a_job_that_kills_its_workers_is_given_up(desk: Desk) -> None:
+    desk.worker("--lease=1", "--processes=2")
+    handle, other = desk.enqueue("die"), desk.enqueue("edit", "doc", 1)
+    until(lambda: handle.state_sync() is FAILED)
+    record = handle.record_sync()
+    assert (record.cause, record.losses) == ("worker_lost", 3)
+    assert other.result_sync(LIMIT_S) == 1
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize("how", ["refuse", "blackhole"])
+def test_a_worker_that_is_cut_off_fences_itself_and_comes_back(
+    tmp_path: Path, redis_server: Server, namespace: str, start_proxy: StartProxy, how: str
+) -> None:
+    proxy = start_proxy(redis_server)
+    sched = Scheduler(redis_server.url, namespace=namespace)
+    desk = Desk(tmp_path, sched, {"QUEUEHINT_URL": proxy.url, "APP_NAMESPACE": namespace})
+    try:
+        cut_off = desk.worker("--lease=1")
+        handle = desk.enqueue("wait", "first")
+        until(desk.notes)
+        getattr(proxy, how)()
+        if how == "refuse":
+            proxy.rst()
+        until(lambda: "job.fenced" in desk.events())
+        other = desk.worker("--lease=1", QUEUEHINT_URL=redis_server.url)
+        until(lambda: len(desk.notes()) == 2)
+        desk.go()
+        assert handle.result_sync(LIMIT_S) == "first"
+        assert handle.record_sync().losses == 1
+        other.send_signal(signal.SIGTERM)
+        assert finish(other) == 0
+        proxy.heal()
+        assert cut_off.poll() is None
+        assert [desk.enqueue("edit", "doc", n).result_sync(LIMIT_S) for n in range(3)] == [0, 1, 2]
+        cut_off.send_signal(signal.SIGTERM)
+        assert finish(cut_off) == 0
+        assert desk.notes() == ["first", "first"]
+    finally:
+        desk.end()
+        sched.close_sync()
+
+
+# --- code that does not end --------------------------------------------------------------------------------------
+
+
+def test_a_process_with_code_that_does_not_end_lets_the_others_go_and_ends(desk: Desk) -> None:
+    process = desk.worker("--abandon-after=0.3")
+    stuck, other = desk.enqueue("overrun"), desk.enqueue("wait", "first")
+    until(lambda: len(desk.notes()) == 2)
+    assert finish(process) == EXIT_ABANDONED
+    record = other.record_sync()
+    assert (record.state, record.losses, record.attempts) == (QUEUED, 0, 0)
+    until(lambda: stuck.state_sync() is QUEUED, 10)
+    assert stuck.record_sync().losses == 1
+    assert {"job.overdue", "worker.gives_up"} <= set(desk.events())
+
+
+def test_a_process_that_is_stuck_in_code_that_holds_the_gil_is_killed(desk: Desk) -> None:
+    process = desk.worker("--abandon-after=1", "--lease=1")
+    handle = desk.enqueue("hold_gil_too_long")
+    assert finish(process) == -signal.SIGKILL
+    until(lambda: handle.state_sync() is QUEUED, 10)
+    assert handle.record_sync().losses == 1
+
+
+# --- several processes -------------------------------------------------------------------------------------------
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def ask(port: int) -> tuple[int, dict[str, Any]]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.load(error)
+    except OSError:
+        return 0, {}
+
+
+def test_several_processes_work_side_by_side_and_one_that_dies_is_replaced(desk: Desk) -> None:
+    port = free_port()
+    parent = desk.worker(
+        "--processes=2", "--concurrency=2", f"--health-port={port}", QUEUEHINT_PROCESSES="7", QUEUEHINT_POOLS="default"
+    )
+    until(lambda: ask(port)[0] == 200)
+
+    def pids() -> set[int]:
+        handles = [desk.enqueue("pid", n) for n in range(20)]
+        return {handle.result_sync(LIMIT_S) for handle in handles}
+
+    first = pids()
+    assert len(first) == 2
+    assert parent.pid not in first
+    os.kill(next(iter(first)), signal.SIGKILL)
+    until(lambda: "process.ended" in desk.events())
+    until(lambda: len(pids() - first) == 1)
+    status, known = ask(port)
+    assert status == 200
+    assert (known["pid"], len(known["processes"])) == (parent.pid, 2)
+    parent.send_signal(signal.SIGTERM)
+    assert finish(parent) == 0
+
+
+def test_the_parent_s_signals_are_its_children_s(desk: Desk) -> None:
+    parent = desk.worker("--processes=2", "--concurrency=1")
+    handle = desk.enqueue("wait", "first")
+    until(desk.notes)
+    parent.send_signal(signal.SIGINT)
+    until(lambda: desk.events().count("worker.ended") == 1)
+    assert parent.poll() is None
+    assert handle.state_sync() is STARTED
+    parent.send_signal(signal.SIGINT)
+    assert finish(parent) == 0
+    assert handle.state_sync() is QUEUED
+
+
+def test_children_stop_when_their_parent_is_killed(desk: Desk) -> None:
+    parent = desk.worker("--processes=2")
+    until(lambda: desk.events().count("worker.started") == 2)
+    parent.kill()
+    until(lambda: desk.events().count("worker.ended") == 2)
+
+
+def test_an_error_that_no_restart_mends_ends_all(desk: Desk) -> None:
+    (desk.folder / "app.py").write_text("sched = 5")
+    assert finish(desk.worker("--processes=2")) == EXIT_USAGE
+
+
+# --- points at which a process may die ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_wherever_a_worker_dies_each_job_ends_once(desk: Desk, point: str) -> None:
+    handles = [desk.enqueue("edit", f"d{n % 2}", n) for n in range(10)]
+    dying = desk.worker("--lease=1", QUEUEHINT_CRASH_AT=f"{point}:2")
+    assert finish(dying) == -signal.SIGKILL
+    living = desk.worker("--lease=1")
+    assert [handle.result_sync(LIMIT_S) for handle in handles] == list(range(10))
+    assert all(handle.record_sync().losses <= 1 for handle in handles)
+    living.send_signal(signal.SIGTERM)
+    assert finish(living) == 0
+
+
+# --- what cannot be run ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    name = f"app_{tmp_path.name}"
+    (tmp_path / f"{name}.py").write_text(APP)
+    (tmp_path / f"{name}_broken.py").write_text("import not_there_at_all")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    return Path(name)
+
+
+@pytest.mark.parametrize(
+    "target, says",
+    [
+        ("APP", "must be module:attribute"),
+        (":sched", "must be module:attribute"),
+        ("APP:", "must be module:attribute"),
+        ("not_there:sched", "there is no module 'not_there'"),
+        ("APP.more:sched", "there is no module"),
+        ("APP:shed", "has no 'shed'; it has sched"),
+        ("APP:sched.nothing", "has no 'sched.nothing'"),
+        ("APP:edit", "must be a queuehint.Scheduler, got Job"),
+        ("APP:note", "must be a queuehint.Scheduler, got function"),
+    ],
+)
+def test_a_target_that_is_no_scheduler_is_refused_with_the_reason(app: Path, target: str, says: str) -> None:
+    with pytest.raises(TargetError, match=says):
+        load_scheduler(target.replace("APP", str(app)))
+
+
+def test_an_error_inside_the_module_is_shown_as_it_is(app: Path) -> None:
+    with pytest.raises(ModuleNotFoundError, match="not_there_at_all"):
+        load_scheduler(f"{app}_broken:sched")
+
+
+def test_memory_is_refused_for_no_other_process_shares_it(app: Path) -> None:
+    sched = load_scheduler(f"{app}:sched")
+    with pytest.raises(TargetError, match=r"QUEUEHINT_URL=redis://"):
+        check_shared(sched)
+
+
+def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "queuehint", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LIMIT_S,
+        env={**os.environ, "PYTHONPATH": ROOT, "COLUMNS": "200", **environment},
+    )
+
+
+def test_the_command_says_what_is_wrong_and_ends_with_2(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(APP)
+    ended = command("worker", "app:sched", PYTHONPATH=os.pathsep.join([ROOT, str(tmp_path)]), QUEUEHINT_URL="memory://")
+    assert ended.returncode == EXIT_USAGE
+    assert ended.stderr.startswith("queuehint worker: Scheduler('memory://'")
+    assert command("worker").returncode == EXIT_USAGE
+    assert command("worker", "app:sched", "--concurrency=0").returncode == EXIT_USAGE
+
+
+def test_the_command_tells_its_version() -> None:
+    ended = command("--version")
+    assert (ended.returncode, ended.stdout.split()[0]) == (0, "queuehint")
+
+
+@pytest.mark.parametrize("missing", ["typer", "rich"])
+def test_without_the_extra_the_command_names_it(missing: str) -> None:
+    program = f"import sys; sys.modules[{missing!r}] = None; from queuehint.cli import main; main()"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert ended.returncode == 1
+    assert "pip install 'queuehint[cli]'" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+# --- health and logs ---------------------------------------------------------------------------------------------
+
+
+def test_health_is_a_file_while_all_is_well_and_an_answer_always(tmp_path: Path) -> None:
+    known = {"healthy": True, "last_round_trip": 1.0}
+    file, port = tmp_path / "health", free_port()
+    health = Health(lambda: known, file=file, port=port)
+    health.start()
+    until(file.exists)
+    assert json.loads(file.read_text()) == known
+    assert ask(port) == (200, known)
+    known.update(healthy=False, last_round_trip=2.0)
+    assert ask(port) == (503, known)
+    time.sleep(1.3)
+    assert json.loads(file.read_text())["last_round_trip"] == 1.0
+    known.update(healthy=True)
+    until(lambda: json.loads(file.read_text())["last_round_trip"] == 2.0)
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.sendall(b"POST / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert connection.recv(100).startswith(b"HTTP/1.1 405")
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.sendall(b"x" * 100_000)
+        with contextlib.suppress(ConnectionError):
+            assert connection.recv(100) == b""
+    health.end()
+    assert not file.exists()
+    assert list(tmp_path.iterdir()) == []
+    assert ask(port)[0] == 0
+
+
+def test_a_port_that_is_taken_is_an_error(tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        with pytest.raises(OSError, match="address"):
+            Health(dict, port=other.getsockname()[1]).start()
+    with pytest.raises(OSError, match="nowhere"):
+        Health(dict, file=tmp_path / "nowhere" / "health").start()
+
+
+def record(message: str, **extra: Any) -> logging.LogRecord:
+    made = logging.LogRecord("queuehint.worker", logging.WARNING, __file__, 1, message, (), None)
+    vars(made).update(extra)
+    return made
+
+
+def test_a_json_line_holds_the_fields(caplog: pytest.LogCaptureFixture) -> None:
+    line = json.loads(JsonFormatter().format(record("job fenced", event="job.fenced", job_id="a", odd=object())))
+    assert line["message"] == "job fenced"
+    assert (line["event"], line["job_id"], line["level"]) == ("job.fenced", "a", "WARNING")
+    assert line["time"].endswith("Z")
+    try:
+        raise ValueError("x")
+    except ValueError:
+        logging.getLogger("queuehint.worker").exception("failed")
+    assert "ValueError: x" in json.loads(JsonFormatter().format(caplog.records[0]))["traceback"]
+
+
+def test_a_text_line_is_one_line_whatever_its_fields_hold(caplog: pytest.LogCaptureFixture) -> None:
+    text = TextFormatter().format(record("said", event="x", job_id="a\nb\x1b[31m", note="two words"))
+    assert "\n" not in text
+    assert "\x1b" not in text
+    assert text.endswith(r"said event=x job_id='a\nb\x1b[31m' note='two words'")

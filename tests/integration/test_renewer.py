@@ -1,0 +1,153 @@
+"""The process that renews for a worker: it lives as long as the worker and no longer, and renews meanwhile."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from queuehint.backends.memory import MemoryBackend
+from queuehint.operations import Enqueue, Exchange, Get
+from queuehint.records import JobSpec, JobState
+from queuehint.renewer import RenewerProcess
+from tests.far import serving
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+LIMIT_S = 20.0
+
+
+def until(reached: Callable[[], Any], limit_s: float = LIMIT_S) -> None:
+    end_s = time.monotonic() + limit_s
+    while not reached():
+        assert time.monotonic() < end_s, "it does not come about"
+        time.sleep(0.002)
+
+
+@pytest.fixture
+def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[MemoryBackend, str]]:
+    """A store that other processes reach, with three started jobs, and its URL."""
+    memory = MemoryBackend()
+    with serving(memory, tmp_path) as (url, variables):
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        memory.call_sync(Enqueue(tuple(JobSpec(id=job_id, task="task") for job_id in "abc")))
+        yield memory, url
+
+
+def started(memory: MemoryBackend, lease_ms: int) -> dict[str, int]:
+    grants = memory.call_sync(Exchange("w", limit=3, lease_ms=lease_ms)).grants
+    return {grant.spec.id: grant.token for grant in grants}
+
+
+def states(memory: MemoryBackend) -> list[tuple[JobState, int]]:
+    return [(record.state, record.losses) for record in memory.call_sync(Get(("a", "b", "c"))).records if record]
+
+
+def test_a_process_renews_until_it_is_told_to_end(far: tuple[MemoryBackend, str]) -> None:
+    memory, url = far
+    process = RenewerProcess(url, "default", abandon_after_s=60)
+    process.start(1.0)
+    tokens = started(memory, 1000)
+    process.send("".join(f"+{token} {job_id}\n" for job_id, token in tokens.items()))
+    heard: list[str] = []
+    end_s = time.monotonic() + 2.5
+    while time.monotonic() < end_s:
+        heard += process.hear(0.1)
+    assert sum(line.startswith("renewed ") and line.endswith(" 3") for line in heard) >= 5
+    assert states(memory) == [(JobState.STARTED, 0)] * 3
+    assert not process.is_dead
+    process.end()
+    assert process.is_dead
+    # Its worker lives: nothing is given away.
+    assert states(memory) == [(JobState.STARTED, 0)] * 3
+
+
+def test_what_a_dead_worker_held_is_lost_at_once(far: tuple[MemoryBackend, str]) -> None:
+    memory, url = far
+    tokens = started(memory, 3_600_000)
+    lines = "".join(f"+{token} {job_id}\n" for job_id, token in tokens.items() if job_id != "c")
+    program = (
+        "import os, sys, time\n"
+        "from queuehint.renewer import RenewerProcess\n"
+        "process = RenewerProcess(sys.argv[1], 'default', abandon_after_s=60)\n"
+        "process.start(3600)\n"
+        f"process.send({lines!r})\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    subprocess.run([sys.executable, "-c", program, url], check=False)
+    until(lambda: states(memory) == [(JobState.QUEUED, 1), (JobState.QUEUED, 1), (JobState.STARTED, 0)])
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_a_process_ends_with_its_worker_and_not_by_a_signal(name: str, far: tuple[MemoryBackend, str]) -> None:
+    _, url = far
+    process = RenewerProcess(url, "default", abandon_after_s=60)
+    process.start(1.0)
+    until(lambda: process.hear(0.1))
+    assert process.pid is not None
+    os.kill(process.pid, getattr(signal, name))
+    until(lambda: process.hear(0.1))
+    until(lambda: process.hear(0.1))
+    assert not process.is_dead
+    process.end()
+
+
+def test_a_process_that_dies_is_dead_and_may_be_spoken_to(far: tuple[MemoryBackend, str]) -> None:
+    _, url = far
+    process = RenewerProcess(url, "default", abandon_after_s=60)
+    assert process.is_dead
+    assert process.hear(0.1) == []
+    process.send("+1 a\n")
+    process.end()
+    process.start(1.0)
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGKILL)
+    until(lambda: process.is_dead)
+    process.send("+1 a\n")
+    process.hear(0.1)
+    process.end(at_once=True)
+
+
+def test_a_process_that_does_not_read_is_dead_before_the_memory_is_full(far: tuple[MemoryBackend, str]) -> None:
+    _, url = far
+    process = RenewerProcess(url, "default", abandon_after_s=60)
+    process.start(1.0)
+    until(lambda: process.hear(0.1))
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGSTOP)
+    for n in range(300):
+        process.send(f"+{n} {'x' * 100}\n" * 100)
+    assert process.is_dead
+    process.end(at_once=True)
+
+
+def test_no_password_is_an_argument_or_a_variable(far: tuple[MemoryBackend, str]) -> None:
+    _, url = far
+    process = RenewerProcess(f"{url}?password=hunter2", "default", abandon_after_s=60)
+    process.start(1.0)
+    until(lambda: process.hear(0.1))
+    for what in ("cmdline", "environ"):
+        assert b"hunter2" not in Path(f"/proc/{process.pid}/{what}").read_bytes()
+    process.end()
+
+
+def test_the_helper_imports_nothing_from_the_working_directory(
+    far: tuple[MemoryBackend, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, url = far
+    folder = tmp_path / "here"
+    folder.mkdir()
+    (folder / "random.py").write_text("raise SystemExit('mine')")
+    monkeypatch.chdir(folder)
+    process = RenewerProcess(url, "default", abandon_after_s=60)
+    process.start(1.0)
+    until(lambda: process.hear(0.1))
+    process.end()

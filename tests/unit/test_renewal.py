@@ -1,0 +1,441 @@
+"""Renewal: who holds a lease keeps it or is told, whoever renews."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Self
+
+import pytest
+
+from queuehint import BackendUnavailableError, Progress
+from queuehint import notes as notes_module
+from queuehint import renewal as renewal_module
+from queuehint.crash import POINTS, armed
+from queuehint.notes import Notes
+from queuehint.operations import Log, Renew, Renewed, Report, Verdict
+from queuehint.policy import Policy
+from queuehint.records import Grant, JobSpec, Outcome, OutcomeKind
+from queuehint.renewal import Renewal, margin_s, now_s
+from queuehint.renewer import Renewer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LIMIT_S = 20.0
+DONE, LOST, CANCELED = Verdict.DONE, Verdict.LOST, Verdict.CANCELED
+
+
+def until(reached: Callable[[], Any], limit_s: float = LIMIT_S) -> None:
+    end_s = time.monotonic() + limit_s
+    while not reached():
+        assert time.monotonic() < end_s, "it does not come about"
+        time.sleep(0.002)
+
+
+def grant(job_id: str, token: int = 1, timeout_ms: int | None = None) -> Grant:
+    spec = JobSpec(id=job_id, task="task", policy=Policy(timeout_ms=timeout_ms))
+    return Grant(spec=spec, token=token, attempt=1, losses=0, lease_until_ms=0)
+
+
+def outcome(job_id: str, token: int = 1) -> Outcome:
+    return Outcome(job_id=job_id, token=token, kind=OutcomeKind.FINISHED)
+
+
+class Store:
+    """Answers renewals as told."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[float, tuple[tuple[str, int], ...]]] = []
+        self.verdicts: dict[str, Verdict] = {}
+        self.is_away = False
+        self.more = False
+
+    def call_sync(self, operation: Renew) -> Renewed:
+        if self.is_away:
+            raise BackendUnavailableError("away")
+        self.asked.append((now_s(), operation.leases))
+        return Renewed(tuple(self.verdicts.get(job_id, DONE) for job_id, _ in operation.leases), self.more)
+
+
+class FakeHelper:
+    """Is told, and says what the test wants."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.starts = 0
+        self.ended = 0
+        self.is_dead = False
+        self.says: list[str] = []
+
+    def start(self, lease_s: float) -> None:
+        self.starts += 1
+        self.is_dead = False
+        self.told.clear()
+
+    def send(self, lines: str) -> None:
+        self.told += lines.splitlines()
+
+    def hear(self, timeout_s: float) -> list[str]:
+        if timeout_s:
+            time.sleep(0.002)
+        said, self.says = self.says, []
+        return said
+
+    def end(self, *, at_once: bool = False) -> None:
+        self.ended += 1
+
+
+class Desk:
+    def __init__(self, lease_ms: int = 1000, *, helper: Any = None) -> None:
+        self.store = Store()
+        self.told: list[tuple[str, int, str]] = []
+        self.more = threading.Event()
+        self.renewal = Renewal(
+            self.store,  # type: ignore[arg-type]
+            lease_ms,
+            tell=lambda *told: self.told.append(told),
+            more=self.more.set,
+            helper=helper,
+        )
+
+    def __enter__(self) -> Self:
+        self.renewal.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.renewal.end()
+        for thread in self.renewal._threads:
+            thread.join(LIMIT_S)
+            assert not thread.is_alive()
+
+
+# --- a thread renews ---------------------------------------------------------------------------------------------
+
+
+def test_a_lease_is_renewed_after_a_third_of_it_and_no_more_once_it_is_settled() -> None:
+    with Desk() as desk:
+        began_s = now_s()
+        desk.renewal.exchange((), [grant("a"), grant("b", 2)], began_s)
+        until(lambda: desk.store.asked)
+        at_s, leases = desk.store.asked[0]
+        assert leases == (("a", 1), ("b", 2))
+        assert at_s - began_s > 0.3
+        desk.renewal.exchange([outcome("a")], (), now_s())
+        count = len(desk.store.asked)
+        until(lambda: len(desk.store.asked) > count)
+        assert desk.store.asked[-1][1] == (("b", 2),)
+        assert desk.renewal.answered_s >= began_s
+        assert desk.told == []
+
+
+def test_all_leases_of_a_worker_are_renewed_in_one_call() -> None:
+    with Desk() as desk:
+        desk.renewal.exchange((), [grant(str(n), n + 1) for n in range(1000)], now_s())
+        until(lambda: desk.store.asked)
+        assert len(desk.store.asked[0][1]) == 1000
+
+
+def test_who_is_canceled_or_lost_is_told() -> None:
+    with Desk() as desk:
+        desk.store.verdicts = {"a": CANCELED, "b": LOST}
+        desk.store.more = True
+        desk.renewal.exchange((), [grant("a"), grant("b"), grant("c")], now_s())
+        until(lambda: len(desk.store.asked) > 1)
+        assert set(desk.told) == {("a", 1, "canceled"), ("b", 1, "lease lost")}
+        assert desk.store.asked[-1][1] == (("a", 1), ("c", 1))
+        assert desk.more.is_set()
+
+
+def test_a_lease_that_cannot_be_renewed_is_fenced_in_time_and_once(caplog: pytest.LogCaptureFixture) -> None:
+    with Desk() as desk:
+        desk.store.is_away = True
+        began_s = now_s()
+        desk.renewal.exchange((), [grant("a")], began_s)
+        until(lambda: desk.told)
+        assert 0.7 < now_s() - began_s < 1.0
+        assert desk.told == [("a", 1, "lease lost")]
+        until(lambda: now_s() - began_s > 1.1)
+        assert desk.told == [("a", 1, "lease lost")]
+    events = [record.__dict__["event"] for record in caplog.records]
+    assert events.count("job.fenced") == 1
+    assert "renewal.failed" in events
+
+
+def test_a_store_that_comes_back_in_time_saves_the_lease() -> None:
+    with Desk() as desk:
+        desk.store.is_away = True
+        desk.renewal.exchange((), [grant("a")], now_s())
+        time.sleep(0.45)
+        desk.store.is_away = False
+        until(lambda: len(desk.store.asked) > 2)
+        assert desk.told == []
+
+
+def test_a_lease_surely_lasts_from_before_it_was_asked_for() -> None:
+    desk = Desk(30_000)
+    assert not desk.renewal.is_short(now_s() - 26)
+    assert desk.renewal.is_short(now_s() - 28)
+    desk.renewal.exchange((), [grant("a")], now_s() - 28)
+    desk.renewal._fence(now_s())
+    assert desk.told == [("a", 1, "lease lost")]
+
+
+def test_what_a_settled_job_s_renewal_says_is_of_no_interest() -> None:
+    desk = Desk()
+    desk.renewal.exchange((), [grant("a")], now_s())
+    desk.renewal.exchange([outcome("a")], [grant("a", 2)], now_s())
+    desk.renewal._judge("a", 1, LOST)
+    assert desk.told == []
+
+
+def test_a_thread_survives_what_it_did_not_expect(caplog: pytest.LogCaptureFixture) -> None:
+    with Desk() as desk:
+        desk.store.verdicts = None  # type: ignore[assignment]
+        desk.renewal.exchange((), [grant("a")], now_s())
+        until(lambda: any("AttributeError" in str(record.__dict__.get("error")) for record in caplog.records))
+        desk.store.verdicts = {}
+        count = len(desk.store.asked)
+        until(lambda: len(desk.store.asked) > count)
+
+
+def test_a_thread_that_renews_says_so_once(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(renewal_module, "_said", [])
+    caplog.set_level("INFO")
+    for _ in range(2):
+        with Desk():
+            pass
+    events = [record.__dict__["event"] for record in caplog.records]
+    assert events == ["worker.renews_by_thread"]
+
+
+@pytest.mark.parametrize("lease_s", [1, 2, 5, 10, 30, 3600])
+def test_the_margin_leaves_time_to_renew_twice(lease_s: float) -> None:
+    assert 0 < margin_s(lease_s) <= lease_s - 2 * lease_s / 3
+
+
+# --- a process renews --------------------------------------------------------------------------------------------
+
+
+def test_a_helper_is_told_of_each_change_before_the_worker_goes_on() -> None:
+    helper = FakeHelper()
+    with Desk(helper=helper) as desk:
+        desk.renewal.exchange((), [grant("a"), grant("b", 2, 500)], now_s())
+        assert helper.told == ["+1 a", "+2 b 500"]
+        desk.renewal.exchange([outcome("a")], [grant("a", 3)], now_s())
+        assert helper.told[2:] == ["-1 a", "+3 a"]
+        desk.renewal.beat()
+        assert helper.told[4:] == ["."]
+    assert helper.ended == 1
+
+
+def test_what_a_helper_renews_no_thread_renews() -> None:
+    helper = FakeHelper()
+    with Desk(helper=helper) as desk:
+        desk.renewal.exchange((), [grant("a"), grant("b")], now_s())
+        for _ in range(30):
+            helper.says.append(f"renewed {now_s()!r} 2")
+            time.sleep(0.05)
+        assert desk.store.asked == []
+        assert desk.told == []
+        assert helper.starts == 1
+
+
+def test_a_renewal_covers_only_what_the_helper_had_heard_of() -> None:
+    helper = FakeHelper()
+    desk = Desk(30_000, helper=helper)
+    sent_s = now_s()
+    desk.renewal.exchange((), [grant("a"), grant("b")], sent_s)
+    desk.renewal._take([f"renewed {sent_s + 5!r} 1", "idle", "more", "failed Any: away"])
+    held = {job_id: lease.until_s - sent_s for (job_id, _), lease in desk.renewal._held.items()}
+    assert held["a"] == pytest.approx(35)
+    assert held["b"] == pytest.approx(30)
+    assert desk.more.is_set()
+
+
+def test_a_helper_s_verdicts_are_told() -> None:
+    desk = Desk(helper=FakeHelper())
+    desk.renewal.exchange((), [grant("a"), grant("b")], now_s())
+    desk.renewal._take(["canceled 1 a", "lost 1 b", "lost 1 gone"])
+    assert desk.told == [("a", 1, "canceled"), ("b", 1, "lease lost")]
+
+
+@pytest.mark.parametrize("way", ["dies", "is silent"])
+def test_a_helper_that_is_gone_is_started_anew_and_a_thread_renews_meanwhile(
+    way: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(renewal_module, "SILENCE_MAX_S", 0.2)
+    helper = FakeHelper()
+    with Desk(helper=helper) as desk:
+        desk.renewal.exchange((), [grant("a"), grant("b", 2, 60_000)], now_s())
+        helper.is_dead = way == "dies"
+        until(lambda: helper.starts == 2)
+        until(lambda: len(helper.told) == 2)
+        assert helper.told[0] == "+1 a"
+        assert 0 < int(helper.told[1].removeprefix("+2 b ")) <= 60_000
+        until(lambda: desk.store.asked)
+        assert desk.told == []
+    assert "renewal.restarted" in [record.__dict__["event"] for record in caplog.records]
+
+
+def test_a_helper_that_cannot_be_started_is_tried_again_later(caplog: pytest.LogCaptureFixture) -> None:
+    class Failing(FakeHelper):
+        def start(self, lease_s: float) -> None:
+            super().start(lease_s)
+            if self.starts == 2:
+                self.is_dead = True
+                raise OSError("no more processes")
+
+    helper = Failing()
+    with Desk(helper=helper) as desk:
+        desk.renewal.exchange((), [grant("a")], now_s())
+        helper.is_dead = True
+        until(lambda: helper.starts == 3)
+    assert "renewal.helper_failed" in [record.__dict__["event"] for record in caplog.records]
+
+
+def test_nonsense_from_a_helper_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    helper = FakeHelper()
+    with Desk(helper=helper) as desk:
+        helper.says.append("renewed x y")
+        until(lambda: caplog.records)
+        helper.says.append("more")
+        until(desk.more.is_set)
+
+
+# --- the helper's own rules --------------------------------------------------------------------------------------
+
+
+class Helpers:
+    """A helper in this process: its store, and what it says."""
+
+    def __init__(self, **config: Any) -> None:
+        self.store = Store()
+        self.said: list[str] = []
+        config = {"lease_ms": 1000, "abandon_after_s": 0.05, "worker": os.getppid(), **config}
+        self.renewer = Renewer(self.store, config, self.said.append)  # type: ignore[arg-type]
+
+
+def test_a_helper_renews_what_it_was_told_of() -> None:
+    here = Helpers()
+    here.renewer.renew()
+    here.renewer.take(["+1 a", "+2 b", "-1 a", "."])
+    here.store.verdicts = {"b": CANCELED}
+    here.store.more = True
+    here.renewer.renew()
+    assert here.store.asked[0][1] == (("b", 2),)
+    assert here.said[:2] == ["idle", "canceled 2 b"]
+    assert here.said[2].startswith("renewed ")
+    assert here.said[2].endswith(" 3")
+    assert here.said[3:] == ["more"]
+
+
+def test_a_helper_forgets_what_is_lost() -> None:
+    here = Helpers()
+    here.renewer.take(["+1 a", "+2 b"])
+    here.store.verdicts = {"a": LOST}
+    here.renewer.renew()
+    here.store.verdicts = {}
+    here.renewer.renew()
+    assert here.said[0] == "lost 1 a"
+    assert here.store.asked[1][1] == (("b", 2),)
+
+
+@pytest.mark.parametrize("why", ["timeout", "canceled", "lost"])
+def test_a_worker_that_is_stuck_for_long_is_killed(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    killed: list[tuple[int, int]] = []
+    monkeypatch.setattr("queuehint.renewer.os.kill", lambda *call: killed.append(call))
+    here = Helpers()
+    here.renewer.take([".", "+1 a 10" if why == "timeout" else "+1 a", "+1 b"])
+    here.store.verdicts = {"timeout": {}, "canceled": {"a": CANCELED}, "lost": {"a": LOST}}[why]
+    here.renewer.renew()
+    here.renewer._watch()
+    assert killed == []
+    time.sleep(0.1)
+    here.renewer.take(["."])
+    here.renewer._watch()
+    assert killed == []  # its loop turns: it ends itself
+    time.sleep(0.1)
+    here.renewer._watch()
+    assert killed == [(os.getppid(), signal.SIGKILL)]
+
+
+def test_a_worker_that_is_busy_for_long_with_what_may_take_long_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("queuehint.renewer.os.kill", lambda *call: pytest.fail("killed"))
+    here = Helpers()
+    here.renewer.take(["+1 a", "+2 b 1", "-2 b"])
+    time.sleep(0.1)
+    here.renewer._watch()
+
+
+# --- what handlers say -------------------------------------------------------------------------------------------
+
+
+def test_lines_of_a_job_go_out_together_and_only_the_newest_progress_counts() -> None:
+    notes = Notes()
+    assert not notes
+    assert notes.take() == []
+    for n in range(3):
+        notes.log("a", 1, f"a{n}")
+        notes.log("b", 2, f"b{n}")
+        notes.report("a", 1, Progress(n, 3, None))
+    assert notes
+    assert notes.take() == [
+        Log("a", 1, ("a0", "a1", "a2")),
+        Log("b", 2, ("b0", "b1", "b2")),
+        Report("a", 1, Progress(2, 3, None)),
+    ]
+    assert not notes
+
+
+def test_many_lines_are_several_messages() -> None:
+    notes = Notes()
+    for n in range(450):
+        notes.log("a", 1, str(n))
+    messages = notes.take()
+    assert [len(message.lines) for message in messages if isinstance(message, Log)] == [200, 200, 50]
+
+
+def test_the_oldest_lines_are_dropped_when_there_are_too_many(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(notes_module, "LINES_MAX", 5)
+    notes = Notes()
+    notes.log("a", 1, "a")
+    for n in range(20):
+        notes.log("b", 2, str(n))
+    assert notes.take() == [Log("b", 2, ("15", "16", "17", "18", "19"))]
+    assert len(caplog.records) == 1
+    for n in range(5):
+        notes.log("c", 3, str(n))
+    assert notes.take() == [Log("c", 3, ("0", "1", "2", "3", "4"))]
+
+
+# --- points at which tests let a process die ----------------------------------------------------------------------
+
+
+def test_without_the_variable_there_is_nothing_to_call() -> None:
+    assert armed(None) is None
+    assert armed("") is None
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_process_dies_at_the_nth_pass(point: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    killed: list[tuple[int, int]] = []
+    monkeypatch.setattr("queuehint.crash.os.kill", lambda *call: killed.append(call))
+    reach = armed(f"{point}:2")
+    assert reach is not None
+    for name in POINTS:
+        reach(name)
+    assert killed == []
+    reach(point)
+    reach(point)
+    assert killed == [(os.getpid(), signal.SIGKILL)]
+
+
+@pytest.mark.parametrize("setting", ["nowhere", "handler:x", ":1"])
+def test_a_point_that_is_not_there_is_refused(setting: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        armed(setting)
