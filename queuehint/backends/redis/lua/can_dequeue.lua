@@ -2,8 +2,17 @@
 --[[ can_dequeue: whether nothing executing conflicts with a claim.
   KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/keys builds every other key from it
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
-  ARGV[2..8]             not used: as for changes
-  ARGV[9] path      str  the gate key; ARGV[10] s shared, e exclusive
-  Returns 1 or 0.   Mirrors core.registry   Cost O(depth) ]]
+  ARGV[2..9]             not used: as for changes
+  ARGV[10] path      str  the gate key; ARGV[11] s shared, e exclusive
+  Returns 1 or 0.   Mirrors core.registry   Cost O(executing jobs) ]]
 -- @include lib/questions
-return {can_execute(ARGV[9], ARGV[10] == 's') and 1 or 0}
+-- @include lib/running
+local asked = parse_claims((ARGV[11] == 's' and 's' or 'x') .. ARGV[10])[1]
+local free = true
+each_running(function(claim)
+  if not (claim.shared and asked.shared) then
+    local depth = math.min(#claim.keys, #asked.keys)
+    free = free and claim.keys[depth] ~= asked.keys[depth]
+  end
+end)
+return {free and 1 or 0}

@@ -4,9 +4,9 @@
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
   ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
   ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service; ms
-  ARGV[8] budget    int  units of following work
-  ARGV[9] worker    str  unique to this incarnation; ARGV[10] lease_ms, ARGV[11] limit, ARGV[12] how many pools follow
-  ARGV[13..]        pools, then for each outcome its id, token and kind: f finished, result; n finished, null;
+  ARGV[8] budget    int  units of following work; ARGV[9] "1" on a cluster, whose slots may move
+  ARGV[10] worker    str  unique to this incarnation; ARGV[11] lease_ms, ARGV[12] limit, ARGV[13] how many pools follow
+  ARGV[14..]        pools, then for each outcome its id, token and kind: f finished, result; n finished, null;
                     z finished, none; x failed, error, delay_ms, final; s snoozed, delay_ms; r released; u unknown
                     task; l lost, error; d discarded, reason. An error is "" or "e", type, message, and the traceback,
                     "" for none, else with "t" before it
@@ -15,8 +15,8 @@
   Mirrors core.engine   Cost O(depth) a job, and what follows ]]
 -- @include lib/rules
 local STRANGER_PAUSE_MS, STRANGER_PAUSE_MAX_MS, POOL_SEEN_MS = 5000, 300000, 60000 -- @const
-local worker, lease_ms, limit, pool_count = ARGV[9], tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
-local at = 13
+local worker, lease_ms, limit, pool_count = ARGV[10], tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13])
+local at = 14
 local names = {}
 for _ = 1, pool_count do
   names[#names + 1] = ARGV[at]
@@ -53,7 +53,10 @@ local function give_back(job, kind, first)
 end
 
 local function settle(job, kind, first)
-  if kind == 'f' or kind == 'n' or kind == 'z' then
+  if kind == 'f' and is_refused(ARGV[first]) then
+    record_error(job, 'store_full', 'the result takes ' .. #ARGV[first] .. ' bytes and the store is full', false)
+    die(job, 'failed')
+  elseif kind == 'f' or kind == 'n' or kind == 'z' then
     if kind == 'f' then new_results[job.id] = ARGV[first] end
     job[RESULT] = kind == 'f' and 's' or kind == 'n' and 'n'
     end_job(job, FINISHED, false, false)
@@ -86,6 +89,7 @@ while at <= #ARGV do
   at = at + 3 + PARTS[kind]
 end
 follow()
+relieve()
 
 -- The pause at or above one of a job's claims, false if there is none.
 local function paused_by(job)

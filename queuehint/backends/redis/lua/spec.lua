@@ -2,13 +2,13 @@
 --[[ spec: what a job was asked to be, also after its record has expired.
   KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/keys builds every other key from it
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
-  ARGV[2..8]             not used: as for changes
-  ARGV[9] id
+  ARGV[2..9]             not used: as for changes
+  ARGV[10] id
   Returns priority, pool, user, key, presence, policy, claims and the rest (opaque); nothing if there is no such id. ]]
 -- @include lib/questions
-local job = job_of(ARGV[9])
+local job = job_of(ARGV[10])
 if not job then return {} end
 return {
   tostring(job[PRIORITY]), job[POOL], job[USER], job[KEY] or '', job[PRESENCE] and string.format('%.0f', job[PRESENCE]) or '',
-  job[POLICY], job[CLAIMS], redis.call('HGET', SPECS, ARGV[9]) or '',
+  job[POLICY], job[CLAIMS], redis.call('HGET', SPECS, ARGV[10]) or '',
 }

@@ -2,19 +2,26 @@
 --[[ tree: live counts at a path and some levels below it.
   KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/keys builds every other key from it
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
-  ARGV[2..8]             not used: as for changes
-  ARGV[9] path      str  the gate key; ARGV[10] depth int
+  ARGV[2..9]             not used: as for changes
+  ARGV[10] path      str  the gate key; ARGV[11] depth int
   Returns for each node, at most 1 000 and the first, its gate key, and started, started below, waiting, granted, passing,
   paused, closed.   Mirrors core.answers ]]
 -- @include lib/questions
 -- @include paths
+-- @include running
 local NODES_MAX = 1000 -- @const
 local reply, nodes = {}, 0
+local here, at_or_below = {}, {}
+
+each_running(function(claim)
+  local own = claim.keys[#claim.keys]
+  here[own] = (here[own] or 0) + 1
+  for _, key in ipairs(claim.keys) do at_or_below[key] = (at_or_below[key] or 0) + 1 end
+end)
 
 local function describe(key)
   local gate = gate_of(key)
-  local here, at_or_below = count_running(key)
-  for _, value in ipairs({key, here, at_or_below, gate[WAITING], gate[S_MODE] + gate[X_MODE], gate[IS] + gate[IX],
+  for _, value in ipairs({key, here[key] or 0, at_or_below[key] or 0, gate[WAITING], gate[S_MODE] + gate[X_MODE], gate[IS] + gate[IX],
     redis.call('HEXISTS', PAUSES, key), redis.call('SISMEMBER', CLOSED, key)}) do
     reply[#reply + 1] = value
   end
@@ -54,5 +61,5 @@ local function subtree(key, depth)
   end
 end
 
-subtree(ARGV[9], math.min(tonumber(ARGV[10]), 64))
+subtree(ARGV[10], math.min(tonumber(ARGV[11]), 64))
 return reply

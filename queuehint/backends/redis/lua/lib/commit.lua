@@ -6,14 +6,26 @@ local new_specs, new_results, new_progress, new_asked, new_logs = {}, {}, {}, {}
 local commit
 
 do
-local function count(job, by)
-  if not job[GONE] then
-    local at = COUNT_OF[job[STATE]]
-    S[at] = S[at] + by
-  end
+local function count_state(job, by)
+  local at = COUNT_OF[job[STATE]]
+  if not job[GONE] then S[at] = S[at] + by end
   if job[STATE] == FAILED and job[WALKS] then S[HOLDING] = S[HOLDING] + by end
-  if job[STRANGERS] > 0 then S[STRANGERS_NOW] = S[STRANGERS_NOW] + by end
-  if job[BACKING_OFF] and job[STRANGERS] == 0 then S[BACKING_OFF_NOW] = S[BACKING_OFF_NOW] + by end
+end
+
+local function count_strangers(job, by)
+  if job[STRANGERS] > 0 then S[STRANGERS_NOW] = S[STRANGERS_NOW] + by
+  elseif job[BACKING_OFF] then S[BACKING_OFF_NOW] = S[BACKING_OFF_NOW] + by end
+end
+
+local function count(was, job)
+  if was then
+    if not job or was[STATE] ~= job[STATE] or job[ENDED] then count_state(was, -1) end
+    count_strangers(was, -1)
+  end
+  if job then
+    if not was or was[STATE] ~= job[STATE] or job[ENDED] then count_state(job, 1) end
+    count_strangers(job, 1)
+  end
 end
 
 -- One entry of a sorted set before and after: false where there is none.
@@ -23,16 +35,14 @@ local function put(set, was, was_score, now, score)
   if was and was ~= now then redis.call('ZREM', set, was) end
 end
 
+local SET_OF = {[DUE] = TIMERS, [LEASE] = LEASES, [PRUNE] = PRUNES}
+
 local function write_timers(was, job)
   local kind, was_kind = job and job[TIMER], was and was[TIMER]
-  local set, was_set = kind == PRUNE and PRUNES or TIMERS, was_kind == PRUNE and PRUNES or TIMERS
-  local member = kind and timer_member(kind, job)
-  local was_member = was_kind and timer_member(was_kind, was)
-  if set == was_set then
-    put(set, was_member, was and was[TIMER_MS], member, job and job[TIMER_MS])
-  else
-    if was_member then redis.call('ZREM', was_set, was_member) end
-    if member then redis.call('ZADD', set, job[TIMER_MS], member) end
+  if was_kind and was_kind ~= kind then redis.call('ZREM', SET_OF[was_kind], timer_member(was_kind, was)) end
+  if kind and (kind ~= was_kind or job[TIMER_MS] ~= was[TIMER_MS] or job[NUMBER] ~= was[NUMBER]) then
+    if kind == was_kind and job[NUMBER] ~= was[NUMBER] then redis.call('ZREM', SET_OF[kind], timer_member(kind, was)) end
+    redis.call('ZADD', SET_OF[kind], job[TIMER_MS], timer_member(kind, job))
   end
   local expiry, was_expiry = job and job[EXPIRY_MS], was and was[EXPIRY_MS]
   if expiry ~= was_expiry then
@@ -55,8 +65,8 @@ local function write_paths(was, job)
   if holds and not was_holds then each_path(job, function(member) redis.call('ZADD', HOLDS, 0, member) end) end
   local key, was_key = there and job[KEY] or false, was_there and was[KEY] or false
   if key ~= was_key then
-    if was_key then redis.call('ZREM', KEYED, was_key .. '\0' .. sortable(was[NUMBER]) .. was.id) end
-    if key then redis.call('ZADD', KEYED, 0, key .. '\0' .. sortable(job[NUMBER]) .. job.id) end
+    if was_key then redis.call('ZREM', KEYED, was_key .. '\0' .. tag_of(was)) end
+    if key then redis.call('ZADD', KEYED, 0, key .. '\0' .. tag_of(job)) end
   end
   local dead, was_dead = job and job[STATE] == FAILED and not job[GONE], was and was[STATE] == FAILED and not was[GONE]
   if dead and not was_dead then redis.call('ZADD', DEAD, job[NUMBER], job.id) end
@@ -69,17 +79,6 @@ local function write_offers(was, job)
   put(READY, was_offer == 'r' and (job and job.ready_member or ready_member(was)), 0, offer == 'r' and ready_member(job), 0)
   put(PARKED, was_offer and was_offer ~= 'r' and parked_member(was, was_offer), 0,
     offer and offer ~= 'r' and parked_member(job, offer), 0)
-end
-
-local function each_running(job, act)
-  local tail = '\0' .. sortable(job[NUMBER]) .. job.id
-  for claim_text in string.gmatch(job[CLAIMS], '[^\n]+') do act(claim_text .. tail) end
-end
-
-local function write_running(was, job)
-  local runs, ran = job and job[STATE] == STARTED, was and was[STATE] == STARTED
-  if runs and not ran then each_running(job, function(member) redis.call('ZADD', RUNNING, 0, member) end) end
-  if ran and not runs then each_running(was, function(member) redis.call('ZREM', RUNNING, member) end) end
 end
 
 local function line_entries(job)
@@ -141,14 +140,12 @@ end
 local function write_job(id, job)
   local was = job.was
   local now = not job.pruned and job
-  if was then count(was, -1) end
-  if now then count(now, 1) end
+  count(was, now)
   write_timers(was, now)
   -- A dead job may give up the place it held; all else about paths changes with the state, the claims or the key.
   if not was or not now or was[STATE] ~= now[STATE] or now[STATE] == FAILED or was[CLAIMS] ~= now[CLAIMS]
     or was[KEY] ~= now[KEY] then
     write_paths(was, now)
-    write_running(was, now)
   end
   write_offers(was, now)
   write_lines(was, now)
@@ -165,11 +162,7 @@ end
 
 local function write_gates()
   for key, gate in pairs(dirty_gates) do
-    local empty = true
-    for at = 1, TO_ADVANCE do
-      if gate[at] > 0 then empty = false end
-    end
-    if empty then redis.call('HDEL', GATES, key) else redis.call('HSET', GATES, key, cmsgpack.pack(gate)) end
+    if math.max(gate[IS], gate[IX], gate[S_MODE], gate[X_MODE], gate[WAITING], gate[TO_ADVANCE]) == 0 then redis.call('HDEL', GATES, key) else redis.call('HSET', GATES, key, cmsgpack.pack(gate)) end
   end
 end
 
@@ -217,16 +210,17 @@ local function write_told()
     end
   end
   for _, job in ipairs(ended) do
-    for _, session in ipairs(job[WATCHERS] or {}) do redis.call('ZADD', session_wake_key(session), 0, job.id) end
+    for _, session in ipairs(job[WATCHERS] or {}) do
+      -- Who waits is heard of every few seconds.
+      if redis.call('ZSCORE', SESSIONS, session) then redis.call('ZADD', session_wake_key(session), 0, job.id) end
+    end
     job[WATCHERS] = false
   end
 end
 
-local FIXED = {META, AUDIT, JOBS, SPECS, RESULTS, PROGRESS, ASKED, GATES, PATHS, HOLDS, RUNNING, CLOSED, TIMERS, PRUNES, LEFT,
-  READY, POOLS, USERS, TURNS, PARKED, PAUSES, DEAD, KEYED, SEEN, SESSIONS, RECEIPTS, UNTOLD, TIMER_WAKE}
-
 local function touch()
-  local keys = FIXED
+  local keys = {META, AUDIT, JOBS, SPECS, RESULTS, PROGRESS, ASKED, GATES, PATHS, HOLDS, CLOSED, TIMERS, LEASES, PRUNES, LEFT,
+    READY, POOLS, USERS, TURNS, PARKED, PAUSES, DEAD, KEYED, SEEN, SESSIONS, RECEIPTS, UNTOLD, TIMER_WAKE}
   local function add(key)
     keys[#keys + 1] = key
     if #keys >= 4000 then
@@ -247,18 +241,18 @@ local function touch()
     if job[ERRORS] > 0 or job.pruned then add(errors_key(id)) end
   end
   edge_keys(add)
-  for key, gate in pairs(dirty_gates) do
-    for at = 1, TO_ADVANCE do
-      if gate[at] < 0 then corrupt('the gate at ' .. queue_key(key) .. ' is counted below zero in ' .. GATES) end
-    end
-  end
   if #keys > 0 then redis.call('EXISTS', unpack(keys)) end
 end
 
 -- Write all that was planned. Returns when something is due next, -1 never.
 -- A worker that was told wakes by itself; one that sleeps is woken when something is due before the time it was told.
 function commit(tells)
-  touch()
+  if ON_CLUSTER then touch() end
+  for key, gate in pairs(dirty_gates) do
+    if math.min(gate[IS], gate[IX], gate[S_MODE], gate[X_MODE], gate[WAITING]) < 0 then
+      corrupt('the gate at ' .. queue_key(key) .. ' is counted below zero in ' .. GATES)
+    end
+  end
   write_told()
   write_edges()
   for id, job in pairs(dirty) do write_job(id, job) end
@@ -266,7 +260,10 @@ function commit(tells)
   write_ready()
   write_leftovers()
   for id, spec in pairs(new_specs) do redis.call('HSET', SPECS, id, spec) end
-  for id, result in pairs(new_results) do redis.call('HSET', RESULTS, id, result) end
+  -- With no retention, a record may have ended in the very step that brought its result.
+  for id, result in pairs(new_results) do
+    if jobs[id] and jobs[id][RESULT] == 's' then redis.call('HSET', RESULTS, id, result) end
+  end
   for id, progress in pairs(new_progress) do redis.call('HSET', PROGRESS, id, progress) end
   for id, asked in pairs(new_asked) do redis.call('HSET', ASKED, id, asked) end
   for id, logged in pairs(new_logs) do

@@ -21,7 +21,20 @@ local function sortable(number)
   return string.char(64 + #digits) .. digits
 end
 
--- The end of a member: a sortable number and an id.
+local tags = {}
+
+-- A job's sortable number and id: the end of a member.
+local function tag_of(job)
+  -- By the head: an id may be taken again, with another number, in the step in which it is pruned.
+  local tag = tags[job]
+  if not tag then
+    tag = sortable(job[NUMBER]) .. job.id
+    tags[job] = tag
+  end
+  return tag
+end
+
+-- The sortable number and the id of a tag that begins at *from*.
 local function split_member(member, from)
   local last = from + string.byte(member, from) - 64
   return tonumber(string.sub(member, from + 1, last)), string.sub(member, last + 1)

@@ -97,6 +97,14 @@ local function reap(job)
   return lose(job, 'worker_lost', 'worker ' .. job[WORKER] .. ' did not renew its lease', false)
 end
 
+-- Drop all that is known of a job that is over.
+local function forget_job(job)
+  job.pruned = true
+  jobs[job.id] = false
+  dirty[job.id] = job
+  S[PRUNED_IN_ALL] = S[PRUNED_IN_ALL] + 1
+end
+
 -- Drop a record that was kept long enough, free a place it held; its id is kept for ten minutes at least.
 local function prune(job)
   local left = vacate(job)
@@ -104,10 +112,7 @@ local function prune(job)
     job[GONE], job[RESULT], job[ERRORS], job[LOGS], job[REPORTED] = true, false, 0, 0, false
     set_timer(job, PRUNE, job[ENDED] + ID_KEPT_MS)
   else
-    job.pruned = true
-    jobs[job.id] = false
-    dirty[job.id] = job
-    S[PRUNED_IN_ALL] = S[PRUNED_IN_ALL] + 1
+    forget_job(job)
   end
   return left
 end

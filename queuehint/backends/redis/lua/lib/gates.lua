@@ -2,12 +2,11 @@
   A gate is one field of GATES: what is held in the modes IS IX S X, how many stand in its line, and the mark by which
   that line waits among the leftovers to be advanced. It exists while any of that is not zero. A line is a sorted set by
   place; its members are two digits for the claim and the job's id. Both follow from the heads, but are kept beside them
-  so that no step reads more than it passes. RUNNING is the registry: mode, gate key, NUL, sortable number and id of each
-  claim of a STARTED job, in lexical order. ]]
+  so that no step reads more than it passes. ]]
 local IS, IX, S_MODE, X_MODE, WAITING, TO_ADVANCE = 1, 2, 3, 4, 5, 6 -- @const
 local gates, dirty_gates, lines = {}, {}, {}
 local push_leftover
-local has_all_gates, advance, place_walks, vacate, check_gates, can_execute, count_running, gate_of, fits, mode_at
+local has_all_gates, advance, place_walks, vacate, check_gates, gate_of, fits, mode_at
 
 do
 
@@ -230,33 +229,5 @@ function check_gates(job)
       corrupt('job ' .. job.id .. ' was let through the gate of ' .. queue_key(string.sub(claim_text, 2)) .. ', which others hold')
     end
   end
-end
-
--- Whether nothing executing conflicts with a claim.
-function can_execute(gate_key, shared)
-  local function any(low, high) return #redis.call('ZRANGEBYLEX', RUNNING, low, high, 'LIMIT', 0, 1) > 0 end
-  for _, mode in ipairs(shared and {'x'} or {'x', 's'}) do
-    for _, key in ipairs(parse_claims('x' .. gate_key)[1].keys) do
-      if any('[' .. mode .. key .. '\0', '(' .. mode .. key .. '\1') then return false end
-    end
-    if gate_key == '' then
-      if any('[' .. mode, '(' .. mode .. '\255') then return false end
-    elseif any('[' .. mode .. gate_key .. ':', '(' .. mode .. gate_key .. ';') then
-      return false
-    end
-  end
-  return true
-end
-
--- How many executing claims are at a path, and at or below it.
-function count_running(gate_key)
-  local here, below = 0, 0
-  for _, mode in ipairs({'x', 's'}) do
-    local prefix = mode .. gate_key
-    here = here + redis.call('ZLEXCOUNT', RUNNING, '[' .. prefix .. '\0', '(' .. prefix .. '\1')
-    if gate_key == '' then below = below + redis.call('ZLEXCOUNT', RUNNING, '[' .. mode, '(' .. mode .. '\255')
-    else below = below + redis.call('ZLEXCOUNT', RUNNING, '[' .. prefix .. ':', '(' .. prefix .. ';') end
-  end
-  return here, gate_key == '' and below or here + below
 end
 end

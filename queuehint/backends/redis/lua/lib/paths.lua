@@ -3,7 +3,7 @@
 local NO_PLACE = '\1' -- @const
 
 local function path_member(gate_key, job)
-  return (gate_key and queue_key(gate_key) or NO_PLACE) .. '\0' .. sortable(job[NUMBER]) .. job.id
+  return (gate_key and queue_key(gate_key) or NO_PLACE) .. '\0' .. tag_of(job)
 end
 
 -- The ranges of PATHS at and below a path.

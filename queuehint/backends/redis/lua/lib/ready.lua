@@ -18,7 +18,7 @@ local function ready_prefix(pool, user) return pool .. '\0' .. user .. '\0' end
 function ready_member(job)
   local rank = '0'
   if job[PRIORITY] ~= CRITICAL then rank = string.format('1%015.0f', rank_of(job) + 1e14) end
-  return ready_prefix(job[POOL], job[USER]) .. rank .. sortable(job[NUMBER]) .. job.id
+  return ready_prefix(job[POOL], job[USER]) .. rank .. tag_of(job)
 end
 
 local function pool_of(name)

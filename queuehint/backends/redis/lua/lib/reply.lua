@@ -4,12 +4,12 @@ local SESSION_SEEN_MS, SESSION_KEPT_MS = 60000, 600000 -- @const
 -- Put down what a request is repeated from, and what an audit compares.
 local function conclude(name, reply, granted)
   if LANE ~= '' then
-    local seen_ms = receipt and receipt[2]
+    local seen_ms = receipt_seen_ms
     if not seen_ms or NOW - seen_ms >= SESSION_SEEN_MS then
       seen_ms = NOW
       redis.call('ZADD', SESSIONS, NOW, LANE)
     end
-    redis.call('HSET', RECEIPTS, LANE, cmsgpack.pack({REQUEST, seen_ms, reply, granted}))
+    redis.call('HSET', RECEIPTS, LANE, string.format('%.0f %.0f ', REQUEST, seen_ms) .. cmsgpack.pack({reply, granted}))
   end
   if AUDITED then
     local entry = {name, #ARGV}

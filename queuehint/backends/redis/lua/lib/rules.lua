@@ -13,5 +13,6 @@
 -- @include paths
 -- @include sweeps
 -- @include follow
+-- @include memory
 -- @include commit
 -- @include reply

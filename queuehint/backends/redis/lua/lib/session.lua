@@ -4,7 +4,6 @@
   A lane's receipt is its last request with the reply. A repeat gets that reply and changes nothing; a request that comes
   late, after a newer one, is refused. ]]
 local LANE, REQUEST = ARGV[2], tonumber(ARGV[3])
-local receipt = false
 
 -- A reply, and behind it the specs of the jobs granted, which a receipt does not keep.
 local function with_specs(reply, granted)
@@ -14,11 +13,17 @@ local function with_specs(reply, granted)
   return reply
 end
 
+local receipt_seen_ms = false
+
 if LANE ~= '' then
-  local stored = redis.call('HGET', RECEIPTS, LANE)
-  if stored then
-    receipt = cmsgpack.unpack(stored)
-    if receipt[1] > REQUEST then return redis.error_reply('STALE_REQUEST ' .. LANE) end
-    if receipt[1] == REQUEST then return with_specs(receipt[3], receipt[4]) end
+  local receipt = redis.call('HGET', RECEIPTS, LANE)
+  if receipt then
+    local request, seen_ms, from = string.match(receipt, '^(%d+) (%d+) ()')
+    request, receipt_seen_ms = tonumber(request), tonumber(seen_ms)
+    if request > REQUEST then return redis.error_reply('STALE_REQUEST ' .. LANE) end
+    if request == REQUEST then
+      local kept = cmsgpack.unpack(string.sub(receipt, from))
+      return with_specs(kept[1], kept[2])
+    end
   end
 end

@@ -6,8 +6,10 @@ local ENQUEUED_IN_ALL, STARTED_IN_ALL, SETTLED_IN_ALL, LOST_IN_ALL, PRUNED_IN_AL
 local HOLDING, STRANGERS_NOW, BACKING_OFF_NOW = 21, 22, 23 -- @const
 local COUNT_OF = {S = 24, D = 25, Q = 26, R = 27, F = 28, X = 29, C = 30}
 
-local TOLD_NEXT, MARKS = 31, 32 -- @const
+local TOLD_NEXT, MARKS, MEMORY_SEEN = 31, 32, 33 -- @const
 local SCHEMA_VERSION = 1 -- @const
+-- A slot of a cluster may be on its way to another node.
+local ON_CLUSTER = ARGV[9] == '1'
 
 local function corrupt(text) error('CORRUPT ' .. text, 0) end
 
@@ -23,7 +25,7 @@ else
   if redis.call('EXISTS', JOBS) == 1 then
     return redis.error_reply('CORRUPT the state in ' .. META .. ' is gone, its jobs are not')
   end
-  S = {SCHEMA_VERSION, 0, 0, 0, 0, 0, 0, 0, -1, 0, '', 0, 30000, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, -1, 0}
+  S = {SCHEMA_VERSION, 0, 0, 0, 0, 0, 0, 0, -1, 0, '', 0, 30000, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, -1, 0, 0}
 end
 if ARGV[1] ~= '' then
   if stored[3] ~= '1' then

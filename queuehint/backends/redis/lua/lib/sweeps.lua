@@ -62,7 +62,7 @@ local function step_cancel(item, budget)
   return used, true
 end
 
-local function parked_member(job, pause) return sortable(pause) .. sortable(job[NUMBER]) .. job.id end
+local function parked_member(job, pause) return sortable(pause) .. tag_of(job) end
 
 local unparking = {}
 

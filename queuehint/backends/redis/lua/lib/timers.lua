@@ -1,13 +1,14 @@
 --[[ timers: when a job has to be looked at; mirrors core.timers.
-  TIMERS holds dues, leases and expiries, PRUNES the ends of records, by ms; members are the kind, the sortable number
+  TIMERS holds dues and expiries, LEASES leases, PRUNES the ends of records, by ms; members are the kind, the sortable number
   and the id. What comes up is the first by time, kind and number. Entries that are not true any more are passed over. ]]
 local set_timer, drop_timer, set_expiry, timer_member, first_due, pop_due, next_timer_ms
 
 do
-function timer_member(kind, job) return kind .. sortable(job[NUMBER]) .. job.id end
+function timer_member(kind, job) return kind .. tag_of(job) end
 
 local due_stored = {
   {key = TIMERS, entries = {}, at = 1, offset = 0},
+  {key = LEASES, entries = {}, at = 1, offset = 0},
   {key = PRUNES, entries = {}, at = 1, offset = 0},
 }
 local due_added, due_added_at, due_sorted = {}, 1, true
@@ -105,7 +106,7 @@ end
 -- When the first stored timer comes up; false if there is none.
 function next_timer_ms()
   local next_ms = false
-  for _, key in ipairs({TIMERS, PRUNES}) do
+  for _, key in ipairs({TIMERS, LEASES, PRUNES}) do
     local first = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')
     local time_ms = tonumber(first[2])
     if time_ms and (not next_ms or time_ms < next_ms) then next_ms = time_ms end

@@ -1,0 +1,33 @@
+--[[ memory: what is done when the server's memory is full. New jobs are refused by the server itself; all else goes on,
+  and records of jobs that are over go before their time, those first that would have gone first. ]]
+local PRESSED_SHARE, LOOK_EVERY_MS, RELIEF_MAX, RESULT_BYTES_MAX = 0.9, 1000, 500, 65536 -- @const
+local memory_share = false
+
+-- How much of the server's memory is used: 0 where there is no limit.
+local function used_share()
+  if not memory_share then
+    local memory = redis.call('INFO', 'memory')
+    local used, most = string.match(memory, 'used_memory:(%d+)'), string.match(memory, '\nmaxmemory:(%d+)')
+    memory_share = tonumber(most) > 0 and tonumber(used) / tonumber(most) or 0
+  end
+  return memory_share
+end
+
+local function is_refused(result) return #result > RESULT_BYTES_MAX and used_share() >= 1 end
+
+-- Forget jobs that are over and that nobody waits for, while memory is short; a few at a time.
+local function relieve()
+  if NOW - S[MEMORY_SEEN] < LOOK_EVERY_MS then return end
+  S[MEMORY_SEEN] = NOW
+  if used_share() < PRESSED_SHARE then return end
+  S[MEMORY_SEEN] = 0
+  for _, member in ipairs(redis.call('ZRANGE', PRUNES, 0, RELIEF_MAX - 1)) do
+    local _, id = split_member(member, 2)
+    local job = known_job(id, PRUNES)
+    if job[TIMER] == PRUNE and not dirty[id] and not (job[AWAITED] and next_dependent(id)) then
+      vacate(job)
+      drop_timer(job)
+      forget_job(job)
+    end
+  end
+end

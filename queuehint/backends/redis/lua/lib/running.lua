@@ -1,0 +1,13 @@
+--[[ running: the registry of executing jobs. Each STARTED job has a lease, so LEASES names all of them.
+  Cost O(executing jobs). ]]
+
+-- Call *act* with each claim of each executing job.
+local function each_running(act)
+  for _, member in ipairs(redis.call('ZRANGE', LEASES, 0, -1)) do
+    local _, id = split_member(member, 2)
+    local job = known_job(id, LEASES)
+    if job[STATE] == STARTED then
+      for _, claim in ipairs(parse_claims(job[CLAIMS])) do act(claim) end
+    end
+  end
+end
