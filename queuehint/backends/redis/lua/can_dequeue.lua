@@ -7,7 +7,7 @@
   Returns 1 or 0.   Mirrors core.registry   Cost O(executing jobs) ]]
 -- @include lib/questions
 -- @include lib/running
-local asked = parse_claims((ARGV[11] == 's' and 's' or 'x') .. ARGV[10])[1]
+local asked = form.claims((ARGV[11] == 's' and 's' or 'x') .. ARGV[10])[1]
 local free = true
 each_running(function(claim)
   if not (claim.shared and asked.shared) then

@@ -12,15 +12,15 @@
 -- @include lib/rules
 local verdicts = {}
 for at = 11, #ARGV do
-  local job = find_job(ARGV[at])
+  local job = jobs.find(ARGV[at])
   if not job then
     verdicts[#verdicts + 1] = 'U-'
   elseif OVER[job[STATE]] then
     verdicts[#verdicts + 1] = 'R' .. job[STATE]
   else
-    cancel_job(job, ARGV[10])
+    sweeps.cancel_job(job, ARGV[10])
     verdicts[#verdicts + 1] = (job[STATE] == STARTED and 'Q' or 'D') .. job[STATE]
   end
 end
-follow()
-return reply_with('cancel', {table.concat(verdicts)})
+work.follow()
+return request.reply('cancel', {table.concat(verdicts)})

@@ -10,6 +10,6 @@
 -- @include lib/rules
 -- The cancellation takes a number itself: what comes after it, by enqueue or redrive, is not covered.
 S[NUMBERS] = S[NUMBERS] + 1
-push_leftover(cancel_sweep({ARGV[10]}, S[NUMBERS], ARGV[11], false))
-follow()
-return reply_with('cancel_path', {})
+work.push(sweeps.cancel({ARGV[10]}, S[NUMBERS], ARGV[11], false))
+work.follow()
+return request.reply('cancel_path', {})

@@ -8,9 +8,9 @@
   ARGV[10] path      str  the gate key
   Returns more, now, next, 1 if this changed anything.   Mirrors core.engine ]]
 -- @include lib/rules
-local changed = redis.call('SISMEMBER', CLOSED, ARGV[10]) == 0
+local changed = redis.call('SISMEMBER', store.closed, ARGV[10]) == 0
 if changed then S[CLOSED_PATHS] = S[CLOSED_PATHS] + 1 end
-follow()
-local reply = reply_with('close', {changed and 1 or 0})
-if changed then redis.call('SADD', CLOSED, ARGV[10]) end
+work.follow()
+local reply = request.reply('close', {changed and 1 or 0})
+if changed then redis.call('SADD', store.closed, ARGV[10]) end
 return reply

@@ -8,7 +8,7 @@
 -- @include lib/questions
 -- @include lib/reasons
 local ready, unserved = {}, 0
-local stored = redis.call('HGETALL', POOLS)
+local stored = redis.call('HGETALL', store.pools)
 local sizes = {}
 for at = 1, #stored, 2 do sizes[#sizes + 1] = {stored[at], cmsgpack.unpack(stored[at + 1])[1]} end
 for _, pool in ipairs(sizes) do
@@ -17,15 +17,15 @@ for _, pool in ipairs(sizes) do
   if not is_served(pool[1]) then unserved = unserved + pool[2] end
 end
 local parked = 0
-local pauses = redis.call('HVALS', PAUSES)
+local pauses = redis.call('HVALS', store.pauses)
 for _, pause in ipairs(pauses) do
-  local prefix = sortable(tonumber(pause))
-  parked = parked + redis.call('ZLEXCOUNT', PARKED, '[' .. prefix, '(' .. prefix .. '\255')
+  local prefix = form.sortable(tonumber(pause))
+  parked = parked + redis.call('ZLEXCOUNT', store.parked, '[' .. prefix, '(' .. prefix .. '\255')
 end
-local nodes = redis.call('HLEN', GATES) - redis.call('HEXISTS', GATES, '')
+local nodes = redis.call('HLEN', store.gates) - redis.call('HEXISTS', store.gates, '')
 return {
   {S[24], S[25], S[26], S[27], S[28], S[29], S[30]},
-  {S[ENQUEUED_IN_ALL], S[STARTED_IN_ALL], S[SETTLED_IN_ALL], S[LOST_IN_ALL], S[PRUNED_IN_ALL], redis.call('LLEN', LEFT), nodes},
+  {S[ENQUEUED_IN_ALL], S[STARTED_IN_ALL], S[SETTLED_IN_ALL], S[LOST_IN_ALL], S[PRUNED_IN_ALL], redis.call('LLEN', store.left), nodes},
   {parked, S[HOLDING], unserved, S[STRANGERS_NOW]},
   ready,
 }

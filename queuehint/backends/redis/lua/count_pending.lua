@@ -12,9 +12,9 @@ local everywhere, with_scheduled = ARGV[10] == '-', ARGV[11] == '1'
 
 -- Whether any job at all can go on without a person.
 local function anything_moves()
-  if redis.call('LLEN', LEFT) > 0 or S[COUNT_OF.R] > 0 then return true end
+  if redis.call('LLEN', store.left) > 0 or S[COUNT_OF.R] > 0 then return true end
   if S[COUNT_OF.S] > 0 and (with_scheduled or S[COUNT_OF.D] > 0) then return true end
-  for _, pool in ipairs(redis.call('HKEYS', POOLS)) do
+  for _, pool in ipairs(redis.call('HKEYS', store.pools)) do
     if is_served(pool) then return true end
   end
   return S[BACKING_OFF_NOW] > 0
@@ -23,13 +23,13 @@ end
 -- Unfinished jobs there, up to *limit*, in order of path and number, below a path once a claim; and whether all were
 -- looked at.
 local function pending_jobs(limit)
-  local ranges = everywhere and {{'-', '+'}} or path_ranges(string.sub(ARGV[10], 2))
-  local walk, found, looked_at = lexical_walk(PATHS, ranges, 1, false, 100), {}, 0
+  local ranges = everywhere and {{'-', '+'}} or paths.ranges(string.sub(ARGV[10], 2))
+  local walk, found, looked_at = paths.walk(store.paths, ranges, 1, false, 100), {}, 0
   local member, seen = walk.next(), {}
   while member and #found < limit and looked_at < LOOKED_AT_ALL_MAX do
     looked_at = looked_at + 1
-    local _, _, id = split_path_member(member)
-    local job = known_job(id, PATHS)
+    local _, _, id = paths.split(member)
+    local job = jobs.known(id, store.paths)
     if (with_scheduled or job[STATE] ~= SCHEDULED) and not (everywhere and seen[id]) then found[#found + 1] = job end
     seen[id] = true
     member = walk.next()

@@ -12,10 +12,10 @@
 -- @include lib/dead
 local dead, verdicts = sort_out(CANCELED)
 for _, job in ipairs(dead) do
-  if job[WALKS] then vacate(job) end
-  become(job, CANCELED)
+  if job[WALKS] then gates.vacate(job) end
+  ledger.become(job, CANCELED)
   job[CAUSE] = 'discarded'
-  set_timer(job, PRUNE, NOW + kept_ms(job, CANCELED))
+  timers.set(job, PRUNE, NOW + ledger.kept_ms(job, CANCELED))
 end
-follow()
-return reply_with('discard', {verdicts})
+work.follow()
+return request.reply('discard', {verdicts})

@@ -10,4 +10,4 @@
 -- @include lib/rules
 local first = S[DRAWN] + 1
 S[DRAWN] = S[DRAWN] + tonumber(ARGV[10])
-return reply_with('draw', {first})
+return request.reply('draw', {first})

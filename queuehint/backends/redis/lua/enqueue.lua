@@ -29,7 +29,7 @@ end
 
 local function asked_of(job)
   return table.concat({job[PRIORITY], job[POOL], job[USER], job[KEY] or '', job[PRESENCE] or '', job[POLICY],
-    job[CLAIMS], new_specs[job.id] or redis.call('HGET', SPECS, job.id) or ''}, '\0')
+    job[CLAIMS], plan.specs[job.id] or redis.call('HGET', store.specs, job.id) or ''}, '\0')
 end
 
 local keyed = {}
@@ -42,10 +42,10 @@ local function newest(key)
   end
   local offset = 0
   while true do
-    local member = redis.call('ZREVRANGEBYLEX', KEYED, '(' .. key .. '\1', '[' .. key .. '\0', 'LIMIT', offset, 1)[1]
+    local member = redis.call('ZREVRANGEBYLEX', store.keyed, '(' .. key .. '\1', '[' .. key .. '\0', 'LIMIT', offset, 1)[1]
     if not member then return found end
-    local _, id = split_member(member, #key + 2)
-    local job = known_job(id, KEYED)
+    local _, id = form.split(member, #key + 2)
+    local job = jobs.known(id, store.keyed)
     if not OVER[job[STATE]] then
       return found and found[NUMBER] > job[NUMBER] and found or job
     end
@@ -57,16 +57,16 @@ end
 local function refusal()
   local new_keys = {}
   for index, ask in ipairs(asked) do
-    local existing, key = job_of(ask[ID]), ask[P_KEY]
+    local existing, key = jobs.of(ask[ID]), ask[P_KEY]
     if existing then
-      if asked_of(existing) ~= text_of(ask) and redis.call('HGET', ASKED, existing.id) ~= text_of(ask) then
+      if asked_of(existing) ~= text_of(ask) and redis.call('HGET', store.asked, existing.id) ~= text_of(ask) then
         return 'DUPLICATE_JOB ' .. index - 1
       end
     else
       if S[CLOSED_PATHS] > 0 then
-        for claim_at, claim in ipairs(parse_claims(ask[P_CLAIMS])) do
+        for claim_at, claim in ipairs(form.claims(ask[P_CLAIMS])) do
           for depth, gate_key in ipairs(claim.keys) do
-            if redis.call('SISMEMBER', CLOSED, gate_key) == 1 then
+            if redis.call('SISMEMBER', store.closed, gate_key) == 1 then
               return 'PATH_CLOSED ' .. index - 1 .. ' ' .. claim_at - 1 .. ' ' .. depth - 1
             end
           end
@@ -96,22 +96,22 @@ local function admit(ask, after)
   }
   job.id = id
   -- An id may be taken again in the very step in which it is pruned.
-  if dirty[id] then job.was, job.reborn = dirty[id].was, true end
-  jobs[id], dirty[id] = job, job
-  new_specs[id] = ask[SPEC]
+  if jobs.dirty[id] then job.was, job.reborn = jobs.dirty[id].was, true end
+  jobs.all[id], jobs.dirty[id] = job, job
+  plan.specs[id] = ask[SPEC]
   if key then
     keyed[key] = keyed[key] or {}
     table.insert(keyed[key], job)
   end
-  if after then add_edge(job, after) end
-  if ask[DELAY] or ask[RUN_AT] or policy ~= '' then set_time(job, ask[DELAY], ask[RUN_AT]) end
+  if after then edges.add(job, after) end
+  if ask[DELAY] or ask[RUN_AT] or policy ~= '' then ledger.set_time(job, ask[DELAY], ask[RUN_AT]) end
   if job[DUE_AT] then
     job[STATE] = SCHEDULED
-    set_timer(job, DUE, job[DUE_AT])
+    timers.set(job, DUE, job[DUE_AT])
   elseif after then
     job[STATE] = DEFERRED
   else
-    take_place(job)
+    ledger.take_place(job)
   end
   S[ENQUEUED_IN_ALL] = S[ENQUEUED_IN_ALL] + 1
   return job
@@ -119,41 +119,41 @@ end
 
 -- Give a fresh job of a key its new content; with equal claims and no new time it keeps its place.
 local function respec(job, ask)
-  withdraw(job)
-  drop_timer(job)
-  if not new_asked[job.id] and redis.call('HEXISTS', ASKED, job.id) == 0 then new_asked[job.id] = asked_of(job) end
+  ledger.withdraw(job)
+  timers.drop(job)
+  if not plan.asked[job.id] and redis.call('HEXISTS', store.asked, job.id) == 0 then plan.asked[job.id] = asked_of(job) end
   if job[CLAIMS] ~= ask[P_CLAIMS] then
-    vacate(job)
+    gates.vacate(job)
     job[CLAIMS] = ask[P_CLAIMS]
   end
   job[PRIORITY], job[POOL], job[USER], job[POLICY] = ask[P_PRIORITY], ask[P_POOL], ask[P_USER], ask[P_POLICY]
-  new_specs[job.id] = ask[SPEC]
-  set_time(job, ask[DELAY], ask[RUN_AT])
+  plan.specs[job.id] = ask[SPEC]
+  ledger.set_time(job, ask[DELAY], ask[RUN_AT])
   job[VERSION] = job[VERSION] + 1
   if job[DUE_AT] then
-    vacate(job)
-    become(job, SCHEDULED)
-    set_timer(job, DUE, job[DUE_AT])
+    gates.vacate(job)
+    ledger.become(job, SCHEDULED)
+    timers.set(job, DUE, job[DUE_AT])
   elseif job[BLOCKED] > 0 then
-    become(job, DEFERRED)
+    ledger.become(job, DEFERRED)
   elseif job[SEQ] == 0 then
-    queue(job)
-  elseif has_all_gates(job) then
-    offer_ready(job)
+    ledger.queue(job)
+  elseif gates.has_all(job) then
+    ready.offer(job)
   end
 end
 
 local refused = refusal()
 if refused then return redis.error_reply(refused) end
-follow()
+work.follow()
 
 local lines_out = {}
 for _, ask in ipairs(asked) do
-  local existing, after, key = job_of(ask[ID]), nil, ask[P_KEY]
+  local existing, after, key = jobs.of(ask[ID]), nil, ask[P_KEY]
   if not existing and key then
     local found = newest(key)
     if found then
-      if is_fresh(found) then
+      if jobs.is_fresh(found) then
         existing = found
         if ask[CONFLICT] == 'replace' then respec(found, ask) end
       elseif ask[CONFLICT] == 'after' then
@@ -167,11 +167,11 @@ for _, ask in ipairs(asked) do
   else
     job = admit(ask, after)
     if job[PRESENCE] then
-      job[TOKEN] = next_token()
+      job[TOKEN] = epoch.next_token()
       token = job[TOKEN]
-      set_timer(job, LEASE, NOW + job[PRESENCE])
+      timers.set(job, LEASE, NOW + job[PRESENCE])
     end
   end
   lines_out[#lines_out + 1] = string.format('%s %.0f %s %d %s', job.id, job[NUMBER], job[STATE], existing and 0 or 1, token)
 end
-return reply_with('enqueue', {table.concat(lines_out, '\n')})
+return request.reply('enqueue', {table.concat(lines_out, '\n')})

@@ -34,43 +34,43 @@ end
 local function give_back(job, kind, first)
   if job[PRESENCE] then
     -- Only its caller could start it again, and the caller has left.
-    end_job(job, CANCELED, 'waiter_lost', false)
+    ledger.finish(job, CANCELED, 'waiter_lost', false)
   elseif kind == 'l' then
-    lose(job, error_at(first))
+    work.lose(job, error_at(first))
   else
     job[ATTEMPTS] = job[ATTEMPTS] - 1
     if kind == 's' then
-      back_off(job, tonumber(ARGV[first]))
+      work.back_off(job, tonumber(ARGV[first]))
     elseif kind == 'r' then
-      put_back(job, false)
+      ledger.put_back(job, false)
     else
       local strangers = job[STRANGERS]
       local pause_ms = math.min(STRANGER_PAUSE_MS * 2 ^ math.min(strangers, 16), STRANGER_PAUSE_MAX_MS)
-      put_back(job, NOW + pause_ms)
+      ledger.put_back(job, NOW + pause_ms)
       job[STRANGERS] = strangers + 1
     end
   end
 end
 
 local function settle(job, kind, first)
-  if kind == 'f' and is_refused(ARGV[first]) then
-    record_error(job, 'store_full', 'the result takes ' .. #ARGV[first] .. ' bytes and the store is full', false)
-    die(job, 'failed')
+  if kind == 'f' and memory.is_refused(ARGV[first]) then
+    ledger.record_error(job, 'store_full', 'the result takes ' .. #ARGV[first] .. ' bytes and the store is full', false)
+    work.die(job, 'failed')
   elseif kind == 'f' or kind == 'n' or kind == 'z' then
-    if kind == 'f' then new_results[job.id] = ARGV[first] end
+    if kind == 'f' then plan.results[job.id] = ARGV[first] end
     job[RESULT] = kind == 'f' and 's' or kind == 'n' and 'n'
-    end_job(job, FINISHED, false, false)
+    ledger.finish(job, FINISHED, false, false)
   elseif job[CANCEL] then
-    end_job(job, CANCELED, job[CANCEL], false)
+    ledger.finish(job, CANCELED, job[CANCEL], false)
   elseif kind == 'x' then
-    record_error(job, error_at(first))
-    if ARGV[first + 5] == '1' or job[ATTEMPTS] >= policy_of(job)[MAX_ATTEMPTS] or job[PRESENCE] then
-      die(job, 'failed')
+    ledger.record_error(job, error_at(first))
+    if ARGV[first + 5] == '1' or job[ATTEMPTS] >= form.policy(job)[MAX_ATTEMPTS] or job[PRESENCE] then
+      work.die(job, 'failed')
     else
-      back_off(job, tonumber(ARGV[first + 4]))
+      work.back_off(job, tonumber(ARGV[first + 4]))
     end
   elseif kind == 'd' then
-    end_job(job, CANCELED, ARGV[first], false)
+    ledger.finish(job, CANCELED, ARGV[first], false)
   else
     give_back(job, kind, first)
   end
@@ -78,7 +78,7 @@ end
 
 local verdicts = {}
 while at <= #ARGV do
-  local job, token, kind = job_of(ARGV[at]), ARGV[at + 1], ARGV[at + 2]
+  local job, token, kind = jobs.of(ARGV[at]), ARGV[at + 1], ARGV[at + 2]
   if job and job[STATE] == STARTED and job[TOKEN] == token then
     S[SETTLED_IN_ALL] = S[SETTLED_IN_ALL] + 1
     settle(job, kind, at + 3)
@@ -88,14 +88,14 @@ while at <= #ARGV do
   end
   at = at + 3 + PARTS[kind]
 end
-follow()
-relieve()
+work.follow()
+memory.relieve()
 
 -- The pause at or above one of a job's claims, false if there is none.
 local function paused_by(job)
-  for _, claim in ipairs(parse_claims(job[CLAIMS])) do
+  for _, claim in ipairs(form.claims(job[CLAIMS])) do
     for _, key in ipairs(claim.keys) do
-      local pause = redis.call('HGET', PAUSES, key)
+      local pause = redis.call('HGET', store.pauses, key)
       if pause then return tonumber(pause) end
     end
   end
@@ -104,12 +104,12 @@ end
 
 local heads, granted = {}, {}
 if limit > 0 and pool_count > 0 then
-  local found = rotate(names)
+  local found = ready.rotate(names)
   local turn = 0
   S[LEASE_MAX] = lease_ms
   while #found > 0 and #granted < limit do
     local pool = found[turn % #found + 1]
-    local job = take_ready(pool)
+    local job = ready.take(pool)
     if not job then
       table.remove(found, turn % #found + 1)
     else
@@ -118,17 +118,17 @@ if limit > 0 and pool_count > 0 then
       local pause = S[PAUSED] > 0 and paused_by(job)
       if pause then
         job[OFFER] = pause
-        units = units - 1
-        if units <= 0 then
-          cut = true
+        work.units = work.units - 1
+        if work.units <= 0 then
+          work.cut = true
           break
         end
       else
-        local token = next_token()
-        check_gates(job)
-        become(job, STARTED)
+        local token = epoch.next_token()
+        gates.check(job)
+        ledger.become(job, STARTED)
         job[EXPIRY_MS] = false
-        set_timer(job, LEASE, NOW + lease_ms)
+        timers.set(job, LEASE, NOW + lease_ms)
         job[ATTEMPTS], job[TOKEN], job[WORKER] = job[ATTEMPTS] + 1, token, worker
         job[STARTED_AT], job[FIRST] = NOW, job[FIRST] or NOW
         granted[#granted + 1] = job.id
@@ -140,15 +140,15 @@ if limit > 0 and pool_count > 0 then
   S[STARTED_IN_ALL] = S[STARTED_IN_ALL] + #granted
 end
 
-local told = untold_of(worker)
+local told = ledger.untold_of(worker)
 local stop_ids = table.concat(told.ids, '\n')
 if #told.ids > 0 then told.ids, told.changed, told.wake = {}, true, false end
 
 local rest = {table.concat(verdicts), stop_ids}
 for index = 1, #heads do rest[#rest + 1] = heads[index] end
-local reply = reply_with('exchange', rest, granted)
+local reply = request.reply('exchange', rest, granted)
 -- Which pools are served, for `why`; those not asked for lately are forgotten.
-for _, name in ipairs(names) do redis.call('ZADD', SEEN, NOW, name) end
-redis.call('ZREMRANGEBYSCORE', SEEN, '-inf', string.format('(%.0f', NOW - POOL_SEEN_MS))
-if #granted == 0 and #verdicts == 0 then forget_sessions() end
+for _, name in ipairs(names) do redis.call('ZADD', store.seen, NOW, name) end
+redis.call('ZREMRANGEBYSCORE', store.seen, '-inf', string.format('(%.0f', NOW - POOL_SEEN_MS))
+if #granted == 0 and #verdicts == 0 then request.forget() end
 return reply

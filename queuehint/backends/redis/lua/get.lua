@@ -9,7 +9,7 @@
 -- @include lib/records
 local reply = {}
 for at = 10, #ARGV do
-  local job = find_job(ARGV[at])
+  local job = jobs.find(ARGV[at])
   reply[#reply + 1] = job and record_of(ARGV[at], job) or {}
 end
 return reply

@@ -8,7 +8,7 @@
 -- @include lib/questions
 -- @include lib/records
 local reply = {}
-for _, id in ipairs(redis.call('ZRANGEBYSCORE', DEAD, '(' .. ARGV[10], '+inf', 'LIMIT', 0, tonumber(ARGV[11]) + 1)) do
-  reply[#reply + 1] = record_of(id, known_job(id, DEAD))
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', store.dead, '(' .. ARGV[10], '+inf', 'LIMIT', 0, tonumber(ARGV[11]) + 1)) do
+  reply[#reply + 1] = record_of(id, jobs.known(id, store.dead))
 end
 return reply

@@ -9,14 +9,14 @@
   Returns more, now, next, D done or L lost.   Mirrors core.engine ]]
 -- @include lib/rules
 local LINES_MAX = 1000 -- @const
-local job = job_of(ARGV[10])
+local job = jobs.of(ARGV[10])
 local held = job and job[STATE] == STARTED and job[TOKEN] == ARGV[11]
 if held then
   local logged = {}
   for at = math.max(12, #ARGV - LINES_MAX + 1), #ARGV do logged[#logged + 1] = ARGV[at] end
-  if #logged > 0 then new_logs[job.id] = logged end
+  if #logged > 0 then plan.logs[job.id] = logged end
   -- One more than are kept says that some are missing.
   job[LOGS], job[VERSION] = math.min(job[LOGS] + #ARGV - 11, LINES_MAX + 1), job[VERSION] + 1
-  dirty[job.id] = job
+  jobs.dirty[job.id] = job
 end
-return reply_with('log', {held and 'D' or 'L'})
+return request.reply('log', {held and 'D' or 'L'})

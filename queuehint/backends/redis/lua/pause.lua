@@ -8,10 +8,10 @@
   ARGV[10] path      str  the gate key
   Returns more, now, next, 1 if this changed anything.   Mirrors core.engine ]]
 -- @include lib/rules
-local changed = redis.call('HEXISTS', PAUSES, ARGV[10]) == 0
+local changed = redis.call('HEXISTS', store.pauses, ARGV[10]) == 0
 if changed then S[PAUSE], S[PAUSED] = S[PAUSE] + 1, S[PAUSED] + 1 end
-follow()
+work.follow()
 local pause = S[PAUSE]
-local reply = reply_with('pause', {changed and 1 or 0})
-if changed then redis.call('HSET', PAUSES, ARGV[10], pause) end
+local reply = request.reply('pause', {changed and 1 or 0})
+if changed then redis.call('HSET', store.pauses, ARGV[10], pause) end
 return reply

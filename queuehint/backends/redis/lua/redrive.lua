@@ -11,7 +11,7 @@
 -- @include lib/rules
 -- @include lib/dead
 local dead, verdicts = sort_out(QUEUED)
-follow()
+work.follow()
 table.sort(dead, function(left, right) return left[NUMBER] < right[NUMBER] end)
-for _, job in ipairs(dead) do redrive(job) end
-return reply_with('redrive', {verdicts})
+for _, job in ipairs(dead) do ledger.redrive(job) end
+return request.reply('redrive', {verdicts})

@@ -12,15 +12,15 @@
 -- @include lib/rules
 local verdicts = {}
 for at = 11, #ARGV, 2 do
-  local job = job_of(ARGV[at])
+  local job = jobs.of(ARGV[at])
   local waits = job and job[STATE] == QUEUED and job[PRESENCE]
   if not job or not (waits or job[STATE] == STARTED) or job[TOKEN] ~= ARGV[at + 1] then
     verdicts[#verdicts + 1] = 'L'
   else
-    set_timer(job, LEASE, NOW + tonumber(ARGV[10]))
+    timers.set(job, LEASE, NOW + tonumber(ARGV[10]))
     verdicts[#verdicts + 1] = job[CANCEL] and 'C' or 'D'
-    if job[CANCEL] then tell(job) end
+    if job[CANCEL] then ledger.tell(job) end
   end
 end
-follow()
-return reply_with('renew', {table.concat(verdicts)})
+work.follow()
+return request.reply('renew', {table.concat(verdicts)})

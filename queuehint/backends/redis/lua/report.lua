@@ -8,11 +8,11 @@
   ARGV[10] id, ARGV[11] token, ARGV[12] progress (opaque)
   Returns more, now, next, D done or L lost.   Mirrors core.engine ]]
 -- @include lib/rules
-local job = job_of(ARGV[10])
+local job = jobs.of(ARGV[10])
 local held = job and job[STATE] == STARTED and job[TOKEN] == ARGV[11]
 if held then
-  new_progress[job.id] = ARGV[12]
+  plan.progress[job.id] = ARGV[12]
   job[REPORTED], job[VERSION] = true, job[VERSION] + 1
-  dirty[job.id] = job
+  jobs.dirty[job.id] = job
 end
-return reply_with('report', {held and 'D' or 'L'})
+return request.reply('report', {held and 'D' or 'L'})

@@ -8,12 +8,12 @@
   ARGV[10] path      str  the gate key
   Returns more, now, next, 1 if this changed anything.   Mirrors core.engine ]]
 -- @include lib/rules
-local pause = redis.call('HGET', PAUSES, ARGV[10])
+local pause = redis.call('HGET', store.pauses, ARGV[10])
 if pause then
   S[PAUSED] = S[PAUSED] - 1
-  push_leftover({'u', tonumber(pause)})
+  work.push({'u', tonumber(pause)})
 end
-follow()
-local reply = reply_with('resume', {pause and 1 or 0})
-if pause then redis.call('HDEL', PAUSES, ARGV[10]) end
+work.follow()
+local reply = request.reply('resume', {pause and 1 or 0})
+if pause then redis.call('HDEL', store.pauses, ARGV[10]) end
 return reply

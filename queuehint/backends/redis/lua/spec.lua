@@ -6,9 +6,9 @@
   ARGV[10] id
   Returns priority, pool, user, key, presence, policy, claims and the rest (opaque); nothing if there is no such id. ]]
 -- @include lib/questions
-local job = job_of(ARGV[10])
+local job = jobs.of(ARGV[10])
 if not job then return {} end
 return {
   tostring(job[PRIORITY]), job[POOL], job[USER], job[KEY] or '', job[PRESENCE] and string.format('%.0f', job[PRESENCE]) or '',
-  job[POLICY], job[CLAIMS], redis.call('HGET', SPECS, ARGV[10]) or '',
+  job[POLICY], job[CLAIMS], redis.call('HGET', store.specs, ARGV[10]) or '',
 }

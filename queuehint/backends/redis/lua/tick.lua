@@ -8,8 +8,8 @@
 
   Returns more, now, next.   Mirrors core.engine   Cost: the budget ]]
 -- @include lib/rules
-follow()
-relieve()
-local reply = reply_with('tick', {})
-forget_sessions()
+work.follow()
+memory.relieve()
+local reply = request.reply('tick', {})
+request.forget()
 return reply

@@ -20,9 +20,9 @@ each_running(function(claim)
 end)
 
 local function describe(key)
-  local gate = gate_of(key)
+  local gate = gates.of(key)
   for _, value in ipairs({key, here[key] or 0, at_or_below[key] or 0, gate[WAITING], gate[S_MODE] + gate[X_MODE], gate[IS] + gate[IX],
-    redis.call('HEXISTS', PAUSES, key), redis.call('SISMEMBER', CLOSED, key)}) do
+    redis.call('HEXISTS', store.pauses, key), redis.call('SISMEMBER', store.closed, key)}) do
     reply[#reply + 1] = value
   end
 end
@@ -32,21 +32,21 @@ local function subtree(key, depth)
   if depth == 0 then return end
   local prefix = key == '' and '' or key .. ':'
   local children = {}
-  for _, set in ipairs({PATHS, HOLDS}) do
+  for _, set in ipairs({store.paths, store.holds}) do
     local looked_at = 0
     local ranges = prefix == '' and {{'[\2', '+'}} or {{'[' .. prefix, '(' .. key .. ';'}}
-    local walk = lexical_walk(set, ranges, 1, false, 1)
+    local walk = paths.walk(set, ranges, 1, false, 1)
     local member = walk.next()
     local _, level = string.gsub((string.gsub(prefix, '\\.', '')), ':', '')
     while member and looked_at < NODES_MAX * 2 do
       looked_at = looked_at + 1
-      local path = split_path_member(member)
-      local keys = parse_claims('x' .. (path == 'root' and '' or path == '\\root' and 'root' or path))[1].keys
+      local path = paths.split(member)
+      local keys = form.claims('x' .. (path == 'root' and '' or path == '\\root' and 'root' or path))[1].keys
       local child = keys[level + 2]
       if child then
-        if redis.call('HEXISTS', GATES, child) == 1 then children[child] = true end
+        if redis.call('HEXISTS', store.gates, child) == 1 then children[child] = true end
         -- On behind all that is at this child; what is below it comes where ":" sorts.
-        if path == queue_key(child) then walk.jump(path .. '\1') else walk.jump(child .. ':\255') end
+        if path == form.queue_key(child) then walk.jump(path .. '\1') else walk.jump(child .. ':\255') end
       end
       member = walk.next()
     end

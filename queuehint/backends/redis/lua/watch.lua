@@ -10,7 +10,7 @@
 -- @include lib/rules
 local answers = {}
 for at = 11, #ARGV do
-  local job = job_of(ARGV[at])
+  local job = jobs.of(ARGV[at])
   if not job or OVER[job[STATE]] then
     answers[#answers + 1] = 'o'
   else
@@ -21,10 +21,10 @@ for at = 11, #ARGV do
     if not known then
       watchers[#watchers + 1] = ARGV[10]
       job[WATCHERS] = watchers
-      dirty[job.id] = job
+      jobs.dirty[job.id] = job
     end
   end
 end
-local reply = reply_with('watch', {table.concat(answers)})
-redis.call('ZADD', SESSIONS, NOW, ARGV[10])
+local reply = request.reply('watch', {table.concat(answers)})
+redis.call('ZADD', store.sessions, NOW, ARGV[10])
 return reply

@@ -7,5 +7,5 @@
   Returns a reason (lib/reasons), nothing if there is no such job.   Mirrors core.answers ]]
 -- @include lib/questions
 -- @include lib/reasons
-local job = find_job(ARGV[10])
+local job = jobs.find(ARGV[10])
 return job and reply_of(job, reason_of(job)) or {}

@@ -1,9 +1,7 @@
 --[[ commit: write what was planned. First every key that will be written is touched, for a slot that is being moved
   refuses here, while nothing is written; then heads and gates go out with all that follows from them. Indexes, timers,
   lines and offers are functions of the heads: what a head said before and says now is compared. ]]
-local new_specs, new_results, new_progress, new_asked, new_logs = {}, {}, {}, {}, {}
-
-local commit
+local plan = {specs = {}, results = {}, progress = {}, asked = {}, logs = {}}
 
 do
 local function count_state(job, by)
@@ -35,50 +33,50 @@ local function put(set, was, was_score, now, score)
   if was and was ~= now then redis.call('ZREM', set, was) end
 end
 
-local SET_OF = {[DUE] = TIMERS, [LEASE] = LEASES, [PRUNE] = PRUNES}
+local SET_OF = {[DUE] = store.timers, [LEASE] = store.leases, [PRUNE] = store.prunes}
 
 local function write_timers(was, job)
   local kind, was_kind = job and job[TIMER], was and was[TIMER]
-  if was_kind and was_kind ~= kind then redis.call('ZREM', SET_OF[was_kind], timer_member(was_kind, was)) end
+  if was_kind and was_kind ~= kind then redis.call('ZREM', SET_OF[was_kind], timers.member(was_kind, was)) end
   if kind and (kind ~= was_kind or job[TIMER_MS] ~= was[TIMER_MS] or job[NUMBER] ~= was[NUMBER]) then
-    if kind == was_kind and job[NUMBER] ~= was[NUMBER] then redis.call('ZREM', SET_OF[kind], timer_member(kind, was)) end
-    redis.call('ZADD', SET_OF[kind], job[TIMER_MS], timer_member(kind, job))
+    if kind == was_kind and job[NUMBER] ~= was[NUMBER] then redis.call('ZREM', SET_OF[kind], timers.member(kind, was)) end
+    redis.call('ZADD', SET_OF[kind], job[TIMER_MS], timers.member(kind, job))
   end
   local expiry, was_expiry = job and job[EXPIRY_MS], was and was[EXPIRY_MS]
   if expiry ~= was_expiry then
-    put(TIMERS, was_expiry and timer_member(EXPIRY, was), was_expiry, expiry and timer_member(EXPIRY, job), expiry)
+    put(store.timers, was_expiry and timers.member(EXPIRY, was), was_expiry, expiry and timers.member(EXPIRY, job), expiry)
   end
 end
 
 local function each_path(job, act)
-  if job[CLAIMS] == '' then return act(path_member(nil, job)) end
-  for claim_text in string.gmatch(job[CLAIMS], '[^\n]+') do act(path_member(string.sub(claim_text, 2), job)) end
+  if job[CLAIMS] == '' then return act(paths.member(nil, job)) end
+  for claim_text in string.gmatch(job[CLAIMS], '[^\n]+') do act(paths.member(string.sub(claim_text, 2), job)) end
 end
 
 local function write_paths(was, job)
   local there, was_there = job and not OVER[job[STATE]], was and not OVER[was[STATE]]
   local moved = there and was_there and job[CLAIMS] ~= was[CLAIMS]
-  if was_there and (not there or moved) then each_path(was, function(member) redis.call('ZREM', PATHS, member) end) end
-  if there and (not was_there or moved) then each_path(job, function(member) redis.call('ZADD', PATHS, 0, member) end) end
+  if was_there and (not there or moved) then each_path(was, function(member) redis.call('ZREM', store.paths, member) end) end
+  if there and (not was_there or moved) then each_path(job, function(member) redis.call('ZADD', store.paths, 0, member) end) end
   local holds, was_holds = job and job[STATE] == FAILED and job[WALKS], was and was[STATE] == FAILED and was[WALKS]
-  if was_holds and not holds then each_path(was, function(member) redis.call('ZREM', HOLDS, member) end) end
-  if holds and not was_holds then each_path(job, function(member) redis.call('ZADD', HOLDS, 0, member) end) end
+  if was_holds and not holds then each_path(was, function(member) redis.call('ZREM', store.holds, member) end) end
+  if holds and not was_holds then each_path(job, function(member) redis.call('ZADD', store.holds, 0, member) end) end
   local key, was_key = there and job[KEY] or false, was_there and was[KEY] or false
   if key ~= was_key then
-    if was_key then redis.call('ZREM', KEYED, was_key .. '\0' .. tag_of(was)) end
-    if key then redis.call('ZADD', KEYED, 0, key .. '\0' .. tag_of(job)) end
+    if was_key then redis.call('ZREM', store.keyed, was_key .. '\0' .. form.tag(was)) end
+    if key then redis.call('ZADD', store.keyed, 0, key .. '\0' .. form.tag(job)) end
   end
   local dead, was_dead = job and job[STATE] == FAILED and not job[GONE], was and was[STATE] == FAILED and not was[GONE]
-  if dead and not was_dead then redis.call('ZADD', DEAD, job[NUMBER], job.id) end
-  if was_dead and not dead then redis.call('ZREM', DEAD, was.id) end
+  if dead and not was_dead then redis.call('ZADD', store.dead, job[NUMBER], job.id) end
+  if was_dead and not dead then redis.call('ZREM', store.dead, was.id) end
 end
 
 local function write_offers(was, job)
   local offer, was_offer = job and job[OFFER], was and was[OFFER]
   if not offer and not was_offer then return end
-  put(READY, was_offer == 'r' and (job and job.ready_member or ready_member(was)), 0, offer == 'r' and ready_member(job), 0)
-  put(PARKED, was_offer and was_offer ~= 'r' and parked_member(was, was_offer), 0,
-    offer and offer ~= 'r' and parked_member(job, offer), 0)
+  put(store.ready, was_offer == 'r' and (job and job.ready_member or ready.member(was)), 0, offer == 'r' and ready.member(job), 0)
+  put(store.parked, was_offer and was_offer ~= 'r' and sweeps.parked_member(was, was_offer), 0,
+    offer and offer ~= 'r' and sweeps.parked_member(job, offer), 0)
 end
 
 local function line_entries(job)
@@ -88,9 +86,9 @@ local function line_entries(job)
     local claims = nil
     for index = 1, #walks do
       if walks[index] < GRANTED then
-        claims = claims or parse_claims(job[CLAIMS])
+        claims = claims or form.claims(job[CLAIMS])
         entries = entries or {}
-        entries[string.format('%02d', index) .. job.id] = line_key(claims[index].keys[walks[index] + 1])
+        entries[string.format('%02d', index) .. job.id] = store.line(claims[index].keys[walks[index] + 1])
       end
     end
   end
@@ -114,14 +112,14 @@ local function write_lines(was, job)
 end
 
 local function write_notes(was, job, id)
-  if was and was[RESULT] == 's' and not (job and job[RESULT] == 's') then redis.call('HDEL', RESULTS, id) end
-  if was and was[REPORTED] and not (job and job[REPORTED]) then redis.call('HDEL', PROGRESS, id) end
-  if was and was[LOGS] > 0 and not (job and job[LOGS] > 0) then redis.call('UNLINK', log_key(id)) end
-  if was and was[ERRORS] > 0 and not (job and job[ERRORS] > 0) then redis.call('UNLINK', errors_key(id)) end
-  local added = job and job[ERRORS] > 0 and errors_added[id]
+  if was and was[RESULT] == 's' and not (job and job[RESULT] == 's') then redis.call('HDEL', store.results, id) end
+  if was and was[REPORTED] and not (job and job[REPORTED]) then redis.call('HDEL', store.progress, id) end
+  if was and was[LOGS] > 0 and not (job and job[LOGS] > 0) then redis.call('UNLINK', store.log(id)) end
+  if was and was[ERRORS] > 0 and not (job and job[ERRORS] > 0) then redis.call('UNLINK', store.errors(id)) end
+  local added = job and job[ERRORS] > 0 and ledger.errors_added[id]
   if added then
-    redis.call('RPUSH', errors_key(id), unpack(added))
-    redis.call('LTRIM', errors_key(id), -20, -1)
+    redis.call('RPUSH', store.errors(id), unpack(added))
+    redis.call('LTRIM', store.errors(id), -20, -1)
   end
 end
 
@@ -151,76 +149,76 @@ local function write_job(id, job)
   write_lines(was, now)
   write_notes(was, now, id)
   if now then
-    if job.reborn then redis.call('HDEL', ASKED, id) end
-    redis.call('HSET', JOBS, id, packed_head(job))
+    if job.reborn then redis.call('HDEL', store.asked, id) end
+    redis.call('HSET', store.jobs, id, packed_head(job))
   else
-    redis.call('HDEL', JOBS, id)
-    redis.call('HDEL', SPECS, id)
-    redis.call('HDEL', ASKED, id)
+    redis.call('HDEL', store.jobs, id)
+    redis.call('HDEL', store.specs, id)
+    redis.call('HDEL', store.asked, id)
   end
 end
 
 local function write_gates()
-  for key, gate in pairs(dirty_gates) do
-    if math.max(gate[IS], gate[IX], gate[S_MODE], gate[X_MODE], gate[WAITING], gate[TO_ADVANCE]) == 0 then redis.call('HDEL', GATES, key) else redis.call('HSET', GATES, key, cmsgpack.pack(gate)) end
+  for key, gate in pairs(gates.dirty) do
+    if math.max(gate[IS], gate[IX], gate[S_MODE], gate[X_MODE], gate[WAITING], gate[TO_ADVANCE]) == 0 then redis.call('HDEL', store.gates, key) else redis.call('HSET', store.gates, key, cmsgpack.pack(gate)) end
   end
 end
 
 local function write_ready()
-  for name, pool in pairs(pools) do
+  for name, pool in pairs(ready.pools) do
     if pool.size ~= pool.was_size or pool.users ~= pool.was_users then
-      if pool.size == 0 then redis.call('HDEL', POOLS, name)
-      else redis.call('HSET', POOLS, name, cmsgpack.pack({pool.size, pool.users})) end
+      if pool.size == 0 then redis.call('HDEL', store.pools, name)
+      else redis.call('HSET', store.pools, name, cmsgpack.pack({pool.size, pool.users})) end
     end
     -- Who takes the marker and leaves work sets it again.
     if pool.size > 0 and (pool.filled or pool.claimed) then
-      redis.call('ZADD', pool_wake_key(name), 0, '1')
+      redis.call('ZADD', store.pool_wake(name), 0, '1')
     elseif pool.size == 0 and pool.was_size > 0 then
-      redis.call('UNLINK', pool_wake_key(name))
+      redis.call('UNLINK', store.pool_wake(name))
     end
   end
-  for key, user in pairs(users) do
+  for key, user in pairs(ready.users) do
     if user.size ~= user.was_size or user.turn ~= user.was_turn then
-      if user.size == 0 then redis.call('HDEL', USERS, key)
-      else redis.call('HSET', USERS, key, cmsgpack.pack({user.size, user.turn})) end
+      if user.size == 0 then redis.call('HDEL', store.users, key)
+      else redis.call('HSET', store.users, key, cmsgpack.pack({user.size, user.turn})) end
       local prefix = user.pool.name .. '\0'
-      put(TURNS, user.was_turn > 0 and prefix .. sortable(user.was_turn) .. user.name, 0,
-        user.turn > 0 and prefix .. sortable(user.turn) .. user.name, 0)
+      put(store.turns, user.was_turn > 0 and prefix .. form.sortable(user.was_turn) .. user.name, 0,
+        user.turn > 0 and prefix .. form.sortable(user.turn) .. user.name, 0)
     end
   end
 end
 
 local function write_leftovers()
-  if left_taken > 0 then redis.call('LTRIM', LEFT, left_taken, -1) end
-  for at = left_added_at, #left_added do redis.call('RPUSH', LEFT, cmsgpack.pack(left_added[at])) end
+  if work.left_taken > 0 then redis.call('LTRIM', store.left, work.left_taken, -1) end
+  for at = work.left_added_at, #work.left_added do redis.call('RPUSH', store.left, cmsgpack.pack(work.left_added[at])) end
 end
 
 local function write_told()
-  for worker, list in pairs(untold) do
+  for worker, list in pairs(ledger.untold) do
     if list.changed then
       if #list.ids == 0 then
-        if list.stored then redis.call('HDEL', UNTOLD, worker) end
+        if list.stored then redis.call('HDEL', store.untold, worker) end
       else
-        redis.call('HSET', UNTOLD, worker, cmsgpack.pack(list.ids))
+        redis.call('HSET', store.untold, worker, cmsgpack.pack(list.ids))
         if list.wake then
-          redis.call('ZADD', session_wake_key(worker), 0, '')
-          redis.call('ZADD', SESSIONS, NOW, worker)
+          redis.call('ZADD', store.session_wake(worker), 0, '')
+          redis.call('ZADD', store.sessions, NOW, worker)
         end
       end
     end
   end
-  for _, job in ipairs(ended) do
+  for _, job in ipairs(ledger.ended) do
     for _, session in ipairs(job[WATCHERS] or {}) do
       -- Who waits is heard of every few seconds.
-      if redis.call('ZSCORE', SESSIONS, session) then redis.call('ZADD', session_wake_key(session), 0, job.id) end
+      if redis.call('ZSCORE', store.sessions, session) then redis.call('ZADD', store.session_wake(session), 0, job.id) end
     end
     job[WATCHERS] = false
   end
 end
 
 local function touch()
-  local keys = {META, AUDIT, JOBS, SPECS, RESULTS, PROGRESS, ASKED, GATES, PATHS, HOLDS, CLOSED, TIMERS, LEASES, PRUNES, LEFT,
-    READY, POOLS, USERS, TURNS, PARKED, PAUSES, DEAD, KEYED, SEEN, SESSIONS, RECEIPTS, UNTOLD, TIMER_WAKE}
+  local keys = {}
+  for at = 1, #FIXED do keys[at] = store[FIXED[at]] end
   local function add(key)
     keys[#keys + 1] = key
     if #keys >= 4000 then
@@ -228,55 +226,55 @@ local function touch()
       keys = {}
     end
   end
-  for key in pairs(lines) do add(line_key(key)) end
-  for name in pairs(pools) do add(pool_wake_key(name)) end
-  for worker, list in pairs(untold) do
-    if list.wake then add(session_wake_key(worker)) end
+  for key in pairs(gates.lines) do add(store.line(key)) end
+  for name in pairs(ready.pools) do add(store.pool_wake(name)) end
+  for worker, list in pairs(ledger.untold) do
+    if list.wake then add(store.session_wake(worker)) end
   end
-  for _, job in ipairs(ended) do
-    for _, session in ipairs(job[WATCHERS] or {}) do add(session_wake_key(session)) end
+  for _, job in ipairs(ledger.ended) do
+    for _, session in ipairs(job[WATCHERS] or {}) do add(store.session_wake(session)) end
   end
-  for id, job in pairs(dirty) do
-    if job[LOGS] > 0 or new_logs[id] then add(log_key(id)) end
-    if job[ERRORS] > 0 or job.pruned then add(errors_key(id)) end
+  for id, job in pairs(jobs.dirty) do
+    if job[LOGS] > 0 or plan.logs[id] then add(store.log(id)) end
+    if job[ERRORS] > 0 or job.pruned then add(store.errors(id)) end
   end
-  edge_keys(add)
+  edges.keys(add)
   if #keys > 0 then redis.call('EXISTS', unpack(keys)) end
 end
 
 -- Write all that was planned. Returns when something is due next, -1 never.
 -- A worker that was told wakes by itself; one that sleeps is woken when something is due before the time it was told.
-function commit(tells)
-  if ON_CLUSTER then touch() end
-  for key, gate in pairs(dirty_gates) do
+function plan.commit(tells)
+  if request.on_cluster then touch() end
+  for key, gate in pairs(gates.dirty) do
     if math.min(gate[IS], gate[IX], gate[S_MODE], gate[X_MODE], gate[WAITING]) < 0 then
-      corrupt('the gate at ' .. queue_key(key) .. ' is counted below zero in ' .. GATES)
+      corrupt('the gate at ' .. form.queue_key(key) .. ' is counted below zero in ' .. store.gates)
     end
   end
   write_told()
-  write_edges()
-  for id, job in pairs(dirty) do write_job(id, job) end
+  edges.write()
+  for id, job in pairs(jobs.dirty) do write_job(id, job) end
   write_gates()
   write_ready()
   write_leftovers()
-  for id, spec in pairs(new_specs) do redis.call('HSET', SPECS, id, spec) end
+  for id, spec in pairs(plan.specs) do redis.call('HSET', store.specs, id, spec) end
   -- With no retention, a record may have ended in the very step that brought its result.
-  for id, result in pairs(new_results) do
-    if jobs[id] and jobs[id][RESULT] == 's' then redis.call('HSET', RESULTS, id, result) end
+  for id, result in pairs(plan.results) do
+    if jobs.all[id] and jobs.all[id][RESULT] == 's' then redis.call('HSET', store.results, id, result) end
   end
-  for id, progress in pairs(new_progress) do redis.call('HSET', PROGRESS, id, progress) end
-  for id, asked in pairs(new_asked) do redis.call('HSET', ASKED, id, asked) end
-  for id, logged in pairs(new_logs) do
-    for from = 1, #logged, 1000 do redis.call('RPUSH', log_key(id), unpack(logged, from, math.min(from + 999, #logged))) end
-    redis.call('LTRIM', log_key(id), -1000, -1)
+  for id, progress in pairs(plan.progress) do redis.call('HSET', store.progress, id, progress) end
+  for id, asked in pairs(plan.asked) do redis.call('HSET', store.asked, id, asked) end
+  for id, logged in pairs(plan.logs) do
+    for from = 1, #logged, 1000 do redis.call('RPUSH', store.log(id), unpack(logged, from, math.min(from + 999, #logged))) end
+    redis.call('LTRIM', store.log(id), -1000, -1)
   end
-  local next_ms = next_timer_ms() or -1
+  local next_ms = timers.next_ms() or -1
   if next_ms >= 0 and not tells and (S[TOLD_NEXT] < 0 or next_ms < S[TOLD_NEXT]) then
-    redis.call('ZADD', TIMER_WAKE, 0, '1')
+    redis.call('ZADD', store['wake:timer'], 0, '1')
     tells = true
   end
   if tells then S[TOLD_NEXT] = next_ms end
-  redis.call('HSET', META, 'state', cmsgpack.pack(S))
+  redis.call('HSET', store.meta, 'state', cmsgpack.pack(S))
   return next_ms
 end
 end

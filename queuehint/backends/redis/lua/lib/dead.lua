@@ -2,7 +2,7 @@
 local function sort_out(target)
   local dead, named, verdicts = {}, {}, {}
   for at = 10, #ARGV do
-    local job = find_job(ARGV[at])
+    local job = jobs.find(ARGV[at])
     if not job then
       verdicts[#verdicts + 1] = 'U-'
     elseif job[STATE] ~= FAILED or (target == QUEUED and job[PRESENCE]) then
@@ -10,7 +10,7 @@ local function sort_out(target)
     else
       if not named[job.id] then dead[#dead + 1] = job end
       named[job.id] = true
-      drop_timer(job)
+      timers.drop(job)
       verdicts[#verdicts + 1] = 'D' .. target
     end
   end

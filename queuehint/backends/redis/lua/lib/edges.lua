@@ -1,15 +1,15 @@
 --[[ edges: who waits for whom, as core.dependencies. waiting:{A} holds who waits for A, by number; blocked:{B} what B
   still waits for. BLOCKED in a head counts the latter. ]]
-local add_edge, next_dependent, drop_edge, drop_edges, write_edges, edge_keys
+local edges = {}
 
 do
 local new_edges, dropped_edges, resolving = {}, {}, {}
 
-function add_edge(job, dependency)
+function edges.add(job, dependency)
   job[BLOCKED] = job[BLOCKED] + 1
   new_edges[#new_edges + 1] = {job, dependency.id}
   dependency[AWAITED] = true
-  dirty[job.id], dirty[dependency.id] = job, dependency
+  jobs.dirty[job.id], jobs.dirty[dependency.id] = job, dependency
 end
 
 -- The dependents of a job that is over, least number first, read on as they are taken.
@@ -23,15 +23,15 @@ local function dependents_of(id)
 end
 
 -- The next job that waits for *id*, false if there is none.
-function next_dependent(id)
+function edges.next_dependent(id)
   local list = dependents_of(id)
   while true do
     if list.at > #list.stored then
       if list.read then return false end
-      list.stored = redis.call('ZRANGE', waiting_key(id), list.offset, list.offset + 63)
+      list.stored = redis.call('ZRANGE', store.waiting(id), list.offset, list.offset + 63)
       list.at, list.offset, list.read = 1, list.offset + 64, #list.stored < 64
     else
-      local job = known_job(list.stored[list.at], waiting_key(id))
+      local job = jobs.known(list.stored[list.at], store.waiting(id))
       -- One that was dropped in this step waits no more.
       if not OVER[job[STATE]] and not (dropped_edges[job.id] and dropped_edges[job.id][id]) then return job end
       list.at = list.at + 1
@@ -39,7 +39,7 @@ function next_dependent(id)
   end
 end
 
-function drop_edge(job, dependency_id)
+function edges.drop(job, dependency_id)
   local dropped = dropped_edges[job.id]
   if not dropped then
     dropped = {}
@@ -47,13 +47,13 @@ function drop_edge(job, dependency_id)
   end
   dropped[dependency_id] = true
   job[BLOCKED] = job[BLOCKED] - 1
-  dirty[job.id] = job
+  jobs.dirty[job.id] = job
 end
 
 -- Remove the edges of a job that waits no more.
-function drop_edges(job)
-  for _, dependency_id in ipairs(redis.call('SMEMBERS', blocked_key(job.id))) do
-    if not (dropped_edges[job.id] and dropped_edges[job.id][dependency_id]) then drop_edge(job, dependency_id) end
+function edges.drop_all(job)
+  for _, dependency_id in ipairs(redis.call('SMEMBERS', store.blocked(job.id))) do
+    if not (dropped_edges[job.id] and dropped_edges[job.id][dependency_id]) then edges.drop(job, dependency_id) end
   end
   for _, edge in ipairs(new_edges) do
     if edge[1] == job then edge[1] = false end
@@ -61,32 +61,32 @@ function drop_edges(job)
   job[BLOCKED] = 0
 end
 
-function write_edges()
+function edges.write()
   for _, edge in ipairs(new_edges) do
     if edge[1] then
-      redis.call('ZADD', waiting_key(edge[2]), edge[1][NUMBER], edge[1].id)
-      redis.call('SADD', blocked_key(edge[1].id), edge[2])
+      redis.call('ZADD', store.waiting(edge[2]), edge[1][NUMBER], edge[1].id)
+      redis.call('SADD', store.blocked(edge[1].id), edge[2])
     end
   end
   for id, dropped in pairs(dropped_edges) do
     for dependency_id in pairs(dropped) do
-      redis.call('ZREM', waiting_key(dependency_id), id)
-      redis.call('SREM', blocked_key(id), dependency_id)
+      redis.call('ZREM', store.waiting(dependency_id), id)
+      redis.call('SREM', store.blocked(id), dependency_id)
     end
   end
 end
 
 -- The keys that write_edges will write.
-function edge_keys(add)
+function edges.keys(add)
   for _, edge in ipairs(new_edges) do
     if edge[1] then
-      add(waiting_key(edge[2]))
-      add(blocked_key(edge[1].id))
+      add(store.waiting(edge[2]))
+      add(store.blocked(edge[1].id))
     end
   end
   for id, dropped in pairs(dropped_edges) do
-    add(blocked_key(id))
-    for dependency_id in pairs(dropped) do add(waiting_key(dependency_id)) end
+    add(store.blocked(id))
+    for dependency_id in pairs(dropped) do add(store.waiting(dependency_id)) end
   end
 end
 end

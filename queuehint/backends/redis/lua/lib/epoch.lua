@@ -1,9 +1,10 @@
 --[[ epoch: tokens that never repeat, also over a failover that lost writes. A server that starts anew has another run id:
   it begins a new epoch, and for the length of a lease nothing is reaped, for nobody could renew meanwhile. ]]
 local EPOCH_BEGIN_S = 1577836800 -- @const
+local epoch = {}
 local epoch_known = false
 
-local function know_epoch()
+function epoch.know()
   if epoch_known then return end
   epoch_known = true
   local run = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)')
@@ -14,8 +15,8 @@ local function know_epoch()
   S[RUN] = run
 end
 
-local function next_token()
-  know_epoch()
+function epoch.next_token()
+  epoch.know()
   S[GRANTS] = S[GRANTS] + 1
   return string.format('%.0f.%.0f', S[EPOCH], S[GRANTS])
 end

@@ -15,8 +15,10 @@ local OVER = {F = true, X = true, C = true}
 local DUE, LEASE, EXPIRY, PRUNE = '0', '1', '2', '3' -- @const
 local GRANTED, LEFT_BEHIND = 128, 129 -- @const
 
+local form = {}
+
 -- Numbers in members sort as numbers: the count of their digits goes first.
-local function sortable(number)
+function form.sortable(number)
   local digits = string.format('%.0f', number)
   return string.char(64 + #digits) .. digits
 end
@@ -24,18 +26,18 @@ end
 local tags = {}
 
 -- A job's sortable number and id: the end of a member.
-local function tag_of(job)
+function form.tag(job)
   -- By the head: an id may be taken again, with another number, in the step in which it is pruned.
   local tag = tags[job]
   if not tag then
-    tag = sortable(job[NUMBER]) .. job.id
+    tag = form.sortable(job[NUMBER]) .. job.id
     tags[job] = tag
   end
   return tag
 end
 
 -- The sortable number and the id of a tag that begins at *from*.
-local function split_member(member, from)
+function form.split(member, from)
   local last = from + string.byte(member, from) - 64
   return tonumber(string.sub(member, from + 1, last)), string.sub(member, last + 1)
 end
@@ -43,7 +45,7 @@ end
 local claims_parsed = {}
 
 -- The claims of a text, each with `shared` and the gates it passes: keys[depth + 1], the root's is ''.
-local function parse_claims(text)
+function form.claims(text)
   local claims = claims_parsed[text]
   if claims then return claims end
   claims = {}
@@ -76,7 +78,7 @@ local function parse_claims(text)
 end
 
 -- The queue key, as people see it, of a gate's key.
-local function queue_key(gate_key)
+function form.queue_key(gate_key)
   if gate_key == '' then return 'root' end
   if gate_key == 'root' then return '\\root' end
   return gate_key
@@ -86,7 +88,7 @@ local DEFAULT_POLICY = {5, 3, 'hold', 'continue', 300000, false, false, false}
 local MAX_ATTEMPTS, MAX_LOSSES, ON_RETRY, ON_DEAD, MAX_HOLD, START_WITHIN, RETENTION, HAS_SERVICE = 1, 2, 3, 4, 5, 6, 7, 8 -- @const
 local policies = {[''] = DEFAULT_POLICY}
 
-local function policy_of(job)
+function form.policy(job)
   local policy = policies[job[POLICY]]
   if not policy then
     policy = {}

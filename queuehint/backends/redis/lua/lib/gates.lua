@@ -4,24 +4,24 @@
   place; its members are two digits for the claim and the job's id. Both follow from the heads, but are kept beside them
   so that no step reads more than it passes. ]]
 local IS, IX, S_MODE, X_MODE, WAITING, TO_ADVANCE = 1, 2, 3, 4, 5, 6 -- @const
-local gates, dirty_gates, lines = {}, {}, {}
-local push_leftover
-local has_all_gates, advance, place_walks, vacate, check_gates, gate_of, fits, mode_at
+local gates, work = {dirty = {}, lines = {}}, {}
 
 do
 
-function gate_of(key)
-  local gate = gates[key]
+local cached = {}
+
+function gates.of(key)
+  local gate = cached[key]
   if not gate then
-    local packed = redis.call('HGET', GATES, key)
+    local packed = redis.call('HGET', store.gates, key)
     gate = packed and cmsgpack.unpack(packed) or {0, 0, 0, 0, 0, 0}
-    gates[key] = gate
+    cached[key] = gate
   end
   return gate
 end
 
 -- Whether a mode fits what is held.
-function fits(gate, mode)
+function gates.fits(gate, mode)
   if gate[X_MODE] > 0 then return false end
   if mode == IS then return true end
   if mode == IX then return gate[S_MODE] == 0 end
@@ -29,16 +29,16 @@ function fits(gate, mode)
   return gate[IS] == 0 and gate[IX] == 0 and gate[S_MODE] == 0
 end
 
-function mode_at(claim, depth)
+function gates.mode_at(claim, depth)
   if depth == #claim.keys - 1 then return claim.shared and S_MODE or X_MODE end
   return claim.shared and IS or IX
 end
 
 local function line_of(key)
-  local line = lines[key]
+  local line = gates.lines[key]
   if not line then
     line = {key = key, stored = {}, at = 1, offset = 0, joined = {}, joined_at = 1}
-    lines[key] = line
+    gates.lines[key] = line
   end
   return line
 end
@@ -46,7 +46,7 @@ end
 local function stands_at(job, index, seq, key)
   local walks = job and job[SEQ] == seq and job[WALKS]
   local depth = walks and walks[index]
-  return depth and depth < GRANTED and parse_claims(job[CLAIMS])[index].keys[depth + 1] == key
+  return depth and depth < GRANTED and form.claims(job[CLAIMS])[index].keys[depth + 1] == key
 end
 
 -- The job and the claim at the head of a line, which is not empty.
@@ -55,19 +55,19 @@ local function line_head(key)
   while true do
     if line.at > #line.stored and not line.read then
       local count = line.offset == 0 and 4 or 64
-      line.stored = redis.call('ZRANGE', line_key(key), line.offset, line.offset + count - 1, 'WITHSCORES')
+      line.stored = redis.call('ZRANGE', store.line(key), line.offset, line.offset + count - 1, 'WITHSCORES')
       line.at, line.offset = 1, line.offset + count
       line.read = #line.stored < 2 * count
     end
     if line.at <= #line.stored then
       local member, seq = line.stored[line.at], tonumber(line.stored[line.at + 1])
       local index = tonumber(string.sub(member, 1, 2))
-      local job = known_job(string.sub(member, 3), line_key(key))
+      local job = jobs.known(string.sub(member, 3), store.line(key))
       if stands_at(job, index, seq, key) then return job, index end
       line.at = line.at + 2
     elseif line.read then
       local entry = line.joined[line.joined_at]
-      if not entry then corrupt('the line at ' .. queue_key(key) .. ' is counted in ' .. GATES .. ' and empty') end
+      if not entry then corrupt('the line at ' .. form.queue_key(key) .. ' is counted in ' .. store.gates .. ' and empty') end
       if stands_at(entry[1], entry[2], entry[3], key) then return entry[1], entry[2] end
       line.joined_at = line.joined_at + 1
     end
@@ -76,7 +76,7 @@ end
 
 local function join_line(job, index, key, gate, depth)
   gate[WAITING] = gate[WAITING] + 1
-  dirty_gates[key] = gate
+  gates.dirty[key] = gate
   job[WALKS][index] = depth
   local joined = line_of(key).joined
   joined[#joined + 1] = {job, index, job[SEQ]}
@@ -89,28 +89,28 @@ local function walk_on(job, index, claim, depth)
   local intention = claim.shared and IS or IX
   while depth < last do
     local key = keys[depth + 1]
-    local gate = gate_of(key)
-    if gate[WAITING] > 0 or not fits(gate, intention) then
+    local gate = gates.of(key)
+    if gate[WAITING] > 0 or not gates.fits(gate, intention) then
       join_line(job, index, key, gate, depth)
       return visited
     end
     gate[intention] = gate[intention] + 1
-    dirty_gates[key] = gate
+    gates.dirty[key] = gate
     depth, visited = depth + 1, visited + 1
   end
   local key, own = keys[last + 1], claim.shared and S_MODE or X_MODE
-  local gate = gate_of(key)
-  if gate[WAITING] > 0 or not fits(gate, own) then
+  local gate = gates.of(key)
+  if gate[WAITING] > 0 or not gates.fits(gate, own) then
     join_line(job, index, key, gate, last)
   else
     gate[own] = gate[own] + 1
-    dirty_gates[key] = gate
+    gates.dirty[key] = gate
     job[WALKS][index] = GRANTED
   end
   return visited
 end
 
-function has_all_gates(job)
+function gates.has_all(job)
   local walks = job[WALKS]
   if walks then
     for index = 1, #walks do
@@ -121,23 +121,23 @@ function has_all_gates(job)
 end
 
 -- Let the line of a gate move on while its head fits; return the units used and whether it may still move.
-function advance(key, mark, budget, arrive)
-  local gate, used = gate_of(key), 0
+function gates.advance(key, mark, budget, arrive)
+  local gate, used = gates.of(key), 0
   if gate[TO_ADVANCE] ~= mark then return 0, false end
-  dirty_gates[key] = gate
+  gates.dirty[key] = gate
   while gate[WAITING] > 0 do
     local job, index = line_head(key)
-    local claim, depth = parse_claims(job[CLAIMS])[index], job[WALKS][index]
-    local mode = mode_at(claim, depth)
-    if not fits(gate, mode) then break end
+    local claim, depth = form.claims(job[CLAIMS])[index], job[WALKS][index]
+    local mode = gates.mode_at(claim, depth)
+    if not gates.fits(gate, mode) then break end
     if used >= budget then return used, true end
     gate[WAITING] = gate[WAITING] - 1
     gate[mode] = gate[mode] + 1
     job[WALKS][index] = GRANTED
-    dirty[job.id] = job
+    jobs.dirty[job.id] = job
     used = used + 1
     if depth < #claim.keys - 1 then used = used + walk_on(job, index, claim, depth + 1) end
-    if has_all_gates(job) then arrive(job) end
+    if gates.has_all(job) then arrive(job) end
   end
   gate[TO_ADVANCE] = 0
   return used, false
@@ -152,11 +152,11 @@ local function look_at_line(key, gate)
   end
   if gate[TO_ADVANCE] > 0 then return end
   local job, index = line_head(key)
-  local claim = parse_claims(job[CLAIMS])[index]
-  if fits(gate, mode_at(claim, job[WALKS][index])) then
+  local claim = form.claims(job[CLAIMS])[index]
+  if gates.fits(gate, gates.mode_at(claim, job[WALKS][index])) then
     S[MARKS] = S[MARKS] + 1
     gate[TO_ADVANCE] = S[MARKS]
-    push_leftover({'g', key, S[MARKS]})
+    work.push({'g', key, S[MARKS]})
   end
 end
 
@@ -167,21 +167,21 @@ local function leave(claim, depth)
   local gate
   if depth == GRANTED then
     depth = #keys - 1
-    gate = gate_of(keys[depth + 1])
+    gate = gates.of(keys[depth + 1])
     local own = claim.shared and S_MODE or X_MODE
     gate[own] = gate[own] - 1
   else
-    gate = gate_of(keys[depth + 1])
+    gate = gates.of(keys[depth + 1])
     gate[WAITING] = gate[WAITING] - 1
   end
-  dirty_gates[keys[depth + 1]] = gate
+  gates.dirty[keys[depth + 1]] = gate
   look_at_line(keys[depth + 1], gate)
   while depth > 0 do
     depth, left = depth - 1, left + 1
     local key = keys[depth + 1]
-    gate = gate_of(key)
+    gate = gates.of(key)
     gate[intention] = gate[intention] - 1
-    dirty_gates[key] = gate
+    gates.dirty[key] = gate
     -- While others hold the gate in this mode, the head of its line fits no better than before.
     if gate[intention] == 0 then look_at_line(key, gate) end
   end
@@ -189,24 +189,24 @@ local function leave(claim, depth)
 end
 
 -- Give a job's claims their gates; return the gates visited.
-function place_walks(job)
+function gates.place(job)
   if job[CLAIMS] == '' then
     job[WALKS] = false
     return 0
   end
-  local claims, visited = parse_claims(job[CLAIMS]), 0
+  local claims, visited = form.claims(job[CLAIMS]), 0
   job[WALKS] = {}
   for index = 1, #claims do visited = visited + walk_on(job, index, claims[index], 0) end
   return visited
 end
 
 -- Give up a job's place, if it has one; return the gates left.
-function vacate(job)
+function gates.vacate(job)
   if job[SEQ] == 0 then return 0 end
-  dirty[job.id] = job
+  jobs.dirty[job.id] = job
   local walks, left = job[WALKS], 0
   if walks then
-    local claims = parse_claims(job[CLAIMS])
+    local claims = form.claims(job[CLAIMS])
     for index = 1, #claims do
       local depth = walks[index]
       -- Its other walks may stand in the same line, and do until they leave it.
@@ -219,14 +219,14 @@ function vacate(job)
 end
 
 -- See, as a second lock on the door, that nobody else holds what a job that starts was granted.
-function check_gates(job)
+function gates.check(job)
   for claim_text in string.gmatch(job[CLAIMS], '[^\n]+') do
-    local gate = gate_of(string.sub(claim_text, 2))
+    local gate = gates.of(string.sub(claim_text, 2))
     local others = gate[IX] + gate[X_MODE] - 1
     if string.byte(claim_text) == 115 then others = gate[IX] + gate[X_MODE] + math.min(gate[S_MODE], 1) - 1
     else others = others + gate[IS] + gate[S_MODE] end
     if others ~= 0 then
-      corrupt('job ' .. job.id .. ' was let through the gate of ' .. queue_key(string.sub(claim_text, 2)) .. ', which others hold')
+      corrupt('job ' .. job.id .. ' was let through the gate of ' .. form.queue_key(string.sub(claim_text, 2)) .. ', which others hold')
     end
   end
 end

@@ -1,11 +1,11 @@
 --[[ jobs: heads, read once and changed in a table; lib/commit writes those in `dirty`, with all that follows from them. ]]
-local jobs, dirty = {}, {}
+local jobs = {all = {}, dirty = {}}
 
 -- The head of a job, with its id at .id and what it was before this step at .was; false where there is none.
-local function job_of(id)
-  local job = jobs[id]
+function jobs.of(id)
+  local job = jobs.all[id]
   if job == nil then
-    local packed = redis.call('HGET', JOBS, id)
+    local packed = redis.call('HGET', store.jobs, id)
     if packed then
       job = cmsgpack.unpack(packed)
       for at = #job + 1, FIELDS do job[at] = false end
@@ -17,22 +17,22 @@ local function job_of(id)
     else
       job = false
     end
-    jobs[id] = job
+    jobs.all[id] = job
   end
   return job
 end
 
 -- The head of a job that an index names.
-local function known_job(id, index)
-  local job = job_of(id)
-  if not job then corrupt('job ' .. id .. ' is named in ' .. index .. ' and has no head in ' .. JOBS) end
+function jobs.known(id, index)
+  local job = jobs.of(id)
+  if not job then corrupt('job ' .. id .. ' is named in ' .. index .. ' and has no head in ' .. store.jobs) end
   return job
 end
 
 -- The head of a job that people may ask for: its record is still kept.
-local function find_job(id)
-  local job = job_of(id)
+function jobs.find(id)
+  local job = jobs.of(id)
   return job and not job[GONE] and job or false
 end
 
-local function is_fresh(job) return not job[FIRST] and not OVER[job[STATE]] end
+function jobs.is_fresh(job) return not job[FIRST] and not OVER[job[STATE]] end

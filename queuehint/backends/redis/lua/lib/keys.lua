@@ -1,21 +1,20 @@
 --[[ keys: every Redis key of a namespace; keys.py says of each what is in it and who deletes it.
-  KEYS[1] is the namespace's root with its hash tag, "{qh:default}"; all other keys are on the same slot. ]]
+  KEYS[1] is the namespace's root with its hash tag, "{qh:default}"; all other keys are on the same slot.
+  A fixed key is store.name, made when it is first used. ]]
 local ROOT = KEYS[1] .. ':'
-local META, AUDIT = ROOT .. 'meta', ROOT .. 'audit'
-local JOBS, SPECS, RESULTS = ROOT .. 'jobs', ROOT .. 'specs', ROOT .. 'results'
-local PROGRESS, ASKED = ROOT .. 'progress', ROOT .. 'asked'
-local GATES, PATHS, HOLDS, CLOSED = ROOT .. 'gates', ROOT .. 'paths', ROOT .. 'holds', ROOT .. 'closed'
-local TIMERS, LEASES, PRUNES, LEFT = ROOT .. 'timers', ROOT .. 'leases', ROOT .. 'prunes', ROOT .. 'left'
-local READY, POOLS, USERS, TURNS = ROOT .. 'ready', ROOT .. 'pools', ROOT .. 'users', ROOT .. 'turns'
-local PARKED, PAUSES = ROOT .. 'parked', ROOT .. 'pauses'
-local DEAD, KEYED = ROOT .. 'dead', ROOT .. 'keyed'
-local SEEN, SESSIONS, RECEIPTS, UNTOLD = ROOT .. 'seen', ROOT .. 'sessions', ROOT .. 'receipts', ROOT .. 'untold'
+local FIXED = {'meta', 'jobs', 'specs', 'results', 'progress', 'asked', 'gates', 'paths', 'holds', 'closed', 'timers', 'leases',
+  'prunes', 'left', 'ready', 'pools', 'users', 'turns', 'parked', 'pauses', 'dead', 'keyed', 'seen', 'sessions', 'receipts',
+  'untold', 'audit', 'wake:timer'}
+local store = setmetatable({}, {__index = function(keys, name)
+  local redis_key = ROOT .. name
+  keys[name] = redis_key
+  return redis_key
+end})
 
-local function line_key(gate_key) return ROOT .. 'line:' .. gate_key end
-local function log_key(id) return ROOT .. 'log:' .. id end
-local function errors_key(id) return ROOT .. 'errors:' .. id end
-local function waiting_key(id) return ROOT .. 'waiting:' .. id end
-local function blocked_key(id) return ROOT .. 'blocked:' .. id end
-local function pool_wake_key(pool) return ROOT .. 'wake:pool:' .. pool end
-local TIMER_WAKE = ROOT .. 'wake:timer'
-local function session_wake_key(session) return ROOT .. 'wake:session:' .. session end
+function store.line(gate_key) return ROOT .. 'line:' .. gate_key end
+function store.log(id) return ROOT .. 'log:' .. id end
+function store.errors(id) return ROOT .. 'errors:' .. id end
+function store.waiting(id) return ROOT .. 'waiting:' .. id end
+function store.blocked(id) return ROOT .. 'blocked:' .. id end
+function store.pool_wake(pool) return ROOT .. 'wake:pool:' .. pool end
+function store.session_wake(session) return ROOT .. 'wake:session:' .. session end

@@ -1,26 +1,27 @@
 --[[ paths: unfinished jobs by path: PATHS holds queue key, NUL, sortable number and id, in lexical order; what has no
   place lies under NO_PLACE. HOLDS holds the same for dead jobs that hold their places. ]]
 local NO_PLACE = '\1' -- @const
+local paths = {}
 
-local function path_member(gate_key, job)
-  return (gate_key and queue_key(gate_key) or NO_PLACE) .. '\0' .. tag_of(job)
+function paths.member(gate_key, job)
+  return (gate_key and form.queue_key(gate_key) or NO_PLACE) .. '\0' .. form.tag(job)
 end
 
 -- The ranges of PATHS at and below a path.
-local function path_ranges(gate_key)
+function paths.ranges(gate_key)
   if gate_key == '' then return {{'[\2', '+'}} end
-  local key = queue_key(gate_key)
+  local key = form.queue_key(gate_key)
   return {{'[' .. key .. '\0', '(' .. key .. '\1'}, {'[' .. gate_key .. ':', '(' .. gate_key .. ';'}}
 end
 
-local function split_path_member(member)
+function paths.split(member)
   local nul = string.find(member, '\0', 1, true)
-  local number, id = split_member(member, nul + 1)
+  local number, id = form.split(member, nul + 1)
   return string.sub(member, 1, nul - 1), number, id
 end
 
 -- Entries of a set in lexical order: (a function that returns) the next member of some ranges, after a cursor.
-local function lexical_walk(set, ranges, at, cursor, chunk)
+function paths.walk(set, ranges, at, cursor, chunk)
   local members, position = {}, 1
   local walk = {at = at, cursor = cursor}
   function walk.next()

@@ -2,8 +2,7 @@
   READY is one set in lexical order: pool, user, rank and number, id. POOLS and USERS count what is ready, TURNS is the
   order in which users take turns. Members that are not there any more are passed over by asking the heads. ]]
 local HEAD_START_MS, CRITICAL = 60000, 9 -- @const
-local pools, users = {}, {}
-local ready_member, offer_ready, withdraw_ready, take_ready, rotate
+local ready = {pools = {}, users = {}}
 
 do
 
@@ -15,39 +14,39 @@ end
 -- Where the ready jobs of a user of a pool begin; a user is '' where there is none.
 local function ready_prefix(pool, user) return pool .. '\0' .. user .. '\0' end
 
-function ready_member(job)
+function ready.member(job)
   local rank = '0'
   if job[PRIORITY] ~= CRITICAL then rank = string.format('1%015.0f', rank_of(job) + 1e14) end
-  return ready_prefix(job[POOL], job[USER]) .. rank .. tag_of(job)
+  return ready_prefix(job[POOL], job[USER]) .. rank .. form.tag(job)
 end
 
 local function pool_of(name)
-  local pool = pools[name]
+  local pool = ready.pools[name]
   if not pool then
-    local stored = redis.call('HGET', POOLS, name)
+    local stored = redis.call('HGET', store.pools, name)
     pool = {name = name, size = 0, users = 0, turns = {}, at = 1, offset = 0, joined = {}, joined_at = 1}
     if stored then
       local counts = cmsgpack.unpack(stored)
       pool.size, pool.users = counts[1], counts[2]
     end
     pool.was_size, pool.was_users = pool.size, pool.users
-    pools[name] = pool
+    ready.pools[name] = pool
   end
   return pool
 end
 
 local function user_of(pool, name)
   local key = pool.name .. '\0' .. name
-  local user = users[key]
+  local user = ready.users[key]
   if not user then
-    local stored = redis.call('HGET', USERS, key)
+    local stored = redis.call('HGET', store.users, key)
     user = {key = key, name = name, pool = pool, size = 0, turn = 0, stored = {}, at = 1, offset = 0, added = {}, added_at = 1}
     if stored then
       local counts = cmsgpack.unpack(stored)
       user.size, user.turn = counts[1], counts[2]
     end
     user.was_size, user.was_turn = user.size, user.turn
-    users[key] = user
+    ready.users[key] = user
   end
   return user
 end
@@ -61,7 +60,7 @@ local function join_turns(user)
 end
 
 -- Offer a job; a user who had nothing ready joins the end of the turns.
-function offer_ready(job)
+function ready.offer(job)
   local pool = pool_of(job[POOL])
   local user = user_of(pool, job[USER])
   if user.size == 0 then
@@ -70,7 +69,7 @@ function offer_ready(job)
   end
   user.size, pool.size, pool.filled = user.size + 1, pool.size + 1, true
   job[OFFER] = 'r'
-  dirty[job.id] = job
+  jobs.dirty[job.id] = job
   user.added[#user.added + 1] = {rank_of(job), job[NUMBER], job}
   user.sorted = false
 end
@@ -85,9 +84,9 @@ local function count_taken(user)
 end
 
 -- Take back an offer.
-function withdraw_ready(job)
+function ready.withdraw(job)
   job[OFFER] = false
-  dirty[job.id] = job
+  jobs.dirty[job.id] = job
   count_taken(user_of(pool_of(job[POOL]), job[USER]))
 end
 
@@ -96,17 +95,17 @@ local function next_user(pool)
   while true do
     if pool.at > #pool.turns and not pool.read then
       local low, high = '[' .. pool.name .. '\0', '(' .. pool.name .. '\1'
-      pool.turns = redis.call('ZRANGEBYLEX', TURNS, low, high, 'LIMIT', pool.offset, 16)
+      pool.turns = redis.call('ZRANGEBYLEX', store.turns, low, high, 'LIMIT', pool.offset, 16)
       pool.at, pool.offset, pool.read = 1, pool.offset + 16, #pool.turns < 16
     end
     if pool.at <= #pool.turns then
-      local turn, name = split_member(pool.turns[pool.at], #pool.name + 2)
+      local turn, name = form.split(pool.turns[pool.at], #pool.name + 2)
       local user = user_of(pool, name)
       if user.turn == turn then return user end
       pool.at = pool.at + 1
     elseif pool.read then
       local entry = pool.joined[pool.joined_at]
-      if not entry then corrupt('pool ' .. pool.name .. ' is counted in ' .. POOLS .. ' and nobody in ' .. TURNS .. ' has a turn') end
+      if not entry then corrupt('pool ' .. pool.name .. ' is counted in ' .. store.pools .. ' and nobody in ' .. store.turns .. ' has a turn') end
       if entry[1].turn == entry[2] then return entry[1] end
       pool.joined_at = pool.joined_at + 1
     end
@@ -125,7 +124,7 @@ local function first_ready(user)
     if user.at > #user.stored and not user.read then
       local prefix = ready_prefix(user.pool.name, user.name)
       local high = '(' .. string.sub(prefix, 1, -2) .. '\1'
-      user.stored = redis.call('ZRANGEBYLEX', READY, '[' .. prefix, high, 'LIMIT', user.offset, 64)
+      user.stored = redis.call('ZRANGEBYLEX', store.ready, '[' .. prefix, high, 'LIMIT', user.offset, 64)
       user.at, user.offset, user.read, user.prefix = 1, user.offset + 64, #user.stored < 64, #prefix
     end
     if user.at > #user.stored then
@@ -133,9 +132,9 @@ local function first_ready(user)
     else
       local member = user.stored[user.at]
       local ranked = string.byte(member, user.prefix + 1) == 49 and 17 or 2
-      local _, id = split_member(member, user.prefix + ranked)
-      local job = known_job(id, READY)
-      if job[OFFER] == 'r' and ready_member(job) == member then
+      local _, id = form.split(member, user.prefix + ranked)
+      local job = jobs.known(id, store.ready)
+      if job[OFFER] == 'r' and ready.member(job) == member then
         job.ready_member = member
         stored = {rank_of(job), job[NUMBER], job}
       else
@@ -158,25 +157,25 @@ local function first_ready(user)
     user.at = user.at + 1
     return stored[3]
   end
-  if not added then corrupt('user ' .. user.name .. ' of pool ' .. user.pool.name .. ' is counted in ' .. USERS .. ' and has no ready job') end
+  if not added then corrupt('user ' .. user.name .. ' of pool ' .. user.pool.name .. ' is counted in ' .. store.users .. ' and has no ready job') end
   user.added_at = user.added_at + 1
   return added[3]
 end
 
 -- Take the next job of a pool: the first of the user whose turn it is, who then goes to the end; false if none is ready.
-function take_ready(pool)
+function ready.take(pool)
   if pool.size == 0 then return false end
   local user = next_user(pool)
   local job = first_ready(user)
   job[OFFER] = false
-  dirty[job.id] = job
+  jobs.dirty[job.id] = job
   count_taken(user)
   if user.size > 0 and pool.users > 1 then join_turns(user) end
   return job
 end
 
 -- The pools among *names* that have ready jobs, beginning with another at each call.
-function rotate(names)
+function ready.rotate(names)
   local found, count, begin = {}, #names, 0
   if count > 1 then
     begin = S[ROTATION] % count

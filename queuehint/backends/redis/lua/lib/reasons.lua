@@ -3,16 +3,16 @@
 local JOBS_NAMED_MAX, LOOKED_AT_MAX, POOL_SEEN_MS = 10, 1000, 60000 -- @const
 
 local function is_served(pool)
-  local seen_ms = tonumber(redis.call('ZSCORE', SEEN, pool) or nil)
+  local seen_ms = tonumber(redis.call('ZSCORE', store.seen, pool) or nil)
   return seen_ms and seen_ms >= NOW - POOL_SEEN_MS
 end
 
 -- The pause at or above one of a job's claims: the path's gate key, false if there is none.
 local function paused_at(job)
   if S[PAUSED] == 0 then return false end
-  for _, claim in ipairs(parse_claims(job[CLAIMS])) do
+  for _, claim in ipairs(form.claims(job[CLAIMS])) do
     for _, key in ipairs(claim.keys) do
-      if redis.call('HEXISTS', PAUSES, key) == 1 then return key end
+      if redis.call('HEXISTS', store.pauses, key) == 1 then return key end
     end
   end
   return false
@@ -21,11 +21,11 @@ end
 -- Whether a job holds the gate at *depth*, *key*, in a mode that does not fit what another wants there.
 local function holds_against(job, key, depth, wants)
   local walks = job[WALKS]
-  for index, claim in ipairs(walks and parse_claims(job[CLAIMS]) or {}) do
+  for index, claim in ipairs(walks and form.claims(job[CLAIMS]) or {}) do
     if claim.keys[depth + 1] == key and walks[index] > depth then
       local held = {0, 0, 0, 0}
-      held[mode_at(claim, depth)] = 1
-      if not fits(held, wants) then return true end
+      held[gates.mode_at(claim, depth)] = 1
+      if not gates.fits(held, wants) then return true end
     end
   end
   return false
@@ -34,8 +34,8 @@ end
 -- Jobs that keep a waiting walk from passing its gate: holders whose mode does not fit, then those ahead in line.
 -- Which ones of many are found is not promised.
 local function in_the_way(job, index)
-  local claim, depth = parse_claims(job[CLAIMS])[index], job[WALKS][index]
-  local key, wants = claim.keys[depth + 1], mode_at(parse_claims(job[CLAIMS])[index], depth)
+  local claim, depth = form.claims(job[CLAIMS])[index], job[WALKS][index]
+  local key, wants = claim.keys[depth + 1], gates.mode_at(form.claims(job[CLAIMS])[index], depth)
   local found, ids = {}, {}
   local function add(other)
     if other.id ~= job.id and not ids[other.id] then
@@ -43,17 +43,17 @@ local function in_the_way(job, index)
       found[#found + 1] = other
     end
   end
-  if not fits(gate_of(key), wants) then
-    for _, set in ipairs({HOLDS, PATHS}) do
+  if not gates.fits(gates.of(key), wants) then
+    for _, set in ipairs({store.holds, store.paths}) do
       local looked_at = 0
-      for at, range in ipairs(path_ranges(key)) do
-        local walk, skipped = lexical_walk(set, {range}, 1, false, 32), 0
+      for at, range in ipairs(paths.ranges(key)) do
+        local walk, skipped = paths.walk(set, {range}, 1, false, 32), 0
         local member = walk.next()
         -- At the very path those that wait stand behind those that hold it.
         while member and #found < JOBS_NAMED_MAX and looked_at < LOOKED_AT_MAX and (at == 2 or key == '' or skipped < 32) do
           looked_at = looked_at + 1
-          local _, _, id = split_path_member(member)
-          local other = known_job(id, set)
+          local _, _, id = paths.split(member)
+          local other = jobs.known(id, set)
           if holds_against(other, key, depth, wants) then add(other) else skipped = skipped + 1 end
           member = walk.next()
         end
@@ -61,8 +61,8 @@ local function in_the_way(job, index)
     end
   end
   if #found < JOBS_NAMED_MAX then
-    for _, member in ipairs(redis.call('ZRANGE', line_key(key), 0, JOBS_NAMED_MAX)) do
-      local other = known_job(string.sub(member, 3), line_key(key))
+    for _, member in ipairs(redis.call('ZRANGE', store.line(key), 0, JOBS_NAMED_MAX)) do
+      local other = jobs.known(string.sub(member, 3), store.line(key))
       if other[SEQ] < job[SEQ] and #found < JOBS_NAMED_MAX then add(other) end
     end
   end
@@ -97,10 +97,10 @@ local function reason_of(job)
   local state = job[STATE]
   if state == SCHEDULED then return {kind = 'time', until_ms = job[DUE_AT]} end
   if state == DEFERRED then
-    local ids = redis.call('SMEMBERS', blocked_key(job.id))
+    local ids = redis.call('SMEMBERS', store.blocked(job.id))
     table.sort(ids)
     local named = {}
-    for at = 1, math.min(#ids, JOBS_NAMED_MAX) do named[at] = known_job(ids[at], blocked_key(job.id)) end
+    for at = 1, math.min(#ids, JOBS_NAMED_MAX) do named[at] = jobs.known(ids[at], store.blocked(job.id)) end
     return {kind = 'dependency', jobs = named}
   end
   if state == STARTED then
@@ -120,6 +120,6 @@ local function reply_of(job, reason)
   return {
     job.id, job[STATE], reason.kind, table.concat(ids, '\n'), reason.path and '/' .. reason.path or '',
     text_of_ms(reason.until_ms), reason.stuck and '1' or '0', reason.detail and '=' .. reason.detail or '',
-    text_of_ms(job[STARTED_AT]), text_of_ms(NOW), redis.call('HGET', SPECS, job.id) or '',
+    text_of_ms(job[STARTED_AT]), text_of_ms(NOW), redis.call('HGET', store.specs, job.id) or '',
   }
 end

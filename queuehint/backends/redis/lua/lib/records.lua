@@ -4,19 +4,19 @@ local function text(value) return value and (type(value) == 'number' and string.
 local function record_of(id, job)
   local errors, logs = {}, {}
   if job[ERRORS] > 0 then
-    for at, packed in ipairs(redis.call('LRANGE', errors_key(id), 0, -1)) do
+    for at, packed in ipairs(redis.call('LRANGE', store.errors(id), 0, -1)) do
       local error = cmsgpack.unpack(packed)
       errors[at] = {error[1], error[2], error[3], error[4], error[5] and 't' .. error[5] or ''}
     end
   end
-  if job[LOGS] > 0 then logs = redis.call('LRANGE', log_key(id), 0, -1) end
+  if job[LOGS] > 0 then logs = redis.call('LRANGE', store.log(id), 0, -1) end
   return {
     id, job[STATE], text(job[NUMBER]), text(job[SEQ]), text(job[VERSION]), text(job[ATTEMPTS]), text(job[LOSSES]),
     text(job[TOKEN]), text(job[WORKER]), text(job[ENQUEUED]), text(job[DUE_AT]), text(job[QUEUED_AT]),
     text(job[STARTED_AT]), text(job[ENDED]), job[CANCEL] and '=' .. job[CANCEL] or '', job[CAUSE] and '=' .. job[CAUSE] or '',
     job[RESULT] or '-', text(job[LOGS]),
     text(job[PRIORITY]), job[POOL], job[USER], job[KEY] or '', text(job[PRESENCE]), job[POLICY], job[CLAIMS],
-    redis.call('HGET', SPECS, id) or '', job[RESULT] == 's' and redis.call('HGET', RESULTS, id) or '',
-    job[REPORTED] and redis.call('HGET', PROGRESS, id) or '', errors, logs,
+    redis.call('HGET', store.specs, id) or '', job[RESULT] == 's' and redis.call('HGET', store.results, id) or '',
+    job[REPORTED] and redis.call('HGET', store.progress, id) or '', errors, logs,
   }
 end

@@ -3,11 +3,11 @@
 
 -- Call *act* with each claim of each executing job.
 local function each_running(act)
-  for _, member in ipairs(redis.call('ZRANGE', LEASES, 0, -1)) do
-    local _, id = split_member(member, 2)
-    local job = known_job(id, LEASES)
+  for _, member in ipairs(redis.call('ZRANGE', store.leases, 0, -1)) do
+    local _, id = form.split(member, 2)
+    local job = jobs.known(id, store.leases)
     if job[STATE] == STARTED then
-      for _, claim in ipairs(parse_claims(job[CLAIMS])) do act(claim) end
+      for _, claim in ipairs(form.claims(job[CLAIMS])) do act(claim) end
     end
   end
 end

@@ -9,12 +9,13 @@ local COUNT_OF = {S = 24, D = 25, Q = 26, R = 27, F = 28, X = 29, C = 30}
 local TOLD_NEXT, MARKS, MEMORY_SEEN = 31, 32, 33 -- @const
 local SCHEMA_VERSION = 1 -- @const
 -- A slot of a cluster may be on its way to another node.
-local ON_CLUSTER = ARGV[9] == '1'
+local request = {}
+request.on_cluster = ARGV[9] == '1'
 
 local function corrupt(text) error('CORRUPT ' .. text, 0) end
 
-local stored = redis.call('HMGET', META, 'state', 'audit', 'test')
-local AUDITED = stored[2] == '1'
+local stored = redis.call('HMGET', store.meta, 'state', 'audit', 'test')
+request.audited = stored[2] == '1'
 local S
 if stored[1] then
   S = cmsgpack.unpack(stored[1])
@@ -22,8 +23,8 @@ if stored[1] then
     return redis.error_reply('BAD_SCHEMA ' .. tostring(S[SCHEMA]))
   end
 else
-  if redis.call('EXISTS', JOBS) == 1 then
-    return redis.error_reply('CORRUPT the state in ' .. META .. ' is gone, its jobs are not')
+  if redis.call('EXISTS', store.jobs) == 1 then
+    return redis.error_reply('CORRUPT the state in ' .. store.meta .. ' is gone, its jobs are not')
   end
   S = {SCHEMA_VERSION, 0, 0, 0, 0, 0, 0, 0, -1, 0, '', 0, 30000, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, -1, 0, 0}
 end

@@ -1,15 +1,15 @@
 --[[ sweeps: leftovers that are not lines, as core.sweeps; one unit for each entry looked at, one more for each gate. ]]
-local end_with_cause, free_place
+local sweeps = {}
 
 -- Cancel an unfinished job at once, or ask the one that runs to stop; return the gates left.
-local function cancel_job(job, cause)
-  if job[STATE] ~= STARTED then return end_with_cause(job, CANCELED, cause) end
-  if not job[CANCEL] then ask_to_stop(job, cause) end
+function sweeps.cancel_job(job, cause)
+  if job[STATE] ~= STARTED then return work.end_with_cause(job, CANCELED, cause) end
+  if not job[CANCEL] then ledger.ask_to_stop(job, cause) end
   return 0
 end
 
 -- A sweep that cancels: its paths' gate keys, the number it covers up to, why, and the dead job it is behind, if any.
-local function cancel_sweep(gate_keys, before, cause, behind)
+function sweeps.cancel(gate_keys, before, cause, behind)
   return {'c', gate_keys, before, cause, behind and behind.id, behind and behind[SEQ] or 0, S[PLACES], 1, 1, false}
 end
 
@@ -21,14 +21,14 @@ local function next_swept(item)
     local gate_key = item[2][item[8]]
     if not gate_key then return nil end
     if not sweep then
-      sweep = lexical_walk(PATHS, path_ranges(gate_key), item[9], item[10], 32)
+      sweep = paths.walk(store.paths, paths.ranges(gate_key), item[9], item[10], 32)
       walks_of_sweeps[item] = sweep
     end
     local member = sweep.next()
     item[9], item[10] = sweep.at, sweep.cursor
     if member then
-      local key, number, id = split_path_member(member)
-      local job = known_job(id, PATHS)
+      local key, number, id = paths.split(member)
+      local job = jobs.known(id, store.paths)
       if not OVER[job[STATE]] then return job, key, number, sweep end
     else
       item[8], item[9], item[10] = item[8] + 1, 1, false
@@ -37,14 +37,14 @@ local function next_swept(item)
   end
 end
 
-local function step_cancel(item, budget)
+function sweeps.step_cancel(item, budget)
   local before, cause, behind_id, behind_seq, last_seq = item[3], item[4], item[5], item[6], item[7]
   local used = 0
   while used < budget do
     local job, key, number, sweep = next_swept(item)
     if not job then
-      local behind = behind_id and job_of(behind_id)
-      if behind and behind[STATE] == FAILED and behind[SEQ] == behind_seq then used = used + free_place(behind) end
+      local behind = behind_id and jobs.of(behind_id)
+      if behind and behind[STATE] == FAILED and behind[SEQ] == behind_seq then used = used + work.free_place(behind) end
       return used, false
     end
     used = used + 1
@@ -55,23 +55,23 @@ local function step_cancel(item, budget)
       local since = job[SINCE] > 0 and job[SINCE] or job[NUMBER]
       local seq = job[SEQ]
       if since < before and (not behind_id or (job[STATE] == QUEUED and behind_seq < seq and seq <= last_seq)) then
-        used = used + cancel_job(job, cause)
+        used = used + sweeps.cancel_job(job, cause)
       end
     end
   end
   return used, true
 end
 
-local function parked_member(job, pause) return sortable(pause) .. tag_of(job) end
+function sweeps.parked_member(job, pause) return form.sortable(pause) .. form.tag(job) end
 
 local unparking = {}
 
 -- The next job put aside by a pause.
-local function next_parked(pause)
+function sweeps.next_parked(pause)
   local walk = unparking[pause]
   if not walk then
-    local prefix = sortable(pause)
-    walk = lexical_walk(PARKED, {{'[' .. prefix, '(' .. prefix .. '\255'}}, 1, false, 64)
+    local prefix = form.sortable(pause)
+    walk = paths.walk(store.parked, {{'[' .. prefix, '(' .. prefix .. '\255'}}, 1, false, 64)
     walk.skip = #prefix
     unparking[pause] = walk
   end
@@ -79,35 +79,35 @@ local function next_parked(pause)
     local member = walk.ahead or walk.next()
     walk.ahead = member
     if not member then return nil end
-    local _, id = split_member(member, walk.skip + 1)
-    local job = known_job(id, PARKED)
+    local _, id = form.split(member, walk.skip + 1)
+    local job = jobs.known(id, store.parked)
     if job[OFFER] == pause then return job end
     walk.ahead = nil
   end
 end
 
 -- Offer again what was ready below a path that was paused, in order of number.
-local function step_unpark(item, budget)
+function sweeps.step_unpark(item, budget)
   local used = 0
-  local job = next_parked(item[2])
+  local job = sweeps.next_parked(item[2])
   while job and used < budget do
     job[OFFER] = false
-    offer_ready(job)
+    ready.offer(job)
     used = used + 1
-    job = next_parked(item[2])
+    job = sweeps.next_parked(item[2])
   end
   return used, job ~= nil
 end
 
 -- Remove the edges to a job that is over, in order of number; what waits for nothing else takes its place.
-local function step_resolve(item, budget)
+function sweeps.step_resolve(item, budget)
   local used = 0
   while used < budget do
-    local job = next_dependent(item[2])
+    local job = edges.next_dependent(item[2])
     if not job then return used, false end
-    drop_edge(job, item[2])
+    edges.drop(job, item[2])
     used = used + 1
-    if job[BLOCKED] == 0 and job[STATE] == DEFERRED then used = used + queue(job) end
+    if job[BLOCKED] == 0 and job[STATE] == DEFERRED then used = used + ledger.queue(job) end
   end
-  return used, next_dependent(item[2]) ~= false
+  return used, edges.next_dependent(item[2]) ~= false
 end

@@ -1,15 +1,15 @@
 --[[ timers: when a job has to be looked at; mirrors core.timers.
   TIMERS holds dues and expiries, LEASES leases, PRUNES the ends of records, by ms; members are the kind, the sortable number
   and the id. What comes up is the first by time, kind and number. Entries that are not true any more are passed over. ]]
-local set_timer, drop_timer, set_expiry, timer_member, first_due, pop_due, next_timer_ms
+local timers = {}
 
 do
-function timer_member(kind, job) return kind .. tag_of(job) end
+function timers.member(kind, job) return kind .. form.tag(job) end
 
 local due_stored = {
-  {key = TIMERS, entries = {}, at = 1, offset = 0},
-  {key = LEASES, entries = {}, at = 1, offset = 0},
-  {key = PRUNES, entries = {}, at = 1, offset = 0},
+  {key = store.timers, entries = {}, at = 1, offset = 0},
+  {key = store.leases, entries = {}, at = 1, offset = 0},
+  {key = store.prunes, entries = {}, at = 1, offset = 0},
 }
 local due_added, due_added_at, due_sorted = {}, 1, true
 
@@ -19,24 +19,24 @@ local function is_true(kind, time_ms, job)
 end
 
 local function add_due(kind, time_ms, job)
-  dirty[job.id] = job
+  jobs.dirty[job.id] = job
   if time_ms <= NOW then
     due_added[#due_added + 1] = {time_ms, kind, job[NUMBER], job}
     due_sorted = false
   end
 end
 
-function set_timer(job, kind, time_ms)
+function timers.set(job, kind, time_ms)
   job[TIMER], job[TIMER_MS] = kind, time_ms
   add_due(kind, time_ms, job)
 end
 
-function drop_timer(job)
+function timers.drop(job)
   job[TIMER], job[TIMER_MS] = false, false
-  dirty[job.id] = job
+  jobs.dirty[job.id] = job
 end
 
-function set_expiry(job, time_ms)
+function timers.set_expiry(job, time_ms)
   job[EXPIRY_MS] = time_ms
   add_due(EXPIRY, time_ms, job)
 end
@@ -57,15 +57,15 @@ local function first_stored(from)
     else
       local member, time_ms = from.entries[from.at], tonumber(from.entries[from.at + 1])
       local kind = string.sub(member, 1, 1)
-      local number, id = split_member(member, 2)
-      local job = known_job(id, from.key)
+      local number, id = form.split(member, 2)
+      local job = jobs.known(id, from.key)
       if is_true(kind, time_ms, job) then return {time_ms, kind, number, job, from} end
       from.at = from.at + 2
     end
   end
 end
 
-function first_due()
+function timers.first_due()
   local first = nil
   for _, from in ipairs(due_stored) do
     local entry = first_stored(from)
@@ -88,25 +88,25 @@ function first_due()
 end
 
 -- Take out the first entry that is due; its job has that timer no more.
-function pop_due()
-  local entry = first_due()
+function timers.pop_due()
+  local entry = timers.first_due()
   if not entry then return nil end
   local from = entry[5]
   if from then from.at = from.at + 2 else due_added_at = due_added_at + 1 end
   local kind, job = entry[2], entry[4]
   if kind == EXPIRY then
     job[EXPIRY_MS] = false
-    dirty[job.id] = job
+    jobs.dirty[job.id] = job
   else
-    drop_timer(job)
+    timers.drop(job)
   end
   return kind, job
 end
 
 -- When the first stored timer comes up; false if there is none.
-function next_timer_ms()
+function timers.next_ms()
   local next_ms = false
-  for _, key in ipairs({TIMERS, LEASES, PRUNES}) do
+  for _, key in ipairs({store.timers, store.leases, store.prunes}) do
     local first = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')
     local time_ms = tonumber(first[2])
     if time_ms and (not next_ms or time_ms < next_ms) then next_ms = time_ms end
