@@ -91,9 +91,10 @@ local function admit(ask, after)
   local job = {
     QUEUED, S[NUMBERS], 0, 1, 0, false, false, NOW, false, false,
     false, false, false, false, false, ask[P_PRIORITY], ask[P_POOL], ask[P_USER], policy, ask[P_CLAIMS],
-    false, false, key, false, false, 0, false, false, 0, false,
-    false, ask[P_PRESENCE], false, 0, false, 0, 0, 0, false,
   }
+  setmetatable(job, UNSAID)
+  if key then job[KEY] = key end
+  if ask[P_PRESENCE] then job[PRESENCE] = ask[P_PRESENCE] end
   job.id = id
   -- An id may be taken again in the very step in which it is pruned.
   if jobs.dirty[id] then job.was, job.reborn = jobs.dirty[id].was, true end

@@ -74,7 +74,8 @@ end
 local function write_offers(was, job)
   local offer, was_offer = job and job[OFFER], was and was[OFFER]
   if not offer and not was_offer then return end
-  put(store.ready, was_offer == 'r' and (job and job.ready_member or ready.member(was)), 0, offer == 'r' and ready.member(job), 0)
+  put(store.ready, was_offer == 'r' and (job and job.ready_member or ready.member(was)), 0,
+    offer == 'r' and ready.member(job), 0)
   put(store.parked, was_offer and was_offer ~= 'r' and sweeps.parked_member(was, was_offer), 0,
     offer and offer ~= 'r' and sweeps.parked_member(job, offer), 0)
 end
@@ -125,13 +126,14 @@ end
 
 -- Leave out what a head does not say at its end.
 local function packed_head(job)
-  local last = FIELDS
+  local last = table.maxn(job)
   -- From LOSSES on a number is a count; before, it is a time.
   while last > CLAIMS and (not job[last] or (job[last] == 0 and last >= LOSSES)) do
     job[last] = nil
     last = last - 1
   end
-  job.id, job.was, job.reborn, job.ready_member = nil, nil, nil, nil
+  for at = ENDED, last do job[at] = job[at] or false end
+  job.id, job.was, job.reborn, job.ready_member, job.is_new_offer = nil, nil, nil, nil, nil
   return cmsgpack.pack(job)
 end
 

@@ -44,36 +44,43 @@ end
 
 local claims_parsed = {}
 
--- The claims of a text, each with `shared` and the gates it passes: keys[depth + 1], the root's is ''.
-function form.claims(text)
-  local claims = claims_parsed[text]
-  if claims then return claims end
-  claims = {}
-  for claim in string.gmatch(text, '[^\n]+') do
-    local key = string.sub(claim, 2)
-    local keys = {''}
-    if key ~= '' then
-      if string.find(key, '\\', 1, true) then
-        local skip = false
-        for at = 1, #key do
-          local byte = string.byte(key, at)
-          if skip then skip = false
-          elseif byte == 92 then skip = true
-          elseif byte == 58 then keys[#keys + 1] = string.sub(key, 1, at - 1)
-          end
-        end
-      else
-        local colon = string.find(key, ':', 1, true)
-        while colon do
-          keys[#keys + 1] = string.sub(key, 1, colon - 1)
-          colon = string.find(key, ':', colon + 1, true)
+-- A claim with `shared` and the gates it passes: keys[depth + 1], the root's is ''.
+local function parse_claim(claim_text)
+  local key, keys = string.sub(claim_text, 2), {''}
+  if key ~= '' then
+    if string.find(key, '\\', 1, true) then
+      local skip = false
+      for at = 1, #key do
+        local byte = string.byte(key, at)
+        if skip then skip = false
+        elseif byte == 92 then skip = true
+        elseif byte == 58 then keys[#keys + 1] = string.sub(key, 1, at - 1)
         end
       end
-      keys[#keys + 1] = key
+    else
+      local colon = string.find(key, ':', 1, true)
+      while colon do
+        keys[#keys + 1] = string.sub(key, 1, colon - 1)
+        colon = string.find(key, ':', colon + 1, true)
+      end
     end
-    claims[#claims + 1] = {shared = string.byte(claim) == 115, keys = keys}
+    keys[#keys + 1] = key
   end
-  claims_parsed[text] = claims
+  return {shared = string.byte(claim_text) == 115, keys = keys}
+end
+
+-- The claims of a text.
+function form.claims(claims_text)
+  local claims = claims_parsed[claims_text]
+  if not claims then
+    claims = {}
+    if string.find(claims_text, '\n', 1, true) then
+      for claim_text in string.gmatch(claims_text, '[^\n]+') do claims[#claims + 1] = parse_claim(claim_text) end
+    elseif claims_text ~= '' then
+      claims[1] = parse_claim(claims_text)
+    end
+    claims_parsed[claims_text] = claims
+  end
   return claims
 end
 

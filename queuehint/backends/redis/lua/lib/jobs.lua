@@ -1,5 +1,7 @@
 --[[ jobs: heads, read once and changed in a table; lib/commit writes those in `dirty`, with all that follows from them. ]]
 local jobs = {all = {}, dirty = {}}
+-- What a head does not say at its end.
+local UNSAID = {__index = {[LOSSES] = 0, [ERRORS] = 0, [LOGS] = 0, [SINCE] = 0, [STRANGERS] = 0, [BLOCKED] = 0}}
 
 -- The head of a job, with its id at .id and what it was before this step at .was; false where there is none.
 function jobs.of(id)
@@ -7,11 +9,8 @@ function jobs.of(id)
   if job == nil then
     local packed = redis.call('HGET', store.jobs, id)
     if packed then
-      job = cmsgpack.unpack(packed)
-      for at = #job + 1, FIELDS do job[at] = false end
-      job[LOSSES], job[ERRORS], job[LOGS] = job[LOSSES] or 0, job[ERRORS] or 0, job[LOGS] or 0
-      job[SINCE], job[STRANGERS], job[BLOCKED] = job[SINCE] or 0, job[STRANGERS] or 0, job[BLOCKED] or 0
-      local was = {unpack(job, 1, FIELDS)}
+      job = setmetatable(cmsgpack.unpack(packed), UNSAID)
+      local was = setmetatable({unpack(job)}, UNSAID)
       if job[WALKS] then was[WALKS] = {unpack(job[WALKS])} end
       job.id, job.was, was.id = id, was, id
     else

@@ -68,7 +68,7 @@ function ready.offer(job)
     join_turns(user)
   end
   user.size, pool.size, pool.filled = user.size + 1, pool.size + 1, true
-  job[OFFER] = 'r'
+  job[OFFER], job.is_new_offer = 'r', true
   jobs.dirty[job.id] = job
   user.added[#user.added + 1] = {rank_of(job), job[NUMBER], job}
   user.sorted = false
@@ -134,7 +134,7 @@ local function first_ready(user)
       local ranked = string.byte(member, user.prefix + 1) == 49 and 17 or 2
       local _, id = form.split(member, user.prefix + ranked)
       local job = jobs.known(id, store.ready)
-      if job[OFFER] == 'r' and ready.member(job) == member then
+      if job[OFFER] == 'r' and not job.is_new_offer then
         job.ready_member = member
         stored = {rank_of(job), job[NUMBER], job}
       else
