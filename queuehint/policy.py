@@ -68,7 +68,7 @@ class Backoff:
         object.__setattr__(self, "base", base_ms / 1000)
         object.__setattr__(self, "cap", cap_ms / 1000)
         object.__setattr__(self, "factor", float(self.factor))
-        object.__setattr__(self, "jitter", float(self.jitter))
+        object.__setattr__(self, "jitter", float(self.jitter) + 0.0)  # no -0.0: equal values, equal bytes
         object.__setattr__(self, "base_ms", base_ms)
         object.__setattr__(self, "cap_ms", cap_ms)
 

@@ -1,11 +1,11 @@
 """
 What keeps the two backends honest: an engine and a store in step, on one virtual clock.
 
-Every operation goes to both, and every reply, refusal, due time and question is compared. `Twins` does and compares,
-`Busybody` makes up what a `Player` does not: results, errors, logs and text that means something to somebody.
+Every operation goes to both, and every reply, refusal, due time and question is compared. `Twins` does and compares;
+`Busybody` makes up what a `Player` does not: results, errors, logs, and text that means something to somebody.
 
-Only one answer is not promised to be the same: which ten of *more* jobs in the way `Why` names, and what follows from
-that. Then each side is held to what is true by the engine.
+One answer is not promised to be the same: which ten jobs of *more* in the way `Why` names, and what follows from that.
+There each side is held to what is true by the engine.
 """
 
 from __future__ import annotations
@@ -14,21 +14,23 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import attrs
+from redis.exceptions import ResponseError
 
 from queuehint.backends.base import BackendOptions, Interest
 from queuehint.backends.redis import codec, keys
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
-from queuehint.backends.redis.conversation import Ask, Desk, Move, Sleep
+from queuehint.backends.redis.conversation import Ask, Desk, Lane, Move, Sleep
+from queuehint.backends.redis.scripts import names as script_names
+from queuehint.backends.redis.scripts import script
 from queuehint.clock import FakeClock
 from queuehint.core.answers import JOBS_NAMED_MAX
 from queuehint.core.engine import EPOCH_BEGIN_S, Engine, EngineOptions
-from queuehint.core.trie import counts
 from queuehint.errors import QueueHintError
-from queuehint.hint import Claim
 from queuehint.operations import (
     BUDGET,
     IDS_MAX,
+    Cancel,
     CanDequeue,
     CountJobs,
     CountPending,
@@ -36,31 +38,548 @@ from queuehint.operations import (
     Exchange,
     Get,
     ListDead,
+    Log,
     Operation,
+    Pending,
     Reopen,
+    Report,
     Resume,
     Tick,
     Tree,
     Why,
 )
-from queuehint.records import OVER, JobError, JobSpec, JobState, Outcome, OutcomeKind
-from queuehint.reports import Pending, Reason, ReasonKind
-from tests.property.walks import PATHS, POOLS, RETENTION, Player, check_empty
+from queuehint.policy import Policy
+from queuehint.records import OVER, JobError, JobSpec, JobState, Outcome, OutcomeKind, Progress
+from queuehint.reports import Reason, ReasonKind
+from tests.property.walks import MINUTE, POOLS, RETENTION, Player, check_empty
 from tests.servers import Server, new_namespace, shared_server
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable
+    from collections.abc import Callable, Generator
     from random import Random
 
     from queuehint.core.job import Job
-    from queuehint.hint import Path
+    from queuehint.core.trie import Walk
+    from queuehint.hint import Mode, Path
     from tests.property.walks import Style
 
 FIXED = {"meta", "seen", "sessions", "receipts", "wake:timer"}
 """
-Keys that stay in a namespace without jobs: its counters, the pools asked for within a minute, the sessions heard of
-within ten, and a marker that a time has changed, which nobody has taken.
+What stays in a namespace without jobs: its counters, the pools asked for in the last minute, the sessions heard of in
+the last ten, and a marker for those who sleep until something is due.
 """
-ID_KEPT_S = 600
+KEPT_MS = 600_000
+"""How long ids and sessions are kept."""
+_MANY = 1_000_000
+_TEXT_OF = {script(name).sha: script(name).text for name in script_names()}
 
 
+# --- what a shell sends ----------------------------------------------------------------------------------------------
+
+
+class Wiretap(Desk):
+    """
+    A desk that remembers what was sent and what came back.
+
+    ``answer`` is the last one of a script, be it an error; ``receipts`` holds for each lane its last request that was
+    done: when, the command and the reply; the newest last.
+    """
+
+    answer: Any = None
+
+    def begin(self) -> None:
+        super().begin()
+        self.receipts: dict[str, tuple[int, tuple[Any, ...], Any]] = {}
+        # Several lanes from the start, as if several calls had been under way at once.
+        self._lanes.extend(Lane() for _ in range(3))
+
+    def converse(self, operation: Operation[Any]) -> Generator[Ask | Sleep | Move, Any, Any]:
+        self._lanes.rotate()
+        talk = super().converse(operation)
+        try:
+            step = next(talk)
+            while True:
+                try:
+                    answer = yield step
+                except BaseException as error:
+                    self._note(step, error)
+                    step = talk.throw(error)
+                else:
+                    self._note(step, answer)
+                    step = talk.send(answer)
+        except StopIteration as end:
+            return end.value
+
+    def _say(self, info: dict[str, str]) -> None:
+        """What a server may lose is said elsewhere."""
+
+    def _note(self, step: Ask | Sleep | Move, answer: Any) -> None:
+        if isinstance(step, Ask) and step.command[0] in {"EVALSHA", "EVAL"}:
+            self.answer = answer
+            now_ms, lane = step.command[4:6]
+            if lane and not isinstance(answer, BaseException):
+                self.receipts.pop(lane, None)
+                self.receipts[lane] = now_ms, step.command, answer
+
+
+@attrs.frozen
+class Refused:
+    """An error, as far as a caller can tell it from another one."""
+
+    type: type[Exception]
+    message: str
+    facts: dict[str, Any]
+
+    @classmethod
+    def of(cls, error: Exception) -> Refused:
+        return cls(type(error), str(error), vars(error))
+
+
+# --- twins -----------------------------------------------------------------------------------------------------------
+
+
+class Twins:
+    """
+    An engine and a store in step.
+
+    Args:
+        budget: of both.
+        start_ms: when the clock starts; the history of tokens begins in that second.
+        server: where the store is; the shared one if not given.
+    """
+
+    def __init__(self, *, budget: int = BUDGET, start_ms: int = 0, server: Server | None = None) -> None:
+        self.server = server or shared_server()
+        self.namespace = new_namespace("twins")
+        self.clock = FakeClock(start_ms)
+        address = parse_url(self.server.url)
+        options = BackendOptions(namespace=self.namespace, clock=self.clock, retention=RETENTION)
+        self.backend = RedisBackend(address, options, budget=budget)
+        self.desk = Wiretap(address, options, budget=budget)
+        self.backend.desk = self.desk
+        self.epoch_s = epoch_s(start_ms)
+        self.engine = Engine(EngineOptions(budget=budget, retention=RETENTION, epoch_s=self.epoch_s))
+        self.history: list[tuple[int, Operation[Any]]] = []
+        self.steps = 0
+        self._runner = asyncio.Runner()
+        self._epochs = 0
+        self._take_token()
+
+    def close(self) -> None:
+        """Close all connections and remove the namespace."""
+        client = self.server.client()
+        names = self._names()
+        if names:
+            client.unlink(*names)
+        self._runner.run(self.backend.close())
+        self._runner.close()
+
+    @property
+    def now_ms(self) -> int:
+        """The time of both."""
+        return self.clock.now_ms()
+
+    def go_to(self, now_ms: int) -> None:
+        """Move the clock forward."""
+        if now_ms > self.now_ms:
+            self.clock.advance(ms=now_ms - self.now_ms)
+
+    # --- one operation -----------------------------------------------------------------------------------------------
+
+    def do(self, operation: Operation[Any], *, shell: str = "sync") -> Any:
+        """Have both do an operation and compare; return the reply, None if both refused it alike."""
+        self.history.append((self.now_ms, operation))
+        self.steps += not isinstance(operation, codec.QUESTIONS)
+        expected = self._try(lambda: self.engine.apply(operation, self.now_ms))
+        if shell == "sync":
+            actual = self._try(lambda: self.backend.call_sync(operation))
+        else:
+            actual = self._try(lambda: self._runner.run(self.backend.call(operation)))
+        assert self.agree(expected, actual), f"{operation}\nthe engine: {expected}\nthe store:  {actual}"
+        if isinstance(expected, Refused):
+            return None
+        if not isinstance(operation, codec.QUESTIONS):
+            clocked = codec.clocked(self.desk.answer)
+            times = [(self.engine.now_ms, self.engine.next_ms), (clocked.now_ms, clocked.next_ms)]
+            assert times[0] == times[1], f"{operation}\nnow and next by the engine and the store: {times}"
+        return expected
+
+    @staticmethod
+    def _try(act: Any) -> Any:
+        try:
+            return act()
+        except QueueHintError as error:
+            return Refused.of(error)
+
+    # --- comparisons -------------------------------------------------------------------------------------------------
+
+    def agree(self, expected: Any, actual: Any) -> bool:
+        """Say whether two answers are the same, as far as that is promised."""
+        if isinstance(expected, Reason) and isinstance(actual, Reason):
+            return self._reasons_agree(expected, actual)
+        if isinstance(expected, Pending) and isinstance(actual, Pending):
+            return self._pending_agree(expected, actual)
+        return bool(expected == actual)
+
+    def _reasons_agree(self, expected: Reason, actual: Reason) -> bool:
+        in_the_way = self._in_the_way(self.engine.ledger.jobs[expected.job_id])
+        if len(in_the_way) < JOBS_NAMED_MAX:
+            return expected == actual
+        true = {walk.job.id: walk.job for walk in in_the_way}
+        places = [true[job_id].seq for job_id in actual.jobs if job_id in true]
+        is_dead = actual.kind is ReasonKind.DEAD_HOLD
+        return (
+            attrs.evolve(expected, jobs=(), kind=actual.kind, stuck=is_dead) == attrs.evolve(actual, jobs=())
+            and actual.kind in {ReasonKind.PLACE, ReasonKind.DEAD_HOLD}
+            and len(places) == len(actual.jobs) <= JOBS_NAMED_MAX
+            and places == sorted(places)
+            and bool(places)
+            and all((true[job_id].state is JobState.FAILED) == is_dead for job_id in actual.jobs)
+        )
+
+    def _in_the_way(self, job: Job) -> list[Walk]:
+        """All that keeps a job from its place, not only what is named."""
+        for walk in job.walks if job.state is JobState.QUEUED else ():
+            if not walk.granted:
+                return self.engine.ledger.trie.in_the_way(walk, _MANY)
+        return []
+
+    def _pending_agree(self, expected: Pending, actual: Pending) -> bool:
+        if expected.unfinished != actual.unfinished:
+            return False
+        if any(len(self._in_the_way(job)) >= JOBS_NAMED_MAX for job in self.engine.ledger.jobs.values()):
+            # Whether something moves is worked out from the jobs that are named.
+            return True
+        # In which order reasons are told is not promised.
+        mine, theirs = (sorted(pending.reasons, key=lambda reason: reason.job_id) for pending in (expected, actual))
+        return expected.moving == actual.moving and mine == theirs
+
+    def ask(self, path: Path, *, mode: Any = "exclusive", depth: int = 1) -> None:
+        """Ask everything about a path and all there is."""
+        known = tuple(self.engine.ledger.jobs)
+        self.do(CanDequeue(path, mode))
+        self.do(CountJobs())
+        self.do(Tree(path, depth))
+        self.do(CountPending(path, include_scheduled=depth > 1))
+        self.do(CountPending(None, include_scheduled=depth > 1))
+        self.do(ListDead(limit=2 * depth))
+        for first in range(0, len(known), IDS_MAX):
+            self.do(Get(known[first : first + IDS_MAX]))
+        for job in list(self.engine.ledger.jobs.values()):
+            if job.state not in OVER:
+                self.do(Why(job.id))
+
+    def compare_all(self) -> None:
+        """Compare all that can be seen: every record, count, tree and reason, and what is kept in indexes."""
+        claims = [claim.path for job in self.engine.ledger.jobs.values() for claim in job.spec.claims]
+        modes: tuple[Mode, ...] = ("exclusive", "shared")
+        gates = {claim[:depth] for claim in claims for depth in range(len(claim) + 1)}
+        for path in sorted({(), ("nowhere",)} | gates):
+            for mode in modes:
+                self.do(CanDequeue(path, mode))
+            self.do(CountPending(path, include_scheduled=True))
+        self.ask((), depth=64)
+        for job_id in [*self.engine.ledger.jobs, "nobody"]:
+            self.do(Why(job_id))
+        cursor: int | None = 0
+        while cursor is not None:
+            cursor = self.do(ListDead(cursor, 7)).cursor
+        self.recount()
+
+    def recount(self) -> None:
+        """Compare how many entries each index has with the jobs that should be in it."""
+        ledger = self.engine.ledger
+        jobs = ledger.jobs.values()
+        unfinished = [job for job in jobs if job.state not in OVER]
+        sizes: dict[str, int] = {}
+        for name, content in self.dump().items():
+            prefix = next((key.name for key in keys.KEYS if key.is_prefix and name.startswith(key.name)), name)
+            sizes[prefix] = sizes.get(prefix, 0) + len(content)
+        edges = sum(len(job.blocked) for job in jobs)
+        expected = {
+            "jobs": len(jobs),
+            "specs": len(jobs),
+            "dead": len(ledger.dead),
+            "paths": sum(max(1, len(job.spec.claims)) for job in unfinished),
+            "holds": sum(len(job.spec.claims) for job in ledger.dead.values() if job.is_placed),
+            "line:": sum(not walk.granted for job in jobs for walk in job.walks),
+            "closed": len(self.engine.closed),
+            "pauses": len(ledger.parked),
+            "parked": sum(job.ready is not None and job.parked is not None for job in jobs),
+            "ready": sum(ledger.ready.sizes().values()),
+            "pools": len(ledger.ready.sizes()),
+            "wake:pool:": len(ledger.ready.sizes()),
+            "left": len(ledger.leftovers),
+            "keyed": sum(job.spec.key is not None for job in unfinished),
+            "waiting:": edges,
+            "blocked:": edges,
+            "untold": len(ledger.untold),
+            "results": sum(not job.gone and job.result not in {None, b"null"} for job in jobs),
+        }
+        expected["timers"] = sum(entry is not None for job in jobs for entry in (job.timer, job.expiry))
+        sizes["timers"] = sum(sizes.get(name, 0) for name in ("timers", "leases", "prunes"))
+        wrong = {name: (size, sizes.get(name, 0)) for name, size in expected.items() if size != sizes.get(name, 0)}
+        assert not wrong, f"by the engine and in the store: {wrong}"
+
+    # --- the namespace as it is --------------------------------------------------------------------------------------
+
+    def _names(self) -> list[bytes]:
+        return list(self.server.client().scan_iter(f"{keys.root(self.namespace)}:*", count=1000))
+
+    def dump(self) -> dict[str, Any]:
+        """Return all that is stored, by key, without the namespace; no key may have a time to live."""
+        names = sorted(self._names())
+        asking = self.server.client().pipeline(transaction=False)
+        for name in names:
+            asking.pttl(name)
+            asking.type(name)
+        answers = asking.execute()
+        reads: dict[bytes, Callable[[bytes], Any]] = {
+            b"hash": asking.hgetall,
+            b"set": asking.smembers,
+            b"zset": lambda name: asking.zrange(name, 0, -1, withscores=True),
+            b"list": lambda name: asking.lrange(name, 0, -1),
+        }
+        for name, ttl, kind in zip(names, answers[::2], answers[1::2], strict=True):
+            assert ttl == -1, f"{name!r} has a time to live"
+            reads[kind](name)
+        begin = len(keys.root(self.namespace)) + 1
+        return {name.decode()[begin:]: content for name, content in zip(names, asking.execute(), strict=True)}
+
+    # --- what a client may do besides --------------------------------------------------------------------------------
+
+    def repeat(self, lane: int = -1) -> None:
+        """
+        Send the last request of a lane once more: the answer is the same, byte for byte, and nothing has changed.
+
+        Args:
+            lane: that of the last request, or an older one, which other lanes have followed.
+        """
+        command, answer = self._receipt(lane)
+        before = self.dump()
+        again = self.send(command)
+        assert again == answer, f"{command}\nat first: {answer}\nthen:     {again}"
+        self._check_unchanged(before, command)
+
+    def repeat_late(self, lane: int = -1) -> None:
+        """Send a request that was overtaken by a newer one of its lane: it is refused, and nothing has changed."""
+        command, _ = self._receipt(lane)
+        before = self.dump()
+        late = self.send((*command[:6], command[6] - 1, *command[7:]))
+        assert isinstance(late, ResponseError) and str(late).startswith("STALE_REQUEST "), late
+        self._check_unchanged(before, command)
+
+    def _check_unchanged(self, before: dict[str, Any], command: tuple[Any, ...]) -> None:
+        after = self.dump()
+        changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+        assert not changed, f"{command} has changed {changed}"
+
+    def _receipt(self, lane: int) -> tuple[tuple[Any, ...], Any]:
+        """Return the last request of a lane, with its reply, that is remembered for sure."""
+        receipts = [
+            (command, answer)
+            for now_ms, command, answer in self.desk.receipts.values()
+            if now_ms > self.engine.now_ms - KEPT_MS + MINUTE
+        ]
+        if not receipts:
+            self.do(Tick())
+            return self._receipt(-1)
+        return receipts[lane % len(receipts)]
+
+    def send(self, command: tuple[Any, ...]) -> Any:
+        """Send a request for a script by a connection of its own; return its reply or error."""
+        text = command[1] if command[0] == "EVAL" else _TEXT_OF[command[1]]
+        try:
+            return self.server.call("EVAL", text, *command[2:])
+        except ResponseError as error:
+            return error
+
+    def forget_scripts(self) -> None:
+        """Have the server forget all scripts."""
+        self.server.call("SCRIPT", "FLUSH")
+
+    def cut_connections(self) -> None:
+        """Have the server end all connections but the one that asks for it."""
+        self.server.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+
+    def close_pools(self) -> None:
+        """Let the backend connect anew, in both shells."""
+        for link in (self.backend._sync, self.backend._sync_waits):
+            if link is not None:
+                link.close()
+        self._runner.run(self._close_loop())
+
+    async def _close_loop(self) -> None:
+        loop = self.backend._loops.pop(asyncio.get_running_loop(), None)
+        if loop is not None:
+            await loop.close()
+
+    def know_of_restart(self) -> None:
+        """Tell the engine what a store finds out by itself when its server has started anew."""
+        claims = [operation for _, operation in self.history if isinstance(operation, Exchange) and operation.limit]
+        lease_ms = next((claim.lease_ms for claim in reversed(claims) if claim.pools), 30_000)
+        self.epoch_s = max(self.epoch_s + 1, epoch_s(self.now_ms))
+        self.engine.begin_epoch(self.epoch_s, max(self.now_ms, self.engine.now_ms) + lease_ms)
+        self._take_token()
+
+    def _take_token(self) -> None:
+        """Let the store look at the time and at its server: it does so for a token."""
+        self._epochs += 1
+        spec = JobSpec(id=f"epoch{self._epochs}", task="t", presence_ms=1)
+        self.do(Enqueue((spec,)))
+        self.do(Cancel((spec.id,)))
+
+    def watch(self, job_ids: tuple[str, ...]) -> None:
+        """Begin to wait for jobs and leave at once, as one does who was killed."""
+        self.backend.wait_sync(Interest(jobs=job_ids), 0)
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def wind_down(self) -> None:
+        """End everything there is, let all records expire, and see that nothing is left on either side."""
+        ledger = self.engine.ledger
+        for path in sorted(ledger.parked):
+            self.do(Resume(path))
+        for path in sorted(self.engine.closed):
+            self.do(Reopen(path))
+        while ledger.jobs:
+            running = [
+                Outcome(job_id=job.id, token=job.token or 0, kind=OutcomeKind.FINISHED)
+                for job in ledger.registry.running.values()
+            ]
+            reply = self.do(Exchange("last", settle=tuple(running), pools=(*POOLS, "default"), limit=100))
+            if ledger.jobs and not running and not reply.grants and not reply.more:
+                assert self.engine.next_ms is not None, "jobs wait for nothing"
+                self.go_to(self.engine.next_ms)
+        for worker in sorted(ledger.untold):
+            self.do(Exchange(worker))
+        check_empty(self.engine)
+        self.do(CountJobs())
+        self.recount()
+
+    def check_residue(self) -> None:
+        """Once the last session is forgotten the namespace holds its fixed keys and nothing else."""
+        self.go_to(self.now_ms + KEPT_MS + MINUTE)
+        # A tick forgets a hundred sessions; the last one belongs to the tick itself.
+        for _ in range(1000):
+            self.do(Tick())
+            left = self.dump()
+            if len(left["receipts"]) <= 1 and len(left["sessions"]) <= 1:
+                break
+        assert left.keys() <= FIXED, f"{left.keys() - FIXED} is left"
+        assert {"meta", "sessions", "receipts"} <= left.keys()
+        assert len(left["receipts"]) == len(left["sessions"]) == 1
+        assert len(left.get("seen", ())) <= len((*POOLS, "default"))
+        assert left["meta"].keys() == {b"state", b"test"}
+
+
+def epoch_s(now_ms: int) -> int:
+    """Return the epoch of tokens that begins at a time."""
+    return max(0, now_ms // 1000 - EPOCH_BEGIN_S)
+
+
+# --- who makes the steps ---------------------------------------------------------------------------------------------
+
+ALPHABETS = (
+    ("a", "b"),
+    # What could be taken for a part of a key, or for the root.
+    ("root", "a:b"),
+    ("a\\", "a:"),
+    ("\\root", "root:"),
+    # What sorts right below and right above a colon.
+    ("a", "a!"),
+    ("a", "a;"),
+    ("{qh}", "*"),
+    ("é", "😀"),
+)
+_TEXTS = ("t", "ü:w\\", '"{}"', "😀", "a b")
+_RESULTS = (None, None, b"null", b'{"a": [1, 2]}', b'"\xc3\xa9"', b"12345678901234567890")
+_ERRORS = (
+    None,
+    JobError(type="ValueError", message="no"),
+    JobError(type="Error", message="", traceback=""),
+    JobError(type="é", message="line\nline", traceback="  File\n"),
+)
+_NOTES = (Progress(), Progress(1, 2), Progress(0.5, None, "ü\n"), Progress(note=""))
+_LOGS = ((), ("line",), ("ü", "", "two\nlines"), ("many",) * 700)
+
+
+class Busybody(Player):
+    """
+    A player whose jobs carry something: arguments, results, errors, notes, and names of every kind.
+
+    Args:
+        alphabet: which two segments paths are made of.
+    """
+
+    def __init__(self, engine: Engine, random: Random, style: Style, alphabet: tuple[str, str]) -> None:
+        super().__init__(engine, random, style)
+        self._names = dict(zip("ab", alphabet, strict=True))
+
+    def path(self) -> Path:
+        return tuple(self._names[segment] for segment in super().path())
+
+    def spec(self) -> JobSpec:
+        random = self.random
+        spec = super().spec()
+        changed: dict[str, Any] = {}
+        if random.random() < 0.3:
+            changed["arguments"] = random.choice((b'{"n": 9007199254740993}', b'{"a": "\n\x00"}', b"{}"))
+        if random.random() < 0.2:
+            changed["task"] = random.choice(_TEXTS)
+            changed["user"] = random.choice((None, *_TEXTS))
+        if random.random() < 0.1:
+            changed["policy"] = Policy(timeout_ms=1000, on_dependency_failure="run", on_dead="hold", max_losses=1)
+        if random.random() < 0.1:
+            changed["id"] = spec.id + random.choice((":*", "😀", "{}", "\\"))
+        if not changed:
+            return spec
+        self.specs[-1] = spec = attrs.evolve(spec, **changed)
+        return spec
+
+    def outcome(self, job_id: str, token: int) -> Outcome:
+        random = self.random
+        outcome = super().outcome(job_id, token)
+        if outcome.kind is OutcomeKind.FINISHED:
+            return attrs.evolve(outcome, result=random.choice(_RESULTS))
+        if outcome.kind in {OutcomeKind.FAILED, OutcomeKind.LOST}:
+            return attrs.evolve(outcome, error=random.choice(_ERRORS))
+        if outcome.kind is OutcomeKind.DISCARDED:
+            return attrs.evolve(outcome, reason=random.choice((None, "", "no\nneed")))
+        return outcome
+
+    def note(self) -> Operation[Any]:
+        if not self.grants:
+            return Tick()
+        grant = self.random.choice(self.grants)
+        if self.random.random() < 0.5:
+            return Log(*grant, self.random.choice(_LOGS))
+        return Report(*grant, self.random.choice(_NOTES))
+
+
+def walk_together(twins: Twins, random: Random, style: Style, steps: int) -> None:
+    """Let an engine and a store go *steps* steps side by side, with all that may happen on the way."""
+    player = Busybody(twins.engine, random, style, random.choice(ALPHABETS))
+    # Now and then, in steps; each is dear or changes what is done next by little.
+    besides: tuple[tuple[Callable[[], None], int], ...] = (
+        (lambda: twins.repeat(random.randrange(4)), 30),
+        (lambda: twins.repeat_late(random.randrange(4)), 50),
+        (twins.forget_scripts, 150),
+        (twins.cut_connections, 150),
+        (twins.close_pools, 300),
+    )
+    last = twins.steps + steps
+    while twins.steps < last:
+        twins.go_to(player.pass_time(twins.now_ms))
+        move = player.move() if random.random() < 0.85 else Tick()
+        twins.do(move, shell="sync" if random.random() < 0.9 else "async")
+        for act, every in besides:
+            if random.random() < 1 / every:
+                act()
+        if random.random() < 0.02 and twins.engine.ledger.jobs:
+            twins.watch(player.ids())
+        if random.random() < 0.1:
+            claim = player.claim()[0]
+            twins.ask(claim.path, mode=claim.mode, depth=random.choice((0, 1, 4)))
+        if random.random() < 0.02:
+            twins.recount()

@@ -261,6 +261,9 @@ class _Loop:
         if wait_s <= 0:
             await asyncio.sleep(0)
             return
+        if not interest.jobs and self._desk.has_own_time:
+            await self._wait_for_markers(interest, wait_s)
+            return
         loop = asyncio.get_running_loop()
         tasks: list[asyncio.Future[Any]] = []
         moved: asyncio.Future[None] = loop.create_future()

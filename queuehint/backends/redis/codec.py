@@ -63,7 +63,16 @@ from queuehint.operations import (
     Why,
 )
 from queuehint.policy import DEFAULT_BACKOFF, DEFAULT_POLICY, Backoff, Policy
-from queuehint.records import Grant, JobError, JobRecord, JobSpec, JobState, Outcome, OutcomeKind, Progress
+from queuehint.records import (
+    Grant,
+    JobError,
+    JobRecord,
+    JobSpec,
+    JobState,
+    Outcome,
+    OutcomeKind,
+    Progress,
+)
 from queuehint.reports import Reason, ReasonKind, Stats, TreeNode
 
 from .scripts import LETTERS
@@ -187,6 +196,7 @@ def _policy(line: str, backoff: tuple[float, ...] | None, timeout_ms: int | None
 
 # --- specs ---------------------------------------------------------------------------------------------------------
 
+_PLAIN_FACTS: Final = ("service", "on_conflict", "delay_ms", "run_at_ms")
 _dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode
 
 
@@ -223,8 +233,7 @@ def _plain_rest(task: str) -> bytes:
 @lru_cache(maxsize=4096)
 def _facts(line: bytes, policy_text: str) -> tuple[str, dict[str, Any]]:
     """Return the task and what else the first line of a rest says, as fields of a spec."""
-    task, *more = json.loads(line)
-    said: dict[str, Any] = more[0] if more else {}
+    task, said = _checked_facts(json.loads(line))
     backoff = said.pop("backoff", None)
     said["policy"] = _policy(
         policy_text,
@@ -233,6 +242,18 @@ def _facts(line: bytes, policy_text: str) -> tuple[str, dict[str, Any]]:
         said.pop("on_dependency_failure", None),
     )
     return task, said
+
+
+def _checked_facts(facts: Any) -> tuple[str, dict[str, Any]]:
+    """See that the first line of a rest is one of ours: `JobSpec` itself checks nothing."""
+    if type(facts) is not list or not 1 <= len(facts) <= 2:
+        raise TypeError("no task")
+    said: dict[str, Any] = facts[1] if len(facts) == 2 else {}
+    if type(said) is not dict:
+        raise TypeError("no options")
+    plain = {name: value for name, value in said.items() if name in _PLAIN_FACTS}
+    JobSpec(id="any", task=facts[0], **plain).check()
+    return facts[0], said
 
 
 def parse_spec(  # noqa: PLR0917
@@ -262,7 +283,10 @@ def decode_spec(job_id: str, reply: list[Any]) -> JobSpec | None:
     if not reply:
         return None
     *lines, rest = reply
-    return parse_spec(job_id, *[line.decode() for line in lines], rest)
+    try:
+        return parse_spec(job_id, *[line.decode() for line in lines], rest)
+    except _DAMAGE as error:
+        raise _damaged(error) from error
 
 
 def _text(number: int | None) -> str:
@@ -377,14 +401,36 @@ def encode(operation: Operation[Any]) -> tuple[str, Args]:
 
 
 def decode(operation: Operation[Any], reply: list[Any]) -> Any:
-    """Return an operation's typed reply."""
-    return _REPLIES[type(operation)](operation, reply)
+    """
+    Return an operation's typed reply.
+
+    Raises:
+        CorruptStateError: what is stored cannot be read.
+        JobNotFoundError: as the operation says.
+    """
+    try:
+        return _REPLIES[type(operation)](operation, reply)
+    except (CorruptStateError, JobNotFoundError):
+        raise
+    except _DAMAGE as error:
+        raise _damaged(error) from error
 
 
 def clocked(reply: list[Any]) -> Clocked:
     """Return what the reply to a change says of time."""
-    more, now_ms, next_ms = reply[:_HEADER]
-    return Clocked(now_ms, None if next_ms < 0 else next_ms, bool(more))
+    try:
+        more, now_ms, next_ms = reply[:_HEADER]
+        return Clocked(now_ms + 0, None if next_ms < 0 else next_ms, bool(more))
+    except _DAMAGE as error:
+        raise _damaged(error) from error
+
+
+# What taking damaged bytes apart may raise; errors of ours that say a user's value is wrong are ValueErrors too.
+_DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+
+
+def _damaged(error: Exception) -> CorruptStateError:
+    return CorruptStateError(f"what is stored cannot be read ({type(error).__name__}); run `queuehint doctor`")
 
 
 def _enqueued(_operation: Enqueue, reply: list[Any]) -> Enqueued:

@@ -121,6 +121,11 @@ class Desk:
         self._lock = threading.Lock()
         self.begin()
 
+    @property
+    def has_own_time(self) -> bool:
+        """True unless a test tells the time."""
+        return self._clock is None
+
     def begin(self) -> None:
         """Forget everything about this process: it is new, or a fork."""
         self.pid = os.getpid()
@@ -271,6 +276,9 @@ class Desk:
             return BackendUnavailableError(f"{where} cannot save to its disk and takes no writes: {message}")
         if "WRONGTYPE" in message:
             return CorruptStateError(f"{where}: a key of {self.root} is of the wrong type; run `queuehint doctor`")
+        if " script: " in message:
+            # A script of ours fails only over what it did not write itself.
+            return CorruptStateError(f"{where}: {message.split(' script: ')[0]}; run `queuehint doctor`")
         return BackendError(f"{where}: {message}")
 
     # --- the store itself --------------------------------------------------------------------------------------------

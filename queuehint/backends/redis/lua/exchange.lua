@@ -36,11 +36,11 @@ local function give_back(job, kind, first)
     -- Only its caller could start it again, and the caller has left.
     ledger.finish(job, CANCELED, 'waiter_lost', false)
   elseif kind == 'l' then
-    work.lose(job, error_at(first))
+    course.lose(job, error_at(first))
   else
     job[ATTEMPTS] = job[ATTEMPTS] - 1
     if kind == 's' then
-      work.back_off(job, tonumber(ARGV[first]))
+      course.back_off(job, tonumber(ARGV[first]))
     elseif kind == 'r' then
       ledger.put_back(job, false)
     else
@@ -55,7 +55,7 @@ end
 local function settle(job, kind, first)
   if kind == 'f' and memory.is_refused(ARGV[first]) then
     ledger.record_error(job, 'store_full', 'the result takes ' .. #ARGV[first] .. ' bytes and the store is full', false)
-    work.die(job, 'failed')
+    course.die(job, 'failed')
   elseif kind == 'f' or kind == 'n' or kind == 'z' then
     if kind == 'f' then plan.results[job.id] = ARGV[first] end
     job[RESULT] = kind == 'f' and 's' or kind == 'n' and 'n'
@@ -65,9 +65,9 @@ local function settle(job, kind, first)
   elseif kind == 'x' then
     ledger.record_error(job, error_at(first))
     if ARGV[first + 5] == '1' or job[ATTEMPTS] >= form.policy(job)[MAX_ATTEMPTS] or job[PRESENCE] then
-      work.die(job, 'failed')
+      course.die(job, 'failed')
     else
-      work.back_off(job, tonumber(ARGV[first + 4]))
+      course.back_off(job, tonumber(ARGV[first + 4]))
     end
   elseif kind == 'd' then
     ledger.finish(job, CANCELED, ARGV[first], false)

@@ -53,7 +53,7 @@ local function subtree(key, depth)
   end
   local sorted = {}
   for child in pairs(children) do sorted[#sorted + 1] = child end
-  table.sort(sorted)
+  table.sort(sorted, form.less)
   for _, child in ipairs(sorted) do
     if nodes >= NODES_MAX then return end
     nodes = nodes + 1

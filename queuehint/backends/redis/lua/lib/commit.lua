@@ -1,165 +1,7 @@
 --[[ commit: write what was planned. First every key that will be written is touched, for a slot that is being moved
-  refuses here, while nothing is written; then heads and gates go out with all that follows from them. Indexes, timers,
-  lines and offers are functions of the heads: what a head said before and says now is compared. ]]
-local plan = {specs = {}, results = {}, progress = {}, asked = {}, logs = {}}
+  refuses here, while nothing is written; then heads and gates go out with all that follows from them. ]]
 
 do
-local function count_state(job, by)
-  local at = COUNT_OF[job[STATE]]
-  if not job[GONE] then S[at] = S[at] + by end
-  if job[STATE] == FAILED and job[WALKS] then S[HOLDING] = S[HOLDING] + by end
-end
-
-local function count_strangers(job, by)
-  if job[STRANGERS] > 0 then S[STRANGERS_NOW] = S[STRANGERS_NOW] + by
-  elseif job[BACKING_OFF] then S[BACKING_OFF_NOW] = S[BACKING_OFF_NOW] + by end
-end
-
-local function count(was, job)
-  if was then
-    if not job or was[STATE] ~= job[STATE] or job[ENDED] then count_state(was, -1) end
-    count_strangers(was, -1)
-  end
-  if job then
-    if not was or was[STATE] ~= job[STATE] or job[ENDED] then count_state(job, 1) end
-    count_strangers(job, 1)
-  end
-end
-
--- One entry of a sorted set before and after: false where there is none.
-local function put(set, was, was_score, now, score)
-  if was == now and was_score == score then return end
-  if now then redis.call('ZADD', set, score, now) end
-  if was and was ~= now then redis.call('ZREM', set, was) end
-end
-
-local SET_OF = {[DUE] = store.timers, [LEASE] = store.leases, [PRUNE] = store.prunes}
-
-local function write_timers(was, job)
-  local kind, was_kind = job and job[TIMER], was and was[TIMER]
-  if was_kind and was_kind ~= kind then redis.call('ZREM', SET_OF[was_kind], timers.member(was_kind, was)) end
-  if kind and (kind ~= was_kind or job[TIMER_MS] ~= was[TIMER_MS] or job[NUMBER] ~= was[NUMBER]) then
-    if kind == was_kind and job[NUMBER] ~= was[NUMBER] then redis.call('ZREM', SET_OF[kind], timers.member(kind, was)) end
-    redis.call('ZADD', SET_OF[kind], job[TIMER_MS], timers.member(kind, job))
-  end
-  local expiry, was_expiry = job and job[EXPIRY_MS], was and was[EXPIRY_MS]
-  if expiry ~= was_expiry then
-    put(store.timers, was_expiry and timers.member(EXPIRY, was), was_expiry, expiry and timers.member(EXPIRY, job), expiry)
-  end
-end
-
-local function each_path(job, act)
-  if job[CLAIMS] == '' then return act(paths.member(nil, job)) end
-  for claim_text in string.gmatch(job[CLAIMS], '[^\n]+') do act(paths.member(string.sub(claim_text, 2), job)) end
-end
-
-local function write_paths(was, job)
-  local there, was_there = job and not OVER[job[STATE]], was and not OVER[was[STATE]]
-  local moved = there and was_there and job[CLAIMS] ~= was[CLAIMS]
-  if was_there and (not there or moved) then each_path(was, function(member) redis.call('ZREM', store.paths, member) end) end
-  if there and (not was_there or moved) then each_path(job, function(member) redis.call('ZADD', store.paths, 0, member) end) end
-  local holds, was_holds = job and job[STATE] == FAILED and job[WALKS], was and was[STATE] == FAILED and was[WALKS]
-  if was_holds and not holds then each_path(was, function(member) redis.call('ZREM', store.holds, member) end) end
-  if holds and not was_holds then each_path(job, function(member) redis.call('ZADD', store.holds, 0, member) end) end
-  local key, was_key = there and job[KEY] or false, was_there and was[KEY] or false
-  if key ~= was_key then
-    if was_key then redis.call('ZREM', store.keyed, was_key .. '\0' .. form.tag(was)) end
-    if key then redis.call('ZADD', store.keyed, 0, key .. '\0' .. form.tag(job)) end
-  end
-  local dead, was_dead = job and job[STATE] == FAILED and not job[GONE], was and was[STATE] == FAILED and not was[GONE]
-  if dead and not was_dead then redis.call('ZADD', store.dead, job[NUMBER], job.id) end
-  if was_dead and not dead then redis.call('ZREM', store.dead, was.id) end
-end
-
-local function write_offers(was, job)
-  local offer, was_offer = job and job[OFFER], was and was[OFFER]
-  if not offer and not was_offer then return end
-  put(store.ready, was_offer == 'r' and (job and job.ready_member or ready.member(was)), 0,
-    offer == 'r' and ready.member(job), 0)
-  put(store.parked, was_offer and was_offer ~= 'r' and sweeps.parked_member(was, was_offer), 0,
-    offer and offer ~= 'r' and sweeps.parked_member(job, offer), 0)
-end
-
-local function line_entries(job)
-  local entries = nil
-  local walks = job and job[WALKS]
-  if walks then
-    local claims = nil
-    for index = 1, #walks do
-      if walks[index] < GRANTED then
-        claims = claims or form.claims(job[CLAIMS])
-        entries = entries or {}
-        entries[string.format('%02d', index) .. job.id] = store.line(claims[index].keys[walks[index] + 1])
-      end
-    end
-  end
-  return entries
-end
-
-local function write_lines(was, job)
-  local entries, was_entries = line_entries(job), line_entries(was)
-  if was_entries then
-    for member, key in pairs(was_entries) do
-      if not entries or entries[member] ~= key then redis.call('ZREM', key, member) end
-    end
-  end
-  if entries then
-    for member, key in pairs(entries) do
-      if not was_entries or was_entries[member] ~= key or was[SEQ] ~= job[SEQ] then
-        redis.call('ZADD', key, job[SEQ], member)
-      end
-    end
-  end
-end
-
-local function write_notes(was, job, id)
-  if was and was[RESULT] == 's' and not (job and job[RESULT] == 's') then redis.call('HDEL', store.results, id) end
-  if was and was[REPORTED] and not (job and job[REPORTED]) then redis.call('HDEL', store.progress, id) end
-  if was and was[LOGS] > 0 and not (job and job[LOGS] > 0) then redis.call('UNLINK', store.log(id)) end
-  if was and was[ERRORS] > 0 and not (job and job[ERRORS] > 0) then redis.call('UNLINK', store.errors(id)) end
-  local added = job and job[ERRORS] > 0 and ledger.errors_added[id]
-  if added then
-    redis.call('RPUSH', store.errors(id), unpack(added))
-    redis.call('LTRIM', store.errors(id), -20, -1)
-  end
-end
-
--- Leave out what a head does not say at its end.
-local function packed_head(job)
-  local last = table.maxn(job)
-  -- From LOSSES on a number is a count; before, it is a time.
-  while last > CLAIMS and (not job[last] or (job[last] == 0 and last >= LOSSES)) do
-    job[last] = nil
-    last = last - 1
-  end
-  for at = ENDED, last do job[at] = job[at] or false end
-  job.id, job.was, job.reborn, job.ready_member, job.is_new_offer = nil, nil, nil, nil, nil
-  return cmsgpack.pack(job)
-end
-
-local function write_job(id, job)
-  local was = job.was
-  local now = not job.pruned and job
-  count(was, now)
-  write_timers(was, now)
-  -- A dead job may give up the place it held; all else about paths changes with the state, the claims or the key.
-  if not was or not now or was[STATE] ~= now[STATE] or now[STATE] == FAILED or was[CLAIMS] ~= now[CLAIMS]
-    or was[KEY] ~= now[KEY] then
-    write_paths(was, now)
-  end
-  write_offers(was, now)
-  write_lines(was, now)
-  write_notes(was, now, id)
-  if now then
-    if job.reborn then redis.call('HDEL', store.asked, id) end
-    redis.call('HSET', store.jobs, id, packed_head(job))
-  else
-    redis.call('HDEL', store.jobs, id)
-    redis.call('HDEL', store.specs, id)
-    redis.call('HDEL', store.asked, id)
-  end
-end
-
 local function write_gates()
   for key, gate in pairs(gates.dirty) do
     if math.max(gate[IS], gate[IX], gate[S_MODE], gate[X_MODE], gate[WAITING], gate[TO_ADVANCE]) == 0 then redis.call('HDEL', store.gates, key) else redis.call('HSET', store.gates, key, cmsgpack.pack(gate)) end
@@ -240,7 +82,7 @@ local function touch()
     if job[LOGS] > 0 or plan.logs[id] then add(store.log(id)) end
     if job[ERRORS] > 0 or job.pruned then add(store.errors(id)) end
   end
-  edges.keys(add)
+  if rawget(edges, 'keys') then edges.keys(add) end
   if #keys > 0 then redis.call('EXISTS', unpack(keys)) end
 end
 
@@ -254,8 +96,8 @@ function plan.commit(tells)
     end
   end
   write_told()
-  edges.write()
-  for id, job in pairs(jobs.dirty) do write_job(id, job) end
+  if rawget(edges, 'write') then edges.write() end
+  for id, job in pairs(jobs.dirty) do indexes.write(id, job) end
   write_gates()
   write_ready()
   write_leftovers()

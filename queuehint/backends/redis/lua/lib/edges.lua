@@ -2,7 +2,7 @@
   still waits for. BLOCKED in a head counts the latter. ]]
 local edges = {}
 
-do
+lazily(edges, function()
 local new_edges, dropped_edges, resolving = {}, {}, {}
 
 function edges.add(job, dependency)
@@ -89,4 +89,4 @@ function edges.keys(add)
     for dependency_id in pairs(dropped) do add(store.waiting(dependency_id)) end
   end
 end
-end
+end)

@@ -2,6 +2,8 @@
   it begins a new epoch, and for the length of a lease nothing is reaped, for nobody could renew meanwhile. ]]
 local EPOCH_BEGIN_S = 1577836800 -- @const
 local epoch = {}
+
+lazily(epoch, function()
 local epoch_known = false
 
 function epoch.know()
@@ -20,3 +22,4 @@ function epoch.next_token()
   S[GRANTS] = S[GRANTS] + 1
   return string.format('%.0f.%.0f', S[EPOCH], S[GRANTS])
 end
+end)

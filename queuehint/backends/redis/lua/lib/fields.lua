@@ -42,6 +42,16 @@ function form.split(member, from)
   return tonumber(string.sub(member, from + 1, last)), string.sub(member, last + 1)
 end
 
+-- Order by bytes: Lua's own `<` goes by the server's locale.
+function form.less(left, right)
+  local length = math.min(#left, #right)
+  for at = 1, length do
+    local one, other = string.byte(left, at), string.byte(right, at)
+    if one ~= other then return one < other end
+  end
+  return #left < #right
+end
+
 local claims_parsed = {}
 
 -- A claim with `shared` and the gates it passes: keys[depth + 1], the root's is ''.

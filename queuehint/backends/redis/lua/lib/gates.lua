@@ -4,10 +4,9 @@
   place; its members are two digits for the claim and the job's id. Both follow from the heads, but are kept beside them
   so that no step reads more than it passes. ]]
 local IS, IX, S_MODE, X_MODE, WAITING, TO_ADVANCE = 1, 2, 3, 4, 5, 6 -- @const
-local gates, work = {dirty = {}, lines = {}}, {}
+local gates = {dirty = {}, lines = {}}
 
-do
-
+lazily(gates, function()
 local cached = {}
 
 function gates.of(key)
@@ -230,4 +229,4 @@ function gates.check(job)
     end
   end
 end
-end
+end)

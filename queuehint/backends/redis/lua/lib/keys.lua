@@ -18,3 +18,13 @@ function store.waiting(id) return ROOT .. 'waiting:' .. id end
 function store.blocked(id) return ROOT .. 'blocked:' .. id end
 function store.pool_wake(pool) return ROOT .. 'wake:pool:' .. pool end
 function store.session_wake(session) return ROOT .. 'wake:session:' .. session end
+
+-- A module whose functions are made when one of them is first asked for: most scripts need few, and a function costs
+-- time to make at every call.
+local function lazily(module, make)
+  return setmetatable(module, {__index = function(_, name)
+    setmetatable(module, nil)
+    make()
+    return module[name]
+  end})
+end

@@ -1,7 +1,9 @@
 --[[ ledger: the moves of a job, as core.ledger makes them: state, gates, offers, timers and edges change together.
   Counts and indexes are not changed here: they follow from the heads, see lib/commit. ]]
-local KEEP = {F = tonumber(ARGV[4]), X = tonumber(ARGV[5]), C = tonumber(ARGV[6]), service = tonumber(ARGV[7])}
 local ledger = {untold = {}, ended = {}, errors_added = {}}
+
+lazily(ledger, function()
+local KEEP = {F = tonumber(ARGV[4]), X = tonumber(ARGV[5]), C = tonumber(ARGV[6]), service = tonumber(ARGV[7])}
 
 function ledger.become(job, state)
   if not string.find(MOVES[job[STATE]], state, 1, true) then
@@ -171,3 +173,4 @@ function ledger.record_error(job, kind, message, traceback)
   job[ERRORS] = math.min(job[ERRORS] + 1, 20)
   jobs.dirty[job.id] = job
 end
+end)

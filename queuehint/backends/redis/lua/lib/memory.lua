@@ -2,6 +2,8 @@
   and records of jobs that are over go before their time, those first that would have gone first. ]]
 local PRESSED_SHARE, LOOK_EVERY_MS, RELIEF_MAX, RESULT_BYTES_MAX = 0.9, 1000, 500, 65536 -- @const
 local memory = {}
+
+lazily(memory, function()
 local memory_share = false
 
 -- How much of the server's memory is used: 0 where there is no limit.
@@ -28,7 +30,8 @@ function memory.relieve()
     if job[TIMER] == PRUNE and not jobs.dirty[id] and not (job[AWAITED] and edges.next_dependent(id)) then
       gates.vacate(job)
       timers.drop(job)
-      work.forget_job(job)
+      course.forget(job)
     end
   end
 end
+end)

@@ -3,6 +3,7 @@
 local NO_PLACE = '\1' -- @const
 local paths = {}
 
+lazily(paths, function()
 function paths.member(gate_key, job)
   return (gate_key and form.queue_key(gate_key) or NO_PLACE) .. '\0' .. form.tag(job)
 end
@@ -48,3 +49,4 @@ function paths.walk(set, ranges, at, cursor, chunk)
   end
   return walk
 end
+end)

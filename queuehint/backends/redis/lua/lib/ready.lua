@@ -4,8 +4,7 @@
 local HEAD_START_MS, CRITICAL = 60000, 9 -- @const
 local ready = {pools = {}, users = {}}
 
-do
-
+lazily(ready, function()
 local function rank_of(job)
   if job[PRIORITY] == CRITICAL then return -2 ^ 62 end
   return job[ENQUEUED] - HEAD_START_MS * (job[PRIORITY] - 1)
@@ -187,4 +186,4 @@ function ready.rotate(names)
   end
   return found
 end
-end
+end)

@@ -98,7 +98,7 @@ local function reason_of(job)
   if state == SCHEDULED then return {kind = 'time', until_ms = job[DUE_AT]} end
   if state == DEFERRED then
     local ids = redis.call('SMEMBERS', store.blocked(job.id))
-    table.sort(ids)
+    table.sort(ids, form.less)
     local named = {}
     for at = 1, math.min(#ids, JOBS_NAMED_MAX) do named[at] = jobs.known(ids[at], store.blocked(job.id)) end
     return {kind = 'dependency', jobs = named}

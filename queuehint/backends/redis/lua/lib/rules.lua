@@ -4,6 +4,7 @@
 -- @include moves
 -- @include fields
 -- @include jobs
+-- @include leftovers
 -- @include gates
 -- @include ready
 -- @include timers
@@ -12,7 +13,9 @@
 -- @include ledger
 -- @include paths
 -- @include sweeps
--- @include follow
+-- @include course
 -- @include memory
+-- @include follow
+-- @include indexes
 -- @include commit
 -- @include reply

@@ -3,6 +3,7 @@
   ARGV[3] request  int  counts the requests of the lane
   A lane's receipt is its last request with the reply. A repeat gets that reply and changes nothing; a request that comes
   late, after a newer one, is refused. ]]
+local HEADS_FROM = 5 -- @const
 request.lane, request.number = ARGV[2], tonumber(ARGV[3])
 
 -- A reply, and behind it the specs of the jobs granted, which a receipt does not keep.
@@ -23,7 +24,15 @@ if request.lane ~= '' then
     if number > request.number then return redis.error_reply('STALE_REQUEST ' .. request.lane) end
     if number == request.number then
       local kept = cmsgpack.unpack(string.sub(receipt, from))
-      return request.with_specs(kept[1], kept[2])
+      local reply, granted = kept[1], kept[2] or {}
+      -- What was granted so long ago that nothing is known of it any more is granted no more.
+      for at = #granted, 1, -1 do
+        if redis.call('HEXISTS', store.jobs, granted[at]) == 0 then
+          table.remove(granted, at)
+          table.remove(reply, HEADS_FROM + at)
+        end
+      end
+      return request.with_specs(reply, granted)
     end
   end
 end

@@ -1,9 +1,10 @@
 --[[ sweeps: leftovers that are not lines, as core.sweeps; one unit for each entry looked at, one more for each gate. ]]
 local sweeps = {}
 
+lazily(sweeps, function()
 -- Cancel an unfinished job at once, or ask the one that runs to stop; return the gates left.
 function sweeps.cancel_job(job, cause)
-  if job[STATE] ~= STARTED then return work.end_with_cause(job, CANCELED, cause) end
+  if job[STATE] ~= STARTED then return ledger.finish(job, CANCELED, cause, false) end
   if not job[CANCEL] then ledger.ask_to_stop(job, cause) end
   return 0
 end
@@ -44,7 +45,7 @@ function sweeps.step_cancel(item, budget)
     local job, key, number, sweep = next_swept(item)
     if not job then
       local behind = behind_id and jobs.of(behind_id)
-      if behind and behind[STATE] == FAILED and behind[SEQ] == behind_seq then used = used + work.free_place(behind) end
+      if behind and behind[STATE] == FAILED and behind[SEQ] == behind_seq then used = used + gates.vacate(behind) end
       return used, false
     end
     used = used + 1
@@ -111,3 +112,4 @@ function sweeps.step_resolve(item, budget)
   end
   return used, edges.next_dependent(item[2]) ~= false
 end
+end)

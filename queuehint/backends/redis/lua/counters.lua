@@ -1,0 +1,34 @@
+#!lua flags=no-writes,allow-oom
+--[[ counters: for the doctor, the state of the namespace, and what can be compared with it at once.
+  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/keys builds every other key from it
+  ARGV[1] now_ms    int  the time, for tests only; "" asks the server
+  ARGV[2..9]             not used: as for changes
+
+  Returns names, each with its value: packed, the state as it is stored; is, whether that is kept, none, lost or
+  damaged; now and clock; counters, names and values; sizes, names of keys and how many entries they have. ]]
+-- @include keys
+-- @include stand_in
+-- @include rules
+-- @include examine
+local counters, sizes = {}, {}
+local function add(list, name, number)
+  list[#list + 1] = name
+  list[#list + 1] = examine.int(number)
+end
+for name, at in pairs(examine.counted) do add(counters, name, S[at]) end
+for name, at in pairs(examine.others) do add(counters, name, S[at]) end
+add(sizes, 'jobs', redis.call('HLEN', store.jobs))
+add(sizes, 'specs', redis.call('HLEN', store.specs))
+add(sizes, 'results', redis.call('HLEN', store.results))
+add(sizes, 'progress', redis.call('HLEN', store.progress))
+add(sizes, 'pauses', redis.call('HLEN', store.pauses))
+add(sizes, 'closed', redis.call('SCARD', store.closed))
+add(sizes, 'left', redis.call('LLEN', store.left))
+add(sizes, 'gates', redis.call('HLEN', store.gates))
+for _, name in ipairs({'paths', 'holds', 'timers', 'leases', 'prunes', 'ready', 'parked', 'dead', 'keyed'}) do
+  add(sizes, name, redis.call('ZCARD', store[name]))
+end
+return {
+  'packed', stand_in.packed, 'is', stand_in.state, 'now', examine.int(NOW), 'clock', examine.int(stand_in.clock),
+  'counters', counters, 'sizes', sizes,
+}

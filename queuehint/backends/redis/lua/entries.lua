@@ -1,0 +1,59 @@
+#!lua flags=no-writes,allow-oom
+--[[ entries: for the doctor, see of some entries of a key that they have a reason to be there.
+  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/keys builds every other key from it
+  ARGV[1] now_ms    int  the time, for tests only; "" asks the server
+  ARGV[2..9]             not used: as for changes
+  ARGV[10] name      str  of the key in the namespace; ARGV[11] type; ARGV[12] cursor, "0" to begin; ARGV[13] count
+  Returns names, each with its value: cursor, "0" at the end; problems, five for each: kind, key, item, what it is about,
+    what was found; gates, for the key of that name: keys and what is stored, IS IX S X WAITING; greatest, names of
+    counters and what these entries have seen of them. ]]
+-- @include keys
+-- @include stand_in
+-- @include rules
+-- @include examine
+local name, kind, cursor, count = ARGV[10], ARGV[11], ARGV[12], ARGV[13]
+local items, values = {}, {}
+if kind == 'hash' or kind == 'zset' then
+  local page
+  if kind == 'hash' then page = redis.call('HSCAN', store[name], cursor, 'COUNT', count)
+  else page = redis.call('ZSCAN', store[name], cursor, 'COUNT', count) end
+  cursor = page[1]
+  for at = 1, #page[2], 2 do items[#items + 1], values[#values + 1] = page[2][at], page[2][at + 1] end
+elseif kind == 'set' then
+  local page = redis.call('SSCAN', store[name], cursor, 'COUNT', count)
+  cursor, items = page[1], page[2]
+else
+  local from = tonumber(cursor)
+  items = redis.call('LRANGE', store[name], from, from + tonumber(count) - 1)
+  cursor = #items < tonumber(count) and '0' or examine.int(from + #items)
+end
+
+local problems, stored_gates, greatest = {}, {}, {}
+local function see(counter, number)
+  if number and number > (greatest[counter] or -1) then greatest[counter] = number end
+end
+
+for at = 1, #items do
+  local item, value = items[at], values[at]
+  local problem, about = examine.check(name, item, value)
+  if problem then
+    for _, part in ipairs({problem, name, item, about or '', ''}) do problems[#problems + 1] = part end
+  end
+  if name == 'gates' then
+    local gate = examine.gate(value)
+    stored_gates[#stored_gates + 1] = item
+    stored_gates[#stored_gates + 1] = gate and table.concat(gate, ' ', 1, WAITING) or ''
+    see('marks', gate and gate[TO_ADVANCE])
+  elseif name == 'users' then
+    local _, turn = examine.pair(value)
+    see('turn', turn)
+  elseif name == 'pauses' then
+    see('pause', tonumber(value))
+  end
+end
+local seen = {}
+for counter, number in pairs(greatest) do
+  seen[#seen + 1] = counter
+  seen[#seen + 1] = examine.int(number)
+end
+return {'cursor', cursor, 'problems', problems, 'gates', stored_gates, 'greatest', seen}

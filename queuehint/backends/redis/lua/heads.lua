@@ -1,0 +1,139 @@
+#!lua flags=no-writes,allow-oom
+--[[ heads: for the doctor, recount some jobs from their heads, and see that all that follows from these is there.
+  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/keys builds every other key from it
+  ARGV[1] now_ms    int  the time, for tests only; "" asks the server
+  ARGV[2..9]             not used: as for changes
+  ARGV[10..]         ids, none twice; one that is there no more is passed over
+  Returns names, each with its value:
+    problems, five for each: kind, key, item, what it is about, what was found; counted, names of counters and how many
+    of these jobs there are; entries, names of indexes and how many entries these jobs have there; gates, keys and what
+    these jobs hold there, IS IX S X, and how many stand in line; started, ids and claims of those that run; greatest,
+    names of counters and what these jobs have seen of them; whole, 1 if these were all jobs there are, and then
+    counters, as stored at that moment, and stored, the gates as they are stored. ]]
+-- @include keys
+-- @include stand_in
+-- @include rules
+-- @include examine
+local GATES_MAX = 4000 -- @const
+local problems, counted, entered, held, started, greatest = {}, {}, {}, {}, {}, {}
+
+local function problem(...)
+  for _, part in ipairs({...}) do problems[#problems + 1] = tostring(part) end
+end
+
+local function see(name, number)
+  if number and number > (greatest[name] or -1) then greatest[name] = number end
+end
+
+local function count_gates(job)
+  for index, depth in ipairs(job[WALKS] or {}) do
+    local claim = form.claims(job[CLAIMS])[index]
+    for at = 0, claim and math.min(depth, #claim.keys - 1) or -1 do
+      local key = claim.keys[at + 1]
+      held[key] = held[key] or {0, 0, 0, 0, 0}
+      local mode = at == depth and WAITING or gates.mode_at(claim, at)
+      held[key][mode] = held[key][mode] + 1
+    end
+  end
+end
+
+local function check_notes(id, job)
+  if job[RESULT] == 's' and redis.call('HEXISTS', store.results, id) == 0 then problem('note', 'results', id, id, '') end
+  if job[REPORTED] and redis.call('HEXISTS', store.progress, id) == 0 then problem('note', 'progress', id, id, '') end
+  local logs = redis.call('LLEN', store.log(id))
+  if logs ~= examine.logs_kept(job) then problem('note', 'log:' .. id, '', id, logs) end
+  local errors = redis.call('LLEN', store.errors(id))
+  if errors ~= job[ERRORS] then problem('note', 'errors:' .. id, '', id, errors) end
+end
+
+local function check_edges(id, job)
+  local size = redis.call('SCARD', store.blocked(id))
+  if size ~= job[BLOCKED] then problem('edges', 'blocked:' .. id, '', id, size) end
+  if job[STATE] == DEFERRED and job[BLOCKED] == 0 then problem('edges', 'jobs', id, id, 0) end
+end
+
+local function check_offer(job)
+  if job[OFFER] ~= 'r' then return end
+  local key = job[POOL] .. '\0' .. job[USER]
+  if redis.call('HEXISTS', store.users, key) == 0 then problem('user', 'users', key, key, '') end
+  if redis.call('HEXISTS', store.pools, job[POOL]) == 0 then problem('pool', 'pools', job[POOL], job[POOL], '') end
+end
+
+local function see_all(job)
+  see('numbers', math.max(job[NUMBER], job[SINCE]))
+  see('places', job[SEQ])
+  if type(job[OFFER]) == 'number' then see('pause', job[OFFER]) end
+  local epoch_s, grants = string.match(job[TOKEN] or '', '^(%d+)%.(%d+)$')
+  if epoch_s then
+    see('epoch', tonumber(epoch_s))
+    if tonumber(epoch_s) == S[EPOCH] and tonumber(grants) > S[GRANTS] then see('epoch', S[EPOCH] + 1) end
+  end
+end
+
+local function check(id, job)
+  check_notes(id, job)
+  check_edges(id, job)
+  check_offer(job)
+  count_gates(job)
+  see_all(job)
+  if redis.call('HEXISTS', store.specs, id) == 0 then problem('spec', 'specs', id, id, '') end
+  if job[STATE] == STARTED then
+    started[#started + 1] = id
+    started[#started + 1] = job[CLAIMS]
+  end
+  if job[STATE] == FAILED and job[WALKS] and form.policy(job)[ON_DEAD] == 'cancel_behind' and not examine.is_left('c', id) then
+    problem('unswept', 'left', '', id, '')
+  end
+  local text = examine.contradiction(job)
+  if text then problem('head', 'jobs', id, id, text) end
+end
+
+local found = 0
+for at = 10, #ARGV do
+  local id = ARGV[at]
+  local job = examine.head(id)
+  if job ~= false then found = found + 1 end
+  local entries, counts = examine.entries(id)
+  if job and entries and pcall(check, id, job) then
+    for name, members in pairs(entries) do
+      local is_fixed = not string.find(name, ':', 1, true)
+      for member, score in pairs(members) do
+        local stored = redis.call('ZSCORE', store[name], member)
+        if tonumber(stored or nil) ~= score then problem('entry', name, member, id, stored or '') end
+        if is_fixed then entered[name] = (entered[name] or 0) + 1 end
+      end
+    end
+    for name, number in pairs(counts) do counted[name] = (counted[name] or 0) + number end
+  elseif job ~= false then
+    problem('damaged', 'jobs', id, id, '')
+  end
+end
+
+local function flat(named)
+  local list = {}
+  for name, number in pairs(named) do
+    list[#list + 1] = name
+    list[#list + 1] = examine.int(number)
+  end
+  return list
+end
+
+local gates_held, stored_gates, counters = {}, {}, {}
+for key, gate in pairs(held) do
+  gates_held[#gates_held + 1] = key
+  gates_held[#gates_held + 1] = table.concat(gate, ' ')
+end
+local is_whole = found == redis.call('HLEN', store.jobs) and redis.call('HLEN', store.gates) <= GATES_MAX
+if is_whole then
+  local stored = redis.call('HGETALL', store.gates)
+  for at = 1, #stored, 2 do
+    local gate = examine.gate(stored[at + 1])
+    stored_gates[#stored_gates + 1] = stored[at]
+    stored_gates[#stored_gates + 1] = gate and table.concat(gate, ' ', 1, WAITING) or ''
+  end
+  for name, at in pairs(examine.counted) do counters[name] = S[at] end
+end
+return {
+  'problems', problems, 'counted', flat(counted), 'entries', flat(entered), 'gates', gates_held, 'started', started,
+  'greatest', flat(greatest), 'whole', is_whole and 1 or 0, 'counters', flat(counters), 'stored', stored_gates,
+}

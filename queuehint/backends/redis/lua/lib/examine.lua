@@ -1,0 +1,312 @@
+--[[ examine: what has to be there by the heads, and what is there but has no reason to be; for the doctor.
+  Indexes are functions of the heads: what the commit would write for a head if it were new has to be there. So this
+  knows no index, and whatever a step did is compared with what one step from nothing does. Each answer is about one
+  moment, whatever else the server does between the scripts. ]]
+local examine = {}
+
+do
+local NAME_AT = #store.meta - 3
+-- Counters of the state that say how many jobs there are of a kind.
+local COUNTED = {scheduled = COUNT_OF.S, deferred = COUNT_OF.D, queued = COUNT_OF.Q, started = COUNT_OF.R,
+  finished = COUNT_OF.F, failed = COUNT_OF.X, canceled = COUNT_OF.C, holding = HOLDING, strangers = STRANGERS_NOW,
+  backing_off = BACKING_OFF_NOW}
+-- Others that a repair may set or raise.
+local OTHERS = {numbers = NUMBERS, places = PLACES, turn = TURN, pause = PAUSE, marks = MARKS, drawn = DRAWN, epoch = EPOCH,
+  paused = PAUSED, closed = CLOSED_PATHS, enqueued = ENQUEUED_IN_ALL, pruned = PRUNED_IN_ALL}
+local LEFT_READ_MAX = 10000 -- @const
+
+examine.counted, examine.others = COUNTED, OTHERS
+
+-- The name of a key in its namespace.
+function examine.name(redis_key) return string.sub(redis_key, NAME_AT) end
+
+-- What a name begins with, up to the last colon of a prefix, and the rest; a fixed key has no rest.
+function examine.base(name)
+  local from, to = string.find(name, '^wake:%l+:')
+  if not from then
+    from, to = string.find(name, '^%l+:')
+    if name == 'wake:timer' then from = nil end
+  end
+  if not from then return name, '' end
+  return string.sub(name, 1, to), string.sub(name, to + 1)
+end
+
+function examine.int(number) return string.format('%.0f', number) end
+
+local heads = {}
+
+-- A job's head; false if there is none, nil if it cannot be read.
+function examine.head(id)
+  local known = heads[id]
+  if not known then
+    local is_read, job = pcall(jobs.of, id)
+    if is_read and job then
+      is_read = COUNT_OF[job[STATE]] and type(job[NUMBER]) == 'number' and type(job[SEQ]) == 'number'
+        and type(job[CLAIMS]) == 'string'
+    end
+    known = {}
+    if is_read then known.job = job end
+    heads[id] = known
+  end
+  return known.job
+end
+
+local said = {}
+
+-- What the commit would write for a job if it were new: {[name] = {[member] = score}}, and what it would count.
+-- nil if the head makes no sense to it.
+function examine.entries(id)
+  if said[id] then return said[id].entries, said[id].counts end
+  local job = examine.head(id)
+  if not job then return nil end
+  -- The commit packs what it is given, and takes it apart.
+  local copy = setmetatable({unpack(job)}, getmetatable(job))
+  if job[WALKS] then copy[WALKS] = {unpack(job[WALKS])} end
+  copy.id = id
+  local state, dirty, on_cluster, next_ms = {unpack(S)}, jobs.dirty, request.on_cluster, timers.next_ms
+  for _, at in pairs(COUNTED) do S[at] = 0 end
+  jobs.dirty, request.on_cluster, timers.next_ms, stand_in.noted = {[id] = copy}, false, function() return false end, {}
+  local is_done = pcall(plan.commit, true)
+  local noted, counts = stand_in.noted, {}
+  jobs.dirty, request.on_cluster, timers.next_ms, stand_in.noted = dirty, on_cluster, next_ms, false
+  for name, at in pairs(COUNTED) do counts[name] = S[at] end
+  for at = 1, #state do S[at] = state[at] end
+  local entries = nil
+  if is_done then
+    entries = {}
+    for _, write in ipairs(noted) do
+      if write[1] == 'ZADD' then
+        local name = examine.name(write[2])
+        local set = entries[name] or {}
+        entries[name] = set
+        for at = 3, #write, 2 do set[write[at + 1]] = tonumber(write[at]) end
+      end
+    end
+  end
+  said[id] = {entries = entries, counts = counts}
+  return entries, counts
+end
+
+local left_kinds
+
+-- Whether a piece of work is among the leftovers.
+function examine.is_left(kind, what, mark)
+  if not left_kinds then
+    left_kinds = {}
+    for _, packed in ipairs(redis.call('LRANGE', store.left, 0, LEFT_READ_MAX - 1)) do
+      local is_read, item = pcall(cmsgpack.unpack, packed)
+      if is_read and type(item) == 'table' then
+        -- A sweep behind a dead job is known by that job.
+        if item[1] == 'c' then left_kinds['c' .. tostring(item[5]) .. '\n'] = true
+        else left_kinds[tostring(item[1]) .. tostring(item[2]) .. '\n' .. tostring(item[3] or '')] = true end
+      end
+    end
+    left_kinds.unread = redis.call('LLEN', store.left) > LEFT_READ_MAX
+  end
+  return left_kinds.unread or left_kinds[kind .. tostring(what) .. '\n' .. tostring(mark or '')] or false
+end
+
+-- How many ready jobs a user of a pool has, and a pool; how many users have turns.
+function examine.ready_of_user(key) return redis.call('ZLEXCOUNT', store.ready, '[' .. key .. '\0', '(' .. key .. '\1') end
+function examine.ready_of_pool(name) return redis.call('ZLEXCOUNT', store.ready, '[' .. name .. '\0', '(' .. name .. '\1') end
+function examine.users_of_pool(name) return redis.call('ZLEXCOUNT', store.turns, '[' .. name .. '\0', '(' .. name .. '\1') end
+
+function examine.pair(packed)
+  local is_read, pair = pcall(cmsgpack.unpack, packed or '')
+  if is_read and type(pair) == 'table' and type(pair[1]) == 'number' and type(pair[2]) == 'number' then return pair[1], pair[2] end
+  return 0, 0
+end
+
+function examine.gate(packed)
+  local is_read, gate = pcall(cmsgpack.unpack, packed or '')
+  local is_whole = is_read and type(gate) == 'table'
+  for at = 1, TO_ADVANCE do is_whole = is_whole and type(gate[at]) == 'number' end
+  return is_whole and gate or nil
+end
+
+-- A turn as a member of the turns.
+function examine.turn(key, turn)
+  local pool, user = string.match(key, '^(%Z*)%z(.*)$')
+  return pool and pool .. '\0' .. form.sortable(turn) .. user
+end
+
+-- What a head says of its logs, as far as they are kept.
+function examine.logs_kept(job) return math.min(job[LOGS], 1000) end
+
+local function tag_id(member, from)
+  local _, id = form.split(member, from)
+  return id
+end
+
+-- Where in a member the id is.
+local ID_OF = {
+  paths = function(member) return select(3, paths.split(member)) end,
+  timers = function(member) return tag_id(member, 2) end,
+  ready = function(member)
+    local _, from = string.find(member, '^%Z*%z%Z*%z')
+    return tag_id(member, from + (string.byte(member, from + 1) == 49 and 17 or 2))
+  end,
+  dead = function(member) return member end,
+  keyed = function(member) return tag_id(member, string.find(member, '\0', 1, true) + 1) end,
+  -- The number of its digits says where a sortable number ends.
+  parked = function(member) return tag_id(member, 2 + string.byte(member) - 64) end,
+  ['line:'] = function(member) return string.sub(member, 3) end,
+}
+ID_OF.holds, ID_OF.leases, ID_OF.prunes = ID_OF.paths, ID_OF.timers, ID_OF.timers
+
+local CHECK = {}
+
+local function check_member(name, base, member)
+  local is_read, id = pcall(ID_OF[base], member)
+  if not is_read or not id or id == '' then return 'stray' end
+  local job = examine.head(id)
+  if job == false then return 'lost', id end
+  local entries = examine.entries(id)
+  -- What a damaged head has left is looked at once that is gone.
+  if not entries then return nil end
+  if not entries[name] or not entries[name][member] then return 'stray', id end
+  if base == 'parked' then
+    local pause = job[OFFER]
+    local is_paused = false
+    for _, stored in ipairs(redis.call('HVALS', store.pauses)) do is_paused = is_paused or tonumber(stored) == pause end
+    if not is_paused and not examine.is_left('u', pause) then return 'unparked', id end
+  end
+end
+for base in pairs(ID_OF) do CHECK[base] = check_member end
+
+local function needs_head(has)
+  return function(_, _, id)
+    local job = examine.head(id)
+    if job == false then return 'lost', id end
+    if job and not has(job) then return 'stray', id end
+  end
+end
+CHECK.specs = needs_head(function() return true end)
+CHECK.asked = CHECK.specs
+CHECK.results = needs_head(function(job) return job[RESULT] == 's' end)
+CHECK.progress = needs_head(function(job) return job[REPORTED] end)
+local check_log = needs_head(function(job) return job[LOGS] > 0 end)
+local check_errors = needs_head(function(job) return job[ERRORS] > 0 end)
+
+function CHECK.jobs(_, _, id)
+  if examine.head(id) ~= false and not examine.entries(id) then return 'damaged', id end
+end
+
+CHECK['waiting:'] = function(name, _, dependent_id)
+  local _, id = examine.base(name)
+  local dependent = examine.head(dependent_id)
+  if dependent == nil then return nil end
+  if not dependent then return 'lost', dependent_id end
+  if OVER[dependent[STATE]] or redis.call('SISMEMBER', store.blocked(dependent_id), id) == 0
+    or tonumber(redis.call('ZSCORE', store.waiting(id), dependent_id)) ~= dependent[NUMBER] then
+    return 'edge', dependent_id
+  end
+  local job = examine.head(id)
+  if job ~= nil and (not job or OVER[job[STATE]]) and not examine.is_left('r', id) then return 'unresolved', id end
+end
+
+CHECK['blocked:'] = function(name, _, id)
+  local _, dependent_id = examine.base(name)
+  local dependent = examine.head(dependent_id)
+  if dependent == nil then return nil end
+  if not dependent then return 'lost', dependent_id end
+  if OVER[dependent[STATE]] or not redis.call('ZSCORE', store.waiting(id), dependent_id) then return 'edge', dependent_id end
+end
+
+function CHECK.gates(_, _, key, packed)
+  local gate = examine.gate(packed)
+  if not gate or math.max(unpack(gate, 1, TO_ADVANCE)) == 0 then return 'stray', key end
+  if redis.call('ZCARD', store.line(key)) ~= gate[WAITING] then return 'waiting', key end
+  if gate[TO_ADVANCE] > 0 and not examine.is_left('g', key, gate[TO_ADVANCE]) then return 'stalled', key end
+  local member = redis.call('ZRANGE', store.line(key), 0, 0)[1]
+  if gate[TO_ADVANCE] > 0 or not member then return nil end
+  local job, index = examine.head(string.sub(member, 3)), tonumber(string.sub(member, 1, 2))
+  local claim = job and index and form.claims(job[CLAIMS])[index]
+  local depth = claim and job[WALKS] and job[WALKS][index]
+  if depth and depth < #claim.keys and gates.fits(gate, gates.mode_at(claim, depth)) then return 'stalled', key end
+end
+
+function CHECK.users(_, _, key, packed)
+  local size, turn = examine.pair(packed)
+  if size == 0 or size ~= examine.ready_of_user(key) then return 'user', key end
+  local member = examine.turn(key, turn)
+  if not member or not redis.call('ZSCORE', store.turns, member) then return 'user', key end
+end
+
+function CHECK.turns(_, _, member)
+  local pool, from = string.match(member, '^(%Z*)%z()')
+  if not pool then return 'stray', member end
+  local is_read, turn, user = pcall(form.split, member, from)
+  if not is_read or not turn then return 'stray', member end
+  local key = pool .. '\0' .. user
+  local _, stored = examine.pair(redis.call('HGET', store.users, key))
+  if stored ~= turn then return 'stray', member end
+end
+
+function CHECK.pools(_, _, name, packed)
+  local size, users = examine.pair(packed)
+  if size == 0 or size ~= examine.ready_of_pool(name) or users ~= examine.users_of_pool(name) then return 'pool', name end
+end
+
+function CHECK.untold(_, _, worker, packed)
+  local is_read, ids = pcall(cmsgpack.unpack, packed)
+  if not is_read or type(ids) ~= 'table' or #ids == 0 then return 'stray', worker end
+  for _, id in ipairs(ids) do
+    local job = examine.head(id)
+    if job ~= nil and not (job and job[STATE] == STARTED and job[WORKER] == worker and job[CANCEL]) then return 'untold', id end
+  end
+end
+
+function CHECK.receipts(_, _, session)
+  if not redis.call('ZSCORE', store.sessions, session) then return 'session', session end
+end
+
+function CHECK.pauses(_, _, path, stored)
+  local pause = tonumber(stored)
+  if not pause or pause > S[PAUSE] then return 'behind', 'pause' end
+end
+
+function CHECK.left(_, _, packed)
+  local is_read, item = pcall(cmsgpack.unpack, packed)
+  if not is_read or type(item) ~= 'table' or not string.find('gcur', tostring(item[1]), 1, true) then return 'stray', '' end
+end
+
+-- What is wrong with an item of a key, and whom it is about; nil if nothing is.
+function examine.check(name, item, value)
+  local base = examine.base(name)
+  local check = CHECK[base]
+  if check then return check(name, base, item, value) end
+end
+
+-- Whether a key has no reason to be there.
+function examine.is_stray_key(name)
+  local base, rest = examine.base(name)
+  if base == 'log:' then return check_log(nil, nil, rest) ~= nil end
+  if base == 'errors:' then return check_errors(nil, nil, rest) ~= nil end
+  if base == 'wake:pool:' then return redis.call('HEXISTS', store.pools, rest) == 0 end
+  if base == 'wake:session:' then return not redis.call('ZSCORE', store.sessions, rest) end
+  return false
+end
+
+-- How a head contradicts itself; nil if it does not.
+function examine.contradiction(job)
+  local state, kind = job[STATE], job[TIMER]
+  local is_over, has_all = OVER[state], gates.has_all(job)
+  if state == STARTED then
+    if kind ~= LEASE then return 'is STARTED without a lease' end
+    if not job[TOKEN] or not job[WORKER] then return 'is STARTED without a token or a worker' end
+    if not has_all then return 'is STARTED without all its gates' end
+  elseif job[WORKER] then
+    return 'has a worker and is not STARTED'
+  elseif kind == LEASE and not (job[PRESENCE] and not is_over) then
+    return 'has a lease and is not STARTED'
+  end
+  local has_place = state == QUEUED or state == STARTED or (state == FAILED and job[WALKS] and true or false)
+  if (job[SEQ] > 0) ~= has_place then return has_place and 'has lost its place' or 'has a place and should have none' end
+  if has_place and #form.claims(job[CLAIMS]) ~= #(job[WALKS] or {}) then return 'has other gates than claims' end
+  if job[OFFER] and not (state == QUEUED and has_all) then return 'is offered and cannot start' end
+  if state == QUEUED and has_all and not job[OFFER] and kind ~= DUE then return 'may start and is not offered' end
+  if state == SCHEDULED and kind ~= DUE and not job[PRESENCE] then return 'is SCHEDULED and never due' end
+  if is_over and (kind ~= PRUNE or not job[ENDED]) then return 'is over and kept for ever' end
+end
+end

@@ -1,0 +1,26 @@
+--[[ leftovers: work that follows, first in first out. LEFT keeps what a budget cut: a line to advance (g), a sweep that
+  cancels (c), offers again (u), or resolves edges (r). What is left of the budget is work.units. ]]
+local BUDGET = tonumber(ARGV[8])
+local work = {units = BUDGET, cut = false, left_taken = 0, left_added = {}, left_added_at = 1}
+local left_stored, left_at, left_read = {}, 1, false
+
+function work.push(item) work.left_added[#work.left_added + 1] = item end
+
+function work.pop_leftover()
+  if left_at > #left_stored and not left_read then
+    left_stored = redis.call('LRANGE', store.left, work.left_taken, work.left_taken + 31)
+    left_at, left_read = 1, #left_stored < 32
+  end
+  if left_at <= #left_stored then
+    left_at, work.left_taken = left_at + 1, work.left_taken + 1
+    return cmsgpack.unpack(left_stored[left_at - 1])
+  end
+  local item = work.left_added[work.left_added_at]
+  if item then work.left_added_at = work.left_added_at + 1 end
+  return item
+end
+
+function work.any_left()
+  return work.left_added_at <= #work.left_added or left_at <= #left_stored
+    or (not left_read and redis.call('LLEN', store.left) > work.left_taken)
+end

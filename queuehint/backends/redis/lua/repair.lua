@@ -1,0 +1,224 @@
+#!lua flags=allow-oom
+--[[ repair: for the doctor, put right what it found, provided that nothing has changed since it looked.
+  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/keys builds every other key from it
+  ARGV[1] now_ms    int  the time, for tests only; "" asks the server
+  ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
+  ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service; ms
+  ARGV[8] budget    int  units of following work; ARGV[9] "1" on a cluster, whose slots may move
+  ARGV[10] packed    str  the state as it was when the doctor looked, "" if there was none
+  ARGV[11..]        three for each repair: kind, name, item; see REPAIR
+  Returns DONE and the state as it is now, or CHANGED, and then nothing was done.
+  What a repair writes is worked out here from the heads, so it is right whatever the doctor thought; only counts over
+  many heads (gate, counter) are the doctor's, and are written only over what the doctor saw. ]]
+-- @include keys
+-- @include stand_in
+-- @include rules
+-- @include examine
+if stand_in.packed ~= ARGV[10] then return {'CHANGED', ''} end
+
+-- Writes that no head that changes leads to; they come last, when nothing can refuse them any more.
+local writes = {}
+local function later(write, name, ...) writes[#writes + 1] = {write, store[name], ...} end
+local WRITE = {
+  add = function(key, member, score) redis.call('ZADD', key, score, member) end,
+  join = function(key, member) redis.call('SADD', key, member) end,
+  set = function(key, field, value) redis.call('HSET', key, field, value) end,
+  unlink = function(key) redis.call('UNLINK', key) end,
+  persist = function(key) redis.call('PERSIST', key) end,
+  hash = function(key, item) redis.call('HDEL', key, item) end,
+  zset = function(key, item) redis.call('ZREM', key, item) end,
+  ['set of'] = function(key, item) redis.call('SREM', key, item) end,
+  list = function(key, item) redis.call('LREM', key, 1, item) end,
+}
+local TYPE_OF = {['blocked:'] = 'set of', closed = 'set of', left = 'list', jobs = 'hash', specs = 'hash', asked = 'hash', results = 'hash',
+  progress = 'hash', gates = 'hash', pools = 'hash', users = 'hash', pauses = 'hash', receipts = 'hash', untold = 'hash'}
+
+local turns, joined = {}, {}
+
+local function value_of(name, item)
+  if TYPE_OF[examine.base(name)] == 'hash' then return redis.call('HGET', store[name], item) or '' end
+  return ''
+end
+
+local REPAIR = {}
+
+-- A key of ours that was given a time to live.
+function REPAIR.persist(name) later('persist', name) end
+
+-- A key that has no reason to be there.
+function REPAIR.key(name)
+  if examine.is_stray_key(name) then later('unlink', name) end
+end
+
+-- An entry that has no reason to be there: what it is about is gone, or says otherwise.
+function REPAIR.drop(name, item)
+  local base = examine.base(name)
+  local problem = examine.check(name, item, value_of(name, item))
+  if problem ~= 'lost' and problem ~= 'stray' and problem ~= 'damaged' then return end
+  later(TYPE_OF[base] or 'zset', name, item)
+end
+
+-- What follows from a head and is not there.
+function REPAIR.entry(_, id)
+  for name, members in pairs(examine.entries(id) or {}) do
+    for member, score in pairs(members) do
+      if tonumber(redis.call('ZSCORE', store[name], member) or nil) ~= score then later('add', name, member, score) end
+    end
+  end
+end
+
+-- An edge of which one end is there: blocked:{name} holds item, or waiting:{item} holds name.
+function REPAIR.edge(id, dependency_id)
+  local job = examine.head(id)
+  local blocked, waiting = 'blocked:' .. id, 'waiting:' .. dependency_id
+  local is_blocked = redis.call('SISMEMBER', store[blocked], dependency_id) == 1
+  local missing = job and not OVER[job[STATE]] and job[BLOCKED] - redis.call('SCARD', store[blocked]) - (joined[id] or 0) or 0
+  if job and not OVER[job[STATE]] and (is_blocked or missing > 0) then
+    if not is_blocked then joined[id] = (joined[id] or 0) + 1 end
+    later('join', blocked, dependency_id)
+    later('add', waiting, id, job[NUMBER])
+  elseif job ~= nil then
+    later('zset', waiting, id)
+    later('set of', blocked, dependency_id)
+  end
+end
+
+-- A gate's counts: what was seen, a line break, what it has to be.
+function REPAIR.gate(key, counts)
+  local was, now = string.match(counts, '^([^\n]*)\n([^\n]*)$')
+  local packed = redis.call('HGET', store.gates, key)
+  local gate = examine.gate(packed)
+  if (gate and table.concat(gate, ' ', 1, WAITING) or '') ~= was then return end
+  local mended = {}
+  for number in string.gmatch(now, '%d+') do mended[#mended + 1] = tonumber(number) end
+  mended[TO_ADVANCE] = gate and gate[TO_ADVANCE] or 0
+  if math.max(unpack(mended)) == 0 then later('hash', 'gates', key) else later('set', 'gates', key, cmsgpack.pack(mended)) end
+end
+
+-- A counter: what was seen, a line break, what it has to be.
+function REPAIR.counter(name, counts)
+  local was, now = string.match(counts, '^([^\n]*)\n([^\n]*)$')
+  local at = examine.counted[name] or examine.others[name]
+  if stand_in.state == 'kept' and examine.int(S[at]) ~= was then return end
+  S[at] = tonumber(now)
+  -- Tokens of another history: those that come are of a new epoch, and whoever holds a lease may renew it first.
+  if name == 'epoch' then S[RUN] = 'repaired' end
+end
+
+-- How many ready jobs a user has, and the user's turn.
+function REPAIR.user(_, key)
+  local size = examine.ready_of_user(key)
+  local _, turn = examine.pair(redis.call('HGET', store.users, key))
+  local member = examine.turn(key, turn)
+  if not member then return later('hash', 'users', key) end
+  if size == 0 then
+    later('hash', 'users', key)
+    return later('zset', 'turns', member)
+  end
+  if turn <= 0 or not redis.call('ZSCORE', store.turns, member) then
+    if not turns[key] then
+      S[TURN] = S[TURN] + 1
+      turns[key] = S[TURN]
+    end
+    turn = turns[key]
+    later('add', 'turns', examine.turn(key, turn), 0)
+  end
+  later('set', 'users', key, cmsgpack.pack({size, turn}))
+end
+
+-- How many ready jobs a pool has, and of how many users.
+function REPAIR.pool(_, name)
+  local size = examine.ready_of_pool(name)
+  if size == 0 then
+    later('hash', 'pools', name)
+    return later('unlink', 'wake:pool:' .. name)
+  end
+  later('set', 'pools', name, cmsgpack.pack({size, examine.users_of_pool(name)}))
+  later('add', 'wake:pool:' .. name, '1', 0)
+end
+
+-- A session of which only the receipt is known is forgotten in ten minutes, as all are.
+function REPAIR.session(_, session)
+  if redis.call('HEXISTS', store.receipts, session) == 1 then later('add', 'sessions', session, NOW) end
+end
+
+-- Jobs that a worker has to be told to stop.
+function REPAIR.untold(_, worker)
+  local packed = redis.call('HGET', store.untold, worker)
+  if not packed then return end
+  local ids = {}
+  for _, id in ipairs(cmsgpack.unpack(packed)) do
+    local job = examine.head(id)
+    if job and job[STATE] == STARTED and job[WORKER] == worker and job[CANCEL] then ids[#ids + 1] = id end
+  end
+  if #ids == 0 then later('hash', 'untold', worker) else later('set', 'untold', worker, cmsgpack.pack(ids)) end
+end
+
+-- A line whose head may move on, and that nobody will move on: begin to.
+function REPAIR.stalled(_, key)
+  local gate = gates.of(key)
+  S[MARKS] = S[MARKS] + 1
+  gate[TO_ADVANCE] = S[MARKS]
+  gates.dirty[key] = gate
+  work.push({'g', key, S[MARKS]})
+end
+
+-- Edges to a job that is over or lost: resolve them.
+function REPAIR.unresolved(_, id) work.push({'r', id}) end
+
+-- Jobs put aside by a pause that is no more: offer them again.
+function REPAIR.unparked(_, id)
+  local job = jobs.of(id)
+  if job and type(job[OFFER]) == 'number' and not turns[job[OFFER]] then
+    turns[job[OFFER]] = true
+    work.push({'u', job[OFFER]})
+  end
+end
+
+-- A dead job behind which all has to be canceled, and nobody does it.
+function REPAIR.unswept(_, id)
+  local job = jobs.of(id)
+  if not (job and job[STATE] == FAILED and job[WALKS]) then return end
+  S[NUMBERS] = S[NUMBERS] + 1
+  local gate_keys = {}
+  for _, claim in ipairs(form.claims(job[CLAIMS])) do gate_keys[#gate_keys + 1] = claim.keys[#claim.keys] end
+  work.push(sweeps.cancel(gate_keys, S[NUMBERS], 'behind the dead job ' .. id, job))
+end
+
+-- What a head says of things that are lost for good: it says so no more.
+function REPAIR.amend(_, id)
+  local job = jobs.of(id)
+  if not job then return end
+  if job[RESULT] == 's' and redis.call('HEXISTS', store.results, id) == 0 then job[RESULT] = false end
+  if job[REPORTED] and redis.call('HEXISTS', store.progress, id) == 0 then job[REPORTED] = false end
+  local logs = redis.call('LLEN', store.log(id))
+  if logs ~= examine.logs_kept(job) then job[LOGS] = logs end
+  job[ERRORS] = redis.call('LLEN', store.errors(id))
+  job[BLOCKED] = redis.call('SCARD', store.blocked(id))
+  jobs.dirty[id] = job
+  if job[BLOCKED] == 0 and job[STATE] == DEFERRED then ledger.queue(job) end
+end
+
+-- A job that cannot run any more, for what it was asked to do is lost: its place, edges and records go.
+function REPAIR.remove(_, id)
+  local job = jobs.of(id)
+  if not job or redis.call('HEXISTS', store.specs, id) == 1 then return end
+  if job[STATE] == STARTED then ledger.stop(job) elseif job[OFFER] then ledger.withdraw(job) end
+  timers.drop(job)
+  job[EXPIRY_MS], job[BACKING_OFF], job[STRANGERS] = false, false, 0
+  if job[BLOCKED] > 0 then edges.drop_all(job) end
+  gates.vacate(job)
+  if edges.next_dependent(id) then work.push({'r', id}) end
+  ledger.ended[#ledger.ended + 1] = job
+  course.forget(job)
+end
+
+for at = 11, #ARGV, 3 do REPAIR[ARGV[at]](ARGV[at + 1], ARGV[at + 2]) end
+
+if request.on_cluster then
+  for at = 1, #FIXED do redis.call('EXISTS', store[FIXED[at]]) end
+  for _, write in ipairs(writes) do redis.call('EXISTS', write[2]) end
+end
+plan.commit()
+for _, write in ipairs(writes) do WRITE[write[1]](unpack(write, 2)) end
+return {'DONE', redis.call('HGET', store.meta, 'state')}

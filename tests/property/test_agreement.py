@@ -1,0 +1,531 @@
+"""
+The two backends agree: the engine and a store go through the same histories, and every answer is compared.
+
+By default 20 000 steps of random walks and 5 000 of a state machine, whose failures shrink; every night far more.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
+
+from queuehint.core.engine import EPOCH_BEGIN_S
+from queuehint.hint import Claim, normalise
+from queuehint.operations import (
+    BUDGET,
+    Cancel,
+    CancelPath,
+    Close,
+    CountJobs,
+    Discard,
+    Draw,
+    Enqueue,
+    Exchange,
+    Get,
+    Log,
+    Pause,
+    Redrive,
+    Renew,
+    Reopen,
+    Report,
+    Resume,
+    Tick,
+)
+from queuehint.policy import Policy
+from queuehint.records import JobError, JobSpec, Outcome, OutcomeKind, Progress
+from tests.property.agreement import FIXED, KEPT_MS, Busybody, Twins, walk_together
+from tests.property.walks import LEASE_MS, MINUTE, MIXED, PATHS, POLICIES, STYLES, Style
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.conftest import StartServer
+    from tests.servers import Server
+
+pytestmark = pytest.mark.redis
+
+BUDGETS = (BUDGET, 1, 2, 5)
+STEPS = 1_050
+IN_2020_MS = 1_000 * EPOCH_BEGIN_S
+
+
+def named(style: Style) -> str:
+    return f"shared={style.shared} keyed={style.keyed} jobs={style.unfinished_max}"
+
+
+def walk(seed: int, style: Style, steps: int, budget: int, server: Server | None = None) -> int:
+    """Walk, compare all there is, end everything, and see that nothing is left; return the steps compared."""
+    twins = Twins(budget=budget, start_ms=(0, IN_2020_MS + 999)[seed % 2], server=server)
+    try:
+        walk_together(twins, Random(seed), style, steps)
+        twins.compare_all()
+        twins.wind_down()
+        twins.check_residue()
+    except BaseException as error:
+        error.add_note(f"The walk from Random({seed}), budget {budget}, after {twins.steps} steps.")
+        raise
+    finally:
+        twins.close()
+    assert twins.steps >= steps
+    return twins.steps
+
+
+@pytest.fixture
+def twins() -> Iterator[Twins]:
+    """A pair with its whole budget."""
+    twins = Twins()
+    yield twins
+    twins.close()
+
+
+# --- random walks ----------------------------------------------------------------------------------------------------
+
+
+def test_the_walks_below_are_at_least_20_000_steps() -> None:
+    assert len(STYLES) * len(BUDGETS) * STEPS >= 20_000
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("budget", BUDGETS)
+@pytest.mark.parametrize("style", STYLES, ids=named)
+def test_the_engine_and_a_store_give_the_same_answers_at_every_step(style: Style, budget: int) -> None:
+    compared = sum(walk(10 * BUDGETS.index(budget) + part, style, STEPS // 3, budget) for part in range(3))
+    assert compared >= STEPS
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_valkey_gives_the_same_answers_too(second_server: Server, budget: int) -> None:
+    walk(budget, MIXED, 300, budget, second_server)
+
+
+@pytest.mark.nightly
+@pytest.mark.heavy
+@pytest.mark.parametrize("block", range(5))
+@pytest.mark.parametrize("budget", [*BUDGETS, 3, 11])
+@pytest.mark.parametrize("style", STYLES, ids=named)
+def test_the_engine_and_a_store_give_the_same_answers_for_a_million_steps(
+    style: Style, budget: int, block: int
+) -> None:
+    compared = sum(walk(seed, style, 400, budget) for seed in range(1_000 + 20 * block, 1_020 + 20 * block))
+    assert compared >= 8_000
+
+
+# --- residue ---------------------------------------------------------------------------------------------------------
+
+
+def leave_nothing(seed: int, steps: int) -> None:
+    style = STYLES[seed % len(STYLES)]
+    twins = Twins()
+    try:
+        walk_together(twins, Random(seed), style, steps)
+        assert twins.steps >= steps
+        twins.wind_down()
+        twins.check_residue()
+    except BaseException as error:
+        error.add_note(f"The walk from Random({seed}).")
+        raise
+    finally:
+        twins.close()
+
+
+@pytest.mark.heavy
+def test_after_thousands_of_operations_and_a_prune_only_fixed_keys_are_left() -> None:
+    leave_nothing(4, 5_000)
+
+
+@pytest.mark.nightly
+@pytest.mark.heavy
+@pytest.mark.parametrize("seed", range(2))
+def test_after_100_000_operations_and_a_prune_only_fixed_keys_are_left(seed: int) -> None:
+    leave_nothing(seed, 100_000)
+
+
+def test_a_namespace_that_was_only_looked_at_holds_nothing() -> None:
+    fresh = Twins(start_ms=0)
+    try:
+        fresh.wind_down()
+        fresh.check_residue()
+        fresh.do(CountJobs())
+        assert fresh.dump().keys() <= FIXED
+    finally:
+        fresh.close()
+
+
+def test_a_result_that_is_pruned_in_the_step_that_ends_its_job_is_not_stored(twins: Twins) -> None:
+    twins.do(Enqueue((JobSpec(id="a", task="t", policy=Policy(retention_ms=0)),)))
+    (grant,) = twins.do(Exchange("w", limit=1)).grants
+    settled = Outcome(job_id="a", token=grant.token, kind=OutcomeKind.FINISHED, result=b"1")
+    twins.do(Exchange("w", settle=(settled,)))
+    twins.recount()
+    assert "results" not in twins.dump()
+
+
+def test_nobody_is_woken_who_has_not_been_heard_of_for_ten_minutes(twins: Twins) -> None:
+    twins.do(Enqueue((JobSpec(id="a", task="t"),)))
+    twins.watch(("a",))
+    twins.go_to(KEPT_MS + MINUTE)
+    twins.do(Tick())
+    twins.do(Cancel(("a",)))
+    assert not [name for name in twins.dump() if name.startswith("wake:session:")]
+
+
+def test_who_waits_for_a_job_is_woken_at_its_end(twins: Twins) -> None:
+    twins.do(Enqueue((JobSpec(id="a", task="t"),)))
+    twins.watch(("a",))
+    twins.do(Cancel(("a",)))
+    (woken,) = [content for name, content in twins.dump().items() if name.startswith("wake:session:")]
+    assert woken == [(b"a", 0.0)]
+    twins.wind_down()
+    twins.check_residue()
+
+
+# --- what walks are unlikely to reach --------------------------------------------------------------------------------
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("budget", [BUDGET, 40])
+def test_a_thousand_jobs_in_one_operation_are_taken_in_granted_ended_and_canceled_alike(budget: int) -> None:
+    random = Random(budget)
+    twins = Twins(budget=budget)
+    try:
+        player = Busybody(twins.engine, random, MIXED, ("a", "b"))
+        for _ in range(3):
+            twins.do(Enqueue(tuple(player.spec() for _ in range(1_000))))
+            for _ in range(4):
+                running = list(twins.engine.ledger.registry.running.values())
+                settle = tuple(player.outcome(job.id, job.token or 0) for job in running)
+                twins.do(Exchange("w", settle=settle, pools=("p", "q"), limit=1_000, lease_ms=LEASE_MS))
+                twins.repeat()
+                twins.recount()
+            ids = tuple(twins.engine.ledger.jobs)[:1_000]
+            twins.do(Get(ids))
+            twins.do(Renew(tuple((job.id, job.token or 0) for job in twins.engine.ledger.registry.running.values())))
+            twins.do(CancelPath(()))
+            twins.do(Redrive(ids))
+            twins.do(Discard(ids))
+            twins.do(Cancel(ids))
+            twins.do(CountJobs())
+            twins.go_to(twins.now_ms + LEASE_MS + 1)
+        twins.wind_down()
+        twins.check_residue()
+    finally:
+        twins.close()
+
+
+def test_a_log_keeps_its_last_thousand_lines_however_they_come(twins: Twins) -> None:
+    twins.do(Enqueue((JobSpec(id="a", task="t"),)))
+    (grant,) = twins.do(Exchange("w", limit=1)).grants
+    for count in (0, 1, 998, 1, 1, 2_500):
+        twins.do(Log("a", grant.token, tuple(str(number) for number in range(count))))
+        twins.do(Get(("a",)))
+
+
+def test_a_job_keeps_its_last_twenty_errors(twins: Twins) -> None:
+    twins.do(Enqueue((JobSpec(id="a", task="t", policy=Policy(max_attempts=30)),)))
+    for number in range(25):
+        (grant,) = twins.do(Exchange("w", limit=1)).grants
+        failed = Outcome(
+            job_id="a", token=grant.token, kind=OutcomeKind.FAILED, error=JobError(type="E", message=str(number))
+        )
+        twins.do(Exchange("w", settle=(failed,)))
+        twins.do(Get(("a",)))
+
+
+@pytest.mark.heavy
+def test_a_store_that_starts_anew_begins_an_epoch_and_reaps_nothing_for_the_length_of_a_lease(
+    start_server: StartServer,
+) -> None:
+    server = start_server(appendonly="yes", appendfsync="always")
+    twins = Twins(server=server, start_ms=IN_2020_MS)
+    try:
+        for seed in range(4):
+            walk_together(twins, Random(seed), MIXED, 60)
+            server.restart()
+            twins.know_of_restart()
+        twins.compare_all()
+        twins.wind_down()
+        twins.check_residue()
+    finally:
+        twins.close()
+
+
+# --- a state machine, whose failures shrink --------------------------------------------------------------------------
+
+paths = st.sampled_from([*PATHS[:15], ("root",), ("root", "a"), ("a:b",), ("a", "b:"), ("a\\",)])
+claims = st.lists(
+    st.builds(Claim, paths, st.sampled_from(["exclusive", "exclusive", "shared"])), min_size=0, max_size=3
+).map(normalise)
+delays = st.sampled_from([0, 1, MINUTE, 3 * MINUTE])
+policies = st.sampled_from((*POLICIES, Policy(timeout_ms=1), Policy(retention_ms=0, max_attempts=1)))
+results = st.sampled_from([None, b"null", b"1", b'"\xc3\xa9"'])
+errors = st.sampled_from([None, JobError(type="E", message="no"), JobError(type="é", message="", traceback="\n")])
+lanes = st.integers(0, 3)
+
+
+class AgreementMachine(RuleBasedStateMachine):
+    """Every rule is something a client or an operator does; `Twins.do` compares what the engine and the store say."""
+
+    ids = Bundle("ids")
+    live = Bundle("live")
+    stale = Bundle("stale")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made = 0
+        self.shell = "sync"
+
+    @initialize(budget=st.sampled_from([BUDGET, BUDGET, 1, 2, 5]), start_ms=st.sampled_from([0, IN_2020_MS + 999]))
+    def begin(self, budget: int, start_ms: int) -> None:
+        self.twins = Twins(budget=budget, start_ms=start_ms)
+
+    def do(self, operation: Any) -> Any:
+        return self.twins.do(operation, shell=self.shell)
+
+    # --- producers ---
+
+    def enqueue(self, *specs: JobSpec) -> Any:
+        self.do(Enqueue(specs))
+        return multiple(*[spec.id for spec in specs])
+
+    def next_id(self) -> str:
+        self.made += 1
+        return f"{self.made}"
+
+    @rule(
+        target=ids,
+        wanted=st.lists(claims, min_size=1, max_size=3),
+        policy=policies,
+        priority=st.sampled_from([1, 3, 5, 9]),
+        pool=st.sampled_from(["default", "p"]),
+        user=st.sampled_from([None, "u", "é:"]),
+        service=st.sampled_from([None, None, "s"]),
+    )
+    def enqueue_jobs(self, wanted: list[Any], policy: Any, priority: int, pool: str, user: Any, service: Any) -> Any:
+        return self.enqueue(
+            *[
+                JobSpec(
+                    id=self.next_id(),
+                    task="t",
+                    claims=each,
+                    policy=policy,
+                    priority=priority,
+                    pool=pool,
+                    user=user,
+                    service=service,
+                )
+                for each in wanted
+            ]
+        )
+
+    @rule(target=ids, wanted=claims, policy=policies, delay_ms=delays)
+    def enqueue_for_later(self, wanted: Any, policy: Any, delay_ms: int) -> Any:
+        return self.enqueue(JobSpec(id=self.next_id(), task="t", claims=wanted, policy=policy, delay_ms=delay_ms))
+
+    @rule(target=ids, wanted=claims, from_now_ms=st.sampled_from([-MINUTE, 0, MINUTE]))
+    def enqueue_for_a_time(self, wanted: Any, from_now_ms: int) -> Any:
+        run_at_ms = self.twins.now_ms + from_now_ms
+        return self.enqueue(JobSpec(id=self.next_id(), task="t", claims=wanted, run_at_ms=run_at_ms))
+
+    @rule(
+        target=ids,
+        wanted=claims,
+        key=st.sampled_from("kkl"),
+        on_conflict=st.sampled_from(["return", "replace", "after", "reject"]),
+        delay_ms=st.none() | delays,
+        policy=policies,
+    )
+    def enqueue_with_key(self, wanted: Any, key: str, on_conflict: Any, delay_ms: int | None, policy: Any) -> Any:
+        return self.enqueue(
+            JobSpec(
+                id=self.next_id(),
+                task="t",
+                claims=wanted,
+                key=key,
+                on_conflict=on_conflict,
+                delay_ms=delay_ms,
+                policy=policy,
+            )
+        )
+
+    @rule(target=ids, wanted=claims)
+    def enqueue_for_a_caller(self, wanted: Any) -> Any:
+        return self.enqueue(JobSpec(id=self.next_id(), task="t", claims=wanted, presence_ms=3 * MINUTE))
+
+    @rule(job_id=ids, task=st.sampled_from(["t", "other"]))
+    def enqueue_an_id_again(self, job_id: str, task: str) -> None:
+        self.do(Enqueue((JobSpec(id=job_id, task=task),)))
+
+    @rule(back=st.integers(1, 5))
+    def enqueue_a_submission_again(self, back: int) -> None:
+        submissions = [operation for _, operation in self.twins.history if isinstance(operation, Enqueue)]
+        self.do(submissions[-min(back, len(submissions))])
+
+    @rule(count=st.integers(0, 1_000))
+    def draw(self, count: int) -> None:
+        self.do(Draw(count))
+
+    # --- workers ---
+
+    @rule(target=live, limit=st.integers(1, 5), worker=st.sampled_from("wx"), pools=st.permutations(["default", "p"]))
+    def claim(self, limit: int, worker: str, pools: list[str]) -> Any:
+        reply = self.do(Exchange(worker, pools=tuple(pools), limit=limit, lease_ms=LEASE_MS))
+        return multiple(*[(grant.spec.id, grant.token) for grant in reply.grants])
+
+    def settle(self, settled: Any, kind: OutcomeKind, limit: int, **fields: Any) -> Any:
+        outcomes = [Outcome(job_id=job_id, token=token, kind=kind, **fields) for job_id, token in settled]
+        reply = self.do(Exchange("w", settle=tuple(outcomes), limit=limit, lease_ms=LEASE_MS))
+        return [(grant.spec.id, grant.token) for grant in reply.grants]
+
+    @rule(
+        target=stale,
+        settled=st.lists(consumes(live), min_size=1, max_size=3),
+        limit=st.sampled_from([0, 3]),
+        result=results,
+    )
+    def finish(self, settled: Any, limit: int, result: bytes | None) -> Any:
+        return multiple(*settled, *self.settle(settled, OutcomeKind.FINISHED, limit, result=result))
+
+    @rule(
+        target=stale,
+        settled=st.lists(consumes(live), min_size=1, max_size=3),
+        error=errors,
+        delay_ms=delays,
+        final=st.booleans(),
+    )
+    def fail(self, settled: Any, error: JobError | None, delay_ms: int, final: bool) -> Any:
+        return multiple(
+            *settled, *self.settle(settled, OutcomeKind.FAILED, 3, error=error, delay_ms=delay_ms, final=final)
+        )
+
+    @rule(
+        target=stale,
+        settled=st.lists(consumes(live), min_size=1, max_size=3),
+        kind=st.sampled_from(OutcomeKind),
+        delay_ms=delays,
+        reason=st.sampled_from([None, "", "why"]),
+    )
+    def settle_otherwise(self, settled: Any, kind: OutcomeKind, delay_ms: int, reason: str | None) -> Any:
+        return multiple(*settled, *self.settle(settled, kind, 0, delay_ms=delay_ms, reason=reason))
+
+    @rule(grant=stale, kind=st.sampled_from(OutcomeKind), result=results)
+    def settle_with_a_stale_token(self, grant: tuple[str, int], kind: OutcomeKind, result: bytes | None) -> None:
+        self.settle([grant], kind, 0, result=result, delay_ms=1)
+
+    @rule(job_id=ids, token=st.sampled_from([0, -1, 1, 2**63 - 1, 1.0, "1", None]))
+    def settle_without_a_token(self, job_id: str, token: Any) -> None:
+        self.settle([(job_id, token)], OutcomeKind.FINISHED, 0)
+
+    @rule(
+        leases=st.lists(live | stale | st.tuples(ids, st.sampled_from([0, 1])), max_size=3),
+        lease_ms=st.sampled_from([MINUTE, LEASE_MS]),
+    )
+    def renew(self, leases: Any, lease_ms: int) -> None:
+        self.do(Renew(tuple(leases), lease_ms))
+
+    @rule(grant=live | stale, lines=st.lists(st.sampled_from(["", "a", "é\n"]), max_size=3))
+    def log(self, grant: tuple[str, int], lines: list[str]) -> None:
+        self.do(Log(*grant, tuple(lines)))
+
+    @rule(grant=live | stale, done=st.none() | st.integers(0, 9), note=st.sampled_from([None, "é"]))
+    def report(self, grant: tuple[str, int], done: int | None, note: str | None) -> None:
+        self.do(Report(*grant, Progress(done, 9, note)))
+
+    # --- people ---
+
+    @rule(some=st.lists(ids | st.just("nobody"), min_size=1, max_size=3), reason=st.sampled_from([None, "", "why"]))
+    def cancel(self, some: list[str], reason: str | None) -> None:
+        self.do(Cancel(tuple(some), reason))
+
+    @rule(path=paths, reason=st.sampled_from([None, "why"]))
+    def cancel_path(self, path: Any, reason: str | None) -> None:
+        self.do(CancelPath(path, reason))
+
+    @rule(some=st.lists(ids | st.just("nobody"), min_size=1, max_size=5), what=st.sampled_from([Redrive, Discard]))
+    def redrive_or_discard(self, some: list[str], what: Any) -> None:
+        self.do(what(tuple(some)))
+
+    @rule(path=paths, what=st.sampled_from([Pause, Resume, Close, Reopen]))
+    def mark(self, path: Any, what: Any) -> None:
+        self.do(what(path))
+
+    # --- time ---
+
+    @rule()
+    def tick(self) -> None:
+        self.do(Tick())
+
+    @rule(
+        passed_ms=st.sampled_from([0, 1, MINUTE, LEASE_MS - 1, LEASE_MS, LEASE_MS + 1, 11 * MINUTE]),
+        ticks=st.booleans(),
+    )
+    def pass_time(self, passed_ms: int, ticks: bool) -> None:
+        self.twins.go_to(self.twins.now_ms + passed_ms)
+        if ticks:
+            self.tick()
+
+    @rule()
+    def pass_time_until_something_is_due(self) -> None:
+        self.twins.go_to(self.twins.engine.next_ms or 0)
+        self.tick()
+
+    # --- what the net does ---
+
+    @rule(lane=lanes)
+    def send_a_request_again(self, lane: int) -> None:
+        self.twins.repeat(lane)
+
+    @rule(lane=lanes)
+    def send_a_request_late(self, lane: int) -> None:
+        self.twins.repeat_late(lane)
+
+    @rule(shell=st.sampled_from(["sync", "async"]))
+    def go_on_in_a_shell(self, shell: str) -> None:
+        self.shell = shell
+
+    @rule()
+    def forget_scripts(self) -> None:
+        self.twins.forget_scripts()
+
+    @rule()
+    def cut_connections(self) -> None:
+        self.twins.cut_connections()
+
+    @rule()
+    def close_pools(self) -> None:
+        self.twins.close_pools()
+
+    # --- questions ---
+
+    @rule(some=st.lists(ids, min_size=1, max_size=3))
+    def watch(self, some: list[str]) -> None:
+        self.twins.watch(tuple(some))
+
+    @rule(path=paths, mode=st.sampled_from(["exclusive", "shared"]), depth=st.sampled_from([0, 1, 4]))
+    def ask(self, path: Any, mode: Any, depth: int) -> None:
+        self.twins.ask(path, mode=mode, depth=depth)
+
+    @invariant()
+    def indexes_hold_what_they_should(self) -> None:
+        self.twins.recount()
+
+    def teardown(self) -> None:
+        if hasattr(self, "twins"):
+            try:
+                self.twins.compare_all()
+                self.twins.wind_down()
+                self.twins.check_residue()
+            finally:
+                self.twins.close()
+
+
+TestAgreement = pytest.mark.heavy(AgreementMachine.TestCase)
+# A step is a hundred times as dear as without a store: the nightly profile gets a quarter of its examples.
+TestAgreement.settings = settings(
+    max_examples=max(100, settings().max_examples // 4), suppress_health_check=[HealthCheck.too_slow]
+)

@@ -1,0 +1,306 @@
+"""Addresses of stores on Redis: what a URL names, which ones are refused, and what is never shown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from queuehint.backends.base import BackendOptions, masked, open_backend
+from queuehint.backends.redis.address import SCHEMES, Address, parse_url
+from queuehint.backends.redis.backend import RedisBackend
+from queuehint.backends.redis.conversation import Desk, NotSent, Unanswered
+from queuehint.backends.redis.keys import root
+from queuehint.errors import BackendError, InvalidJobError
+from queuehint.operations import Tick
+
+SECRET = "hunter2"
+
+
+def refused(url: str) -> str:
+    """Return the message of a URL that is refused."""
+    with pytest.raises(InvalidJobError) as refusal:
+        parse_url(url)
+    assert isinstance(refusal.value, ValueError)
+    return str(refusal.value)
+
+
+def address_or_message(url: str) -> Address | str:
+    """Return the address that a URL names, or all that is said when it is refused."""
+    try:
+        return parse_url(url)
+    except InvalidJobError as error:
+        return f"{error}" if error.__cause__ is None else f"{error} {error.__cause__}"
+
+
+# --- what a URL names ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "url, node, options",
+    [
+        ("redis://", ("localhost", 6379), {}),
+        ("redis://db", ("db", 6379), {}),
+        ("redis://db:7000", ("db", 7000), {}),
+        ("redis://db:", ("db", 6379), {}),
+        ("redis://db:7000/2", ("db", 7000), {"db": 2}),
+        ("redis:///3", ("localhost", 6379), {"db": 3}),
+        ("redis://db?db=4", ("db", 6379), {"db": 4}),
+        ("redis://[::1]:7000/1", ("::1", 7000), {"db": 1}),
+        ("redis://:secret@db", ("db", 6379), {"password": "secret"}),
+        ("redis://ann@db", ("db", 6379), {"username": "ann"}),
+        ("redis://ann:secret@db", ("db", 6379), {"username": "ann", "password": "secret"}),
+        ("redis://a%40b:s%2Fe%23c%3Ar@db", ("db", 6379), {"username": "a@b", "password": "s/e#c:r"}),
+        ("redis://ann:se:cr@et@db", ("db", 6379), {"username": "ann", "password": "se:cr@et"}),
+        ("redis://db?username=ann&password=s%26t", ("db", 6379), {"username": "ann", "password": "s&t"}),
+        ("redis://ann:old@db?password=new", ("db", 6379), {"username": "ann", "password": "new"}),
+        ("redis://db?namespace=docs", ("db", 6379), {}),
+    ],
+)
+def test_a_url_names_a_server_a_database_and_a_user(url: str, node: tuple[str, int], options: dict[str, Any]) -> None:
+    address = parse_url(url)
+    assert (address.kind, address.nodes, address.path, address.is_tls) == ("plain", (node,), None, False)
+    assert address.options == {"db": 0, **options}
+
+
+@pytest.mark.parametrize(
+    "url, path, options",
+    [
+        ("unix:///run/redis.sock", "/run/redis.sock", {}),
+        ("unix:///run/redis.sock?db=2", "/run/redis.sock", {"db": 2}),
+        ("unix://:secret@/run/redis.sock", "/run/redis.sock", {"password": "secret"}),
+        ("unix://ann:secret@/run/a%20b.sock?db=1", "/run/a b.sock", {"db": 1, "username": "ann", "password": "secret"}),
+    ],
+)
+def test_a_url_names_a_socket(url: str, path: str, options: dict[str, Any]) -> None:
+    address = parse_url(url)
+    assert (address.kind, address.nodes, address.path) == ("plain", (), path)
+    assert address.options == {"db": 0, **options}
+
+
+@pytest.mark.parametrize(
+    "query, options",
+    [
+        ("", {"ssl_check_hostname": True}),
+        ("?ssl_cert_reqs=required", {"ssl_cert_reqs": "required", "ssl_check_hostname": True}),
+        ("?ssl_cert_reqs=none", {"ssl_cert_reqs": "none", "ssl_check_hostname": False}),
+        ("?ssl_check_hostname=False", {"ssl_check_hostname": False}),
+        ("?ssl_ca_certs=/ca.pem&ssl_check_hostname=1", {"ssl_ca_certs": "/ca.pem", "ssl_check_hostname": True}),
+        (
+            "?ssl_certfile=/c&ssl_keyfile=/k",
+            {"ssl_certfile": "/c", "ssl_keyfile": "/k", "ssl_check_hostname": True},
+        ),
+    ],
+)
+def test_with_tls_certificates_and_names_are_checked_unless_told_otherwise(query: str, options: dict[str, Any]) -> None:
+    address = parse_url(f"rediss://db{query}")
+    assert address.is_tls
+    assert address.options == {"db": 0, **options}
+
+
+def test_a_cluster_is_named_by_some_of_its_nodes() -> None:
+    address = parse_url("redis+cluster://ann:secret@a:1,b:2,c")
+    assert (address.kind, address.nodes) == ("cluster", (("a", 1), ("b", 2), ("c", 6379)))
+    assert address.options == {"db": 0, "username": "ann", "password": "secret"}
+    assert parse_url("rediss+cluster://a/0").is_tls
+
+
+def test_sentinels_are_named_with_their_service_and_have_users_of_their_own() -> None:
+    address = parse_url("redis+sentinel://ann:secret@a,b:5/main/2?sentinel_username=eve&sentinel_password=other")
+    assert (address.kind, address.service) == ("sentinel", "main")
+    assert address.nodes == (("a", 26379), ("b", 5))
+    assert address.options == {"db": 2, "username": "ann", "password": "secret"}
+    assert address.sentinel_options == {"username": "eve", "password": "other"}
+    assert parse_url("rediss+sentinel://a/main").is_tls
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_every_scheme_opens_this_backend(scheme: str) -> None:
+    kind, _ = SCHEMES[scheme]
+    where = "/run/redis.sock" if scheme == "unix" else "db/main" if kind == "sentinel" else "db"
+    backend = open_backend(f"{scheme}://{where}?namespace=docs.1")
+    assert isinstance(backend, RedisBackend)
+    assert not backend.is_local
+    assert backend.desk.root == "{qh:docs.1}" == root("docs.1")
+
+
+@pytest.mark.parametrize(
+    "url, expected",
+    [
+        ("redis://localhost", False),
+        ("redis://127.0.0.1", False),
+        ("redis://127.1.2.3:7000", False),
+        ("redis://[::1]", False),
+        ("unix:///run/redis.sock", False),
+        ("rediss://db", False),
+        ("redis://db", True),
+        ("redis://10.0.0.1", True),
+        ("redis+cluster://127.0.0.1,db", True),
+        ("redis+sentinel://db/main", True),
+    ],
+)
+def test_what_can_be_read_on_the_way_is_known(url: str, expected: bool) -> None:
+    assert parse_url(url).is_remote_plaintext is expected
+
+
+# --- what is refused -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "url, problem",
+    [
+        ("redis://db/abc", "the database must be a number, got 'abc'"),
+        ("redis://db/-1", "the database must be a number, got '-1'"),
+        ("redis://db/1.5", "the database must be a number, got '1.5'"),
+        ("redis://db/\u0663", "the database must be a number"),
+        ("redis://db/1/2", "the database must be a number, got '1/2'"),
+        ("redis://db?db=", "the database must be a number, got ''"),
+        ("redis://db?db=x", "the database must be a number, got 'x'"),
+        ("redis://db:port", "'db:port' is no host and port"),
+        ("redis://db:-1", "'db:-1' is no host and port"),
+        ("redis://db:0", "'db:0' is no host and port"),
+        ("redis://db:65536", "'db:65536' is no host and port"),
+        ("redis://[::1/1", "url 'redis://[::1/1'"),
+        ("redis://a,b", "names several hosts; use redis+cluster:// or redis+sentinel://"),
+        ("redis+cluster://a,b:port", "'b:port' is no host and port"),
+        ("redis+cluster://a/1", "a cluster has no database but 0"),
+        ("redis+sentinel://a", "names no service: redis+sentinel://host:26379/service"),
+        ("redis+sentinel://a/main/2/3", "the database must be a number, got '2/3'"),
+        ("unix://", "names no socket: unix:///run/redis.sock"),
+        ("unix://relative/redis.sock", "unix:///run/redis.sock"),
+        ("rediss://db?ssl_cert_reqs=optional", "ssl_cert_reqs must be required or none, got 'optional'"),
+        ("rediss://db?ssl_check_hostname=perhaps", "ssl_check_hostname must be true or false, got 'perhaps'"),
+    ],
+)
+def test_a_wrong_url_is_refused_and_the_part_is_named(url: str, problem: str) -> None:
+    message = refused(url)
+    assert message.startswith("url ")
+    assert problem in message
+
+
+@pytest.mark.parametrize(
+    "url, option",
+    [
+        ("redis://db?foo=1", "foo"),
+        ("redis://db?ssl_ca_certs=/ca.pem", "ssl_ca_certs"),
+        ("redis://db?socket_timeout=1", "socket_timeout"),
+        ("redis://db?retry_on_timeout=1", "retry_on_timeout"),
+        ("redis://db?decode_responses=True", "decode_responses"),
+        ("redis://db?protocol=3", "protocol"),
+        ("redis://db?health_check_interval=1", "health_check_interval"),
+        ("redis://db?sentinel_password=x", "sentinel_password"),
+        ("rediss://db?ssl_foo=1", "ssl_foo"),
+        ("redis+cluster://a?sentinel_username=x", "sentinel_username"),
+    ],
+)
+def test_an_option_that_is_unknown_or_for_another_kind_of_store_is_refused(url: str, option: str) -> None:
+    assert f"unknown option {option!r}" in refused(url)
+
+
+@pytest.mark.parametrize("url", ["redis://db/0#1", "redis://db#x"])
+def test_a_fragment_is_refused_for_it_may_be_half_of_a_password(url: str) -> None:
+    refused(url)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("namespace", ["", "*", "%7Bb%7D", "a%20b", "x" * 65, "a:b", "%C3%A9"])
+def test_a_namespace_that_could_move_a_key_to_another_slot_is_refused(scheme: str, namespace: str) -> None:
+    if not namespace:
+        with pytest.raises(InvalidJobError, match="namespace"):
+            open_backend(f"{scheme}://db/0", BackendOptions(namespace=namespace))
+        return
+    with pytest.raises(InvalidJobError, match="namespace"):
+        open_backend(f"{scheme}://db/0?namespace={namespace}")
+
+
+@given(
+    st.sampled_from(sorted(SCHEMES)),
+    st.text(alphabet="abz019:/@?#[]%,=&. \\é\x00-", max_size=20) | st.text(max_size=10),
+)
+@example("redis", "//[")
+@example("redis", "//a:b@[::1")
+@example("redis+cluster", "//,,")
+@example("redis", "//\u2100")
+@example("unix", "///a?db=1&db=2")
+def test_any_text_is_an_address_or_is_refused(scheme: str, rest: str) -> None:
+    answer = address_or_message(f"{scheme}:{rest}")
+    if isinstance(answer, str):
+        assert answer.startswith("url ")
+    else:
+        assert all(0 < port < 65_536 for _, port in answer.nodes)
+        assert bool(answer.nodes) != (answer.path is not None)
+
+
+# --- what is never shown ---------------------------------------------------------------------------------------------
+
+WITH_SECRETS = [
+    f"redis://:{SECRET}@db",
+    f"redis://ann:{SECRET}@db/0",
+    f"redis://ann:{SECRET}@db/abc",
+    f"redis://ann:{SECRET}@db:port",
+    f"redis://ann:{SECRET}@a,b",
+    f"redis://ann:{SECRET}@db?foo=1",
+    f"redis://ann:{SECRET}@[::1",
+    f"redis://ann:{SECRET}@\u2100",
+    f"redis://ann:x/{SECRET}@db:7/1",
+    f"redis://ann:{SECRET}/x@db:7/1",
+    f"redis://ann:x#{SECRET}@db:7/1",
+    f"redis://ann:{SECRET}#x@db:7/1",
+    f"redis://ann:x?{SECRET}@db:7/1",
+    f"redis://ann:{SECRET}?x@db:7/1",
+    f"redis://ann:x@{SECRET}@db:7/1",
+    f"redis://ann:{SECRET}:x@db:7/1",
+    f"redis://db?password={SECRET}",
+    f"redis://db?username=ann&password={SECRET}&foo=1",
+    f"redis://db?Password={SECRET}",
+    f"redis://db?pass={SECRET}",
+    f"unix://:{SECRET}@/run/redis.sock",
+    f"unix://ann:{SECRET}@",
+    f"rediss+cluster://ann:{SECRET}@a,b/1",
+    f"redis+sentinel://ann:{SECRET}@a",
+    f"redis+sentinel://ann:{SECRET}@a/main",
+    f"redis+sentinel://a/main?sentinel_password={SECRET}",
+    f"redis+sentinel://a/main?sentinel_username=eve&sentinel_password={SECRET}&foo=1",
+]
+
+
+@pytest.mark.parametrize("url", WITH_SECRETS)
+def test_a_password_is_in_no_message_and_no_repr(url: str) -> None:
+    assert SECRET not in masked(url)
+    answer = address_or_message(url)
+    assert SECRET not in repr(answer)
+    if isinstance(answer, Address):
+        assert SECRET not in answer.shown
+
+
+@pytest.mark.parametrize("url", WITH_SECRETS)
+def test_a_password_is_in_no_message_of_the_door_either(url: str) -> None:
+    try:
+        shown = repr(open_backend(url))
+    except InvalidJobError as error:
+        shown = f"{error} {error.__cause__}"
+    assert SECRET not in shown
+
+
+@pytest.mark.parametrize("url", WITH_SECRETS)
+@pytest.mark.parametrize("failure", [NotSent, Unanswered])
+def test_a_password_is_in_no_error_of_a_store_that_does_not_answer(url: str, failure: type[Exception]) -> None:
+    answer = address_or_message(url)
+    if isinstance(answer, str):
+        return
+    desk = Desk(answer, BackendOptions())
+    error = desk._gave_up(failure(), is_unknown=failure is Unanswered)
+    assert isinstance(error, BackendError)
+    assert SECRET not in str(error)
+    assert SECRET not in repr(error)
+
+
+def test_a_password_reaches_the_connection_and_nothing_that_is_printed() -> None:
+    address = parse_url(f"redis+sentinel://ann:{SECRET}@a/main?sentinel_password={SECRET}")
+    assert address.options["password"] == address.sentinel_options["password"] == SECRET
+    shown = {field.name for field in attrs.fields(Address) if field.repr}
+    assert shown.isdisjoint({"options", "sentinel_options"})
+    assert SECRET not in repr(next(Desk(address, BackendOptions()).converse(Tick())))

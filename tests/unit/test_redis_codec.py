@@ -1,0 +1,622 @@
+"""The codec of the Redis backend: what goes out comes back, and what is damaged is said to be."""
+
+from __future__ import annotations
+
+import ast
+import json
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from queuehint.backends.base import BackendOptions
+from queuehint.backends.redis import codec, keys
+from queuehint.backends.redis.address import parse_url
+from queuehint.backends.redis.backend import RedisBackend
+from queuehint.clock import FakeClock
+from queuehint.core.engine import Engine
+from queuehint.errors import (
+    BackendError,
+    CorruptStateError,
+    DuplicateJobError,
+    InvalidJobError,
+    JobNotFoundError,
+    PathClosedError,
+    PayloadError,
+)
+from queuehint.hint import Claim, normalise
+from queuehint.operations import (
+    IDS_MAX,
+    JOBS_PER_SUBMISSION_MAX,
+    Cancel,
+    CancelPath,
+    CanDequeue,
+    Close,
+    CountJobs,
+    CountPending,
+    Discard,
+    Draw,
+    Enqueue,
+    Exchange,
+    Get,
+    ListDead,
+    Log,
+    Operation,
+    Pause,
+    Redrive,
+    Renew,
+    Reopen,
+    Report,
+    Resume,
+    Tick,
+    Tree,
+    Why,
+)
+from queuehint.policy import DEFAULT_POLICY, Backoff, Policy
+from queuehint.records import ON_CONFLICT, JobError, JobSpec, Outcome, OutcomeKind, Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.servers import Server
+
+# --- everything a job may ask for ------------------------------------------------------------------------------------
+
+# What could be taken for a part of a key, a line, a word or a number.
+TRICKY = ["root", "\\root", "a:b", "\\", "\\\\:", "-", "0", "é", "😀", "{x}", "*", "None", "null", '"', "'", "%s", "~"]
+letters = st.characters(exclude_categories=("C", "Z"))
+words = st.sampled_from(TRICKY) | st.text(letters, min_size=1, max_size=8)
+names = words | st.tuples(words, words).map(" ".join)
+segments = words | st.text(alphabet="ab\\:;/9 ", min_size=1, max_size=3)
+paths = st.lists(segments, max_size=4).map(tuple)
+claims = st.lists(st.builds(Claim, paths, st.sampled_from(["exclusive", "shared"])), max_size=4).map(normalise)
+ms = st.integers(0, 315_360_000_000)
+backoffs = st.builds(
+    lambda base, more, factor, jitter: Backoff(base=base, cap=base + more, factor=factor, jitter=jitter),
+    st.floats(0.001, 1e6),
+    st.floats(0, 1e6),
+    st.floats(1, 100),
+    st.floats(0, 1),
+)
+policies = st.just(DEFAULT_POLICY) | st.builds(
+    Policy,
+    max_attempts=st.integers(1, 1000),
+    max_losses=st.integers(1, 1000),
+    backoff=st.just(Backoff()) | backoffs,
+    timeout_ms=st.none() | ms.map(lambda value: value + 1),
+    on_retry=st.sampled_from(["hold", "yield"]),
+    on_dead=st.sampled_from(["continue", "hold", "cancel_behind"]),
+    on_dependency_failure=st.sampled_from(["wait", "cancel", "run"]),
+    max_hold_ms=st.just(300_000) | ms,
+    start_within_ms=st.none() | ms.map(lambda value: value + 1),
+    retention_ms=st.none() | ms,
+)
+
+
+@st.composite
+def specs(draw: st.DrawFn) -> JobSpec:
+    """A spec that passes its own checks."""
+    delay_ms = run_at_ms = presence_ms = key = None
+    kind = draw(st.sampled_from(["now", "later", "then", "caller"]))
+    if kind == "later":
+        delay_ms = draw(ms)
+    elif kind == "then":
+        run_at_ms = draw(st.integers(-(2**53), 2**47))
+    elif kind == "caller":
+        presence_ms = draw(ms)
+    if kind != "caller":
+        key = draw(st.none() | names)
+    return JobSpec(
+        id=draw(words),
+        task=draw(names),
+        claims=draw(claims),
+        arguments=draw(st.sampled_from([b"{}", b"", b"\n", b'{"a": "\n"}']) | st.binary(max_size=30)),
+        priority=draw(st.sampled_from([1, 2, 3, 4, 5, 9])),
+        pool=draw(st.just("default") | names),
+        user=draw(st.none() | names),
+        service=draw(st.none() | names),
+        key=key,
+        on_conflict=draw(st.sampled_from(ON_CONFLICT)),
+        delay_ms=delay_ms,
+        run_at_ms=run_at_ms,
+        presence_ms=presence_ms,
+        policy=draw(policies),
+    ).check()
+
+
+def read_back(spec: JobSpec) -> JobSpec:
+    """Take a head and a rest apart as scripts do, and make a spec of them."""
+    job_id, priority, pool, user, key, _, _, _, presence, policy, claims_text = codec.spec_head(spec).split("\n", 10)
+    rest = codec.spec_rest(spec)
+    return codec.parse_spec(job_id, priority, pool, user, key, presence, policy, claims_text, rest)
+
+
+def content(spec: JobSpec) -> tuple[str, bytes]:
+    """Return what scripts compare of a spec: all but its id, and not how a time was turned into ms."""
+    _, priority, pool, user, key, _, _, _, presence, policy, claims_text = codec.spec_head(spec).split("\n", 10)
+    seen = [priority, pool, user, key, presence, policy, claims_text]
+    return "\0".join(seen), codec.spec_rest(spec)
+
+
+@given(specs())
+def test_a_spec_comes_back_as_it_was_sent(spec: JobSpec) -> None:
+    assert read_back(spec) == spec
+    assert type(read_back(spec).priority) is int
+
+
+@given(specs())
+def test_a_spec_comes_back_through_the_script_that_tells_it(spec: JobSpec) -> None:
+    job_id, priority, pool, user, key, _, _, _, presence, policy, claims_text = codec.spec_head(spec).split("\n", 10)
+    reply: list[Any] = [text.encode() for text in (priority, pool, user, key, presence, policy, claims_text)]
+    assert codec.decode_spec(job_id, [*reply, codec.spec_rest(spec)]) == spec
+    assert codec.decode_spec(job_id, []) is None
+
+
+@given(specs())
+def test_a_head_has_ten_lines_and_its_claims(spec: JobSpec) -> None:
+    lines = codec.spec_head(spec).split("\n")
+    assert len(lines) == 10 + max(1, len(spec.claims))
+    assert "\0" not in codec.spec_head(spec)
+
+
+def remade(value: Any) -> Any:
+    """Return an equal value of which no part is the same object."""
+    if attrs.has(type(value)):
+        fields = {field.name: remade(getattr(value, field.name)) for field in attrs.fields(type(value)) if field.init}
+        return type(value)(**fields)
+    if isinstance(value, tuple):
+        return tuple([remade(item) for item in value])
+    if isinstance(value, str):
+        return "".join(list(value))
+    return value
+
+
+@given(specs())
+def test_equal_specs_are_equal_bytes(spec: JobSpec) -> None:
+    again = remade(spec)
+    assert again == spec
+    assert (codec.spec_head(again), codec.spec_rest(again)) == (codec.spec_head(spec), codec.spec_rest(spec))
+
+
+def test_a_zero_with_a_sign_is_the_same_zero() -> None:
+    plain, signed = (JobSpec(id="a", task="t", policy=Policy(backoff=Backoff(jitter=zero))) for zero in (0.0, -0.0))
+    assert plain == signed
+    codec._rest_of_policy.cache_clear()
+    rest = codec.spec_rest(signed)
+    codec._rest_of_policy.cache_clear()
+    assert rest == codec.spec_rest(plain)
+
+
+@given(specs(), specs())
+def test_specs_that_differ_in_more_than_their_ids_differ_in_bytes(spec: JobSpec, other: JobSpec) -> None:
+    other = attrs.evolve(other, id=spec.id)
+    assert (content(spec) == content(other)) == (spec == other)
+
+
+@given(specs(), specs(), st.sampled_from([field.name for field in attrs.fields(JobSpec) if field.name != "id"]))
+def test_each_field_alone_makes_a_difference(spec: JobSpec, other: JobSpec, name: str) -> None:
+    changed = attrs.evolve(spec, **{name: getattr(other, name)})
+    assert (content(spec) == content(changed)) == (spec == changed)
+
+
+@given(specs(), specs(), st.sampled_from([field.name for field in attrs.fields(Policy)]))
+def test_each_field_of_a_policy_alone_makes_a_difference(spec: JobSpec, other: JobSpec, name: str) -> None:
+    changed = attrs.evolve(spec, policy=attrs.evolve(spec.policy, **{name: getattr(other.policy, name)}))
+    assert (content(spec) == content(changed)) == (spec == changed)
+    assert read_back(changed) == changed
+
+
+def test_the_default_policy_takes_no_room() -> None:
+    assert codec.policy_line(DEFAULT_POLICY, has_service=False) == ""
+    assert codec.policy_line(Policy(timeout_ms=5), has_service=False) == ""
+    assert codec.spec_rest(JobSpec(id="a", task="t")) == b'["t"]\n{}'
+    assert read_back(JobSpec(id="a", task="t")).policy is DEFAULT_POLICY
+
+
+def test_what_the_rules_see_of_a_policy_says_whether_a_job_has_a_service() -> None:
+    assert codec.policy_line(DEFAULT_POLICY, has_service=True) == "5 3 hold continue 300000 - - 1"
+
+
+# --- tokens and claims -----------------------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 2**63 - 1))
+@example(2**53 - 1)
+@example(2**53)
+@example(2**53 + 1)
+@example(2**32)
+@example(2**63 - 1)
+def test_a_token_comes_back_exactly(token: int) -> None:
+    text = codec.token_text(token)
+    assert codec.parse_token(text) == token
+    assert all(int(part) < 2**53 for part in text.split("."))
+
+
+@given(st.integers(), st.integers())
+def test_no_two_tokens_have_one_text(token: int, other: int) -> None:
+    assert (codec.token_text(token) == codec.token_text(other)) == (token == other)
+
+
+@pytest.mark.parametrize("value", [None, 1.0, "1", "0.1", b"0.1", True, [1], 2.0**53])
+def test_what_is_no_token_is_written_as_none_is(value: object) -> None:
+    assert codec.token_text(value) == "-"
+    assert codec.parse_token("-") is codec.parse_token("") is None
+
+
+@given(claims)
+def test_claims_come_back_as_they_were_sent(some: tuple[Claim, ...]) -> None:
+    text = codec.claims_text(some)
+    assert codec.parse_claims_text(text) == some
+    assert text.count("\n") == max(0, len(some) - 1)
+
+
+@given(claims, claims)
+def test_no_two_claims_have_one_text(some: tuple[Claim, ...], others: tuple[Claim, ...]) -> None:
+    assert (codec.claims_text(some) == codec.claims_text(others)) == (some == others)
+
+
+def test_the_root_and_a_place_called_root_are_told_apart() -> None:
+    root, called_root = (Claim(()),), (Claim(("root",)),)
+    assert (codec.claims_text(root), codec.claims_text(called_root), codec.claims_text(())) == ("x", "xroot", "")
+
+
+# --- requests --------------------------------------------------------------------------------------------------------
+
+
+def too_much() -> Iterator[Operation[Any]]:
+    many = tuple(str(number) for number in range(IDS_MAX + 1))
+    spec = JobSpec(id="a", task="t")
+    yield Enqueue(tuple(attrs.evolve(spec, id=str(number)) for number in range(JOBS_PER_SUBMISSION_MAX + 1)))
+    yield Enqueue((spec, spec))
+    yield Enqueue((attrs.evolve(spec, claims=tuple(Claim((str(n),) * 64) for n in range(250))),))
+    for operation in (Cancel, Redrive, Discard, Get):
+        yield operation(many)
+    yield ListDead(limit=0)
+    yield ListDead(limit=201)
+    yield Draw(-1)
+    yield Draw(1_001)
+    yield Exchange("w", limit=1_001)
+    yield Exchange("w", limit=-1)
+    yield Exchange("w", pools=("p",) * 65)
+    yield Exchange("w", settle=(Outcome(job_id="a", token=1, kind=OutcomeKind.FINISHED),) * 1_001)
+    yield Renew((("a", 1),) * 16_001)
+
+
+@pytest.mark.parametrize("operation", list(too_much()), ids=lambda operation: type(operation).__name__)
+def test_an_operation_that_carries_too_much_is_refused_as_the_engine_refuses_it(operation: Operation[Any]) -> None:
+    with pytest.raises((InvalidJobError, DuplicateJobError)) as refused:
+        codec.encode(operation)
+    with pytest.raises(type(refused.value)) as by_engine:
+        Engine().apply(operation, 0)
+    assert str(refused.value) == str(by_engine.value)
+
+
+@given(st.sampled_from(OutcomeKind), st.binary(max_size=5) | st.none(), words, ms, st.booleans())
+def test_an_outcome_is_as_many_arguments_as_its_kind_says(
+    kind: OutcomeKind, result: bytes | None, text: str, delay_ms: int, final: bool
+) -> None:
+    error = JobError(type=text, message=text, traceback=text) if final else None
+    outcome = Outcome(
+        job_id="a", token=1, kind=kind, result=result, error=error, delay_ms=delay_ms, final=final, reason=text
+    )
+    letter, *rest = codec._outcome(outcome)
+    assert len(rest) == {"f": 1, "n": 0, "z": 0, "x": 6, "s": 1, "r": 0, "u": 0, "l": 4, "d": 1}[letter]
+    assert all(isinstance(value, bytes | str | int) for value in rest)
+
+
+# --- refusals --------------------------------------------------------------------------------------------------------
+
+ASKED = Enqueue(
+    (
+        JobSpec(id="first", task="t", claims=(Claim(("a", "b:c")), Claim(("d",)))),
+        JobSpec(id="second", task="t", key="k"),
+    )
+)
+
+
+def refusal(message: str, operation: Operation[Any] = ASKED) -> Exception:
+    error = codec.refusal(operation, message)
+    assert error is not None
+    return error
+
+
+def test_a_duplicate_names_the_job_by_its_position() -> None:
+    error = refusal("DUPLICATE_JOB 1")
+    assert isinstance(error, DuplicateJobError)
+    assert (error.job_id, error.key) == ("second", None)
+
+
+def test_a_taken_key_names_its_owner() -> None:
+    error = refusal("KEY_TAKEN 1 owner")
+    assert isinstance(error, DuplicateJobError)
+    assert (error.job_id, error.key, error.fields) == ("owner", "k", ())
+
+
+@pytest.mark.parametrize(
+    "message, path_key", [("PATH_CLOSED 0 0 0", "root"), ("PATH_CLOSED 0 0 2", "a:b\\:c"), ("PATH_CLOSED 0 1 1", "d")]
+)
+def test_a_closed_path_is_named_by_claim_and_depth(message: str, path_key: str) -> None:
+    error = refusal(message)
+    assert isinstance(error, PathClosedError)
+    assert error.path_key == path_key
+
+
+def test_corrupt_state_says_what_and_what_to_do_and_not_in_which_line_of_which_script() -> None:
+    error = refusal("CORRUPT job a is named in {qh:x}:dead script: 0123abc, on @user_script:12.", Tick())
+    assert isinstance(error, CorruptStateError)
+    assert str(error) == "job a is named in {qh:x}:dead; run `queuehint doctor`"
+
+
+def test_another_schema_is_named() -> None:
+    error = refusal("BAD_SCHEMA 7", Get(()))
+    assert isinstance(error, CorruptStateError)
+    assert "schema 7" in str(error)
+
+
+def test_a_late_request_is_an_error_of_the_store() -> None:
+    assert type(refusal("STALE_REQUEST 0123", Tick())) is BackendError
+
+
+@pytest.mark.parametrize("message", ["", " ", "ERR unknown", "WRONGTYPE Operation", "DUPLICATE_JOBS 1", "corrupt it"])
+def test_what_no_script_says_is_no_refusal(message: str) -> None:
+    assert codec.refusal(ASKED, message) is None
+
+
+@pytest.mark.parametrize("message", ["DUPLICATE_JOB 0", "KEY_TAKEN 0 a", "PATH_CLOSED 0 0 0"])
+def test_what_only_a_submission_is_refused_for_is_no_refusal_of_anything_else(message: str) -> None:
+    assert codec.refusal(Tick(), message) is None
+
+
+# --- damage ----------------------------------------------------------------------------------------------------------
+
+OPERATIONS: tuple[Operation[Any], ...] = (
+    ASKED,
+    Draw(1),
+    Cancel(("a",)),
+    CancelPath(()),
+    Redrive(("a",)),
+    Discard(("a",)),
+    Exchange("w", limit=1),
+    Renew((("a", 1),)),
+    Report("a", 1, Progress()),
+    Log("a", 1, ("line",)),
+    Tick(),
+    Pause(()),
+    Resume(()),
+    Close(()),
+    Reopen(()),
+    Get(("a",)),
+    ListDead(),
+    Why("a"),
+    Tree(),
+    CountJobs(),
+    CanDequeue(()),
+    CountPending(),
+)
+SOUND_REST = b'["t",{"backoff":[1.0,2.0,30.0,0.5],"delay_ms":5,"on_conflict":"after","service":"s","timeout_ms":7}]\n{}'
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
+    max_leaves=10,
+)
+facts = st.dictionaries(
+    st.sampled_from(
+        ["backoff", "timeout_ms", "on_dependency_failure", "service", "on_conflict", "delay_ms", "run_at_ms"]
+    )
+    | st.sampled_from(["id", "task", "claims", "arguments", "policy", "__class__", "py/object"]),
+    json_values | st.sampled_from(["run", "after", "s", 5, [1.0, 2.0, 30.0, 0.5]]),
+    max_size=3,
+)
+
+
+def damaged(data: bytes, random: Random) -> bytes:
+    """Return some bytes with a few of them changed, lost or added."""
+    changed = bytearray(data)
+    for _ in range(random.randint(1, 4)):
+        at = random.randrange(len(changed) + 1)
+        changed[at : at + random.choice((0, 1, 1, 5))] = random.randbytes(random.choice((0, 1, 1, 3)))
+    return bytes(changed)
+
+
+def check_read(rest: bytes) -> None:
+    """What is read of a rest is a spec of the right types, or it is said to be damaged."""
+    try:
+        spec = codec.decode_spec("a", [b"3", b"default", b"", b"", b"", b"", b"", rest])
+    except (CorruptStateError, PayloadError):
+        return
+    assert spec is not None
+    assert (type(spec.task), type(spec.arguments), type(spec.policy)) == (str, bytes, Policy)
+    assert type(spec.service) in {str, type(None)}
+    assert {type(spec.delay_ms), type(spec.run_at_ms)} <= {int, type(None)}
+    assert spec.on_conflict in ON_CONFLICT
+
+
+@given(st.binary(max_size=200))
+@example(b"")
+@example(b"{}")
+@example(b"\n")
+@example(b"\xff\n")
+@example(b"[]\n")
+@example(b"[" * 100_000 + b"\n")
+@example(b"[" + b"1" * 5_000 + b"]\n")
+def test_random_bytes_for_a_rest_are_said_to_be_damaged(rest: bytes) -> None:
+    check_read(rest)
+
+
+@given(st.randoms(use_true_random=False))
+def test_a_rest_with_changed_bytes_is_a_spec_or_said_to_be_damaged(random: Random) -> None:
+    check_read(damaged(SOUND_REST, random))
+
+
+@given(
+    json_values | st.tuples(st.text(max_size=5), facts).map(list) | st.tuples(json_values, facts, json_values).map(list)
+)
+@example(["t", {"service": {}}])
+@example(["t", {"on_conflict": "x"}])
+@example(["t", {"delay_ms": True}])
+@example(["t", {"backoff": [1]}])
+@example([5])
+@example("ab")
+@example({"a": 1})
+def test_any_other_json_for_a_rest_is_a_spec_or_said_to_be_damaged(value: Any) -> None:
+    check_read(json.dumps(value).encode() + b"\n{}")
+
+
+PIECES = (
+    None,
+    -1,
+    0,
+    1,
+    5,
+    b"",
+    b"a",
+    b"1",
+    b"S",
+    b"x",
+    b"-",
+    b"D",
+    b"DD",
+    b"0.1",
+    b"\xff",
+    SOUND_REST,
+    b"a\nb",
+    b"[1]",
+)
+
+
+def any_reply(random: Random, depth: int = 3) -> list[Any]:
+    """Return something that a server may send, of pieces that mean something."""
+    return [
+        any_reply(random, depth - 1)
+        if depth and random.random() < 0.1
+        else random.randbytes(random.randrange(8))
+        if random.random() < 0.1
+        else random.choice(PIECES)
+        for _ in range(random.choice((0, 1, 3, 4, 5, 7, 8, 9, 26, 30, 31)))
+    ]
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: type(operation).__name__)
+def test_a_damaged_reply_is_said_to_be_damaged(operation: Operation[Any]) -> None:
+    for seed in range(300):
+        reply = any_reply(Random(seed)) if seed else []
+        try:
+            codec.decode(operation, reply)
+            codec.clocked(reply)
+        except (CorruptStateError, PayloadError):
+            pass
+        except JobNotFoundError:
+            assert isinstance(operation, Why) and not reply
+        except Exception as error:
+            error.add_note(f"The reply was {reply}.")
+            raise
+
+
+def test_the_errors_of_a_record_are_text_and_never_made_into_exceptions() -> None:
+    error = codec._parse_error([1, 2, b"os.system", b"rm", b"t"])
+    assert error == JobError(type="os.system", message="rm", traceback="", attempt=1, at_ms=2)
+
+
+def test_nothing_that_builds_objects_from_data_is_imported() -> None:
+    banned = {"pickle", "marshal", "shelve", "yaml", "dill", "cloudpickle", "jsonpickle", "copyreg"}
+    for path in sorted(Path(codec.__file__).parent.glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            imported = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            imported += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not banned & {name.partition(".")[0] for name in imported}, path
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                assert node.func.id not in {"eval", "exec", "compile", "__import__"}, path
+
+
+# --- damage on a server ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def backend(redis_server: Server, namespace: str) -> Iterator[RedisBackend]:
+    """A store with a job in every state, one that waits in line, a pause and a receipt."""
+    options = BackendOptions(namespace=namespace, clock=FakeClock())
+    backend = RedisBackend(parse_url(redis_server.url), options)
+    dies = Policy(max_attempts=1, on_dead="hold")
+    call = backend.call_sync
+    call(Enqueue(tuple(JobSpec(id=i, task="t", claims=(Claim((i,)),), policy=dies) for i in ("ends", "dies", "runs"))))
+    grants = {grant.spec.id: grant.token for grant in call(Exchange("w", limit=3)).grants}
+    call(Log("runs", grants["runs"], ("line",)))
+    call(Report("runs", grants["runs"], Progress(1, 2)))
+    error = JobError(type="E", message="no")
+    ends = Outcome(job_id="ends", token=grants["ends"], kind=OutcomeKind.FINISHED, result=b"1")
+    fails = Outcome(job_id="dies", token=grants["dies"], kind=OutcomeKind.FAILED, error=error)
+    call(Exchange("w", settle=(ends, fails)))
+    call(
+        Enqueue(
+            (
+                JobSpec(id="waits", task="t", claims=(Claim(("runs", "below")),)),
+                JobSpec(id="ready", task="t", key="k", user="u"),
+                JobSpec(id="later", task="t", delay_ms=60_000),
+            )
+        )
+    )
+    call(Cancel(("runs",)))
+    call(Pause(("p",)))
+    yield backend
+    backend.close_sync()
+
+
+def everything(backend: RedisBackend) -> Iterator[Callable[[], Any]]:
+    """Yield calls that read all that is stored, and then change some of it."""
+    ids = ("ends", "dies", "runs", "waits", "ready", "later")
+    operations: list[Operation[Any]] = [Get((job_id,)) for job_id in ids]
+    operations += [Why(job_id) for job_id in ids]
+    operations += [
+        ListDead(),
+        CountJobs(),
+        CountPending(),
+        CountPending(("runs",)),
+        Tree(depth=4),
+        CanDequeue(("runs",)),
+    ]
+    operations += [Tick(), Exchange("w", limit=5), Enqueue((JobSpec(id="new", task="t", claims=(Claim(("runs",)),)),))]
+    operations += [Enqueue((JobSpec(id="ends", task="other"),)), Cancel(("waits",)), Redrive(("dies",)), CancelPath(())]
+    for operation in operations:
+        yield partial(backend.call_sync, operation)
+
+
+def test_a_sound_store_is_read_without_a_complaint(backend: RedisBackend) -> None:
+    for call in everything(backend):
+        try:
+            call()
+        except DuplicateJobError:
+            pass
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_bytes_in_any_field_are_said_to_be_damage_and_nothing_else(
+    backend: RedisBackend, redis_server: Server, namespace: str, seed: int
+) -> None:
+    random = Random(seed)
+    client: Any = redis_server.client()
+    names = list(client.scan_iter(f"{keys.root(namespace)}:*", count=1000))
+    sound = {name: client.dump(name) for name in names}
+    hashes = [keys.redis_key(namespace, key.name).encode() for key in keys.KEYS if key.type == "hash"]
+    fields = [(name, field, value) for name in hashes for field, value in client.hgetall(name).items()]
+    assert len(fields) > 20
+    for name, field, value in fields:
+        if field == b"test":
+            continue
+        client.hset(name, field, random.choice((random.randbytes(random.randint(0, 40)), damaged(value, random))))
+        for call in everything(backend):
+            try:
+                call()
+            except (CorruptStateError, PayloadError, DuplicateJobError, JobNotFoundError):
+                pass
+            except Exception as error:
+                error.add_note(f"{field!r} of {name!r} is {client.hget(name, field)!r}")
+                raise
+        client.unlink(*client.scan_iter(f"{keys.root(namespace)}:*", count=1000))
+        for each, content in sound.items():
+            client.restore(each, 0, content)

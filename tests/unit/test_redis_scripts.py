@@ -1,0 +1,566 @@
+"""The Lua scripts: what their headers promise, how they are put together, and what they must not do."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from redis.exceptions import ResponseError
+
+import queuehint
+from queuehint.backends.base import BackendOptions
+from queuehint.backends.redis import codec, keys, scripts
+from queuehint.backends.redis.address import parse_url
+from queuehint.backends.redis.conversation import Ask, Desk
+from queuehint.core.lifecycle import MOVES
+from queuehint.hint import Claim
+from queuehint.operations import (
+    Cancel,
+    CancelPath,
+    CanDequeue,
+    Close,
+    CountJobs,
+    CountPending,
+    Discard,
+    Draw,
+    Enqueue,
+    Exchange,
+    Get,
+    ListDead,
+    Log,
+    Operation,
+    Pause,
+    Redrive,
+    Renew,
+    Reopen,
+    Report,
+    Resume,
+    Tick,
+    Tree,
+    Why,
+)
+from queuehint.records import JobSpec, Outcome, OutcomeKind, Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.servers import Server
+
+PACKAGE = Path(queuehint.__file__).parent
+LUA = PACKAGE / "backends" / "redis" / "lua"
+FILES = sorted(LUA.glob("*.lua"))
+LIBRARY = sorted(LUA.glob("lib/*.lua"))
+SOURCES = {path.stem: path.read_text("utf-8") for path in FILES}
+ALL = {str(path.relative_to(LUA)): path.read_text("utf-8") for path in (*FILES, *LIBRARY)}
+
+SETTLED = Outcome(job_id="a", token=1, kind=OutcomeKind.FINISHED, result=b"1")
+EXAMPLES: dict[str, Operation[Any]] = {
+    "enqueue": Enqueue((JobSpec(id="a", task="t", claims=(Claim(("a",)),)),)),
+    "draw": Draw(1),
+    "cancel": Cancel(("a",)),
+    "cancel_path": CancelPath(("a",)),
+    "redrive": Redrive(("a",)),
+    "discard": Discard(("a",)),
+    "exchange": Exchange("w", settle=(SETTLED,)),
+    "renew": Renew((("a", 1),)),
+    "report": Report("a", 1, Progress()),
+    "log": Log("a", 1, ("line",)),
+    "tick": Tick(),
+    "pause": Pause(()),
+    "resume": Resume(()),
+    "close": Close(()),
+    "reopen": Reopen(()),
+    "get": Get(("a",)),
+    "list_dead": ListDead(),
+    "why": Why("a"),
+    "tree": Tree(),
+    "count_jobs": CountJobs(),
+    "can_dequeue": CanDequeue(()),
+    "count_pending": CountPending(),
+}
+# What a backend asks besides, with its own arguments.
+MORE_EXAMPLES: dict[str, tuple[Any, ...]] = {"spec": ("a",), "watch": ("session", "a")}
+QUESTIONS = {name for name, operation in EXAMPLES.items() if isinstance(operation, codec.QUESTIONS)} | {"spec"}
+
+
+def code_of(text: str) -> str:
+    """Return a Lua text without its comments."""
+    return re.sub(r"--\[\[.*?\]\]|--[^\n]*|('(?:\\.|[^'\\])*')", lambda found: found[1] or "", text, flags=re.DOTALL)
+
+
+def literals_of(text: str) -> list[str]:
+    """Return the strings in a Lua text."""
+    return re.findall(r"'((?:\\.|[^'\\])*)'", code_of(text))
+
+
+def header_of(name: str) -> str:
+    found = re.match(r"#!lua[^\n]*\n--\[\[ (.*?)\]\]\n", SOURCES[name], re.DOTALL)
+    assert found, f"{name}.lua does not begin with a header"
+    return found[1]
+
+
+def arguments_described(header: str) -> tuple[set[int], int | None]:
+    """Return which of ARGV a header describes, and from where on any number, if so."""
+    described: set[int] = set()
+    rest = None
+    for first, dots, last in re.findall(r"ARGV\[(\d+)(\.\.)?(\d*)\]", header):
+        if dots and not last:
+            rest = int(first)
+        described |= set(range(int(first), int(last or first) + 1))
+    return described, rest
+
+
+def arguments_sent(name: str) -> int:
+    """Return how many of ARGV a backend sends in the example."""
+    desk = Desk(parse_url("redis://localhost"), BackendOptions())
+    desk._checked_s = float("inf")
+    if name in EXAMPLES:
+        ask = next(desk.converse(EXAMPLES[name]))
+    else:
+        ask = next(desk.converse_script(name, MORE_EXAMPLES[name]))
+    assert isinstance(ask, Ask)
+    kind, sha, keys_count, root, *arguments = ask.command
+    assert (kind, sha, keys_count, root) == ("EVALSHA", scripts.script(name).sha, 1, "{qh:default}")
+    return len(arguments)
+
+
+# --- headers ---------------------------------------------------------------------------------------------------------
+
+
+def test_there_is_an_example_of_every_script() -> None:
+    assert EXAMPLES.keys() | MORE_EXAMPLES.keys() == SOURCES.keys() == set(scripts.names())
+    assert all(codec.encode(operation)[0] == name for name, operation in EXAMPLES.items())
+    assert {type(operation) for operation in EXAMPLES.values()} == set(codec._REQUESTS) == set(codec._REPLIES)
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_header_begins_with_the_name_of_its_file_and_tells_what_is_returned(name: str) -> None:
+    header = header_of(name)
+    assert header.startswith(f"{name}: ")
+    assert "\n  KEYS[1] root " in header
+    assert "\n  Returns " in header
+    assert re.findall(r"KEYS\[(\d+)", header) == ["1"]
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_header_describes_the_arguments_its_caller_sends_and_no_others(name: str) -> None:
+    described, rest = arguments_described(header_of(name))
+    sent = arguments_sent(name)
+    last = max(described)
+    assert described == set(range(1, last + 1)), "an argument is left out"
+    assert rest in {None, last}, "what is repeated comes last"
+    assert sent == last if rest is None else sent >= last
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_script_reads_no_argument_that_its_header_does_not_describe(name: str) -> None:
+    described, _ = arguments_described(header_of(name))
+    read = {int(number) for number in re.findall(r"ARGV\[(\d+)\]", code_of(scripts.script(name).text))}
+    assert read <= described
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_questions_write_nothing_and_only_enqueue_is_refused_when_memory_is_full(name: str) -> None:
+    shebang = SOURCES[name].partition("\n")[0]
+    if name in QUESTIONS:
+        assert shebang == "#!lua flags=no-writes,allow-oom"
+    else:
+        assert shebang == ("#!lua" if name == "enqueue" else "#!lua flags=allow-oom")
+    assert scripts.script(name).text.startswith(f"{shebang}\n")
+
+
+@pytest.mark.parametrize("path", LIBRARY, ids=lambda path: path.stem)
+def test_a_library_file_says_what_it_is_for(path: Path) -> None:
+    text = path.read_text("utf-8")
+    assert text.startswith(f"--[[ {path.stem}: ") or not code_of(text).strip(), "it holds more than includes"
+
+
+# --- how they are put together ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of library files of the test's own."""
+    (tmp_path / "lua" / "lib").mkdir(parents=True)
+    monkeypatch.setattr(scripts, "files", lambda _: tmp_path)
+    return tmp_path / "lua" / "lib"
+
+
+def test_an_include_stands_where_it_is_first_asked_for_and_only_there(library: Path) -> None:
+    (library / "a.lua").write_text("-- @include b\nlocal a = 1\n")
+    (library / "b.lua").write_text("local b = 2\n")
+    text = scripts.assemble("#!lua\n-- @include lib/a\n-- @include lib/b\n-- @include a\nreturn a + b\n")
+    assert text == "#!lua\nlocal b = 2\nlocal a = 1\nreturn a + b"
+
+
+def test_an_include_that_stands_within_itself_is_refused(library: Path) -> None:
+    (library / "a.lua").write_text("-- @include b\n")
+    (library / "b.lua").write_text("-- @include c\n")
+    (library / "c.lua").write_text("-- @include a\n")
+    with pytest.raises(ValueError, match=r"^lua include a stands within itself: a in c in b in a$"):
+        scripts.assemble("#!lua\n-- @include lib/a\n")
+    (library / "self.lua").write_text("-- @include self\n")
+    with pytest.raises(ValueError, match="stands within itself"):
+        scripts.assemble("#!lua\n-- @include lib/self\n")
+
+
+def test_an_include_that_is_not_there_is_an_error(library: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        scripts.assemble("#!lua\n-- @include lib/nowhere\n")
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_each_library_file_is_in_a_script_once_at_most(name: str) -> None:
+    text = scripts.script(name).text
+    defined = re.findall(r"^local function (\w+)", text, re.MULTILINE)
+    assert len(defined) == len(set(defined))
+    assert "@include" not in text
+    assert "@const" not in text
+
+
+def test_every_library_file_is_used() -> None:
+    included = {
+        name for text in ALL.values() for name in re.findall(r"^-- @include (?:lib/)?(\w+)$", text, re.MULTILINE)
+    }
+    assert included == {path.stem for path in LIBRARY} | {"moves"}
+
+
+def test_constants_are_written_in_place_of_their_names() -> None:
+    text = scripts.assemble("#!lua\nlocal ONE, WORD = 1, 'word' -- @const\nlocal FREE = 2\nreturn {ONE, WORD, FREE}\n")
+    assert text == "#!lua\nlocal FREE = 2\nreturn {1, 'word', FREE}"
+
+
+def test_a_constant_may_be_used_by_what_is_included_before_it(library: Path) -> None:
+    (library / "a.lua").write_text("local function one() return ONE end\n")
+    text = scripts.assemble("#!lua\n-- @include lib/a\nlocal ONE = 1 -- @const\nreturn one()\n")
+    assert text == "#!lua\nlocal function one() return 1 end\nreturn one()"
+
+
+def test_the_name_of_a_constant_is_left_alone_in_strings_and_in_longer_names() -> None:
+    body = r"""
+local ONE = 1 -- @const
+local ONES, BONE, one = 'ONE', 'it\'s ONE', '-- ONE' -- ONE
+--[[ ONE
+ONE ]]
+return ONE + #ONES
+"""
+    text = scripts.assemble(f"#!lua{body}")
+    assert text == "#!lua\n" + r"local ONES, BONE, one = 'ONE', 'it\'s ONE', '-- ONE'" + "\nreturn 1 + #ONES"
+
+
+def test_a_constant_has_one_value_in_all_of_a_script() -> None:
+    found: dict[str, set[str]] = {}
+    for text in ALL.values():
+        for names, values in re.findall(r"^local ([\w, ]+) = (.+?) -- @const$", text, re.MULTILINE):
+            for name, value in zip(names.split(", "), values.split(", "), strict=True):
+                found.setdefault(name, set()).add(value)
+    assert len(found) > 20
+    several = {name: values for name, values in found.items() if len(values) > 1}
+    for name in several:
+        for script_name in SOURCES:
+            text = with_includes(script_name)
+            assert len(set(re.findall(rf"\b{name}\b(?=[\w, ]* = .* -- @const)", text))) <= 1, f"{name} in {script_name}"
+
+
+def with_includes(name: str) -> str:
+    """Return a script with its includes and its comments."""
+    return scripts._included(SOURCES[name].partition("\n")[2], set(), ())
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_strings_are_written_so_that_constants_can_be_told_from_them(name: str) -> None:
+    code = re.sub(r"'(?:\\.|[^'\\])*'", "''", code_of(ALL[name]))
+    assert '"' not in code
+    assert "[[" not in code
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_no_field_has_the_name_of_a_constant(name: str) -> None:
+    text = with_includes(name)
+    constants = {
+        each
+        for line in re.findall(r"^local ([\w, ]+) = .+? -- @const$", text, re.MULTILINE)
+        for each in line.split(", ")
+    }
+    code = re.sub(r"'(?:\\.|[^'\\])*'", "''", code_of(text))
+    fields = set(re.findall(r"(?<!\.)\.([A-Za-z_]\w*)", code))
+    for table in re.findall(r"\{([^{}]*)\}", code):
+        fields |= set(re.findall(r"(?:^|,)\s*([A-Za-z_]\w*) = ", table))
+    assert not fields & constants, fields & constants
+
+
+def test_the_legal_moves_are_those_of_the_core() -> None:
+    rows = dict(re.findall(r"(\w) = '(\w*)'", scripts._moves()))
+    assert {codec.STATES[state]: [codec.STATES[target] for target in targets] for state, targets in rows.items()} == {
+        state: list(targets) for state, targets in MOVES.items() if state is not None
+    }
+
+
+# --- on a server -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_every_script_loads_and_is_known_by_its_sha(name: str, redis_server: Server) -> None:
+    script = scripts.script(name)
+    assert redis_server.call("SCRIPT", "LOAD", script.text) in {script.sha, script.sha.encode()}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_every_script_loads_on_valkey(name: str, second_server: Server) -> None:
+    script = scripts.script(name)
+    assert second_server.call("SCRIPT", "LOAD", script.text) in {script.sha, script.sha.encode()}
+
+
+@pytest.mark.parametrize("name", sorted(QUESTIONS))
+def test_a_question_runs_where_nothing_may_be_written(name: str, redis_server: Server, namespace: str) -> None:
+    desk = Desk(parse_url(redis_server.url), BackendOptions(namespace=namespace))
+    desk._checked_s = float("inf")
+    talk = desk.converse(EXAMPLES[name]) if name in EXAMPLES else desk.converse_script(name, MORE_EXAMPLES[name])
+    ask = next(talk)
+    assert isinstance(ask, Ask)
+    redis_server.call("EVAL_RO", scripts.script(name).text, *ask.command[2:])
+    assert not redis_server.client().exists(keys.redis_key(namespace, "meta"))
+
+
+@pytest.mark.parametrize("name", sorted(SOURCES.keys() - QUESTIONS))
+def test_what_is_no_question_is_refused_where_nothing_may_be_written(name: str, redis_server: Server) -> None:
+    with pytest.raises(ResponseError, match=r"(?i)write"):
+        redis_server.call("EVAL_RO", scripts.script(name).text, 1, "{qh:nobody}", "", "", 0)
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_all_keys_of_a_script_are_in_the_slot_of_its_root(name: str) -> None:
+    """Only lib/keys makes keys, and what it makes begins with the root."""
+    for path in (LUA / f"{name}.lua", *LIBRARY):
+        if path.stem != "keys":
+            assert not re.search(r"\b(?:KEYS|ROOT)\b", code_of(path.read_text("utf-8")))
+
+
+# --- keys ------------------------------------------------------------------------------------------------------------
+
+
+def test_lua_and_python_know_the_same_keys() -> None:
+    in_lua = [text for text in literals_of(ALL["lib/keys.lua"]) if re.match("[a-z]", text)]
+    assert sorted(in_lua) == sorted(key.name for key in keys.KEYS)
+
+
+def test_a_key_is_a_prefix_if_and_only_if_its_name_ends_with_a_colon() -> None:
+    assert all(key.is_prefix == key.name.endswith(":") for key in keys.KEYS)
+    assert {key.type for key in keys.KEYS} <= {"hash", "set", "zset", "list"}
+
+
+def test_no_name_of_a_key_begins_like_a_prefix() -> None:
+    prefixes = [key.name for key in keys.KEYS if key.is_prefix]
+    for key in keys.KEYS:
+        assert [prefix for prefix in prefixes if key.name.startswith(prefix)] in ([], [key.name])
+
+
+def test_every_key_that_a_script_names_is_one_of_ours() -> None:
+    functions = set(re.findall(r"function store\.(\w+)", ALL["lib/keys.lua"]))
+    fixed = {key.name for key in keys.KEYS if not key.is_prefix}
+    used: set[str] = set()
+    for text in ALL.values():
+        code = code_of(text)
+        used |= set(re.findall(r"\bstore\.(\w+)", code)) | set(re.findall(r"\bstore\['([^']+)'\]", code))
+    assert used <= fixed | functions
+    assert functions <= used
+
+
+def test_a_key_of_a_namespace_begins_with_its_hash_tag() -> None:
+    assert keys.root("a.b") == "{qh:a.b}"
+    assert keys.redis_key("a.b", "line:", "x:y") == "{qh:a.b}:line:x:y"
+    assert keys.redis_key("a.b", "meta") == "{qh:a.b}:meta"
+
+
+# --- what scripts must not do ----------------------------------------------------------------------------------------
+
+COMMANDS = """
+    EXISTS HDEL HEXISTS HGET HGETALL HKEYS HLEN HMGET HSET HVALS INFO LLEN LRANGE LTRIM RPUSH SADD SCARD SISMEMBER
+    SMEMBERS SREM TIME UNLINK ZADD ZCARD ZLEXCOUNT ZRANGE ZRANGEBYLEX ZRANGEBYSCORE ZREM ZREMRANGEBYSCORE
+    ZREVRANGEBYLEX ZSCORE
+"""
+# Reads whose size no argument limits, by what they read, and what limits it.
+WHOLE = {
+    ("HGETALL", "pools"): "pools with ready jobs",
+    ("HKEYS", "pools"): "pools with ready jobs",
+    ("HVALS", "pauses"): "paused paths",
+    ("SMEMBERS", "blocked"): "1 000 dependencies of one job",
+    ("LRANGE", "errors"): "20 errors of one job",
+    ("LRANGE", "log"): "1 000 lines of one job",
+    ("ZRANGE", "leases"): "jobs that run",
+}
+
+
+def calls_of(text: str) -> Iterator[str]:
+    """Yield the arguments of each `redis.call`, as they are written."""
+    code = code_of(text)
+    for found in re.finditer(r"redis\.p?call\(", code):
+        depth = 1
+        for token in re.finditer(r"'(?:\\.|[^'\\])*'|[()]", code[found.end() :]):
+            depth += {"(": 1, ")": -1}.get(token[0], 0)
+            if not depth:
+                yield code[found.end() : found.end() + token.start()]
+                break
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_script_uses_only_commands_of_the_list(name: str) -> None:
+    for call in calls_of(ALL[name]):
+        command = re.match(r"'([A-Z]+)'", call)
+        assert command, f"redis.call({call}) names no command"
+        assert command[1] in COMMANDS.split(), call
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_no_script_reads_a_whole_key_that_may_be_large(name: str) -> None:
+    for call in calls_of(ALL[name]):
+        command, _, rest = call.partition(", ")
+        command = command.strip("'")
+        if command in {"HGETALL", "HKEYS", "HVALS", "SMEMBERS"} or re.search(r", 0, -1\b", rest):
+            key = re.match(r"(?:store\.)?(\w+)", rest)
+            assert key
+            assert (command, key[1]) in WHOLE, f"{call} in {name}"
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_range_by_score_or_in_lexical_order_has_a_limit(name: str) -> None:
+    for call in calls_of(ALL[name]):
+        if re.match(r"'Z(REV)?RANGEBY(LEX|SCORE)'", call):
+            assert "'LIMIT'" in call, f"{call} in {name}"
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_no_script_goes_around_the_rules_of_scripts(name: str) -> None:
+    code = code_of(ALL[name])
+    assert not re.search(r"redis\.pcall|loadstring|\bload\(|setfenv|getfenv|math\.random|os\.|cjson", code)
+
+
+# --- refusals --------------------------------------------------------------------------------------------------------
+
+
+def refusals() -> set[str]:
+    """Return the first words of all errors that scripts raise."""
+    words: set[str] = set()
+    for text in ALL.values():
+        code = code_of(text)
+        words |= set(re.findall(r"(?:error_reply|error)\('([A-Z_]+)\b", code))
+        # What is returned to be refused with.
+        words |= set(re.findall(r"return '([A-Z]+_[A-Z]+) '", code))
+    return words
+
+
+def test_every_refusal_is_an_error_that_the_codec_knows() -> None:
+    found = refusals()
+    assert found == {"DUPLICATE_JOB", "KEY_TAKEN", "PATH_CLOSED", "STALE_REQUEST", "CORRUPT", "BAD_SCHEMA"}
+    for word in found:
+        assert codec.refusal(EXAMPLES["enqueue"], f"{word} 0 0 0") is not None
+
+
+def test_what_a_header_says_is_refused_is_refused_and_the_other_way_round() -> None:
+    common = {"STALE_REQUEST", "CORRUPT", "BAD_SCHEMA"}
+    for name, text in SOURCES.items():
+        said = set(re.findall(r"\b[A-Z]+_[A-Z]+\b", (re.findall(r"Refuses ([^.;]*)", header_of(name)) or [""])[0]))
+        done = {word for word in refusals() - common if f"'{word} '" in code_of(text)}
+        assert said == done, name
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_an_error_reply_is_made_of_a_known_word_first(name: str) -> None:
+    for argument in re.findall(r"redis\.error_reply\(([^\n]*)", code_of(ALL[name])):
+        assert argument.startswith(("'", "refused)")), argument
+
+
+# --- where the text of a script comes from ---------------------------------------------------------------------------
+
+
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        yield str(path.relative_to(PACKAGE)), ast.parse(path.read_text("utf-8"))
+
+
+def strings_of(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def test_only_the_conversation_sends_scripts_and_their_texts_come_from_files() -> None:
+    senders = set()
+    for name, tree in modules():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Tuple) and node.elts and isinstance(node.elts[0], ast.Constant):
+                if node.elts[0].value in {"EVAL", "EVAL_RO", "EVALSHA", "EVALSHA_RO"}:
+                    senders.add((name, node.elts[0].value, ast.unparse(node.elts[1])))
+    assert senders == {
+        ("backends/redis/conversation.py", "EVALSHA", "which.sha"),
+        ("backends/redis/conversation.py", "EVAL", "which.text"),
+    }
+
+
+def test_no_other_way_to_run_a_script_is_used() -> None:
+    for name, tree in modules():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute):
+                assert node.attr not in {"register_script", "script_load", "eval", "evalsha", "eval_ro", "fcall"}, name
+        for text in strings_of(tree):
+            assert text not in {"SCRIPT", "FCALL", "FUNCTION"}, name
+
+
+def test_no_lua_is_written_in_python() -> None:
+    for name, tree in modules():
+        for text in strings_of(tree):
+            assert "redis.call" not in text, name
+            assert not text.startswith("#!lua"), name
+
+
+def test_a_script_is_made_in_one_place_of_a_file_of_the_package() -> None:
+    makers = []
+    for name, tree in modules():
+        for function in ast.walk(tree):
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                makers += [
+                    (name, function.name)
+                    for node in ast.walk(function)
+                    if isinstance(node, ast.Call) and ast.unparse(node.func) in {"Script", "scripts.Script"}
+                ]
+    assert makers == [("backends/redis/scripts.py", "script")]
+
+
+def test_what_is_put_into_a_script_is_a_file_or_the_table_of_moves() -> None:
+    """In scripts.py text is formatted for the names of files, for messages and for the table of moves alone."""
+    tree = dict(modules())["backends/redis/scripts.py"]
+    formatted = {}
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef):
+            texts = [ast.unparse(node) for node in ast.walk(function) if isinstance(node, ast.JoinedStr)]
+            joins = [
+                ast.unparse(node)
+                for node in ast.walk(function)
+                if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod | ast.Add)
+            ]
+            if texts or joins:
+                formatted[function.name] = joins
+                assert function.name == "_moves" or all(re.search(r"\.lua|lua include", text) for text in texts)
+    assert formatted.keys() <= {"script", "put_in", "_included", "_moves"}
+    assert not any(formatted.values())
+    assert re.fullmatch(r"local MOVES = \{(?:[A-Z] = '[A-Z]*'(?:, )?)+\}\n", scripts._moves())
+
+
+def test_the_name_of_a_script_is_never_what_a_user_said() -> None:
+    tree = dict(modules())["backends/redis/codec.py"]
+    table = next(
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "_REQUESTS"
+    )
+    assert isinstance(table, ast.Dict)
+    for value in table.values:
+        assert isinstance(value, ast.Tuple)
+        assert isinstance(value.elts[0], ast.Constant)
+    for name, module in modules():
+        for node in ast.walk(module):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("converse_script"):
+                assert isinstance(node.args[0], ast.Constant), name
