@@ -22,7 +22,7 @@ Reply = TypeVar("Reply")
 
 ENTRY_POINTS = "queuehint.backends"
 _PASSWORD = re.compile(r"^((?:[^:/]*:)?//[^:/@]*:).*@", re.DOTALL)
-_QUERY_PASSWORD = re.compile(r"([?&]password=)[^&#]*")
+_QUERY_PASSWORD = re.compile(r"([?&][^=&#]*pass[^=&#]*=)[^&#]*", re.IGNORECASE)
 _NAMESPACE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
@@ -106,8 +106,9 @@ def open_backend(url: str, options: BackendOptions | None = None) -> Backend:
     options = options or BackendOptions()
     try:
         parts = urlsplit(url)
-    except ValueError as error:
-        raise InvalidJobError(f"url {masked(url)!r}: {error}") from None
+    except ValueError:
+        # What it says may hold the password.
+        raise InvalidJobError(f"url {masked(url)!r} is not a URL") from None
     options = attrs.evolve(options, namespace=dict(parse_qsl(parts.query)).get("namespace", options.namespace))
     check_namespace(options.namespace)
     found = entry_points(group=ENTRY_POINTS, name=parts.scheme)

@@ -169,15 +169,15 @@ class Engine:
         self.ledger.ended.clear()
         return cast("Reply", self._handlers[type(operation)](operation))
 
-    def begin_epoch(self, epoch_s: int, reap_from_ms: int) -> None:
+    def begin_epoch(self, token: int, reap_from_ms: int) -> None:
         """
         Begin a new history of tokens, as a store does that was restarted.
 
         Args:
-            epoch_s: greater than that of the epoch before.
+            token: what the next tokens count up from, greater than every earlier one.
             reap_from_ms: until then nothing is reaped, for nobody could renew.
         """
-        self._token = epoch_s << 32
+        self._token = token
         self._reap_from_ms = reap_from_ms
 
     @property

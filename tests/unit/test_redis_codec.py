@@ -133,7 +133,7 @@ def read_back(spec: JobSpec) -> JobSpec:
     """Take a head and a rest apart as scripts do, and make a spec of them."""
     job_id, priority, pool, user, key, _, _, _, presence, policy, claims_text = codec.spec_head(spec).split("\n", 10)
     rest = codec.spec_rest(spec)
-    return codec.parse_spec(job_id, priority, pool, user, key, presence, policy, claims_text, rest)
+    return codec.parse_spec(job_id, (priority, pool, user, key, presence, policy, claims_text), rest)
 
 
 def content(spec: JobSpec) -> tuple[str, bytes]:

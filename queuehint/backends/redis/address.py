@@ -7,6 +7,7 @@ Sentinel is a plain server whose address has to be asked for first.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final, Literal
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
@@ -31,6 +32,7 @@ SCHEMES: Final[dict[str, tuple[Kind, bool]]] = {
 
 _PORT: Final = {"plain": 6379, "cluster": 6379, "sentinel": 26379}
 _TLS_OPTIONS: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_check_hostname", "ssl_cert_reqs")
+_USERINFO: Final = re.compile(r"[^/]*//[^/?#@]*:[^@]*@")
 _LOOPBACK: Final = ("127.", "localhost", "::1")
 
 
@@ -79,9 +81,15 @@ def parse_url(url: str) -> Address:
     >>> parse_url("redis://localhost/2").nodes
     (('localhost', 6379),)
     """
-    parts = urlsplit(url)
-    kind, is_tls = SCHEMES[parts.scheme]
     shown = masked(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        # What it says may hold the password.
+        raise InvalidJobError(f"url {shown!r} is not a URL") from None
+    kind, is_tls = SCHEMES[parts.scheme]
+    if parts.fragment or (_USERINFO.match(url) and "@" not in parts.netloc):
+        raise InvalidJobError(f"url {shown!r}: write %2F, %3F and %23 for / ? # in a user or a password")
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
     query.pop("namespace", None)
     options: dict[str, Any] = {}
@@ -91,7 +99,9 @@ def parse_url(url: str) -> Address:
         if said := query.pop(name, value):
             options[name] = said
     sentinel_options = {
-        name: query.pop(f"sentinel_{name}") for name in ("username", "password") if f"sentinel_{name}" in query
+        name: query.pop(f"sentinel_{name}")
+        for name in ("username", "password")
+        if kind == "sentinel" and f"sentinel_{name}" in query
     }
     segments = [unquote(segment) for segment in parts.path.split("/") if segment]
     service = None
@@ -100,7 +110,7 @@ def parse_url(url: str) -> Address:
             raise InvalidJobError(f"url {shown!r} names no service: redis+sentinel://host:26379/service")
         service = segments.pop(0)
     if parts.scheme == "unix":
-        if not parts.path:
+        if not parts.path or hosts:
             raise InvalidJobError(f"url {shown!r} names no socket: unix:///run/redis.sock")
         segments = []
     database = query.pop("db", segments[0] if segments else "0")
@@ -112,7 +122,7 @@ def parse_url(url: str) -> Address:
     if is_tls:
         options |= _tls_options(query, shown)
     if query:
-        raise InvalidJobError(f"url {shown!r}: unknown option {sorted(query)[0]!r}")
+        raise InvalidJobError(f"url {shown!r}: unknown option {min(query)!r}")
     return Address(
         kind=kind,
         shown=shown,
@@ -141,9 +151,12 @@ def _nodes(hosts: str, parts: SplitResult, shown: str, port: int) -> tuple[Node,
     for item in (hosts or "localhost").split(","):
         try:
             one = urlsplit(f"//{item}")
-            nodes.append((one.hostname or "localhost", one.port or port))
+            found = (one.hostname or "localhost", port if one.port is None else one.port)
         except ValueError as error:
             raise InvalidJobError(f"url {shown!r}: {item!r} is no host and port: {error}") from None
+        if not found[1]:
+            raise InvalidJobError(f"url {shown!r}: {item!r} is no host and port: 0 is no port")
+        nodes.append(found)
     if len(nodes) > 1 and SCHEMES[parts.scheme][0] == "plain":
         raise InvalidJobError(f"url {shown!r} names several hosts; use redis+cluster:// or redis+sentinel://")
     return tuple(nodes)

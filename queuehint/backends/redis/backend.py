@@ -246,7 +246,7 @@ class _Loop:
                     if type(step) is Ask:
                         reply = await link.ask(step.command)
                     elif type(step) is Sleep:
-                        reply = await asyncio.sleep(step.seconds)
+                        reply = await asyncio.sleep(step.seconds)  # type: ignore[func-returns-value]
                     else:
                         reply = await link.move(step)  # type: ignore[func-returns-value, arg-type]
                 except BaseException as error:  # noqa: BLE001 - the conversation decides
@@ -268,9 +268,13 @@ class _Loop:
         tasks: list[asyncio.Future[Any]] = []
         moved: asyncio.Future[None] = loop.create_future()
 
+        def resolve() -> None:
+            if not moved.done():
+                moved.set_result(None)
+
         def move() -> None:
             with suppress(RuntimeError):  # the loop has been closed
-                loop.call_soon_threadsafe(lambda: moved.done() or moved.set_result(None))
+                loop.call_soon_threadsafe(resolve)
 
         bell = self._backend._moved.add(move)  # noqa: SLF001
         try:

@@ -196,6 +196,7 @@ def _policy(line: str, backoff: tuple[float, ...] | None, timeout_ms: int | None
 
 # --- specs ---------------------------------------------------------------------------------------------------------
 
+_NOTHING_SAID: Final = (None, None, None, None)
 _PLAIN_FACTS: Final = ("service", "on_conflict", "delay_ms", "run_at_ms")
 _dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode
 
@@ -212,7 +213,7 @@ def spec_head(spec: JobSpec) -> str:
 def spec_rest(spec: JobSpec) -> bytes:
     """Return the rest of a spec, so that equal specs are equal bytes."""
     on_conflict = None if spec.on_conflict == "return" else spec.on_conflict
-    if on_conflict is spec.service is spec.delay_ms is spec.run_at_ms and spec.policy is DEFAULT_POLICY:
+    if spec.policy is DEFAULT_POLICY and (on_conflict, spec.service, spec.delay_ms, spec.run_at_ms) == _NOTHING_SAID:
         return _plain_rest(spec.task) + spec.arguments
     rest = {
         "service": spec.service,
@@ -256,10 +257,14 @@ def _checked_facts(facts: Any) -> tuple[str, dict[str, Any]]:
     return facts[0], said
 
 
-def parse_spec(  # noqa: PLR0917
-    job_id: str, priority: str, pool: str, user: str, key: str, presence: str, policy: str, claims: str, rest: bytes
-) -> JobSpec:
-    """Return the spec of a head's lines and a rest."""
+def parse_spec(job_id: str, lines: Sequence[str], rest: bytes) -> JobSpec:
+    """
+    Return the spec of an id, a head's other lines and a rest.
+
+    Args:
+        lines: priority, pool, user, key, presence, policy, claims.
+    """
+    priority, pool, user, key, presence, policy, claims = lines
     line, newline, arguments = rest.partition(b"\n")
     if not newline:
         raise CorruptStateError(f"the spec of job {job_id!r} is missing or damaged; run `queuehint doctor`")
@@ -284,7 +289,7 @@ def decode_spec(job_id: str, reply: list[Any]) -> JobSpec | None:
         return None
     *lines, rest = reply
     try:
-        return parse_spec(job_id, *[line.decode() for line in lines], rest)
+        return parse_spec(job_id, [line.decode() for line in lines], rest)
     except _DAMAGE as error:
         raise _damaged(error) from error
 
@@ -448,10 +453,8 @@ def _exchanged(operation: Exchange, reply: list[Any]) -> Exchanged:
     lease_until_ms = reply[1] + operation.lease_ms
     grants = []
     for head, rest in zip(reply[5 : 5 + count], reply[5 + count :], strict=True):
-        job_id, token, attempts, losses, priority, pool, user, key, presence, policy, claims = head.decode().split(
-            "\n", 10
-        )
-        spec = parse_spec(job_id, priority, pool, user, key, presence, policy, claims, rest)
+        job_id, token, attempts, losses, *lines = head.decode().split("\n", 10)
+        spec = parse_spec(job_id, lines, rest)
         grants.append(Grant(spec, parse_token(token) or 0, int(attempts), int(losses), lease_until_ms))
     return Exchanged(verdicts, tuple(grants), canceled, bool(reply[0]))
 
@@ -517,7 +520,7 @@ def _record(item: list[Any]) -> JobRecord:
         seq=int(seq) or None,
         version=int(version),
         state=job_state,
-        spec=parse_spec(job_id, *spec, rest),
+        spec=parse_spec(job_id, spec, rest),
         attempts=int(attempts),
         losses=int(losses),
         token=parse_token(token),

@@ -87,7 +87,6 @@ class Unanswered(Exception):  # noqa: N818
     """The connection failed after the request was sent, wholly or in part."""
 
 
-
 class Lane:
     """Requests of which one at a time is in flight."""
 
@@ -278,7 +277,7 @@ class Desk:
             return CorruptStateError(f"{where}: a key of {self.root} is of the wrong type; run `queuehint doctor`")
         if " script: " in message:
             # A script of ours fails only over what it did not write itself.
-            return CorruptStateError(f"{where}: {message.split(' script: ')[0]}; run `queuehint doctor`")
+            return CorruptStateError(f"{where}: {message.split(' script: ', maxsplit=1)[0]}; run `queuehint doctor`")
         return BackendError(f"{where}: {message}")
 
     # --- the store itself --------------------------------------------------------------------------------------------
@@ -345,7 +344,9 @@ class Desk:
 
 def _passes(error: driver.ResponseError, message: str) -> bool:
     """Say whether a refusal passes by itself, or by asking another node; nothing was changed."""
-    return isinstance(error, (driver.ReadOnlyError, driver.TryAgainError, driver.MasterDownError)) or message.startswith(
+    return isinstance(
+        error, (driver.ReadOnlyError, driver.TryAgainError, driver.MasterDownError)
+    ) or message.startswith(
         ("BUSY", "LOADING", "READONLY", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "NOREPLICAS", "UNBLOCKED")
     )
 

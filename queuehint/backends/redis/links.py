@@ -119,7 +119,7 @@ class SyncLink:
         if address.kind == "sentinel" and self._where.node is None:
             options = {**self._options, **address.sentinel_options, "db": 0}
             sentinel = redis.Sentinel(address.nodes, sentinel_kwargs=options)
-            self._where.node = sentinel.discover_master(address.service)
+            self._where.node = sentinel.discover_master(str(address.service))
         return self._where.node
 
     def _pool(self, node: Node | None) -> redis.ConnectionPool:
@@ -184,7 +184,7 @@ class AsyncLink:
         if address.kind == "sentinel" and self._where.node is None:
             options = {**self._options, **address.sentinel_options, "db": 0}
             sentinel = redis.asyncio.Sentinel(address.nodes, sentinel_kwargs=options)
-            self._where.node = await sentinel.discover_master(address.service)
+            self._where.node = await sentinel.discover_master(str(address.service))
         return self._where.node
 
     def _pool(self, node: Node | None) -> redis.asyncio.ConnectionPool:

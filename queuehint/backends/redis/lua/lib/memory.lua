@@ -31,6 +31,7 @@ function memory.relieve()
       gates.vacate(job)
       timers.drop(job)
       course.forget(job)
+      request.notes[#request.notes + 1] = 'pruned ' .. id
     end
   end
 end

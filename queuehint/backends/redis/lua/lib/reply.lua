@@ -14,6 +14,8 @@ function request.conclude(name, reply, granted)
   if request.audited then
     local entry = {name, #ARGV}
     for at = 1, #ARGV do entry[#entry + 1] = ARGV[at] end
+    entry[#entry + 1] = #request.notes
+    for _, note in ipairs(request.notes) do entry[#entry + 1] = note end
     entry[#entry + 1] = string.format('%.0f', NOW)
     entry[#entry + 1] = #reply
     for at = 1, #reply do

@@ -1,0 +1,215 @@
+"""
+The audit of a namespace, replayed into the engine.
+
+With the field ``audit`` of its ``meta`` set to 1, every script appends what it was asked, when, and what it answered,
+in the order in which the server ran them. Whatever ran in whichever processes, that is one history of operations, and
+the engine must give the same answers.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from queuehint.backends.redis import codec, keys
+from queuehint.core.engine import Engine, EngineOptions
+from queuehint.errors import QueueHintError
+from queuehint.hint import parse_gate_key
+from queuehint.operations import (
+    Cancel,
+    CancelPath,
+    Close,
+    Discard,
+    Draw,
+    Enqueue,
+    Exchange,
+    Exchanged,
+    Log,
+    Operation,
+    Pause,
+    Redrive,
+    Renew,
+    Reopen,
+    Report,
+    Resume,
+    Tick,
+)
+from queuehint.policy import Retention
+from queuehint.records import JobError, JobSpec, Outcome, OutcomeKind, Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from redis import Redis
+
+COMMON = 9
+"""How many arguments all scripts have in common."""
+_READ_AT_ONCE = 10_000
+
+
+def begin_audit(client: Redis, namespace: str) -> None:
+    """Have everything put down from now on; before the first operation, for the engine begins with nothing."""
+    client.hset(keys.redis_key(namespace, "meta"), "audit", "1")
+
+
+def check_audit(client: Redis, namespace: str) -> int:
+    """Replay the audit and compare every reply; return how many operations there were."""
+    engine: Engine | None = None
+    count = 0
+    for name, argv, notes, now_ms, reply in entries(client, namespace):
+        if engine is None:
+            names = ("finished", "failed", "canceled", "service")
+            retention = Retention(**{name: int(ms) / 1000 for name, ms in zip(names, argv[3:7], strict=True)})
+            engine = Engine(EngineOptions(budget=int(argv[7]), retention=retention))
+        operation = parse(name, argv[COMMON:])
+        if operation is None:
+            continue
+        for note in notes:
+            _before(engine, note)
+        try:
+            expected: Any = engine.apply(operation, now_ms)
+        except QueueHintError as error:
+            raise AssertionError(f"operation {count}, {operation}: the engine refused what the store did") from error
+        seen = codec.decode(operation, _with_specs(operation, reply, engine))
+        assert _plain(seen) == _plain(expected), f"operation {count} at {now_ms}: {operation}"
+        for note in notes:
+            _after(engine, note)
+        count += 1
+    return count
+
+
+def entries(client: Redis, namespace: str) -> Iterator[tuple[str, list[bytes], list[str], int, list[Any]]]:
+    """Yield each entry: the script, its arguments, its notes, the time, the reply."""
+    words = _words(client, keys.redis_key(namespace, "audit"))
+    for name in words:
+        argv = [next(words) for _ in range(int(next(words)))]
+        notes = [next(words).decode() for _ in range(int(next(words)))]
+        now_ms = int(next(words))
+        reply = [next(words) for _ in range(int(next(words)))]
+        yield name.decode(), argv, notes, now_ms, [int(word[1:]) if word[:1] == b":" else word[1:] for word in reply]
+
+
+def _words(client: Redis, key: str) -> Iterator[bytes]:
+    begin = 0
+    while True:
+        words: list[bytes] = client.lrange(key, begin, begin + _READ_AT_ONCE - 1)  # type: ignore[assignment]
+        yield from words
+        begin += len(words)
+        if len(words) < _READ_AT_ONCE:
+            return
+
+
+def _before(engine: Engine, note: str) -> None:
+    kind, _, rest = note.partition(" ")
+    if kind == "epoch":
+        token, reap_from_ms = rest.split()
+        engine.begin_epoch(codec.parse_token(token) or 0, int(reap_from_ms))
+
+
+def _after(engine: Engine, note: str) -> None:
+    kind, _, job_id = note.partition(" ")
+    if kind == "pruned":
+        ledger = engine.ledger
+        job = ledger.jobs[job_id]
+        if job.is_placed:
+            ledger.free(job)
+        ledger.drop_timer(job)
+        ledger.prune(job)
+        engine.pruned += 1
+
+
+def _with_specs(operation: Operation[Any], reply: list[Any], engine: Engine) -> list[Any]:
+    """Put behind the heads of grants the rests of their specs, which an audit does not repeat."""
+    if not isinstance(operation, Exchange):
+        return reply
+    ids = [head.decode().split("\n", 1)[0] for head in reply[5:]]
+    return reply + [codec.spec_rest(engine.ledger.jobs[job_id].spec) for job_id in ids]
+
+
+def _plain(reply: Any) -> Any:
+    """Sort what has no order: which of a worker's jobs it is told to stop first."""
+    return reply if not isinstance(reply, Exchanged) else (reply.verdicts, reply.grants, reply.canceled, reply.more)
+
+
+# --- arguments as operations -----------------------------------------------------------------------------------------
+
+
+def parse(name: str, args: list[bytes]) -> Operation[Any] | None:
+    """Return the operation of a script's own arguments; None for what is none."""
+    texts = [arg.decode("utf-8", "surrogateescape") for arg in args]
+    match name:
+        case "enqueue":
+            return Enqueue(tuple(_spec(head.decode(), rest) for head, rest in zip(args[::2], args[1::2], strict=True)))
+        case "exchange":
+            return _exchange(args)
+        case "renew":
+            pairs = zip(texts[1::2], texts[2::2], strict=True)
+            return Renew(tuple((job_id, codec.parse_token(token) or 0) for job_id, token in pairs), int(texts[0]))
+        case "tick":
+            return Tick()
+        case "draw":
+            return Draw(int(texts[0]))
+        case "cancel":
+            return Cancel(tuple(texts[1:]), texts[0])
+        case "cancel_path":
+            return CancelPath(parse_gate_key(texts[0]), texts[1])
+        case "redrive":
+            return Redrive(tuple(texts))
+        case "discard":
+            return Discard(tuple(texts))
+        case "report":
+            return Report(texts[0], codec.parse_token(texts[1]) or 0, Progress(*json.loads(texts[2])))
+        case "log":
+            return Log(texts[0], codec.parse_token(texts[1]) or 0, tuple(texts[2:]))
+        case "pause" | "resume" | "close" | "reopen":
+            marks: dict[str, Any] = {"pause": Pause, "resume": Resume, "close": Close, "reopen": Reopen}
+            mark: Operation[Any] = marks[name](parse_gate_key(texts[0]))
+            return mark
+        case _:
+            return None
+
+
+def _spec(head: str, rest: bytes) -> JobSpec:
+    job_id, priority, pool, user, key, _, _, _, presence, policy, claims = head.split("\n", 10)
+    return codec.parse_spec(job_id, (priority, pool, user, key, presence, policy, claims), rest)
+
+
+def _exchange(args: list[bytes]) -> Exchange:
+    worker, lease_ms, limit, pool_count = (arg.decode() for arg in args[:4])
+    at = 4 + int(pool_count)
+    pools = tuple(arg.decode() for arg in args[4:at])
+    settle = []
+    while at < len(args):
+        job_id, token, kind = (arg.decode() for arg in args[at : at + 3])
+        size = {"f": 1, "n": 0, "z": 0, "x": 6, "s": 1, "r": 0, "u": 0, "l": 4, "d": 1}[kind]
+        settle.append(_outcome(job_id, codec.parse_token(token) or 0, kind, args[at + 3 : at + 3 + size]))
+        at += 3 + size
+    return Exchange(worker, tuple(settle), pools, int(limit), int(lease_ms))
+
+
+def _outcome(job_id: str, token: int, kind: str, parts: list[bytes]) -> Outcome:
+    facts: dict[str, Any] = {}
+    match kind:
+        case "f" | "n" | "z":
+            facts = {"kind": OutcomeKind.FINISHED, "result": parts[0] if parts else b"null" if kind == "n" else None}
+        case "x":
+            facts = {"kind": OutcomeKind.FAILED, "error": _error(parts), "delay_ms": int(parts[4])}
+            facts["final"] = parts[5] == b"1"
+        case "s":
+            facts = {"kind": OutcomeKind.SNOOZED, "delay_ms": int(parts[0])}
+        case "r":
+            facts = {"kind": OutcomeKind.RELEASED}
+        case "u":
+            facts = {"kind": OutcomeKind.UNKNOWN_TASK}
+        case "l":
+            facts = {"kind": OutcomeKind.LOST, "error": _error(parts)}
+        case _:
+            facts = {"kind": OutcomeKind.DISCARDED, "reason": parts[0].decode()}
+    return Outcome(job_id=job_id, token=token, **facts)
+
+
+def _error(parts: list[bytes]) -> JobError | None:
+    if parts[0] != b"e":
+        return None
+    traceback = parts[3].decode()[1:] if parts[3] else None
+    return JobError(type=parts[1].decode(), message=parts[2].decode(), traceback=traceback)

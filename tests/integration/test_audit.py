@@ -1,0 +1,71 @@
+"""What many clients did at once, replayed into the engine."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from queuehint import Retry, Scheduler
+from queuehint.backends.redis import keys
+from tests.audit import begin_audit, check_audit
+
+if TYPE_CHECKING:
+    from tests.servers import Server
+
+
+def test_a_busy_namespace_gives_the_answers_of_the_engine(redis_server: Server, namespace: str) -> None:
+    client = redis_server.client()
+    begin_audit(client, namespace)
+
+    async def main() -> None:
+        sched = Scheduler(redis_server.url, namespace=namespace)
+        runs = 0
+
+        @sched.job(queue_hint=["{doc}", "{part}"], max_attempts=3)
+        async def edit(doc: str, part: str, fails: bool) -> int | Retry:
+            nonlocal runs
+            runs += 1
+            await asyncio.sleep(0)
+            return Retry(after=0.01) if fails and runs % 3 else runs
+
+        @sched.job(queue_hint=["{doc}"], priority=5)
+        async def snapshot(doc: str) -> str:
+            return doc
+
+        async with sched.worker(concurrency=8), sched.worker(concurrency=8):
+            for number in range(40):
+                doc = f"doc{number % 5}"
+                await edit.enqueue_many([(doc, f"s{part}", part == number % 3) for part in range(3)])
+                handle = await snapshot.enqueue(doc)
+                if number % 7 == 0:
+                    await handle.cancel()
+                if number % 10 == 0:
+                    await sched.pause([doc])
+                    await sched.resume([doc])
+            await sched.drain(timeout=30)
+        await sched.close()
+
+    asyncio.run(main())
+    assert check_audit(client, namespace) > 50
+    client.delete(keys.redis_key(namespace, "audit"))
+
+
+def test_an_audit_that_was_changed_is_noticed(redis_server: Server, namespace: str) -> None:
+    client = redis_server.client()
+    begin_audit(client, namespace)
+    sched = Scheduler(redis_server.url, namespace=namespace)
+
+    @sched.job(queue_hint=["{doc}"])
+    def edit(doc: str) -> None: ...
+
+    edit.enqueue_sync("a")
+    edit.enqueue_sync("b")
+    sched.close_sync()
+    key = keys.redis_key(namespace, "audit")
+    words: Any = client.lrange(key, 0, -1)
+    at = next(at for at, word in enumerate(words) if b" 1 Q 1" in word)
+    client.lset(key, at, words[at].replace(b" 1 Q 1", b" 9 Q 1"))
+    with pytest.raises(AssertionError, match="operation 0"):
+        check_audit(client, namespace)

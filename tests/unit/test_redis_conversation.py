@@ -1,0 +1,761 @@
+"""How one operation is carried out on a store that may fail at any moment, by hand: no socket, no sleep."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import pytest
+from redis import exceptions as driver
+
+from queuehint.backends.base import BackendOptions
+from queuehint.backends.redis import conversation, keys, scripts
+from queuehint.backends.redis.address import parse_url
+from queuehint.backends.redis.conversation import (
+    CHECK_EVERY_S,
+    PAUSE_S,
+    RETRY_S,
+    UNKNOWN_MAX,
+    Ask,
+    Desk,
+    Move,
+    NotSent,
+    Sleep,
+    Unanswered,
+    durability_class,
+    parse_info,
+    what_is_wrong,
+)
+from queuehint.clock import FakeClock
+from queuehint.errors import (
+    BackendDeniedError,
+    BackendError,
+    BackendFullError,
+    BackendUnavailableError,
+    CorruptStateError,
+    DuplicateJobError,
+    InvalidJobError,
+    OutcomeUnknownError,
+    QueueHintError,
+)
+from queuehint.operations import (
+    Cancel,
+    CountJobs,
+    Draw,
+    Drawn,
+    Enqueue,
+    Exchange,
+    Get,
+    Got,
+    Operation,
+    Tick,
+    Ticked,
+)
+from queuehint.policy import Retention
+from queuehint.records import JobSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+INFO = b"redis_version:7.0.15\r\nrole:master\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\ncluster_enabled:0\r\n"
+DONE = [0, 1_000, -1]
+ONE = Enqueue((JobSpec(id="a", task="t"),))
+
+
+class Time:
+    """Monotonic seconds that pass only by hand."""
+
+    def __init__(self) -> None:
+        self.now_s = 1_000.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def time(monkeypatch: pytest.MonkeyPatch) -> Time:
+    time = Time()
+    monkeypatch.setattr(conversation, "time", time)
+    return time
+
+
+@pytest.fixture
+def desk(time: Time) -> Desk:
+    """A desk whose server has just been looked at."""
+    desk = Desk(parse_url("redis://ann:hunter2@db:7000/1"), BackendOptions(namespace="n"))
+    desk._checked_s = time.monotonic()
+    return desk
+
+
+class Talk:
+    """A conversation, and what it wants next: ``step``, or once it has ended ``reply`` or ``error``."""
+
+    def __init__(self, desk: Desk, operation: Operation[Any]) -> None:
+        self._steps = desk.converse(operation)
+        self.step: Any = None
+        self.reply: Any = None
+        self.error: Any = None
+        self._go_on(lambda: next(self._steps))
+
+    def _go_on(self, move: Callable[[], Any]) -> None:
+        self.step = None
+        try:
+            self.step = move()
+        except StopIteration as end:
+            self.reply = end.value
+        except Exception as error:
+            self.error = error
+
+    def answer(self, value: Any = None) -> Talk:
+        """Do what it asks for, with this result."""
+        self._go_on(lambda: self._steps.send(value))
+        return self
+
+    def fail(self, error: BaseException) -> Talk:
+        """Fail to do what it asks for."""
+        self._go_on(lambda: self._steps.throw(error))
+        return self
+
+    def break_off(self) -> None:
+        """Let whoever waits for it be canceled."""
+        with pytest.raises(asyncio.CancelledError):
+            self._steps.throw(asyncio.CancelledError())
+
+    @property
+    def command(self) -> tuple[Any, ...]:
+        assert isinstance(self.step, Ask), self.step
+        return self.step.command
+
+    @property
+    def request(self) -> tuple[str, int]:
+        """The lane and the number of the request that is to be sent."""
+        lane, number = self.command[5:7]
+        return lane, number
+
+    def skip_move_and_sleep(self) -> Talk:
+        """Go to another node if asked to, and wait as asked."""
+        if isinstance(self.step, Move):
+            self.answer()
+        assert isinstance(self.step, Sleep)
+        return self.answer()
+
+
+def script_of(talk: Talk) -> str:
+    by_sha = {scripts.script(name).sha: name for name in scripts.names()}
+    return by_sha[talk.command[1]]
+
+
+# --- all is well -----------------------------------------------------------------------------------------------------
+
+
+def test_an_operation_is_one_request_with_a_lane_a_number_and_the_settings_of_the_namespace(desk: Desk) -> None:
+    talk = Talk(desk, Draw(3))
+    kind, sha, keys_count, root, now, lane, request, *rest = talk.command
+    assert (kind, sha, keys_count, root) == ("EVALSHA", scripts.script("draw").sha, 1, "{qh:n}")
+    assert now == ""
+    assert len(lane) == 16
+    assert request == 1
+    day_ms = 86_400_000
+    assert rest[:5] == [day_ms, 7 * day_ms, day_ms, 90 * day_ms, 4_000]
+    assert rest[-1] == 3
+    assert talk.answer([*DONE, 7]).reply == Drawn(7)
+
+
+def test_a_test_tells_the_time_and_how_long_records_are_kept(time: Time) -> None:
+    options = BackendOptions(clock=FakeClock(5), retention=Retention(finished=1, failed=2, canceled=3, service=4))
+    desk = Desk(parse_url("redis://"), options, budget=9)
+    desk._checked_s = time.monotonic()
+    assert Talk(desk, Tick()).command[4] == 5
+    assert Talk(desk, Tick()).command[7:12] == (1_000, 2_000, 3_000, 4_000, 9)
+
+
+def test_a_question_has_no_lane_and_leaves_none(desk: Desk) -> None:
+    talk = Talk(desk, Get(("a",)))
+    assert talk.request == ("", 0)
+    assert talk.answer([[]]).reply == Got((None,))
+    assert not desk._lanes
+
+
+def test_a_lane_whose_request_was_answered_is_used_again_with_the_next_number(desk: Desk) -> None:
+    first = Talk(desk, Tick())
+    lane, number = first.request
+    first.answer(DONE)
+    assert Talk(desk, Tick()).request == (lane, number + 1)
+
+
+def test_requests_that_are_under_way_at_once_have_lanes_of_their_own(desk: Desk) -> None:
+    talks = [Talk(desk, Tick()) for _ in range(3)]
+    assert len({talk.request[0] for talk in talks}) == 3
+    for talk in talks:
+        assert talk.answer(DONE).reply == Ticked(more=False, next_ms=None)
+    assert len(desk._lanes) == 3
+
+
+def test_a_fork_has_lanes_of_its_own(desk: Desk, time: Time) -> None:
+    parent = Talk(desk, Tick())
+    lane, _ = parent.request
+    parent.answer(DONE)
+    desk.begin()
+    assert desk._checked_s is None
+    desk._checked_s = time.monotonic()
+    assert Talk(desk, Tick()).request[0] != lane
+
+
+def test_what_carries_too_much_is_refused_before_anything_is_asked(desk: Desk) -> None:
+    talk = Talk(desk, Draw(-1))
+    assert isinstance(talk.error, InvalidJobError)
+    assert not desk._lanes
+
+
+@pytest.mark.parametrize("next_ms, due_s", [(-1, None), (1_000, 1_000.0), (3_500, 1_002.5), (500, 1_000.0)])
+def test_a_reply_says_when_something_is_due_by_the_clock_of_this_process(
+    desk: Desk, next_ms: int, due_s: float | None
+) -> None:
+    Talk(desk, Tick()).answer([0, 1_000, next_ms])
+    assert desk.due_s == due_s
+
+
+# --- scripts that are not there --------------------------------------------------------------------------------------
+
+
+def test_a_script_the_server_does_not_know_is_sent_whole_with_the_same_request(desk: Desk) -> None:
+    talk = Talk(desk, Tick())
+    by_sha = talk.command
+    talk.fail(driver.NoScriptError("No matching script."))
+    script = scripts.script("tick")
+    assert by_sha[:2] == ("EVALSHA", script.sha)
+    assert talk.command == ("EVAL", script.text, *by_sha[2:])
+    assert talk.answer(DONE).reply is not None
+    assert len(desk._lanes) == 1
+
+
+def test_after_a_failure_a_script_is_asked_for_by_its_sha_again(desk: Desk) -> None:
+    talk = Talk(desk, Tick())
+    by_sha = talk.command
+    talk.fail(driver.NoScriptError("No matching script.")).fail(Unanswered()).skip_move_and_sleep()
+    assert talk.command == by_sha
+    assert talk.fail(driver.NoScriptError("No matching script.")).command[0] == "EVAL"
+
+
+# --- connections that fail -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("failure", [NotSent, Unanswered])
+def test_a_request_without_an_answer_is_repeated_with_the_same_lane_and_number(
+    desk: Desk, failure: type[Exception]
+) -> None:
+    talk = Talk(desk, ONE)
+    sent = talk.command
+    for number in range(8):
+        talk.fail(failure())
+        assert talk.step == Move()
+        talk.answer()
+        assert talk.step == Sleep(PAUSE_S[min(number, len(PAUSE_S) - 1)])
+        talk.answer()
+        assert talk.command == sent
+    assert talk.answer([*DONE, b"a 1 Q 1 "]).reply.jobs[0].id == "a"
+
+
+def test_what_was_never_sent_is_known_not_to_have_been_done(desk: Desk, time: Time) -> None:
+    talk = Talk(desk, ONE)
+    lane, number = talk.request
+    talk.fail(NotSent()).skip_move_and_sleep()
+    time.now_s += RETRY_S
+    talk.fail(NotSent()).answer()
+    assert type(talk.error) is BackendUnavailableError
+    # So the lane is free: its next request is a new one.
+    assert Talk(desk, Tick()).request == (lane, number + 1)
+
+
+def test_what_was_sent_and_never_answered_has_an_unknown_outcome(desk: Desk, time: Time) -> None:
+    talk = Talk(desk, ONE)
+    talk.fail(Unanswered()).skip_move_and_sleep()
+    time.now_s += RETRY_S
+    talk.fail(NotSent()).answer()
+    assert type(talk.error) is OutcomeUnknownError
+    assert isinstance(talk.error.__cause__, NotSent)
+    assert "redis://ann:***@db:7000/1" in str(talk.error)
+    assert "hunter2" not in str(talk.error)
+
+
+def test_an_operation_is_tried_for_so_long_and_no_longer(desk: Desk, time: Time) -> None:
+    talk = Talk(desk, ONE)
+    time.now_s += RETRY_S - 0.001
+    talk.fail(Unanswered()).skip_move_and_sleep()
+    assert talk.command
+    time.now_s += 0.001
+    assert isinstance(talk.fail(Unanswered()).answer().error, OutcomeUnknownError)
+
+
+def test_a_question_without_an_answer_is_no_unknown_outcome(desk: Desk, time: Time) -> None:
+    talk = Talk(desk, CountJobs())
+    time.now_s += RETRY_S
+    talk.fail(Unanswered()).answer()
+    assert type(talk.error) is BackendUnavailableError
+    assert not desk._unknown
+
+
+def test_the_same_operation_object_goes_on_with_the_same_request(desk: Desk, time: Time) -> None:
+    lost = Talk(desk, ONE)
+    sent = lost.command
+    time.now_s += RETRY_S
+    lost.fail(Unanswered()).answer()
+    assert isinstance(lost.error, OutcomeUnknownError)
+    other = Talk(desk, Tick())
+    assert other.request[0] != sent[5]
+    again = Talk(desk, ONE)
+    assert again.command == sent
+    again.answer([*DONE, b"a 1 Q 1 "])
+    assert Talk(desk, ONE).request == (sent[5], sent[6] + 1)
+
+
+def test_an_equal_operation_that_is_another_object_is_another_request(desk: Desk, time: Time) -> None:
+    lost = Talk(desk, ONE)
+    lane, _ = lost.request
+    time.now_s += RETRY_S
+    lost.fail(Unanswered()).answer()
+    equal = attrs.evolve(ONE)
+    assert equal == ONE
+    assert Talk(desk, equal).request[0] != lane
+
+
+def test_a_request_may_stay_unknown_several_times_and_is_still_the_same(desk: Desk, time: Time) -> None:
+    requests = set()
+    for _ in range(4):
+        talk = Talk(desk, ONE)
+        requests.add(talk.request)
+        time.now_s += RETRY_S
+        assert isinstance(talk.fail(Unanswered()).answer().error, OutcomeUnknownError)
+    assert len(requests) == 1
+    assert len(desk._unknown) == 1
+
+
+def test_the_objects_of_unknown_operations_are_kept_so_that_no_other_is_taken_for_one(desk: Desk) -> None:
+    lanes = set()
+    for _ in range(50):
+        talk = Talk(desk, Exchange("w"))
+        lanes.add(talk.request[0])
+        talk.break_off()
+        del talk
+        gc.collect()
+    assert len(lanes) == 50
+
+
+def test_so_many_unknown_requests_are_remembered_and_no_more(desk: Desk) -> None:
+    operations = [Draw(number % 1_000) for number in range(UNKNOWN_MAX + 5)]
+    sent = []
+    for operation in operations:
+        talk = Talk(desk, operation)
+        sent.append(talk.request)
+        talk.break_off()
+    assert len(desk._unknown) == UNKNOWN_MAX
+    assert Talk(desk, operations[-1]).request == sent[-1]
+    assert Talk(desk, operations[0]).request not in sent
+
+
+# --- callers that leave ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("failure", [None, Unanswered()], ids=["waiting for an answer", "between two attempts"])
+def test_the_lane_of_a_canceled_caller_is_not_used_by_others(desk: Desk, failure: Exception | None) -> None:
+    talk = Talk(desk, ONE)
+    sent = talk.command
+    if failure is not None:
+        talk.fail(failure)
+    talk.break_off()
+    assert not desk._lanes
+    assert Talk(desk, Tick()).request[0] != sent[5]
+    assert Talk(desk, ONE).command == sent
+
+
+def test_a_conversation_that_is_dropped_gives_its_lane_to_nobody(desk: Desk) -> None:
+    talk = Talk(desk, ONE)
+    lane, _ = talk.request
+    talk._steps.close()
+    assert not desk._lanes
+    assert Talk(desk, Tick()).request[0] != lane
+
+
+def test_an_error_nobody_expects_leaves_the_outcome_unknown(desk: Desk) -> None:
+    talk = Talk(desk, ONE)
+    talk.fail(ZeroDivisionError())
+    assert isinstance(talk.error, ZeroDivisionError)
+    assert not desk._lanes
+    assert list(desk._unknown) == [id(ONE)]
+
+
+# --- other nodes -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "message, move",
+    [
+        ("MOVED 3999 10.0.0.1:7001", Move(("10.0.0.1", 7001))),
+        ("MOVED 3999 ::1:7001", Move(("::1", 7001))),
+        ("MOVED 3999 :7001", Move(("", 7001))),
+        ("ASK 3999 10.0.0.1:7001", Move(("10.0.0.1", 7001), once=True)),
+    ],
+)
+def test_a_request_follows_the_slot_to_another_node_at_once(desk: Desk, message: str, move: Move) -> None:
+    talk = Talk(desk, Tick())
+    sent = talk.command
+    talk.fail(driver.ResponseError(message))
+    assert talk.step == move
+    assert talk.answer().command == sent
+    assert talk.answer(DONE).reply is not None
+
+
+def test_a_node_that_does_not_know_the_script_gets_it_whole_also_after_a_redirection(desk: Desk) -> None:
+    talk = Talk(desk, Tick())
+    talk.fail(driver.NoScriptError("No matching script."))
+    talk.fail(driver.ResponseError("MOVED 1 b:1")).answer()
+    assert talk.command[0] == "EVAL"
+
+
+def test_two_nodes_that_send_a_request_to_each_other_do_not_keep_it_for_ever(desk: Desk, time: Time) -> None:
+    talk = Talk(desk, Tick())
+    for number in range(100):
+        talk.fail(driver.ResponseError(f"MOVED 1 {'ab'[number % 2]}:1"))
+        while isinstance(talk.step, Move | Sleep):
+            talk.answer()
+        if talk.error is not None:
+            break
+        time.now_s += 1
+    assert type(talk.error) is BackendUnavailableError
+
+
+def test_two_nodes_that_send_a_look_at_the_server_to_each_other_do_not_keep_it_for_ever(time: Time) -> None:
+    talk = Talk(Desk(parse_url("redis+cluster://a,b"), BackendOptions()), Tick())
+    for number in range(100):
+        talk.fail(driver.ResponseError(f"MOVED 1 {'ab'[number % 2]}:1"))
+        while isinstance(talk.step, Move | Sleep):
+            talk.answer()
+        if talk.error is not None:
+            break
+        time.now_s += 1
+    assert type(talk.error) is BackendUnavailableError
+
+
+@pytest.mark.parametrize(
+    "message, moves",
+    [
+        ("BUSY Redis is busy running a script.", False),
+        ("LOADING Redis is loading the dataset in memory", False),
+        ("TRYAGAIN Multiple keys request during rehashing of slot", False),
+        ("READONLY You can't write against a read only replica.", True),
+        ("CLUSTERDOWN The cluster is down", True),
+        ("MASTERDOWN Link with MASTER is down", True),
+        ("NOREPLICAS Not enough good replicas to write.", True),
+        ("UNBLOCKED force unblock", True),
+    ],
+)
+def test_what_passes_by_itself_is_waited_for(desk: Desk, time: Time, message: str, moves: bool) -> None:
+    talk = Talk(desk, ONE)
+    sent = talk.command
+    talk.fail(driver.ResponseError(message))
+    assert isinstance(talk.step, Move) is moves
+    talk.skip_move_and_sleep()
+    assert talk.command == sent
+    time.now_s += RETRY_S
+    talk.fail(driver.ResponseError(message))
+    if moves:
+        talk.answer()
+    assert type(talk.error) is BackendUnavailableError
+    assert message in str(talk.error)
+    # Nothing was done, so the lane is free.
+    assert len(desk._lanes) == 1
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        driver.ReadOnlyError("You can't write against a read only replica."),
+        driver.TryAgainError("Multiple keys request during rehashing of slot"),
+        driver.MasterDownError("Link with MASTER is down"),
+    ],
+)
+def test_errors_that_the_driver_knows_by_class_are_waited_for_too(desk: Desk, error: Exception) -> None:
+    talk = Talk(desk, ONE)
+    sent = talk.command
+    talk.fail(error).skip_move_and_sleep()
+    assert talk.command == sent
+
+
+def test_what_passes_after_a_request_without_an_answer_leaves_the_outcome_unknown(desk: Desk, time: Time) -> None:
+    talk = Talk(desk, ONE)
+    talk.fail(Unanswered()).skip_move_and_sleep()
+    time.now_s += RETRY_S
+    talk.fail(driver.ResponseError("LOADING Redis is loading the dataset in memory"))
+    assert type(talk.error) is OutcomeUnknownError
+    assert not desk._lanes
+
+
+# --- what the server refuses -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "error, kind, words",
+    [
+        (driver.OutOfMemoryError("command not allowed when used memory > 'maxmemory'."), BackendFullError, "maxmemory"),
+        (driver.ResponseError("OOM command not allowed"), BackendFullError, "nothing was enqueued"),
+        (driver.NoPermissionError("User ann has no permissions to run 'evalsha'"), BackendDeniedError, "evalsha"),
+        (driver.ResponseError("NOPERM this user has no permissions"), BackendDeniedError, "no permissions"),
+        (driver.NoPermissionError("WRONGPASS invalid username-password pair"), BackendDeniedError, "WRONGPASS"),
+        (driver.ResponseError("MISCONF Errors writing to the AOF file"), BackendUnavailableError, "takes no writes"),
+        (driver.ResponseError("WRONGTYPE Operation against a key"), CorruptStateError, "{qh:n} is of the wrong type"),
+        (driver.ResponseError("CORRUPT job a is gone script: 12ab, on @user_script:1."), CorruptStateError, "is gone"),
+        (driver.ResponseError("Bad data format in input. script: 12ab, on @user_script:1."), CorruptStateError, "Bad"),
+        (driver.ResponseError("BAD_SCHEMA 2"), CorruptStateError, "schema 2"),
+        (driver.ResponseError("STALE_REQUEST 12ab"), BackendError, "newer"),
+        (driver.ResponseError("DUPLICATE_JOBS"), BackendError, "DUPLICATE_JOBS"),
+        (driver.ResponseError("ERR unknown command 'EVALSHA'"), BackendError, "unknown command"),
+    ],
+)
+def test_a_refusal_is_an_error_of_ours_that_names_what_is_wrong_and_nothing_was_changed(
+    desk: Desk, error: Exception, kind: type[Exception], words: str
+) -> None:
+    talk = Talk(desk, ONE)
+    lane, number = talk.request
+    talk.fail(error)
+    assert type(talk.error) is kind
+    assert words in str(talk.error)
+    assert "hunter2" not in str(talk.error)
+    assert Talk(desk, Tick()).request == (lane, number + 1)
+
+
+def test_a_full_store_says_of_other_operations_that_nothing_was_changed(desk: Desk) -> None:
+    talk = Talk(desk, Cancel(("a",)))
+    talk.fail(driver.OutOfMemoryError("command not allowed when used memory > 'maxmemory'."))
+    assert type(talk.error) is BackendFullError
+    assert "nothing was changed" in str(talk.error)
+
+
+def test_an_error_of_the_driver_is_the_cause_of_ours(desk: Desk) -> None:
+    error = driver.ResponseError("ERR what")
+    talk = Talk(desk, ONE).fail(error)
+    assert talk.error.__cause__ is error
+    assert isinstance(talk.error, QueueHintError)
+
+
+def test_a_refusal_while_an_earlier_attempt_may_be_under_way_leaves_its_lane_alone(desk: Desk) -> None:
+    talk = Talk(desk, ONE)
+    talk.fail(Unanswered()).skip_move_and_sleep()
+    talk.fail(driver.ResponseError("PATH_CLOSED 0 0 0"))
+    assert isinstance(talk.error, Exception)
+    assert not desk._lanes
+
+
+# --- duplicates ------------------------------------------------------------------------------------------------------
+
+
+def test_a_duplicate_is_asked_for_and_the_fields_that_differ_are_named(desk: Desk) -> None:
+    talk = Talk(desk, ONE)
+    talk.fail(driver.ResponseError("DUPLICATE_JOB 0"))
+    assert script_of(talk) == "spec"
+    assert talk.command[-1] == "a"
+    talk.answer([b"5", b"default", b"", b"", b"", b"", b"", b'["other"]\n{}'])
+    assert isinstance(talk.error, DuplicateJobError)
+    assert (talk.error.job_id, talk.error.fields) == ("a", ("task", "priority"))
+    assert talk.error.__cause__ is None
+    assert len(desk._lanes) == 1
+
+
+@pytest.mark.parametrize("there", [[], [b"3", b"default", b"", b"", b"", b"", b"", b'["t"]\n{}']])
+def test_a_duplicate_that_has_gone_or_changed_meanwhile_is_one_all_the_same(desk: Desk, there: list[bytes]) -> None:
+    talk = Talk(desk, ONE).fail(driver.ResponseError("DUPLICATE_JOB 0")).answer(there)
+    assert isinstance(talk.error, DuplicateJobError)
+    assert talk.error.fields == ("content",)
+
+
+def test_a_key_that_is_taken_needs_no_second_question(desk: Desk) -> None:
+    operation = Enqueue((JobSpec(id="a", task="t", key="k", on_conflict="reject"),))
+    talk = Talk(desk, operation).fail(driver.ResponseError("KEY_TAKEN 0 owner"))
+    assert isinstance(talk.error, DuplicateJobError)
+    assert (talk.error.job_id, talk.error.key) == ("owner", "k")
+
+
+# --- a look at the server --------------------------------------------------------------------------------------------
+
+
+def first_call(time: Time, **options: Any) -> tuple[Desk, Talk]:
+    desk = Desk(parse_url("redis://db"), BackendOptions(namespace="n", **options))
+    return desk, Talk(desk, Tick())
+
+
+def test_before_the_first_request_the_server_and_the_types_of_our_keys_are_looked_at(time: Time) -> None:
+    desk, talk = first_call(time)
+    assert talk.command == ("INFO", "everything")
+    talk.answer(INFO)
+    for key in keys.KEYS:
+        if not key.is_prefix:
+            assert talk.command == ("TYPE", f"{{qh:n}}:{key.name}")
+            talk.answer(key.type.encode() if key.name == "jobs" else b"none")
+    assert script_of(talk) == "tick"
+    assert talk.answer(DONE).reply is not None
+    assert script_of(Talk(desk, Tick())) == "tick"
+
+
+def test_a_namespace_whose_time_a_test_tells_is_marked(time: Time) -> None:
+    _, talk = first_call(time, clock=FakeClock())
+    talk.answer(INFO)
+    while talk.command[0] == "TYPE":
+        talk.answer(b"none")
+    assert talk.command == ("HSET", "{qh:n}:meta", "test", "1")
+    assert script_of(talk.answer(1)) == "tick"
+
+
+@pytest.mark.parametrize("key", [key for key in keys.KEYS if not key.is_prefix], ids=lambda key: key.name)
+@pytest.mark.parametrize("kind", ["string", "list", "set", "zset", "hash", "stream"])
+def test_a_key_of_a_wrong_type_is_named_before_anything_is_written(time: Time, key: keys.Key, kind: str) -> None:
+    desk, talk = first_call(time)
+    talk.answer(INFO)
+    while isinstance(talk.step, Ask) and talk.command[0] == "TYPE":
+        talk.answer(kind.encode() if talk.command[1] == f"{{qh:n}}:{key.name}" else b"none")
+    if kind == key.type:
+        assert talk.error is None
+    else:
+        assert type(talk.error) is CorruptStateError
+        assert str(talk.error).startswith(f"{{qh:n}}:{key.name} is a {kind} and should be a {key.type}")
+        assert Talk(desk, Tick()).command == ("INFO", "everything")
+
+
+def test_each_minute_the_settings_are_looked_at_again_and_nothing_else(desk: Desk, time: Time) -> None:
+    time.now_s += CHECK_EVERY_S - 1
+    assert script_of(Talk(desk, Tick())) == "tick"
+    time.now_s += 1
+    talk = Talk(desk, Tick())
+    assert talk.command == ("INFO", "everything")
+    assert script_of(talk.answer(INFO)) == "tick"
+    assert script_of(Talk(desk, Tick())) == "tick"
+
+
+def test_a_setting_that_went_wrong_is_found_and_looked_at_until_it_is_right(desk: Desk, time: Time) -> None:
+    time.now_s += CHECK_EVERY_S
+    for _ in range(2):
+        talk = Talk(desk, Tick()).answer(INFO.replace(b"noeviction", b"allkeys-lru"))
+        assert type(talk.error) is BackendUnavailableError
+        assert "maxmemory-policy is allkeys-lru" in str(talk.error)
+        assert "hunter2" not in str(talk.error)
+    assert script_of(Talk(desk, Tick()).answer(INFO)) == "tick"
+
+
+@pytest.mark.parametrize("failure", [NotSent, Unanswered])
+def test_a_server_that_cannot_be_looked_at_is_unavailable_and_never_unknown(
+    time: Time, failure: type[Exception]
+) -> None:
+    desk, talk = first_call(time)
+    assert talk.fail(failure()).step == Move()
+    assert talk.answer().step == Sleep(PAUSE_S[0])
+    assert talk.answer().command == ("INFO", "everything")
+    time.now_s += RETRY_S
+    talk.fail(failure())
+    assert type(talk.error) is BackendUnavailableError
+    assert not desk._unknown
+
+
+@pytest.mark.parametrize(
+    "error, kind",
+    [
+        (driver.NoPermissionError("User ann has no permissions to run 'info'"), BackendDeniedError),
+        (driver.NoPermissionError("NOAUTH Authentication required."), BackendDeniedError),
+        (driver.ResponseError("ERR unknown"), BackendError),
+    ],
+)
+def test_a_server_that_refuses_to_be_looked_at_says_so(time: Time, error: Exception, kind: type[Exception]) -> None:
+    _, talk = first_call(time)
+    assert type(talk.fail(error).error) is kind
+
+
+def test_a_look_at_a_server_that_is_loading_is_taken_again(time: Time) -> None:
+    _, talk = first_call(time)
+    talk.fail(driver.ResponseError("LOADING Redis is loading")).skip_move_and_sleep()
+    assert talk.command == ("INFO", "everything")
+    assert talk.fail(driver.ResponseError("MOVED 1 b:7")).step == Move(("b", 7))
+    assert talk.answer().command == ("INFO", "everything")
+
+
+def test_on_a_cluster_every_script_is_told_that_slots_may_move(time: Time) -> None:
+    said = {}
+    for answer in (b"0", b"1"):
+        desk = Desk(parse_url("redis://db"), BackendOptions())
+        talk = Talk(desk, Tick()).answer(INFO.replace(b"cluster_enabled:0", b"cluster_enabled:" + answer))
+        while talk.command[0] == "TYPE":
+            talk.answer(b"none")
+        said[answer] = talk.command[12]
+    assert said == {b"0": "", b"1": "1"}
+
+
+# --- what is wrong with a server -------------------------------------------------------------------------------------
+
+SOUND = {"redis_version": "7.0.15", "role": "master", "maxmemory_policy": "noeviction"}
+
+
+def test_the_lines_of_info_are_read() -> None:
+    text = b"# Server\r\nredis_version:7.0.15\r\nexecutable:/usr/bin/a:b\r\n\r\nodd \xff line\r\nname:\xff\r\n"
+    assert parse_info(text) == {"redis_version": "7.0.15", "executable": "/usr/bin/a:b", "name": "\ufffd"}
+    assert parse_info(b"") == {}
+
+
+@pytest.mark.parametrize("version", ["7.0.3", "7.0.15", "7.2.4", "8.0.0", "10.1.2", "7.0.15.1", "255.255.255"])
+def test_a_version_that_is_new_enough_is_taken(version: str) -> None:
+    assert what_is_wrong({**SOUND, "redis_version": version}) is None
+
+
+@pytest.mark.parametrize("version", ["7.0.2", "7.0", "6.2.14", "5.0.7", "", "x.y.z", "7"])
+def test_an_old_version_is_refused_by_name(version: str) -> None:
+    problem = what_is_wrong({**SOUND, "redis_version": version})
+    assert problem == f"redis_version is {version}, at least 7.0.3 is needed"
+
+
+def test_a_server_that_does_not_say_its_version_is_refused() -> None:
+    assert what_is_wrong({}) == "redis_version is 0, at least 7.0.3 is needed"
+
+
+@pytest.mark.parametrize("policy", ["allkeys-lru", "allkeys-lfu", "allkeys-random", "volatile-lru", "volatile-ttl"])
+def test_a_server_that_may_delete_jobs_is_refused(policy: str) -> None:
+    problem = what_is_wrong({**SOUND, "maxmemory_policy": policy})
+    assert problem is not None
+    assert problem.startswith(f"maxmemory-policy is {policy}")
+    assert "must be noeviction" in problem
+
+
+@pytest.mark.parametrize("role", ["slave", "replica", "sentinel"])
+def test_a_server_that_is_no_primary_is_refused(role: str) -> None:
+    problem = what_is_wrong({**SOUND, "role": role})
+    assert problem is not None
+    assert problem.startswith(f"its role is {role}")
+
+
+def test_a_sound_server_is_taken() -> None:
+    assert what_is_wrong(SOUND) is None
+    assert what_is_wrong({"redis_version": "7.2.4"}) is None
+
+
+@pytest.mark.parametrize(
+    "info, durability", [({}, "D0: "), ({"aof_enabled": "0"}, "D0: "), ({"aof_enabled": "1"}, "D1 or D2: ")]
+)
+def test_what_a_server_may_lose_is_told_by_its_append_only_file(info: dict[str, str], durability: str) -> None:
+    assert durability_class(info).startswith(durability)
+
+
+@pytest.mark.parametrize("aof, level", [(b"0", logging.WARNING), (b"1", logging.INFO)])
+def test_what_a_server_may_lose_is_said_once(
+    time: Time, caplog: pytest.LogCaptureFixture, aof: bytes, level: int
+) -> None:
+    caplog.set_level(logging.INFO, "queuehint.redis")
+    desk = Desk(parse_url("redis://ann:hunter2@db"), BackendOptions())
+    info = INFO.replace(b"aof_enabled:1", b"aof_enabled:" + aof)
+    for _ in range(2):
+        talk = Talk(desk, Tick()).answer(info)
+        while isinstance(talk.step, Ask) and talk.command[0] == "TYPE":
+            talk.answer(b"none")
+        talk.answer(DONE)
+        time.now_s += CHECK_EVERY_S
+    events = {vars(record)["event"]: record for record in caplog.records}
+    assert len(events) == len(caplog.records) == 2
+    assert events["redis.durability"].levelno == level
+    assert events["redis.plaintext"].levelno == logging.WARNING
+    assert "hunter2" not in caplog.text
