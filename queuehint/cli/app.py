@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from queuehint import __version__
+from queuehint.cli.doctor import doctor
 from queuehint.cli.worker import worker
 
 # Errors of the application are shown as Python shows them: boxes of local variables would print arguments of jobs.
@@ -34,3 +35,4 @@ def options(
 
 
 app.command()(worker)
+app.command()(doctor)

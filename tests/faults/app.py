@@ -145,11 +145,13 @@ def make(url: str | None, *, namespace: str, lease: float = 1.0) -> App:
 
     @sched.job
     def zombie(ctx: JobContext) -> str:
-        """Freeze its own process the first time; then, brought back to life, do what a zombie does."""
+        """Let itself be frozen the first time; then, brought back to life, do what a zombie does."""
         say("start", ctx)
-        if ctx.attempt == 1 and Path(os.environ[FOLDER], "may_freeze").exists():
-            Path(os.environ[FOLDER], "may_freeze").unlink()
-            os.kill(os.getpid(), signal.SIGSTOP)
+        ice, thaw = Path(os.environ[FOLDER], "ice"), Path(os.environ[FOLDER], "thaw")
+        if ice.exists():
+            ice.unlink()
+            while not thaw.exists():
+                time.sleep(0.005)
             ctx.log("from the grave")
             ctx.progress(1, 2, "from the grave")
         write_to_resource(ctx)

@@ -13,31 +13,31 @@ import json
 import os
 import time
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
 from queuehint import FakeClock, JobState, SystemClock
 from queuehint.backends.base import BackendOptions
-from queuehint.backends.redis import codec, keys
+from queuehint.backends.redis import keys
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
 from queuehint.errors import BackendUnavailableError, OutcomeUnknownError
 from queuehint.hint import Claim
 from queuehint.operations import CountJobs, Enqueue, Exchange, Get, Tick
-from queuehint.records import JobRecord, JobSpec
+from queuehint.records import Grant, JobRecord, JobSpec, Outcome, OutcomeKind
+from tests import audit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-    from pathlib import Path
 
     from redis import Redis
 
-    from queuehint.operations import Operation
 
 T = TypeVar("T")
 
-LIMIT_S = 60.0
+LIMIT_S = 30.0
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 NEVER_S = float("inf")
 TEN_YEARS_S = 10 * 366 * 24 * 3600
@@ -84,12 +84,17 @@ def job(job_id: str, path: Sequence[str] | None = None, **fields: Any) -> JobSpe
     return JobSpec(id=job_id, task="work", claims=claims, **fields)
 
 
+def finished(grant: Grant) -> Outcome:
+    """Return what a worker says of a job that went well."""
+    return Outcome(job_id=grant.spec.id, token=grant.token, kind=OutcomeKind.FINISHED)
+
+
 def figures(row: str, **numbers: object) -> None:
     """Put down what a test has measured: for people, and for the file that QUEUEHINT_FIGURES names."""
     line = json.dumps({"row": row, **numbers}, default=str)
     print(line)
     if path := os.environ.get("QUEUEHINT_FIGURES"):
-        with open(path, "a", encoding="utf-8") as file:
+        with Path(path).open("a", encoding="utf-8") as file:
             file.write(line + "\n")
 
 
@@ -128,6 +133,10 @@ class History:
 # --- what handlers said ----------------------------------------------------------------------------------------------
 
 
+def _path(said: list[str] | None) -> tuple[str, ...] | None:
+    return None if said is None else tuple(said)
+
+
 @attrs.frozen
 class Line:
     event: str
@@ -136,7 +145,7 @@ class Line:
     job: str = ""
     token: int = 0
     attempt: int = 0
-    path: tuple[str, ...] | None = attrs.field(default=None, converter=lambda path: None if path is None else (*path,))
+    path: tuple[str, ...] | None = attrs.field(default=None, converter=_path)
 
 
 def read_lines(path: Path) -> list[Line]:
@@ -156,6 +165,11 @@ def conflict(left: tuple[str, ...] | None, right: tuple[str, ...] | None) -> boo
     return left[:size] == right[:size]
 
 
+def grants_of(lines: Iterable[Line]) -> set[tuple[str, int]]:
+    """Return the ids and tokens of all grants that were executed."""
+    return {(line.job, line.token) for line in lines if line.event == "start"}
+
+
 def check_no_overlap(lines: Iterable[Line], gone: Mapping[int, float] | None = None) -> int:
     """
     Check that no two conflicting jobs were executed at once; return how many grants were looked at.
@@ -170,7 +184,8 @@ def check_no_overlap(lines: Iterable[Line], gone: Mapping[int, float] | None = N
     spans: dict[tuple[str, int], list[Any]] = {}
     for line in lines:
         if line.event == "start":
-            spans[line.job, line.token] = [line.t, gone.get(line.pid, NEVER_S), line]
+            gone_s = gone.get(line.pid, NEVER_S)
+            spans[line.job, line.token] = [line.t, gone_s if gone_s > line.t else NEVER_S, line]
         elif line.event in {"end", "stopped"}:
             span = spans[line.job, line.token]
             span[1] = min(span[1], line.t)
@@ -203,8 +218,14 @@ def check_tokens_grow(lines: Iterable[Line]) -> int:
 def names_of(client: Redis, namespace: str) -> dict[str, str]:
     """Return all keys of a namespace without its root, and the types of what they hold."""
     prefix = keys.root(namespace) + ":"
-    found = [key.decode() for key in client.scan_iter(match=prefix.replace("[", "\\[") + "*", count=5_000)]
-    return {key.removeprefix(prefix): client.type(key).decode() for key in found}
+    names = [name.decode() for name in client.scan_iter(match=prefix + "*", count=5_000)]
+    kinds: list[Any] = [client.type(name) for name in names]
+    return {name.removeprefix(prefix): kind.decode() for name, kind in zip(names, kinds, strict=True)}
+
+
+def key(namespace: str, name: str) -> str:
+    """Return one key, as a string for a client."""
+    return keys.redis_key(namespace, name)
 
 
 def kind_of(name: str) -> keys.Key:
@@ -236,7 +257,8 @@ def dump(client: Redis, namespace: str, *, without: Iterable[str] = ()) -> dict[
 
 def records(store: RedisBackend, client: Redis) -> dict[str, JobRecord]:
     """Return every record of a namespace, found by plain commands."""
-    ids = [job_id.decode() for job_id in client.hkeys(keys.redis_key(store.desk.namespace, "jobs"))]
+    stored: list[Any] = client.hkeys(keys.redis_key(store.desk.namespace, "jobs"))
+    ids = [job_id.decode() for job_id in stored]
     found: dict[str, JobRecord] = {}
     for begin in range(0, len(ids), 500):
         for record in store.call_sync(Get(tuple(ids[begin : begin + 500]))).records:
@@ -286,41 +308,30 @@ class Audited:
 
 
 def read_audit(client: Redis, namespace: str) -> list[Audited]:
-    """Return what the store put down, see `conclude` in lua/lib/reply.lua."""
-    words: list[bytes] = client.lrange(keys.redis_key(namespace, "audit"), 0, -1)
-    entries = []
-    at = 0
-    while at < len(words):
-        name, count = words[at].decode(), int(words[at + 1])
-        arguments = tuple(words[at + 2 : at + 2 + count])
-        at += 2 + count
-        now_ms, size = int(words[at]), int(words[at + 1])
-        items = words[at + 2 : at + 2 + size]
-        reply = tuple(int(item[1:]) if item[:1] == b":" else item[1:] for item in items)
-        entries.append(Audited(name, arguments, now_ms, reply))
-        at += 2 + size
-    return entries
+    """Return what the store put down."""
+    return [
+        Audited(name, tuple(argv), now_ms, tuple(reply))
+        for name, argv, _, now_ms, reply in audit.entries(client, namespace)
+    ]
 
 
 def check_audit(client: Redis, namespace: str) -> int:
     """
     Check the audit of a namespace; return how many operations it has.
 
-    The one place for it: time never goes back, and tokens are granted in strictly increasing order. A replay into the
-    engine belongs here.
+    Time never goes back, tokens are granted in strictly increasing order, and the engine, given the same operations,
+    gives the same answers.
     """
     last_ms, last_token = 0, (0, 0)
-    entries = read_audit(client, namespace)
-    for entry in entries:
-        assert entry.now_ms >= last_ms, entry
-        last_ms = entry.now_ms
-        if entry.name == "exchange":
-            for head in entry.reply[5:]:
-                assert isinstance(head, bytes)
+    for name, _, _, now_ms, reply in audit.entries(client, namespace):
+        assert now_ms >= last_ms, (name, now_ms)
+        last_ms = now_ms
+        if name == "exchange":
+            for head in reply[5:]:
                 epoch, _, count = head.split(b"\n", 2)[1].partition(b".")
-                assert (int(epoch), int(count)) > last_token, entry
+                assert (int(epoch), int(count)) > last_token, head
                 last_token = int(epoch), int(count)
-    return len(entries)
+    return audit.check_audit(client, namespace)
 
 
 def close_books(
@@ -358,9 +369,14 @@ def close_books(
     return found
 
 
-def check_no_residue(client: Redis, url: str, namespace: str) -> None:
-    """Let ten years pass; check that a namespace without unfinished jobs then has nothing but its fixed keys."""
-    clock = FakeClock(time.time_ns() // 1_000_000)
+def check_no_residue(client: Redis, url: str, namespace: str, clock: FakeClock | None = None) -> None:
+    """
+    Let ten years pass; check that a namespace without unfinished jobs then has nothing but its fixed keys.
+
+    Args:
+        clock: of a namespace on virtual time; the store's own never goes back.
+    """
+    clock = clock or FakeClock(time.time_ns() // 1_000_000)
     store = open_store(url, namespace, clock=clock)
     try:
         for seconds in (TEN_YEARS_S, 3_600, 3_600, 3_600):
@@ -381,8 +397,3 @@ def prune(store: RedisBackend) -> None:
     """Do all that is due."""
     while store.call_sync(Tick()).more:
         pass
-
-
-def call(store: RedisBackend, operation: Operation[T]) -> T:
-    """Do one operation by the synchronous shell."""
-    return store.call_sync(operation)

@@ -1,4 +1,4 @@
-"""F-15 and F-16: the connection is cut before or after a request; it is applied once, and the reply is as if nothing was."""
+"""F-15 and F-16: connections cut before or after a request; it is applied once, and answered as if nothing was."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import attrs
 import pytest
 
 from queuehint import FakeClock, OutcomeUnknownError
-from queuehint.backends.redis import conversation
+from queuehint.backends.redis import codec, conversation
 from queuehint.backends.redis.scripts import names, script
-from queuehint.errors import DuplicateJobError
+from queuehint.errors import BackendUnavailableError, DuplicateJobError
 from queuehint.operations import (
     Cancel,
     CancelPath,
@@ -38,6 +38,7 @@ from tests.servers import new_namespace
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from queuehint.backends.redis.backend import RedisBackend
     from queuehint.operations import Operation
     from tests.conftest import StartProxy
     from tests.proxy import Proxy
@@ -88,9 +89,7 @@ STEPS: dict[str, Callable[[Story], Operation[Any]]] = {
     "report": lambda story: Report(*story.lease("a"), Progress(1, 2, "half")),
     "log": lambda story: Log(*story.lease("a"), ("one", "two")),
     "settle and claim": lambda story: Exchange("w", (story.outcome("a", result=b"[1,2]"),), limit=2),
-    "fail": lambda story: Exchange(
-        "w", (story.outcome("b", OutcomeKind.FAILED, error=ERROR, delay_ms=9),), limit=0
-    ),
+    "fail": lambda story: Exchange("w", (story.outcome("b", OutcomeKind.FAILED, error=ERROR, delay_ms=9),), limit=0),
     "die": lambda story: Exchange("w", (story.outcome("f", OutcomeKind.FAILED, error=ERROR),)),
     "redrive": lambda _: Redrive(("f", "nobody")),
     "claim again": lambda _: Exchange("w", limit=100),
@@ -111,7 +110,7 @@ def apply(operation: Operation[Any], reply: Any, story: Story) -> None:
         story.grants.update({grant.spec.id: grant for grant in reply.grants})
 
 
-def tell(store: books.RedisBackend, arm: Callable[[str, Operation[Any]], None]) -> list[Any]:
+def tell(store: RedisBackend, arm: Callable[[str, Operation[Any]], None]) -> list[Any]:
     """Tell the story by the synchronous shell."""
     story = Story(clock=store.desk._clock)  # type: ignore[arg-type]
     replies = []
@@ -124,7 +123,7 @@ def tell(store: books.RedisBackend, arm: Callable[[str, Operation[Any]], None]) 
     return replies
 
 
-async def tell_async(store: books.RedisBackend, arm: Callable[[str, Operation[Any]], None]) -> list[Any]:
+async def tell_async(store: RedisBackend, arm: Callable[[str, Operation[Any]], None]) -> list[Any]:
     """Tell the story by the asynchronous shell."""
     story = Story(clock=store.desk._clock)  # type: ignore[arg-type]
     replies = []
@@ -144,7 +143,7 @@ def load_scripts(server: Server) -> None:
 
 
 def sha_of(operation: Operation[Any]) -> bytes:
-    return script(books.codec.encode(operation)[0]).sha.encode()
+    return script(codec.encode(operation)[0]).sha.encode()
 
 
 def check_step(server: Server, proxy: Proxy, step: str, *, after: bool, times: int, by_loop: bool) -> None:
@@ -164,14 +163,19 @@ def check_step(server: Server, proxy: Proxy, step: str, *, after: bool, times: i
     assert books.dump(client, cut, without=NOT_COMPARED) == books.dump(client, twin, without=NOT_COMPARED)
 
 
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversation, "PAUSE_S", (0.001,))
+
+
 @pytest.mark.parametrize("step", STEPS)
 def test_a_cut_before_the_request_arrives_only_delays_it(
     redis_server: Server, start_proxy: StartProxy, step: str
 ) -> None:
     load_scripts(redis_server)
     proxy = start_proxy(redis_server)
-    for times in (1, 3):
-        check_step(redis_server, proxy, step, after=False, times=times, by_loop=times == 1)
+    for times in (1, 2, 3):
+        check_step(redis_server, proxy, step, after=False, times=times, by_loop=times == 2)
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -195,15 +199,6 @@ def test_up_to_five_cuts_in_a_row_apply_each_operation_once(
     proxy = start_proxy(redis_server)
     for times in range(1, 6):
         check_step(redis_server, proxy, step, after=after, times=times, by_loop=by_loop)
-
-
-def test_a_naive_client_that_sends_again_applies_twice(redis_server: Server, namespace: str) -> None:
-    # What the receipts are for: the same claim sent as another request grants other jobs.
-    store = books.open_store(redis_server.url, namespace, clock=FakeClock())
-    store.call_sync(Enqueue((books.job("a"), books.job("b"))))
-    first, second = (store.call_sync(Exchange("w", limit=1)).grants[0].spec.id for _ in range(2))
-    assert (first, second) == ("a", "b")
-    store.close_sync()
 
 
 @pytest.mark.parametrize("by_loop", [False, True])
@@ -257,7 +252,7 @@ def test_a_server_that_is_cut_off_all_the_time_is_unavailable_and_nothing_was_do
     store.call_sync(Draw(1))
     proxy.refuse()
     proxy.rst()
-    with pytest.raises(books.BackendUnavailableError):
+    with pytest.raises(BackendUnavailableError):
         store.call_sync(Draw(1))
     proxy.heal()
     assert store.call_sync(Draw(1)).first == 2

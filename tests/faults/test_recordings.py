@@ -98,7 +98,7 @@ def run(server: Server, namespace: str, file: Path, calls: list[tuple[Any, ...]]
             assert time.monotonic() < deadline, sched.stats_sync()
             finished = sched.stats_sync().states[JobState.FINISHED]
             # Never two kills without progress in between: that would be a test of patience.
-            if crew.kills < kills and finished > done + len(calls) // (kills + 2):
+            if crew.kills < kills and finished > done + len(calls) // (2 * kills):
                 done = finished
                 crew.kill_one(rng)
             time.sleep(0.05)

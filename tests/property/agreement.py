@@ -419,7 +419,7 @@ class Twins:
         claims = [operation for _, operation in self.history if isinstance(operation, Exchange) and operation.limit]
         lease_ms = next((claim.lease_ms for claim in reversed(claims) if claim.pools), 30_000)
         self.epoch_s = max(self.epoch_s + 1, epoch_s(self.now_ms))
-        self.engine.begin_epoch(self.epoch_s, max(self.now_ms, self.engine.now_ms) + lease_ms)
+        self.engine.begin_epoch(self.epoch_s << 32, max(self.now_ms, self.engine.now_ms) + lease_ms)
         self._take_token()
 
     def _take_token(self) -> None:

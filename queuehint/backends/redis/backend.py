@@ -18,7 +18,7 @@ from queuehint.errors import BackendUnavailableError
 
 from . import keys
 from .address import Address, parse_url
-from .conversation import Ask, Desk, Move, NotSent, Sleep, Unanswered
+from .conversation import Ask, Desk, Move, NotSent, Sleep, Unanswered, redirection
 from .links import AsyncLink, SyncLink
 
 if TYPE_CHECKING:
@@ -299,8 +299,8 @@ class _Loop:
             await self._waits.move(Move())
             await asyncio.sleep(min(wait_s, 1.0))
         except driver.ResponseError as error:
-            if str(error).startswith(("MOVED ", "ASK ")):
-                await self._waits.move(Move())
+            if isinstance(error, driver.AskError):
+                await self._waits.move(redirection(error))
             await asyncio.sleep(min(wait_s, 1.0))
 
     # --- results -----------------------------------------------------------------------------------------------------

@@ -50,6 +50,8 @@ PAUSE_S: Final = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Between attempts; the last one is repeated."""
 CHECK_EVERY_S: Final = 60.0
 VERSION_LEAST: Final = (7, 0, 3)
+REDIRECTIONS_AT_ONCE: Final = 5
+"""How many nodes may send a request on to each other before it pauses."""
 UNKNOWN_MAX: Final = 1000
 """How many requests without an answer are remembered for callers that ask again."""
 
@@ -108,6 +110,9 @@ class Desk:
         self.address = address
         self.namespace = options.namespace
         self.root = keys.root(options.namespace)
+        # The root itself never exists: while a slot is on its way from one node of a cluster to another, a command that
+        # names a key that is there and one that is not is refused by both, so no script sees half a namespace.
+        self._keys = (2, self.root, keys.redis_key(options.namespace, "meta"))
         self._clock = None if isinstance(options.clock, SystemClock) else options.clock
         retention = options.retention
         self._settings = (
@@ -197,10 +202,10 @@ class Desk:
         self, which: Script, args: tuple[Any, ...], operation: Operation[Any] | None, lane: Lane | None
     ) -> Generator[Ask | Sleep | Move, Any, Any]:
         """Send a request until it is answered, or for as long as makes sense."""
-        by_sha = Ask(("EVALSHA", which.sha, 1, self.root, *args))
+        by_sha = Ask(("EVALSHA", which.sha, *self._keys, *args))
         ask = by_sha
         begun_s = time.monotonic()
-        attempts = 0
+        attempts = redirections = 0
         is_unknown = False
         answered = False
         try:
@@ -216,20 +221,22 @@ class Desk:
                     failure, is_unknown = error, lane is not None
                     yield Move()
                 except driver.NoScriptError:
-                    ask = Ask(("EVAL", which.text, 1, self.root, *args))
+                    ask = Ask(("EVAL", which.text, *self._keys, *args))
                     continue
                 except driver.ResponseError as error:
                     message = str(error)
-                    if message.startswith(("MOVED ", "ASK ")):
-                        yield _redirection(message)
-                        continue
-                    if not _passes(error, message):
+                    if isinstance(error, driver.AskError):
+                        yield redirection(error)
+                        redirections += 1
+                        if redirections % REDIRECTIONS_AT_ONCE:
+                            continue
+                    elif not _passes(error, message):
                         # Unless an earlier attempt is still under way, this is an answer: nothing was changed.
                         answered = not is_unknown
                         raise self._error(error, operation) from error
-                    failure = error
-                    if not message.startswith(("BUSY", "TRYAGAIN", "LOADING")):
+                    elif not message.startswith(("BUSY", "TRYAGAIN", "LOADING")):
                         yield Move()
+                    failure = error
                 if time.monotonic() - begun_s >= RETRY_S:
                     answered = not is_unknown
                     raise self._gave_up(failure, is_unknown=is_unknown) from failure
@@ -310,22 +317,26 @@ class Desk:
     def _plain(self, *command: Any) -> Generator[Ask | Sleep | Move, Any, Any]:
         """Send a command that may be sent twice."""
         begun_s = time.monotonic()
-        attempts = 0
+        attempts = redirections = 0
         while True:
+            onward = Move()
             try:
                 return (yield Ask(command))
             except (NotSent, Unanswered) as error:
                 failure: Exception = error
             except driver.ResponseError as error:
-                if str(error).startswith(("MOVED ", "ASK ")):
-                    yield _redirection(str(error))
-                    continue
-                if not _passes(error, str(error)):
+                if isinstance(error, driver.AskError):
+                    onward = redirection(error)
+                    redirections += 1
+                    if redirections % REDIRECTIONS_AT_ONCE:
+                        yield onward
+                        continue
+                elif not _passes(error, str(error)):
                     raise self._error(error, None) from error
                 failure = error
             if time.monotonic() - begun_s >= RETRY_S:
                 raise self._gave_up(failure, is_unknown=False) from failure
-            yield Move()
+            yield onward
             yield Sleep(PAUSE_S[min(attempts, len(PAUSE_S) - 1)])
             attempts += 1
 
@@ -345,16 +356,15 @@ class Desk:
 def _passes(error: driver.ResponseError, message: str) -> bool:
     """Say whether a refusal passes by itself, or by asking another node; nothing was changed."""
     return isinstance(
-        error, (driver.ReadOnlyError, driver.TryAgainError, driver.MasterDownError)
+        error, (driver.ReadOnlyError, driver.TryAgainError, driver.ClusterDownError)
     ) or message.startswith(
         ("BUSY", "LOADING", "READONLY", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "NOREPLICAS", "UNBLOCKED")
     )
 
 
-def _redirection(message: str) -> Move:
-    kind, _, place = message.split(" ")[:3]
-    host, _, port = place.rpartition(":")
-    return Move((host, int(port)), once=kind == "ASK")
+def redirection(error: driver.AskError) -> Move:
+    """Return where a node of a cluster says the slot is: for good, or (``ASK``) while it moves."""
+    return Move((error.host, error.port), once=not isinstance(error, driver.MovedError))
 
 
 # --- what a server says of itself ------------------------------------------------------------------------------------

@@ -96,6 +96,9 @@ class SyncLink:
             return connection.read_response()
         except driver.ResponseError:
             raise
+        except driver.BusyLoadingError as error:
+            # The server is there and does nothing yet: the driver calls that a broken connection.
+            raise NotSent from error
         except _BROKEN as error:
             connection.disconnect()
             raise Unanswered from error
@@ -161,6 +164,8 @@ class AsyncLink:
             return await connection.read_response()
         except driver.ResponseError:
             raise
+        except driver.BusyLoadingError as error:
+            raise NotSent from error
         except _BROKEN as error:
             await connection.disconnect(nowait=True)
             raise Unanswered from error

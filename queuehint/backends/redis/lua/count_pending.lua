@@ -1,6 +1,7 @@
 #!lua flags=no-writes,allow-oom
 --[[ count_pending: what is unfinished at or below a path, and whether it can move without a person.
   KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/keys builds every other key from it
+  KEYS[2] meta      str  the only key that always exists: see conversation.py
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
   ARGV[2..9]             not used: as for changes
   ARGV[10] path      str  "/" and the gate key, "-" for everywhere; ARGV[11] 1 to count SCHEDULED jobs too

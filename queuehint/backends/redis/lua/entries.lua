@@ -1,6 +1,7 @@
 #!lua flags=no-writes,allow-oom
 --[[ entries: for the doctor, see of some entries of a key that they have a reason to be there.
   KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/keys builds every other key from it
+  KEYS[2] meta      str  the only key that always exists: see conversation.py
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
   ARGV[2..9]             not used: as for changes
   ARGV[10] name      str  of the key in the namespace; ARGV[11] type; ARGV[12] cursor, "0" to begin; ARGV[13] count

@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
 --[[ repair: for the doctor, put right what it found, provided that nothing has changed since it looked.
   KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/keys builds every other key from it
+  KEYS[2] meta      str  the only key that always exists: see conversation.py
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
   ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
   ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service; ms
@@ -16,7 +17,7 @@
 -- @include examine
 if stand_in.packed ~= ARGV[10] then return {'CHANGED', ''} end
 
--- Writes that no head that changes leads to; they come last, when nothing can refuse them any more.
+-- Writes that no head that changes leads to: they come last, after all that could fail.
 local writes = {}
 local function later(write, name, ...) writes[#writes + 1] = {write, store[name], ...} end
 local WRITE = {
@@ -210,15 +211,13 @@ function REPAIR.remove(_, id)
   gates.vacate(job)
   if edges.next_dependent(id) then work.push({'r', id}) end
   ledger.ended[#ledger.ended + 1] = job
-  course.forget(job)
+  -- It stays known in this step: others may meet it in a line that it has just left.
+  job.pruned, jobs.dirty[id] = true, job
+  S[PRUNED_IN_ALL] = S[PRUNED_IN_ALL] + 1
 end
 
 for at = 11, #ARGV, 3 do REPAIR[ARGV[at]](ARGV[at + 1], ARGV[at + 2]) end
 
-if request.on_cluster then
-  for at = 1, #FIXED do redis.call('EXISTS', store[FIXED[at]]) end
-  for _, write in ipairs(writes) do redis.call('EXISTS', write[2]) end
-end
 plan.commit()
 for _, write in ipairs(writes) do WRITE[write[1]](unpack(write, 2)) end
 return {'DONE', redis.call('HGET', store.meta, 'state')}

@@ -60,36 +60,9 @@ local function write_told()
   end
 end
 
-local function touch()
-  local keys = {}
-  for at = 1, #FIXED do keys[at] = store[FIXED[at]] end
-  local function add(key)
-    keys[#keys + 1] = key
-    if #keys >= 4000 then
-      redis.call('EXISTS', unpack(keys))
-      keys = {}
-    end
-  end
-  for key in pairs(gates.lines) do add(store.line(key)) end
-  for name in pairs(ready.pools) do add(store.pool_wake(name)) end
-  for worker, list in pairs(ledger.untold) do
-    if list.wake then add(store.session_wake(worker)) end
-  end
-  for _, job in ipairs(ledger.ended) do
-    for _, session in ipairs(job[WATCHERS] or {}) do add(store.session_wake(session)) end
-  end
-  for id, job in pairs(jobs.dirty) do
-    if job[LOGS] > 0 or plan.logs[id] then add(store.log(id)) end
-    if job[ERRORS] > 0 or job.pruned then add(store.errors(id)) end
-  end
-  if rawget(edges, 'keys') then edges.keys(add) end
-  if #keys > 0 then redis.call('EXISTS', unpack(keys)) end
-end
-
 -- Write all that was planned. Returns when something is due next, -1 never.
 -- A worker that was told wakes by itself; one that sleeps is woken when something is due before the time it was told.
 function plan.commit(tells)
-  if request.on_cluster then touch() end
   for key, gate in pairs(gates.dirty) do
     if math.min(gate[IS], gate[IX], gate[S_MODE], gate[X_MODE], gate[WAITING]) < 0 then
       corrupt('the gate at ' .. form.queue_key(key) .. ' is counted below zero in ' .. store.gates)

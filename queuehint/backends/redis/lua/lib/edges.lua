@@ -75,18 +75,4 @@ function edges.write()
     end
   end
 end
-
--- The keys that write_edges will write.
-function edges.keys(add)
-  for _, edge in ipairs(new_edges) do
-    if edge[1] then
-      add(store.waiting(edge[2]))
-      add(store.blocked(edge[1].id))
-    end
-  end
-  for id, dropped in pairs(dropped_edges) do
-    add(store.blocked(id))
-    for dependency_id in pairs(dropped) do add(store.waiting(dependency_id)) end
-  end
-end
 end)

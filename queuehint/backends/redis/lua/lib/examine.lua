@@ -1,5 +1,5 @@
 --[[ examine: what has to be there by the heads, and what is there but has no reason to be; for the doctor.
-  Indexes are functions of the heads: what the commit would write for a head if it were new has to be there. So this
+  Indexes are functions of the heads: what lib/indexes would write for a head if it were new has to be there. So this
   knows no index, and whatever a step did is compared with what one step from nothing does. Each answer is about one
   moment, whatever else the server does between the scripts. ]]
 local examine = {}
@@ -53,22 +53,21 @@ end
 
 local said = {}
 
--- What the commit would write for a job if it were new: {[name] = {[member] = score}}, and what it would count.
--- nil if the head makes no sense to it.
+-- What would be written for a job if it were new: {[name] = {[member] = score}}, and what would be counted.
+-- nil if the head makes no sense to lib/indexes.
 function examine.entries(id)
   if said[id] then return said[id].entries, said[id].counts end
   local job = examine.head(id)
   if not job then return nil end
-  -- The commit packs what it is given, and takes it apart.
+  -- Who packs a head takes it apart.
   local copy = setmetatable({unpack(job)}, getmetatable(job))
   if job[WALKS] then copy[WALKS] = {unpack(job[WALKS])} end
   copy.id = id
-  local state, dirty, on_cluster, next_ms = {unpack(S)}, jobs.dirty, request.on_cluster, timers.next_ms
+  local state, noted, counts = {unpack(S)}, {}, {}
   for _, at in pairs(COUNTED) do S[at] = 0 end
-  jobs.dirty, request.on_cluster, timers.next_ms, stand_in.noted = {[id] = copy}, false, function() return false end, {}
-  local is_done = pcall(plan.commit, true)
-  local noted, counts = stand_in.noted, {}
-  jobs.dirty, request.on_cluster, timers.next_ms, stand_in.noted = dirty, on_cluster, next_ms, false
+  stand_in.noted = noted
+  local is_done = pcall(indexes.write, id, copy)
+  stand_in.noted = false
   for name, at in pairs(COUNTED) do counts[name] = S[at] end
   for at = 1, #state do S[at] = state[at] end
   local entries = nil
@@ -216,7 +215,7 @@ end
 function CHECK.gates(_, _, key, packed)
   local gate = examine.gate(packed)
   if not gate or math.max(unpack(gate, 1, TO_ADVANCE)) == 0 then return 'stray', key end
-  if redis.call('ZCARD', store.line(key)) ~= gate[WAITING] then return 'waiting', key end
+  if redis.call('ZCARD', store.line(key)) ~= gate[WAITING] then return 'line', key end
   if gate[TO_ADVANCE] > 0 and not examine.is_left('g', key, gate[TO_ADVANCE]) then return 'stalled', key end
   local member = redis.call('ZRANGE', store.line(key), 0, 0)[1]
   if gate[TO_ADVANCE] > 0 or not member then return nil end

@@ -2,9 +2,6 @@
   KEYS[1] is the namespace's root with its hash tag, "{qh:default}"; all other keys are on the same slot.
   A fixed key is store.name, made when it is first used. ]]
 local ROOT = KEYS[1] .. ':'
-local FIXED = {'meta', 'jobs', 'specs', 'results', 'progress', 'asked', 'gates', 'paths', 'holds', 'closed', 'timers', 'leases',
-  'prunes', 'left', 'ready', 'pools', 'users', 'turns', 'parked', 'pauses', 'dead', 'keyed', 'seen', 'sessions', 'receipts',
-  'untold', 'audit', 'wake:timer'}
 local store = setmetatable({}, {__index = function(keys, name)
   local redis_key = ROOT .. name
   keys[name] = redis_key

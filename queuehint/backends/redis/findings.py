@@ -1,0 +1,213 @@
+"""What a doctor says: findings, how they read, which repairs they lead to and in what order, and the report."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import attrs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Level = Literal["error", "warning"]
+Repair = tuple[str, str, str]
+"""Kind, key or counter, item; see ``lua/repair.lua``."""
+
+_TEXTS: Final = {
+    "damaged": "the head of {about} cannot be read: the job is lost",
+    "edge": "one end of an edge of {about} is missing",
+    "edges": "{about} counts other edges than it has",
+    "entry": "{about} should be there and is not",
+    "head": "{about} {found}",
+    "line": "the gate {about!r} counts others than stand in its line",
+    "lost": "names {about}, which has no head",
+    "pool": "the ready jobs of the pool {about!r} are miscounted",
+    "session": "a receipt of the session {about!r}, which nobody will forget",
+    "spec": "{about} has no spec: what it should do is lost, and it can never run",
+    "stalled": "the line at the gate {about!r} may move on, and nobody moves it",
+    "stray": "holds an entry that nothing leads to",
+    "unparked": "{about} was put aside by a pause that is no more",
+    "unresolved": "{about} is over or lost, and others wait for it for ever",
+    "unswept": "what is behind the dead {about} should be canceled, and nobody does it",
+    "untold": "a worker is to be told to stop {about}, which it does not run",
+    "user": "the ready jobs or the turn of the user {about!r} are miscounted",
+}
+_NOTES: Final = {"results": "a result", "progress": "progress", "log": "log lines", "errors": "errors"}
+_OF_NO_JOB: Final = frozenset({"line", "pool", "session", "stalled", "user"})
+_REPAIR_OF: Final = {
+    "lost": "drop",
+    "stray": "drop",
+    "damaged": "drop",
+    "spec": "remove",
+    "edges": "amend",
+    "note": "amend",
+}
+"""The repair of a problem where that has another name."""
+_UNREPAIRABLE: Final = frozenset({"head"})
+_ORDER: Final = (
+    # Alone and first: where the state is lost, nothing may be written before its counters are far enough.
+    ("counter",),
+    ("persist", "key", "drop", "entry", "edge", "gate", "session", "untold"),
+    ("user",),
+    ("pool",),
+    ("amend",),
+    ("remove",),
+    ("unresolved", "unparked", "unswept", "stalled"),
+)
+"""Which repairs have to be done before others can be worked out."""
+_ORDER_OF: Final = {kind: order for order, kinds in enumerate(_ORDER) for kind in kinds}
+
+
+def _printable(text: str) -> str:
+    """Return text of the store so that it can neither move a terminal's cursor nor break a line."""
+    if text.isprintable():
+        return text
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape", "surrogatepass").decode() for letter in text
+    )
+
+
+@attrs.frozen(kw_only=True)
+class Finding:
+    """
+    One thing that is wrong.
+
+    Args:
+        kind: `setting`, `schema`, `type`, `ttl`, `foreign`, `key`, `state`, `counter`, `gate`, `job`, `conflict`, or
+            what is wrong with a job or an entry.
+        level: a warning makes no difference to `Report.is_clean`.
+        where: a setting, or a key.
+        what: for people.
+        is_repairable: ``--fix`` puts it right; what is lost stays lost, but nothing trips over it any more.
+        job_id: which job it is about, if it is about one.
+    """
+
+    kind: str
+    level: Level = "error"
+    where: str = attrs.field(converter=_printable)
+    what: str = attrs.field(converter=_printable)
+    is_repairable: bool = False
+    job_id: str | None = None
+    repairs: tuple[Repair, ...] = attrs.field(default=(), repr=False, eq=False)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        return {
+            "kind": self.kind,
+            "level": self.level,
+            "where": self.where,
+            "what": self.what,
+            "repairable": self.is_repairable,
+            "job_id": None if self.job_id is None else _printable(self.job_id),
+        }
+
+
+@attrs.frozen(kw_only=True)
+class Report:
+    """
+    What a doctor found.
+
+    Args:
+        facts: what the server is and how it is set; name -> value.
+        findings: what is wrong now.
+        repaired: what was wrong and is put right.
+        unchecked: what could not be looked at or put right, and why.
+        was_quiet: nothing changed during the last pass.
+    """
+
+    store: str
+    namespace: str
+    facts: dict[str, str | int | float]
+    findings: tuple[Finding, ...]
+    repaired: tuple[Finding, ...] = ()
+    unchecked: tuple[str, ...] = ()
+    was_quiet: bool = True
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """What is wrong, without the warnings."""
+        return tuple(finding for finding in self.findings if finding.level == "error")
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        """What should be otherwise, and breaks nothing."""
+        return tuple(finding for finding in self.findings if finding.level == "warning")
+
+    @property
+    def is_clean(self) -> bool:
+        """Nothing is wrong; there may be warnings."""
+        return not self.errors
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        return {
+            "store": self.store,
+            "namespace": self.namespace,
+            "clean": self.is_clean,
+            "quiet": self.was_quiet,
+            "facts": self.facts,
+            "findings": [finding.as_dict() for finding in self.findings],
+            "repaired": [finding.as_dict() for finding in self.repaired],
+            "unchecked": list(self.unchecked),
+        }
+
+    def __str__(self) -> str:
+        lines = [f"{finding.level}: {finding.where}: {finding.what}" for finding in self.findings]
+        return "\n".join([*lines, *(f"not checked: {text}" for text in self.unchecked)] or ["nothing is wrong"])
+
+
+def repairable(kind: str, where: str, what: str, *repairs: Repair, job_id: str | None = None) -> Finding:
+    """Return a finding that repairs put right; with none it goes away with others."""
+    return Finding(kind=kind, where=where, what=what, is_repairable=True, job_id=job_id, repairs=repairs)
+
+
+def miscounted(where: str, what: str, name: str, was: int, now: int) -> Finding:
+    """Return the finding that a counter is wrong."""
+    return repairable("counter", where, what, ("counter", name, f"{was}\n{now}"))
+
+
+def problem(kind: str, name: str, where: str, item: str, about: str, found: str) -> Finding:
+    """
+    Return the finding that a script calls a problem.
+
+    Args:
+        name: of the key in its namespace; *where* is the whole key.
+        item: of that key.
+        about: the id of a job, mostly.
+        found: what was there instead.
+    """
+    job_id = None if kind in _OF_NO_JOB or not about else about
+    if kind == "note":
+        has = _NOTES[name.partition(":")[0]]
+        what = f"job {about} has {has} that " + ("is lost" if found in {"", "0"} else "is partly lost")
+    else:
+        shown = about if job_id is None else f"job {about}"
+        what = _TEXTS[kind].format(about=shown, found=found)
+        if kind == "entry" and found:
+            what += f": it has the score {found}"
+    repairs = _repairs_of(kind, name, item, about)
+    return Finding(
+        kind=kind, where=where, what=what, is_repairable=kind not in _UNREPAIRABLE, job_id=job_id, repairs=repairs
+    )
+
+
+def _repairs_of(kind: str, name: str, item: str, about: str) -> tuple[Repair, ...]:
+    if kind in _UNREPAIRABLE or kind == "line":
+        return ()  # the recount of the gates mends a line's count
+    repair = _REPAIR_OF.get(kind, kind)
+    if repair == "drop":
+        return ((repair, name, item),)
+    if repair == "edge":
+        # Who waits, and for whom.
+        owner = name.partition(":")[2]
+        return ((repair, owner, item),) if name.startswith("blocked:") else ((repair, item, owner),)
+    return ((repair, name, item if kind == "untold" else about),)
+
+
+def first_repairs(findings: Iterable[Finding]) -> list[Repair]:
+    """Return the repairs that have to be done before all others can be worked out."""
+    repairs = dict.fromkeys(repair for finding in findings for repair in finding.repairs)
+    if not repairs:
+        return []
+    first = min(_ORDER_OF[kind] for kind, _, _ in repairs)
+    return [repair for repair in repairs if _ORDER_OF[repair[0]] == first]

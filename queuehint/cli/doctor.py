@@ -1,0 +1,139 @@
+"""``queuehint doctor``: whether a store and the jobs in it are as they should be, and how they become so."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from queuehint.backends.base import BackendOptions, masked, open_backend
+from queuehint.backends.redis.backend import RedisBackend
+from queuehint.backends.redis.doctor import PASSES, diagnose
+from queuehint.backends.redis.findings import Finding, Report
+from queuehint.errors import InvalidJobError, QueueHintError
+
+EXIT_FOUND = 1
+EXIT_USAGE = 2
+_STYLES = {"error": "bold red", "warning": "yellow", "repaired": "green"}
+_BYTES = ("used_memory", "maxmemory")
+
+
+def doctor(
+    url: Annotated[
+        str, typer.Argument(metavar="URL", envvar="QUEUEHINT_URL", help="Such as redis://localhost:6379/0.")
+    ],
+    namespace: Annotated[
+        str | None, typer.Option("--namespace", "-n", help="Of the jobs; by default what the URL says, or `default`.")
+    ] = None,
+    fix: Annotated[
+        bool, typer.Option("--fix", help="Put right what can be; workers and producers have to be stopped.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    passes: Annotated[
+        int, typer.Option(min=1, max=100, help="How often to read again what changed while it was read.")
+    ] = PASSES,
+) -> None:
+    """
+    Look for what is wrong with a store and the jobs in it.
+
+    Exits with 0 if nothing is wrong (there may be warnings), 1 if something is, 2 if the store cannot be asked.
+    """
+    try:
+        report = _examine(url, namespace, fix=fix, passes=passes)
+    except QueueHintError as error:
+        # Whatever it quotes, a password is not shown.
+        message = str(error).replace(url, masked(url))
+        typer.echo(json.dumps({"error": message}) if as_json else f"queuehint doctor: {message}", err=not as_json)
+        raise typer.Exit(EXIT_USAGE) from None
+    if as_json:
+        typer.echo(json.dumps(report.as_dict()))
+    elif sys.stdout.isatty():
+        _print_richly(report)
+    else:
+        _print_plainly(report)
+    if not report.is_clean:
+        raise typer.Exit(EXIT_FOUND)
+
+
+def _examine(url: str, namespace: str | None, *, fix: bool, passes: int) -> Report:
+    options = BackendOptions() if namespace is None else BackendOptions(namespace=namespace)
+    backend = open_backend(url, options)
+    try:
+        if not isinstance(backend, RedisBackend):
+            raise InvalidJobError(f"{masked(url)} lives in one process, and nobody else can look into it")
+        if namespace not in {None, backend.desk.namespace}:
+            raise InvalidJobError(f"--namespace {namespace} and the URL name different namespaces")
+        return diagnose(backend, fix=fix, passes=passes)
+    finally:
+        backend.close_sync()
+
+
+# --- what is printed -------------------------------------------------------------------------------------------------
+
+
+def _facts(report: Report) -> list[tuple[str, str]]:
+    """Return what is known of the server, for people."""
+    facts = [("store", report.store), ("namespace", report.namespace)]
+    for name, value in report.facts.items():
+        shown = _size(int(value)) if name in _BYTES else f"{value} ms" if name == "latency_ms" else str(value)
+        facts.append((name.removesuffix("_ms").replace("_", " "), shown))
+    return facts
+
+
+def _size(count: int) -> str:
+    return f"{count / 1_048_576:.1f} MiB" if count else "no limit"
+
+
+def _all_findings(report: Report) -> list[tuple[str, Finding]]:
+    """Return findings with what they are, the worst first."""
+    return [
+        *(("error", finding) for finding in report.errors),
+        *(("warning", finding) for finding in report.warnings),
+        *(("repaired", finding) for finding in report.repaired),
+    ]
+
+
+def _notes(report: Report) -> list[str]:
+    """Return what else is to be said, one line each."""
+    notes = [f"not done: {text}" for text in report.unchecked]
+    repairable = sum(finding.is_repairable for finding in report.errors)
+    if repairable and not report.unchecked:
+        notes.append(f"--fix puts {repairable} of {len(report.errors)} errors right")
+    parts = [f"{len(report.errors)} errors", f"{len(report.warnings)} warnings"]
+    if report.repaired:
+        parts.append(f"{len(report.repaired)} repaired")
+    notes.append("clean" if not (report.errors or report.warnings or report.repaired) else ", ".join(parts))
+    return notes
+
+
+def _print_plainly(report: Report) -> None:
+    for name, value in _facts(report):
+        typer.echo(f"{name}: {value}")
+    for kind, finding in _all_findings(report):
+        typer.echo(f"{kind}: {finding.where}: {finding.what}")
+    for note in _notes(report):
+        typer.echo(note)
+
+
+def _print_richly(report: Report) -> None:
+    # Text, and no markup: what is printed may come from anybody who may write to the store.
+    console = Console(highlight=False)
+    facts = Table.grid(padding=(0, 2))
+    for name, value in _facts(report):
+        facts.add_row(Text(name, "dim"), Text(value))
+    console.print(facts)
+    found = _all_findings(report)
+    if found:
+        table = Table("", "where", "what", show_edge=False, pad_edge=False)
+        for kind, finding in found:
+            table.add_row(Text(kind, _STYLES[kind]), Text(finding.where), Text(finding.what))
+        console.print()
+        console.print(table)
+    console.print()
+    for note in _notes(report):
+        console.print(Text(note, "bold" if report.is_clean else "bold red"))

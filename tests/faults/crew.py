@@ -1,0 +1,151 @@
+"""Worker processes for fault tests: `queuehint worker` on `tests.faults.app`, started, watched, killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.faults import app, books
+
+if TYPE_CHECKING:
+    from typing import Self
+
+ROOT = Path(__file__).absolute().parents[2]
+
+
+class Member:
+    """One process, in a group of its own: with its helper, and what else it starts."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.process = process
+        self.log = log
+        self.pid = process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self.process.poll() is None
+
+    def signal(self, number: signal.Signals) -> None:
+        """Signal the process alone."""
+        self.process.send_signal(number)
+
+    def kill(self, *, group: bool = True) -> float:
+        """Kill the process, with or without its helper; return when it was gone."""
+        if group:
+            os.killpg(self.pid, signal.SIGKILL)
+        else:
+            self.process.kill()
+        self.process.wait(books.LIMIT_S)
+        return time.monotonic()
+
+    def events(self) -> list[dict[str, Any]]:
+        """Return what it has logged."""
+        lines = self.log.read_text().splitlines() if self.log.exists() else []
+        return [json.loads(line) for line in lines if line.startswith("{")]
+
+    def has_logged(self, event: str) -> bool:
+        return any(line.get("event") == event for line in self.events())
+
+
+class Crew:
+    """
+    Worker processes of one namespace; all are gone when the block ends.
+
+    Args:
+        url: of the store, as workers reach it.
+        folder: for the lines of handlers and for logs.
+        lease: of all grants, in seconds.
+    """
+
+    def __init__(self, url: str, namespace: str, folder: Path, *, lease: float = 1.0) -> None:
+        self.folder = folder
+        self.lines_path = folder / "lines"
+        self._environment = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "QUEUEHINT_URL": url,
+            app.NAMESPACE: namespace,
+            app.FOLDER: str(folder),
+            app.LINES: str(self.lines_path),
+            app.LEASE: str(lease),
+        }
+        self.members: list[Member] = []
+        self.gone: dict[int, float] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for member in self.members:
+            if member.is_running:
+                member.signal(signal.SIGCONT)
+                member.kill()
+        # Whatever is left of groups whose leader has died before: helpers on their way out.
+        for member in self.members:
+            try:
+                os.killpg(member.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
+    def worker(self, *arguments: str, **environment: str) -> Member:
+        """Start a worker process; see `Member.has_logged` for when it is there."""
+        words = ["-m", "queuehint", "worker", "tests.faults.app:sched", "--log-format=json", "--concurrency=4"]
+        return self._start([*words, *arguments], environment)
+
+    def caller(self, *path: str) -> Member:
+        """Start a process that asks for a place and stays there."""
+        return self._start(["-m", "tests.faults.app", *path], {})
+
+    def _start(self, words: list[str], environment: dict[str, str]) -> Member:
+        path = self.folder / f"log-{len(self.members)}"
+        with path.open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, *words],
+                cwd=ROOT,
+                env={**self._environment, **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self.members.append(Member(process, path))
+        return self.members[-1]
+
+    def lines(self, event: str | None = None, pid: int | None = None) -> list[books.Line]:
+        """Return what handlers have said."""
+        return [
+            line
+            for line in books.read_lines(self.lines_path)
+            if event in {None, line.event} and pid in {None, line.pid}
+        ]
+
+    def kill(self, member: Member, *, group: bool = True) -> float:
+        """Kill one and remember when it was gone."""
+        self.gone[member.pid] = member.kill(group=group)
+        return self.gone[member.pid]
+
+    def wait_for_death(self, member: Member) -> float:
+        """Wait until one has died by itself, and remember when."""
+        member.process.wait(books.LIMIT_S)
+        self.gone[member.pid] = time.monotonic()
+        return self.gone[member.pid]
+
+    def wait_for(self, event: str, count: int = 1, pid: int | None = None) -> None:
+        """Wait until handlers have said something so many times."""
+        books.until_sync(lambda: len(self.lines(event, pid)) >= count, f"handlers say {event!r} {count} times")
+
+    def started(self, member: Member) -> Member:
+        """Wait until a worker process works."""
+
+        def is_there() -> bool:
+            assert member.is_running, member.log.read_text()[-2_000:]
+            return member.has_logged("worker.started")
+
+        books.until_sync(is_there, "the worker has started")
+        return member

@@ -1,0 +1,108 @@
+"""A worker and a producer in this process, for faults of servers and links."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from queuehint.errors import BackendUnavailableError, OutcomeUnknownError
+from tests.faults import app, books
+from tests.faults.books import History
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+    from pathlib import Path
+
+    from redis import Redis
+
+    from queuehint.worker import Worker
+    from tests.servers import Server
+
+
+class Desk:
+    """
+    A worker in this process behind a proxy, and a producer who reaches the server directly.
+
+    Its handlers' lines go to a file.
+
+    Args:
+        server: that has the namespace.
+        url: where the worker reaches it.
+        near: where everybody else does; the server's own address if not given.
+    """
+
+    def __init__(
+        self, server: Server, url: str, namespace: str, lines: Path, *, lease: float = 1.0, near: str | None = None
+    ) -> None:
+        self.server = server
+        self.namespace = namespace
+        self.lines = lines
+        self.far = app.make(url, namespace=namespace, lease=lease)
+        self.near = app.make(near or server.url, namespace=namespace, lease=lease)
+        self.history = History()
+        self.made = 0
+        books.start_audit(self.client(), namespace)
+
+    @contextlib.asynccontextmanager
+    async def working(self, concurrency: int = 8) -> AsyncIterator[Worker]:
+        async with self.far.sched.worker(concurrency, grace=0) as worker:
+            yield worker
+        for made in (self.far, self.near):
+            await made.sched.close()
+
+    async def enqueue(self, count: int, *, paths: int = 4, ms: float = 0) -> None:
+        """Enqueue some jobs one by one; what is not known to be in is asked again with the same id."""
+        for number in range(count):
+            self.made += 1
+            name = f"j{self.made}"
+            job = self.near.work.using(queue_hint=["p", str(number % paths)], id=name)
+            while True:
+                try:
+                    await job.enqueue(ms)
+                except (OutcomeUnknownError, BackendUnavailableError):
+                    self.history.unknown.add(name)
+                else:
+                    self.history.accepted.add(name)
+                    break
+
+    async def drained(self, limit_s: float = books.LIMIT_S) -> None:
+        end_s = time.monotonic() + limit_s
+        while (await self.near.sched.stats()).unfinished:
+            assert time.monotonic() < end_s, await self.near.sched.stats()
+            await asyncio.sleep(0.02)
+
+    def client(self) -> Redis:
+        """Return a client of the server that has the namespace now."""
+        return self.server.client()
+
+    def close(self, *, one_history: bool = True) -> dict[str, Any]:
+        """Make all checks; return figures. Where a history was lost, code of it may run beside that of the next."""
+        found = books.close_books(self.client(), self.near.sched.url, self.namespace, self.history)
+        lines = books.read_lines(self.lines)
+        grants = books.check_no_overlap(lines) if one_history else len(books.grants_of(lines))
+        books.check_tokens_grow(lines)
+        return {"jobs": len(found), "grants": grants, "twice": grants - len(found), "lost": 0}
+
+
+@contextlib.contextmanager
+def repeated(act: Callable[[], object], every_s: float) -> Iterator[list[float]]:
+    """Do something again and again in a thread; gives the moments."""
+    done = threading.Event()
+    moments: list[float] = []
+
+    def loop() -> None:
+        while not done.wait(every_s):
+            act()
+            moments.append(time.monotonic())
+
+    thread = threading.Thread(target=loop, daemon=True)
+    thread.start()
+    try:
+        yield moments
+    finally:
+        done.set()
+        thread.join(books.LIMIT_S)
+        assert not thread.is_alive()

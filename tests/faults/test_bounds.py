@@ -1,0 +1,563 @@
+"""F-26, F-32, F-34, T-window, T-delay, T-leak, T-retry-order: what holds at every boundary and at any size."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from queuehint import FakeClock, JobState
+from queuehint.operations import (
+    Cancel,
+    CancelPath,
+    CountJobs,
+    Discard,
+    Enqueue,
+    Exchange,
+    Get,
+    Log,
+    Pause,
+    Redrive,
+    Renew,
+    Report,
+    Resume,
+    Tick,
+    Verdict,
+)
+from queuehint.policy import Policy
+from queuehint.records import Outcome, OutcomeKind, Progress
+from tests.faults import app, books
+from tests.faults.books import History, figures, run
+from tests.faults.desk import Desk, repeated
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from queuehint.backends.redis.backend import RedisBackend
+    from queuehint.records import Grant, JobRecord
+    from tests.conftest import StartServer
+    from tests.servers import Server
+
+pytestmark = pytest.mark.redis
+
+SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
+LEASE_MS = 1_000
+
+
+class Site:
+    """A namespace on virtual time."""
+
+    def __init__(self, server: Server, namespace: str) -> None:
+        self.server = server
+        self.namespace = namespace
+        self.clock = FakeClock()
+        self.store = books.open_store(server.url, namespace, clock=self.clock)
+        self.grants: dict[str, Grant] = {}
+
+    def enqueue(self, *specs: Any) -> None:
+        for begin in range(0, len(specs), 500):
+            self.store.call_sync(Enqueue(tuple(specs[begin : begin + 500])))
+
+    def claim(self, limit: int = 1, lease_ms: int = LEASE_MS) -> list[str]:
+        granted = self.store.call_sync(Exchange("w", limit=limit, lease_ms=lease_ms)).grants
+        self.grants |= {grant.spec.id: grant for grant in granted}
+        return [grant.spec.id for grant in granted]
+
+    def settle(self, name: str, kind: OutcomeKind = OutcomeKind.FINISHED, **fields: Any) -> Verdict:
+        outcome = Outcome(job_id=name, token=self.grants[name].token, kind=kind, **fields)
+        return self.store.call_sync(Exchange("w", (outcome,))).verdicts[0]
+
+    def renew(self, name: str) -> Verdict:
+        return self.store.call_sync(Renew(((name, self.grants[name].token),), LEASE_MS)).verdicts[0]
+
+    def record(self, name: str) -> JobRecord:
+        record = self.store.call_sync(Get((name,))).records[0]
+        assert record is not None
+        return record
+
+    def drain(self) -> list[str]:
+        """Run what can run, one by one; return the order."""
+        order = []
+        while started := self.claim():
+            order += started
+            assert self.settle(started[0]) is Verdict.DONE
+        return order
+
+    def commands(self) -> int:
+        """Return how many commands the server has run, those in scripts too."""
+        stats: dict[str, Any] = self.server.client().info("commandstats")
+        return sum(int(entry["calls"]) for name, entry in stats.items() if name != "cmdstat_info")
+
+    def close(self) -> None:
+        self.store.close_sync()
+        books.check_keys(self.server.client(), self.namespace)
+
+
+@pytest.fixture
+def site(redis_server: Server, namespace: str) -> Iterator[Site]:
+    made = Site(redis_server, namespace)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def alone(start_server: StartServer, namespace: str) -> Iterator[Site]:
+    """A site whose server serves nobody else, so that its commands can be counted."""
+    made = Site(start_server(), namespace)
+    yield made
+    made.close()
+
+
+# --- F-26 ------------------------------------------------------------------------------------------------------------
+
+ACTS = ("reap", "renew", "settle", "claim")
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(ACTS)), ids=" ".join)
+@pytest.mark.parametrize("late_ms", [-1, 0, 1])
+def test_a_lease_that_lasts_is_never_reaped_and_a_settlement_counts_until_it_was(
+    site: Site, order: tuple[str, ...], late_ms: int
+) -> None:
+    site.enqueue(books.job("j", ["doc"]), books.job("behind", ["doc"]))
+    site.claim()
+    first = site.grants["j"]
+    site.clock.advance(ms=LEASE_MS + late_ms)
+    # Whoever comes first decides; what comes after it in the same script sees what it did.
+    owner_came = reaped = settled = False
+    for act in order:
+        if act == "reap":
+            site.store.call_sync(Tick())
+            reaped |= late_ms >= 0 and not owner_came
+        elif act == "renew":
+            expected = Verdict.LOST if reaped or settled else Verdict.DONE
+            assert site.store.call_sync(Renew((("j", first.token),), LEASE_MS)).verdicts == (expected,)
+            owner_came |= expected is Verdict.DONE
+        elif act == "settle":
+            expected = Verdict.LOST if reaped else Verdict.DONE
+            assert site.store.call_sync(Exchange("w", (books.finished(first),))).verdicts == (expected,)
+            settled = expected is Verdict.DONE
+            owner_came |= settled
+        else:
+            granted = site.store.call_sync(Exchange("other", limit=5)).grants
+            reaped |= late_ms >= 0 and not owner_came
+            assert [grant.spec.id for grant in granted] == (["behind"] if settled else ["j"] if reaped else [])
+            assert all(grant.token > first.token for grant in granted)
+    record = site.record("j")
+    assert record.losses == (1 if reaped else 0)
+    assert (record.state is FINISHED) == settled
+
+
+def test_a_reaper_that_never_rests_takes_no_job_from_a_worker_that_lives(
+    redis_server: Server, namespace: str, lines: Path
+) -> None:
+    desk = Desk(redis_server, redis_server.url, namespace, lines)
+    reaper = books.open_store(redis_server.url, namespace)
+
+    async def main() -> int:
+        async with desk.working():
+            with repeated(lambda: reaper.call_sync(Tick()), 0.001) as ticks:
+                await desk.enqueue(4, ms=1_500)
+                await desk.enqueue(40, paths=20, ms=20)
+                await desk.drained()
+            return len(ticks)
+
+    ticks = run(main())
+    reaper.close_sync()
+    facts = desk.close()
+    assert facts["twice"] == 0
+    figures("F-26", boundaries=72, ticks=ticks, reaped_alive=0, **facts)
+
+
+# --- F-32, F-34, T-window --------------------------------------------------------------------------------------------
+
+
+def claim_behind(site: Site, blocked: int) -> tuple[int, float]:
+    """Return what it costs to find one free job behind so many that are blocked: commands, and ms on the server."""
+    site.enqueue(books.job("first", ["hot"]))
+    assert site.claim(lease_ms=3_600_000) == ["first"]
+    site.enqueue(*(books.job(f"b{number}", ["hot", str(number % 100)]) for number in range(blocked)))
+    site.enqueue(books.job("free", ["cold"]))
+    client = site.server.client()
+    before = site.commands()
+    client.config_resetstat()
+    assert site.claim(lease_ms=3_600_000) == ["free"]
+    took: Any = client.info("commandstats")
+    assert before
+    return site.commands(), took["cmdstat_evalsha"]["usec"] / 1_000
+
+
+def test_one_claim_finds_the_free_job_behind_any_number_of_blocked_ones(start_server: StartServer) -> None:
+    costs = {}
+    for blocked in (100, 5_000):
+        site = Site(start_server(), f"window{blocked}")
+        costs[blocked] = claim_behind(site, blocked)
+        site.close()
+    assert costs[100][0] == costs[5_000][0], "the same commands, however many wait"
+    figures("T-window", **{f"behind_{blocked}": cost for blocked, cost in costs.items()})
+
+
+def test_the_reaper_finds_one_expired_lease_among_any_number_that_last(start_server: StartServer) -> None:
+    costs = {}
+    for others in (50, 2_000):
+        site = Site(start_server(), f"leases{others}")
+        site.enqueue(*(books.job(f"j{number}") for number in range(others)), books.job("short"))
+        for _ in range(0, others, 500):
+            site.claim(min(others, 500), lease_ms=3_600_000)
+        assert site.claim(lease_ms=LEASE_MS) == ["short"]
+        site.clock.advance(ms=LEASE_MS)
+        before = site.commands()
+        site.store.call_sync(Tick())
+        costs[others] = site.commands() - before
+        assert site.record("short").state is QUEUED
+        site.close()
+    assert costs[50] == costs[2_000]
+    figures("T-window", reaper=costs)
+
+
+@pytest.mark.nightly
+def test_a_claim_costs_the_same_behind_a_million_jobs(start_server: StartServer) -> None:
+    costs = {}
+    for blocked in (1_000, 100_000, 1_000_000):
+        site = Site(start_server(), f"window{blocked}")
+        costs[blocked] = claim_behind(site, blocked)
+        site.close()
+    assert len({commands for commands, _ in costs.values()}) == 1
+    assert all(took_ms < 5 for _, took_ms in costs.values())
+    figures("F-32", **{f"behind_{blocked}": cost for blocked, cost in costs.items()})
+
+
+def test_a_waiting_job_takes_less_than_a_thousand_bytes_and_its_nodes_are_given_back(alone: Site) -> None:
+    client, count = alone.server.client(), 3_000
+    alone.enqueue(books.job("warm", ["w"]))
+    alone.drain()
+    before = client.info("memory")["used_memory"]
+    specs = [books.job(f"job-{number}", ["a", str(number % 50), str(number)]) for number in range(count)]
+    alone.enqueue(*specs)
+    per_job = (client.info("memory")["used_memory"] - before) / count
+    assert alone.store.call_sync(CountJobs()).nodes == len({path for spec in specs for path in prefixes(spec)})
+    assert per_job < 1_000
+    finished = 0
+    while started := alone.claim(500):
+        alone.store.call_sync(Exchange("w", tuple(books.finished(alone.grants[name]) for name in started)))
+        finished += len(started)
+    assert finished == count
+    assert alone.store.call_sync(CountJobs()).nodes == 0
+    figures("F-32", bytes_per_waiting_job=round(per_job), jobs=count)
+
+
+def prefixes(spec: Any) -> list[tuple[str, ...]]:
+    path = spec.claims[0].path
+    return [path[:depth] for depth in range(1, len(path) + 1)]
+
+
+def test_many_clients_on_one_path_run_its_jobs_one_by_one_in_order(redis_server: Server, namespace: str) -> None:
+    count, clients = 300, 16
+    store = books.open_store(redis_server.url, namespace)
+    store.call_sync(Enqueue(tuple(books.job(f"j{number:03}", ["hot"]) for number in range(count))))
+    order: list[str] = []
+    running: list[str] = []
+    problems: list[object] = []
+
+    def work(client: int) -> None:
+        mine = books.open_store(redis_server.url, namespace)
+        settle: tuple[Outcome, ...] = ()
+        try:
+            while len(order) < count or settle:
+                if settle:
+                    # Gone from the list before the store can grant the next one.
+                    running.remove(settle[0].job_id)
+                granted = mine.call_sync(Exchange(f"w{client}", settle, limit=1)).grants
+                for grant in granted:
+                    running.append(grant.spec.id)
+                    order.append(grant.spec.id)
+                    if len(running) > 1:
+                        problems.append(tuple(running))
+                settle = tuple(books.finished(grant) for grant in granted)
+        except BaseException as error:
+            problems.append(error)
+        finally:
+            mine.close_sync()
+
+    threads = [threading.Thread(target=work, args=(client,)) for client in range(clients)]
+    begun_s = time.monotonic()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(books.LIMIT_S)
+    assert not problems
+    assert order == sorted(order)
+    assert len(order) == count
+    store.close_sync()
+    figures("F-34", clients=clients, jobs=count, per_s=round(count / (time.monotonic() - begun_s)), at_once=1)
+
+
+# --- T-retry-order ---------------------------------------------------------------------------------------------------
+
+
+def queue_up(site: Site, **policy: Any) -> None:
+    """A at a path; behind it B at the same, C below, D above, E elsewhere."""
+    site.enqueue(
+        books.job("A", ["p", "q"], policy=Policy(**policy)),
+        books.job("B", ["p", "q"]),
+        books.job("C", ["p", "q", "r"]),
+        books.job("D", ["p"]),
+        books.job("E", ["other"]),
+    )
+
+
+def test_a_job_in_back_off_keeps_its_place_and_all_behind_it_wait(site: Site) -> None:
+    queue_up(site, on_retry="hold")
+    assert site.claim() == ["A"]
+    assert site.settle("A", OutcomeKind.FAILED, delay_ms=5_000) is Verdict.DONE
+    assert site.drain() == ["E"]
+    site.clock.advance(ms=4_999)
+    assert site.drain() == []
+    site.clock.advance(ms=1)
+    assert site.drain() == ["A", "B", "C", "D"]
+
+
+def test_a_job_in_back_off_that_yields_goes_behind_those_that_waited(site: Site) -> None:
+    queue_up(site, on_retry="yield")
+    assert site.claim() == ["A"]
+    assert site.settle("A", OutcomeKind.FAILED, delay_ms=5_000) is Verdict.DONE
+    site.enqueue(books.job("F", ["p", "q"]))
+    assert site.claim(9) == ["B", "E"]
+    site.clock.advance(ms=500)
+    for name in ("B", "E"):
+        site.renew(name)
+    assert site.settle("B") is site.settle("E") is Verdict.DONE
+    assert site.drain() == ["C", "D", "F"]
+    site.clock.advance(ms=4_500)
+    site.enqueue(books.job("G", ["p", "q"]))
+    assert site.drain() == ["A", "G"]
+
+
+@pytest.mark.parametrize("on_retry", ["hold", "yield"])
+def test_a_job_that_is_not_due_holds_no_place(site: Site, on_retry: Any) -> None:
+    site.enqueue(
+        books.job("A", ["p"], delay_ms=1_000, policy=Policy(on_retry=on_retry)),
+        books.job("B", ["p"]),
+        books.job("C", ["p", "q"]),
+    )
+    assert site.drain() == ["B", "C"]
+    site.enqueue(books.job("D", ["p"], delay_ms=2_000))
+    site.clock.advance(ms=1_000)
+    site.enqueue(books.job("E", ["p"]))
+    assert site.drain() == ["A", "E"]
+    site.clock.advance(ms=1_000)
+    assert site.drain() == ["D"]
+
+
+@pytest.mark.parametrize("on_retry", ["hold", "yield"])
+@pytest.mark.parametrize(
+    "on_dead, order", [("continue", ["B", "C", "D", "E"]), ("hold", ["E"]), ("cancel_behind", ["D", "E"])]
+)
+def test_a_dead_job_frees_its_place_unless_it_is_to_hold_it(
+    site: Site, on_retry: Any, on_dead: Any, order: list[str]
+) -> None:
+    queue_up(site, on_retry=on_retry, on_dead=on_dead, max_attempts=1)
+    assert site.claim() == ["A"]
+    assert site.settle("A", OutcomeKind.FAILED) is Verdict.DONE
+    assert site.record("A").state is FAILED
+    assert sorted(site.drain()) == order
+    if on_dead == "cancel_behind":
+        # Those at or below its path; D is above it.
+        assert {site.record(name).state for name in "BC"} == {CANCELED}
+    if on_dead == "hold":
+        site.store.call_sync(Discard(("A",)))
+        assert site.drain() == ["B", "C", "D"]
+
+
+@pytest.mark.parametrize("on_retry", ["hold", "yield"])
+@pytest.mark.parametrize("kind", [OutcomeKind.RELEASED, OutcomeKind.LOST])
+def test_a_job_given_back_or_lost_goes_first_again(site: Site, on_retry: Any, kind: OutcomeKind) -> None:
+    queue_up(site, on_retry=on_retry)
+    assert site.claim() == ["A"]
+    assert site.settle("A", kind) is Verdict.DONE
+    # E conflicts with none of them: nothing is promised of its turn.
+    assert [name for name in site.drain() if name != "E"] == ["A", "B", "C", "D"]
+
+
+# --- T-delay ---------------------------------------------------------------------------------------------------------
+
+
+def check_delays(server: Server, namespace: str, lines: Path, delays_ms: list[int], restarts: int) -> None:
+    """Delayed jobs run when they are due, once, whatever is restarted meanwhile."""
+    desk = Desk(server, server.url, namespace, lines)
+    last_s = max(delays_ms) / 1_000
+
+    async def enqueue() -> None:
+        for number, delay_ms in enumerate(delays_ms):
+            name = f"d{number}"
+            await desk.near.work.using(id=name, delay=delay_ms / 1_000).enqueue()
+            desk.history.accepted.add(name)
+
+    async def main() -> None:
+        async with desk.working():
+            await enqueue()
+        for _ in range(restarts):
+            async with desk.working():
+                await asyncio.sleep(last_s / restarts / 2)  # some become due
+            await asyncio.to_thread(server.restart)
+        async with desk.working():
+            await desk.drained()
+
+    run(main(), books.LIMIT_S + 2 * last_s)
+    store = books.open_store(server.url, namespace)
+    late_ms = []
+    for number, delay_ms in enumerate(delays_ms):
+        record = store.call_sync(Get((f"d{number}",))).records[0]
+        assert record is not None
+        assert record.started_ms is not None
+        late_ms.append(record.started_ms - record.enqueued_ms - delay_ms)
+    store.close_sync()
+    facts = desk.close()
+    assert min(late_ms) >= 0, "never before it is due, by the server's clock"
+    assert max(late_ms) <= 5_000 + 2_000, "soon after, but for the restarts"
+    assert facts["twice"] == 0
+    figures("T-delay", restarts=restarts, early=0, worst_late_ms=max(late_ms), **facts)
+
+
+def test_delayed_jobs_run_once_and_never_early_while_workers_and_servers_restart(
+    start_server: StartServer, namespace: str, lines: Path
+) -> None:
+    chance = random.Random(3)
+    delays_ms = [1, 10, 100, 999, 1_000, 1_001, 3_000, *(chance.randrange(1, 3_000) for _ in range(30))]
+    check_delays(start_server(appendonly="yes"), namespace, lines, delays_ms, 2)
+
+
+@pytest.mark.nightly
+def test_jobs_delayed_by_up_to_ten_leases_run_once_and_never_early(
+    start_server: StartServer, namespace: str, lines: Path
+) -> None:
+    chance = random.Random(4)
+    delays_ms = [chance.randrange(1, 10_000) for _ in range(500)]
+    check_delays(start_server(appendonly="yes"), namespace, lines, delays_ms, 6)
+
+
+# --- T-leak ----------------------------------------------------------------------------------------------------------
+
+
+def wander(site: Site, steps: int, seed: int) -> History:
+    """Do anything, in any order; workers crash by never coming back."""
+    chance = random.Random(seed)
+    clock, store, history = site.clock, site.store, History()
+    held: list[Grant] = []
+    names: list[str] = []
+    policies = [
+        Policy(),
+        Policy(max_attempts=1, on_dead="hold"),
+        Policy(max_attempts=2, on_retry="yield"),
+        Policy(max_attempts=1, on_dead="cancel_behind"),
+        Policy(max_losses=1, start_within_ms=5_000),
+        Policy(retention_ms=0),
+    ]
+
+    def path() -> list[str]:
+        return [chance.choice("ab") for _ in range(chance.randrange(5))]
+
+    def pick() -> tuple[str, ...]:
+        return tuple(chance.sample(names, min(len(names), 2)))
+
+    for step in range(steps):
+        clock.advance(ms=chance.choice([0, 1, 10, 400, 3_000]))
+        act = chance.randrange(20)
+        if act < 7:
+            more: dict[str, Any] = {}
+            if chance.random() < 0.2:
+                more["delay_ms"] = chance.randrange(20_000)
+            if chance.random() < 0.3:
+                more |= {"key": chance.choice("kl"), "on_conflict": chance.choice(["return", "replace", "after"])}
+            hint = None if chance.random() < 0.1 else path()
+            spec = books.job(f"j{step}", hint, policy=chance.choice(policies), user=chance.choice("uvw"), **more)
+            history.accepted |= {made.id for made in store.call_sync(Enqueue((spec,))).jobs if made.created}
+            names = [*names[-40:], spec.id]
+        elif act < 15:
+            chance.shuffle(held)
+            # Of what it holds it settles some; a part is lost, as if the worker had died.
+            settle = [outcome(grant, chance) for grant in held[:2] if chance.random() < 0.85]
+            held = held[2:]
+            held += store.call_sync(Exchange("w", tuple(settle), limit=chance.randrange(4), lease_ms=LEASE_MS)).grants
+        elif act == 15 and held:
+            token = (held[0].spec.id, held[0].token)
+            store.call_sync(Renew((token,), LEASE_MS))
+            store.call_sync(Log(*token, ("line",)))
+            store.call_sync(Report(*token, Progress(step)))
+        elif act == 16:
+            store.call_sync(Cancel(pick()))
+        elif act == 17:
+            store.call_sync(Redrive(pick()) if chance.random() < 0.5 else Discard(pick()))
+        elif act == 18:
+            store.call_sync(CancelPath(tuple(path())))
+        else:
+            place = tuple(path())
+            store.call_sync(Pause(place))
+            store.call_sync(Resume(place))
+    return history
+
+
+def outcome(grant: Grant, chance: random.Random) -> Outcome:
+    kind = chance.choice(list(OutcomeKind))
+    result = b'"' + b"r" * chance.randrange(100) + b'"' if kind is OutcomeKind.FINISHED else None
+    return Outcome(job_id=grant.spec.id, token=grant.token, kind=kind, result=result, delay_ms=chance.randrange(2_000))
+
+
+def check_leaks(site: Site, steps: int, seed: int) -> None:
+    client = site.server.client()
+    # What a server keeps for itself is there before: scripts, buffers.
+    wander(site, 300, seed + 1)
+    finish(site)
+    books.check_no_residue(client, site.server.url, site.namespace, site.clock)
+    client.execute_command("MEMORY", "PURGE")  # type: ignore[no-untyped-call]
+    before = client.info("memory")["used_memory"]
+    wander(site, steps, seed)
+    finish(site)
+    books.check_no_residue(client, site.server.url, site.namespace, site.clock)
+    client.execute_command("MEMORY", "PURGE")  # type: ignore[no-untyped-call]
+    grown = client.info("memory")["used_memory"] / before
+    assert grown < 1.02
+    figures("T-leak", operations=steps, grown=round(grown, 4))
+
+
+def finish(site: Site) -> None:
+    """End everything that is unfinished, dead jobs that hold their places too."""
+    store: RedisBackend = site.store
+    site.clock.advance(seconds=3_600)
+    while store.call_sync(Tick()).more:
+        pass
+    for _ in range(10_000):
+        granted = store.call_sync(Exchange("w", limit=100, lease_ms=3_600_000)).grants
+        store.call_sync(Exchange("w", tuple(books.finished(grant) for grant in granted)))
+        stats = store.call_sync(CountJobs())
+        if not stats.unfinished:
+            return
+        if not granted:
+            shelf: list[Any] = site.server.client().zrange(books.key(site.namespace, "dead"), 0, 500)
+            dead = tuple(job_id.decode() for job_id in shelf)
+            store.call_sync(Discard(dead))
+            site.clock.advance(seconds=600)
+    raise AssertionError(store.call_sync(CountJobs()))
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_after_thousands_of_random_operations_nothing_is_left(alone: Site, seed: int) -> None:
+    check_leaks(alone, 2_500, seed)
+
+
+@pytest.mark.nightly
+def test_after_a_hundred_thousand_random_operations_nothing_is_left(alone: Site) -> None:
+    check_leaks(alone, 100_000, 7)
+
+
+def test_no_key_ever_has_a_time_to_live(alone: Site) -> None:
+    wander(alone, 400, 5)
+    books.check_keys(alone.server.client(), alone.namespace)
+    stats: dict[str, Any] = alone.server.client().info("commandstats")
+    assert not {name for name in stats if "expire" in name or name in {"cmdstat_setex", "cmdstat_psetex"}}
+    assert app.sched.lease_ms == LEASE_MS

@@ -1,0 +1,267 @@
+"""F-30: a namespace on a cluster obeys the same rules, while its slot moves and while a part of the cluster is down."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from typing import TYPE_CHECKING
+
+import pytest
+
+from queuehint import FakeClock
+from queuehint.backends.base import BackendOptions
+from queuehint.backends.redis import conversation, keys
+from queuehint.backends.redis.address import parse_url
+from queuehint.backends.redis.backend import RedisBackend
+from queuehint.errors import BackendError
+from queuehint.operations import CanDequeue, CountJobs, CountPending, Enqueue, Exchange, Get, ListDead, Tree, Why
+from tests.contract import rules
+from tests.faults import books
+from tests.faults.books import figures, run, until
+from tests.faults.desk import Desk
+from tests.servers import Cluster, Server, find_servers, new_namespace
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from redis import Redis
+
+    from queuehint import Backend
+
+pytestmark = pytest.mark.redis
+
+
+@functools.cache
+def shared_cluster() -> Cluster:
+    """Return the cluster that all tests of this process share; it ends with the process."""
+    return Cluster()
+
+
+def url_of(cluster: Cluster) -> str:
+    """Return the address of a cluster, all nodes named."""
+    return "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in cluster.nodes)
+
+
+def slot_of(cluster: Cluster, namespace: str) -> int:
+    return cluster.slot(keys.root(namespace))
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return shared_cluster()
+
+
+# --- the rules, on a cluster -----------------------------------------------------------------------------------------
+
+
+class OnCluster(rules.Binding):
+    def open(self, clock: FakeClock) -> Backend:
+        options = BackendOptions(namespace=new_namespace(), clock=clock)
+        return RedisBackend(parse_url(url_of(shared_cluster())), options)
+
+
+class TestSerialPath(OnCluster, rules.SerialPath):
+    pass
+
+
+class TestAncestors(OnCluster, rules.Ancestors):
+    pass
+
+
+class TestArrivalOrder(OnCluster, rules.ArrivalOrder):
+    pass
+
+
+class TestLeases(OnCluster, rules.Leases):
+    pass
+
+
+class TestRetries(OnCluster, rules.Retries):
+    pass
+
+
+class TestCancellation(OnCluster, rules.Cancellation):
+    pass
+
+
+class TestDead(OnCluster, rules.Dead):
+    pass
+
+
+class TestKeys(OnCluster, rules.Keys):
+    pass
+
+
+class TestPauses(OnCluster, rules.Pauses):
+    pass
+
+
+class TestPresence(OnCluster, rules.Presence):
+    pass
+
+
+class TestWaiting(OnCluster, rules.Waiting):
+    pass
+
+
+# --- faults ----------------------------------------------------------------------------------------------------------
+
+
+class ClusterDesk(Desk):
+    """A worker and a producer on a cluster."""
+
+    def __init__(self, cluster: Cluster, namespace: str, lines: Path) -> None:
+        self.cluster = cluster
+        self.slot = slot_of(cluster, namespace)
+        url = url_of(cluster)
+        super().__init__(cluster.nodes[0], url, namespace, lines, near=url, lease=3)
+
+    def client(self) -> Redis:
+        return self.cluster.owner(self.slot).client()
+
+
+def check_moves(cluster: Cluster, namespace: str, lines: Path, moves: int) -> None:
+    desk = ClusterDesk(cluster, namespace, lines)
+
+    def move() -> int:
+        target = cluster.other(desk.slot)
+        cluster.begin_move(desk.slot, target)
+        # Half of the keys first: for a while no node has them all.
+        return cluster.move_keys(desk.slot, target, limit=8)
+
+    def end() -> int:
+        target = next(node for node in cluster.nodes if b"[" in own_line(node) and b"-<-" in own_line(node))
+        moved = cluster.move_keys(desk.slot, target)
+        cluster.end_move(desk.slot, target)
+        return moved
+
+    async def main() -> int:
+        moved = 0
+        async with desk.working():
+            for _ in range(moves):
+                loading = asyncio.create_task(desk.enqueue(30, ms=5))
+                await asyncio.sleep(0.05)
+                moved += await asyncio.to_thread(move)
+                await asyncio.sleep(0.2)  # for how long the slot is in two places
+                moved += await asyncio.to_thread(end)
+                await loading
+            await desk.drained()
+        return moved
+
+    moved = run(main(), books.LIMIT_S + 2 * moves)
+    facts = desk.close()
+    assert facts["twice"] == 0
+    figures("F-30", moves=moves, keys_moved=moved, **facts)
+
+
+def own_line(node: Server) -> bytes:
+    lines: bytes = node.call("CLUSTER", "NODES")
+    return next(line for line in lines.split(b"\n") if b"myself" in line)
+
+
+def test_a_slot_that_moves_under_load_loses_nothing(cluster: Cluster, namespace: str, lines: Path) -> None:
+    check_moves(cluster, namespace, lines, 3)
+
+
+@pytest.mark.nightly
+def test_a_slot_that_moves_all_the_time_loses_nothing(cluster: Cluster, namespace: str, lines: Path) -> None:
+    check_moves(cluster, namespace, lines, 50)
+
+
+@pytest.mark.parametrize("moved", [0, 1, 4, 100])
+def test_questions_about_a_slot_in_two_places_are_answered_rightly_or_not_at_all(
+    cluster: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch, moved: int
+) -> None:
+    monkeypatch.setattr(conversation, "RETRY_S", 0.2)
+    store = books.open_store(url_of(cluster), namespace, clock=FakeClock())
+    store.call_sync(Enqueue(tuple(books.job(f"j{number}", ["p", str(number)]) for number in range(5))))
+    store.call_sync(Exchange("w", limit=2))
+    questions = (
+        Get(("j0", "j4", "nobody")),
+        CountJobs(),
+        Why("j0"),
+        Tree((), 2),
+        CanDequeue(("p", "0")),
+        CountPending(),
+        ListDead(),
+    )
+    before = [store.call_sync(question) for question in questions]
+    slot = slot_of(cluster, namespace)
+    target = cluster.other(slot)
+    cluster.begin_move(slot, target)
+    try:
+        cluster.move_keys(slot, target, limit=moved)
+        wrong = []
+        for question, answer in zip(questions, before, strict=True):
+            try:
+                if (found := store.call_sync(question)) != answer:
+                    wrong.append((question, found))
+            except BackendError:
+                pass
+            except Exception as error:
+                wrong.append((question, error))
+        assert not wrong
+    finally:
+        cluster.move_keys(slot, target)
+        cluster.end_move(slot, target)
+    assert [store.call_sync(question) for question in questions] == before
+    store.close_sync()
+
+
+@pytest.mark.parametrize("moved", [0, 1, 4, 8, 100])
+def test_changes_of_a_slot_in_two_places_are_refused_whole(
+    cluster: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch, moved: int
+) -> None:
+    monkeypatch.setattr(conversation, "RETRY_S", 0.05)
+    store = books.open_store(url_of(cluster), namespace, clock=FakeClock())
+    store.call_sync(Enqueue(tuple(books.job(f"j{number}", ["p", str(number)]) for number in range(5))))
+    granted = store.call_sync(Exchange("w", limit=2)).grants
+    slot = slot_of(cluster, namespace)
+    target, source = cluster.other(slot), cluster.owner(slot)
+    cluster.begin_move(slot, target)
+    try:
+        cluster.move_keys(slot, target, limit=moved)
+
+        def whole() -> tuple[object, object]:
+            # Of everything there: a node answers for no key of a slot that is on its way.
+            return source.call("DEBUG", "DIGEST"), target.call("DEBUG", "DIGEST")
+
+        before = whole()
+        changes = [Enqueue((books.job("new", ["q"]),)), Exchange("w", (books.finished(granted[0]),), limit=1)]
+        for change in changes:
+            with pytest.raises(BackendError):
+                store.call_sync(change)
+        assert whole() == before
+    finally:
+        cluster.move_keys(slot, target)
+        cluster.end_move(slot, target)
+    # The same requests, now that the slot is in one place.
+    for change in changes:
+        store.call_sync(change)
+    stats = store.call_sync(CountJobs())
+    assert (stats.enqueued, stats.started, stats.settled) == (6, 3, 1)
+    store.close_sync()
+    books.check_keys(cluster.owner(slot).client(), namespace)
+
+
+def test_a_cluster_that_is_down_is_waited_for(namespace: str, lines: Path) -> None:
+    with Cluster(find_servers()[0], appendonly="yes") as cluster:
+        desk = ClusterDesk(cluster, namespace, lines)
+
+        async def main() -> None:
+            async with desk.working():
+                await desk.enqueue(8)
+                await desk.drained()
+                down = cluster.other(desk.slot)
+                owner = cluster.owner(desk.slot)
+                await asyncio.to_thread(down.kill)
+                await until(lambda: b"cluster_state:fail" in owner.call("CLUSTER", "INFO"), "the cluster is down")
+                waiting = asyncio.create_task(desk.enqueue(8))
+                await asyncio.sleep(0.3)
+                assert not waiting.done()
+                await asyncio.to_thread(down.restart)
+                await waiting
+                await desk.drained()
+
+        run(main())
+        figures("F-30", masters_down=1, **desk.close())

@@ -1,0 +1,542 @@
+"""F-01 to F-03, F-07, F-08, F-22, F-23, F-28, F-29: servers that die, lose, fill up, or are set wrongly."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import random
+import shutil
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from queuehint import FakeClock, JobState
+from queuehint.backends.redis import conversation, keys
+from queuehint.errors import (
+    BackendError,
+    BackendFullError,
+    BackendUnavailableError,
+    CorruptStateError,
+    QueueHintError,
+)
+from queuehint.operations import Cancel, CountJobs, Draw, Enqueue, Exchange, Get, Log, Renew, Tick, Verdict
+from queuehint.policy import Policy
+from queuehint.records import Outcome, OutcomeKind
+from tests.faults import books
+from tests.faults.books import History, figures, run, until
+from tests.faults.desk import Desk
+from tests.servers import Server
+
+if TYPE_CHECKING:
+    from queuehint.backends.redis.backend import RedisBackend
+    from queuehint.operations import Operation
+    from queuehint.records import Grant
+    from tests.conftest import StartProxy, StartServer
+
+pytestmark = pytest.mark.redis
+
+SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
+EVERYSEC: dict[str, Any] = {"appendonly": "yes", "appendfsync": "everysec"}
+
+
+# --- F-01, F-02, F-03 ------------------------------------------------------------------------------------------------
+
+
+def check_restarts(server: Server, namespace: str, lines: Path, downtimes: list[float], *, gracefully: bool) -> None:
+    """Restart a server that keeps its data under load: nothing acknowledged is lost, and all go on by themselves."""
+    desk = Desk(server, server.url, namespace, lines)
+
+    async def produce(stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            await desk.enqueue(1, paths=1, ms=20)
+            await asyncio.sleep(0.02)
+
+    async def main() -> float:
+        worst_s = 0.0
+        stop = asyncio.Event()
+        async with desk.working(), asyncio.TaskGroup() as group:
+            for _ in range(4):
+                group.create_task(produce(stop))
+            for downtime_s in downtimes:
+                before = len(books.read_lines(lines))
+                await until(lambda before=before: len(books.read_lines(lines)) > before + 4, "jobs run")  # type: ignore[misc]
+                await asyncio.to_thread(server.terminate if gracefully else server.kill)
+                await asyncio.sleep(downtime_s)  # for how long it is down
+                await asyncio.to_thread(server.restart)
+                back_s = time.monotonic()
+                await until(lambda back_s=back_s: books.read_lines(lines)[-1].t > back_s, "work goes on")  # type: ignore[misc]
+                worst_s = max(worst_s, time.monotonic() - back_s)
+            stop.set()
+            await asyncio.sleep(0)
+        return worst_s
+
+    async def with_rest() -> float:
+        worst_s = await main()
+        async with desk.working():
+            await desk.drained()
+        return worst_s
+
+    worst_s = run(with_rest(), books.LIMIT_S + 10 * len(downtimes))
+    facts = desk.close()
+    assert worst_s <= 5
+    row = "F-03" if gracefully else "F-01"
+    figures(row, restarts=len(downtimes), asked_again=len(desk.history.unknown), resumed_s=round(worst_s, 2), **facts)
+
+
+def test_a_server_that_is_killed_and_keeps_its_data_loses_nothing_acknowledged(
+    start_server: StartServer, namespace: str, lines: Path
+) -> None:
+    check_restarts(start_server(**EVERYSEC), namespace, lines, [0, 0.3, 1.5], gracefully=False)
+
+
+def test_a_server_that_is_shut_down_and_started_again_loses_nothing(
+    start_server: StartServer, namespace: str, lines: Path
+) -> None:
+    check_restarts(start_server(**EVERYSEC), namespace, lines, [0, 0.5], gracefully=True)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("gracefully", [False, True])
+def test_twenty_restarts_lose_nothing_acknowledged(
+    start_server: StartServer, namespace: str, lines: Path, *, gracefully: bool
+) -> None:
+    chance = random.Random(20)
+    downtimes = [chance.uniform(0, 3) for _ in range(20)]
+    check_restarts(start_server(**EVERYSEC), namespace, lines, downtimes, gracefully=gracefully)
+
+
+def check_restart_empty(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+    """Restart a server that keeps nothing: its workers lose their leases and go on with what is new."""
+    lines = desk.lines
+
+    async def main() -> None:
+        async with desk.working():
+            await desk.enqueue(4, ms=700)
+            await until(lambda: len(books.read_lines(lines)) == 4, "they run")
+            desk.server.kill()
+            desk.server.restart()
+            books.start_audit(desk.server.client(), desk.namespace)
+            lost = desk.history
+            desk.history = History()
+            await desk.enqueue(4)
+            await desk.drained()
+            await until(lambda: any("lease lost" in record.message for record in caplog.records), "a lease is lost")
+            stats = await desk.near.sched.stats()
+            assert stats.enqueued == stats.states[FINISHED] == 4
+            assert not lost.accepted & desk.history.accepted
+
+    with caplog.at_level(logging.INFO):
+        run(main())
+    assert any("durability class D0" in record.getMessage() for record in caplog.records)
+    tokens = [line.token for line in books.read_lines(lines) if line.event == "start"]
+    assert tokens == sorted(set(tokens))
+    assert len({token >> 32 for token in tokens}) == 2, "a new epoch"
+    figures("F-02", **desk.close(one_history=False))
+
+
+def test_a_server_that_lost_everything_is_worked_for_again_and_tokens_still_grow(
+    start_server: StartServer, namespace: str, lines: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = start_server()
+    check_restart_empty(Desk(server, server.url, namespace, lines), caplog)
+
+
+def test_a_primary_that_comes_back_empty_wipes_its_replica_and_workers_go_on(
+    start_server: StartServer, namespace: str, lines: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    # F-28. The replica is as empty as its primary afterwards: with this setting a replica is no copy.
+    server = start_server()
+    replica = start_server(replica_of=server.port)
+    check_restart_empty(Desk(server, server.url, namespace, lines), caplog)
+    replica.wait_until_ready()
+    books.until_sync(lambda: replica.call("DBSIZE") == server.call("DBSIZE"), "the replica follows")
+
+
+def test_tokens_do_not_repeat_within_the_second_in_which_everything_was_lost(
+    start_server: StartServer, namespace: str
+) -> None:
+    server = start_server()
+    tokens = []
+    for _ in range(20):
+        store = books.open_store(server.url, namespace)
+        store.call_sync(Enqueue((books.job("j"),)))
+        tokens.append(store.call_sync(Exchange("w", limit=1)).grants[0].token)
+        store.close_sync()
+        server.kill()
+        server.restart()
+    assert tokens == sorted(set(tokens))
+
+
+# --- F-07 ------------------------------------------------------------------------------------------------------------
+
+
+def check_failover(start_server: StartServer, start_proxy: StartProxy, namespace: str, count: int) -> None:
+    primary = start_server()
+    wire = start_proxy(primary)
+    replica = start_server(replica_of=wire.port)
+    front = start_proxy(primary)
+    store = books.open_store(front.url, namespace)
+    history, kept, lost = History(), {}, {}
+    tokens: list[int] = []
+
+    def claim(limit: int) -> tuple[Grant, ...]:
+        granted = store.call_sync(Exchange("w", limit=limit)).grants
+        tokens.extend(grant.token for grant in granted)
+        return granted
+
+    for number in range(20):
+        kept[f"k{number}"] = books.job(f"k{number}", ["p", str(number % 15)])
+        history.enqueue(store, kept[f"k{number}"])
+    before = claim(5)
+    offset = primary.info("replication")["master_repl_offset"]
+    books.until_sync(lambda: replica.info("replication")["slave_repl_offset"] >= offset, "the replica has all of it")
+    wire.hold()
+    for number in range(count):
+        lost[f"l{number}"] = books.job(f"l{number}", ["q", str(number)])
+        history.enqueue(store, lost[f"l{number}"])
+    after = claim(10)
+    assert len(after) == 10
+    primary.kill()
+    replica.call("REPLICAOF", "NO", "ONE")
+    front.redirect(replica.port)
+    front.rst()
+    # Those of the new history keep their grants, those of the old one are fenced.
+    settle = tuple(books.finished(grant) for grant in (*before, *after))
+    verdicts = store.call_sync(Exchange("w", settle)).verdicts
+    assert verdicts[: len(before)] == (Verdict.DONE,) * len(before)
+    assert verdicts[len(before) :] == (Verdict.LOST,) * len(after)
+    found = books.records(store, replica.client())
+    rolled_back = history.accepted - found.keys()
+    assert rolled_back == lost.keys()
+    assert not found.keys() - history.accepted
+    # Whoever asks again with the same ids gets them in once.
+    for spec in lost.values():
+        history.enqueue(store, spec)
+    while granted := claim(50):
+        store.call_sync(Exchange("w", tuple(books.finished(grant) for grant in granted)))
+    assert tokens == sorted(set(tokens)), "tokens grow over the failover"
+    store.close_sync()
+    assert len(books.close_books(replica.client(), replica.url, namespace, history)) == 20 + count
+    figures("F-07", operations=count, rolled_back=len(rolled_back), fenced=len(after), tokens=len(tokens))
+
+
+def test_a_failover_that_loses_writes_fences_the_old_history(
+    start_server: StartServer, start_proxy: StartProxy, namespace: str
+) -> None:
+    check_failover(start_server, start_proxy, namespace, 200)
+
+
+# --- F-08 ------------------------------------------------------------------------------------------------------------
+
+
+def check_truncations(server: Server, namespace: str, cuts: int) -> None:
+    """Cut the append-only file anywhere: what is loaded is the state after some operation, whole."""
+    clock = FakeClock()
+    books.start_audit(server.client(), namespace)
+    store = books.open_store(server.url, namespace, clock=clock)
+    chance = random.Random(8)
+    ids = itertools.count(1)
+    grants: list[Grant] = []
+    states: dict[int, dict[str, Any]] = {}
+
+    def put_down() -> None:
+        state = books.dump(server.client(), namespace)
+        states[len(books.read_audit(server.client(), namespace))] = state
+
+    put_down()
+    for _ in range(120):
+        clock.advance(ms=chance.randrange(2_000))
+        step = chance.randrange(6)
+        operation: Operation[Any]
+        if step < 2:
+            paths = [chance.choice(["", "a", "a:b", "c"]).split(":") for _ in range(3)]
+            operation = Enqueue(tuple(books.job(f"j{next(ids)}", [s for s in path if s]) for path in paths))
+        elif step == 2:
+            operation = Cancel((f"j{chance.randrange(1, 60)}",))
+        elif step == 3 and grants:
+            grant = chance.choice(grants)
+            operation = Log(grant.spec.id, grant.token, ("a line", "b line"))
+        else:
+            settle = [grants.pop(chance.randrange(len(grants))) for _ in range(min(len(grants), 2))]
+            operation = Exchange("w", tuple(books.finished(grant) for grant in settle), limit=3)
+        reply: Any = store.call_sync(operation)
+        if isinstance(operation, Exchange):
+            grants.extend(reply.grants)
+        put_down()
+    store.close_sync()
+    whole = states[max(states)]
+    server.kill()
+    [path] = Path(server.directory, "appendonlydir").glob("*.incr.aof")
+    copy = path.with_suffix(".copy")
+    shutil.move(path, copy)
+    size = copy.stat().st_size
+    found = set()
+    for _ in range(cuts):
+        shutil.copy(copy, path)
+        with path.open("r+b") as file:
+            file.truncate(chance.randrange(max(0, size - 65_536), size))
+        server.restart(aof_load_truncated="yes")
+        client = server.client()
+        at = len(books.read_audit(client, namespace))
+        state = books.dump(client, namespace)
+        if state:
+            assert state == states[at], at
+        found.add(at)
+        # It is not only read: what is left of it works on.
+        again = books.open_store(server.url, namespace, clock=clock)
+        reply = again.call_sync(Exchange("again", limit=1))
+        assert all(grant.token > max((g.token for g in grants), default=0) for grant in reply.grants)
+        books.check_counts(again, client)
+        again.close_sync()
+        server.kill()
+    assert whole
+    figures("F-08", cuts=cuts, operations=max(states), prefixes_seen=len(found), inconsistent=0)
+
+
+def test_an_append_only_file_that_ends_anywhere_is_a_whole_prefix_of_the_history(
+    start_server: StartServer, namespace: str
+) -> None:
+    check_truncations(start_server(appendonly="yes", appendfsync="no"), namespace, 20)
+
+
+@pytest.mark.nightly
+def test_a_thousand_truncated_files_are_whole_prefixes(start_server: StartServer, namespace: str) -> None:
+    check_truncations(start_server(appendonly="yes", appendfsync="no"), namespace, 1_000)
+
+
+# --- F-22 ------------------------------------------------------------------------------------------------------------
+
+
+def check_refused(url: str, namespace: str, *words: str, error: type[BackendError] = BackendUnavailableError) -> None:
+    store = books.open_store(url, namespace)
+    for operation in (Draw(1), CountJobs()):
+        with pytest.raises(error) as raised:
+            store.call_sync(operation)
+        assert all(word in str(raised.value) for word in words), raised.value
+    store.close_sync()
+
+
+def test_a_server_that_may_evict_is_refused_by_the_name_of_the_setting(
+    start_server: StartServer, namespace: str
+) -> None:
+    server = start_server(maxmemory_policy="allkeys-lru")
+    check_refused(server.url, namespace, "maxmemory-policy", "allkeys-lru", "noeviction")
+    assert server.call("DBSIZE") == 0
+
+
+def test_a_replica_is_refused_by_its_role(start_server: StartServer, redis_server: Server, namespace: str) -> None:
+    replica = start_server(replica_of=redis_server.port)
+    check_refused(replica.url, namespace, "role", "replica")
+
+
+def test_a_server_that_is_too_old_is_refused_by_its_version(
+    redis_server: Server, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversation, "VERSION_LEAST", (99, 0, 0))
+    check_refused(redis_server.url, namespace, "redis_version", "99.0.0")
+
+
+@pytest.mark.parametrize("key", [key.name for key in keys.KEYS if not key.is_prefix])
+def test_a_key_of_the_wrong_type_is_refused_by_its_name(redis_server: Server, namespace: str, key: str) -> None:
+    redis_key = keys.redis_key(namespace, key)
+    redis_server.client().set(redis_key, "foreign")
+    check_refused(redis_server.url, namespace, redis_key, error=CorruptStateError)
+    assert redis_server.client().get(redis_key) == b"foreign"
+
+
+def test_a_policy_that_is_changed_at_run_time_stops_the_worker_until_it_is_changed_back(
+    start_server: StartServer,
+    namespace: str,
+    lines: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(conversation, "CHECK_EVERY_S", 0.1)
+    server = start_server()
+    desk = Desk(server, server.url, namespace, lines)
+
+    def is_alarmed() -> bool:
+        return any("maxmemory-policy" in str(getattr(record, "error", "")) for record in caplog.records)
+
+    async def main() -> None:
+        async with desk.working():
+            await desk.enqueue(4)
+            await desk.drained()
+            server.call("CONFIG", "SET", "maxmemory-policy", "volatile-lru")
+            # Another client that has not looked again yet; the worker is woken, and looks.
+            server.client().zadd(keys.redis_key(namespace, "wake:pool:", "default"), {"1": 0})
+            await until(is_alarmed, "the worker says why")
+            with pytest.raises(BackendUnavailableError):
+                await desk.near.work.enqueue()
+            server.call("CONFIG", "SET", "maxmemory-policy", "noeviction")
+            await desk.enqueue(4)
+            await desk.drained()
+
+    run(main())
+    figures("F-22", flipped=1, **desk.close())
+
+
+def test_a_key_deleted_by_hand_is_an_error_of_the_store_at_worst(redis_server: Server, namespace: str) -> None:
+    # What doctor reports and repairs has tests of its own: here nothing else than typed errors may come of it.
+    answers: dict[str, set[str]] = {}
+    for number, key in enumerate(key for key in keys.KEYS if key.name not in {"audit", "wake:timer"}):
+        name = f"{namespace}-{number}"
+        clock = FakeClock()
+        store = books.open_store(redis_server.url, name, clock=clock)
+        fill(store, clock)
+        gone = [part for part in books.names_of(redis_server.client(), name) if books.kind_of(part) is key]
+        for part in gone:
+            redis_server.client().delete(keys.redis_key(name, part))
+        for _ in range(3):
+            operations: list[Operation[Any]] = [
+                Tick(),
+                Exchange("w", limit=3),
+                Enqueue((books.job(f"new{clock.now_ms()}", ["a"]),)),
+                Renew((("j1", 1),)),
+                Get(("j1", "j2")),
+                CountJobs(),
+                Cancel(("j3",)),
+            ]
+            for operation in operations:
+                try:
+                    store.call_sync(operation)
+                except QueueHintError as error:
+                    answers.setdefault(key.name, set()).add(f"{type(error).__name__}: {str(error)[:150]}")
+            clock.advance(seconds=40)
+        store.close_sync()
+    figures("F-22", deleted=len(answers), typed_errors=sorted(answers))
+    bad = {key: said for key, said in answers.items() if any(not text.startswith("CorruptState") for text in said)}
+    assert not bad, bad
+
+
+def fill(store: RedisBackend, clock: FakeClock) -> None:
+    """Bring about something in every structure."""
+    hold = Policy(max_attempts=1, on_dead="hold")
+    specs = [books.job(f"j{number}", ["a", "b"] if number % 2 else ["a"], user=str(number % 3)) for number in range(9)]
+    specs += [books.job("dead", ["d"], policy=hold), books.job("late", ["l"], delay_ms=1_000), books.job("free")]
+    specs += [books.job("k", ["k"], key="k"), books.job("k2", ["k"], key="k2", on_conflict="after")]
+    store.call_sync(Enqueue(tuple(specs)))
+    granted = {grant.spec.id: grant for grant in store.call_sync(Exchange("w", limit=10)).grants}
+    fail = Outcome(job_id="dead", token=granted["dead"].token, kind=OutcomeKind.FAILED, final=True)
+    done = Outcome(job_id="free", token=granted["free"].token, kind=OutcomeKind.FINISHED, result=b"[1]")
+    first = granted["j0"]
+    store.call_sync(Log("j0", first.token, ("line",)))
+    store.call_sync(Exchange("w", (fail, done)))
+    clock.advance(ms=10)
+
+
+# --- F-23 ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_full_server_refuses_new_jobs_changes_nothing_and_drains(start_server: StartServer, namespace: str) -> None:
+    server = start_server(maxmemory="20mb")
+    store = books.open_store(server.url, namespace)
+    history = History()
+    numbers = itertools.count()
+    running: list[Grant] = []
+
+    def batch() -> Enqueue:
+        return Enqueue(
+            tuple(
+                books.job(f"j{number}", ["p", str(number % 50)], arguments=b'{"a": "' + b"x" * 400 + b'"}')
+                for number in itertools.islice(numbers, 100)
+            )
+        )
+
+    with pytest.raises(BackendFullError):
+        while True:
+            submission = batch()
+            store.call_sync(submission)
+            history.accepted |= {spec.id for spec in submission.jobs}
+            if not running:
+                running = list(store.call_sync(Exchange("w", limit=20)).grants)
+    before, stats = server.call("DEBUG", "DIGEST"), store.call_sync(CountJobs())
+    for size in (1, 100):
+        with pytest.raises(BackendFullError):
+            store.call_sync(Enqueue(batch().jobs[:size]))
+    assert (server.call("DEBUG", "DIGEST"), store.call_sync(CountJobs())) == (before, stats)
+    # Who runs is renewed, logs, is canceled, and ends.
+    leases = tuple((grant.spec.id, grant.token) for grant in running)
+    assert set(store.call_sync(Renew(leases)).verdicts) == {Verdict.DONE}
+    assert store.call_sync(Cancel(("j19",))).verdicts[0][0] is Verdict.REQUESTED
+    settle = tuple(books.finished(grant) for grant in running)
+    assert set(store.call_sync(Exchange("w", settle)).verdicts) == {Verdict.DONE}
+    finished = len(running)
+    while granted := store.call_sync(Exchange("w", limit=50)).grants:
+        verdicts = store.call_sync(Exchange("w", tuple(books.finished(grant) for grant in granted))).verdicts
+        assert set(verdicts) == {Verdict.DONE}
+        finished += len(granted)
+    assert finished == len(history.accepted)
+    store.call_sync(batch())
+    stats = store.call_sync(CountJobs())
+    assert stats.enqueued == sum(stats.states.values()) + stats.pruned
+    store.call_sync(Cancel(tuple(f"j{number}" for number in range(next(numbers) - 100, next(numbers)))))
+    store.close_sync()
+    figures("F-23", accepted=len(history.accepted), finished=finished, pruned=stats.pruned, changed_by_refusals=0)
+
+
+# --- F-29 ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_primary_without_its_replicas_writes_nothing_and_workers_stop_their_jobs_in_time(
+    start_server: StartServer, namespace: str, lines: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversation, "RETRY_S", 0.3)
+    server = start_server(min_replicas_to_write=1, min_replicas_max_lag=1, repl_ping_replica_period=1)
+    replica = start_server(replica_of=server.port)
+    desk = Desk(server, server.url, namespace, lines, lease=2)
+
+    async def main() -> float:
+        async with desk.working():
+            await desk.enqueue(2, paths=2, ms=60_000)
+            await until(lambda: len(books.read_lines(lines)) == 2, "they run")
+            replica.kill()
+            before = None
+
+            def is_refused() -> bool:
+                nonlocal before
+                before = server.call("DEBUG", "DIGEST")
+                try:
+                    server.call("SET", "probe", "1")
+                except Exception as error:
+                    return "NOREPLICAS" in str(error)
+                server.call("DEL", "probe")
+                return False
+
+            await until(is_refused, "the server misses its replica")
+            gone_s = time.monotonic()
+            store = desk.near.sched.backend
+            operations: list[Operation[Any]] = [
+                Enqueue((books.job("no"),)),
+                Exchange("x", limit=5),
+                Draw(1),
+                Tick(),
+                Cancel(("j1",)),
+                Renew((("j1", 5),)),
+            ]
+            for operation in operations:
+                with pytest.raises(BackendUnavailableError, match=r"NOREPLICAS|[Rr]eplicas"):
+                    await store.call(operation)
+            assert server.call("DEBUG", "DIGEST") == before
+            # A question writes nothing, and is answered.
+            assert (await store.call(CountJobs())).states[STARTED] == 2
+            await until(
+                lambda: sum(line.event == "stopped" for line in books.read_lines(lines)) == 2, "both are stopped"
+            )
+            stopped_s = max(line.t for line in books.read_lines(lines)) - gone_s
+            assert (await store.call(Get(("no",)))).records == (None,)
+            replica.restart()
+            await until(lambda: not is_refused(), "the server has its replica again")
+            await desk.enqueue(1, paths=1)
+            await desk.near.sched.cancel(["j1", "j2"])
+            await desk.drained()
+            return stopped_s
+
+    stopped_s = run(main())
+    assert stopped_s <= 2, "before the lease was over"
+    books.close_books(server.client(), server.url, namespace, desk.history, states=(FINISHED, CANCELED))
+    books.check_no_overlap(books.read_lines(lines))
+    figures("F-29", stopped_after_s=round(stopped_s, 2), partial_writes=0)
