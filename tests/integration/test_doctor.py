@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import attrs
 import pytest
@@ -19,30 +20,15 @@ from queuehint.backends.redis.backend import RedisBackend
 from queuehint.backends.redis.checkup import lacks_lua_fixes
 from queuehint.backends.redis.doctor import BATCH, MARGIN, WHOLE_MAX, diagnose
 from queuehint.backends.redis.findings import Finding, Report
+from queuehint.backends.redis.links import SyncLink
 from queuehint.cli import doctor as command
 from queuehint.cli.app import app
 from queuehint.clock import FakeClock
 from queuehint.hint import Claim
-from queuehint.operations import (
-    BUDGET,
-    Cancel,
-    CancelPath,
-    Close,
-    CountJobs,
-    Enqueue,
-    Exchange,
-    Log,
-    Pause,
-    Renew,
-    Reopen,
-    Report as Note,
-    Resume,
-    Tick,
-)
-from queuehint.policy import Policy
-from queuehint.records import JobError, JobSpec, JobState, Outcome, OutcomeKind, Progress
+from queuehint.operations import BUDGET, Close, CountJobs, Enqueue, Exchange, Pause, Reopen, Resume, Tick
+from queuehint.records import JobSpec, JobState, Outcome, OutcomeKind
 from tests.property.agreement import ALPHABETS, Busybody, Twins
-from tests.property.walks import LEASE_MS, MINUTE, POOLS, STYLES, Style
+from tests.property.walks import POOLS, STYLES, Style
 from tests.servers import Server, new_namespace, shared_server
 
 if TYPE_CHECKING:
@@ -53,7 +39,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.redis
 
 BUDGETS = (BUDGET, 2)
-SILENT = frozenset({"asked", "seen", "sessions", "receipts", "untold", "audit", "wake:timer", "wake:pool:", "wake:session:"})
+SILENT = frozenset(
+    {"asked", "seen", "sessions", "receipts", "untold", "audit", "wake:timer", "wake:pool:", "wake:session:"}
+)
 """Keys of which nobody can tell that an entry is gone, and whose loss loses no job: only that it was, or a marker."""
 SEEN_AT = {
     "left": ("gates", "waiting:", "parked", "left"),
@@ -150,40 +138,879 @@ def job(id: str, *segments: str, **more: Any) -> JobSpec:
     return JobSpec(id=id, task="t", claims=(Claim(segments),) if segments else (), **more)
 
 
-def some_of_everything(store: Store) -> None:
-    """Make a state in which every kind of key has an entry, and jobs are in every state."""
-    do = store.do
-    once = Policy(max_attempts=1)
-    hold = Policy(max_attempts=1, on_dead="hold")
-    do(Enqueue((job("done", "a"), job("dead", "b", policy=once), job("holds", "c", policy=hold), job("runs", "d", "e"))))
-    do(Enqueue((job("behind dead", "c"), job("behind", "d"), job("below", "d", "e", "f"))))
-    do(Enqueue((job("keyed", "k", key="k"),)))
-    tokens = {grant.spec.id: grant.token for grant in do(Exchange("w", pools=("default",), limit=5)).grants}
-    assert tokens.keys() == {"done", "dead", "holds", "runs", "keyed"}
-    do(Log("runs", tokens["runs"], ("one", "two")))
-    do(Note("runs", tokens["runs"], Progress(1, 2)))
-    error = JobError(type="E", message="no")
-    outcomes = [Outcome(job_id="done", token=tokens["done"], kind=OutcomeKind.FINISHED, result=b"1")]
-    outcomes += [
-        Outcome(job_id=job_id, token=tokens[job_id], kind=OutcomeKind.FAILED, error=error) for job_id in ("dead", "holds")
-    ]
-    do(Exchange("w", settle=tuple(outcomes)))
-    do(Enqueue((job("after", "k", key="k", on_conflict="after"),)))
-    do(Enqueue((job("later", "l", delay_ms=MINUTE, key="l"),)))
-    do(Enqueue((job("new", "l", delay_ms=2 * MINUTE, key="l", on_conflict="replace"),)))
-    do(Enqueue((job("free"), job("user", user="u"), job("gone", "g"))))
-    do(Cancel(("gone", "runs")))
-    do(Pause(("p",)))
-    do(Enqueue((job("paused", "p", "q"), job("ready", "r"))))
-    do(Exchange("x", pools=("default",), limit=1))
-    do(Close(("z",)))
-    # The caller of a job that nobody works for yet, and a line of work that was cut.
-    do(Enqueue((job("waits", "w", presence_ms=MINUTE),)))
-    store.backend.wait_sync(doctor_interest("paused"), 0)
-    short = RedisBackend(store.backend.desk.address, store.backend_options(), budget=1)
+# --- walks -----------------------------------------------------------------------------------------------------------
+
+
+class Walk:
+    """A random history on a store, beside the engine that makes it up."""
+
+    def __init__(self, seed: int, style: Style, budget: int) -> None:
+        self.random = Random(seed)
+        self.twins = Twins(budget=budget)
+        self.player = Busybody(self.twins.engine, self.random, style, self.random.choice(ALPHABETS))
+        twins = self.twins
+        self.store = Store(twins.backend, twins.clock, twins.server, twins.namespace)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.twins.close()
+
+    def go(self, steps: int) -> None:
+        for _ in range(steps):
+            self.twins.go_to(self.player.pass_time(self.twins.now_ms))
+            self.twins.do(self.player.move() if self.random.random() < 0.85 else Tick())
+
+    def open_all(self) -> None:
+        """Let everything run again: what is paused or closed waits for a person."""
+        for path in sorted(self.twins.engine.ledger.parked):
+            self.store.do(Resume(path))
+        for path in sorted(self.twins.engine.closed):
+            self.store.do(Reopen(path))
+
+    def names(self) -> dict[str, list[str]]:
+        """Return the keys there are, by what is in them, without the namespace."""
+        begin = len(keys.root(self.twins.namespace)) + 1
+        found: dict[str, list[str]] = {}
+        for name in sorted(self.twins._names()):
+            found.setdefault(base(name.decode()[begin:]), []).append(name.decode()[begin:])
+        return found
+
+
+def base(name: str) -> str:
+    return next((key.name for key in keys.KEYS if key.is_prefix and name.startswith(key.name)), name)
+
+
+def remove(store: Store, random: Random, name: str, *, whole: bool) -> str:
+    """Remove a key, or an entry of it, by hand; return which."""
+    client: Any = store.server.client()
+    key = store.key(name)
+    kind = client.type(key)
+    if name == "meta":
+        # What else it holds is for tests.
+        client.hdel(key, "state")
+        return "state"
+    if whole:
+        client.delete(key)
+        return "all"
+    if kind == b"hash":
+        item = random.choice(sorted(client.hkeys(key)))
+        client.hdel(key, item)
+    elif kind == b"zset":
+        item = random.choice(client.zrange(key, 0, -1))
+        client.zrem(key, item)
+    elif kind == b"set":
+        item = random.choice(sorted(client.smembers(key)))
+        client.srem(key, item)
+    else:
+        item = random.choice(client.lrange(key, 0, -1))
+        client.lrem(key, 1, item)
+    return repr(item)
+
+
+def named(style: Style) -> str:
+    return f"shared={style.shared} keyed={style.keyed} jobs={style.unfinished_max}"
+
+
+# --- nothing is found where nothing is wrong -------------------------------------------------------------------------
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("budget", BUDGETS)
+@pytest.mark.parametrize("style", STYLES, ids=named)
+def test_nothing_is_wrong_in_the_middle_of_a_walk_nor_at_its_end(style: Style, budget: int) -> None:
+    left_over = 0
+    for seed in range(3):
+        with Walk(seed, style, budget) as walk:
+            for _ in range(6):
+                walk.go(20)
+                left_over += len(walk.twins.engine.ledger.leftovers)
+                report = walk.store.look()
+                assert report.is_clean, f"seed {seed}\n{report}"
+                assert report.was_quiet
+                assert not report.unchecked
+                assert report.facts["jobs"] == len(walk.twins.engine.ledger.jobs)
+            walk.twins.wind_down()
+            assert walk.store.look().is_clean
+    assert bool(left_over) == (budget < BUDGET), "a small budget leaves work over"
+
+
+def test_a_namespace_that_nobody_used_is_clean_and_stays_unused(redis_server: Server, namespace: str) -> None:
+    backend = RedisBackend(parse_url(redis_server.url), BackendOptions(namespace=namespace))
+    assert diagnose(backend, fix=True).is_clean
+    assert not redis_server.client().keys(keys.redis_key(namespace, "*"))
+    backend.close_sync()
+
+
+def test_to_look_changes_nothing() -> None:
+    with Walk(1, STYLES[0], 2) as walk:
+        walk.go(60)
+        before = walk.twins.dump()
+        walk.store.look()
+        walk.store.look(fix=True)
+        assert walk.twins.dump() == before
+
+
+# --- what is missing is found, and put right -------------------------------------------------------------------------
+
+
+def is_named(report: Report, store: Store, names: Sequence[str]) -> bool:
+    wanted = tuple(store.key(name) for name in names)
+    return any(
+        finding.where.startswith(wanted) or any(name in finding.what for name in wanted) for finding in report.errors
+    )
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["the key", "an entry"])
+@pytest.mark.parametrize("kind", [key.name for key in keys.KEYS if key.name != "audit"])
+def test_what_was_deleted_by_hand_is_named_and_put_right(kind: str, whole: bool) -> None:
+    for seed in range(200):
+        with Walk(seed, STYLES[seed % len(STYLES)], (2, BUDGET)[seed % 3 == 0]) as walk:
+            for _ in range(6):
+                walk.go(20)
+                if kind in walk.names():
+                    break
+            else:
+                continue
+            if kind == "left" and all(item[0] == "c" for item in leftovers(walk.store)):
+                continue  # what a person canceled is known nowhere else
+            name = walk.random.choice(walk.names()[kind])
+            what = remove(walk.store, walk.random, name, whole=whole)
+            report = walk.store.look()
+            text = f"seed {seed}: {what} of {name} was removed\n{report}"
+            if kind == "left" and not whole and report.is_clean:
+                continue
+            if kind in SILENT:
+                assert {finding.kind for finding in report.errors} <= {"session"}, text
+            else:
+                assert is_named(report, walk.store, SEEN_AT.get(kind, (kind,))), text
+            assert walk.store.look(fix=True).is_clean, text
+            assert walk.store.look().is_clean, text
+            walk.open_all()
+            walk.store.drain()
+            assert walk.store.look().is_clean, text
+            return
+    pytest.fail(f"no walk has a key {kind}")
+
+
+def leftovers(store: Store) -> list[list[str]]:
+    text = """local items = {}
+        for at, item in ipairs(redis.call('LRANGE', KEYS[1], 0, -1)) do items[at] = {cmsgpack.unpack(item)[1]} end
+        return items"""
+    return [[part.decode() for part in item] for item in store.call("EVAL", text, 1, store.key("left"))]
+
+
+def lose_something(seed: int) -> None:
+    """Walk, remove one or several things by hand, have them put right, and run the rest."""
+    random = Random(seed)
+    with Walk(seed, STYLES[seed % len(STYLES)], random.choice((BUDGET, BUDGET, 2, 1))) as walk:
+        removed: list[str] = []
+        try:
+            walk.go(random.randint(10, 100))
+            for _ in range(random.choice((1, 1, 3))):
+                names = walk.names()
+                name = random.choice(names[random.choice(sorted(names))])
+                removed.append(f"{remove(walk.store, random, name, whole=random.random() < 0.4)} of {name}")
+            before = walk.store.look()
+            if {base(each.partition(" of ")[2]) for each in removed}.isdisjoint(SILENT | {"left"}):
+                assert not before.is_clean
+            report = walk.store.look(fix=True)
+            assert report.is_clean, str(report)
+            assert not report.unchecked
+            assert walk.store.look().is_clean
+            walk.open_all()
+            walk.store.drain()
+            report = walk.store.look()
+            assert report.is_clean, f"in the end\n{report}"
+        except BaseException as error:
+            error.add_note(f"seed {seed}, removed: {removed}")
+            raise
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("block", range(6))
+def test_whatever_is_deleted_by_hand_the_rest_goes_on(block: int) -> None:
+    for seed in range(10 * block, 10 * block + 10):
+        lose_something(seed)
+
+
+@pytest.mark.nightly
+@pytest.mark.heavy
+@pytest.mark.parametrize("block", range(20))
+def test_whatever_is_deleted_by_hand_the_rest_goes_on_a_thousand_times(block: int) -> None:
+    for seed in range(1_000 + 50 * block, 1_050 + 50 * block):
+        lose_something(seed)
+
+
+def test_where_all_is_lost_but_the_indexes_nothing_is_left(store: Store) -> None:
+    store.do(Enqueue((job("1", "a"), job("2", "a"), job("3"))))
+    store.do(Exchange("w", pools=("default",), limit=1))
+    store.server.client().delete(store.key("jobs"))
+    report = store.look()
+    assert {finding.job_id for finding in report.errors if finding.kind == "job"} == {"1", "2", "3"}
+    assert any("3 are lost" in finding.what for finding in report.errors)
+    assert store.is_put_right()
+    assert store.do(CountJobs()).states[JobState.QUEUED] == 0
+    store.do(Enqueue((job("1", "a"),)))
+    assert [grant.spec.id for grant in store.do(Exchange("w", pools=("default",), limit=5)).grants] == ["1"]
+
+
+def test_a_job_without_a_spec_is_removed_and_those_behind_it_run(store: Store) -> None:
+    store.do(Enqueue((job("1", "a", key="k"), job("2", "a"))))
+    store.do(Exchange("w", pools=("default",), limit=1))
+    store.do(Enqueue((job("3", "b", key="k", on_conflict="after"),)))
+    store.server.client().hdel(store.key("specs"), "1")
+    (finding,) = store.look().errors
+    assert (finding.kind, finding.job_id, finding.is_repairable) == ("spec", "1", True)
+    assert store.is_put_right()
+    assert {grant.spec.id for grant in store.do(Exchange("w", pools=("default",), limit=5)).grants} == {"2", "3"}
+
+
+def test_a_lost_state_begins_anew_above_all_that_was_seen(store: Store) -> None:
+    store.do(Enqueue((job("1", "a"), job("2", "a"))))
+    (old,) = store.do(Exchange("w", pools=("default",), limit=1)).grants
+    store.do(Pause(("p",)))
+    store.do(Close(("z",)))
+    store.server.client().hdel(store.key("meta"), "state")
+    (finding,) = store.look().errors
+    assert (finding.kind, finding.where) == ("state", store.key("meta"))
+    assert store.is_put_right()
+    settled = store.do(Exchange("w", settle=(Outcome(job_id="1", token=old.token, kind=OutcomeKind.FINISHED),)))
+    assert settled.verdicts[0] == "done", "who holds a lease keeps it"
+    (new,) = store.do(Exchange("w", pools=("default",), limit=1)).grants
+    assert new.token > old.token
+    (enqueued,) = store.do(Enqueue((job("3", "a"),))).jobs
+    assert enqueued.number > MARGIN
+    assert store.do(Resume(("p",)))
+    store.do(Reopen(("z",)))
+    store.drain()
+    assert store.look().is_clean
+
+
+def test_a_damaged_state_is_as_good_as_a_lost_one(store: Store) -> None:
+    store.do(Enqueue((job("1", "a"),)))
+    for damaged in (b"", b"\xc1", b"\x93\x01\x02\x03"):
+        store.server.client().hset(store.key("meta"), "state", damaged)
+        assert store.kinds() == {"state"}
+        assert store.is_put_right()
+
+
+# --- what is miscounted ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by", [1, -1])
+@pytest.mark.parametrize("at", range(1, 6))
+def test_a_count_of_a_gate_that_is_off_by_one_is_found_and_put_right(store: Store, at: int, by: int) -> None:
+    store.do(Enqueue((job("1", "a", "b"), job("2", "a", "b"), job("3", "a"))))
+    store.change_packed("gates", "a", f"value[{at}] = value[{at}] + {by}")
+    assert "gate" in store.kinds()
+    assert store.is_put_right()
+    store.drain()
+
+
+def test_each_counter_of_jobs_that_is_off_by_one_is_found_and_put_right() -> None:
+    with Walk(3, STYLES[0], BUDGET) as walk:
+        walk.go(80)
+        store, found = walk.store, set[str]()
+        for at in range(1, 34):
+            before = counters(store)
+            if at in {1, 11}:
+                continue  # the schema, and the name of a run
+            store.change_packed("meta", "state", f"value[{at}] = value[{at}] + 1")
+            changed = {name for name, number in counters(store).items() if number != before[name]}
+            if changed & doctor._COUNTED.keys():
+                found |= changed
+                assert store.kinds() == {"counter"}
+                assert store.is_put_right()
+            store.change_packed(
+                "meta", "state", f"value[{at}] = value[{at}] - {0 if changed & doctor._COUNTED.keys() else 1}"
+            )
+        assert found == doctor._COUNTED.keys()
+        assert store.look().is_clean
+
+
+def counters(store: Store) -> dict[str, int]:
+    flat = store.call(
+        "EVAL", scripts.script("counters").text, *store.backend.desk._keys, store.clock.now_ms(), *[""] * 8
+    )
+    named = dict(zip(flat[::2], flat[1::2], strict=True))
+    return {name.decode(): int(number) for name, number in zip(*[iter(named[b"counters"])] * 2, strict=True)}
+
+
+@pytest.mark.parametrize("name", ["pools", "users"])
+@pytest.mark.parametrize("change", ["value[1] = value[1] + 1", "value[2] = value[2] + 1", "value = 'x'", "value = {}"])
+def test_ready_jobs_that_are_miscounted_are_found_and_put_right(store: Store, name: str, change: str) -> None:
+    store.do(Enqueue((job("1"), job("2", user="u"))))
+    field = {"pools": "default", "users": "default\0u"}[name]
+    store.change_packed(name, field, change)
+    assert name.removesuffix("s") in store.kinds()
+    assert store.is_put_right()
+    store.drain()
+
+
+@pytest.mark.parametrize("counter", ["numbers", "places", "turn", "pause", "epoch"])
+def test_a_counter_behind_what_it_gave_out_is_found_and_put_right(store: Store, counter: str) -> None:
+    store.do(Pause(("p",)))
+    store.do(Enqueue((job("1", "a"), job("2", "a"), job("3", user="u"), job("4", user="v"))))
+    store.do(Exchange("w", pools=("default",), limit=1))
+    at = {"numbers": 3, "places": 4, "turn": 5, "pause": 7, "epoch": 9}[counter]
+    store.change_packed("meta", "state", f"value[{at}] = 0")
+    (finding,) = (finding for finding in store.look().errors if counter in finding.what)
+    assert finding.kind == "counter"
+    assert store.is_put_right()
+
+
+# --- what is damaged or does not belong ------------------------------------------------------------------------------
+
+
+def test_a_head_that_cannot_be_read_is_a_lost_job(store: Store) -> None:
+    store.do(Enqueue((job("1", "a"), job("2", "a"))))
+    for damaged in (b"\xc1", b"", b"\x93\x01\x02\x03"):
+        store.server.client().hset(store.key("jobs"), "1", damaged)
+        assert "damaged" in store.kinds()
+        assert store.is_put_right()
+        assert [grant.spec.id for grant in store.do(Exchange("w", pools=("default",), limit=5)).grants] in (["2"], [])
+        store.do(Enqueue((job("1", "a"),)))
+
+
+@pytest.mark.parametrize(
+    "name, entry",
+    [
+        ("paths", "x"),
+        ("paths", "a\0A9nobody"),
+        ("timers", "0A9nobody"),
+        ("leases", ""),
+        ("prunes", "3"),
+        ("ready", "default\0"),
+        ("ready", "default\0\x000A9nobody"),
+        ("parked", "A1A9nobody"),
+        ("dead", "nobody"),
+        ("keyed", "k"),
+        ("holds", "a\0A11"),
+        ("turns", "default\0A9nobody"),
+        ("turns", "x"),
+        ("line:a", "01nobody"),
+        ("line:nowhere", "x"),
+        ("waiting:1", "nobody"),
+        ("blocked:1", "nobody"),
+        ("blocked:nobody", "1"),
+        ("specs", "nobody"),
+        ("results", "1"),
+        ("progress", "nobody"),
+        ("asked", "nobody"),
+        ("gates", "nowhere"),
+        ("untold", "w"),
+        ("receipts", "w"),
+        ("left", "\xc1"),
+        ("left", "x"),
+        ("log:nobody", "x"),
+        ("errors:1", "x"),
+        ("wake:pool:nobody", "1"),
+        ("wake:session:nobody", "1"),
+    ],
+)
+def test_an_entry_that_nothing_leads_to_is_found_and_removed(store: Store, name: str, entry: str) -> None:
+    store.do(Enqueue((job("1", "a"), job("2", "a"))))
+    before = stored(store)
+    client, key = store.server.client(), store.key(name)
+    raw = entry.encode("latin-1")
+    kind = next(each.type for each in keys.KEYS if each.name == base(name))
+    if kind == "zset":
+        client.zadd(key, {raw: 7})
+    elif kind == "hash":
+        client.hset(key, raw, b"x")
+    elif kind == "set":
+        client.sadd(key, raw)
+    else:
+        client.rpush(key, raw)
+    assert store.look().errors
+    assert store.is_put_right()
+    after = stored(store)
+    assert {each: after.get(each) for each in before} == before
+    assert after.keys() - before.keys() <= {"wake:timer"}
+
+
+def stored(store: Store) -> dict[str, Any]:
+    """Return what is stored, without what changes with every operation, or is forgotten in ten minutes anyway."""
+    client: Any = store.server.client()
+    begin = len(store.key(""))
+    found: dict[str, Any] = {}
+    for key in client.keys(store.key("*")):
+        name, kind = key.decode()[begin:], client.type(key)
+        if kind == b"hash":
+            found[name] = client.hgetall(key)
+        elif kind == b"zset":
+            found[name] = client.zrange(key, 0, -1, withscores=True)
+        else:
+            found[name] = client.smembers(key) if kind == b"set" else client.lrange(key, 0, -1)
+    return {name: found[name] for name in found.keys() - {"meta", "receipts", "sessions"}}
+
+
+def test_an_entry_with_another_score_is_found_and_put_right(store: Store) -> None:
+    store.do(Enqueue((job("1", "a"), job("2", "a"), job("3", delay_ms=5_000))))
+    client: Any = store.server.client()
+    client.zadd(store.key("line:a"), {"012": 9})
+    ((member, score),) = client.zrange(store.key("timers"), 0, -1, withscores=True)
+    client.zadd(store.key("timers"), {member: float(score) + 1})
+    assert {finding.job_id for finding in store.look().errors} == {"2", "3"}
+    assert store.is_put_right()
+    assert client.zscore(store.key("timers"), member) == score
+
+
+def test_a_key_that_is_not_ours_is_reported_and_left_alone(store: Store) -> None:
+    store.do(Enqueue((job("1", "a"),)))
+    client = store.server.client()
+    names = ("elsewhere", "jobs:1", "wake:", "wake:other:1", "", "\x1b[31m")
+    for name in names:
+        client.set(store.key(name), "theirs")
+    near = keys.redis_key(store.namespace + "x", "jobs")
+    client.set(near, "another namespace's")
+    report = store.look(fix=True)
+    assert sorted(f.where for f in report.errors) == sorted(store.key(name).replace("\x1b", "\\x1b") for name in names)
+    assert {finding.kind for finding in report.errors} == {"foreign"}
+    assert not any(finding.is_repairable for finding in report.errors)
+    assert not report.repaired
+    assert all(client.get(store.key(name)) == b"theirs" for name in names)
+    client.delete(*[store.key(name) for name in names], near)
+
+
+def test_a_key_with_a_time_to_live_is_reported_and_kept(store: Store) -> None:
+    store.do(Enqueue((job("1", "a"), job("2", "a"))))
+    client = store.server.client()
+    for name in ("jobs", "line:a"):
+        client.expire(store.key(name), 1000)
+    assert [(f.kind, f.where) for f in store.look().errors] == [("ttl", store.key(name)) for name in ("jobs", "line:a")]
+    assert store.is_put_right()
+    assert client.ttl(store.key("jobs")) == client.ttl(store.key("line:a")) == -1
+
+
+@pytest.mark.parametrize("name", ["jobs", "meta", "ready", "line:a"])
+def test_a_key_of_the_wrong_type_is_reported_and_nothing_else_is_looked_at(store: Store, name: str) -> None:
+    store.do(Enqueue((job("1", "a"),)))
+    client, key = store.server.client(), store.key(name)
+    client.delete(key)
+    client.set(key, "x")
+    report = store.look(fix=True)
+    (finding,) = report.errors
+    assert (finding.kind, finding.where, finding.is_repairable) == ("type", key, False)
+    assert "wrong type" in report.unchecked[0]
+    client.delete(key)
+    if name == "meta":
+        client.hset(key, "test", "1")
+    assert store.look(fix=True).is_clean
+
+
+def test_a_newer_schema_is_refused_by_its_number(store: Store) -> None:
+    store.do(Enqueue((job("1", "a"),)))
+    store.change_packed("meta", "state", "value[1] = 2")
+    report = store.look(fix=True)
+    (finding,) = report.errors
+    assert finding.kind == "schema"
+    assert "schema 2" in finding.what
+    assert report.unchecked
+
+
+def test_jobs_that_run_at_once_and_conflict_are_reported(store: Store) -> None:
+    store.do(Enqueue((job("1", "a", "b"), job("2", "c"), job("3", "d"))))
+    store.do(Exchange("w", pools=("default",), limit=3))
+    store.change_packed("jobs", "2", "for at = 1, #value do if value[at] == 'xc' then value[at] = 'xa' end end")
+    conflicts = [finding for finding in store.look().errors if finding.kind == "conflict"]
+    assert [finding.what for finding in conflicts] == ["jobs 1 and 2 run at once, and their claims conflict"]
+    assert not conflicts[0].is_repairable
+
+
+def test_a_head_that_contradicts_itself_is_reported(store: Store) -> None:
+    store.do(Enqueue((job("1", "a"), job("2", "a"))))
+    store.change_packed("jobs", "2", "value[1] = 'S'")
+    findings = [finding for finding in store.look(fix=True).errors if finding.kind == "head"]
+    assert [(finding.job_id, finding.is_repairable) for finding in findings] == [("2", False)]
+
+
+# --- while others work -----------------------------------------------------------------------------------------------
+
+
+def test_nothing_false_is_found_while_workers_and_producers_go_on(redis_server: Server, namespace: str) -> None:
+    address = parse_url(redis_server.url)
+    options = BackendOptions(namespace=namespace)
+    stop = threading.Event()
+    errors: list[BaseException] = []
+
+    def work(number: int) -> None:
+        random = Random(number)
+        backend = RedisBackend(address, options, budget=random.choice((3, BUDGET)))
+        grants: list[Any] = []
+        made = 0
+        try:
+            while not stop.is_set():
+                made += 1
+                path = tuple(random.choices("ab", k=random.randrange(3)))
+                specs = [
+                    JobSpec(
+                        id=f"{number}.{made}.{at}",
+                        task="t",
+                        claims=(Claim(path, random.choice(("shared", "exclusive"))),),
+                        user=random.choice((None, "u")),
+                        key=random.choice((None, None, "k")),
+                        on_conflict=random.choice(("return", "after")),
+                        delay_ms=random.choice((None, None, 1)),
+                    )
+                    for at in range(random.choice((0, 1, 3)))
+                ]
+                if specs:
+                    backend.call_sync(Enqueue(tuple(specs)))
+                random.shuffle(grants)
+                ended, grants = grants[: len(grants) // 2 + 1], grants[len(grants) // 2 + 1 :]
+                settled = [
+                    Outcome(
+                        job_id=grant.spec.id,
+                        token=grant.token,
+                        kind=random.choice((OutcomeKind.FINISHED, OutcomeKind.FAILED)),
+                        result=b"1",
+                    )
+                    for grant in ended
+                ]
+                settled = [
+                    each if each.kind is OutcomeKind.FINISHED else attrs.evolve(each, result=None) for each in settled
+                ]
+                reply = backend.call_sync(Exchange(f"w{number}", settle=tuple(settled), pools=("default",), limit=5))
+                grants += reply.grants
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            backend.close_sync()
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    backend = RedisBackend(address, options)
     try:
-        for path in ("s", "s2"):
-            short.call_sync(Enqueue((job(f"{path} 1", path), job(f"{path} 2", path), job(f"{path} 3", path))))
-        short.call_sync(CancelPath(("s",)))
+        end_s = time.monotonic() + 3
+        looks = changed = 0
+        while time.monotonic() < end_s or looks < 5:
+            report = diagnose(backend)
+            assert report.is_clean, str(report)
+            looks += 1
+            changed += not report.was_quiet
+        assert changed, "nobody worked meanwhile"
     finally:
-        short.close_sync()
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert not errors
+    report = diagnose(backend)
+    assert report.is_clean
+    assert report.was_quiet
+    backend.close_sync()
+
+
+class Busy:
+    """Has somebody else change the namespace before each call of a script."""
+
+    def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+        self.changes = 0
+        sha, text = scripts.script(name).sha, scripts.script(name).text
+        ask = SyncLink.ask
+
+        def ask_busily(link: Any, words: tuple[Any, ...]) -> Any:
+            if words[0] in {"EVALSHA", "EVAL"} and words[1] in {sha, text}:
+                self.changes += 1
+                store.clock.advance(ms=1)
+                store.call(
+                    "EVAL",
+                    scripts.script("tick").text,
+                    *store.backend.desk._keys,
+                    store.clock.now_ms(),
+                    "",
+                    0,
+                    *[1] * 5,
+                    "",
+                )
+            return ask(link, words)
+
+        monkeypatch.setattr(SyncLink, "ask", ask_busily)
+
+
+def test_repairs_that_come_after_a_change_do_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.do(Enqueue((job("1", "a"), job("2", "a"))))
+    store.server.client().delete(store.key("ready"))
+    busy = Busy(store, monkeypatch, "repair")
+    report = store.look(fix=True)
+    assert busy.changes == doctor.PASSES
+    assert {finding.kind for finding in report.errors} == {"entry", "pool", "user"}
+    assert report.unchecked == ("repairs: the namespace is in use; stop its workers and producers first",)
+    assert not report.repaired
+    monkeypatch.undo()
+    assert store.is_put_right()
+
+
+def test_sums_that_change_while_they_are_read_are_not_judged(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    for begin in range(0, WHOLE_MAX + BATCH, 50):
+        store.do(Enqueue(tuple(job(str(at), f"p{at % 7}") for at in range(begin, begin + 50))))
+    store.change_packed("gates", "p1", "value[5] = value[5] + 1")
+    Busy(store, monkeypatch, "heads")
+    report = store.look()
+    assert not report.was_quiet
+    assert [finding.kind for finding in report.errors] == ["line"], "a line and its count are of one moment"
+    assert [text.partition(":")[0] for text in report.unchecked] == ["sums over all jobs (gates, counters)"]
+    monkeypatch.undo()
+    assert store.kinds() == {"gate", "line"}
+    assert store.is_put_right()
+
+
+def test_sums_of_few_jobs_are_of_one_moment_whatever_goes_on(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.do(Enqueue((job("1", "a"), job("2", "a"))))
+    store.change_packed("gates", "a", "value[4] = value[4] + 1")
+    Busy(store, monkeypatch, "heads")
+    report = store.look()
+    assert not report.was_quiet
+    assert [finding.kind for finding in report.errors] == ["gate"]
+    assert not report.unchecked
+
+
+def test_more_jobs_than_one_script_looks_at_are_counted_in_parts(store: Store) -> None:
+    for begin in range(0, WHOLE_MAX + 2 * BATCH, 50):
+        store.do(Enqueue(tuple(job(str(at), f"p{at % 7}", "x") for at in range(begin, begin + 50))))
+    report = store.look()
+    assert report.is_clean
+    assert report.facts["jobs"] == WHOLE_MAX + 2 * BATCH
+    store.server.client().delete(store.key("gates"))
+    store.server.client().zremrangebyrank(store.key("paths"), 0, 120)
+    assert store.kinds() == {"gate", "entry"}
+    assert store.is_put_right()
+
+
+def test_with_a_clock_of_its_own_it_waits_until_the_state_is_past(redis_url: str, namespace: str) -> None:
+    backend = RedisBackend(parse_url(redis_url), BackendOptions(namespace=namespace))
+    for number in range(20):
+        backend.call_sync(Enqueue((job(str(number), "a"),)))
+        report = diagnose(backend)
+        assert report.is_clean
+        assert report.was_quiet
+    backend.close_sync()
+
+
+# --- the server ------------------------------------------------------------------------------------------------------
+
+
+def settings_of(server: Server, *, level: str | None = None) -> dict[str, str]:
+    backend = RedisBackend(parse_url(server.url), BackendOptions(namespace="settings"))
+    try:
+        found = [finding for finding in diagnose(backend).findings if finding.kind == "setting"]
+    finally:
+        backend.close_sync()
+    return {finding.where: finding.what for finding in found if level in {None, finding.level}}
+
+
+def test_a_server_that_deletes_keys_when_it_is_full_is_an_error(start_server: StartServer) -> None:
+    errors = settings_of(start_server(maxmemory="100mb", maxmemory_policy="allkeys-lru"), level="error")
+    assert errors.keys() == {"maxmemory_policy"}
+    assert "noeviction" in errors["maxmemory_policy"]
+
+
+def test_a_replica_is_an_error_and_its_jobs_are_looked_at_all_the_same(start_server: StartServer) -> None:
+    primary = start_server()
+    backend = RedisBackend(parse_url(primary.url))
+    backend.call_sync(Enqueue((job("1", "a"),)))
+    primary.call("DEL", "{qh:default}:ready")
+    warnings = settings_of(primary, level="warning")
+    assert "docs" not in warnings
+    replica = start_server(replica_of=primary.port)
+    assert "replicas" in settings_of(primary)["appendonly"]
+    mirror = RedisBackend(parse_url(replica.url))
+    report = diagnose(mirror, fix=True)
+    assert {finding.kind for finding in report.errors} == {"setting", "entry", "user", "pool"}
+    assert {finding.where for finding in report.errors if finding.kind == "setting"} == {"role"}
+    assert report.unchecked == ("repairs: this server is a replica",)
+    for each in (backend, mirror):
+        each.close_sync()
+
+
+@pytest.mark.parametrize("fsync, durability", [("always", "D2"), ("everysec", "D1"), ("no", "D0")])
+def test_what_a_server_can_lose_is_told(start_server: StartServer, fsync: str, durability: str) -> None:
+    server = start_server(appendonly="yes", appendfsync=fsync)
+    backend = RedisBackend(parse_url(server.url))
+    report = diagnose(backend)
+    backend.close_sync()
+    assert report.facts["durability"] == durability
+    assert ("appendfsync" in {finding.where for finding in report.warnings}) == (fsync == "no")
+    assert "appendonly" not in {finding.where for finding in report.warnings}
+
+
+def test_a_server_that_is_almost_full_is_a_warning(start_server: StartServer) -> None:
+    server = start_server(maxmemory="20mb")
+    server.call("SET", "filler", "x" * 18_000_000)
+    assert "maxmemory" in settings_of(server, level="warning")
+
+
+def test_who_may_not_scan_or_read_settings_is_told_what_was_not_looked_at(start_server: StartServer) -> None:
+    server = start_server(acl=["user ann on >secret ~* &* +@all -scan -config"])
+    backend = RedisBackend(parse_url(server.url.replace("redis://", "redis://ann:secret@")))
+    backend.call_sync(Enqueue((job("1", "a"), job("2", "a"))))
+    report = diagnose(backend)
+    backend.close_sync()
+    assert report.is_clean
+    assert [text.partition(",")[0] for text in report.unchecked] == ["keys outside the schema"]
+
+
+@pytest.mark.parametrize(
+    "name, version, lacks",
+    [
+        ("redis", "7.0.15", True),
+        ("redis", "7.2.11", False),
+        ("redis", "7.4.5", True),
+        ("redis", "8.2.2", False),
+        ("redis", "8.1.0", True),
+        ("redis", "9.0.0", False),
+        ("valkey", "8.0.7", True),
+        ("valkey", "9.0.4", False),
+        ("valkey", "9.1.0", False),
+        ("redis", "255.255.255", False),
+    ],
+)
+def test_releases_with_known_faults_of_lua_are_told_by_their_numbers(name: str, version: str, lacks: bool) -> None:
+    assert lacks_lua_fixes(name, version) == lacks
+
+
+def test_valkey_is_told_by_its_own_name(second_server: Server) -> None:
+    backend = RedisBackend(parse_url(second_server.url), BackendOptions(namespace=new_namespace()))
+    report = diagnose(backend)
+    backend.close_sync()
+    assert str(report.facts["server"]).startswith("valkey ")
+    assert report.is_clean
+
+
+def test_an_old_server_is_an_error_and_its_jobs_cannot_be_looked_at(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversation, "VERSION_LEAST", (99, 0, 0))
+    monkeypatch.setattr("queuehint.backends.redis.checkup.VERSION_ENOUGH", "99.0.0")
+    report = store.look()
+    assert [finding.where for finding in report.errors] == ["redis_version"]
+    assert report.unchecked == ("the jobs: this server cannot run our scripts",)
+
+
+# --- the command -----------------------------------------------------------------------------------------------------
+
+
+def run(*arguments: str, **environment: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, ["doctor", *arguments], env=environment)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_the_command_ends_with_0_where_nothing_is_wrong(store: Store) -> None:
+    store.do(Enqueue((job("1", "a"),)))
+    code, out, _ = run(store.server.url, f"--namespace={store.namespace}")
+    assert code == 0
+    assert f"namespace: {store.namespace}\n" in out
+    assert "\nerror: " not in out
+    assert out.splitlines()[-1].startswith("0 errors, ")
+
+
+def test_the_command_ends_with_1_where_something_is_wrong_and_repairs_it_if_asked(store: Store) -> None:
+    # The command has a clock of its own, and a namespace of a test another: it is one of everybody.
+    backend = RedisBackend(parse_url(store.server.url), BackendOptions(namespace=f"{store.namespace}.own"))
+    backend.call_sync(Enqueue((job("1", "a"), job("2", "a"))))
+    store.server.client().delete(keys.redis_key(f"{store.namespace}.own", "paths"))
+    url = f"{store.server.url}?namespace={store.namespace}.own"
+    code, out, _ = run(url)
+    assert code == 1
+    assert "error: {qh:" in out
+    assert "--fix puts 2 of 2 errors right" in out
+    code, out, _ = run("--json", QUEUEHINT_URL=url)
+    assert code == 1
+    found = json.loads(out)
+    assert (found["clean"], found["quiet"], found["unchecked"], found["repaired"]) == (False, True, [], [])
+    errors = [finding for finding in found["findings"] if finding["level"] == "error"]
+    assert {(each["kind"], each["job_id"], each["repairable"]) for each in errors} == {
+        ("entry", "1", True),
+        ("entry", "2", True),
+    }
+    code, out, _ = run(url, "--fix")
+    assert code == 0
+    assert out.count("repaired: ") == 2
+    assert run(url)[0] == 0
+    backend.close_sync()
+
+
+def test_the_command_ends_with_2_where_nobody_answers(
+    monkeypatch: pytest.MonkeyPatch, start_server: StartServer
+) -> None:
+    monkeypatch.setattr(conversation, "RETRY_S", 0.05)
+    server = start_server(requirepass="right")
+    server.kill()
+    url = server.url
+    code, out, error = run(url)
+    assert (code, out) == (2, "")
+    assert error.startswith("queuehint doctor: redis://")
+    assert "right" not in error
+    code, out, _ = run(url, "--json")
+    assert code == 2
+    assert json.loads(out).keys() == {"error"}
+    assert "right" not in out
+
+
+def test_the_command_shows_no_password(start_server: StartServer) -> None:
+    server = start_server(requirepass="sesame")
+    for arguments in ([server.url], [server.url, "--json"], [server.url, "--fix"]):
+        code, out, error = run(*arguments)
+        assert code == 0
+        assert "sesame" not in out + error
+        assert "***" in out
+    wrong = server.url.replace("sesame", "wrong-secret")
+    for more in ([], ["--json"]):
+        code, out, error = run(wrong, *more)
+        assert code == 2
+        assert "wrong-secret" not in out + error
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (["memory://"], "nobody else can look into it"),
+        (["nonsense"], "no backend serves"),
+        (["redis://localhost", "--namespace=a/b"], "namespace must be"),
+        (["redis://localhost?namespace=a", "--namespace=b"], "different namespaces"),
+        (["redis://localhost/x"], "must be a number"),
+    ],
+)
+def test_the_command_ends_with_2_where_it_is_asked_for_nonsense(arguments: list[str], said: str) -> None:
+    code, out, error = run(*arguments)
+    assert (code, out) == (2, "")
+    assert said in error
+    code, out, _ = run(*arguments, "--json")
+    assert code == 2
+    assert said in json.loads(out)["error"]
+
+
+def test_on_a_terminal_a_table_is_printed_and_nothing_in_it_is_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    bad = Finding(kind="foreign", where="{qh:a}:[red]\x1b[31m", what="[/] not ours")
+    good = Finding(kind="entry", where="{qh:a}:paths", what="job 1 should be there", is_repairable=True)
+    facts: dict[str, str | int | float] = {
+        "server": "redis 8",
+        "used_memory": 3 << 20,
+        "maxmemory": 0,
+        "latency_ms": 0.1,
+        "jobs": 1,
+    }
+    report = Report(
+        store="redis://here", namespace="a", facts=facts, findings=(bad,), repaired=(good,), unchecked=("a [b] c",)
+    )
+    command._print_richly(report)
+    out = capsys.readouterr().out
+    assert "\x1b[31m" not in out
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", out)
+    for text in (
+        "[red]",
+        "[/] not ours",
+        "3.0 MiB",
+        "no limit",
+        "0.1 ms",
+        "a [b] c",
+        "1 errors, 0 warnings, 1 repaired",
+    ):
+        assert text in plain
+    assert str(report).splitlines()[1] == "not checked: a [b] c"
+    command._print_richly(Report(store="redis://here", namespace="a", facts={}, findings=()))
+    assert "clean" in capsys.readouterr().out

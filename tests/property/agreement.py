@@ -116,10 +116,15 @@ class Wiretap(Desk):
     def _note(self, step: Ask | Sleep | Move, answer: Any) -> None:
         if isinstance(step, Ask) and step.command[0] in {"EVALSHA", "EVAL"}:
             self.answer = answer
-            now_ms, lane = step.command[4:6]
+            now_ms, lane = (*arguments_of(step.command), "", "")[:2]
             if lane and not isinstance(answer, BaseException):
                 self.receipts.pop(lane, None)
                 self.receipts[lane] = now_ms, step.command, answer
+
+
+def arguments_of(command: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the ARGV of a request: the time, its lane, its number there, and so on."""
+    return command[3 + command[2] :]
 
 
 @attrs.frozen
@@ -365,7 +370,9 @@ class Twins:
         """Send a request that was overtaken by a newer one of its lane: it is refused, and nothing has changed."""
         command, _ = self._receipt(lane)
         before = self.dump()
-        late = self.send((*command[:6], command[6] - 1, *command[7:]))
+        arguments = arguments_of(command)
+        begin = command[: -len(arguments)]
+        late = self.send((*begin, *arguments[:2], arguments[2] - 1, *arguments[3:]))
         assert isinstance(late, ResponseError) and str(late).startswith("STALE_REQUEST "), late
         self._check_unchanged(before, command)
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     Talk = Generator[Ask | Sleep | Move, Any, Any]
 
+VERSION_ENOUGH: Final = "99"
+"""Of a server of which only another setting is asked."""
 PINGS: Final = 20
 MEMORY_SHARE: Final = 0.9
 
@@ -70,7 +72,9 @@ class Checkup:
             "maxmemory_policy": info.get("maxmemory_policy", "?"),
         }
         for setting in ("redis_version", "maxmemory_policy", "role"):
-            wrong = what_is_wrong({"redis_version": "99", setting: info[setting]}) if setting in info else None
+            wrong = (
+                what_is_wrong({"redis_version": VERSION_ENOUGH, setting: info[setting]}) if setting in info else None
+            )
             if wrong is not None:
                 self._find(setting, wrong, "error")
                 self.runs_scripts = self.runs_scripts and setting != "redis_version"

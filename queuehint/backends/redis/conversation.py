@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import secrets
 import threading
 import time
@@ -55,6 +56,8 @@ REDIRECTIONS_AT_ONCE: Final = 5
 UNKNOWN_MAX: Final = 1000
 """How many requests without an answer are remembered for callers that ask again."""
 
+
+_DENIED: Final = re.compile(r"^NOPERM|can't run this command|can't access at least one of the keys")
 
 # --- what a shell is asked to do -------------------------------------------------------------------------------------
 
@@ -276,7 +279,7 @@ class Desk:
             if isinstance(operation, Enqueue):
                 return BackendFullError(f"{where} is at its maxmemory; nothing was enqueued")
             return BackendFullError(f"{where} is at its maxmemory; nothing was changed")
-        if isinstance(error, (driver.NoPermissionError, driver.AuthenticationError)) or message.startswith("NOPERM"):
+        if isinstance(error, (driver.NoPermissionError, driver.AuthenticationError)) or _DENIED.search(message):
             return BackendDeniedError(f"{where}: {message}")
         if message.startswith("MISCONF"):
             return BackendUnavailableError(f"{where} cannot save to its disk and takes no writes: {message}")
@@ -303,6 +306,7 @@ class Desk:
         if problem is not None:
             raise BackendUnavailableError(f"{self.address.shown}: {problem}")
         if first:
+            yield from self._ask(script("probe"), (), None, None)
             fixed = [key for key in keys.KEYS if not key.is_prefix]
             for key in fixed:
                 redis_key = keys.redis_key(self.namespace, key.name)

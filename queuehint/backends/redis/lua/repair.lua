@@ -68,14 +68,20 @@ function REPAIR.entry(_, id)
   end
 end
 
--- An edge of which one end is there: blocked:{name} holds item, or waiting:{item} holds name.
+-- An edge of which one end is there: blocked:{id} holds the other id, or waiting:{the other} holds this one. Whether it
+-- is one is told by the head, which counts them.
 function REPAIR.edge(id, dependency_id)
   local job = examine.head(id)
   local blocked, waiting = 'blocked:' .. id, 'waiting:' .. dependency_id
   local is_blocked = redis.call('SISMEMBER', store[blocked], dependency_id) == 1
-  local missing = job and not OVER[job[STATE]] and job[BLOCKED] - redis.call('SCARD', store[blocked]) - (joined[id] or 0) or 0
-  if job and not OVER[job[STATE]] and (is_blocked or missing > 0) then
-    if not is_blocked then joined[id] = (joined[id] or 0) + 1 end
+  local is_whole = is_blocked and redis.call('ZSCORE', store[waiting], id)
+  local is_edge = job and not OVER[job[STATE]]
+  if is_edge and not is_whole then
+    local missing = job[BLOCKED] - redis.call('SCARD', store[blocked]) - (joined[id] or 0)
+    if is_blocked then is_edge = missing >= 0 else is_edge = missing > 0 end
+    if is_edge ~= is_blocked then joined[id] = (joined[id] or 0) + (is_edge and 1 or -1) end
+  end
+  if is_edge then
     later('join', blocked, dependency_id)
     later('add', waiting, id, job[NUMBER])
   elseif job ~= nil then

@@ -1,10 +1,14 @@
---[[ commit: write what was planned. First every key that will be written is touched, for a slot that is being moved
-  refuses here, while nothing is written; then heads and gates go out with all that follows from them. ]]
+--[[ commit: write what was planned: heads and gates with all that follows from them. Redis keeps what a script wrote
+  before it failed, so whatever may be refused is tried first: a key that somebody else has made is of another type. ]]
 
 do
 local function write_gates()
   for key, gate in pairs(gates.dirty) do
-    if math.max(gate[IS], gate[IX], gate[S_MODE], gate[X_MODE], gate[WAITING], gate[TO_ADVANCE]) == 0 then redis.call('HDEL', store.gates, key) else redis.call('HSET', store.gates, key, cmsgpack.pack(gate)) end
+    if math.max(gate[IS], gate[IX], gate[S_MODE], gate[X_MODE], gate[WAITING], gate[TO_ADVANCE]) == 0 then
+      redis.call('HDEL', store.gates, key)
+    else
+      redis.call('HSET', store.gates, key, cmsgpack.pack(gate))
+    end
   end
 end
 
@@ -60,9 +64,25 @@ local function write_told()
   end
 end
 
+-- Read, by a command of their types, the keys that no check at the start could see.
+local function see_types()
+  for key in pairs(gates.lines) do redis.call('ZCARD', store.line(key)) end
+  for name in pairs(ready.pools) do redis.call('ZCARD', store.pool_wake(name)) end
+  for worker, list in pairs(ledger.untold) do
+    if list.wake then redis.call('ZCARD', store.session_wake(worker)) end
+  end
+  for _, job in ipairs(ledger.ended) do
+    for _, session in ipairs(job[WATCHERS] or {}) do redis.call('ZCARD', store.session_wake(session)) end
+  end
+  for id in pairs(ledger.errors_added) do redis.call('LLEN', store.errors(id)) end
+  for id in pairs(plan.logs) do redis.call('LLEN', store.log(id)) end
+  if rawget(edges, 'see_types') then edges.see_types() end
+end
+
 -- Write all that was planned. Returns when something is due next, -1 never.
 -- A worker that was told wakes by itself; one that sleeps is woken when something is due before the time it was told.
 function plan.commit(tells)
+  see_types()
   for key, gate in pairs(gates.dirty) do
     if math.min(gate[IS], gate[IX], gate[S_MODE], gate[X_MODE], gate[WAITING]) < 0 then
       corrupt('the gate at ' .. form.queue_key(key) .. ' is counted below zero in ' .. store.gates)

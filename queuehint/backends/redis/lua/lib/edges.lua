@@ -75,4 +75,13 @@ function edges.write()
     end
   end
 end
+
+function edges.see_types()
+  for _, edge in ipairs(new_edges) do
+    if edge[1] then
+      redis.call('ZCARD', store.waiting(edge[2]))
+      redis.call('SISMEMBER', store.blocked(edge[1].id), '')
+    end
+  end
+end
 end)

@@ -172,6 +172,7 @@ local function leave(claim, depth)
   else
     gate = gates.of(keys[depth + 1])
     gate[WAITING] = gate[WAITING] - 1
+    line_of(keys[depth + 1])
   end
   gates.dirty[keys[depth + 1]] = gate
   look_at_line(keys[depth + 1], gate)

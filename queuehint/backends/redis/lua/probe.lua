@@ -1,0 +1,32 @@
+#!lua flags=allow-oom
+--[[ probe: run every command that scripts write with, on a key of its own, so that a user who lacks one is refused at once
+  and not in the middle of a change.
+  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/keys builds every other key from it
+  KEYS[2] meta      str  the only key that always exists: see conversation.py
+  ARGV[1..9]             not used: as for changes
+  Returns 1.   Cost O(1) ]]
+local key = KEYS[1] .. ':probe'
+-- What reads or takes away finds nothing; what is put there is taken away by what was allowed before.
+redis.call('TIME')
+redis.call('INFO', 'server')
+for _, command in ipairs({'UNLINK', 'SMEMBERS', 'HKEYS', 'HVALS', 'HGETALL', 'HLEN', 'ZCARD', 'LLEN', 'EXISTS'}) do
+  redis.call(command, key)
+end
+for _, command in ipairs({'HGET', 'HMGET', 'HEXISTS', 'HDEL', 'ZSCORE', 'ZREM', 'SISMEMBER', 'SREM'}) do
+  redis.call(command, key, '')
+end
+for _, command in ipairs({'ZRANGE', 'ZRANGEBYSCORE', 'ZREMRANGEBYSCORE', 'LRANGE', 'LTRIM'}) do
+  redis.call(command, key, 0, 0)
+end
+for _, command in ipairs({'ZRANGEBYLEX', 'ZREVRANGEBYLEX', 'ZLEXCOUNT'}) do
+  redis.call(command, key, '-', '+')
+end
+redis.call('HSET', key, '', '')
+redis.call('UNLINK', key)
+redis.call('ZADD', key, 0, '')
+redis.call('UNLINK', key)
+redis.call('RPUSH', key, '')
+redis.call('UNLINK', key)
+redis.call('SADD', key, '')
+redis.call('UNLINK', key)
+return {1}
