@@ -41,6 +41,7 @@ from queuehint.errors import (
     QueueHintError,
 )
 from queuehint.operations import (
+    BUDGET,
     Cancel,
     CountJobs,
     Draw,
@@ -158,7 +159,7 @@ def test_an_operation_is_one_request_with_a_lane_a_number_and_the_settings_of_th
     assert len(lane) == 16
     assert request == 1
     day_ms = 86_400_000
-    assert rest[:5] == [day_ms, 7 * day_ms, day_ms, 90 * day_ms, 4_000]
+    assert rest[:5] == [day_ms, 7 * day_ms, day_ms, 90 * day_ms, BUDGET]
     assert rest[-1] == 3
     assert talk.answer([*DONE, 7]).reply == Drawn(7)
 
