@@ -29,7 +29,7 @@ from queuehint.operations import BUDGET, Close, CountJobs, Enqueue, Exchange, Pa
 from queuehint.records import JobSpec, JobState, Outcome, OutcomeKind
 from tests.property.agreement import ALPHABETS, Busybody, Twins
 from tests.property.walks import POOLS, STYLES, Style
-from tests.servers import Server, new_namespace, shared_server
+from tests.servers import Cluster, Server, new_namespace, shared_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -269,6 +269,8 @@ def test_what_was_deleted_by_hand_is_named_and_put_right(kind: str, whole: bool)
         with Walk(seed, STYLES[seed % len(STYLES)], (2, BUDGET)[seed % 3 == 0]) as walk:
             for _ in range(6):
                 walk.go(20)
+                for _ in range(3):
+                    walk.twins.do(walk.player.note())
                 if kind in walk.names():
                     break
             else:
@@ -838,8 +840,9 @@ def test_what_a_server_can_lose_is_told(start_server: StartServer, fsync: str, d
 
 
 def test_a_server_that_is_almost_full_is_a_warning(start_server: StartServer) -> None:
-    server = start_server(maxmemory="20mb")
-    server.call("SET", "filler", "x" * 18_000_000)
+    server = start_server()
+    server.call("SET", "filler", "x" * 20_000_000)
+    server.call("CONFIG", "SET", "maxmemory", int(1.05 * server.info("memory")["used_memory"]))
     assert "maxmemory" in settings_of(server, level="warning")
 
 
@@ -870,6 +873,25 @@ def test_who_may_not_scan_or_read_settings_is_told_what_was_not_looked_at(start_
 )
 def test_releases_with_known_faults_of_lua_are_told_by_their_numbers(name: str, version: str, lacks: bool) -> None:
     assert lacks_lua_fixes(name, version) == lacks
+
+
+def test_on_a_cluster_it_looks_at_the_node_that_has_the_namespace() -> None:
+    with Cluster() as cluster:
+        for number in range(3):
+            namespace = new_namespace("cluster")
+            owner = cluster.owner(cluster.slot(keys.redis_key(namespace, "meta")))
+            others = [node for node in cluster.nodes if node is not owner]
+            url = others[0].url.replace("redis://", "redis+cluster://").removesuffix("/0")
+            backend = RedisBackend(parse_url(url), BackendOptions(namespace=namespace))
+            backend.call_sync(Enqueue((job("1", "a"), job("2", "a"))))
+            owner.call("SET", keys.redis_key(namespace, "theirs"), "x")
+            owner.call("DEL", keys.redis_key(namespace, "line:a"))
+            owner.call("CONFIG", "SET", "maxmemory", f"{100 + number}mb")
+            report = diagnose(backend, fix=True)
+            assert {finding.kind for finding in report.errors} == {"foreign"}
+            assert {finding.kind for finding in report.repaired} == {"entry", "line"}
+            assert report.facts["maxmemory"] == (100 + number) << 20
+            backend.close_sync()
 
 
 def test_valkey_is_told_by_its_own_name(second_server: Server) -> None:

@@ -87,6 +87,7 @@ def desk(time: Time) -> Desk:
     """A desk whose server has just been looked at."""
     desk = Desk(parse_url("redis://ann:hunter2@db:7000/1"), BackendOptions(namespace="n"))
     desk._checked_s = time.monotonic()
+    desk._may_write = True
     return desk
 
 
@@ -130,10 +131,23 @@ class Talk:
         return self.step.command
 
     @property
+    def arguments(self) -> tuple[Any, ...]:
+        """The ARGV of the script that is to be run."""
+        return self.command[3 + self.command[2] :]
+
+    @property
     def request(self) -> tuple[str, int]:
         """The lane and the number of the request that is to be sent."""
-        lane, number = self.command[6:8]
+        _, lane, number, *_ = self.arguments
         return lane, number
+
+    def look_around(self, info: bytes = INFO, kind: str = "none", of: str = "jobs") -> Talk:
+        """Let it see what the server is like; the key *of* is of this type, the others are not there."""
+        self.answer(info)
+        while isinstance(self.step, Ask) and script_of(self) in {None, "probe"}:
+            name = self.command[1]
+            self.answer((kind if name == f"{{qh:n}}:{of}" else "none").encode() if self.command[0] == "TYPE" else 1)
+        return self
 
     def skip_move_and_sleep(self) -> Talk:
         """Go to another node if asked to, and wait as asked."""
@@ -143,9 +157,10 @@ class Talk:
         return self.answer()
 
 
-def script_of(talk: Talk) -> str:
+def script_of(talk: Talk) -> str | None:
+    """Return the name of the script that is to be run, None if it is a plain command."""
     by_sha = {scripts.script(name).sha: name for name in scripts.names()}
-    return by_sha[talk.command[1]]
+    return by_sha.get(talk.command[1])
 
 
 # --- all is well -----------------------------------------------------------------------------------------------------
@@ -153,8 +168,8 @@ def script_of(talk: Talk) -> str:
 
 def test_an_operation_is_one_request_with_a_lane_a_number_and_the_settings_of_the_namespace(desk: Desk) -> None:
     talk = Talk(desk, Draw(3))
-    kind, sha, keys_count, root, meta, now, lane, request, *rest = talk.command
-    assert (kind, sha, keys_count, root, meta) == ("EVALSHA", scripts.script("draw").sha, 2, "{qh:n}", "{qh:n}:meta")
+    assert talk.command[:5] == ("EVALSHA", scripts.script("draw").sha, 2, "{qh:n}", "{qh:n}:meta")
+    now, lane, request, *rest = talk.arguments
     assert now == ""
     assert len(lane) == 16
     assert request == 1
@@ -168,8 +183,9 @@ def test_a_test_tells_the_time_and_how_long_records_are_kept(time: Time) -> None
     options = BackendOptions(clock=FakeClock(5), retention=Retention(finished=1, failed=2, canceled=3, service=4))
     desk = Desk(parse_url("redis://"), options, budget=9)
     desk._checked_s = time.monotonic()
-    assert Talk(desk, Tick()).command[5] == 5
-    assert Talk(desk, Tick()).command[8:13] == (1_000, 2_000, 3_000, 4_000, 9)
+    desk._may_write = True
+    assert Talk(desk, Tick()).arguments[0] == 5
+    assert Talk(desk, Tick()).arguments[3:8] == (1_000, 2_000, 3_000, 4_000, 9)
 
 
 def test_a_question_has_no_lane_and_leaves_none(desk: Desk) -> None:
@@ -201,6 +217,7 @@ def test_a_fork_has_lanes_of_its_own(desk: Desk, time: Time) -> None:
     desk.begin()
     assert desk._checked_s is None
     desk._checked_s = time.monotonic()
+    desk._may_write = True
     assert Talk(desk, Tick()).request[0] != lane
 
 
@@ -300,16 +317,16 @@ def test_a_question_without_an_answer_is_no_unknown_outcome(desk: Desk, time: Ti
 
 def test_the_same_operation_object_goes_on_with_the_same_request(desk: Desk, time: Time) -> None:
     lost = Talk(desk, ONE)
-    sent = lost.command
+    sent, (lane, number) = lost.command, lost.request
     time.now_s += RETRY_S
     lost.fail(Unanswered()).answer()
     assert isinstance(lost.error, OutcomeUnknownError)
     other = Talk(desk, Tick())
-    assert other.request[0] != sent[5]
+    assert other.request[0] != lane
     again = Talk(desk, ONE)
     assert again.command == sent
     again.answer([*DONE, b"a 1 Q 1 "])
-    assert Talk(desk, ONE).request == (sent[6], sent[7] + 1)
+    assert Talk(desk, ONE).request == (lane, number + 1)
 
 
 def test_an_equal_operation_that_is_another_object_is_another_request(desk: Desk, time: Time) -> None:
@@ -361,12 +378,12 @@ def test_so_many_unknown_requests_are_remembered_and_no_more(desk: Desk) -> None
 @pytest.mark.parametrize("failure", [None, Unanswered()], ids=["waiting for an answer", "between two attempts"])
 def test_the_lane_of_a_canceled_caller_is_not_used_by_others(desk: Desk, failure: Exception | None) -> None:
     talk = Talk(desk, ONE)
-    sent = talk.command
+    sent, (lane, _) = talk.command, talk.request
     if failure is not None:
         talk.fail(failure)
     talk.break_off()
     assert not desk._lanes
-    assert Talk(desk, Tick()).request[0] != sent[5]
+    assert Talk(desk, Tick()).request[0] != lane
     assert Talk(desk, ONE).command == sent
 
 
@@ -414,28 +431,29 @@ def test_a_node_that_does_not_know_the_script_gets_it_whole_also_after_a_redirec
     assert talk.command[0] == "EVAL"
 
 
-def test_two_nodes_that_send_a_request_to_each_other_do_not_keep_it_for_ever(desk: Desk, time: Time) -> None:
-    talk = Talk(desk, Tick())
-    for number in range(100):
+def redirect_for_ever(talk: Talk, time: Time) -> None:
+    """Let two nodes send a request on to each other until it gives up."""
+    pauses = 0
+    for number in range(1_000):
         talk.fail(driver.MovedError(f"1 {'ab'[number % 2]}:1"))
         while isinstance(talk.step, Move | Sleep):
+            if isinstance(talk.step, Sleep):
+                time.now_s += talk.step.seconds
+                pauses += 1
             talk.answer()
         if talk.error is not None:
             break
-        time.now_s += 1
     assert type(talk.error) is BackendUnavailableError
+    assert pauses > 5
+
+
+def test_two_nodes_that_send_a_request_to_each_other_do_not_keep_it_for_ever(desk: Desk, time: Time) -> None:
+    redirect_for_ever(Talk(desk, Tick()), time)
+    assert len(desk._lanes) == 1
 
 
 def test_two_nodes_that_send_a_look_at_the_server_to_each_other_do_not_keep_it_for_ever(time: Time) -> None:
-    talk = Talk(Desk(parse_url("redis+cluster://a,b"), BackendOptions()), Tick())
-    for number in range(100):
-        talk.fail(driver.MovedError(f"1 {'ab'[number % 2]}:1"))
-        while isinstance(talk.step, Move | Sleep):
-            talk.answer()
-        if talk.error is not None:
-            break
-        time.now_s += 1
-    assert type(talk.error) is BackendUnavailableError
+    redirect_for_ever(Talk(Desk(parse_url("redis+cluster://a,b"), BackendOptions()), Tick()), time)
 
 
 @pytest.mark.parametrize(
@@ -584,7 +602,7 @@ def first_call(time: Time, **options: Any) -> tuple[Desk, Talk]:
     return desk, Talk(desk, Tick())
 
 
-def test_before_the_first_request_the_server_and_the_types_of_our_keys_are_looked_at(time: Time) -> None:
+def test_before_the_first_request_the_server_our_rights_and_the_types_of_our_keys_are_looked_at(time: Time) -> None:
     desk, talk = first_call(time)
     assert talk.command == ("INFO", "everything")
     talk.answer(INFO)
@@ -592,33 +610,54 @@ def test_before_the_first_request_the_server_and_the_types_of_our_keys_are_looke
         if not key.is_prefix:
             assert talk.command == ("TYPE", f"{{qh:n}}:{key.name}")
             talk.answer(key.type.encode() if key.name == "jobs" else b"none")
+    assert script_of(talk) == "probe"
+    talk.answer([1])
     assert script_of(talk) == "tick"
     assert talk.answer(DONE).reply is not None
     assert script_of(Talk(desk, Tick())) == "tick"
 
 
 def test_a_namespace_whose_time_a_test_tells_is_marked(time: Time) -> None:
-    _, talk = first_call(time, clock=FakeClock())
-    talk.answer(INFO)
-    while talk.command[0] == "TYPE":
-        talk.answer(b"none")
-    assert talk.command == ("HSET", "{qh:n}:meta", "test", "1")
-    assert script_of(talk.answer(1)) == "tick"
+    for options, times in (({}, 0), ({"clock": FakeClock()}, 1)):
+        _, talk = first_call(time, **options)
+        talk.answer(INFO)
+        commands = []
+        while script_of(talk) != "tick":
+            commands.append(talk.command)
+            talk.answer(b"none" if talk.command[0] == "TYPE" else 1)
+        assert commands.count(("HSET", "{qh:n}:meta", "test", "1")) == times
 
 
 @pytest.mark.parametrize("key", [key for key in keys.KEYS if not key.is_prefix], ids=lambda key: key.name)
-@pytest.mark.parametrize("kind", ["string", "list", "set", "zset", "hash", "stream"])
-def test_a_key_of_a_wrong_type_is_named_before_anything_is_written(time: Time, key: keys.Key, kind: str) -> None:
+def test_a_key_of_a_wrong_type_is_named_before_anything_is_written(time: Time, key: keys.Key) -> None:
+    for kind in ("string", "list", "set", "zset", "hash", "stream"):
+        desk, talk = first_call(time)
+        talk.look_around(kind=kind, of=key.name)
+        if kind == key.type:
+            assert script_of(talk) == "tick"
+        else:
+            assert type(talk.error) is CorruptStateError
+            assert str(talk.error).startswith(f"{{qh:n}}:{key.name} is a {kind} and should be a {key.type}")
+            assert Talk(desk, Tick()).command == ("INFO", "everything")
+
+
+def test_a_user_who_may_not_run_what_scripts_run_is_denied_before_anything_is_changed(time: Time) -> None:
     desk, talk = first_call(time)
     talk.answer(INFO)
-    while isinstance(talk.step, Ask) and talk.command[0] == "TYPE":
-        talk.answer(kind.encode() if talk.command[1] == f"{{qh:n}}:{key.name}" else b"none")
-    if kind == key.type:
-        assert talk.error is None
-    else:
-        assert type(talk.error) is CorruptStateError
-        assert str(talk.error).startswith(f"{{qh:n}}:{key.name} is a {kind} and should be a {key.type}")
-        assert Talk(desk, Tick()).command == ("INFO", "everything")
+    while talk.command[0] == "TYPE":
+        talk.answer(b"none")
+    assert script_of(talk) == "probe"
+    message = "ACL failure in script: User ann can't run this command script: 12ab, on @user_script:7."
+    assert type(talk.fail(driver.ResponseError(message)).error) is BackendDeniedError
+    assert script_of(Talk(desk, Tick())) == "probe"
+
+
+def test_who_only_asks_needs_no_right_to_write(time: Time) -> None:
+    talk = Talk(Desk(parse_url("redis://db"), BackendOptions(namespace="n")), CountJobs())
+    talk.answer(INFO)
+    while talk.command[0] == "TYPE":
+        talk.answer(b"none")
+    assert script_of(talk) == "count_jobs"
 
 
 def test_each_minute_the_settings_are_looked_at_again_and_nothing_else(desk: Desk, time: Time) -> None:
@@ -680,10 +719,8 @@ def test_on_a_cluster_every_script_is_told_that_slots_may_move(time: Time) -> No
     said = {}
     for answer in (b"0", b"1"):
         desk = Desk(parse_url("redis://db"), BackendOptions())
-        talk = Talk(desk, Tick()).answer(INFO.replace(b"cluster_enabled:0", b"cluster_enabled:" + answer))
-        while talk.command[0] == "TYPE":
-            talk.answer(b"none")
-        said[answer] = talk.command[13]
+        talk = Talk(desk, Tick()).look_around(INFO.replace(b"cluster_enabled:0", b"cluster_enabled:" + answer))
+        said[answer] = talk.arguments[8]
     assert said == {b"0": "", b"1": "1"}
 
 
@@ -748,10 +785,7 @@ def test_what_a_server_may_lose_is_said_once(
     desk = Desk(parse_url("redis://ann:hunter2@db"), BackendOptions())
     info = INFO.replace(b"aof_enabled:1", b"aof_enabled:" + aof)
     for _ in range(2):
-        talk = Talk(desk, Tick()).answer(info)
-        while isinstance(talk.step, Ask) and talk.command[0] == "TYPE":
-            talk.answer(b"none")
-        talk.answer(DONE)
+        Talk(desk, Tick()).look_around(info).answer(DONE)
         time.now_s += CHECK_EVERY_S
     events = {vars(record)["event"]: record for record in caplog.records}
     assert len(events) == len(caplog.records) == 2

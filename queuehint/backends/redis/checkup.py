@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from queuehint.errors import BackendError
 
+from . import keys
 from .conversation import durability_class, parse_info, what_is_wrong
 from .findings import Finding, Level
 
@@ -61,7 +62,8 @@ class Checkup:
         self.runs_scripts = True
 
     def look(self) -> Talk:
-        """Ask the server."""
+        """Ask the server; of a cluster, the node that has the namespace."""
+        yield from self._ask("EXISTS", keys.redis_key(self._desk.namespace, "meta"))
         info = parse_info((yield from self._ask("INFO", "everything")))
         name = "valkey" if "valkey_version" in info else "redis"
         version = info.get(f"{name}_version", "0")

@@ -140,6 +140,7 @@ class Desk:
         self._unknown: OrderedDict[int, tuple[Operation[Any], Lane]] = OrderedDict()
         self._checked_s: float | None = None
         self._on_cluster = ""
+        self._may_write = False
         self.due_s: float | None = None
         """When something is due, by this process's monotonic clock, as far as it was told."""
 
@@ -160,6 +161,9 @@ class Desk:
         if isinstance(operation, codec.QUESTIONS):
             reply = yield from self._ask(script(name), (now, "", 0, 0, 0, 0, 0, 0, "", *args), operation, None)
             return codec.decode(operation, reply)
+        if not self._may_write:
+            yield from self._ask(script("probe"), (), None, None)
+            self._may_write = True
         lane = self._lane_for(operation)
         try:
             reply = yield from self._ask(
@@ -306,7 +310,6 @@ class Desk:
         if problem is not None:
             raise BackendUnavailableError(f"{self.address.shown}: {problem}")
         if first:
-            yield from self._ask(script("probe"), (), None, None)
             fixed = [key for key in keys.KEYS if not key.is_prefix]
             for key in fixed:
                 redis_key = keys.redis_key(self.namespace, key.name)

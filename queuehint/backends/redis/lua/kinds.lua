@@ -13,8 +13,9 @@
 local reply = {}
 for at = 11, #ARGV do
   local name = ARGV[at]
-  reply[#reply + 1] = redis.call('TYPE', store[name]).ok
+  local kind = redis.call('TYPE', store[name]).ok
+  reply[#reply + 1] = kind
   reply[#reply + 1] = redis.call('PTTL', store[name])
-  reply[#reply + 1] = ARGV[10] == '1' and examine.is_stray_key(name) and 1 or 0
+  reply[#reply + 1] = ARGV[10] == '1' and kind ~= 'none' and examine.is_stray_key(name) and 1 or 0
 end
 return reply
