@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from redis import Redis
 
-COMMON = 9
+COMMON = 8
 """How many arguments all scripts have in common."""
 _READ_AT_ONCE = 10_000
 

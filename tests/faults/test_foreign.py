@@ -55,7 +55,7 @@ COMMANDS = tuple(dict.fromkeys((*FROM_CLIENTS, *IN_SCRIPTS)))
 All that the user of a worker or a producer has to be allowed, on the keys `{qh:<namespace>}` and `{qh:<namespace>}:*`;
 goes to the docs. A cluster needs `asking` besides.
 """
-FOR_DOCTOR = ("scan", "hscan", "sscan", "zscan", "scard", "pttl", "persist", "lrem")
+FOR_DOCTOR = ("ping", "scan", "hscan", "sscan", "zscan", "scard", "pttl", "persist", "lrem")
 """What `queuehint doctor` needs besides; the last two to repair."""
 DOCTORS = {"counters", "entries", "heads", "kinds", "repair"}
 """Its scripts."""

@@ -792,6 +792,24 @@ def test_with_a_clock_of_its_own_it_waits_until_the_state_is_past(redis_url: str
     backend.close_sync()
 
 
+def test_where_the_clock_of_the_server_went_back_nothing_is_repaired(redis_server: Server, namespace: str) -> None:
+    backend = RedisBackend(parse_url(redis_server.url), BackendOptions(namespace=namespace))
+    store = Store(backend, FakeClock(), redis_server, namespace)
+    store.do(Enqueue((job("1", "a"), job("2", "a"))))
+    redis_server.client().delete(store.key("ready"))
+    clock = "value[2] = value[2] + 3600000"
+    store.change_packed("meta", "state", clock)
+    report = store.look(fix=True)
+    (warning,) = (finding for finding in report.warnings if finding.where == "the server's clock")
+    assert warning.what.startswith("is 3599.") or warning.what.startswith("is 3600.")
+    assert {finding.kind for finding in report.errors} == {"entry", "pool", "user"}
+    assert not report.repaired
+    assert not report.was_quiet
+    store.change_packed("meta", "state", clock.replace("+", "-"))
+    assert store.is_put_right()
+    backend.close_sync()
+
+
 # --- the server ------------------------------------------------------------------------------------------------------
 
 

@@ -715,15 +715,6 @@ def test_a_look_at_a_server_that_is_loading_is_taken_again(time: Time) -> None:
     assert talk.answer().command == ("INFO", "everything")
 
 
-def test_on_a_cluster_every_script_is_told_that_slots_may_move(time: Time) -> None:
-    said = {}
-    for answer in (b"0", b"1"):
-        desk = Desk(parse_url("redis://db"), BackendOptions())
-        talk = Talk(desk, Tick()).look_around(INFO.replace(b"cluster_enabled:0", b"cluster_enabled:" + answer))
-        said[answer] = talk.arguments[8]
-    assert said == {b"0": "", b"1": "1"}
-
-
 # --- what is wrong with a server -------------------------------------------------------------------------------------
 
 SOUND = {"redis_version": "7.0.15", "role": "master", "maxmemory_policy": "noeviction"}

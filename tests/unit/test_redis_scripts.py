@@ -129,6 +129,7 @@ def arguments_sent(name: str) -> int:
     """Return how many of ARGV a backend sends in the example."""
     desk = Desk(parse_url("redis://localhost"), BackendOptions())
     desk._checked_s = float("inf")
+    desk._may_write = True
     if name in EXAMPLES:
         ask = next(desk.converse(EXAMPLES[name]))
     else:
@@ -329,6 +330,7 @@ def test_every_script_loads_on_valkey(name: str, second_server: Server) -> None:
 def test_a_question_runs_where_nothing_may_be_written(name: str, redis_server: Server, namespace: str) -> None:
     desk = Desk(parse_url(redis_server.url), BackendOptions(namespace=namespace))
     desk._checked_s = float("inf")
+    desk._may_write = True
     talk = desk.converse(EXAMPLES[name]) if name in EXAMPLES else desk.converse_script(name, MORE_EXAMPLES[name])
     ask = next(talk)
     assert isinstance(ask, Ask)

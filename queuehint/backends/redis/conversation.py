@@ -139,7 +139,6 @@ class Desk:
         self._lanes: deque[Lane] = deque()
         self._unknown: OrderedDict[int, tuple[Operation[Any], Lane]] = OrderedDict()
         self._checked_s: float | None = None
-        self._on_cluster = ""
         self._may_write = False
         self.due_s: float | None = None
         """When something is due, by this process's monotonic clock, as far as it was told."""
@@ -159,7 +158,7 @@ class Desk:
             yield from self._check()
         now: Any = "" if self._clock is None else self._clock.now_ms()
         if isinstance(operation, codec.QUESTIONS):
-            reply = yield from self._ask(script(name), (now, "", 0, 0, 0, 0, 0, 0, "", *args), operation, None)
+            reply = yield from self._ask(script(name), (now, "", 0, 0, 0, 0, 0, 0, *args), operation, None)
             return codec.decode(operation, reply)
         if not self._may_write:
             yield from self._ask(script("probe"), (), None, None)
@@ -167,7 +166,7 @@ class Desk:
         lane = self._lane_for(operation)
         try:
             reply = yield from self._ask(
-                script(name), (now, lane.name, lane.request, *self._settings, self._on_cluster, *args), operation, lane
+                script(name), (now, lane.name, lane.request, *self._settings, *args), operation, lane
             )
         except DuplicateJobError as error:
             if error.key is not None:
@@ -193,7 +192,7 @@ class Desk:
     def converse_script(self, name: str, args: tuple[Any, ...]) -> Generator[Ask | Sleep | Move, Any, Any]:
         """Run a script that is no operation and may be run twice; return its reply as it is."""
         now: Any = "" if self._clock is None else self._clock.now_ms()
-        return (yield from self._ask(script(name), (now, "", 0, *self._settings, self._on_cluster, *args), None, None))
+        return (yield from self._ask(script(name), (now, "", 0, *self._settings, *args), None, None))
 
     def _lane_for(self, operation: Operation[Any]) -> Lane:
         """Return a lane for a request: that of this very operation if nobody knows yet what became of it."""
@@ -306,7 +305,6 @@ class Desk:
         first = self._checked_s is None
         info = parse_info((yield from self._plain("INFO", "everything")))
         problem = what_is_wrong(info)
-        self._on_cluster = "1" if info.get("cluster_enabled") == "1" else ""
         if problem is not None:
             raise BackendUnavailableError(f"{self.address.shown}: {problem}")
         if first:

@@ -259,7 +259,8 @@ class _Doctor:
             yield from self._look_at_heads(this, before)
             yield from self._look_at_entries(this, before)
             after: _State = yield from self._state()
-            this.packed, this.is_quiet = after.packed, before.packed == after.packed
+            this.packed = after.packed
+            this.is_quiet = before.packed == after.packed and self._is_settled(before)
             if this.is_quiet or this.is_whole or attempt == self._passes - 1:
                 self._look_at_state(this, after)
                 self._look_at_sums(this, after)
@@ -295,14 +296,17 @@ class _Doctor:
         """Return the state once the server's clock is past the time in it: any later change makes another one."""
         while True:
             state: _State = yield from self._state()
-            late_ms = state.clock_ms - state.now_ms
-            if late_ms < 0 or not self._desk.has_own_time:
+            if self._is_settled(state):
                 return state
+            late_ms = state.clock_ms - state.now_ms
             if late_ms > CLOCK_LATE_MS:
                 what = f"is {late_ms / 1000:.1f} s behind what it was; until it is there again time stands still"
                 this.add(Finding(kind="setting", level="warning", where="the server's clock", what=what))
                 return state
             yield Sleep(0.001)
+
+    def _is_settled(self, state: _State) -> bool:
+        return state.now_ms > state.clock_ms or not self._desk.has_own_time
 
     # --- keys --------------------------------------------------------------------------------------------------------
 

@@ -3,12 +3,12 @@
   KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/keys builds every other key from it
   KEYS[2] meta      str  the only key that always exists: see conversation.py
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
-  ARGV[2..9]             not used: as for changes
-  ARGV[10] path      str  the gate key; ARGV[11] s shared, e exclusive
+  ARGV[2..8]             not used: as for changes
+  ARGV[9] path      str  the gate key; ARGV[10] s shared, e exclusive
   Returns 1 or 0.   Mirrors core.registry   Cost O(executing jobs) ]]
 -- @include lib/questions
 -- @include lib/running
-local asked = form.claims((ARGV[11] == 's' and 's' or 'x') .. ARGV[10])[1]
+local asked = form.claims((ARGV[10] == 's' and 's' or 'x') .. ARGV[9])[1]
 local free = true
 each_running(function(claim)
   if not (claim.shared and asked.shared) then

@@ -5,21 +5,21 @@
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
   ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
   ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service; ms
-  ARGV[8] budget    int  units of following work; ARGV[9] "1" on a cluster, whose slots may move
-  ARGV[10] reason    str
-  ARGV[11..]        ids
+  ARGV[8] budget    int  units of following work
+  ARGV[9] reason    str
+  ARGV[10..]        ids
   Returns more, now, next, and for each id its verdict (D done, Q requested, R refused, U unknown) and state ("-" none).
   Mirrors core.engine   Cost O(depth) a job, and what follows ]]
 -- @include lib/rules
 local verdicts = {}
-for at = 11, #ARGV do
+for at = 10, #ARGV do
   local job = jobs.find(ARGV[at])
   if not job then
     verdicts[#verdicts + 1] = 'U-'
   elseif OVER[job[STATE]] then
     verdicts[#verdicts + 1] = 'R' .. job[STATE]
   else
-    sweeps.cancel_job(job, ARGV[10])
+    sweeps.cancel_job(job, ARGV[9])
     verdicts[#verdicts + 1] = (job[STATE] == STARTED and 'Q' or 'D') .. job[STATE]
   end
 end

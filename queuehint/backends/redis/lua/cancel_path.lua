@@ -5,12 +5,12 @@
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
   ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
   ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service; ms
-  ARGV[8] budget    int  units of following work; ARGV[9] "1" on a cluster, whose slots may move
-  ARGV[10] path      str  the gate key; ARGV[11] reason str
+  ARGV[8] budget    int  units of following work
+  ARGV[9] path      str  the gate key; ARGV[10] reason str
   Returns more, now, next.   Mirrors core.engine   Cost: the budget ]]
 -- @include lib/rules
 -- The cancellation takes a number itself: what comes after it, by enqueue or redrive, is not covered.
 S[NUMBERS] = S[NUMBERS] + 1
-work.push(sweeps.cancel({ARGV[10]}, S[NUMBERS], ARGV[11], false))
+work.push(sweeps.cancel({ARGV[9]}, S[NUMBERS], ARGV[10], false))
 work.follow()
 return request.reply('cancel_path', {})

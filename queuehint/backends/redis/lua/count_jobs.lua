@@ -3,7 +3,7 @@
   KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/keys builds every other key from it
   KEYS[2] meta      str  the only key that always exists: see conversation.py
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
-  ARGV[2..9]             not used: as for changes
+  ARGV[2..8]             not used: as for changes
 
   Returns counts by state, totals, what is stuck, and ready jobs by pool; four lists.   Mirrors core.answers ]]
 -- @include lib/questions

@@ -3,13 +3,13 @@
   KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/keys builds every other key from it
   KEYS[2] meta      str  the only key that always exists: see conversation.py
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
-  ARGV[2..9]             not used: as for changes
-  ARGV[10] path      str  "/" and the gate key, "-" for everywhere; ARGV[11] 1 to count SCHEDULED jobs too
+  ARGV[2..8]             not used: as for changes
+  ARGV[9] path      str  "/" and the gate key, "-" for everywhere; ARGV[10] 1 to count SCHEDULED jobs too
   Returns how many, 1 if some can move, and up to 100 reasons of those that cannot.   Mirrors core.answers ]]
 -- @include lib/questions
 -- @include lib/reasons
 local LOOKED_AT_ALL_MAX, COUNTED_MAX, REASONS_MAX = 10000, 1000, 100 -- @const
-local everywhere, with_scheduled = ARGV[10] == '-', ARGV[11] == '1'
+local everywhere, with_scheduled = ARGV[9] == '-', ARGV[10] == '1'
 
 -- Whether any job at all can go on without a person.
 local function anything_moves()
@@ -24,7 +24,7 @@ end
 -- Unfinished jobs there, up to *limit*, in order of path and number, below a path once a claim; and whether all were
 -- looked at.
 local function pending_jobs(limit)
-  local ranges = everywhere and {{'-', '+'}} or paths.ranges(string.sub(ARGV[10], 2))
+  local ranges = everywhere and {{'-', '+'}} or paths.ranges(string.sub(ARGV[9], 2))
   local walk, found, looked_at = paths.walk(store.paths, ranges, 1, false, 100), {}, 0
   local member, seen = walk.next(), {}
   while member and #found < limit and looked_at < LOOKED_AT_ALL_MAX do

@@ -3,10 +3,10 @@
   KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/keys builds every other key from it
   KEYS[2] meta      str  the only key that always exists: see conversation.py
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
-  ARGV[2..9]             not used: as for changes
+  ARGV[2..8]             not used: as for changes
 
   Returns names, each with its value: packed, the state as it is stored; is, whether that is kept, none, lost or
-  damaged; now and clock; counters, names and values; sizes, names of keys and how many entries they have. ]]
+  damaged; now, the server's time, and clock, the state's; counters, names and values; sizes, names of keys and how many entries they have. ]]
 -- @include keys
 -- @include stand_in
 -- @include rules
@@ -29,7 +29,13 @@ add(sizes, 'gates', redis.call('HLEN', store.gates))
 for _, name in ipairs({'paths', 'holds', 'timers', 'leases', 'prunes', 'ready', 'parked', 'dead', 'keyed'}) do
   add(sizes, name, redis.call('ZCARD', store[name]))
 end
+-- The rules' time never goes back; the server's may.
+local now_ms = NOW
+if ARGV[1] == '' then
+  local time = redis.call('TIME')
+  now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+end
 return {
-  'packed', stand_in.packed, 'is', stand_in.state, 'now', examine.int(NOW), 'clock', examine.int(stand_in.clock),
+  'packed', stand_in.packed, 'is', stand_in.state, 'now', examine.int(now_ms), 'clock', examine.int(stand_in.clock),
   'counters', counters, 'sizes', sizes,
 }

@@ -5,8 +5,8 @@
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
   ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
   ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service; ms
-  ARGV[8] budget    int  units of following work; ARGV[9] "1" on a cluster, whose slots may move
-  ARGV[10..]         two for each job: a head (id, priority, pool, user, key, on_conflict, delay_ms, run_at_ms, presence_ms,
+  ARGV[8] budget    int  units of following work
+  ARGV[9..]         two for each job: a head (id, priority, pool, user, key, on_conflict, delay_ms, run_at_ms, presence_ms,
                     policy, and claims, one a line, "" for none) and a spec (opaque)
   Returns more, now, next, and a line for each job: id, number, state, created, presence token.
   Refuses DUPLICATE_JOB at, KEY_TAKEN at owner, PATH_CLOSED at claim depth; nothing is changed.
@@ -16,7 +16,7 @@ local ID, SPEC, P_PRIORITY, P_POOL, P_USER, P_KEY, CONFLICT, DELAY, RUN_AT, P_PR
 local HEAD = '^([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n(.*)$'
 
 local asked = {}
-for at = 10, #ARGV, 2 do
+for at = 9, #ARGV, 2 do
   local id, priority, pool, user, key, conflict, delay_ms, run_at_ms, presence_ms, policy, claims = string.match(ARGV[at], HEAD)
   asked[#asked + 1] = {id, ARGV[at + 1], tonumber(priority), pool, user, key ~= '' and key, conflict, tonumber(delay_ms),
     tonumber(run_at_ms), tonumber(presence_ms) or false, policy, claims}

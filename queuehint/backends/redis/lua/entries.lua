@@ -3,8 +3,8 @@
   KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/keys builds every other key from it
   KEYS[2] meta      str  the only key that always exists: see conversation.py
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
-  ARGV[2..9]             not used: as for changes
-  ARGV[10] name      str  of the key in the namespace; ARGV[11] type; ARGV[12] cursor, "0" to begin; ARGV[13] count
+  ARGV[2..8]             not used: as for changes
+  ARGV[9] name      str  of the key in the namespace; ARGV[10] type; ARGV[11] cursor, "0" to begin; ARGV[12] count
   Returns names, each with its value: cursor, "0" at the end; problems, five for each: kind, key, item, what it is about,
     what was found; gates, for the key of that name: keys and what is stored, IS IX S X WAITING; greatest, names of
     counters and what these entries have seen of them. ]]
@@ -12,7 +12,7 @@
 -- @include stand_in
 -- @include rules
 -- @include examine
-local name, kind, cursor, count = ARGV[10], ARGV[11], ARGV[12], ARGV[13]
+local name, kind, cursor, count = ARGV[9], ARGV[10], ARGV[11], ARGV[12]
 local items, values = {}, {}
 if kind == 'hash' or kind == 'zset' then
   local page

@@ -5,9 +5,9 @@
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
   ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
   ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service; ms
-  ARGV[8] budget    int  units of following work; ARGV[9] "1" on a cluster, whose slots may move
-  ARGV[10] worker    str  unique to this incarnation; ARGV[11] lease_ms, ARGV[12] limit, ARGV[13] how many pools follow
-  ARGV[14..]        pools, then for each outcome its id, token and kind: f finished, result; n finished, null;
+  ARGV[8] budget    int  units of following work
+  ARGV[9] worker    str  unique to this incarnation; ARGV[10] lease_ms, ARGV[11] limit, ARGV[12] how many pools follow
+  ARGV[13..]        pools, then for each outcome its id, token and kind: f finished, result; n finished, null;
                     z finished, none; x failed, error, delay_ms, final; s snoozed, delay_ms; r released; u unknown
                     task; l lost, error; d discarded, reason. An error is "" or "e", type, message, and the traceback,
                     "" for none, else with "t" before it
@@ -16,8 +16,8 @@
   Mirrors core.engine   Cost O(depth) a job, and what follows ]]
 -- @include lib/rules
 local STRANGER_PAUSE_MS, STRANGER_PAUSE_MAX_MS, POOL_SEEN_MS = 5000, 300000, 60000 -- @const
-local worker, lease_ms, limit, pool_count = ARGV[10], tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13])
-local at = 14
+local worker, lease_ms, limit, pool_count = ARGV[9], tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
+local at = 13
 local names = {}
 for _ = 1, pool_count do
   names[#names + 1] = ARGV[at]
@@ -103,10 +103,32 @@ local function paused_by(job)
   return false
 end
 
-local heads, granted = {}, {}
-if limit > 0 and pool_count > 0 then
-  local found = ready.rotate(names)
-  local turn = 0
+local heads, granted, specs = {}, {}, {}
+
+-- Grant a ready job, just taken from the ready queue: -> STARTED.
+local function grant(job)
+  local token = epoch.next_token()
+  gates.check(job)
+  ledger.become(job, STARTED)
+  job[EXPIRY_MS] = false
+  timers.set(job, LEASE, NOW + lease_ms)
+  job[ATTEMPTS], job[TOKEN], job[WORKER] = job[ATTEMPTS] + 1, token, worker
+  job[STARTED_AT], job[FIRST] = NOW, job[FIRST] or NOW
+  local spec = redis.call('HGET', store.specs, job.id)
+  if not spec then
+    -- Nobody can run what nobody knows, and it must not keep the others of this batch from being run.
+    ledger.record_error(job, 'store_damaged', 'its arguments are gone', false)
+    course.die(job, 'failed')
+    return
+  end
+  granted[#granted + 1], specs[#specs + 1] = job.id, spec
+  heads[#heads + 1] = table.concat({job.id, token, job[ATTEMPTS], job[LOSSES], job[PRIORITY], job[POOL], job[USER],
+    job[KEY] or '', job[PRESENCE] or '', job[POLICY], job[CLAIMS]}, '\n')
+end
+
+-- Take jobs from the pools in rotation until the limit, or the budget of jobs that a pause puts aside, is used.
+local function claim()
+  local found, turn = ready.rotate(names), 0
   S[LEASE_MAX] = lease_ms
   while #found > 0 and #granted < limit do
     local pool = found[turn % #found + 1]
@@ -117,29 +139,22 @@ if limit > 0 and pool_count > 0 then
       turn = turn + 1
       pool.claimed = true
       local pause = S[PAUSED] > 0 and paused_by(job)
-      if pause then
+      if not pause then
+        grant(job)
+      else
         job[OFFER] = pause
         work.units = work.units - 1
         if work.units <= 0 then
           work.cut = true
-          break
+          return
         end
-      else
-        local token = epoch.next_token()
-        gates.check(job)
-        ledger.become(job, STARTED)
-        job[EXPIRY_MS] = false
-        timers.set(job, LEASE, NOW + lease_ms)
-        job[ATTEMPTS], job[TOKEN], job[WORKER] = job[ATTEMPTS] + 1, token, worker
-        job[STARTED_AT], job[FIRST] = NOW, job[FIRST] or NOW
-        granted[#granted + 1] = job.id
-        heads[#heads + 1] = table.concat({job.id, token, job[ATTEMPTS], job[LOSSES], job[PRIORITY], job[POOL], job[USER],
-          job[KEY] or '', job[PRESENCE] or '', job[POLICY], job[CLAIMS]}, '\n')
       end
     end
   end
-  S[STARTED_IN_ALL] = S[STARTED_IN_ALL] + #granted
 end
+
+if limit > 0 and pool_count > 0 then claim() end
+S[STARTED_IN_ALL] = S[STARTED_IN_ALL] + #granted
 
 local told = ledger.untold_of(worker)
 local stop_ids = table.concat(told.ids, '\n')
@@ -147,7 +162,7 @@ if #told.ids > 0 then told.ids, told.changed, told.wake = {}, true, false end
 
 local rest = {table.concat(verdicts), stop_ids}
 for index = 1, #heads do rest[#rest + 1] = heads[index] end
-local reply = request.reply('exchange', rest, granted)
+local reply = request.reply('exchange', rest, granted, specs)
 -- Which pools are served, for `why`; those not asked for lately are forgotten.
 for _, name in ipairs(names) do redis.call('ZADD', store.seen, NOW, name) end
 redis.call('ZREMRANGEBYSCORE', store.seen, '-inf', string.format('(%.0f', NOW - POOL_SEEN_MS))

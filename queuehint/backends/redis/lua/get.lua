@@ -3,13 +3,13 @@
   KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/keys builds every other key from it
   KEYS[2] meta      str  the only key that always exists: see conversation.py
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
-  ARGV[2..9]             not used: as for changes
-  ARGV[10..]         ids
+  ARGV[2..8]             not used: as for changes
+  ARGV[9..]         ids
   Returns for each id its record (lib/records), an empty list where there is none. ]]
 -- @include lib/questions
 -- @include lib/records
 local reply = {}
-for at = 10, #ARGV do
+for at = 9, #ARGV do
   local job = jobs.find(ARGV[at])
   reply[#reply + 1] = job and record_of(ARGV[at], job) or {}
 end

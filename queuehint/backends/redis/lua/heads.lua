@@ -3,8 +3,8 @@
   KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/keys builds every other key from it
   KEYS[2] meta      str  the only key that always exists: see conversation.py
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
-  ARGV[2..9]             not used: as for changes
-  ARGV[10..]         ids, none twice; one that is there no more is passed over
+  ARGV[2..8]             not used: as for changes
+  ARGV[9..]         ids, none twice; one that is there no more is passed over
   Returns names, each with its value:
     problems, five for each: kind, key, item, what it is about, what was found; counted, names of counters and how many
     of these jobs there are; entries, names of indexes and how many entries these jobs have there; gates, keys and what
@@ -90,7 +90,7 @@ local function check(id, job)
 end
 
 local found = 0
-for at = 10, #ARGV do
+for at = 9, #ARGV do
   local id = ARGV[at]
   local job = examine.head(id)
   if job ~= false then found = found + 1 end

@@ -3,19 +3,19 @@
   KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/keys builds every other key from it
   KEYS[2] meta      str  the only key that always exists: see conversation.py
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
-  ARGV[2..9]             not used: as for changes
-  ARGV[10] check     int  1 to see whether they have a reason to be there; ARGV[11..] names
+  ARGV[2..8]             not used: as for changes
+  ARGV[9] check     int  1 to see whether they have a reason to be there; ARGV[10..] names
   Returns three for each: type, ms to live (-1 for ever, -2 if it is gone), 1 if it has no reason to be there. ]]
 -- @include keys
 -- @include stand_in
 -- @include rules
 -- @include examine
 local reply = {}
-for at = 11, #ARGV do
+for at = 10, #ARGV do
   local name = ARGV[at]
   local kind = redis.call('TYPE', store[name]).ok
   reply[#reply + 1] = kind
   reply[#reply + 1] = redis.call('PTTL', store[name])
-  reply[#reply + 1] = ARGV[10] == '1' and kind ~= 'none' and examine.is_stray_key(name) and 1 or 0
+  reply[#reply + 1] = ARGV[9] == '1' and kind ~= 'none' and examine.is_stray_key(name) and 1 or 0
 end
 return reply

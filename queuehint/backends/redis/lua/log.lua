@@ -5,19 +5,19 @@
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
   ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
   ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service; ms
-  ARGV[8] budget    int  units of following work; ARGV[9] "1" on a cluster, whose slots may move
-  ARGV[10] id, ARGV[11] token, ARGV[12..] lines
+  ARGV[8] budget    int  units of following work
+  ARGV[9] id, ARGV[10] token, ARGV[11..] lines
   Returns more, now, next, D done or L lost.   Mirrors core.engine ]]
 -- @include lib/rules
 local LINES_MAX = 1000 -- @const
-local job = jobs.of(ARGV[10])
-local held = job and job[STATE] == STARTED and job[TOKEN] == ARGV[11]
+local job = jobs.of(ARGV[9])
+local held = job and job[STATE] == STARTED and job[TOKEN] == ARGV[10]
 if held then
   local logged = {}
-  for at = math.max(12, #ARGV - LINES_MAX + 1), #ARGV do logged[#logged + 1] = ARGV[at] end
+  for at = math.max(11, #ARGV - LINES_MAX + 1), #ARGV do logged[#logged + 1] = ARGV[at] end
   if #logged > 0 then plan.logs[job.id] = logged end
   -- One more than are kept says that some are missing.
-  job[LOGS], job[VERSION] = math.min(job[LOGS] + #ARGV - 11, LINES_MAX + 1), job[VERSION] + 1
+  job[LOGS], job[VERSION] = math.min(job[LOGS] + #ARGV - 10, LINES_MAX + 1), job[VERSION] + 1
   jobs.dirty[job.id] = job
 end
 return request.reply('log', {held and 'D' or 'L'})

@@ -5,14 +5,14 @@
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
   ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
   ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service; ms
-  ARGV[8] budget    int  units of following work; ARGV[9] "1" on a cluster, whose slots may move
-  ARGV[10] path      str  the gate key
+  ARGV[8] budget    int  units of following work
+  ARGV[9] path      str  the gate key
   Returns more, now, next, 1 if this changed anything.   Mirrors core.engine ]]
 -- @include lib/rules
-local changed = redis.call('HEXISTS', store.pauses, ARGV[10]) == 0
+local changed = redis.call('HEXISTS', store.pauses, ARGV[9]) == 0
 if changed then S[PAUSE], S[PAUSED] = S[PAUSE] + 1, S[PAUSED] + 1 end
 work.follow()
 local pause = S[PAUSE]
 local reply = request.reply('pause', {changed and 1 or 0})
-if changed then redis.call('HSET', store.pauses, ARGV[10], pause) end
+if changed then redis.call('HSET', store.pauses, ARGV[9], pause) end
 return reply

@@ -5,8 +5,8 @@
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
   ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
   ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service; ms
-  ARGV[8] budget    int  units of following work; ARGV[9] "1" on a cluster, whose slots may move
-  ARGV[10..]         ids
+  ARGV[8] budget    int  units of following work
+  ARGV[9..]         ids
   Returns more, now, next, and for each id its verdict (D done, R refused, U unknown) and state ("-" none).
   Mirrors core.engine   Cost O(depth) a job, and what follows ]]
 -- @include lib/rules

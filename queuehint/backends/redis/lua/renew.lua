@@ -5,20 +5,20 @@
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
   ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
   ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service; ms
-  ARGV[8] budget    int  units of following work; ARGV[9] "1" on a cluster, whose slots may move
-  ARGV[10] lease_ms  int  from now
-  ARGV[11..]        two for each lease: id, token
+  ARGV[8] budget    int  units of following work
+  ARGV[9] lease_ms  int  from now
+  ARGV[10..]        two for each lease: id, token
   Returns more, now, next, and a verdict for each lease: D done, C asked to stop, L lost.
   Mirrors core.engine   Cost O(log timers) a lease, and what follows ]]
 -- @include lib/rules
 local verdicts = {}
-for at = 11, #ARGV, 2 do
+for at = 10, #ARGV, 2 do
   local job = jobs.of(ARGV[at])
   local waits = job and job[STATE] == QUEUED and job[PRESENCE]
   if not job or not (waits or job[STATE] == STARTED) or job[TOKEN] ~= ARGV[at + 1] then
     verdicts[#verdicts + 1] = 'L'
   else
-    timers.set(job, LEASE, NOW + tonumber(ARGV[10]))
+    timers.set(job, LEASE, NOW + tonumber(ARGV[9]))
     verdicts[#verdicts + 1] = job[CANCEL] and 'C' or 'D'
     if job[CANCEL] then ledger.tell(job) end
   end

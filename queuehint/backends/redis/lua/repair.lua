@@ -5,9 +5,9 @@
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
   ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
   ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service; ms
-  ARGV[8] budget    int  units of following work; ARGV[9] "1" on a cluster, whose slots may move
-  ARGV[10] packed    str  the state as it was when the doctor looked, "" if there was none
-  ARGV[11..]        three for each repair: kind, name, item; see REPAIR
+  ARGV[8] budget    int  units of following work
+  ARGV[9] packed    str  the state as it was when the doctor looked, "" if there was none
+  ARGV[10..]        three for each repair: kind, name, item; see REPAIR
   Returns DONE and the state as it is now, or CHANGED, and then nothing was done.
   What a repair writes is worked out here from the heads, so it is right whatever the doctor thought; only counts over
   many heads (gate, counter) are the doctor's, and are written only over what the doctor saw. ]]
@@ -15,7 +15,7 @@
 -- @include stand_in
 -- @include rules
 -- @include examine
-if stand_in.packed ~= ARGV[10] then return {'CHANGED', ''} end
+if stand_in.packed ~= ARGV[9] then return {'CHANGED', ''} end
 
 -- Writes that no head that changes leads to: they come last, after all that could fail.
 local writes = {}
@@ -222,7 +222,7 @@ function REPAIR.remove(_, id)
   S[PRUNED_IN_ALL] = S[PRUNED_IN_ALL] + 1
 end
 
-for at = 11, #ARGV, 3 do REPAIR[ARGV[at]](ARGV[at + 1], ARGV[at + 2]) end
+for at = 10, #ARGV, 3 do REPAIR[ARGV[at]](ARGV[at + 1], ARGV[at + 2]) end
 
 plan.commit()
 for _, write in ipairs(writes) do WRITE[write[1]](unpack(write, 2)) end

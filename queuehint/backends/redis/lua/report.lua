@@ -5,14 +5,14 @@
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
   ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
   ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service; ms
-  ARGV[8] budget    int  units of following work; ARGV[9] "1" on a cluster, whose slots may move
-  ARGV[10] id, ARGV[11] token, ARGV[12] progress (opaque)
+  ARGV[8] budget    int  units of following work
+  ARGV[9] id, ARGV[10] token, ARGV[11] progress (opaque)
   Returns more, now, next, D done or L lost.   Mirrors core.engine ]]
 -- @include lib/rules
-local job = jobs.of(ARGV[10])
-local held = job and job[STATE] == STARTED and job[TOKEN] == ARGV[11]
+local job = jobs.of(ARGV[9])
+local held = job and job[STATE] == STARTED and job[TOKEN] == ARGV[10]
 if held then
-  plan.progress[job.id] = ARGV[12]
+  plan.progress[job.id] = ARGV[11]
   job[REPORTED], job[VERSION] = true, job[VERSION] + 1
   jobs.dirty[job.id] = job
 end

@@ -5,16 +5,16 @@
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
   ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
   ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service; ms
-  ARGV[8] budget    int  units of following work; ARGV[9] "1" on a cluster, whose slots may move
-  ARGV[10] path      str  the gate key
+  ARGV[8] budget    int  units of following work
+  ARGV[9] path      str  the gate key
   Returns more, now, next, 1 if this changed anything.   Mirrors core.engine ]]
 -- @include lib/rules
-local pause = redis.call('HGET', store.pauses, ARGV[10])
+local pause = redis.call('HGET', store.pauses, ARGV[9])
 if pause then
   S[PAUSED] = S[PAUSED] - 1
   work.push({'u', tonumber(pause)})
 end
 work.follow()
 local reply = request.reply('resume', {pause and 1 or 0})
-if pause then redis.call('HDEL', store.pauses, ARGV[10]) end
+if pause then redis.call('HDEL', store.pauses, ARGV[9]) end
 return reply

@@ -3,13 +3,13 @@
   KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/keys builds every other key from it
   KEYS[2] meta      str  the only key that always exists: see conversation.py
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
-  ARGV[2..9]             not used: as for changes
-  ARGV[10] id
+  ARGV[2..8]             not used: as for changes
+  ARGV[9] id
   Returns priority, pool, user, key, presence, policy, claims and the rest (opaque); nothing if there is no such id. ]]
 -- @include lib/questions
-local job = jobs.of(ARGV[10])
+local job = jobs.of(ARGV[9])
 if not job then return {} end
 return {
   tostring(job[PRIORITY]), job[POOL], job[USER], job[KEY] or '', job[PRESENCE] and string.format('%.0f', job[PRESENCE]) or '',
-  job[POLICY], job[CLAIMS], redis.call('HGET', store.specs, ARGV[10]) or '',
+  job[POLICY], job[CLAIMS], redis.call('HGET', store.specs, ARGV[9]) or '',
 }

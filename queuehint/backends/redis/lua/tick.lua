@@ -5,7 +5,7 @@
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
   ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
   ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service; ms
-  ARGV[8] budget    int  units of following work; ARGV[9] "1" on a cluster, whose slots may move
+  ARGV[8] budget    int  units of following work
 
   Returns more, now, next.   Mirrors core.engine   Cost: the budget ]]
 -- @include lib/rules

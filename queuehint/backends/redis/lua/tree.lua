@@ -3,8 +3,8 @@
   KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/keys builds every other key from it
   KEYS[2] meta      str  the only key that always exists: see conversation.py
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
-  ARGV[2..9]             not used: as for changes
-  ARGV[10] path      str  the gate key; ARGV[11] depth int
+  ARGV[2..8]             not used: as for changes
+  ARGV[9] path      str  the gate key; ARGV[10] depth int
   Returns for each node, at most 1 000 and the first, its gate key, and started, started below, waiting, granted, passing,
   paused, closed.   Mirrors core.answers ]]
 -- @include lib/questions
@@ -62,5 +62,5 @@ local function subtree(key, depth)
   end
 end
 
-subtree(ARGV[10], math.min(tonumber(ARGV[11]), 64))
+subtree(ARGV[9], math.min(tonumber(ARGV[10]), 64))
 return reply

@@ -5,12 +5,12 @@
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
   ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
   ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service; ms
-  ARGV[8] budget    int  units of following work; ARGV[9] "1" on a cluster, whose slots may move
-  ARGV[10] session   str  who waits; ARGV[11..] ids
+  ARGV[8] budget    int  units of following work
+  ARGV[9] session   str  who waits; ARGV[10..] ids
   Returns more, now, next, and for each id w while it is unfinished, o once it is over or if it is unknown. ]]
 -- @include lib/rules
 local answers = {}
-for at = 11, #ARGV do
+for at = 10, #ARGV do
   local job = jobs.of(ARGV[at])
   if not job or OVER[job[STATE]] then
     answers[#answers + 1] = 'o'
@@ -18,14 +18,14 @@ for at = 11, #ARGV do
     answers[#answers + 1] = 'w'
     local watchers = job[WATCHERS] or {}
     local known = false
-    for _, session in ipairs(watchers) do known = known or session == ARGV[10] end
+    for _, session in ipairs(watchers) do known = known or session == ARGV[9] end
     if not known then
-      watchers[#watchers + 1] = ARGV[10]
+      watchers[#watchers + 1] = ARGV[9]
       job[WATCHERS] = watchers
       jobs.dirty[job.id] = job
     end
   end
 end
 local reply = request.reply('watch', {table.concat(answers)})
-redis.call('ZADD', store.sessions, NOW, ARGV[10])
+redis.call('ZADD', store.sessions, NOW, ARGV[9])
 return reply

@@ -2,7 +2,7 @@
 local SESSION_SEEN_MS, SESSION_KEPT_MS = 60000, 600000 -- @const
 
 -- Put down what a request is repeated from, and what an audit compares.
-function request.conclude(name, reply, granted)
+function request.conclude(name, reply, granted, specs)
   if request.lane ~= '' then
     local seen_ms = request.seen_ms
     if not seen_ms or NOW - seen_ms >= SESSION_SEEN_MS then
@@ -23,17 +23,17 @@ function request.conclude(name, reply, granted)
     end
     for from = 1, #entry, 4000 do redis.call('RPUSH', store.audit, unpack(entry, from, math.min(from + 3999, #entry))) end
   end
-  return request.with_specs(reply, granted)
+  return request.with_specs(reply, granted, specs)
 end
 
 -- Commit a plan and reply: whether anything is left over, the time, when something is due next (-1 never), and the rest.
-function request.reply(name, rest, granted)
+function request.reply(name, rest, granted, specs)
   local more, left_over = work.is_more(), work.any_left()
   local next_ms = plan.commit(name == 'exchange' or name == 'tick')
   if left_over then next_ms = NOW end
   local reply = {more and 1 or 0, NOW, next_ms}
   for at = 1, #rest do reply[#reply + 1] = rest[at] end
-  return request.conclude(name, reply, granted)
+  return request.conclude(name, reply, granted, specs)
 end
 
 -- Forget the sessions that have not been heard of for long, a few at a time.

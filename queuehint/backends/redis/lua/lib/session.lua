@@ -7,9 +7,9 @@ local HEADS_FROM = 5 -- @const
 request.lane, request.number = ARGV[2], tonumber(ARGV[3])
 
 -- A reply, and behind it the specs of the jobs granted, which a receipt does not keep.
-function request.with_specs(reply, granted)
-  if granted then
-    for _, id in ipairs(granted) do reply[#reply + 1] = redis.call('HGET', store.specs, id) or '' end
+function request.with_specs(reply, granted, specs)
+  for at, id in ipairs(granted or {}) do
+    reply[#reply + 1] = specs and specs[at] or redis.call('HGET', store.specs, id) or ''
   end
   return reply
 end

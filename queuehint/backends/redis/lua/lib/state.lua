@@ -8,9 +8,7 @@ local COUNT_OF = {S = 24, D = 25, Q = 26, R = 27, F = 28, X = 29, C = 30}
 
 local TOLD_NEXT, MARKS, MEMORY_SEEN = 31, 32, 33 -- @const
 local SCHEMA_VERSION = 1 -- @const
--- A slot of a cluster may be on its way to another node.
 local request = {notes = {}}
-request.on_cluster = ARGV[9] == '1'
 
 local function corrupt(text) error('CORRUPT ' .. text, 0) end
 
