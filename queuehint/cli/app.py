@@ -12,7 +12,7 @@ from queuehint.cli.worker import worker
 
 # Errors of the application are shown as Python shows them: boxes of local variables would print arguments of jobs.
 app = typer.Typer(
-    help="Run jobs of queuehint.",
+    help="Run workers, and look after their store.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -31,7 +31,7 @@ def options(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Run jobs of queuehint."""
+    """Run workers, and look after their store."""
 
 
 app.command()(worker)

@@ -84,7 +84,7 @@ class RedisBackend(Backend):
     def call_sync(self, operation: Operation[Reply]) -> Reply:
         """Like `call`, for code without a loop."""
         self._check_usable()
-        result: Reply = _hold(self._sync_link(), self.desk.converse(operation))
+        result: Reply = hold(self._sync_link(), self.desk.converse(operation))
         return result
 
     # --- waits -------------------------------------------------------------------------------------------------------
@@ -99,7 +99,7 @@ class RedisBackend(Backend):
         link = self._sync_link()
         session = secrets.token_hex(8)
         if interest.jobs:
-            answers = _hold(link, self.desk.converse_script("watch", (session, *interest.jobs)))[3]
+            answers = hold(link, self.desk.converse_script("watch", (session, *interest.jobs)))[3]
             if b"o" in answers:
                 return
         wait_s = self._wait_s(interest, timeout_s)
@@ -169,7 +169,7 @@ class RedisBackend(Backend):
         return found
 
 
-def _hold(link: SyncLink, talk: Generator[Ask | Sleep | Move, Any, Any]) -> Any:
+def hold(link: SyncLink, talk: Generator[Ask | Sleep | Move, Any, Any]) -> Any:
     """Do what a conversation asks for, until it ends."""
     try:
         step = next(talk)

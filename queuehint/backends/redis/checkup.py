@@ -93,7 +93,7 @@ class Checkup:
             self._find("tls", "what is sent can be read on the way; use rediss://")
 
     def _ask(self, *command: str) -> Talk:
-        return (yield from self._desk._plain(*command))  # noqa: SLF001 - one conversation, told in several modules
+        return (yield from self._desk.plain(*command))
 
     def _find(self, where: str, what: str, level: Level = "warning") -> None:
         self.findings.append(Finding(kind="setting", level=level, where=where, what=what))

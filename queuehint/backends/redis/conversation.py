@@ -33,7 +33,7 @@ from queuehint.errors import (
     DuplicateJobError,
     OutcomeUnknownError,
 )
-from queuehint.operations import BUDGET, Enqueue, Operation
+from queuehint.operations import BUDGET, Enqueue, Exchanged, Operation
 
 from . import codec, keys
 from .scripts import Script, script
@@ -140,6 +140,7 @@ class Desk:
         self._unknown: OrderedDict[int, tuple[Operation[Any], Lane]] = OrderedDict()
         self._checked_s: float | None = None
         self._may_write = False
+        self._epoch_s: int | None = None
         self.due_s: float | None = None
         """When something is due, by this process's monotonic clock, as far as it was told."""
 
@@ -177,7 +178,20 @@ class Desk:
             self.due_s = None
         else:
             self.due_s = time.monotonic() + max(0, time_said.next_ms - time_said.now_ms) / 1000
-        return codec.decode(operation, reply)
+        answer = codec.decode(operation, reply)
+        if type(answer) is Exchanged and answer.grants:
+            self._watch_history(answer.grants[0].token >> 32)
+        return answer
+
+    def _watch_history(self, epoch_s: int) -> None:
+        """Say it when the store began a new history: it was started anew, or another one took its place."""
+        if self._epoch_s not in {None, epoch_s}:
+            logger.warning(
+                "%s began a new history; what the old one had not yet kept is lost",
+                self.address.shown,
+                extra={"event": "redis.new_history"},
+            )
+        self._epoch_s = epoch_s
 
     def _name_fields(
         self, operation: Operation[Any], error: DuplicateJobError
@@ -303,7 +317,7 @@ class Desk:
             BackendUnavailableError: naming the setting.
         """
         first = self._checked_s is None
-        info = parse_info((yield from self._plain("INFO", "everything")))
+        info = parse_info((yield from self.plain("INFO", "everything")))
         problem = what_is_wrong(info)
         if problem is not None:
             raise BackendUnavailableError(f"{self.address.shown}: {problem}")
@@ -311,15 +325,15 @@ class Desk:
             fixed = [key for key in keys.KEYS if not key.is_prefix]
             for key in fixed:
                 redis_key = keys.redis_key(self.namespace, key.name)
-                kind = (yield from self._plain("TYPE", redis_key)).decode()
+                kind = (yield from self.plain("TYPE", redis_key)).decode()
                 if kind not in {"none", key.type}:
                     raise CorruptStateError(f"{redis_key} is a {kind} and should be a {key.type}: not ours?")
             if self._clock is not None:
-                yield from self._plain("HSET", keys.redis_key(self.namespace, "meta"), "test", "1")
+                yield from self.plain("HSET", keys.redis_key(self.namespace, "meta"), "test", "1")
             self._say(info)
         self._checked_s = time.monotonic()
 
-    def _plain(self, *command: Any) -> Generator[Ask | Sleep | Move, Any, Any]:
+    def plain(self, *command: Any) -> Generator[Ask | Sleep | Move, Any, Any]:
         """Send a command that may be sent twice."""
         begun_s = time.monotonic()
         attempts = redirections = 0

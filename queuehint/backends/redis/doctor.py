@@ -23,7 +23,7 @@ from queuehint.errors import BackendDeniedError, BackendError
 from queuehint.hint import conflict, gate_key
 
 from . import codec, keys
-from .backend import _hold
+from .backend import hold
 from .checkup import Checkup
 from .conversation import Sleep
 from .findings import Finding, Report, first_repairs, miscounted, problem, repairable
@@ -91,7 +91,7 @@ def diagnose(backend: RedisBackend, *, fix: bool = False, passes: int = PASSES) 
     desk = backend.desk
     link = SyncLink(desk.address)
     try:
-        report: Report = _hold(link, _Doctor(desk, passes).examine(fix=fix))
+        report: Report = hold(link, _Doctor(desk, passes).examine(fix=fix))
     finally:
         link.close()
     return report
@@ -237,7 +237,7 @@ class _Doctor:
     # --- asking ------------------------------------------------------------------------------------------------------
 
     def _plain(self, *command: Any) -> Talk:
-        return (yield from self._desk._plain(*command))  # noqa: SLF001 - one conversation, told in several modules
+        return (yield from self._desk.plain(*command))
 
     def _key(self, name: str) -> str:
         return keys.redis_key(self._desk.namespace, name)
