@@ -222,14 +222,26 @@ def test_the_reaper_finds_one_expired_lease_among_any_number_that_last(start_ser
 
 @pytest.mark.nightly
 def test_a_claim_costs_the_same_behind_a_million_jobs(start_server: StartServer) -> None:
-    costs = {}
+    costs: dict[str, tuple[int, float, float]] = {}
     for blocked in (1_000, 100_000, 1_000_000):
         site = Site(start_server(), f"window{blocked}")
-        costs[blocked] = claim_behind(site, blocked)
+        commands, first_ms = claim_behind(site, blocked)
+        site.enqueue(*(books.job(f"free{number}", ["cold", str(number)]) for number in range(100)))
+        assert site.settle("free") is Verdict.DONE
+        times_ms = [first_ms]
+        client = site.server.client()
+        for _ in range(100):
+            client.config_resetstat()
+            assert len(site.claim(lease_ms=3_600_000)) == 1
+            took: Any = client.info("commandstats")
+            times_ms.append(took["cmdstat_evalsha"]["usec"] / 1_000)
+        times_ms.sort()
+        costs[f"behind_{blocked}"] = commands, times_ms[50], times_ms[98]
         site.close()
-    assert len({commands for commands, _ in costs.values()}) == 1
-    assert all(took_ms < 5 for _, took_ms in costs.values())
-    figures("F-32", **{f"behind_{blocked}": cost for blocked, cost in costs.items()})
+    # Put down first: a figure that is missed is wanted too. Times are for people, but for the catalogue's bound.
+    figures("F-32", commands_median_p99_ms=costs)
+    assert len({commands for commands, _, _ in costs.values()}) == 1
+    assert all(p99_ms < 5 for _, _, p99_ms in costs.values())
 
 
 def test_a_waiting_job_takes_less_than_a_thousand_bytes_and_its_nodes_are_given_back(alone: Site) -> None:
