@@ -245,7 +245,7 @@ def gate_key(path: Path) -> str:
     So the gates above a path are what stands before each colon of its gate key that is not escaped.
 
     >>> gate_key(()), gate_key(("root",)), gate_key(("a:b", "c"))
-    ('', 'root', 'a\:b:c')
+    ('', 'root', 'a\\:b:c')
     """
     key = ":".join(path)
     if "\\" in key or key.count(":") >= len(path):

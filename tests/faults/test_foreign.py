@@ -461,7 +461,7 @@ LATER = {"exists", "hkeys", "hlen", "hvals", "hgetall", "zlexcount"}
 """Not needed by every namespace's first steps; all are reads, and of a change they come before its first write."""
 
 
-@pytest.mark.xfail(strict=True, reason="a right that is taken away in the middle of work: F6 in faultbugs.md")
+@pytest.mark.xfail(strict=True, reason="Redis tells nobody which rights they have")
 def test_a_right_that_is_taken_away_leaves_no_half_of_a_change() -> None:
     halves, _ = swept_rights()
     assert not halves
