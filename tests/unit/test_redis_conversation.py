@@ -273,7 +273,7 @@ def test_a_request_without_an_answer_is_repeated_with_the_same_lane_and_number(
         assert talk.step == Sleep(PAUSE_S[min(number, len(PAUSE_S) - 1)])
         talk.answer()
         assert talk.command == sent
-    assert talk.answer([*DONE, b"a 1 Q 1 "]).reply.jobs[0].id == "a"
+    assert talk.answer([*DONE, 1, b"Q"]).reply.jobs[0].id == "a"
 
 
 def test_what_was_never_sent_is_known_not_to_have_been_done(desk: Desk, time: Time) -> None:

@@ -438,11 +438,17 @@ def _damaged(error: Exception) -> CorruptStateError:
     return CorruptStateError(f"what is stored cannot be read ({type(error).__name__}); run `queuehint doctor`")
 
 
-def _enqueued(_operation: Enqueue, reply: list[Any]) -> Enqueued:
+def _enqueued(operation: Enqueue, reply: list[Any]) -> Enqueued:
     jobs = []
-    for line in reply[3].decode().split("\n") if reply[3] else ():
+    following = reply[3] + 0
+    for spec, line in zip(operation.jobs, reply[4].decode().split("\n") if reply[4] else (), strict=True):
+        if len(line) == 1:
+            jobs.append(EnqueuedJob(spec.id, following, STATES[line], True))
+            following += 1
+            continue
         job_id, number, state, created, token = line.split(" ")
         jobs.append(EnqueuedJob(job_id, int(number), STATES[state], created == "1", parse_token(token)))
+        following += created == "1"
     return Enqueued(tuple(jobs), bool(reply[0]))
 
 

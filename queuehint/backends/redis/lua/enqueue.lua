@@ -8,7 +8,8 @@
   ARGV[8] budget    int  units of following work
   ARGV[9..]         two for each job: a head (id, priority, pool, user, key, on_conflict, delay_ms, run_at_ms, presence_ms,
                     policy, and claims, one a line, "" for none) and a spec (opaque)
-  Returns more, now, next, and a line for each job: id, number, state, created, presence token.
+  Returns more, now, next, the first new number, and a line for each job: its state if it is new, with the next number;
+  else id, number, state, created, presence token.
   Refuses DUPLICATE_JOB at, KEY_TAKEN at owner, PATH_CLOSED at claim depth; nothing is changed.
   Mirrors core.engine and core.admission   Cost O(depth) a claim, and what follows ]]
 -- @include lib/rules
@@ -149,7 +150,7 @@ local refused = refusal()
 if refused then return redis.error_reply(refused) end
 work.follow()
 
-local lines_out = {}
+local lines_out, first = {}, S[NUMBERS] + 1
 for _, ask in ipairs(asked) do
   local existing, after, key = jobs.of(ask[ID]), nil, ask[P_KEY]
   if not existing and key then
@@ -174,6 +175,10 @@ for _, ask in ipairs(asked) do
       timers.set(job, LEASE, NOW + job[PRESENCE])
     end
   end
-  lines_out[#lines_out + 1] = string.format('%s %.0f %s %d %s', job.id, job[NUMBER], job[STATE], existing and 0 or 1, token)
+  if existing or token ~= '' then
+    lines_out[#lines_out + 1] = string.format('%s %.0f %s %d %s', job.id, job[NUMBER], job[STATE], existing and 0 or 1, token)
+  else
+    lines_out[#lines_out + 1] = job[STATE]
+  end
 end
-return request.reply('enqueue', {table.concat(lines_out, '\n')})
+return request.reply('enqueue', {first, table.concat(lines_out, '\n')})

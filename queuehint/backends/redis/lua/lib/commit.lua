@@ -20,7 +20,7 @@ local function write_ready()
     end
     -- Who takes the marker and leaves work sets it again.
     if pool.size > 0 and (pool.filled or pool.claimed) then
-      redis.call('ZADD', store.pool_wake(name), 0, '1')
+      redis.call('ZADD', store.pool_wake(name), '0', '1')
     elseif pool.size == 0 and pool.was_size > 0 then
       redis.call('UNLINK', store.pool_wake(name))
     end
@@ -30,8 +30,8 @@ local function write_ready()
       if user.size == 0 then redis.call('HDEL', store.users, key)
       else redis.call('HSET', store.users, key, cmsgpack.pack({user.size, user.turn})) end
       local prefix = user.pool.name .. '\0'
-      put(store.turns, user.was_turn > 0 and prefix .. form.sortable(user.was_turn) .. user.name, 0,
-        user.turn > 0 and prefix .. form.sortable(user.turn) .. user.name, 0)
+      put(store.turns, user.was_turn > 0 and prefix .. form.sortable(user.was_turn) .. user.name, '0',
+        user.turn > 0 and prefix .. form.sortable(user.turn) .. user.name, '0')
     end
   end
 end
@@ -107,7 +107,7 @@ function plan.commit(tells)
   end
   local next_ms = timers.next_ms() or -1
   if next_ms >= 0 and not tells and (S[TOLD_NEXT] < 0 or next_ms < S[TOLD_NEXT]) then
-    redis.call('ZADD', store['wake:timer'], 0, '1')
+    redis.call('ZADD', store['wake:timer'], '0', '1')
     tells = true
   end
   if tells then S[TOLD_NEXT] = next_ms end

@@ -3,7 +3,8 @@
 local plan = {specs = {}, results = {}, progress = {}, asked = {}, logs = {}}
 local indexes = {}
 
--- One entry of a sorted set before and after: false where there is none.
+-- One entry of a sorted set before and after: false where there is none. A score is a text where it may be: a number
+-- is made one at every call.
 local function put(set, was, was_score, now, score)
   if was == now and was_score == score then return end
   if now then redis.call('ZADD', set, score, now) end
@@ -33,6 +34,17 @@ local function count(was, job)
   end
 end
 
+local time_texts = {}
+
+local function text_of(time_ms)
+  local text = time_texts[time_ms]
+  if not text then
+    text = string.format('%.0f', time_ms)
+    time_texts[time_ms] = text
+  end
+  return text
+end
+
 local SET_OF = {[DUE] = store.timers, [LEASE] = store.leases, [PRUNE] = store.prunes}
 
 local function write_timers(was, job)
@@ -40,7 +52,7 @@ local function write_timers(was, job)
   if was_kind and was_kind ~= kind then redis.call('ZREM', SET_OF[was_kind], timers.member(was_kind, was)) end
   if kind and (kind ~= was_kind or job[TIMER_MS] ~= was[TIMER_MS] or job[NUMBER] ~= was[NUMBER]) then
     if kind == was_kind and job[NUMBER] ~= was[NUMBER] then redis.call('ZREM', SET_OF[kind], timers.member(kind, was)) end
-    redis.call('ZADD', SET_OF[kind], job[TIMER_MS], timers.member(kind, job))
+    redis.call('ZADD', SET_OF[kind], text_of(job[TIMER_MS]), timers.member(kind, job))
   end
   local expiry, was_expiry = job and job[EXPIRY_MS], was and was[EXPIRY_MS]
   if expiry ~= was_expiry then
@@ -48,23 +60,35 @@ local function write_timers(was, job)
   end
 end
 
-local function each_path(job, act)
-  if job[CLAIMS] == '' then return act(paths.member(nil, job)) end
-  for claim_text in string.gmatch(job[CLAIMS], '[^\n]+') do act(paths.member(string.sub(claim_text, 2), job)) end
+-- Put a job into a set of paths, once a claim, or take it out.
+local function change_path(set, gate_key, job, is_there)
+  local member = paths.member(gate_key, job)
+  if is_there then redis.call('ZADD', set, '0', member) else redis.call('ZREM', set, member) end
+end
+
+local function change_paths(set, job, is_there)
+  local claims = job[CLAIMS]
+  if claims == '' then
+    change_path(set, nil, job, is_there)
+  elseif not string.find(claims, '\n', 1, true) then
+    change_path(set, string.sub(claims, 2), job, is_there)
+  else
+    for claim_text in string.gmatch(claims, '[^\n]+') do change_path(set, string.sub(claim_text, 2), job, is_there) end
+  end
 end
 
 local function write_paths(was, job)
   local there, was_there = job and not OVER[job[STATE]], was and not OVER[was[STATE]]
   local moved = there and was_there and job[CLAIMS] ~= was[CLAIMS]
-  if was_there and (not there or moved) then each_path(was, function(member) redis.call('ZREM', store.paths, member) end) end
-  if there and (not was_there or moved) then each_path(job, function(member) redis.call('ZADD', store.paths, 0, member) end) end
+  if was_there and (not there or moved) then change_paths(store.paths, was, false) end
+  if there and (not was_there or moved) then change_paths(store.paths, job, true) end
   local holds, was_holds = job and job[STATE] == FAILED and job[WALKS], was and was[STATE] == FAILED and was[WALKS]
-  if was_holds and not holds then each_path(was, function(member) redis.call('ZREM', store.holds, member) end) end
-  if holds and not was_holds then each_path(job, function(member) redis.call('ZADD', store.holds, 0, member) end) end
+  if was_holds and not holds then change_paths(store.holds, was, false) end
+  if holds and not was_holds then change_paths(store.holds, job, true) end
   local key, was_key = there and job[KEY] or false, was_there and was[KEY] or false
   if key ~= was_key then
     if was_key then redis.call('ZREM', store.keyed, was_key .. '\0' .. form.tag(was)) end
-    if key then redis.call('ZADD', store.keyed, 0, key .. '\0' .. form.tag(job)) end
+    if key then redis.call('ZADD', store.keyed, '0', key .. '\0' .. form.tag(job)) end
   end
   local dead, was_dead = job and job[STATE] == FAILED and not job[GONE], was and was[STATE] == FAILED and not was[GONE]
   if dead and not was_dead then redis.call('ZADD', store.dead, job[NUMBER], job.id) end
@@ -74,10 +98,10 @@ end
 local function write_offers(was, job)
   local offer, was_offer = job and job[OFFER], was and was[OFFER]
   if not offer and not was_offer then return end
-  put(store.ready, was_offer == 'r' and (job and job.ready_member or ready.member(was)), 0,
-    offer == 'r' and ready.member(job), 0)
-  put(store.parked, was_offer and was_offer ~= 'r' and sweeps.parked_member(was, was_offer), 0,
-    offer and offer ~= 'r' and sweeps.parked_member(job, offer), 0)
+  put(store.ready, was_offer == 'r' and (job and job.ready_member or ready.member(was)), '0',
+    offer == 'r' and ready.member(job), '0')
+  put(store.parked, was_offer and was_offer ~= 'r' and sweeps.parked_member(was, was_offer), '0',
+    offer and offer ~= 'r' and sweeps.parked_member(job, offer), '0')
 end
 
 local function line_entries(job)

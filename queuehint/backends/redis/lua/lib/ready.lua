@@ -13,11 +13,19 @@ end
 -- Where the ready jobs of a user of a pool begin; a user is '' where there is none.
 local function ready_prefix(pool, user) return pool .. '\0' .. user .. '\0' end
 
-function ready.member(job)
-  local rank = '0'
-  if job[PRIORITY] ~= CRITICAL then rank = string.format('1%015.0f', rank_of(job) + 1e14) end
-  return ready_prefix(job[POOL], job[USER]) .. rank .. form.tag(job)
+local rank_texts = {}
+
+-- A rank as text that sorts as ranks do.
+local function rank_text(rank)
+  local text = rank_texts[rank]
+  if not text then
+    text = rank == -2 ^ 62 and '0' or string.format('1%015.0f', rank + 1e14)
+    rank_texts[rank] = text
+  end
+  return text
 end
+
+function ready.member(job) return ready_prefix(job[POOL], job[USER]) .. rank_text(rank_of(job)) .. form.tag(job) end
 
 local function pool_of(name)
   local pool = ready.pools[name]
