@@ -98,7 +98,7 @@ def run(server: Server, namespace: str, file: Path, calls: list[tuple[Any, ...]]
             assert time.monotonic() < deadline, sched.stats_sync()
             finished = sched.stats_sync().states[JobState.FINISHED]
             # Never two kills without progress in between: that would be a test of patience.
-            if crew.kills < kills and finished > done + len(calls) // (2 * kills):
+            if crew.kills < kills and finished > done + len(calls) // (3 * kills):
                 done = finished
                 crew.kill_one(rng)
             time.sleep(0.05)
@@ -176,9 +176,9 @@ def test_the_shared_recordings_end_as_recorded_though_workers_are_killed(
     traces = [replay_trace.load(path) for path in sorted(SHARED.glob("trace-*.json.gz"))]
     file = tmp_path / "texts.sqlite"
     recordings.prepare(file, {trace.name: trace.start for trace in traces}, {})
-    run(redis_server, namespace, file, edits(traces, 5), kills=30)
+    run(redis_server, namespace, file, edits(traces, 5), kills=20)
     check_texts(file, traces)
     history = replay_history.load_recorded(SHARED / "history-sortedcontainers.json.gz")
     file = tmp_path / "tree.sqlite"
     recordings.prepare(file, {}, history.start)
-    run(redis_server, f"{namespace}-history", file, history_calls(history, every=50), kills=30)
+    run(redis_server, f"{namespace}-history", file, history_calls(history, every=50), kills=20)
