@@ -144,6 +144,7 @@ class RedisBackend(Backend):
             # In a fork: the parent's connections and sessions stay the parent's.
             self._lock = threading.Lock()
             self._begin()
+            self._moved.begin()
             self.desk.begin()
         if self._closed:
             raise BackendUnavailableError(f"the backend at {self.desk.address.shown} was closed")
@@ -204,6 +205,10 @@ class _Bell:
     """Wakes whoever waits when the clock of a test moves, or the backend is closed."""
 
     def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget who waits: this process is new, or a fork."""
         self._lock = threading.Lock()
         self._waiting: dict[object, Callable[[], None]] = {}
 

@@ -125,7 +125,6 @@ class Desk:
             retention.service_ms,
             budget,
         )
-        self._lock = threading.Lock()
         self.begin()
 
     @property
@@ -136,6 +135,8 @@ class Desk:
     def begin(self) -> None:
         """Forget everything about this process: it is new, or a fork."""
         self.pid = os.getpid()
+        # A thread that does not exist in a fork may have held the old one.
+        self._lock = threading.Lock()
         self._lanes: deque[Lane] = deque()
         self._unknown: OrderedDict[int, tuple[Operation[Any], Lane]] = OrderedDict()
         self._checked_s: float | None = None
