@@ -66,7 +66,10 @@ end
 
 -- Read, by a command of their types, the keys that no check at the start could see.
 local function see_types()
-  for key in pairs(gates.lines) do redis.call('ZCARD', store.line(key)) end
+  for key, line in pairs(gates.lines) do
+    -- One that was read is known to be a line.
+    if line.offset == 0 then redis.call('ZCARD', store.line(key)) end
+  end
   for name in pairs(ready.pools) do redis.call('ZCARD', store.pool_wake(name)) end
   for worker, list in pairs(ledger.untold) do
     if list.wake then redis.call('ZCARD', store.session_wake(worker)) end

@@ -40,7 +40,6 @@ end
 function request.forget()
   local gone = redis.call('ZRANGEBYSCORE', store.sessions, '-inf', string.format('(%.0f', NOW - SESSION_KEPT_MS), 'LIMIT', 0, 100)
   for _, session in ipairs(gone) do
-    redis.call('EXISTS', store.session_wake(session))
     redis.call('UNLINK', store.session_wake(session))
     redis.call('HDEL', store.receipts, session)
     redis.call('ZREM', store.sessions, session)
