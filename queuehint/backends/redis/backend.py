@@ -30,6 +30,8 @@ Reply = TypeVar("Reply")
 
 WAIT_CEILING_S: Final = 5.0
 """No wait trusts its marker longer than this."""
+FAILED_WAIT_S: Final = 1.0
+"""How long who waits leaves a server alone that did not let them."""
 
 
 class RedisBackend(Backend):
@@ -55,6 +57,7 @@ class RedisBackend(Backend):
     def _begin(self) -> None:
         self._sync: SyncLink | None = None
         self._sync_waits: SyncLink | None = None
+        self._threads = threading.local()
         self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Loop] = weakref.WeakKeyDictionary()
 
     @classmethod
@@ -96,17 +99,22 @@ class RedisBackend(Backend):
     def wait_sync(self, interest: Interest, timeout_s: float) -> None:
         """Like `wait`, blocking this thread."""
         self._check_usable()
-        link = self._sync_link()
-        session = secrets.token_hex(8)
+        # One session a thread: a job remembers who waits for it, and should know a patient thread once.
+        session: str = self._threads.__dict__.setdefault("session", secrets.token_hex(8))
         if interest.jobs:
-            answers = hold(link, self.desk.converse_script("watch", (session, *interest.jobs)))[3]
+            answers = hold(self._sync_link(), self.desk.converse_script("watch", (session, *interest.jobs)))[3]
             if b"o" in answers:
                 return
         wait_s = self._wait_s(interest, timeout_s)
-        if wait_s > 0:
-            command = wait_command(self.desk, interest, session, wait_s)
-            with suppress(NotSent, Unanswered, driver.ResponseError):
-                self._sync_wait_link().ask(command)
+        if wait_s <= 0:
+            return
+        link = self._sync_wait_link()
+        try:
+            link.ask(wait_command(self.desk, interest, session, wait_s))
+        except (NotSent, Unanswered, driver.ResponseError) as error:
+            # The caller looks and waits again: not at once, and at the right node.
+            link.move(redirection(error) if isinstance(error, driver.AskError) else Move())
+            time.sleep(min(wait_s, FAILED_WAIT_S))
 
     def _wait_s(self, interest: Interest, timeout_s: float) -> float:
         """How long to wait at most; whoever works wakes when something is due."""
@@ -300,13 +308,9 @@ class _Loop:
     async def _wait_for_markers(self, interest: Interest, wait_s: float) -> None:
         try:
             await self._waits.ask(wait_command(self._desk, interest, self._session, wait_s))
-        except (NotSent, Unanswered):
-            await self._waits.move(Move())
-            await asyncio.sleep(min(wait_s, 1.0))
-        except driver.ResponseError as error:
-            if isinstance(error, driver.AskError):
-                await self._waits.move(redirection(error))
-            await asyncio.sleep(min(wait_s, 1.0))
+        except (NotSent, Unanswered, driver.ResponseError) as error:
+            await self._waits.move(redirection(error) if isinstance(error, driver.AskError) else Move())
+            await asyncio.sleep(min(wait_s, FAILED_WAIT_S))
 
     # --- results -----------------------------------------------------------------------------------------------------
 
@@ -339,9 +343,9 @@ class _Loop:
                 if found is None:
                     continue
                 more = await self._link.ask(("ZPOPMIN", key, 1000))
-            except (NotSent, Unanswered, driver.ResponseError):
-                await self._waits.move(Move())
-                await asyncio.sleep(1.0)
+            except (NotSent, Unanswered, driver.ResponseError) as error:
+                await self._waits.move(redirection(error) if isinstance(error, driver.AskError) else Move())
+                await asyncio.sleep(FAILED_WAIT_S)
                 continue
             for job_id in [found[1], *more[::2]]:
                 for future in self._futures.get(job_id.decode(), ()):
