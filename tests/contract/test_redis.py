@@ -1,4 +1,4 @@
-"""The rules on the Redis backend, and on Valkey."""
+"""The rules on the Redis backend: on Redis, and on Valkey."""
 
 from __future__ import annotations
 
@@ -10,18 +10,29 @@ from queuehint.backends.base import BackendOptions
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
 from tests.contract import rules
-from tests.servers import new_namespace, shared_server
+from tests.servers import Binary, find_redis, find_valkey, new_namespace, shared_server
 
 if TYPE_CHECKING:
     from queuehint import Backend, FakeClock
 
 pytestmark = pytest.mark.redis
 
+FIND = {"redis": find_redis, "valkey": find_valkey}
+
 
 class OnRedis(rules.Binding):
+    binary: Binary
+
+    @pytest.fixture(params=FIND, autouse=True)
+    def choose(self, request: pytest.FixtureRequest) -> None:
+        found = FIND[request.param]()
+        if isinstance(found, str):
+            pytest.skip(found)
+        self.binary = found
+
     def open(self, clock: FakeClock) -> Backend:
         options = BackendOptions(namespace=new_namespace(), clock=clock)
-        return RedisBackend(parse_url(shared_server().url), options)
+        return RedisBackend(parse_url(shared_server(self.binary).url), options)
 
 
 class TestSerialPath(OnRedis, rules.SerialPath):
