@@ -9,7 +9,7 @@ import logging
 
 from queuehint.backends.base import Backend, open_backend
 from queuehint.clock import Clock, FakeClock, SystemClock
-from queuehint.context import Discard, Fail, JobContext, Retry, Snooze
+from queuehint.context import Children, Discard, Fail, JobContext, Retry, Snooze
 from queuehint.errors import (
     BackendDeniedError,
     BackendError,
@@ -21,6 +21,7 @@ from queuehint.errors import (
     DrainStalledError,
     DrainTimeoutError,
     DuplicateJobError,
+    FlowNotFoundError,
     HandlerError,
     InvalidHintError,
     InvalidHintTypeError,
@@ -42,13 +43,28 @@ from queuehint.errors import (
     WouldDeadlockError,
 )
 from queuehint.exclusive import Hold
+from queuehint.flow import Flow
+from queuehint.flow_graph import FlowGraph
+from queuehint.flow_handle import FlowHandle, FlowState
+from queuehint.flow_nodes import FlowGroup, Node
 from queuehint.handles import JobHandle
 from queuehint.hint import Claim, parse_key, queue_key
 from queuehint.jobs import Job
 from queuehint.payload import Codec, JsonCodec
 from queuehint.policy import Backoff, Policy, Retention
-from queuehint.records import JobError, JobRecord, JobSpec, JobState, Outcome, OutcomeKind, Priority, Progress
-from queuehint.reports import Reason, ReasonKind, Stats, TreeNode
+from queuehint.records import (
+    Dependency,
+    JobError,
+    JobRecord,
+    JobSpec,
+    JobState,
+    Outcome,
+    OutcomeKind,
+    Priority,
+    Progress,
+)
+from queuehint.references import template
+from queuehint.reports import EdgeStats, FlowStats, Reason, ReasonKind, Stats, TreeNode
 from queuehint.scheduler import Scheduler
 from queuehint.worker import Worker
 
@@ -63,18 +79,28 @@ __all__ = [
     "BackendFullError",
     "BackendUnavailableError",
     "Backoff",
+    "Children",
     "Claim",
     "Clock",
     "Codec",
     "CorruptStateError",
     "CycleError",
+    "Dependency",
     "DependencyError",
     "Discard",
     "DrainStalledError",
     "DrainTimeoutError",
     "DuplicateJobError",
+    "EdgeStats",
     "Fail",
     "FakeClock",
+    "Flow",
+    "FlowGraph",
+    "FlowGroup",
+    "FlowHandle",
+    "FlowNotFoundError",
+    "FlowState",
+    "FlowStats",
     "HandlerError",
     "Hold",
     "InvalidHintError",
@@ -94,6 +120,7 @@ __all__ = [
     "JobState",
     "JsonCodec",
     "LeaseLostError",
+    "Node",
     "Outcome",
     "OutcomeKind",
     "OutcomeUnknownError",
@@ -121,4 +148,5 @@ __all__ = [
     "open_backend",
     "parse_key",
     "queue_key",
+    "template",
 ]

@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from queuehint.context import CURRENT, JobContext
 from queuehint.crash import reach
+from queuehint.errors import PayloadError
+from queuehint.inputs import fetch, filled
 from queuehint.outcomes import Outcomes, outcome_of
 from queuehint.records import Grant, Outcome, OutcomeKind
 from queuehint.renewal import is_on_last_life
@@ -27,7 +29,9 @@ from queuehint.renewal import is_on_last_life
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from queuehint.backends.base import Backend
     from queuehint.handler import Handler
+    from queuehint.inputs import Results
     from queuehint.payload import Codec
 
 logger = logging.getLogger("queuehint.worker")
@@ -57,6 +61,7 @@ class Attempts:
     Args:
         handlers: by task name; looked up at each attempt, so it may grow.
         codec: how arguments and results travel.
+        backend: where the results of the jobs that a job depends on are.
         before: hooks, called with the context.
         redact: applied to texts of errors before they are stored.
         threads: how many plain functions may run at once.
@@ -69,6 +74,7 @@ class Attempts:
         *,
         handlers: Mapping[str, Handler],
         codec: Codec,
+        backend: Backend,
         before: Iterable[Callable[..., Any]],
         redact: Callable[[str], str] | None,
         threads: int,
@@ -78,6 +84,7 @@ class Attempts:
         self.outcomes = Outcomes(codec, redact)
         self._handlers = handlers
         self._codec = codec
+        self._backend = backend
         self._before = before
         self._threads = threads
         self._stop = stop
@@ -128,9 +135,22 @@ class Attempts:
     async def _run(self, slot: Slot, handler: Handler) -> Outcome:
         grant, spec = slot.grant, slot.grant.spec
         CURRENT.set(slot.context)
+        results: Results | None = None
+        if spec.templates or (handler.wants_context and spec.depends_on):
+            slot.stoppable = True
+            try:
+                results = await fetch(self._backend.call, grant, self._codec, all_of_them=handler.wants_context)
+            except asyncio.CancelledError as error:
+                return self.outcomes.of_error(grant, error, slot.why_stop)
+            except PayloadError as error:
+                return self.outcomes.of_error(grant, error, slot.why_stop, final=True)
+            if results is None:
+                return outcome_of(grant, OutcomeKind.RELEASED)
+            slot.context.bring(results)
         slot.stoppable = handler.is_async
         try:
-            args, kwargs = handler.loads(self._codec, spec.arguments)
+            arguments = filled(spec, results) if spec.templates and results is not None else spec.arguments
+            args, kwargs = handler.loads(self._codec, arguments)
         except Exception as error:  # noqa: BLE001 - arguments that cannot be read now cannot be read later
             return self.outcomes.of_error(grant, error, slot.why_stop, final=True)
         try:
@@ -154,7 +174,7 @@ class Attempts:
                 result = await self._in_thread(handler.function, args, kwargs)
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises, the worker goes on
             return self.outcomes.of_error(grant, error, slot.why_stop)
-        return self.outcomes.of_result(grant, handler, result, slot.why_stop)
+        return self.outcomes.of_result(grant, handler, result, slot.why_stop, slot.context)
 
     async def _in_thread(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a plain function in a thread, and do not come back before it has ended."""

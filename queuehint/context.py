@@ -5,16 +5,17 @@ from __future__ import annotations
 import hashlib
 import itertools
 from contextvars import ContextVar
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 import attrs
 
-from queuehint.checks import ID_BYTES_MAX, check_duration, check_number
-from queuehint.errors import InvalidJobTypeError, WouldDeadlockError, shown
-from queuehint.records import LOG_LINE_BYTES_MAX, Progress
+from queuehint.checks import ID_BYTES_MAX, check_choice, check_duration, check_id, check_number
+from queuehint.errors import InvalidJobError, InvalidJobTypeError, WouldDeadlockError, shown
+from queuehint.records import LOG_LINE_BYTES_MAX, ON_CHILD_FAILURE, OnChildFailure, Progress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping
     from datetime import timedelta
 
     from queuehint.hint import Path
@@ -25,6 +26,8 @@ R = TypeVar("R")
 
 NOTE_LENGTH_MAX = 1024
 PROGRESS_MAX = 2**63
+CHILDREN_MAX = 1000
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @attrs.frozen
@@ -69,6 +72,42 @@ class Discard:
     reason: str = "discarded by its handler"
 
 
+@attrs.frozen(init=False)
+class Children:
+    """
+    Answer: the job is over when its children are; until then it is DEFERRED and holds no place.
+
+    Args:
+        jobs: ids or handles, at most 1 000; with none, all jobs made by `JobContext.enqueue` and `enqueue_many` in
+            this attempt. Without any at all the job is FINISHED.
+        result: the job's result, once all its children are FINISHED.
+        on_child_failure: ``"fail"`` has the job FAILED when a child is FAILED or CANCELED, ``"ignore"`` takes any end.
+
+    Raises:
+        InvalidJobError, InvalidJobTypeError: naming the parameter, the value and the limit.
+    """
+
+    ids: tuple[str, ...]
+    result: Any = None
+    on_child_failure: OnChildFailure = "fail"
+
+    def __init__(self, *jobs: Any, result: Any = None, on_child_failure: OnChildFailure = "fail") -> None:
+        ids = tuple(dict.fromkeys(_child_id(job) for job in jobs))
+        if len(ids) > CHILDREN_MAX:
+            raise InvalidJobError(f"children: {len(ids)} jobs, limit {CHILDREN_MAX}")
+        choice = check_choice(on_child_failure, ON_CHILD_FAILURE, parameter="on_child_failure")
+        self.__attrs_init__(ids, result, choice)
+
+
+def _child_id(job: Any) -> str:
+    job_id = job if isinstance(job, str) else getattr(job, "id", None)
+    if not isinstance(job_id, str):
+        raise InvalidJobTypeError(
+            f"children are ids or handles, one argument each, got {type(job).__name__}: {shown(job)}"
+        )
+    return check_id(job_id, parameter="children")
+
+
 class Desk(Protocol):
     """What a context needs of the worker that runs its job; all may be called from any thread."""
 
@@ -94,7 +133,9 @@ class JobContext:
         self._grant = grant
         self._desk = desk
         self._calls = itertools.count(1)
+        self._made: dict[str, None] = {}
         self._stop = False
+        self._results = _NOTHING
         self.is_over = False
         """The handler has ended; what it left running in the background may wait for jobs."""
 
@@ -123,6 +164,20 @@ class JobContext:
     def user(self) -> str | None:
         """Whose job it is."""
         return self._grant.spec.user
+
+    @property
+    def results(self) -> Mapping[str, Any]:
+        """
+        What the jobs it depends on have returned, plain JSON values: of those that are FINISHED.
+
+        By name or id; each comes once when they are gone through, by its name if it has one.
+        """
+        return self._results
+
+    @property
+    def made(self) -> tuple[str, ...]:
+        """The ids of the jobs that `enqueue` and `enqueue_many` made in this attempt, or found."""
+        return tuple(self._made)
 
     @property
     def canceled(self) -> bool:
@@ -154,28 +209,55 @@ class JobContext:
 
     async def enqueue(self, job: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """
-        Enqueue a job whose id is derived from this job's id and the call's number, and return its handle.
+        Enqueue a child: a job whose id is derived from this job's id and the call's number; return its handle.
 
         A second attempt that makes the same calls in the same order finds the same jobs instead of making more.
 
         Args:
             job: a `Job`, also one made by `Job.using`; an id given there is kept.
+
+        Raises:
+            LeaseLostError: this attempt no longer holds its job.
+            CycleError: the child would wait for this job.
         """
-        return await self._child(job).enqueue(*args, **kwargs)
+        return self._note(await self._child(job).enqueue(*args, **kwargs))
 
     def enqueue_sync(self, job: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Like `enqueue`, for plain functions."""
-        return self._child(job).enqueue_sync(*args, **kwargs)
+        return self._note(self._child(job).enqueue_sync(*args, **kwargs))
+
+    async def enqueue_many(
+        self, job: Callable[..., Any], calls: Iterable[tuple[Any, ...] | dict[str, Any]]
+    ) -> list[Any]:
+        """Enqueue many children as `Job.enqueue_many` does, each call with a number of its own; else as `enqueue`."""
+        return self._note_all(await self._child(job).enqueue_many(calls))
+
+    def enqueue_many_sync(
+        self, job: Callable[..., Any], calls: Iterable[tuple[Any, ...] | dict[str, Any]]
+    ) -> list[Any]:
+        """Like `enqueue_many`, for plain functions."""
+        return self._note_all(self._child(job).enqueue_many_sync(calls))
 
     def _child(self, job: Any) -> Any:
-        if not hasattr(job, "using"):
+        if not hasattr(job, "made_by"):
             raise InvalidJobTypeError(f"job must be a Job made by @sched.job, got {type(job).__name__}: {shown(job)}")
-        if job.given_id is not None:
-            return job
+        return job.made_by((self.id, self.token), self._child_id)
+
+    def _child_id(self) -> str:
         child_id = f"{self.id}.{next(self._calls)}"
-        if len(child_id.encode()) > ID_BYTES_MAX:
-            child_id = hashlib.sha256(child_id.encode()).hexdigest()
-        return job.using(id=child_id)
+        return child_id if len(child_id.encode()) <= ID_BYTES_MAX else hashlib.sha256(child_id.encode()).hexdigest()
+
+    def _note(self, handle: Any) -> Any:
+        self._made[handle.id] = None
+        return handle
+
+    def _note_all(self, handles: list[Any]) -> list[Any]:
+        self._made.update((handle.id, None) for handle in handles)
+        return handles
+
+    def bring(self, results: Mapping[str, Any]) -> None:
+        """Set `results`; called by the worker."""
+        self._results = results
 
     def ask_to_stop(self) -> None:
         """Make `canceled` true; called by the worker."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 from queuehint.checks import check_id, check_int, check_items, check_name
+from queuehint.dialogue import Dialogue, finish, hold, hold_sync
 from queuehint.errors import InvalidJobError, InvalidJobTypeError
 from queuehint.handles import Desk, JobHandle
 from queuehint.hint import Mode, parse_mode, parse_path
@@ -15,17 +15,18 @@ from queuehint.operations import (
     CancelPath,
     CanDequeue,
     Close,
+    CountEdges,
     CountJobs,
     Pause,
     Reopen,
     Resume,
-    Tick,
+    Swept,
     Tree,
     Verdict,
     Why,
 )
 from queuehint.records import JobRecord
-from queuehint.reports import Reason, Stats, TreeNode
+from queuehint.reports import EdgeStats, Reason, Stats, TreeNode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -87,6 +88,14 @@ class Control(Desk):
         """Like `stats`, for code without a loop."""
         return self.backend.call_sync(CountJobs())
 
+    async def edges(self) -> EdgeStats:
+        """Return how many jobs wait for others, which longest, and whether an edge leads nowhere."""
+        return await self.backend.call(CountEdges())
+
+    def edges_sync(self) -> EdgeStats:
+        """Like `edges`, for code without a loop."""
+        return self.backend.call_sync(CountEdges())
+
     # --- operators -----------------------------------------------------------------------------------------------
 
     async def cancel(
@@ -107,14 +116,7 @@ class Control(Desk):
             For ids: True for each that is CANCELED now, False for each whose worker has yet to stop it, or that was
             over or unknown. For a path an empty list, once the sweep, which goes in bounded steps, is over.
         """
-        operation = _cancellation(ids, path, reason)
-        if isinstance(operation, CancelPath):
-            more = (await self.backend.call(operation)).more
-            while more:
-                await asyncio.sleep(0)
-                more = (await self.backend.call(Tick())).more
-            return []
-        return [verdict is Verdict.DONE for verdict, _ in (await self.backend.call(operation)).verdicts]
+        return await hold(self.backend, _cancel(_cancellation(ids, path, reason)))
 
     def cancel_sync(
         self,
@@ -124,13 +126,7 @@ class Control(Desk):
         reason: str | None = None,
     ) -> list[bool]:
         """Like `cancel`, for code without a loop."""
-        operation = _cancellation(ids, path, reason)
-        if isinstance(operation, CancelPath):
-            more = self.backend.call_sync(operation).more
-            while more:
-                more = self.backend.call_sync(Tick()).more
-            return []
-        return [verdict is Verdict.DONE for verdict, _ in self.backend.call_sync(operation).verdicts]
+        return hold_sync(self.backend, _cancel(_cancellation(ids, path, reason)))
 
     async def pause(self, path: Sequence[str]) -> bool:
         """Stop starts of jobs at or below *path*; they keep their places. False if it was paused already."""
@@ -184,3 +180,9 @@ def _cancellation(ids: Any, path: Any, reason: Any) -> Cancel | CancelPath:
     if len(found) > IDS_MAX:
         raise InvalidJobError(f"ids: {len(found)} in one call, limit {IDS_MAX}")
     return Cancel(found, reason)
+
+
+def _cancel(operation: Cancel | CancelPath) -> Dialogue[list[bool]]:
+    reply = yield operation
+    yield from finish(more=reply.more)
+    return [] if isinstance(reply, Swept) else [verdict is Verdict.DONE for verdict, _ in reply.verdicts]

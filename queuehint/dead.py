@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from queuehint.checks import check_id, check_int, check_items
-from queuehint.errors import InvalidJobError, InvalidTransitionError, JobNotFoundError
+from queuehint.dialogue import Dialogue, finish, hold, hold_sync
+from queuehint.errors import InvalidJobError, InvalidJobTypeError, InvalidTransitionError, JobNotFoundError, shown
 from queuehint.operations import IDS_MAX, LIST_MAX, Discard, Judged, ListDead, Redrive, Verdict
 from queuehint.records import JobRecord, JobState
 
@@ -45,34 +46,43 @@ class DeadShelf:
                 yield record
             cursor = page.cursor
 
-    async def redrive(self, ids: Iterable[str]) -> None:
+    async def redrive(self, ids: Iterable[str], *, downstream: bool = False) -> None:
         """
         Queue dead jobs again: to the places they held, or new ones; attempts and losses count anew.
 
         Args:
             ids: up to 1 000.
+            downstream: also revive the jobs that were canceled because of these, on down the graph.
 
         Raises:
             JobNotFoundError, InvalidTransitionError: for the first of them that is unknown or not FAILED; the
                 others were redriven.
         """
-        checked = _ids(ids)
-        _raise(checked, await self._owner.backend.call(Redrive(checked)), JobState.QUEUED)
+        await hold(self._owner.backend, _redrive(ids, downstream))
 
-    def redrive_sync(self, ids: Iterable[str]) -> None:
+    def redrive_sync(self, ids: Iterable[str], *, downstream: bool = False) -> None:
         """Like `redrive`, for code without a loop."""
-        checked = _ids(ids)
-        _raise(checked, self._owner.backend.call_sync(Redrive(checked)), JobState.QUEUED)
+        hold_sync(self._owner.backend, _redrive(ids, downstream))
 
     async def discard(self, ids: Iterable[str]) -> None:
         """Take dead jobs off the shelf, CANCELED; places they held are free. Raises as `redrive`."""
-        checked = _ids(ids)
-        _raise(checked, await self._owner.backend.call(Discard(checked)), JobState.CANCELED)
+        await hold(self._owner.backend, _order(Discard(_ids(ids)), JobState.CANCELED))
 
     def discard_sync(self, ids: Iterable[str]) -> None:
         """Like `discard`, for code without a loop."""
-        checked = _ids(ids)
-        _raise(checked, self._owner.backend.call_sync(Discard(checked)), JobState.CANCELED)
+        hold_sync(self._owner.backend, _order(Discard(_ids(ids)), JobState.CANCELED))
+
+
+def _redrive(ids: Iterable[str], downstream: object) -> Dialogue[None]:
+    if not isinstance(downstream, bool):
+        raise InvalidJobTypeError(f"downstream must be bool, got {type(downstream).__name__}: {shown(downstream)}")
+    yield from _order(Redrive(_ids(ids), downstream), JobState.QUEUED)
+
+
+def _order(operation: Redrive | Discard, target: JobState) -> Dialogue[None]:
+    reply = yield operation
+    yield from finish(more=reply.more)
+    _raise(operation.ids, reply, target)
 
 
 def _page(limit: int, after: int) -> ListDead:

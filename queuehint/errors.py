@@ -56,7 +56,7 @@ class PayloadError(QueueHintError, ValueError):
         super().__init__(f"{path}: {problem}")
 
 
-class TemplateError(QueueHintError):
+class TemplateError(QueueHintError, ValueError):
     """A template names a job, field or argument that is not there."""
 
 
@@ -186,6 +186,7 @@ class CycleError(DependencyError, ValueError):
 
     def __init__(self, cycle: Sequence[str]) -> None:
         self.cycle = tuple(cycle)
+        """Each job waits for the next, the last for the first."""
         names = [*self.cycle[:10], *(["…"] if len(self.cycle) > 10 else []), *self.cycle[:1]]
         super().__init__(" → ".join(names))
 
@@ -197,6 +198,14 @@ class UnknownDependencyError(DependencyError, LookupError):
         self.job_id = job_id
         self.dependency = dependency
         super().__init__(f"job {shown(job_id)} depends on {shown(dependency)}, which does not exist")
+
+
+class FlowNotFoundError(QueueHintError, LookupError):
+    """No flow has this id: it was never committed, or its records have expired."""
+
+    def __init__(self, flow: str) -> None:
+        self.flow = flow
+        super().__init__(f"no flow {shown(flow)}: it was never committed, or its records have expired")
 
 
 class BackendError(QueueHintError):

@@ -13,7 +13,7 @@ import types
 import typing
 from typing import TYPE_CHECKING, Any
 
-from queuehint.context import Discard, Fail, JobContext, Retry, Snooze
+from queuehint.context import Children, Discard, Fail, JobContext, Retry, Snooze
 from queuehint.errors import HandlerError, InvalidHintTypeError, InvalidJobTypeError, shown
 from queuehint.hint import Claim, Mode, Path, parse_hint
 from queuehint.records import PAYLOAD_BYTES_MAX, RESULT_BYTES_MAX
@@ -29,7 +29,7 @@ _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _RESULT = "result"
 _KNOWN_MAX = 16_384
-_ANSWERS = (Retry, Snooze, Fail, Discard)
+_ANSWERS = (Retry, Snooze, Fail, Discard, Children)
 
 
 class Handler:
@@ -64,6 +64,8 @@ class Handler:
         for parameter in parameters:
             if parameter.kind in _VARIADIC:  # the annotation is that of one value
                 self.annotations[parameter.name] = Any
+        self._partly_plain: dict[frozenset[str], dict[str, Any]] = {}
+        """The annotations with some taken as Any; kept, for a codec may know annotations by their identity."""
         self.result_annotations = {_RESULT: _without_answers(annotations.get("return", Any))}
         self._nothing: tuple[Codec, bytes] | None = None
         """What None is as a result, by the codec that said so: the result of most handlers."""
@@ -93,9 +95,23 @@ class Handler:
                 complete[name] = parameter.default
         return complete
 
-    def dumps(self, codec: Codec, arguments: Mapping[str, Any]) -> bytes:
-        """Return the arguments as bytes."""
-        return codec.dumps(arguments, self.annotations, bytes_max=PAYLOAD_BYTES_MAX)
+    def dumps(self, codec: Codec, arguments: Mapping[str, Any], plain: frozenset[str] = frozenset()) -> bytes:
+        """
+        Return the arguments as bytes.
+
+        Args:
+            plain: the names of those that hold templates: they are written as the JSON they are, whatever their
+                annotation, by which they are read once they are filled.
+        """
+        annotations = self._annotations_less(plain) if plain else self.annotations
+        return codec.dumps(arguments, annotations, bytes_max=PAYLOAD_BYTES_MAX)
+
+    def _annotations_less(self, plain: frozenset[str]) -> dict[str, Any]:
+        annotations = self._partly_plain.get(plain)
+        if annotations is None:
+            annotations = {name: Any if name in plain else kind for name, kind in self.annotations.items()}
+            self._partly_plain[plain] = annotations
+        return annotations
 
     def loads(self, codec: Codec, payload: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """
@@ -290,6 +306,8 @@ def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
 
 def _without_answers(annotation: Any) -> Any:
     """Return a result's annotation less the answers a handler may give instead: ``int | Retry`` is read as int."""
+    if annotation in _ANSWERS:
+        return Any
     if typing.get_origin(annotation) not in (typing.Union, types.UnionType):
         return annotation
     kinds = tuple([kind for kind in typing.get_args(annotation) if kind not in _ANSWERS])

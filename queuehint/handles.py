@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from queuehint.backends.base import Interest
 from queuehint.checks import check_name, check_optional_duration
 from queuehint.context import refuse_to_wait
 from queuehint.errors import (
+    InvalidJobError,
     InvalidTransitionError,
     JobCanceledError,
     JobFailedError,
     JobNotFoundError,
     ResultTimeoutError,
     WouldDeadlockError,
+    shown,
 )
 from queuehint.operations import Cancel, Get, Verdict, Why
-from queuehint.records import JobRecord, JobState, Progress
+from queuehint.records import Dependency, JobRecord, JobState, Progress, When
 from queuehint.reports import Reason
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
     from datetime import timedelta
 
     from queuehint.backends.base import Backend
@@ -39,6 +41,7 @@ class Desk(Protocol):
     """What handles need of the scheduler they come from; *codec* is how results travel."""
 
     codec: Codec
+    namespace: str
 
     @property
     def backend(self) -> Backend:
@@ -49,6 +52,13 @@ class Desk(Protocol):
 
     def runs_workers_here(self) -> bool:
         """Say whether the calling thread runs a loop on which this scheduler has workers."""
+
+
+class InFlow(Protocol):
+    """A flow that a job is added to, as what the job waits for sees it."""
+
+    def note_outside(self, job_id: str) -> None:
+        """Take note of the id of a job outside of the flow that one in it waits for."""
 
 
 class JobHandle(Generic[R]):
@@ -69,6 +79,24 @@ class JobHandle(Generic[R]):
 
     def __repr__(self) -> str:
         return f"JobHandle({self.id!r})"
+
+    def edges(self, when: When, desk: Desk, flow: InFlow | None = None) -> Sequence[Dependency]:
+        """
+        Return what another job waits for when it waits for this one; see `Job.using`.
+
+        Args:
+            desk: where that one is submitted.
+            flow: the flow it is added to, if it is.
+
+        Raises:
+            InvalidJobError: this job is of another namespace.
+        """
+        if self._desk.namespace != desk.namespace:
+            theirs, ours = self._desk.namespace, desk.namespace
+            raise InvalidJobError(f"after: job {shown(self.id)} is of namespace {shown(theirs)}, not {shown(ours)}")
+        if flow is not None:
+            flow.note_outside(self.id)
+        return (Dependency(self.id, when),)
 
     async def record(self) -> JobRecord:
         """
@@ -143,7 +171,7 @@ class JobHandle(Generic[R]):
         while True:
             record = await self.record()
             if record.state.is_over:
-                return self._outcome(record)
+                return cast("R", outcome(self._desk, record))
             refuse_to_wait("result()", self.id)
             left_s = self._left(deadline, limit_ms)
             await backend.wait(Interest(jobs=(self.id,)), min(left_s, WAIT_CEILING_S))
@@ -161,7 +189,7 @@ class JobHandle(Generic[R]):
         while True:
             record = self.record_sync()
             if record.state.is_over:
-                return self._outcome(record)
+                return cast("R", outcome(self._desk, record))
             refuse_to_wait("result_sync()", self.id)
             if self._desk.runs_workers_here():
                 raise WouldDeadlockError("result_sync()", self.id, where="on the thread of the workers' loop")
@@ -209,18 +237,21 @@ class JobHandle(Generic[R]):
             raise ResultTimeoutError(self.id, limit_ms / 1000)
         return left_s
 
-    def _outcome(self, record: JobRecord) -> R:
-        if record.state is JobState.FAILED:
-            last = record.errors[-1] if record.errors else None
-            kind, message = (last.type, last.message) if last else (record.cause or "failed", "")
-            raise JobFailedError(self.id, kind, message, last.traceback if last else None)
-        if record.state is JobState.CANCELED:
-            raise JobCanceledError(self.id, record.cause)
-        handler = self._desk.handler(record.spec.task)
-        value: Any
-        if handler is None:
-            value = None if record.result is None else self._desk.codec.loads(record.result, {}).get("result")
-        else:
-            value = handler.load_result(self._desk.codec, record.result)
-        result: R = value
-        return result
+
+def outcome(desk: Desk, record: JobRecord) -> Any:
+    """
+    Return the result of a job that is over.
+
+    Raises:
+        JobFailedError, JobCanceledError: it ended so.
+    """
+    if record.state is JobState.FAILED:
+        last = record.errors[-1] if record.errors else None
+        kind, message = (last.type, last.message) if last else (record.cause or "failed", "")
+        raise JobFailedError(record.id, kind, message, last.traceback if last else None)
+    if record.state is JobState.CANCELED:
+        raise JobCanceledError(record.id, record.cause)
+    handler = desk.handler(record.spec.task)
+    if handler is not None:
+        return handler.load_result(desk.codec, record.result)
+    return None if record.result is None else desk.codec.loads(record.result, {}).get("result")

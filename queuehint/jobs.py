@@ -2,149 +2,46 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar
 
 import attrs
 
-from queuehint.checks import (
-    check_choice,
-    check_duration,
-    check_id,
-    check_items,
-    check_name,
-    check_run_at,
-)
-from queuehint.errors import InvalidJobTypeError, shown
+from queuehint.checks import check_items
+from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown
 from queuehint.handler import Handler, Placement
-from queuehint.hint import Claim, Mode, Path, parse_claims, parse_hint, parse_mode
+from queuehint.handles import Desk, JobHandle
+from queuehint.hint import Claim, Mode
 from queuehint.ids import new_id
-from queuehint.policy import DEFAULT_POLICY, Policy
-from queuehint.records import ON_CONFLICT, JobSpec, OnConflict, check_priority
+from queuehint.options import UNSET, Awaited, Options, Unset
+from queuehint.records import Dependency, JobSpec, OnConflict, When
+from queuehint.references import Extracted, extract, target
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from datetime import datetime, timedelta
 
-    from queuehint.handles import JobHandle
-    from queuehint.payload import Codec
+    from queuehint.handles import InFlow
     from queuehint.policy import Backoff, OnDead, OnDependencyFailure, OnRetry
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_POLICY_OPTIONS = frozenset(
-    {
-        "max_attempts",
-        "max_losses",
-        "retry",
-        "timeout",
-        "on_retry",
-        "on_dead",
-        "on_dependency_failure",
-        "max_hold",
-        "start_within",
-        "retention",
-    }
-)
 
-
-class Unset:
-    """The type of `UNSET`: an option that was not given, where None means something."""
-
-    def __repr__(self) -> str:
-        return "UNSET"
-
-
-UNSET = Unset()
-
-
-@attrs.frozen(kw_only=True)
-class Options:
-    """All that a job may be told besides its arguments, checked."""
-
-    given: dict[str, Any] = attrs.field(factory=dict)
-    """The policy's options as they were given, from which `policy` was made."""
-    policy: Policy = DEFAULT_POLICY
-    priority: int = 3
-    pool: str = "default"
-    service: str | None = None
-    user: str | None = None
-    mode: Mode = "exclusive"
-    path: Path | Unset | None = UNSET
-    claims: tuple[Claim, ...] | None = None
-    id: str | None = None
-    key: str | None = None
-    on_conflict: OnConflict = "return"
-    delay_ms: int | None = None
-    run_at_ms: int | None = None
-
-    def changed(self, **options: Any) -> Options:
-        """
-        Return options with some changed.
-
-        Raises:
-            InvalidJobError, InvalidJobTypeError, InvalidHintError: naming the option, its value and the limit.
-        """
-        changes: dict[str, Any] = {}
-        given = dict(self.given)
-        for name, value in options.items():
-            if name in _POLICY_OPTIONS:
-                given[name] = value
-                changes["given"] = given
-            else:
-                changes.update(_CHECKS[name](value))
-        if "given" in changes:
-            changes["policy"] = Policy.checked(**given)
-        if options.get("claims") is not None and "queue_hint" in options:
-            raise InvalidJobTypeError("give queue_hint or claims, not both")
-        options_new = attrs.evolve(self, **changes)
-        if options_new.delay_ms is not None and options_new.run_at_ms is not None:
-            if "delay_ms" in changes and "run_at_ms" in changes:
-                raise InvalidJobTypeError("give delay or run_at, not both")
-            changes["run_at_ms" if "delay_ms" in changes else "delay_ms"] = None
-            options_new = attrs.evolve(self, **changes)
-        return options_new
-
-
-def _check_run_at(value: Any) -> dict[str, Any]:
-    if value is None:
-        return {"run_at_ms": None}
-    return {"run_at_ms": check_run_at(value, now_ms=time.time_ns() // 1_000_000)}
-
-
-def _optional_name(parameter: str) -> Callable[[Any], dict[str, Any]]:
-    return lambda value: {parameter: None if value is None else check_name(value, parameter=parameter)}
-
-
-_CHECKS: dict[str, Callable[[Any], dict[str, Any]]] = {
-    "queue_hint": lambda value: {"path": parse_hint(value), "claims": None},
-    "claims": lambda value: {"claims": None if value is None else parse_claims(value)},
-    "mode": lambda value: {"mode": parse_mode(value)},
-    "priority": lambda value: {"priority": check_priority(value)},
-    "pool": lambda value: {"pool": check_name(value, parameter="pool")},
-    "service": _optional_name("service"),
-    "user": _optional_name("user"),
-    "key": _optional_name("key"),
-    "id": lambda value: {"id": None if value is None else check_id(value)},
-    "on_conflict": lambda value: {"on_conflict": check_choice(value, ON_CONFLICT, parameter="on_conflict")},
-    "delay": lambda value: {"delay_ms": None if value is None else check_duration(value, parameter="delay")},
-    "run_at": _check_run_at,
-}
-
-
-class Counter(Protocol):
+class Counter(Desk, Protocol):
     """Where jobs are handed in: what they need of the scheduler they come from."""
-
-    codec: Codec
 
     def make_id(self) -> str:
         """Return an id for a new job."""
 
-    async def hand_in(self, specs: list[JobSpec]) -> list[JobHandle[Any]]:
-        """Enqueue jobs whose specs were checked as they were made, in order."""
+    async def hand_in(
+        self, specs: list[JobSpec], *, parent: tuple[str, int] | None = None, whole: bool = False
+    ) -> list[JobHandle[Any]]:
+        """Enqueue jobs whose specs were checked as they were made; the arguments are those of `submission.submit`."""
 
-    def hand_in_sync(self, specs: list[JobSpec]) -> list[JobHandle[Any]]:
+    def hand_in_sync(
+        self, specs: list[JobSpec], *, parent: tuple[str, int] | None = None, whole: bool = False
+    ) -> list[JobHandle[Any]]:
         """Like `hand_in`, for code without a loop."""
 
 
@@ -155,11 +52,22 @@ class Job(Generic[P, R]):
     Made by `Scheduler.job`; typed like the handler, so that type checkers check the arguments of `enqueue`.
     """
 
-    def __init__(self, scheduler: Counter, handler: Handler, placement: Placement, options: Options) -> None:
+    def __init__(
+        self,
+        scheduler: Counter,
+        handler: Handler,
+        placement: Placement,
+        options: Options,
+        *,
+        parent: tuple[str, int] | None = None,
+        make_id: Callable[[], str] | None = None,
+    ) -> None:
         self._scheduler = scheduler
         self._handler = handler
         self._placement = placement
         self._options = options
+        self._parent = parent
+        self._make_id = make_id or scheduler.make_id
         self.__name__ = handler.name
         self.__doc__ = handler.function.__doc__
         self.__wrapped__ = handler.function
@@ -181,6 +89,21 @@ class Job(Generic[P, R]):
     def pool(self) -> str:
         """Which workers serve it."""
         return self._options.pool
+
+    @property
+    def scheduler(self) -> Counter:
+        """Where it is enqueued."""
+        return self._scheduler
+
+    @property
+    def handler(self) -> Handler:
+        """What it runs."""
+        return self._handler
+
+    @property
+    def options(self) -> Options:
+        """What it was told."""
+        return self._options
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function itself, here and now, with nothing queued."""
@@ -211,6 +134,10 @@ class Job(Generic[P, R]):
         max_hold: float | timedelta | Unset = UNSET,
         start_within: float | timedelta | Unset | None = UNSET,
         retention: float | timedelta | Unset | None = UNSET,
+        depends_on: Sequence[str] | Unset | None = UNSET,
+        after: Iterable[str | Dependency | Awaited] | Unset | None = UNSET,
+        when: When | Unset = UNSET,
+        name: str | Unset | None = UNSET,
     ) -> Job[P, R]:
         """
         Return this job with other options; the job itself is unchanged.
@@ -226,6 +153,12 @@ class Job(Generic[P, R]):
             run_at: due at this timezone-aware time.
             user: whose it is; users take turns.
             queue_hint: the place itself, taken literally (no template); None for no place.
+            after: the jobs it waits for, at most 1 000: handles, nodes, flows (all their jobs that no other job of
+                them waits for), ids, names of nodes of the flow it is added to, or `Dependency` values.
+            when: what it waits for, except where a `Dependency` says so itself: ``"success"`` for FINISHED, and
+                *on_dependency_failure* says what another end does; ``"failure"`` runs on FAILED and is canceled
+                otherwise; ``"done"`` runs on any end.
+            name: what others in its flow call it; by default the task's name.
 
         The other options are those of `Scheduler.job`.
 
@@ -233,7 +166,33 @@ class Job(Generic[P, R]):
             InvalidJobError, InvalidJobTypeError, InvalidHintError: naming the option, its value and the limit.
         """
         options = {name: value for name, value in locals().items() if name != "self" and value is not UNSET}
-        return Job(self._scheduler, self._handler, self._placement, self._options.changed(**options))
+        return self._like(self._options.changed(**options))
+
+    def made_by(self, parent: tuple[str, int], make_id: Callable[[], str] | None = None) -> Job[P, R]:
+        """
+        Return this job as the child of a running one.
+
+        Args:
+            parent: its id and token.
+            make_id: makes the ids of the jobs to which `using` gives none.
+        """
+        return self._like(self._options, parent=parent, make_id=make_id)
+
+    def _like(
+        self,
+        options: Options,
+        *,
+        parent: tuple[str, int] | None = None,
+        make_id: Callable[[], str] | None = None,
+    ) -> Job[P, R]:
+        return Job(
+            self._scheduler,
+            self._handler,
+            self._placement,
+            options,
+            parent=parent or self._parent,
+            make_id=make_id or self._make_id,
+        )
 
     def spec(self, *args: P.args, **kwargs: P.kwargs) -> JobSpec:
         """
@@ -246,6 +205,32 @@ class Job(Generic[P, R]):
         return self._spec(self._handler.bind(args, kwargs), new_id)
 
     def _spec(self, arguments: dict[str, Any], make_id: Callable[[], str]) -> JobSpec:
+        if self._options.depends_on:
+            raise InvalidJobError(
+                f"{self.name} depends on the tasks {', '.join(map(shown, self._options.depends_on))}: submit it with "
+                "Scheduler.run() or in a flow, or give it depends_on=[]"
+            )
+        return self.specified(arguments, make_id)
+
+    def specified(
+        self,
+        arguments: dict[str, Any],
+        make_id: Callable[[], str] | None = None,
+        *,
+        flow: InFlow | None = None,
+        before: Sequence[Dependency] = (),
+    ) -> JobSpec:
+        """
+        Return the spec of one call.
+
+        Args:
+            arguments: by parameter name, as `Handler.bind` gives them.
+            flow: the flow it is added to.
+            before: what it depends on besides what its options and arguments say.
+
+        Raises:
+            InvalidHintError, PayloadError, InvalidJobError: as `spec`.
+        """
         options = self._options
         claims = options.claims
         if claims is None:
@@ -253,11 +238,15 @@ class Job(Generic[P, R]):
                 claims = self._placement.claims(arguments, options.mode)
             else:
                 claims = () if options.path is None else (Claim(options.path, options.mode),)
+        extracted = extract(arguments)
+        edges: Iterable[Dependency] = ()
+        if before or options.after or extracted.references:
+            edges = dict.fromkeys([*before, *self._edges(extracted, flow)])
         return JobSpec(
-            id=options.id or make_id(),
+            id=options.id or (make_id or self._make_id)(),
             task=self._handler.name,
             claims=claims,
-            arguments=self._handler.dumps(self._scheduler.codec, arguments),
+            arguments=self._handler.dumps(self._scheduler.codec, extracted.arguments, extracted.names),
             priority=options.priority,
             pool=options.pool,
             user=options.user,
@@ -266,8 +255,28 @@ class Job(Generic[P, R]):
             on_conflict=options.on_conflict,
             delay_ms=options.delay_ms,
             run_at_ms=options.run_at_ms,
+            depends_on=tuple(edges),
+            templates=extracted.pointers or False,
+            name=options.name,
+            parent=None if self._parent is None else self._parent[0],
             policy=options.policy,
         )
+
+    def _edges(self, extracted: Extracted, flow: InFlow | None) -> Iterator[Dependency]:
+        when = self._options.when
+        for item in self._options.after or ():
+            if isinstance(item, str):
+                yield Dependency(item, when)
+            elif isinstance(item, Dependency):
+                yield item
+            else:
+                yield from item.edges(when, self._scheduler, flow)
+        for reference in extracted.references:
+            name, node = target(reference)
+            if not callable(getattr(node, "edges", None)):
+                raise InvalidJobTypeError(f"{reference!r} is not of a flow's node, but of {shown(node)}")
+            for edge in node.edges("success", self._scheduler, flow):
+                yield edge if name in (edge.id, edge.name) else attrs.evolve(edge, name=name)
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """
@@ -275,16 +284,19 @@ class Job(Generic[P, R]):
 
         Raises:
             InvalidJobTypeError, InvalidHintError, PayloadError: as `spec`.
+            InvalidJobError: its task depends on others (`Scheduler.run`), or it waits for what is not submitted.
             DuplicateJobError: the id or the key is taken.
             PathClosedError: the place takes no new jobs.
+            UnknownDependencyError, CycleError, TemplateError: it waits for what is not there, or for itself; or a
+                template among its arguments names what it does not wait for.
         """
-        return (await self._scheduler.hand_in([self._spec(self._handler.bind(args, kwargs), self._scheduler.make_id)]))[
-            0
-        ]
+        spec = self._spec(self._handler.bind(args, kwargs), self._make_id)
+        return (await self._scheduler.hand_in([spec], parent=self._parent))[0]
 
     def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Like `enqueue`, for code without a loop."""
-        return self._scheduler.hand_in_sync([self._spec(self._handler.bind(args, kwargs), self._scheduler.make_id)])[0]
+        spec = self._spec(self._handler.bind(args, kwargs), self._make_id)
+        return self._scheduler.hand_in_sync([spec], parent=self._parent)[0]
 
     async def enqueue_many(self, calls: Iterable[tuple[Any, ...] | dict[str, Any]]) -> list[JobHandle[R]]:
         """
@@ -299,15 +311,14 @@ class Job(Generic[P, R]):
                 nothing at all was enqueued.
             DuplicateJobError, PathClosedError: as `enqueue`; submissions before the refused one went through.
         """
-        return await self._scheduler.hand_in(self._specs(calls))
+        return await self._scheduler.hand_in(self._specs(calls), parent=self._parent)
 
     def enqueue_many_sync(self, calls: Iterable[tuple[Any, ...] | dict[str, Any]]) -> list[JobHandle[R]]:
         """Like `enqueue_many`, for code without a loop."""
-        return self._scheduler.hand_in_sync(self._specs(calls))
+        return self._scheduler.hand_in_sync(self._specs(calls), parent=self._parent)
 
     def _specs(self, calls: Iterable[tuple[Any, ...] | dict[str, Any]]) -> list[JobSpec]:
         specs = []
-        make_id = self._scheduler.make_id
         for index, call in enumerate(check_items(calls, parameter="calls")):
             try:
                 if isinstance(call, dict):
@@ -318,7 +329,7 @@ class Job(Generic[P, R]):
                     raise InvalidJobTypeError(
                         f"a call must be a tuple of positional or a dict of keyword arguments, got {shown(call)}"
                     )
-                specs.append(self._spec(arguments, make_id))
+                specs.append(self._spec(arguments, self._make_id))
             except ValueError as error:
                 error.args = (f"calls[{index}]: {error}",)
                 raise

@@ -18,10 +18,17 @@ import attrs
 
 from queuehint.hint import Mode, Path
 from queuehint.records import Grant, JobRecord, JobSpec, JobState, Outcome, Progress
-from queuehint.reports import Reason, Stats, TreeNode
+from queuehint.reports import EdgeStats, FlowStats, Reason, Stats, TreeNode
 
 JOBS_PER_SUBMISSION_MAX = 1000
 GATES_PER_SUBMISSION_MAX = 16_000
+EDGES_PER_SUBMISSION_MAX = 4000
+FLOW_JOBS_MAX = 100_000
+FETCH_MAX = 100
+FETCH_BYTES_MAX = 4 << 20
+"""Results of together more than this come in several replies."""
+STAGED_KEPT_MS = 600_000
+"""How long the parts of a submission wait for its `Commit`, counted from the last part."""
 SETTLEMENTS_MAX = 1000
 GRANTS_MAX = 1000
 LEASES_MAX = 16_000
@@ -65,15 +72,46 @@ class Enqueued:
 @attrs.frozen
 class Enqueue(Operation[Enqueued]):
     """
-    Submit up to 1 000 jobs with at most 16 000 gates (depth + 1 a claim), all or nothing, in this order.
+    Submit up to 1 000 jobs with at most 16 000 gates (depth + 1 a claim) and 4 000 edges, all or nothing, in order.
+
+    Args:
+        jobs: each depends on jobs that exist, or on others of the submission, in any order.
+        staged: the parts of one large submission have this in common: their jobs are known to nobody until its
+            `Commit`, and are gone if there is none within ten minutes. A part may depend on jobs of earlier parts.
+        parent: the id and token of the running job whose handler makes these.
 
     Raises:
         DuplicateJobError: an id is taken by a job of other content, or appears twice; a key with
             ``on_conflict="reject"`` has an unfinished job.
         PathClosedError: a claim is at or below a closed path.
+        UnknownDependencyError: a dependency is not there, or its record has expired.
+        CycleError: the edges close a circle, by themselves or with the parent's.
+        LeaseLostError: the parent's token is not that of its newest grant.
     """
 
     jobs: tuple[JobSpec, ...]
+    staged: str | None = None
+    parent: tuple[str, int] | None = None
+
+
+@attrs.frozen
+class Committed:
+    """How many jobs a submission in parts had that were not there already."""
+
+    jobs: int
+    more: bool
+
+
+@attrs.frozen
+class Commit(Operation[Committed]):
+    """
+    Have all parts of a submission take effect at once; their times count from now.
+
+    Raises:
+        FlowNotFoundError: it has no parts, was committed, or its parts have expired.
+    """
+
+    staged: str
 
 
 @attrs.frozen
@@ -138,10 +176,24 @@ class CancelPath(Operation[Swept]):
 
 
 @attrs.frozen
+class CancelFlow(Operation[Swept]):
+    """Cancel every unfinished job of a flow that was enqueued before, the last first, in bounded steps."""
+
+    flow: str
+    reason: str | None = None
+
+
+@attrs.frozen
 class Redrive(Operation[Judged]):
-    """Queue up to 1 000 dead jobs again, attempts and losses counted anew; a held place is kept."""
+    """
+    Queue up to 1 000 dead jobs again, attempts and losses counted anew; a held place is kept.
+
+    Args:
+        downstream: also revive, in bounded steps, the jobs that were canceled because of these.
+    """
 
     ids: tuple[str, ...]
+    downstream: bool = False
 
 
 @attrs.frozen
@@ -149,6 +201,24 @@ class Discard(Operation[Judged]):
     """Take up to 1 000 dead jobs off the shelf: CANCELED, a held place is freed."""
 
     ids: tuple[str, ...]
+
+
+@attrs.frozen
+class Pushed:
+    """*replaced* is False when nothing was stored under the key."""
+
+    replaced: bool
+    more: bool
+
+
+@attrs.frozen
+class Push(Operation[Pushed]):
+    """Store a value, opaque to every backend, under a key of a namespace, for *ttl_ms*."""
+
+    namespace: str
+    key: str
+    value: bytes
+    ttl_ms: int
 
 
 # --- workers ---------------------------------------------------------------------------------------------------
@@ -230,6 +300,30 @@ class Log(Operation[Noted]):
     job_id: str
     token: int
     lines: tuple[str, ...]
+
+
+@attrs.frozen
+class Fetched:
+    """
+    What a running job's dependencies have brought.
+
+    Args:
+        verdict: LOST if the token is not that of the newest grant; then there are no results.
+        results: for the first of the ids asked for (at least one, as many as fit into 4 MiB): the state, None for a
+            job that is not a dependency or is gone, and the result, None if there is none.
+    """
+
+    verdict: Verdict
+    results: tuple[tuple[JobState | None, bytes | None], ...]
+
+
+@attrs.frozen
+class Fetch(Operation[Fetched]):
+    """Read results of up to 100 jobs that a running job depends on."""
+
+    job_id: str
+    token: int
+    ids: tuple[str, ...]
 
 
 # --- housekeeping ----------------------------------------------------------------------------------------------
@@ -318,6 +412,42 @@ class ListDead(Operation[Listed]):
 
     cursor: int = 0
     limit: int = 100
+
+
+@attrs.frozen
+class ListFlow(Operation[Listed]):
+    """Read a page of a flow's jobs in order of number, after number *cursor*, at most 200."""
+
+    flow: str
+    cursor: int = 0
+    limit: int = 100
+
+
+@attrs.frozen
+class CountFlow(Operation[FlowStats]):
+    """Ask how many jobs a flow has, by state."""
+
+    flow: str
+
+
+@attrs.frozen
+class CountEdges(Operation[EdgeStats]):
+    """Ask about edges: how many, who waits longest, whether one leads nowhere."""
+
+
+@attrs.frozen
+class Pulled:
+    """A value stored by `Push`; None if there is none or its time is over."""
+
+    value: bytes | None
+
+
+@attrs.frozen
+class Pull(Operation[Pulled]):
+    """Read what is stored under a key of a namespace."""
+
+    namespace: str
+    key: str
 
 
 @attrs.frozen

@@ -14,14 +14,17 @@ import random
 import traceback
 from typing import TYPE_CHECKING, Any
 
-from queuehint.context import Discard, Fail, Retry, Snooze
+import attrs
+
+from queuehint.context import CHILDREN_MAX, Children, Discard, Fail, Retry, Snooze
 from queuehint.core.retry import delay_ms
-from queuehint.errors import shown
+from queuehint.errors import CycleError, InvalidJobError, shown
 from queuehint.records import ERROR_TEXT_MAX, JobError, Outcome, OutcomeKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from queuehint.context import JobContext
     from queuehint.handler import Handler
     from queuehint.payload import Codec
     from queuehint.records import Grant
@@ -54,20 +57,24 @@ class Outcomes:
         self._codec = codec
         self._redact = redact or (lambda text: text)
 
-    def of_result(self, grant: Grant, handler: Handler, result: Any, why_stop: str | None) -> Outcome:
-        """Turn what a handler returned into an outcome; *why_stop* is why it was asked to stop, if it was."""
+    def of_result(
+        self, grant: Grant, handler: Handler, result: Any, why_stop: str | None, context: JobContext | None = None
+    ) -> Outcome:
+        """
+        Turn what a handler returned into an outcome.
+
+        Args:
+            why_stop: why it was asked to stop, if it was.
+            context: what the handler had, to know which jobs it made.
+        """
         if why_stop == "timeout":
             return self.of_error(grant, TimeoutError(f"ended after its timeout, with {shown(result)}"), why_stop)
         if (
             type(result) not in _PLAIN_RESULTS
-            and (special := self._special(grant, handler, result, why_stop)) is not None
+            and (special := self._special(grant, handler, result, why_stop, context)) is not None
         ):
             return special
-        try:
-            payload = handler.dump_result(self._codec, result)
-        except Exception as error:  # noqa: BLE001 - a codec of the application's may raise anything
-            return self.of_error(grant, error, why_stop, final=True)
-        return outcome_of(grant, OutcomeKind.FINISHED, result=payload)
+        return self._ended(grant, handler, result, why_stop)
 
     def of_error(
         self, grant: Grant, error: BaseException, why_stop: str | None = None, *, final: bool = False
@@ -92,8 +99,37 @@ class Outcomes:
         wait_ms = delay_ms(grant.spec.policy.backoff, grant.attempt, random.random())
         return outcome_of(grant, OutcomeKind.FAILED, error=described, delay_ms=wait_ms)
 
-    def _special(self, grant: Grant, handler: Handler, result: Any, why_stop: str | None) -> Outcome | None:
+    def _ended(self, grant: Grant, handler: Handler, result: Any, why_stop: str | None) -> Outcome:
+        """Turn a result into an outcome."""
+        try:
+            payload = handler.dump_result(self._codec, result)
+        except Exception as error:  # noqa: BLE001 - a codec of the application's may raise anything
+            return self.of_error(grant, error, why_stop, final=True)
+        return outcome_of(grant, OutcomeKind.FINISHED, result=payload)
+
+    def _of_children(
+        self, grant: Grant, handler: Handler, answer: Children, why_stop: str | None, made: tuple[str, ...]
+    ) -> Outcome:
+        """Turn the answer to wait for children into an outcome; *made* are those it means if it names none."""
+        children = answer.ids or made
+        if len(children) > CHILDREN_MAX:
+            error = InvalidJobError(f"children: {len(children)} jobs, limit {CHILDREN_MAX}")
+            return self.of_error(grant, error, why_stop, final=True)
+        if grant.spec.id in children:
+            return self.of_error(grant, CycleError([grant.spec.id]), why_stop, final=True)
+        ended = self._ended(grant, handler, answer.result, why_stop)
+        if not children or ended.kind is not OutcomeKind.FINISHED:
+            return ended
+        return attrs.evolve(
+            ended, kind=OutcomeKind.CHILDREN, children=children, on_child_failure=answer.on_child_failure
+        )
+
+    def _special(
+        self, grant: Grant, handler: Handler, result: Any, why_stop: str | None, context: JobContext | None
+    ) -> Outcome | None:
         """Turn an answer, or what is no result at all, into an outcome; None for a result."""
+        if isinstance(result, Children):
+            return self._of_children(grant, handler, result, why_stop, context.made if context else ())
         if isinstance(result, Retry):
             described = JobError(type="retry", message=self._text(result.reason))
             return self._failed(grant, described, after_ms=result.after_ms)

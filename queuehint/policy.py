@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from datetime import timedelta
 from typing import Literal, get_args
 
@@ -163,6 +164,8 @@ class Policy:
 
 DEFAULT_BACKOFF = Backoff()
 DEFAULT_POLICY = Policy()
+POLICY_OPTIONS = frozenset(inspect.signature(Policy.checked).parameters)
+"""The options of a job that make its policy."""
 
 
 @attrs.frozen(kw_only=True)

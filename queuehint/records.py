@@ -19,7 +19,7 @@ from queuehint.checks import (
     check_int,
     check_name,
 )
-from queuehint.errors import InvalidJobError, InvalidJobTypeError, PayloadError, shown
+from queuehint.errors import CycleError, InvalidJobError, InvalidJobTypeError, PayloadError, shown
 from queuehint.hint import Claim, Path, parse_claims, queue_key
 from queuehint.policy import DEFAULT_POLICY, Policy
 
@@ -35,8 +35,15 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 RUN_AT_MIN_MS = -(2**53)
 RUN_AT_MAX_MS = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1)
 
+DEPENDENCIES_MAX = 1000
+TEMPLATES_MAX = 1000
+
 OnConflict = Literal["return", "replace", "after", "reject"]
+When = Literal["success", "failure", "done"]
+OnChildFailure = Literal["fail", "ignore"]
 ON_CONFLICT: tuple[OnConflict, ...] = get_args(OnConflict)
+WHEN: tuple[When, ...] = get_args(When)
+ON_CHILD_FAILURE: tuple[OnChildFailure, ...] = get_args(OnChildFailure)
 
 
 class JobState(StrEnum):
@@ -95,6 +102,38 @@ def check_priority(value: object, *, parameter: str = "priority") -> int:
     return value
 
 
+@attrs.frozen(weakref_slot=False)
+class Dependency:
+    """
+    One edge: a job whose end another one waits for.
+
+    Args:
+        id: the job's id; in a `JobSpec` that is about to be submitted also its name in the submission.
+        when: ``"success"`` waits for FINISHED, and what another end does is said by the waiting job's
+            `on_dependency_failure`; ``"failure"`` runs on FAILED and is canceled otherwise; ``"done"`` runs on any end.
+        name: what templates and `JobContext.results` call the job, besides its id.
+        data: the waiting job needs its result; such an edge is never dropped. Set for those a template names.
+
+    Raises:
+        InvalidJobError, InvalidJobTypeError: naming the field.
+    """
+
+    id: str
+    when: When = "success"
+    name: str | None = None
+    data: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "id", check_id(self.id, parameter="dependency"))
+        object.__setattr__(self, "when", check_choice(self.when, WHEN, parameter="when"))
+        if self.name is not None:
+            object.__setattr__(self, "name", check_id(self.name, parameter="name"))
+        if type(self.data) is not bool:
+            raise InvalidJobTypeError(f"data must be bool, got {type(self.data).__name__}: {shown(self.data)}")
+        if self.data and self.when == "failure":
+            raise InvalidJobError(f"dependency {shown(self.id)}: a job that FAILED has no result to be named")
+
+
 @attrs.frozen(kw_only=True, weakref_slot=False)
 class JobSpec:
     """
@@ -113,6 +152,13 @@ class JobSpec:
         delay_ms: due this long after it is enqueued; or
         run_at_ms: due at this time. At most one of the two.
         presence_ms: only for `exclusive`: the caller's presence lease while it waits.
+        depends_on: the jobs it waits for, at most 1 000: `Dependency` values, ids, or names of jobs in the same
+            submission.
+        templates: which strings of the arguments are templates, filled from the results of its dependencies when it
+            starts: True for all, or JSON pointers (``/rows/0``), at most 1 000.
+        name: what others in the same submission call it.
+        flow: the id of the flow it belongs to.
+        parent: the id of the job whose handler made it.
         policy: what becomes of it when it does not simply finish.
     """
 
@@ -129,6 +175,11 @@ class JobSpec:
     delay_ms: int | None = None
     run_at_ms: int | None = None
     presence_ms: int | None = None
+    depends_on: tuple[Dependency, ...] = ()
+    templates: bool | tuple[str, ...] = False
+    name: str | None = None
+    flow: str | None = None
+    parent: str | None = None
     policy: Policy = DEFAULT_POLICY
 
     def check(self) -> JobSpec:
@@ -160,20 +211,93 @@ class JobSpec:
             for parameter in ("delay_ms", "run_at_ms", "key"):
                 if getattr(self, parameter) is not None:
                     raise InvalidJobError(f"presence_ms: its caller waits for the place now, {parameter} must be None")
+        for parameter in ("name", "flow", "parent"):
+            if (value := getattr(self, parameter)) is not None:
+                plain[parameter] = check_id(value, parameter=parameter)
+        if self.depends_on != () or type(self.depends_on) is not tuple:
+            plain["depends_on"] = self._check_edges()
+        if self.templates is not False:
+            plain["templates"] = check_templates(self.templates)
         if not isinstance(self.policy, Policy):
             raise InvalidJobTypeError(
                 f"policy must be a Policy, got {type(self.policy).__name__}: {shown(self.policy)}"
             )
         changed = {name: value for name, value in plain.items() if type(getattr(self, name)) is not type(value)}
+        if plain.get("depends_on", self.depends_on) != self.depends_on:
+            changed["depends_on"] = plain["depends_on"]
         if claims != self.claims or not _are_plain(self.claims):
             changed["claims"] = claims
         return attrs.evolve(self, **changed) if changed else self
+
+    def _check_edges(self) -> tuple[Dependency, ...]:
+        edges = check_dependencies(self.depends_on)
+        if not edges:
+            return edges
+        if self.presence_ms is not None:
+            raise InvalidJobError("presence_ms: its caller waits for the place now, depends_on must be empty")
+        if self.key is not None and self.on_conflict == "replace":
+            raise InvalidJobError(
+                'on_conflict="replace" gives a job new arguments, not new edges: depends_on must be empty'
+            )
+        for edge in edges:
+            if edge.id == self.id or (self.name is not None and edge.id == self.name):
+                raise CycleError([edge.id])
+        return edges
 
     def differing_fields(self, other: JobSpec) -> list[str]:
         """Return the names of the fields in which two specs differ, never their values."""
         return [
             field.name for field in attrs.fields(JobSpec) if getattr(self, field.name) != getattr(other, field.name)
         ]
+
+
+def check_dependencies(value: object) -> tuple[Dependency, ...]:
+    """
+    Return edges as `Dependency` values, those that name a job twice once.
+
+    Raises:
+        InvalidJobTypeError: it is a text, or an item is neither a `Dependency` nor an id.
+        InvalidJobError: more than 1 000, or one job with two conditions or two names.
+    """
+    if value is None:
+        return ()
+    if isinstance(value, (str, bytes, Dependency)) or not isinstance(value, (list, tuple, set, frozenset)):
+        raise InvalidJobTypeError(
+            f"depends_on must be a list of ids or Dependency values, got {type(value).__name__}: {shown(value)}"
+        )
+    items = sorted(value, key=str) if isinstance(value, (set, frozenset)) else value
+    if len(items) > DEPENDENCIES_MAX:
+        raise InvalidJobError(f"depends_on names {len(items)} jobs, limit {DEPENDENCIES_MAX}")
+    edges: dict[str, Dependency] = {}
+    for item in items:
+        edge = item if isinstance(item, Dependency) else Dependency(check_id(item, parameter="depends_on"))
+        known = edges.setdefault(edge.id, edge)
+        if known != edge:
+            if (known.when, known.name or edge.name) != (edge.when, edge.name or known.name):
+                raise InvalidJobError(f"depends_on names {shown(edge.id)} twice, with other conditions or names")
+            edges[edge.id] = attrs.evolve(known, name=known.name or edge.name, data=known.data or edge.data)
+    return tuple(edges.values())
+
+
+def check_templates(value: object) -> bool | tuple[str, ...]:
+    """
+    Return which strings are templates: True, False, or JSON pointers.
+
+    Raises:
+        InvalidJobError, InvalidJobTypeError: no pointers, or more than 1 000.
+    """
+    if isinstance(value, bool):
+        return value
+    if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) for item in value):
+        raise InvalidJobTypeError(
+            f"templates must be bool or a list of JSON pointers, got {type(value).__name__}: {shown(value)}"
+        )
+    if len(value) > TEMPLATES_MAX:
+        raise InvalidJobError(f"templates names {len(value)} strings, limit {TEMPLATES_MAX}")
+    for pointer in value:
+        if not pointer.startswith("/"):
+            raise InvalidJobError(f"templates: {shown(pointer)} is not a JSON pointer, it must begin with /")
+    return tuple([str.__str__(pointer) for pointer in value]) or False
 
 
 def _are_plain(claims: tuple[Claim, ...]) -> bool:
@@ -228,6 +352,8 @@ class OutcomeKind(StrEnum):
     """The handler raised SystemExit or KeyboardInterrupt: counts as a loss, as if the worker had died."""
     DISCARDED = "discarded"
     """The handler says the job has no point any more: CANCELED."""
+    CHILDREN = "children"
+    """The handler has ended and the job is over when its children are: DEFERRED until then."""
 
 
 @attrs.frozen(kw_only=True)
@@ -243,6 +369,8 @@ class Outcome:
         delay_ms: for FAILED and SNOOZED: how long to wait before the next attempt.
         final: for FAILED: no further attempt.
         reason: for DISCARDED: why.
+        children: for CHILDREN: up to 1 000 ids of jobs to wait for; *result* is then the job's own.
+        on_child_failure: for CHILDREN: whether a child that is FAILED or CANCELED makes the job FAILED.
     """
 
     job_id: str
@@ -253,6 +381,8 @@ class Outcome:
     delay_ms: int = 0
     final: bool = False
     reason: str | None = None
+    children: tuple[str, ...] = ()
+    on_child_failure: OnChildFailure = "fail"
 
 
 @attrs.frozen

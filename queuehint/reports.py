@@ -18,6 +18,8 @@ class ReasonKind(StrEnum):
     """Runs past its timeout, or on after a cancellation: its place is free when its code has really ended."""
     TIME = "time"
     DEPENDENCY = "dependency"
+    DEAD_DEPENDENCY = "dead_dependency"
+    """A FAILED job it depends on is on the dead shelf until someone redrives or discards it, or its record expires."""
     PLACE = "place"
     """Jobs placed before it conflict with it."""
     DEAD_HOLD = "dead_hold"
@@ -40,7 +42,7 @@ class Reason:
     Why a job is where it is: one reason, the first that must end before anything else can.
 
     Args:
-        jobs: the ids of up to 10 jobs that stand in the way, in order of their places.
+        jobs: the ids of up to 10 jobs that stand in the way, in order of their places; of dependencies in order of id.
         path_key: the place where it waits, or the path that is paused.
         until_ms: when the wait ends by time alone.
         stuck: only a person or a new worker can end the wait.
@@ -71,6 +73,7 @@ _SENTENCES = {
     ReasonKind.OVERDUE: "told to stop, its code still runs",
     ReasonKind.TIME: "waits for its time",
     ReasonKind.DEPENDENCY: "waits for the end",
+    ReasonKind.DEAD_DEPENDENCY: "waits for a redrive",
     ReasonKind.PLACE: "waits for the place",
     ReasonKind.DEAD_HOLD: "waits behind the dead hold",
     ReasonKind.BACKOFF: "waits for its next attempt",
@@ -137,3 +140,52 @@ class Stats:
     def unfinished(self) -> int:
         """Jobs that are not over."""
         return sum(count for state, count in self.states.items() if state not in OVER)
+
+
+@attrs.frozen(kw_only=True)
+class FlowStats:
+    """
+    How far a flow is.
+
+    Args:
+        states: its jobs by state, as far as their records are kept.
+    """
+
+    states: dict[JobState, int]
+
+    @property
+    def total(self) -> int:
+        """All its jobs."""
+        return sum(self.states.values())
+
+    @property
+    def unfinished(self) -> int:
+        """Those that are not over."""
+        return sum(count for state, count in self.states.items() if state not in OVER)
+
+
+@attrs.frozen(kw_only=True)
+class EdgeStats:
+    """
+    The explicit edges of a namespace.
+
+    Args:
+        deferred: jobs that wait for others.
+        open_edges: edges to jobs whose end is waited for.
+        oldest_id, oldest_ms: the one that was enqueued first, and when; None if there is none.
+        looked_at: how many DEFERRED jobs, the oldest first, the rest is about: at most 1 000, with up to 4 000 edges.
+        most_blocked: the largest number of jobs one of them waits for.
+        most_awaited: the largest number of jobs that depend on one of those they wait for.
+        behind_dead: how many of them wait for a job on the dead shelf.
+        orphans: up to 100 ids of jobs with an edge that leads nowhere, or without one. Must be empty; the doctor mends.
+    """
+
+    deferred: int
+    open_edges: int
+    oldest_id: str | None
+    oldest_ms: int | None
+    looked_at: int
+    most_blocked: int
+    most_awaited: int
+    behind_dead: int
+    orphans: tuple[str, ...]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import threading
-from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, overload
 
 from queuehint.backends.base import BackendOptions, check_namespace, masked, open_backend
@@ -15,8 +13,7 @@ from queuehint.checks import (
     LEASE_MIN_MS,
     check_choice,
     check_duration,
-    check_int,
-    check_items,
+    check_id,
     check_name,
     check_optional_duration,
 )
@@ -24,35 +21,28 @@ from queuehint.clock import Clock, SystemClock
 from queuehint.context import JobContext, refuse_to_wait
 from queuehint.control import Control
 from queuehint.dead import DeadShelf
-from queuehint.errors import (
-    DrainStalledError,
-    DrainTimeoutError,
-    HandlerError,
-    InvalidJobTypeError,
-    WouldDeadlockError,
-    shown,
-)
+from queuehint.dialogue import hold, hold_sync
+from queuehint.draining import Draining
+from queuehint.errors import HandlerError, InvalidJobTypeError, shown
 from queuehint.exclusive import Exclusive, ExclusiveSync
+from queuehint.flow import Flow, flow_of_tasks, submitting, submitting_sync
+from queuehint.flow_handle import FlowHandle
 from queuehint.handler import Handler, HintTemplate, Placement
 from queuehint.handles import JobHandle
 from queuehint.hint import Claim, Mode, normalise, parse_mode, parse_path
+from queuehint.hosting import DEFAULT_CONCURRENCY
 from queuehint.ids import new_id
-from queuehint.jobs import Job, Options
-from queuehint.operations import (
-    GRANTS_MAX,
-    CountPending,
-    Draw,
-    Enqueue,
-    Pending,
-)
+from queuehint.jobs import Job
+from queuehint.options import TASK_OPTIONS, Options
 from queuehint.payload import JsonCodec
 from queuehint.policy import Backoff, OnDead, OnDependencyFailure, OnRetry, Retention
 from queuehint.records import JobSpec
-from queuehint.submission import checked, numbered, portions, submissions
+from queuehint.submission import checked, submit
 from queuehint.worker import Worker
+from queuehint.xcom import XCom
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Sequence
     from datetime import timedelta
 
     from queuehint.backends.base import Backend
@@ -60,13 +50,9 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-T = TypeVar("T")
 
 URL_VARIABLE = "QUEUEHINT_URL"
 IDS: tuple[Literal["time", "sequence"], ...] = ("time", "sequence")
-DRAIN_POLL_MIN_S = 0.005
-DRAIN_POLL_MAX_S = 0.05
-DEFAULT_CONCURRENCY = 16
 
 
 class _Decorator:
@@ -88,7 +74,7 @@ class _Decorator:
         return self._register(function)
 
 
-class Scheduler(Control):
+class Scheduler(Control, Draining):
     """
     One per application; safe to create at import, connects on first use.
 
@@ -139,6 +125,8 @@ class Scheduler(Control):
         self._after: list[Callable[..., Any]] = []
         self.dead = DeadShelf(self)
         """The dead shelf: FAILED jobs, to list, redrive and discard."""
+        self.xcom = XCom(self)
+        """A small store that jobs share: values by key, for a time."""
 
     def __repr__(self) -> str:
         return f"Scheduler({masked(self.url)!r}, namespace={self.namespace!r})"
@@ -185,6 +173,7 @@ class Scheduler(Control):
         max_hold: float | timedelta = 300,
         start_within: float | timedelta | None = None,
         retention: float | timedelta | None = None,
+        depends_on: Sequence[str] | None = None,
     ) -> _Decorator: ...
     def job(self, function_or_hint: Any = None, /, *, queue_hint: Any = None, **options: Any) -> Any:
         """
@@ -205,6 +194,8 @@ class Scheduler(Control):
             service: whose records it belongs to.
             mode: ``"exclusive"``, or ``"shared"`` for jobs that may run beside others at the same place.
             on_retry, on_dead, on_dependency_failure, max_hold, start_within, retention: see `Policy`.
+            depends_on: names of the tasks that have to be FINISHED before it; such a task is submitted by `run`, or in
+                a flow after nodes of those tasks.
 
         Raises:
             HandlerError: the name is taken by another function, or the template does not fit the signature.
@@ -220,7 +211,7 @@ class Scheduler(Control):
         options = dict(options)
         name = options.pop("name", None)
         name = check_name(name if name is not None else getattr(function, "__name__", None), parameter="name")
-        unknown = [option for option in options if option not in _JOB_OPTIONS]
+        unknown = [option for option in options if option not in TASK_OPTIONS]
         if unknown:
             raise InvalidJobTypeError(f"job() has no option {', '.join(unknown)}")
         handler = Handler(name, function)
@@ -261,12 +252,18 @@ class Scheduler(Control):
         Enqueue jobs by their specs, in order; the layer below `Job.enqueue`, for tools and other languages.
 
         Args:
-            specs: up to 1 000 jobs with 16 000 gates are one submission, all or nothing; more are several, in order.
+            specs: up to 1 000 jobs with 16 000 gates and 4 000 edges are one submission, all or nothing; more are
+                several, in order. Specs of which one depends on another, by name or id and in any order, take effect
+                all at once, up to 100 000 of them.
+
+        Returns:
+            Their handles, in the order of the specs.
 
         Raises:
-            InvalidJobError, InvalidJobTypeError, InvalidHintError, PayloadError: a spec is not valid; nothing was
-                enqueued.
-            DuplicateJobError, PathClosedError: refused; submissions before the refused one went through.
+            InvalidJobError, InvalidJobTypeError, InvalidHintError, PayloadError, CycleError, TemplateError: a spec is
+                not valid, or two do not fit together; nothing was enqueued.
+            DuplicateJobError, PathClosedError, UnknownDependencyError: refused; submissions before the refused one
+                went through, unless all were to take effect at once.
         """
         return await self.hand_in(checked(specs, may_lack_id=self.ids == "sequence"))
 
@@ -274,30 +271,67 @@ class Scheduler(Control):
         """Like `submit`, for code without a loop."""
         return self.hand_in_sync(checked(specs, may_lack_id=self.ids == "sequence"))
 
-    async def hand_in(self, specs: list[JobSpec]) -> list[JobHandle[Any]]:
-        """Enqueue jobs whose specs were checked as they were made; otherwise as `submit`."""
-        handles: list[JobHandle[Any]] = []
-        backend = self.backend
-        missing = sum(not spec.id for spec in specs) if self.ids == "sequence" else 0
-        firsts = [(await backend.call(Draw(count))).first for count in portions(missing)]
-        for part in submissions(numbered(specs, firsts)):
-            reply = await backend.call(Enqueue(part))
-            if backend.is_local:
-                # The call never suspends: a producer in a loop would starve the workers on its own loop.
-                await asyncio.sleep(0)
-            handles += [JobHandle(self, job.id, created=job.created) for job in reply.jobs]
-        return handles
+    async def hand_in(
+        self, specs: list[JobSpec], *, parent: tuple[str, int] | None = None, whole: bool = False
+    ) -> list[JobHandle[Any]]:
+        """Enqueue jobs whose specs were checked as they were made; the arguments are those of `submission.submit`."""
+        jobs = await hold(self.backend, submit(specs, parent=parent, whole=whole))
+        return [JobHandle(self, job.id, created=job.created) for job in jobs]
 
-    def hand_in_sync(self, specs: list[JobSpec]) -> list[JobHandle[Any]]:
+    def hand_in_sync(
+        self, specs: list[JobSpec], *, parent: tuple[str, int] | None = None, whole: bool = False
+    ) -> list[JobHandle[Any]]:
         """Like `hand_in`, for code without a loop."""
-        handles: list[JobHandle[Any]] = []
-        backend = self.backend
-        missing = sum(not spec.id for spec in specs) if self.ids == "sequence" else 0
-        firsts = [backend.call_sync(Draw(count)).first for count in portions(missing)]
-        for part in submissions(numbered(specs, firsts)):
-            reply = backend.call_sync(Enqueue(part))
-            handles += [JobHandle(self, job.id, created=job.created) for job in reply.jobs]
-        return handles
+        jobs = hold_sync(self.backend, submit(specs, parent=parent, whole=whole))
+        return [JobHandle(self, job.id, created=job.created) for job in jobs]
+
+    # --- flows ---------------------------------------------------------------------------------------------------
+
+    def flow(self, id: str | None = None) -> contextlib.AbstractAsyncContextManager[Flow]:
+        """
+        Build a flow, several jobs with edges: ``async with sched.flow() as flow: flow.add(job, ...)``.
+
+        Leaving the block submits it, all or nothing (see `Flow.submit`); an exception inside submits nothing. After the
+        block ``flow`` is the flow's handle.
+
+        Args:
+            id: the flow's id, 1–128 bytes; made if none is given.
+        """
+        return submitting(Flow(self, id))
+
+    def flow_sync(self, id: str | None = None) -> contextlib.AbstractContextManager[Flow]:
+        """Like `flow`, a plain context manager."""
+        return submitting_sync(Flow(self, id))
+
+    def get_flow(self, id: str) -> FlowHandle:
+        """Return a handle of any flow by its id, without asking whether it exists."""
+        return FlowHandle(self, check_id(id, parameter="flow"))
+
+    async def run(self, /, *targets: Job[..., Any], **arguments: Any) -> FlowHandle:
+        """
+        Submit tasks and all tasks they depend on (``@sched.job(depends_on=["extract"])``) as a flow, one job each.
+
+        Args:
+            targets: jobs, also those made by `Job.using`.
+            arguments: by parameter name; each task gets those that its signature names. A parameter that has the name
+                of a task its own depends on gets that one's result, unless it is given.
+
+        Raises:
+            InvalidJobTypeError: a task lacks an argument, or no task takes one.
+            UnknownDependencyError: a task depends on one that is not registered here.
+            CycleError: tasks depend on each other in a circle.
+        """
+        flow = flow_of_tasks(self, self._jobs, targets, arguments)
+        await flow.submit()
+        return flow
+
+    def run_sync(self, /, *targets: Job[..., Any], **arguments: Any) -> FlowHandle:
+        """Like `run`, for code without a loop."""
+        flow = flow_of_tasks(self, self._jobs, targets, arguments)
+        flow.submit_sync()
+        return flow
+
+    # --- places --------------------------------------------------------------------------------------------------
 
     def exclusive(
         self,
@@ -351,71 +385,7 @@ class Scheduler(Control):
             "user": None if user is None else check_name(user, parameter="user"),
         }
 
-    # --- workers -------------------------------------------------------------------------------------------------
-
-    @contextlib.asynccontextmanager
-    async def worker(
-        self,
-        concurrency: int = DEFAULT_CONCURRENCY,
-        *,
-        pools: Iterable[str] | None = None,
-        grace: float | timedelta = 30,
-    ) -> AsyncIterator[Worker]:
-        """
-        Run a worker on this loop while the block runs.
-
-        Args:
-            concurrency: how many jobs at once, 1–1 000; as many threads for plain functions.
-            pools: which pools to serve; by default those of the jobs registered here.
-            grace: how long running jobs may go on once the block ends; then async handlers are canceled and given
-                back to their places. A plain function is waited for until its code has ended.
-        """
-        worker = self.make_worker(concurrency, pools=pools, grace=grace)
-        with self.hosts(worker):
-            running = asyncio.create_task(worker.run(), name="queuehint-worker")
-            try:
-                await _first(worker.started.wait(), running)
-                yield worker
-            finally:
-                worker.stop()
-                await running
-
-    @contextlib.contextmanager
-    def worker_sync(
-        self,
-        concurrency: int = DEFAULT_CONCURRENCY,
-        *,
-        pools: Iterable[str] | None = None,
-        grace: float | timedelta = 30,
-    ) -> Iterator[None]:
-        """Like `worker`, in a thread with a loop of its own."""
-        if pools is not None:
-            pools = check_items(pools, parameter="pools")
-        self.make_worker(concurrency, pools=pools, grace=grace)  # bad input raises here, not in the thread
-        started: Future[tuple[asyncio.AbstractEventLoop, Worker]] = Future()
-
-        async def work() -> None:
-            async with self.worker(concurrency, pools=pools, grace=grace) as worker:
-                started.set_result((asyncio.get_running_loop(), worker))
-                await stop.wait()
-
-        def main() -> None:
-            try:
-                asyncio.run(work())
-            except BaseException as error:
-                if started.done():
-                    raise
-                started.set_exception(error)  # raised by whoever waits for the start
-
-        stop = asyncio.Event()
-        thread = threading.Thread(target=main, name="queuehint-worker")
-        thread.start()
-        loop, _ = started.result()
-        try:
-            yield
-        finally:
-            loop.call_soon_threadsafe(stop.set)
-            thread.join()
+    # --- life ----------------------------------------------------------------------------------------------------
 
     def make_worker(
         self,
@@ -444,105 +414,6 @@ class Scheduler(Control):
             **options,
         )
 
-    @contextlib.contextmanager
-    def hosts(self, worker: Worker) -> Iterator[None]:
-        """While the block runs, the loop on this thread runs a worker: what would block it for a job is refused."""
-        self._workers[worker] = threading.get_ident()
-        try:
-            yield
-        finally:
-            del self._workers[worker]
-
-    async def drain(
-        self,
-        path: Sequence[str] | None = None,
-        *,
-        timeout: float | timedelta | None = None,
-        include_scheduled: bool = False,
-    ) -> None:
-        """
-        Return when no unfinished job is left, at or below *path* if one is given.
-
-        Runs the jobs itself if no worker of this scheduler runs in this process.
-
-        Args:
-            timeout: a timedelta or seconds; None waits for ever.
-            include_scheduled: wait for SCHEDULED jobs too: those that wait for their time, or for a retry off their
-                places.
-
-        Raises:
-            DrainStalledError: jobs are left and none can move without a person; one reason each, at most 100.
-            DrainTimeoutError: jobs are left when the time is over; what it ran itself is given back.
-            WouldDeadlockError: inside a handler, unless nothing is left.
-        """
-        question = CountPending(None if path is None else parse_path(path), include_scheduled)
-        limit_ms = check_optional_duration(timeout, parameter="timeout")
-        if not (await self.backend.call(question)).unfinished:
-            return
-        refuse_to_wait("drain()")
-        loop = asyncio.get_running_loop()
-        deadline = None if limit_ms is None else loop.time() + limit_ms / 1000
-        async with contextlib.AsyncExitStack() as stack:
-            worker = None if self._workers else await stack.enter_async_context(self.worker())
-            pause_s = DRAIN_POLL_MIN_S
-            try:
-                while True:
-                    pending = await self.backend.call(question)
-                    _judge(pending, None if deadline is None or loop.time() < deadline else limit_ms)
-                    if not pending.unfinished:
-                        return
-                    await asyncio.sleep(pause_s)
-                    pause_s = min(pause_s * 1.5, DRAIN_POLL_MAX_S)
-            except BaseException:
-                if worker is not None:
-                    worker.stop(at_once=True)
-                raise
-
-    def drain_sync(
-        self,
-        path: Sequence[str] | None = None,
-        *,
-        timeout: float | timedelta | None = None,
-        include_scheduled: bool = False,
-    ) -> None:
-        """Like `drain`, blocking this thread; also refused on the thread of this scheduler's workers' loop."""
-        question = CountPending(None if path is None else parse_path(path), include_scheduled)
-        check_optional_duration(timeout, parameter="timeout")
-        if not self.backend.call_sync(question).unfinished:
-            return
-        refuse_to_wait("drain_sync()")
-        self._refuse_to_block("drain_sync()")
-        _run_beside(lambda: self.drain(path, timeout=timeout, include_scheduled=include_scheduled))
-
-    def runs_workers_here(self) -> bool:
-        """Say whether the calling thread runs a loop on which this scheduler has workers."""
-        return threading.get_ident() in self._workers.values()
-
-    def _refuse_to_block(self, call: str) -> None:
-        if self.runs_workers_here():
-            raise WouldDeadlockError(call, where="on the thread of the workers' loop")
-
-    def lifespan(
-        self, *, workers: bool | None = None, concurrency: int = DEFAULT_CONCURRENCY
-    ) -> Callable[[Any], contextlib.AbstractAsyncContextManager[Mapping[str, Any]]]:
-        """
-        Return a lifespan for ASGI applications: ``Starlette(lifespan=sched.lifespan())``.
-
-        Args:
-            workers: run a worker inside the application; by default only if jobs live in this process.
-            concurrency: of that worker.
-        """
-        check_int(concurrency, parameter="concurrency", least=1, most=GRANTS_MAX)
-
-        @contextlib.asynccontextmanager
-        async def lifespan(_app: Any) -> AsyncIterator[Mapping[str, Any]]:
-            async with contextlib.AsyncExitStack() as stack:
-                if self.backend.is_local if workers is None else workers:
-                    await stack.enter_async_context(self.worker(concurrency))
-                yield {"queuehint": self}
-
-        return lifespan
-
     async def close(self) -> None:
         """Let go of the store; a further call opens it anew."""
         backend, self._backend = self._backend, None
@@ -564,68 +435,5 @@ class Scheduler(Control):
         await self.close()
 
 
-_JOB_OPTIONS = frozenset(
-    {
-        "max_attempts",
-        "max_losses",
-        "retry",
-        "timeout",
-        "priority",
-        "pool",
-        "service",
-        "mode",
-        "on_retry",
-        "on_dead",
-        "on_dependency_failure",
-        "max_hold",
-        "start_within",
-        "retention",
-    }
-)
-
-
 def _identity(function: Callable[..., Any]) -> str:
     return f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', type(function).__qualname__)}"
-
-
-def _judge(pending: Pending, timed_out_ms: int | None) -> None:
-    """Raise if what is left cannot move, or if the time is over."""
-    if pending.unfinished and not pending.moving:
-        raise DrainStalledError(pending.reasons)
-    if pending.unfinished and timed_out_ms is not None:
-        raise DrainTimeoutError(pending.unfinished, timed_out_ms / 1000)
-
-
-async def _first(awaited: Coroutine[Any, Any, Any], running: asyncio.Task[None]) -> None:
-    """Await what a running task brings about, or what it raises."""
-    waiting = asyncio.ensure_future(awaited)
-    try:
-        await asyncio.wait({waiting, running}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        waiting.cancel()
-    if running.done():
-        running.result()
-
-
-def _run_beside(make: Callable[[], Awaitable[T]]) -> T:
-    """Run a coroutine to its end from plain code, also beside a loop that runs on this thread (notebooks)."""
-
-    async def main() -> T:
-        return await make()
-
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(main())
-    done: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            done.set_result(asyncio.run(main()))
-        except BaseException as error:  # noqa: BLE001 - handed over to the caller's thread
-            done.set_exception(error)
-
-    thread = threading.Thread(target=run, name="queuehint-drain")
-    thread.start()
-    thread.join()
-    return done.result()

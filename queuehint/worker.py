@@ -115,6 +115,7 @@ class Worker:
         self._attempts = Attempts(
             handlers=handlers,
             codec=codec,
+            backend=backend,
             before=before,
             redact=redact,
             threads=self._concurrency,

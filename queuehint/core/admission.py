@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
+from graphlib import CycleError as GraphCycleError
+from graphlib import TopologicalSorter
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
-from queuehint.errors import DuplicateJobError, InvalidJobError, PathClosedError
+from queuehint.core.job import START_MARK
+from queuehint.errors import (
+    CycleError,
+    DuplicateJobError,
+    FlowNotFoundError,
+    InvalidJobError,
+    LeaseLostError,
+    PathClosedError,
+    UnknownDependencyError,
+    shown,
+)
 from queuehint.hint import queue_key
 from queuehint.operations import (
+    EDGES_PER_SUBMISSION_MAX,
+    FETCH_MAX,
     GATES_PER_SUBMISSION_MAX,
     GRANTS_MAX,
     IDS_MAX,
@@ -21,45 +36,118 @@ from queuehint.operations import (
     Draw,
     Enqueue,
     Exchange,
+    Fetch,
     Get,
     ListDead,
+    ListFlow,
     Operation,
     Redrive,
     Renew,
 )
+from queuehint.records import DEPENDENCIES_MAX, JobSpec, JobState
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable, Mapping
 
+    from queuehint.core.job import Job
     from queuehint.core.ledger import Ledger
     from queuehint.hint import Path
-    from queuehint.records import JobSpec
 
 
-def check_submission(ledger: Ledger, closed: Collection[Path], specs: tuple[JobSpec, ...]) -> None:
+OTHER_FLOW = "all parts of one submission belong to one flow"
+
+
+class Submission:
     """
-    Refuse a submission that cannot be enqueued whole.
+    What is asked by one `Enqueue`, and what is there of it already.
 
-    Raises:
-        DuplicateJobError: an id is taken by a job of other content; a key is taken.
-        PathClosedError: a claim is at or below a closed path.
+    ``ids`` holds the ids of its jobs, ``elsewhere`` the jobs of these ids that belong to another submission in parts.
     """
-    new_keys: dict[str, str] = {}
-    for spec in specs:
-        existing = ledger.jobs.get(spec.id)
-        if existing is not None:
-            if existing.spec != spec and (existing.notes is None or existing.notes.asked != spec):
-                raise DuplicateJobError(spec.id, fields=existing.spec.differing_fields(spec))
-            continue
-        if closed:
-            _check_open(closed, spec)
-        if spec.key is not None:
-            if spec.on_conflict == "reject":
-                newest = ledger.keys.newest(spec.key)
-                owner = newest.id if newest is not None else new_keys.get(spec.key)
-                if owner is not None:
-                    raise DuplicateJobError(owner, key=spec.key)
-            new_keys.setdefault(spec.key, spec.id)
+
+    def __init__(self, ledger: Ledger, closed: Collection[Path], operation: Enqueue) -> None:
+        self._ledger = ledger
+        self._closed = closed
+        self._specs = operation.jobs
+        self._parent = operation.parent
+        self._staged = operation.staged
+        self.elsewhere: list[Job] = []
+        self.ids = frozenset([spec.id for spec in self._specs]) if self._has_edges() else frozenset()
+
+    def existing(self, spec: JobSpec) -> Job | None:
+        """Return the job that has a spec's id; one of another submission in parts is known to nobody."""
+        job = self._ledger.jobs.get(spec.id)
+        return job if job is not None and self._is_known(job) else None
+
+    def check(self) -> None:
+        """
+        Refuse what cannot be enqueued whole.
+
+        Raises:
+            LeaseLostError: the parent does not run under this token any more.
+            DuplicateJobError: an id is taken by a job of other content; a key is taken.
+            PathClosedError: a claim is at or below a closed path.
+            UnknownDependencyError: a dependency is not there.
+            CycleError: a job waits for its parent.
+            FlowNotFoundError: the submission in parts it belongs to was committed, or has expired.
+        """
+        if self._parent is not None:
+            self._check_parent(*self._parent)
+        if self._staged is not None:
+            start = self._ledger.jobs.get(START_MARK + self._staged)
+            if start is not None and start.is_over:
+                raise FlowNotFoundError(self._staged)
+            if start is not None and self._specs and start.spec.flow != self._specs[0].flow:
+                raise InvalidJobError(OTHER_FLOW)
+        new_keys: dict[str, str] = {}
+        seen: set[str] = set()
+        for spec in self._specs:
+            existing = self._ledger.jobs.get(spec.id)
+            if existing is not None and not self._is_known(existing):
+                self.elsewhere.append(existing)
+                existing = None
+            if existing is not None:
+                if existing.spec != spec and (existing.notes is None or existing.notes.asked != spec):
+                    raise DuplicateJobError(spec.id, fields=existing.spec.differing_fields(spec))
+                continue
+            if self._closed:
+                _check_open(self._closed, spec)
+            if spec.key is not None:
+                self._check_key(spec, spec.key, new_keys)
+            if spec.depends_on:
+                self._check_edges(spec, seen)
+
+    def _has_edges(self) -> bool:
+        return any(spec.depends_on for spec in self._specs)
+
+    def _is_known(self, job: Job) -> bool:
+        if not job.is_hidden:
+            return True
+        return self._staged is not None and job.note().start is self._ledger.jobs.get(START_MARK + self._staged)
+
+    def _check_parent(self, parent_id: str, token: object) -> None:
+        parent = self._ledger.jobs.get(parent_id)
+        if parent is None or parent.state is not JobState.STARTED or type(token) is not int or token != parent.token:
+            raise LeaseLostError(parent_id, token)  # type: ignore[arg-type]
+
+    def _check_key(self, spec: JobSpec, key: str, new_keys: dict[str, str]) -> None:
+        if spec.on_conflict == "reject":
+            newest = self._ledger.keys.newest(key)
+            owner = newest.id if newest is not None else new_keys.get(key)
+            if owner is not None:
+                raise DuplicateJobError(owner, key=key)
+        new_keys.setdefault(key, spec.id)
+
+    def _check_edges(self, spec: JobSpec, seen: set[str]) -> None:
+        jobs = self._ledger.jobs
+        for edge in spec.depends_on:
+            job = jobs.get(edge.id)
+            is_there = job is not None and self._is_known(job)
+            if (job is not None and job.gone) or (not is_there and edge.id not in self.ids):
+                raise UnknownDependencyError(spec.id, edge.id)
+        if self._parent is not None:
+            parent_id = self._parent[0]
+            if self._ledger.edges.reaches(jobs, [edge.id for edge in spec.depends_on], parent_id, seen):
+                raise CycleError([parent_id, spec.id])
 
 
 def _check_open(closed: Collection[Path], spec: JobSpec) -> None:
@@ -80,8 +168,12 @@ def check_limits(operation: Operation[Any]) -> None:
     match operation:
         case Enqueue():
             _check_submission_size(operation.jobs)
+            _check_edges(operation)
         case Exchange():
             _check_size("settle", len(operation.settle), SETTLEMENTS_MAX)
+            for outcome in operation.settle:
+                if outcome.children:
+                    _check_size("children", len(outcome.children), DEPENDENCIES_MAX)
             _check_size("limit", operation.limit, GRANTS_MAX)
             _check_size("pools", len(operation.pools), POOLS_MAX)
         case Renew():
@@ -90,7 +182,9 @@ def check_limits(operation: Operation[Any]) -> None:
             _check_size("ids", len(operation.ids), IDS_MAX)
         case Draw():
             _check_size("count", operation.count, JOBS_PER_SUBMISSION_MAX)
-        case ListDead():
+        case Fetch():
+            _check_size("ids", len(operation.ids), FETCH_MAX)
+        case ListDead() | ListFlow():
             if not 1 <= operation.limit <= LIST_MAX:
                 raise InvalidJobError(f"limit must be from 1 to {LIST_MAX}, got {operation.limit}")
         case _:
@@ -109,6 +203,67 @@ def _check_submission_size(specs: tuple[JobSpec, ...]) -> None:
         raise InvalidJobError(
             f"a submission visits {gates} gates (depth + 1 a claim), limit {GATES_PER_SUBMISSION_MAX}"
         )
+
+
+def _check_edges(operation: Enqueue) -> None:
+    """Refuse edges that a look at the submission alone shows to be wrong."""
+    specs = operation.jobs
+    if operation.staged is not None:
+        if len({spec.flow for spec in specs}) > 1:
+            raise InvalidJobError(OTHER_FLOW)
+        for spec in specs:
+            if spec.key is not None or spec.presence_ms is not None:
+                raise InvalidJobError(f"job {shown(spec.id)}: a submission in parts takes no key and no presence_ms")
+    edges = sum([len(spec.depends_on) for spec in specs])
+    if not edges:
+        return
+    if edges > EDGES_PER_SUBMISSION_MAX:
+        raise InvalidJobError(f"a submission has {edges} edges, limit {EDGES_PER_SUBMISSION_MAX}")
+    by_id = {spec.id: spec for spec in specs}
+    for spec in specs:
+        for edge in spec.depends_on:
+            other = by_id.get(edge.id)
+            if other is not None and other.key is not None and other.on_conflict != "reject":
+                raise InvalidJobError(
+                    f"job {shown(spec.id)} depends on {shown(edge.id)}, which its key may make another job; "
+                    'enqueue that one first, or give it on_conflict="reject"'
+                )
+    in_order({spec.id: [edge.id for edge in spec.depends_on if edge.id in by_id] for spec in specs})
+
+
+def in_order(edges: Mapping[str, Iterable[str]]) -> list[str]:
+    """
+    Return the keys of a graph so that each comes after those it depends on; of what may come next, the first given.
+
+    Args:
+        edges: for each key those it depends on, keys too.
+
+    Raises:
+        CycleError: naming just the keys on one circle, each waiting for the next.
+
+    Complexity: O(E + V log V), without recursion.  Source: Kahn 1962, as in graphlib.
+
+    >>> in_order({"c": ["b"], "a": [], "b": ["a"]})
+    ['a', 'b', 'c']
+    """
+    keys = list(edges)
+    place = {key: at for at, key in enumerate(keys)}
+    sorter: TopologicalSorter[str] = TopologicalSorter(edges)
+    try:
+        sorter.prepare()
+    except GraphCycleError as error:
+        # graphlib names the circle from a dependency to its dependent, with the first once more at the end.
+        raise CycleError(error.args[1][:0:-1]) from None
+    ready: list[int] = []
+    ordered: list[str] = []
+    while True:
+        for key in sorter.get_ready():
+            heappush(ready, place[key])
+        if not ready:
+            return ordered
+        key = keys[heappop(ready)]
+        ordered.append(key)
+        sorter.done(key)
 
 
 def _check_size(what: str, size: int, most: int) -> None:

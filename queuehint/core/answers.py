@@ -5,24 +5,32 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from queuehint.core.job import START_MARK
 from queuehint.core.registry import ActiveExecutions
 from queuehint.core.trie import Node, counts
 from queuehint.errors import JobNotFoundError
 from queuehint.hint import Path, queue_key
 from queuehint.operations import (
+    FETCH_BYTES_MAX,
     CanDequeue,
+    CountEdges,
+    CountFlow,
     CountJobs,
     CountPending,
+    Fetch,
+    Fetched,
     Get,
     Got,
     ListDead,
     Listed,
+    ListFlow,
     Pending,
     Tree,
+    Verdict,
     Why,
 )
 from queuehint.records import OVER, JobState
-from queuehint.reports import Reason, ReasonKind, Stats, TreeNode
+from queuehint.reports import EdgeStats, FlowStats, Reason, ReasonKind, Stats, TreeNode
 
 if TYPE_CHECKING:
     from queuehint.core.engine import Engine
@@ -31,6 +39,9 @@ if TYPE_CHECKING:
 JOBS_NAMED_MAX = 10
 TREE_NODES_MAX = 1000
 REASONS_MAX = 100
+DEFERRED_LOOKED_AT_MAX = 1000
+EDGES_LOOKED_AT_MAX = 4000
+ORPHANS_MAX = 100
 PENDING_LOOKED_AT_MAX = 1000
 
 _SHARED = "shared"
@@ -40,7 +51,83 @@ def get(engine: Engine, question: Get) -> Got:
     """Answer `Get`."""
     jobs = engine.ledger.jobs
     found = [jobs.get(job_id) for job_id in question.ids]
-    return Got(tuple([None if job is None or job.gone else job.record() for job in found]))
+    return Got(tuple([None if job is None or job.gone or job.is_hidden else job.record() for job in found]))
+
+
+def fetch(engine: Engine, question: Fetch) -> Fetched:
+    """Answer `Fetch`."""
+    jobs = engine.ledger.jobs
+    job = jobs.get(question.job_id)
+    if job is None or job.state is not JobState.STARTED or (type(question.token), question.token) != (int, job.token):
+        return Fetched(Verdict.LOST, ())
+    declared = {job_id for job_id, _ in job.notes.needs} if job.notes is not None else set()
+    results: list[tuple[JobState | None, bytes | None]] = []
+    size = 0
+    for job_id in question.ids:
+        found = jobs.get(job_id) if job_id in declared else None
+        if found is None or found.gone:
+            results.append((None, None))
+            continue
+        size += len(found.result or b"")
+        if results and size > FETCH_BYTES_MAX:
+            break
+        results.append((found.state, found.result))
+    return Fetched(Verdict.DONE, tuple(results))
+
+
+def list_flow(engine: Engine, question: ListFlow) -> Listed:
+    """Answer `ListFlow`."""
+    jobs = engine.ledger.flows.of(question.flow)
+    numbers = list(islice(jobs.irange(question.cursor, inclusive=(False, True)), question.limit + 1))
+    page = [jobs[number].record() for number in numbers[: question.limit] if not jobs[number].is_hidden]
+    return Listed(tuple(page), numbers[question.limit - 1] if len(numbers) > question.limit else None)
+
+
+def count_flow(engine: Engine, question: CountFlow) -> FlowStats:
+    """Answer `CountFlow`."""
+    states = dict.fromkeys(JobState, 0)
+    for job in engine.ledger.flows.of(question.flow).values():
+        if not job.is_hidden:
+            states[job.state] += 1
+    return FlowStats(states=states)
+
+
+def count_edges(engine: Engine, _question: CountEdges) -> EdgeStats:
+    """Answer `CountEdges`."""
+    ledger = engine.ledger
+    jobs, edges = ledger.jobs, ledger.edges
+    most_blocked = most_awaited = behind_dead = looked_at = edges_left = 0
+    edges_left = EDGES_LOOKED_AT_MAX
+    orphans: list[str] = []
+    for job in islice(ledger.deferred.values(), DEFERRED_LOOKED_AT_MAX):
+        if edges_left <= 0:
+            break
+        looked_at += 1
+        blocked = sorted(job.blocked)[:edges_left]
+        edges_left -= len(blocked)
+        most_blocked = max(most_blocked, len(job.blocked))
+        is_orphan = not blocked
+        is_behind_dead = False
+        for job_id in blocked:
+            other = jobs.get(job_id)
+            most_awaited = max(most_awaited, edges.count(job_id))
+            is_orphan = is_orphan or other is None or not edges.depends(job, job_id)
+            is_behind_dead = is_behind_dead or (other is not None and other.state is JobState.FAILED)
+        behind_dead += is_behind_dead
+        if is_orphan and len(orphans) < ORPHANS_MAX:
+            orphans.append(job.id)
+    oldest = next(iter(ledger.deferred.values()), None)
+    return EdgeStats(
+        deferred=ledger.counts[JobState.DEFERRED],
+        open_edges=edges.open,
+        oldest_id=None if oldest is None else oldest.id,
+        oldest_ms=None if oldest is None else oldest.enqueued_ms,
+        looked_at=looked_at,
+        most_blocked=most_blocked,
+        most_awaited=most_awaited,
+        behind_dead=behind_dead,
+        orphans=tuple(orphans),
+    )
 
 
 def list_dead(engine: Engine, question: ListDead) -> Listed:
@@ -61,7 +148,7 @@ def can_dequeue(engine: Engine, question: CanDequeue) -> bool:
 def why(engine: Engine, question: Why) -> Reason:
     """Answer `Why`."""
     job = engine.ledger.jobs.get(question.job_id)
-    if job is None or job.gone:
+    if job is None or job.gone or job.is_hidden:
         raise JobNotFoundError(question.job_id)
     return _reason(engine, job)
 
@@ -71,8 +158,7 @@ def _reason(engine: Engine, job: Job) -> Reason:
     if state is JobState.SCHEDULED:
         return Reason(job_id=job.id, state=state, kind=ReasonKind.TIME, until_ms=job.due_ms)
     if state is JobState.DEFERRED:
-        jobs = tuple(sorted(job.blocked)[:JOBS_NAMED_MAX])
-        return Reason(job_id=job.id, state=state, kind=ReasonKind.DEPENDENCY, jobs=jobs)
+        return _reason_deferred(engine, job)
     if state is JobState.STARTED:
         timeout_ms = job.spec.policy.timeout_ms
         assert job.started_ms is not None
@@ -82,6 +168,20 @@ def _reason(engine: Engine, job: Job) -> Reason:
     if state is JobState.QUEUED:
         return _reason_queued(engine, job)
     return Reason(job_id=job.id, state=state, kind=ReasonKind.OVER, detail=job.cause)
+
+
+def _reason_deferred(engine: Engine, job: Job) -> Reason:
+    known = engine.ledger.jobs
+    # One that is staged waits for what the commit brings, which nobody knows by name.
+    jobs = sorted([job_id for job_id in job.blocked if job_id[0] != START_MARK])
+    dead = [job_id for job_id in jobs if (other := known.get(job_id)) is not None and other.state is JobState.FAILED]
+    return Reason(
+        job_id=job.id,
+        state=job.state,
+        kind=ReasonKind.DEAD_DEPENDENCY if dead else ReasonKind.DEPENDENCY,
+        jobs=tuple((dead or jobs)[:JOBS_NAMED_MAX]),
+        stuck=bool(dead),
+    )
 
 
 def _reason_queued(engine: Engine, job: Job) -> Reason:
@@ -161,6 +261,7 @@ def count_jobs(engine: Engine, _question: CountJobs) -> Stats:
     stuck = {
         ReasonKind.PAUSED.value: sum(len(heap) for heap in ledger.parked.values()),
         ReasonKind.DEAD_HOLD.value: ledger.holding,
+        ReasonKind.DEAD_DEPENDENCY.value: count_edges(engine, CountEdges()).behind_dead if ledger.dead else 0,
         ReasonKind.NO_WORKER.value: sum(size for pool, size in ready.items() if not engine.is_served(pool)),
         ReasonKind.UNKNOWN_TASK.value: len(ledger.strangers),
     }
@@ -171,8 +272,8 @@ def count_jobs(engine: Engine, _question: CountJobs) -> Stats:
         enqueued=engine.enqueued,
         started=engine.started,
         settled=engine.settled,
-        lost=engine.lost,
-        pruned=engine.pruned,
+        lost=engine.course.lost,
+        pruned=engine.course.pruned,
         leftovers=len(ledger.leftovers),
         nodes=ledger.trie.nodes,
     )
@@ -215,7 +316,7 @@ def _anything_moves(engine: Engine, question: CountPending) -> bool:
 
 
 def _counts(job: Job, question: CountPending) -> bool:
-    if job.state in OVER:
+    if job.state in OVER or job.is_hidden:
         return False
     return question.include_scheduled or job.state is not JobState.SCHEDULED
 
@@ -234,7 +335,7 @@ def _moves(engine: Engine, job: Job, known: dict[str, bool]) -> bool:
             return False
         if reason.kind in _WAITS_FOR_JOBS:
             for job_id in reason.jobs:
-                if job_id not in seen and known.get(job_id) is not True:
+                if job_id not in seen and known.get(job_id) is not True and job_id in engine.ledger.jobs:
                     seen.add(job_id)
                     todo.append(engine.ledger.jobs[job_id])
     known.update(dict.fromkeys(seen, True))

@@ -1,59 +1,258 @@
 """
-Explicit edges between jobs: who waits for whom.
+Explicit edges between jobs: who depends on whom, and what an end means.
 
-An edge is kept at both ends: ``waiting`` holds, for each job, those that wait for it; a job's own ``blocked`` set
-holds what it still waits for. Both change in one step. So far only ``on_conflict="after"`` makes edges.
+An edge is kept at both ends. ``waiting`` holds, for each job, those that depend on it; a job's own ``blocked`` set
+holds what it still waits for, each with the *fates* of its edge. Both change in one step. An edge is open while it is
+in ``blocked``. One from ``depends_on`` stays in ``waiting`` after that, until the dependent cannot run any more: so
+long the result at its other end is kept. Others (a child's, a key's) leave ``waiting`` when they close.
 
-Source: FairQueue's dependency sets.
+The fates of an edge are four letters: what becomes of the dependent when the dependency is FINISHED, FAILED and
+CANCELED, and whether the edge is kept when it closes.
+
+Source: FairQueue's dependency sets; what a failed dependency does follows the table of the documentation.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from sortedcontainers import SortedDict
+
+from queuehint.records import JobState
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from queuehint.core.job import Job
+    from queuehint.policy import OnDependencyFailure
+    from queuehint.records import Dependency, JobSpec, OnChildFailure
+
+DROP: Final = "d"
+"""The edge is done with."""
+WAIT: Final = "w"
+"""The dependent goes on waiting, for a redrive."""
+CANCEL: Final = "c"
+"""The dependent is canceled."""
+NOTE: Final = "n"
+"""The edge is done with, and a parent remembers that its child has failed."""
+KEPT: Final = "k"
+
+AFTER: Final = "ddd-"
+"""The edge of `on_conflict="after"`."""
+START: Final = "ddds"
+"""The edge to the start of a submission in parts."""
+OF_CHILD: Final[Mapping[OnChildFailure, str]] = {"fail": "dnn-", "ignore": "ddd-"}
+REACH_MAX: Final = 1000
+
+_AT: Final = {JobState.FINISHED: 0, JobState.FAILED: 1, JobState.CANCELED: 2}
+_ENDED: Final = {JobState.FINISHED: "has finished", JobState.FAILED: "has failed", JobState.CANCELED: "was canceled"}
+
+Needs = tuple[tuple[str, str], ...]
+"""Ids and fates of what a job was told to depend on."""
+
+
+def fates(edge: Dependency, on_failure: OnDependencyFailure) -> str:
+    """
+    Return the fates of an edge.
+
+    >>> from queuehint.records import Dependency
+    >>> fates(Dependency("a"), "wait"), fates(Dependency("a", when="done"), "wait")
+    ('dwdk', 'dddk')
+    """
+    if edge.when == "failure":
+        return CANCEL + DROP + CANCEL + KEPT
+    # What needs a result cannot do without it.
+    drop = CANCEL if edge.data else DROP
+    if edge.when == "done" or on_failure == "run":
+        return DROP + drop + drop + KEPT
+    if on_failure == "cancel":
+        return DROP + CANCEL + CANCEL + KEPT
+    return DROP + WAIT + drop + KEPT
+
+
+def needs_of(spec: JobSpec) -> Needs:
+    """Return what a job is told to depend on."""
+    return tuple([(edge.id, fates(edge, spec.policy.on_dependency_failure)) for edge in spec.depends_on])
+
+
+def fate(edge: str, state: JobState) -> str:
+    """Return what the end of a dependency in *state* does, by the fates of the edge."""
+    return edge[_AT[state]]
+
+
+def cause_of(job_id: str, state: JobState | None) -> str:
+    """Return why a dependent is canceled: how the dependency ended, None if its record has expired."""
+    return f"dependency {job_id} {'has expired' if state is None else _ENDED[state]}"
 
 
 class DependencySets:
-    """The edges of one namespace; a job that is over has none."""
+    """
+    The edges of one namespace.
+
+    ``open`` counts the open ones, those to starts left out. ``fallen`` holds, for each job, those that were canceled
+    because of its end.
+    """
 
     def __init__(self) -> None:
-        self._waiting: dict[str, dict[int, Job]] = {}
+        self._waiting: dict[str, dict[str, tuple[int, Job]]] = {}
+        self._fallen: dict[str, SortedDict[int, Job]] = {}
+        self._awaited: set[str] = set()
+        """Jobs that others depend on or did; one that gets the id of a job that was pruned is none of them."""
+        self.open = 0
 
-    def add(self, job: Job, dependency: Job) -> None:
-        """Let *job* wait for *dependency*, which is unfinished."""
-        self._waiting.setdefault(dependency.id, {})[job.number] = job
-        job.note().blocked.add(dependency.id)
+    # --- edges ---------------------------------------------------------------------------------------------------
 
-    def has_dependents(self, job: Job) -> bool:
-        """Say whether any job waits for *job*."""
-        return job.id in self._waiting
+    def add(self, job: Job, dependency_id: str, edge: str) -> None:
+        """Let *job* wait for a job, by an edge of these fates."""
+        self.keep(job, dependency_id)
+        blocked = job.note().blocked
+        self.open += dependency_id not in blocked and edge != START
+        blocked[dependency_id] = edge
 
-    def resolve_one(self, dependency: Job) -> Job | None:
-        """
-        Remove one edge to *dependency*, which is over.
+    def keep(self, job: Job, dependency_id: str) -> None:
+        """Let *job* depend on a job that it need not wait for."""
+        self._waiting.setdefault(dependency_id, {})[job.id] = (job.since, job)
+        self._awaited.add(dependency_id)
 
-        Returns:
-            The job it led from, that of the least number first; None if no edge was left.
-        """
-        dependents = self._waiting.get(dependency.id)
-        if dependents is None:
-            return None
-        job = dependents.pop(min(dependents))
+    def close(self, job: Job, dependency_id: str) -> None:
+        """Let *job* wait no more for a job."""
+        edge = job.blocked.pop(dependency_id)
+        self.open -= edge != START
+        if edge[-1] != KEPT:
+            self._forget(job, dependency_id)
+
+    def release(self, job: Job) -> int:
+        """Remove all edges of a job that cannot run any more; return how many."""
+        notes = job.note()
+        ids = [dependency_id for dependency_id, _ in notes.needs] if notes.holds else []
+        ids += [dependency_id for dependency_id, edge in notes.blocked.items() if edge[-1] != KEPT]
+        for dependency_id in ids:
+            self._forget(job, dependency_id)
+        self.open -= sum(edge != START for edge in notes.blocked.values())
+        notes.blocked.clear()
+        notes.holds = False
+        return len(ids)
+
+    def _forget(self, job: Job, dependency_id: str) -> None:
+        dependents = self._waiting[dependency_id]
+        del dependents[job.id]
         if not dependents:
-            del self._waiting[dependency.id]
-        job.blocked.discard(dependency.id)
-        return job
+            del self._waiting[dependency_id]
 
-    def drop(self, job: Job) -> None:
-        """Remove the edges of a job that waits no more."""
-        for dependency in job.blocked:
-            dependents = self._waiting[dependency]
-            del dependents[job.number]
-            if not dependents:
-                del self._waiting[dependency]
-        job.blocked.clear()
+    def has_dependents(self, job_id: str) -> bool:
+        """Say whether any job depends on this one and can still run."""
+        return job_id in self._awaited and job_id in self._waiting
+
+    def bury(self, job_id: str) -> None:
+        """Forget that others have depended on a job that is pruned."""
+        self._awaited.discard(job_id)
+
+    def dependents(self, job_id: str) -> list[tuple[int, Job]]:
+        """Return the jobs that depend on this one, in order of number (of that of their redrive), with this number."""
+        return sorted(self._waiting.get(job_id, {}).values(), key=_order)
+
+    def is_since(self, job: Job, dependency_id: str, number: int) -> bool:
+        """Say whether *job* depends on the other one since that number."""
+        entry = self._waiting.get(dependency_id, {}).get(job.id)
+        return entry is not None and entry[0] == number
+
+    def count(self, job_id: str) -> int:
+        """Return how many jobs depend on this one."""
+        return len(self._waiting.get(job_id, ()))
+
+    def awaited(self) -> list[str]:
+        """Return the ids of the jobs that others depend on; for tests."""
+        return list(self._waiting)
+
+    def depends(self, job: Job, dependency_id: str) -> bool:
+        """Say whether *job* depends on the other one."""
+        return job.id in self._waiting.get(dependency_id, ())
+
+    # --- those canceled because of another -------------------------------------------------------------------------
+
+    def fall(self, job: Job, dependency_id: str) -> None:
+        """Note that *job* is canceled because of another one's end."""
+        self.rise(job)
+        job.note().fallen_by = dependency_id
+        self._fallen.setdefault(dependency_id, SortedDict())[job.number] = job
+
+    def rise(self, job: Job) -> None:
+        """Note that *job* is not canceled because of another one, or is forgotten."""
+        if job.notes is None or job.notes.fallen_by is None:
+            return
+        fallen = self._fallen[job.notes.fallen_by]
+        del fallen[job.number]
+        if not fallen:
+            del self._fallen[job.notes.fallen_by]
+        job.notes.fallen_by = None
+
+    def first_fallen(self, job_id: str, after: int = 0) -> Job | None:
+        """Return the first job, of a number greater than *after*, that was canceled because of this one."""
+        fallen = self._fallen.get(job_id)
+        if fallen is None:
+            return None
+        number = next(fallen.irange(after, inclusive=(False, True)), None)
+        return None if number is None else fallen[number]
+
+    # --- circles -------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def reaches(jobs: Mapping[str, Job], ids: Iterable[str], target: str, seen: set[str]) -> bool:
+        """
+        Say whether one of *ids* is *target* or waits for it, through however many others.
+
+        Args:
+            seen: ids that were looked at before; at most 1 000 in all are looked at, breadth first.
+        """
+        todo = [job_id for job_id in ids if job_id not in seen]
+        for job_id in todo:
+            if job_id == target:
+                return True
+            if job_id in seen:
+                continue
+            if len(seen) >= REACH_MAX:
+                return False
+            seen.add(job_id)
+            job = jobs.get(job_id)
+            if job is not None and not job.is_over:
+                # One that was committed and not taken up yet will wait for what it was told to depend on.
+                is_staged = job.notes is not None and job.notes.start is not None
+                todo += sorted([need[0] for need in job.note().needs] if is_staged else job.blocked)
+        return False
+
+    # --- invariants ----------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._waiting) + len(self._fallen)
+
+    def check(self, jobs: Mapping[str, Job]) -> None:
+        """Assert that every edge has both its ends; for tests."""
+        open_edges = 0
+        for job in jobs.values():
+            notes = job.notes
+            if notes is None:
+                continue
+            open_edges += sum(edge != START for edge in notes.blocked.values())
+            for dependency_id in notes.blocked:
+                assert self.depends(job, dependency_id), f"{dependency_id} does not know of {job.id}"
+            if notes.holds:
+                assert all(self.depends(job, dependency_id) for dependency_id, _ in notes.needs)
+            if notes.fallen_by is not None:
+                assert job.state is JobState.CANCELED
+                assert self._fallen[notes.fallen_by][job.number] is job
+        assert open_edges == self.open
+        assert self._awaited <= jobs.keys()
+        for dependency_id, dependents in self._waiting.items():
+            assert dependents
+            for job_id, (_, job) in dependents.items():
+                notes = job.note()
+                kept = notes.holds and dependency_id in dict(notes.needs)
+                assert jobs.get(job_id) is job
+                assert dependency_id in notes.blocked or kept, f"{job_id} does not know of {dependency_id}"
+        assert sum(map(len, self._fallen.values())) == sum(
+            job.notes is not None and job.notes.fallen_by is not None for job in jobs.values()
+        )
+
+
+def _order(entry: tuple[int, Job]) -> int:
+    return entry[0]

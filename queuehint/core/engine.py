@@ -20,19 +20,29 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import attrs
 
 from queuehint.core import answers
-from queuehint.core.admission import check_limits, check_submission
+from queuehint.core.admission import Submission, check_limits
+from queuehint.core.course import Course
+from queuehint.core.dependencies import AFTER, needs_of
 from queuehint.core.dispatch import ReadyQueue
 from queuehint.core.heap import LazyHeap
+from queuehint.core.job import START_MARK
 from queuehint.core.ledger import Ledger
-from queuehint.core.sweeps import CancelSweep, ResolveSweep, UnparkSweep
-from queuehint.core.timers import TimerKind
+from queuehint.core.sweeps import CancelFlowSweep, CancelSweep, CommitSweep, UnparkSweep
 from queuehint.core.trie import Node, Walk
+from queuehint.core.xcom import SharedStore
+from queuehint.errors import FlowNotFoundError
 from queuehint.operations import (
     BUDGET,
+    STAGED_KEPT_MS,
     Cancel,
+    CancelFlow,
     CancelPath,
     CanDequeue,
     Close,
+    Commit,
+    Committed,
+    CountEdges,
+    CountFlow,
     CountJobs,
     CountPending,
     Discard,
@@ -43,14 +53,20 @@ from queuehint.operations import (
     EnqueuedJob,
     Exchange,
     Exchanged,
+    Fetch,
     Get,
     Judged,
     ListDead,
+    ListFlow,
     Log,
     Marked,
     Noted,
     Operation,
     Pause,
+    Pull,
+    Pulled,
+    Push,
+    Pushed,
     Redrive,
     Renew,
     Renewed,
@@ -65,7 +81,7 @@ from queuehint.operations import (
     Why,
 )
 from queuehint.policy import Retention
-from queuehint.records import Grant, JobError, JobSpec, JobState, Outcome, OutcomeKind
+from queuehint.records import Grant, JobSpec, JobState, Outcome, OutcomeKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -76,12 +92,10 @@ if TYPE_CHECKING:
 Reply = TypeVar("Reply")
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
-DUE, LEASE, EXPIRY, PRUNE = TimerKind
 DONE, REQUESTED, REFUSED, UNKNOWN, LOST, CANCELED_VERDICT = Verdict
 
 STRANGER_PAUSE_MS = 5_000
 STRANGER_PAUSE_MAX_MS = 300_000
-ID_KEPT_MS = 600_000
 POOL_SEEN_MS = 60_000
 EPOCH_BEGIN_S = 1_577_836_800
 """2020-01-01T00:00:00Z, from which the seconds in a token count."""
@@ -121,9 +135,10 @@ class Engine:
         self.ledger = Ledger(self.options.retention)
         self.closed: set[Path] = set()
         self.pools_seen: dict[str, int] = {}
-        self.enqueued = self.started = self.settled = self.lost = self.pruned = 0
+        self.course = Course(self.ledger)
+        self.shared = SharedStore()
+        self.enqueued = self.started = self.settled = 0
         self.now_ms = 0
-        self._reap_from_ms = 0
         self._drawn = 0
         self._token = self.options.epoch_s << 32
         self._units = 0
@@ -131,22 +146,30 @@ class Engine:
         self._arrived: list[Walk] = []
         self._handlers: dict[type[Any], Callable[[Any], Any]] = {
             Enqueue: self._enqueue,
+            Commit: self._commit,
             Exchange: self._exchange,
             Renew: self._renew,
             Tick: self._tick,
             Cancel: self._cancel,
             CancelPath: self._cancel_path,
+            CancelFlow: self._cancel_flow,
             Redrive: self._redrive,
             Discard: self._discard,
             Report: self._report,
             Log: self._log,
             Draw: self._draw,
+            Push: self._push,
+            Pull: self._pull,
             Pause: self._pause,
             Resume: self._resume,
             Close: self._close,
             Reopen: self._reopen,
             Get: partial(answers.get, self),
+            Fetch: partial(answers.fetch, self),
             ListDead: partial(answers.list_dead, self),
+            ListFlow: partial(answers.list_flow, self),
+            CountFlow: partial(answers.count_flow, self),
+            CountEdges: partial(answers.count_edges, self),
             Why: partial(answers.why, self),
             Tree: partial(answers.tree, self),
             CountJobs: partial(answers.count_jobs, self),
@@ -165,9 +188,12 @@ class Engine:
             QueueHintError: as the operation says; nothing was changed.
         """
         check_limits(operation)
-        self.now_ms = max(self.now_ms, now_ms)
+        self._see_time(now_ms)
         self.ledger.ended.clear()
         return cast("Reply", self._handlers[type(operation)](operation))
+
+    def _see_time(self, now_ms: int) -> None:
+        self.now_ms = self.course.now_ms = max(self.now_ms, now_ms)
 
     def begin_epoch(self, token: int, reap_from_ms: int) -> None:
         """
@@ -178,7 +204,7 @@ class Engine:
             reap_from_ms: until then nothing is reaped, for nobody could renew.
         """
         self._token = token
-        self._reap_from_ms = reap_from_ms
+        self.course.reap_from_ms = reap_from_ms
 
     @property
     def next_ms(self) -> int | None:
@@ -189,23 +215,40 @@ class Engine:
 
     def _enqueue(self, operation: Enqueue) -> Enqueued:
         specs = operation.jobs
-        check_submission(self.ledger, self.closed, specs)
+        submission = Submission(self.ledger, self.closed, operation)
+        submission.check()
+        start = self._start_of(operation) if operation.staged is not None else None
         self._follow()
-        jobs, now_ms, created = self.ledger.jobs, self.now_ms, self.ledger.last_number
+        jobs, now_ms = self.ledger.jobs, self.now_ms
+        for job in submission.elsewhere:
+            # Nobody knows of it, and whoever asks for it now has asked for it anew.
+            if jobs.get(job.id) is job:
+                self.course.drop(job)
         enqueued = []
         for spec in specs:
-            if spec.key is not None or spec.presence_ms is not None or spec.id in jobs:
-                enqueued.append(self._enqueue_special(spec))
-            else:
-                job = self.ledger.admit(spec, now_ms, after=None)
+            is_plain = spec.key is None and spec.presence_ms is None and not spec.depends_on and start is None
+            if is_plain and spec.id not in jobs:
+                job = self.ledger.admit(spec, now_ms)
+                self.enqueued += 1
                 enqueued.append(EnqueuedJob(job.id, job.number, job.state, True))
-        self.enqueued += self.ledger.last_number - created
+            else:
+                enqueued.append(self._enqueue_special(spec, submission, start))
         return Enqueued(tuple(enqueued), self._more())
 
-    def _enqueue_special(self, spec: JobSpec) -> EnqueuedJob:
-        """Enqueue what may be there already, by its id or by its key, or what waits for its own caller."""
+    def _start_of(self, operation: Enqueue) -> Job:
+        """Return the start of a submission in parts, which waits for its commit anew."""
+        start_id = f"{START_MARK}{operation.staged}"
+        start = self.ledger.jobs.get(start_id)
+        if start is None:
+            flow = operation.jobs[0].flow if operation.jobs else None
+            start = self.ledger.open_start(start_id, flow, self.now_ms)
+        self.ledger.keep_start(start, self.now_ms + STAGED_KEPT_MS)
+        return start
+
+    def _enqueue_special(self, spec: JobSpec, submission: Submission, start: Job | None) -> EnqueuedJob:
+        """Enqueue what may be there already, by its id or by its key, what waits for others or for its own caller."""
         ledger = self.ledger
-        existing = ledger.jobs.get(spec.id)
+        existing = submission.existing(spec)
         after = None
         if existing is None and spec.key is not None:
             newest = ledger.keys.newest(spec.key)
@@ -219,11 +262,37 @@ class Engine:
         if existing is not None:
             token = existing.token if existing.spec.presence_ms is not None else None
             return EnqueuedJob(existing.id, existing.number, existing.state, False, token)
-        job = ledger.admit(spec, self.now_ms, after=after)
+        job = self._admit(spec, submission, start, after)
         if spec.presence_ms is not None:
             job.token = self._next_token()
             ledger.set_lease(job, self.now_ms + spec.presence_ms)
         return EnqueuedJob(job.id, job.number, job.state, True, job.token)
+
+    def _admit(self, spec: JobSpec, submission: Submission, start: Job | None, after: Job | None) -> Job:
+        """Take in a new job, with its edges."""
+        ledger, now_ms = self.ledger, self.now_ms
+        needs = needs_of(spec)
+        if start is not None:
+            return ledger.stage(spec, now_ms, needs, start)
+        self.enqueued += 1
+        blocked, felled_by = self.course.judge(needs, submission.ids)
+        if felled_by is not None:
+            job = ledger.set_aside(spec, now_ms, needs)
+            self.course.fell_by(job, felled_by)
+            return job
+        if after is not None and after.id not in dict(needs):
+            blocked = (*blocked, (after.id, AFTER))
+        return ledger.admit(spec, now_ms, needs=needs, blocked=blocked)
+
+    def _commit(self, operation: Commit) -> Committed:
+        start = self.ledger.jobs.get(START_MARK + operation.staged)
+        if start is None or start.is_over:
+            raise FlowNotFoundError(operation.staged)
+        staged = self.ledger.commit(start, self.now_ms)
+        self.enqueued += staged
+        self.ledger.leftovers.append(CommitSweep(self.course, start))
+        self._follow()
+        return Committed(staged, self._more())
 
     def _draw(self, operation: Draw) -> Drawn:
         self._drawn += operation.count
@@ -239,7 +308,7 @@ class Engine:
             elif job.is_over:
                 verdicts.append((REFUSED, job.state))
             else:
-                self._cancel_job(cause, job)
+                self.course.cancel(job, cause)
                 verdicts.append((REQUESTED if job.state is STARTED else DONE, job.state))
         self._follow()
         return Judged(tuple(verdicts), self._more())
@@ -248,30 +317,32 @@ class Engine:
         ledger = self.ledger
         # The cancellation takes a number itself: what comes after it, by enqueue or redrive, is not covered.
         ledger.last_number += 1
-        cancel = partial(self._cancel_job, operation.reason or "canceled")
-        ledger.leftovers.append(CancelSweep(ledger, (operation.path,), ledger.last_number, cancel))
+        cause = operation.reason or "canceled"
+        ledger.leftovers.append(
+            CancelSweep(ledger, (operation.path,), ledger.last_number, lambda job: self.course.cancel(job, cause))
+        )
         self._follow()
         return Swept(self._more())
 
-    def _cancel_job(self, cause: str, job: Job) -> int:
-        """Cancel an unfinished job at once, or ask the one that runs to stop; return the gates left."""
-        if job.state is not STARTED:
-            return self._end(job, CANCELED, cause)
-        if job.cancel is None:
-            self.ledger.ask_to_stop(job, cause)
-        return 0
+    def _cancel_flow(self, operation: CancelFlow) -> Swept:
+        ledger = self.ledger
+        ledger.last_number += 1
+        cause = operation.reason or "canceled"
+        ledger.leftovers.append(CancelFlowSweep(self.course, operation.flow, ledger.last_number, cause))
+        self._follow()
+        return Swept(self._more())
 
     def _redrive(self, operation: Redrive) -> Judged:
         jobs, verdicts = self._dead(operation.ids, QUEUED)
         self._follow()
         for job in sorted(jobs, key=lambda job: job.number):
-            self.ledger.redrive(job, self.now_ms)
+            self.course.redrive(job, downstream=operation.downstream)
         return Judged(verdicts, self._more())
 
     def _discard(self, operation: Discard) -> Judged:
         jobs, verdicts = self._dead(operation.ids, CANCELED)
         for job in jobs:
-            self.ledger.discard(job, self.now_ms)
+            self.course.discard(job)
         self._follow()
         return Judged(verdicts, self._more())
 
@@ -308,25 +379,27 @@ class Engine:
         if job is None or job.state is not STARTED or not _proves(outcome.token, job.token):
             return LOST
         self.settled += 1
-        kind = outcome.kind
+        kind, course = outcome.kind, self.course
         if kind is OutcomeKind.FINISHED:
             job.result = outcome.result
-            self._end(job, FINISHED, None)
+            course.end(job, FINISHED, None)
         elif job.cancel is not None:
-            self._end(job, CANCELED, job.cancel)
+            course.end(job, CANCELED, job.cancel)
         elif kind is OutcomeKind.FAILED:
-            self._fail(job, outcome)
+            course.fail(job, outcome.error, outcome.delay_ms, final=outcome.final)
         elif kind is OutcomeKind.DISCARDED:
-            self._end(job, CANCELED, outcome.reason or "discarded")
+            course.end(job, CANCELED, outcome.reason or "discarded")
         elif job.spec.presence_ms is not None:
             # Only its caller could start it again, and the caller has left.
-            self._end(job, CANCELED, "waiter_lost")
+            course.end(job, CANCELED, "waiter_lost")
         elif kind is OutcomeKind.LOST:
-            self._lose(job, outcome.error)
+            course.lose(job, outcome.error)
+        elif kind is OutcomeKind.CHILDREN:
+            course.await_children(job, outcome)
         else:
             job.attempts -= 1
             if kind is OutcomeKind.SNOOZED:
-                self._back_off(job, outcome.delay_ms)
+                course.back_off(job, outcome.delay_ms)
             elif kind is OutcomeKind.RELEASED:
                 self.ledger.put_back(job, None)
             else:
@@ -335,60 +408,6 @@ class Engine:
                 self.ledger.put_back(job, self.now_ms + pause_ms)
                 self.ledger.strangers[job.id] = strangers + 1
         return DONE
-
-    def _fail(self, job: Job, outcome: Outcome) -> None:
-        self._record_error(job, outcome.error)
-        policy = job.spec.policy
-        if outcome.final or job.attempts >= policy.max_attempts or job.spec.presence_ms is not None:
-            self._die(job, "failed")
-        else:
-            self._back_off(job, outcome.delay_ms)
-
-    def _lose(self, job: Job, error: JobError | None) -> int:
-        """Count a loss; the job is ready again at its old place, or dead."""
-        self._record_error(job, error)
-        job.attempts -= 1
-        job.losses += 1
-        self.lost += 1
-        if job.losses >= job.spec.policy.max_losses:
-            return self._die(job, "worker_lost")
-        self.ledger.put_back(job, None)
-        return 0
-
-    def _record_error(self, job: Job, error: JobError | None) -> None:
-        if error is not None:
-            job.note().errors.append(attrs.evolve(error, attempt=job.attempts, at_ms=self.now_ms))
-
-    def _back_off(self, job: Job, delay_ms: int) -> None:
-        """Let a job wait for its next attempt, on its place or off it."""
-        policy = job.spec.policy
-        again_ms = self.now_ms + delay_ms
-        if policy.on_retry == "yield":
-            self.ledger.postpone(job, again_ms)
-        elif delay_ms <= 0:
-            self.ledger.put_back(job, None)
-        else:
-            self.ledger.put_back(job, again_ms)
-            if delay_ms > policy.max_hold_ms:
-                self.ledger.hold_until(job, self.now_ms + policy.max_hold_ms)
-
-    def _die(self, job: Job, cause: str) -> int:
-        """End a job FAILED and do with its place what it asked for; return the gates left."""
-        on_dead = job.spec.policy.on_dead
-        left = self._end(job, FAILED, cause, keep_place=on_dead != "continue")
-        if on_dead == "cancel_behind" and job.walk is not None:
-            ledger = self.ledger
-            ledger.last_number += 1
-            paths = tuple(walk.path for walk in job.walks)
-            cancel = partial(self._cancel_job, f"behind the dead job {job.id}")
-            ledger.leftovers.append(CancelSweep(ledger, paths, ledger.last_number, cancel, behind=job))
-        return left
-
-    def _end(self, job: Job, state: JobState, cause: str | None, *, keep_place: bool = False) -> int:
-        left = self.ledger.end(job, state, cause, self.now_ms, keep_place=keep_place)
-        if self.ledger.edges.has_dependents(job):
-            self.ledger.leftovers.append(ResolveSweep(self.ledger, job, lambda: self.now_ms))
-        return left
 
     def _claim(self, operation: Exchange) -> list[Grant]:
         ledger = self.ledger
@@ -447,7 +466,7 @@ class Engine:
         Returns:
             One verdict for each, as of `Renewed`.
         """
-        self.now_ms = max(self.now_ms, now_ms)
+        self._see_time(now_ms)
         verdicts = []
         for job_id, token in leases:
             job = self.ledger.jobs.get(job_id)
@@ -476,6 +495,17 @@ class Engine:
     def _held(self, job_id: str, token: int) -> Job | None:
         job = self.ledger.jobs.get(job_id)
         return job if job is not None and job.state is STARTED and _proves(token, job.token) else None
+
+    # --- values handed on ----------------------------------------------------------------------------------------
+
+    def _push(self, operation: Push) -> Pushed:
+        self._follow()
+        place = (operation.namespace, operation.key)
+        until_ms = self.now_ms + operation.ttl_ms
+        return Pushed(self.shared.push(place, operation.value, until_ms, self.now_ms), self._more())
+
+    def _pull(self, operation: Pull) -> Pulled:
+        return Pulled(self.shared.pull((operation.namespace, operation.key), self.now_ms))
 
     # --- operators -----------------------------------------------------------------------------------------------
 
@@ -533,8 +563,10 @@ class Engine:
             due = timers.pop_due(self.now_ms)
             if due is None:
                 break
-            units -= 1 + self._come_up(*due)
+            units -= 1 + self.course.come_up(*due)
         self._units = units
+        if self.shared:
+            self.shared.expire(self.now_ms)
 
     def _more(self) -> bool:
         if self.ledger.leftovers or self._cut:
@@ -542,60 +574,9 @@ class Engine:
         next_ms = self.ledger.timers.next_ms()
         return next_ms is not None and next_ms <= self.now_ms
 
-    def _come_up(self, kind: TimerKind, job: Job) -> int:
-        """Do what is due; return the gates visited or left."""
-        if kind is EXPIRY:
-            job.expiry = None
-            return self._end(job, CANCELED, "expired")
-        job.timer = None
-        if kind is LEASE:
-            return self._reap(job)
-        if kind is PRUNE:
-            return self._prune(job)
-        return self._promote(job)
-
-    def _promote(self, job: Job) -> int:
-        """Take up a job whose time has come, or whose back-off has held its place long enough."""
-        ledger = self.ledger
-        if job.state is QUEUED:
-            if job.due_ms is not None and job.due_ms > self.now_ms:
-                return ledger.postpone(job, job.due_ms)
-            ledger.offer(job)
-            return 0
-        if job.blocked:
-            ledger.defer(job)
-            return 0
-        return ledger.queue(job, self.now_ms)
-
-    def _reap(self, job: Job) -> int:
-        """Take a job from a worker that did not renew its lease."""
-        if self._reap_from_ms > self.now_ms:
-            self.ledger.set_lease(job, self._reap_from_ms)
-            return 0
-        if job.spec.presence_ms is not None:
-            return self._end(job, CANCELED, "waiter_lost")
-        if job.cancel is not None:
-            self.lost += 1
-            return self._end(job, CANCELED, job.cancel)
-        return self._lose(job, JobError(type="worker_lost", message=f"worker {job.worker} did not renew its lease"))
-
-    def _prune(self, job: Job) -> int:
-        """Drop a record that was kept long enough, free a place it held; its id is kept for ten minutes at least."""
-        ledger = self.ledger
-        left = 0
-        if job.is_placed:
-            left = ledger.free(job)
-        assert job.ended_ms is not None
-        if job.ended_ms + ID_KEPT_MS > self.now_ms:
-            ledger.forget(job, job.ended_ms + ID_KEPT_MS)
-        else:
-            ledger.prune(job)
-            self.pruned += 1
-        return left
-
     def _find(self, job_id: str) -> Job | None:
         job = self.ledger.jobs.get(job_id)
-        return None if job is None or job.gone else job
+        return None if job is None or job.gone or job.is_hidden else job
 
     def _next_token(self) -> int:
         self._token += 1

@@ -15,20 +15,51 @@ from queuehint.records import ERRORS_MAX, LOG_LINES_MAX, OVER, JobError, JobReco
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from queuehint.core.dependencies import Needs
     from queuehint.core.heap import Entry, LazyHeap
+
+
+START_MARK = " "
+"""What the id of the start of a submission in parts begins with; no job's id does."""
 
 
 class Notes:
     """What most jobs never have."""
 
-    __slots__ = ("asked", "blocked", "errors", "logs", "logs_truncated", "progress")
+    __slots__ = (
+        "asked",
+        "blocked",
+        "child_failed",
+        "errors",
+        "fallen_by",
+        "holds",
+        "is_parent",
+        "logs",
+        "logs_truncated",
+        "needs",
+        "progress",
+        "start",
+    )
 
     def __init__(self) -> None:
         self.errors: deque[JobError] = deque(maxlen=ERRORS_MAX)
         self.logs: deque[str] = deque(maxlen=LOG_LINES_MAX)
         self.logs_truncated = False
         self.progress: Progress | None = None
-        self.blocked: set[str] = set()
+        self.blocked: dict[str, str] = {}
+        """The ids of the jobs it waits for, with the fates of these edges."""
+        self.needs: Needs = ()
+        """What it was told to depend on."""
+        self.holds = False
+        """Its needs are kept for it: it may still run."""
+        self.fallen_by: str | None = None
+        """The job because of which it is canceled."""
+        self.is_parent = False
+        """It has run, and is over when its children are."""
+        self.child_failed: tuple[str, JobState] | None = None
+        """The first child that has failed, and how, if this makes it FAILED."""
+        self.start: Job | None = None
+        """The start of the submission in parts it belongs to, until that has let it go."""
         self.asked: JobSpec | None = None
         """What the job was first asked to be, once its key has given it other content."""
 
@@ -128,9 +159,22 @@ class Job:
         return walks
 
     @property
-    def blocked(self) -> set[str]:
-        """The ids of the jobs it waits for."""
-        return self.notes.blocked if self.notes is not None else set()
+    def blocked(self) -> dict[str, str]:
+        """The ids of the jobs it waits for, with the fates of these edges."""
+        return self.notes.blocked if self.notes is not None else {}
+
+    @property
+    def is_start(self) -> bool:
+        """It is no job but what a submission in parts waits for."""
+        return self.id[0] == START_MARK
+
+    @property
+    def is_hidden(self) -> bool:
+        """It belongs to a submission in parts that is not committed, or is the start of one."""
+        notes = self.notes
+        if notes is not None and notes.start is not None:
+            return notes.start.state is not JobState.FINISHED
+        return self.id[0] == START_MARK
 
     def note(self) -> Notes:
         """Return its notes, made if there are none yet."""

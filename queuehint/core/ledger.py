@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Protocol
 
 from sortedcontainers import SortedDict
 
-from queuehint.core.dependencies import DependencySets
+from queuehint.core.dependencies import KEPT, START, DependencySets
 from queuehint.core.dispatch import ReadyQueue
+from queuehint.core.flows import FlowIndex
 from queuehint.core.heap import LazyHeap
 from queuehint.core.job import Job
 from queuehint.core.keys import KeyIndex
 from queuehint.core.lifecycle import MOVES, check_move
 from queuehint.core.paths import PathIndex
 from queuehint.core.registry import ActiveExecutions
+from queuehint.core.sweeps import ReleaseSweep
 from queuehint.core.timers import TimerKind, Timers
 from queuehint.core.trie import Node, PathTrie, Walk
 from queuehint.hint import queue_key
@@ -27,6 +29,7 @@ from queuehint.policy import Retention
 from queuehint.records import OVER, JobSpec, JobState
 
 if TYPE_CHECKING:
+    from queuehint.core.dependencies import Needs
     from queuehint.core.heap import Entry
     from queuehint.hint import Path
 
@@ -48,7 +51,7 @@ class Ledger:
     ``ended`` holds the ids that became over in the last operation, for whoever waits for results.
     ``strangers`` holds the unfinished jobs whose last worker did not know their task, with how many in a row did not;
     ``backing_off`` those that wait for their next attempt on their places. ``holding`` counts the dead jobs that
-    hold theirs.
+    hold theirs. ``deferred`` holds the jobs that wait for others, by number.
     """
 
     def __init__(self, retention: Retention) -> None:
@@ -63,6 +66,8 @@ class Ledger:
         self.timers = Timers()
         self.paths = PathIndex()
         self.edges = DependencySets()
+        self.deferred: SortedDict[int, Job] = SortedDict()
+        self.flows = FlowIndex()
         self.parked: dict[Path, LazyHeap[Job]] = {}
         self.counts = dict.fromkeys(JobState, 0)
         self.untold: dict[str, dict[str, None]] = {}
@@ -75,8 +80,31 @@ class Ledger:
 
     # --- the life of a job, move by move -------------------------------------------------------------------------
 
-    def admit(self, spec: JobSpec, now_ms: int, *, after: Job | None) -> Job:
-        """Take in a new job: SCHEDULED if it is due later, DEFERRED if it waits for *after*, else QUEUED."""
+    def admit(self, spec: JobSpec, now_ms: int, *, needs: Needs = (), blocked: Needs = ()) -> Job:
+        """
+        Take in a new job: SCHEDULED if it is due later, DEFERRED if it waits for others, else QUEUED.
+
+        Args:
+            needs: the jobs it depends on, with the fates of the edges.
+            blocked: those it waits for: some of *needs*, and others.
+        """
+        job = self._make(spec, now_ms)
+        if needs or blocked:
+            self.bind(job, needs, blocked)
+        if spec.delay_ms or spec.run_at_ms is not None or spec.policy.start_within_ms is not None:
+            self.set_time(job, now_ms)
+        if job.due_ms is not None:
+            job.state = SCHEDULED
+            job.timer = self.timers.add(DUE, job.due_ms, job)
+        elif blocked:
+            job.state = DEFERRED
+            self.deferred[job.number] = job
+        else:
+            self._place(job, now_ms)
+        self.counts[job.state] += 1
+        return job
+
+    def _make(self, spec: JobSpec, now_ms: int) -> Job:
         self.last_number = number = self.last_number + 1
         job = Job(spec, number, QUEUED, now_ms)
         self.jobs[job.id] = job
@@ -84,19 +112,102 @@ class Ledger:
             self.paths.add(job)
         if spec.key is not None:
             self.keys.add(spec.key, job)
-        if after is not None:
-            self.edges.add(job, after)
-        if spec.delay_ms or spec.run_at_ms is not None or spec.policy.start_within_ms is not None:
-            self.set_time(job, now_ms)
-        if job.due_ms is not None:
-            job.state = SCHEDULED
-            job.timer = self.timers.add(DUE, job.due_ms, job)
-        elif after is not None:
-            job.state = DEFERRED
-        else:
-            self._place(job, now_ms)
-        self.counts[job.state] += 1
+        if spec.flow is not None and not job.is_start:
+            self.flows.add(job)
         return job
+
+    def bind(self, job: Job, needs: Needs, blocked: Needs) -> None:
+        """Give a job its edges."""
+        if needs:
+            notes = job.note()
+            notes.needs, notes.holds = needs, True
+            for dependency_id, _ in needs:
+                self.edges.keep(job, dependency_id)
+        for dependency_id, edge in blocked:
+            self.edges.add(job, dependency_id, edge)
+
+    # --- submissions in parts --------------------------------------------------------------------------------------
+
+    def open_start(self, job_id: str, flow: str | None, now_ms: int) -> Job:
+        """Begin a submission in parts, which is known to nobody."""
+        job = self._make(JobSpec(id=job_id, task="start", flow=flow), now_ms)
+        job.state = DEFERRED
+        return job
+
+    def keep_start(self, start: Job, until_ms: int) -> None:
+        """Wait for the next part, or the commit, until *until_ms*."""
+        if start.expiry is not None:
+            self.timers.drop(start.expiry)
+        start.expiry = self.timers.add(EXPIRY, until_ms, start)
+
+    def stage(self, spec: JobSpec, now_ms: int, needs: Needs, start: Job) -> Job:
+        """Take in a job of a submission in parts: known to nobody, it waits for the commit."""
+        job = self._make(spec, now_ms)
+        job.state = DEFERRED
+        notes = job.note()
+        notes.start, notes.needs = start, needs
+        self.edges.add(job, start.id, START)
+        return job
+
+    def set_aside(self, spec: JobSpec, now_ms: int, needs: Needs) -> Job:
+        """Take in a job that is about to be canceled: DEFERRED, without edges."""
+        job = self._make(spec, now_ms)
+        job.state = DEFERRED
+        job.note().needs = needs
+        self.deferred[job.number] = job
+        self.counts[DEFERRED] += 1
+        return job
+
+    def commit(self, start: Job, now_ms: int) -> int:
+        """Have the jobs of a submission in parts be there, all at once; return how many."""
+        staged = self.edges.count(start.id)
+        self._close_start(start, FINISHED, now_ms)
+        self.counts[DEFERRED] += staged
+        return staged
+
+    def expire(self, start: Job, now_ms: int) -> None:
+        """Give up a submission in parts that was never committed."""
+        start.expiry = None
+        self._close_start(start, CANCELED, now_ms)
+
+    def _close_start(self, start: Job, state: JobState, now_ms: int) -> None:
+        if start.expiry is not None:
+            self.timers.drop(start.expiry)
+            start.expiry = None
+        start.state = state
+        start.ended_ms = now_ms
+
+    def unstage(self, job: Job) -> int:
+        """Let go a job of a submission that was committed: it counts as enqueued then. Return when that was."""
+        notes = job.note()
+        start, notes.start = notes.start, None
+        assert start is not None
+        assert start.ended_ms is not None
+        self.edges.close(job, start.id)
+        self.deferred[job.number] = job
+        job.enqueued_ms = start.ended_ms
+        return start.ended_ms
+
+    def begin(self, job: Job, needs: Needs, blocked: Needs, commit_ms: int, now_ms: int) -> int:
+        """Let a DEFERRED job without edges wait for its time or others, or take its place; return the gates visited."""
+        self.bind(job, needs, blocked)
+        self.set_time(job, commit_ms)
+        if job.due_ms is not None:
+            self._become(job, SCHEDULED)
+            job.timer = self.timers.add(DUE, job.due_ms, job)
+            return 0
+        return 0 if blocked else self.queue(job, now_ms)
+
+    def remove(self, job: Job) -> None:
+        """Drop a job of a submission that was never committed, or the start of one, as if it had never been."""
+        if job.notes is not None:
+            self.edges.release(job)
+        if job.spec.claims:
+            self.paths.remove(job)
+        if job.spec.flow is not None and not job.is_start:
+            self.flows.remove(job)
+        self.edges.bury(job.id)
+        del self.jobs[job.id]
 
     def set_time(self, job: Job, now_ms: int) -> None:
         """Work out when a job is due and when it expires, from its spec."""
@@ -222,6 +333,17 @@ class Ledger:
         self._become(job, DEFERRED)
         job.due_ms = None
 
+    def await_children(self, job: Job, children: Needs) -> None:
+        """Let a STARTED job give up its lease and its place, and wait for its children: -> DEFERRED."""
+        self._stop(job)
+        self.vacate(job)
+        self._become(job, DEFERRED)
+        notes = job.note()
+        notes.is_parent = True
+        held = dict(notes.needs) if notes.holds else {}
+        for child_id, edge in children:
+            self.edges.add(job, child_id, edge[:3] + KEPT if child_id in held else edge)
+
     def offer(self, job: Job) -> None:
         """Offer a QUEUED job again that has all its gates."""
         job.due_ms = None
@@ -251,12 +373,12 @@ class Ledger:
             self.paths.remove(job)
         if spec.key is not None:
             self.keys.remove(spec.key, job)
-        if job.notes is not None and job.notes.blocked:
-            self.edges.drop(job)
         self._become(job, state)
         job.cause = cause
         job.due_ms = None
         job.ended_ms = now_ms
+        if state is not FINISHED:
+            job.result = None
         left = 0
         if keep_place and job.walk is not None:
             self.holding += 1
@@ -289,12 +411,7 @@ class Ledger:
         del self.dead[job.number]
         self.drop_timer(job)
         self.last_number = job.since = self.last_number + 1
-        job.attempts = job.losses = 0
-        job.cause = job.cancel = job.ended_ms = job.result = None
-        if job.spec.claims:
-            self.paths.add(job)
-        if job.spec.key is not None:
-            self.keys.add(job.spec.key, job)
+        self._renew(job)
         if job.walk is not None:
             self.holding -= 1
             job.queued_ms = now_ms
@@ -302,24 +419,58 @@ class Ledger:
         else:
             self._place(job, now_ms)
 
+    def revive(self, job: Job, blocked: Needs, now_ms: int) -> int:
+        """Bring back a job canceled because of another: CANCELED -> DEFERRED or QUEUED; return the gates visited."""
+        self.edges.rise(job)
+        self._become(job, DEFERRED if blocked else QUEUED)
+        self.drop_timer(job)
+        self.last_number = job.since = self.last_number + 1
+        self._renew(job)
+        self.bind(job, job.note().needs, blocked)
+        within_ms = job.spec.policy.start_within_ms
+        if within_ms is not None and job.first_ms is None:
+            job.expiry = self.timers.add(EXPIRY, now_ms + within_ms, job)
+        return 0 if blocked else self._place(job, now_ms)
+
+    def _renew(self, job: Job) -> None:
+        """Have an over job begin anew: index it, and forget its attempts and its end."""
+        job.attempts = job.losses = 0
+        job.cause = job.cancel = job.ended_ms = job.result = None
+        if job.notes is not None:
+            job.notes.is_parent = False
+            job.notes.child_failed = None
+        if job.spec.claims:
+            self.paths.add(job)
+        if job.spec.key is not None:
+            self.keys.add(job.spec.key, job)
+
+    def keep(self, job: Job, until_ms: int) -> None:
+        """Keep an over job's record longer."""
+        job.timer = self.timers.add(PRUNE, until_ms, job)
+
     def forget(self, job: Job, until_ms: int) -> None:
         """Drop all of an over job's record but its id, which stays taken until *until_ms*."""
         self._leave_shelf(job)
         job.gone = True
         job.result = None
         if job.notes is not None:
-            asked, job.notes = job.notes.asked, None
-            if asked is not None:
-                job.note().asked = asked
+            old, job.notes = job.notes, None
+            if old.asked is not None or old.holds:
+                notes = job.note()
+                notes.asked, notes.holds, notes.needs = old.asked, old.holds, old.needs
         job.timer = self.timers.add(PRUNE, until_ms, job)
 
     def prune(self, job: Job) -> None:
         """Drop an over job whose place is free and whose timer has come up."""
         self._leave_shelf(job)
+        self.edges.bury(job.id)
         del self.jobs[job.id]
 
     def _leave_shelf(self, job: Job) -> None:
         if not job.gone:
+            self.edges.rise(job)
+            if job.spec.flow is not None:
+                self.flows.remove(job)
             self.counts[job.state] -= 1
             if job.state is FAILED:
                 del self.dead[job.number]
@@ -331,13 +482,17 @@ class Ledger:
         notes = job.note()
         if notes.asked is None:
             notes.asked = job.spec
-        if spec.claims != job.spec.claims:
+        is_moved = spec.claims != job.spec.claims
+        if is_moved:
             self.vacate(job)
             self.paths.remove(job)
-            job.spec = spec
+        if job.spec.flow is not None:
+            self.flows.remove(job)
+        job.spec = spec
+        if is_moved:
             self.paths.add(job)
-        else:
-            job.spec = spec
+        if spec.flow is not None:
+            self.flows.add(job)
         self.set_time(job, now_ms)
         job.version += 1
         if job.due_ms is not None:
@@ -395,9 +550,15 @@ class Ledger:
         offered = {job.id for job in self.ready.jobs()}
         parked = {job.id for heap in self.parked.values() for job in heap.items()}
         holding = 0
+        released = {item.job.id for item in self.leftovers if isinstance(item, ReleaseSweep)}
+        self.edges.check(self.jobs)
+        self.flows.check(self.jobs)
         for job_id, job in self.jobs.items():
             assert job.id == job_id
-            if not job.gone:
+            if job.is_start:
+                assert job.state is not DEFERRED or job.expiry is not None
+                continue
+            if not job.gone and not job.is_hidden:
                 counts[job.state] += 1
             over = job.state in OVER
             assert (job.state is STARTED) == (job_id in self.registry.running)
@@ -405,7 +566,9 @@ class Ledger:
             assert (job.timer is not None) or job.state in {DEFERRED, QUEUED}
             assert not over or job.expiry is None
             assert (job.state is DEFERRED) <= bool(job.blocked)
-            assert not (over and job.blocked)
+            assert not job.blocked or job.state in {SCHEDULED, DEFERRED} or job_id in released
+            is_staged = job.notes is not None and job.notes.start is not None
+            assert (self.deferred.get(job.number) is job) == (job.state is DEFERRED and not is_staged)
             assert job.is_placed or job.state not in {QUEUED, STARTED}
             assert not job.is_placed or job.state in {QUEUED, STARTED, FAILED}
             assert job.missing == sum(not walk.granted for walk in job.walks) or not job.is_placed
@@ -447,6 +610,10 @@ class Ledger:
             check_move(job.id, old, state)
         self.counts[old] -= 1
         self.counts[state] += 1
+        if old is DEFERRED and state is not DEFERRED:
+            self.deferred.pop(job.number, None)
+        elif state is DEFERRED:
+            self.deferred[job.number] = job
         job.state = state
         job.version += 1
 

@@ -16,20 +16,21 @@ MOVES: dict[JobState | None, dict[JobState, str]] = {
         SCHEDULED: "enqueue, waits for its time",
         DEFERRED: "enqueue, waits for jobs",
         QUEUED: "enqueue",
+        CANCELED: "enqueue, a dependency has failed",
     },
     SCHEDULED: {
         SCHEDULED: "replaced by its key",
         DEFERRED: "due, waits for jobs",
         QUEUED: "due",
-        CANCELED: "cancel, expiry",
+        CANCELED: "cancel, expiry, a dependency has failed",
     },
     DEFERRED: {
-        SCHEDULED: "last edge, waits for its time",
+        SCHEDULED: "commit, waits for its time",
         DEFERRED: "replaced by its key",
         QUEUED: "last edge",
         FINISHED: "last child",
         FAILED: "last child",
-        CANCELED: "cancel, expiry",
+        CANCELED: "cancel, expiry, a dependency has failed",
     },
     QUEUED: {
         SCHEDULED: "back-off longer than the hold, replaced by its key",
@@ -50,7 +51,10 @@ MOVES: dict[JobState | None, dict[JobState, str]] = {
         QUEUED: "redrive",
         CANCELED: "discard",
     },
-    CANCELED: {},
+    CANCELED: {
+        DEFERRED: "redrive of what it was canceled for",
+        QUEUED: "redrive of what it was canceled for",
+    },
 }
 
 

@@ -14,6 +14,7 @@ from queuehint.records import JobState
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from queuehint.core.course import Course
     from queuehint.core.job import Job
     from queuehint.core.ledger import Ledger
     from queuehint.hint import Path
@@ -103,7 +104,7 @@ class CancelSweep:
         return False
 
     def _covers(self, job: Job) -> bool:
-        if job.since >= self._before:
+        if job.since >= self._before or job.is_hidden:
             return False
         if self._behind is None:
             return True
@@ -132,22 +133,157 @@ class UnparkSweep:
         return used, len(self._jobs) > 0
 
 
-class ResolveSweep:
-    """Remove the edges to a job that is over, in order of number; what waits for nothing else takes its place."""
+class DependentsSweep:
+    """
+    Go through the jobs that depended on one when the sweep began, in order of number; those over are passed over.
 
-    def __init__(self, ledger: Ledger, dependency: Job, now: Callable[[], int]) -> None:
-        self._ledger = ledger
-        self._dependency = dependency
-        self._now = now
+    Args:
+        course: what is done with each.
+        dependency: the job, or the start of a submission in parts.
+    """
+
+    def __init__(self, course: Course, dependency: Job) -> None:
+        self._course = course
+        self._edges = course.ledger.edges
+        self.dependency = dependency
+        self._version = dependency.version
+        self._left = self._edges.dependents(dependency.id)[::-1]
 
     def step(self, budget: int) -> tuple[int, bool]:
-        """Resolve until the budget is used."""
+        """Look at dependents until the budget is used."""
         used = 0
-        while used < budget:
-            job = self._ledger.edges.resolve_one(self._dependency)
-            if job is None:
+        while (job := self._next()) is not None:
+            if used >= budget:
+                return used, True
+            self._left.pop()
+            used += 1 + self.act(job)
+        return used + self.end(), False
+
+    def _next(self) -> Job | None:
+        left = self._left
+        while self.goes_on() and left:
+            number, job = left[-1]
+            # One that was canceled and revived meanwhile has other edges.
+            if not job.is_over and self._edges.is_since(job, self.dependency.id, number):
+                return job
+            left.pop()
+        return None
+
+    def goes_on(self) -> bool:
+        """Say whether there is still a reason to."""
+        return True
+
+    def act(self, job: Job) -> int:
+        """Do with one job what is to be done; return the units used besides."""
+        raise NotImplementedError
+
+    def end(self) -> int:
+        """Do what is to be done at the end; return the units used."""
+        return 0
+
+
+class ResolveSweep(DependentsSweep):
+    """Do with the edges to a job that is over what their fates say; what waits for nothing else takes its place."""
+
+    def goes_on(self) -> bool:
+        """Not if it was redriven meanwhile, or discarded."""
+        return self.dependency.gone or self.dependency.version == self._version
+
+    def act(self, job: Job) -> int:
+        """Follow the edge."""
+        return self._course.resolve(job, self.dependency)
+
+
+class CommitSweep(DependentsSweep):
+    """Take up the jobs of a submission in parts that was committed."""
+
+    def act(self, job: Job) -> int:
+        """Judge its edges, and let it wait or take its place."""
+        return self._course.begin(job)
+
+    def end(self) -> int:
+        """Forget the start."""
+        self._course.ledger.remove(self.dependency)
+        return 0
+
+
+class DropSweep(DependentsSweep):
+    """Drop the jobs of a submission in parts that was never committed."""
+
+    def act(self, job: Job) -> int:
+        """Drop one."""
+        return self._course.drop(job)
+
+    def end(self) -> int:
+        """Forget the start."""
+        self._course.ledger.remove(self.dependency)
+        return 0
+
+
+class ReleaseSweep:
+    """Remove all edges of a job that cannot run any more: up to 1 000, in one go."""
+
+    def __init__(self, ledger: Ledger, job: Job) -> None:
+        self._ledger = ledger
+        self.job = job
+
+    def step(self, _budget: int) -> tuple[int, bool]:
+        """Remove them."""
+        return self._ledger.edges.release(self.job), False
+
+
+class ReviveSweep:
+    """Bring back, in order of number, the jobs that were canceled because of one that was brought back itself."""
+
+    def __init__(self, course: Course, job: Job) -> None:
+        self._course = course
+        self._job = job
+        self._at = 0
+        """The last number looked at: one that is canceled anew is not looked at again."""
+
+    def step(self, budget: int) -> tuple[int, bool]:
+        """Revive until the budget is used."""
+        used = 0
+        while (job := self._next()) is not None:
+            if used >= budget:
+                return used, True
+            self._at = job.number
+            used += 1 + self._course.revive(job)
+        return used, False
+
+    def _next(self) -> Job | None:
+        # One that has failed again meanwhile would cancel them again.
+        if self._job.is_over and self._job.state is not JobState.FINISHED:
+            return None
+        return self._course.ledger.edges.first_fallen(self._job.id, self._at)
+
+
+class CancelFlowSweep:
+    """
+    Cancel the jobs of a flow, the last first, so that what waits for others is canceled before these.
+
+    Args:
+        before: jobs enqueued or redriven from this number on are not covered.
+    """
+
+    def __init__(self, course: Course, flow: str, before: int, cause: str) -> None:
+        self._course = course
+        self._flow = flow
+        self._before = self._at = before
+        self._cause = cause
+
+    def step(self, budget: int) -> tuple[int, bool]:
+        """Cancel until the budget is used."""
+        used = 0
+        jobs = self._course.ledger.flows.of(self._flow)
+        while True:
+            number = next(jobs.irange(maximum=self._at, inclusive=(True, False), reverse=True), None)
+            if number is None:
                 return used, False
+            if used >= budget:
+                return used, True
+            self._at = number
             used += 1
-            if not job.blocked and job.state is JobState.DEFERRED:
-                used += self._ledger.queue(job, self._now())
-        return used, self._ledger.edges.has_dependents(self._dependency)
+            job = jobs[number]
+            if not job.is_over and not job.is_hidden and job.since < self._before:
+                used += self._course.cancel(job, self._cause)

@@ -14,20 +14,31 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from queuehint.core.admission import check_limits
+from queuehint.core.admission import OTHER_FLOW, check_limits
+from queuehint.core.dependencies import needs_of
 from queuehint.errors import (
     BackendError,
     CorruptStateError,
+    CycleError,
     DuplicateJobError,
+    FlowNotFoundError,
+    InvalidJobError,
     JobNotFoundError,
+    LeaseLostError,
     PathClosedError,
+    UnknownDependencyError,
 )
 from queuehint.hint import Claim, Path, gate_key, parse_gate_key, queue_key
 from queuehint.operations import (
     Cancel,
+    CancelFlow,
     CancelPath,
     CanDequeue,
     Close,
+    Commit,
+    Committed,
+    CountEdges,
+    CountFlow,
     CountJobs,
     CountPending,
     Discard,
@@ -38,17 +49,24 @@ from queuehint.operations import (
     EnqueuedJob,
     Exchange,
     Exchanged,
+    Fetch,
+    Fetched,
     Get,
     Got,
     Judged,
     ListDead,
     Listed,
+    ListFlow,
     Log,
     Marked,
     Noted,
     Operation,
     Pause,
     Pending,
+    Pull,
+    Pulled,
+    Push,
+    Pushed,
     Redrive,
     Renew,
     Renewed,
@@ -64,6 +82,7 @@ from queuehint.operations import (
 )
 from queuehint.policy import DEFAULT_BACKOFF, DEFAULT_POLICY, Backoff, Policy
 from queuehint.records import (
+    Dependency,
     Grant,
     JobError,
     JobRecord,
@@ -73,7 +92,7 @@ from queuehint.records import (
     OutcomeKind,
     Progress,
 )
-from queuehint.reports import Reason, ReasonKind, Stats, TreeNode
+from queuehint.reports import EdgeStats, FlowStats, Reason, ReasonKind, Stats, TreeNode
 
 from .scripts import LETTERS
 
@@ -81,6 +100,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 Args = list[Any]
+SCHEMA: Final = 2
+"""What ``lua/lib/state.lua`` calls SCHEMA_VERSION."""
 STATES: Final = {letter: state for state, letter in LETTERS.items()}
 _VERDICTS: Final = {
     "D": Verdict.DONE,
@@ -196,8 +217,8 @@ def _policy(line: str, backoff: tuple[float, ...] | None, timeout_ms: int | None
 
 # --- specs ---------------------------------------------------------------------------------------------------------
 
-_NOTHING_SAID: Final = (None, None, None, None)
-_PLAIN_FACTS: Final = ("service", "on_conflict", "delay_ms", "run_at_ms")
+_NOTHING_SAID: Final = (None, None, None, None, None, None, None, (), False)
+_PLAIN_FACTS: Final = ("service", "on_conflict", "delay_ms", "run_at_ms", "name", "flow", "parent", "templates")
 _dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode
 
 
@@ -205,7 +226,7 @@ def spec_head(spec: JobSpec) -> str:
     """Return what the rules see of a spec."""
     return (
         f"{spec.id}\n{spec.priority}\n{spec.pool}\n{spec.user or ''}\n{spec.key or ''}\n{spec.on_conflict}\n"
-        f"{_text(spec.delay_ms)}\n{_text(spec.run_at_ms)}\n{_text(spec.presence_ms)}\n"
+        f"{_text(spec.delay_ms)}\n{_text(spec.run_at_ms)}\n{_text(spec.presence_ms)}\n{spec.flow or ''}\n"
         f"{policy_line(spec.policy, has_service=spec.service is not None)}\n{claims_text(spec.claims)}"
     )
 
@@ -213,17 +234,33 @@ def spec_head(spec: JobSpec) -> str:
 def spec_rest(spec: JobSpec) -> bytes:
     """Return the rest of a spec, so that equal specs are equal bytes."""
     on_conflict = None if spec.on_conflict == "return" else spec.on_conflict
-    if spec.policy is DEFAULT_POLICY and (on_conflict, spec.service, spec.delay_ms, spec.run_at_ms) == _NOTHING_SAID:
+    said_of = (spec.service, spec.delay_ms, spec.run_at_ms, spec.name, spec.flow, spec.parent)
+    if spec.policy is DEFAULT_POLICY and (on_conflict, *said_of, spec.depends_on, spec.templates) == _NOTHING_SAID:
         return _plain_rest(spec.task) + spec.arguments
     rest = {
         "service": spec.service,
         "on_conflict": on_conflict,
         "delay_ms": spec.delay_ms,
         "run_at_ms": spec.run_at_ms,
+        "name": spec.name,
+        "flow": spec.flow,
+        "parent": spec.parent,
+        "depends_on": [_edge(edge) for edge in spec.depends_on] or None,
+        "templates": spec.templates or None,
         **_rest_of_policy(spec.policy),
     }
     said = {name: value for name, value in rest.items() if value is not None}
     return _dump([spec.task, said] if said else [spec.task]).encode() + b"\n" + spec.arguments
+
+
+def _edge(edge: Dependency) -> list[Any]:
+    """Return an edge as JSON: id, condition, name, whether its result is needed; what is not said left out."""
+    said = [edge.id, edge.when, edge.name, edge.data]
+    for default in (False, None, "success"):
+        if said[-1] != default:
+            break
+        said.pop()
+    return said
 
 
 @lru_cache(maxsize=1024)
@@ -252,6 +289,10 @@ def _checked_facts(facts: Any) -> tuple[str, dict[str, Any]]:
     said: dict[str, Any] = facts[1] if len(facts) == 2 else {}
     if type(said) is not dict:
         raise TypeError("no options")
+    if "depends_on" in said:
+        said["depends_on"] = tuple([Dependency(*edge) for edge in said["depends_on"]])
+    if isinstance(said.get("templates"), list):
+        said["templates"] = tuple(said["templates"])
     plain = {name: value for name, value in said.items() if name in _PLAIN_FACTS}
     JobSpec(id="any", task=facts[0], **plain).check()
     return facts[0], said
@@ -306,9 +347,11 @@ def _number(text: str) -> int | None:
 
 
 def _enqueue(operation: Enqueue) -> Args:
-    args: Args = []
+    parent_id, token = operation.parent or ("", "")
+    args: Args = [operation.staged or "", parent_id, token_text(token)]
     for spec in operation.jobs:
-        args += (spec_head(spec), spec_rest(spec))
+        needs = "\n".join([f"{fates} {job_id}" for job_id, fates in needs_of(spec)]) if spec.depends_on else ""
+        args += (spec_head(spec), spec_rest(spec), needs)
     return args
 
 
@@ -324,8 +367,10 @@ def _exchange(operation: Exchange) -> Args:
 def _outcome(outcome: Outcome) -> Sequence[Any]:
     kind = outcome.kind
     if kind is OutcomeKind.FINISHED:
-        result = outcome.result
-        return ("z",) if result is None else ("n",) if result == b"null" else ("f", result)
+        return _result(outcome.result)
+    if kind is OutcomeKind.CHILDREN:
+        letter, *result = _result(outcome.result)
+        return ("c", letter, *(result or [""]), outcome.on_child_failure[0], "\n".join(outcome.children))
     if kind is OutcomeKind.FAILED:
         return ("x", *_error(outcome.error), outcome.delay_ms, int(outcome.final))
     if kind is OutcomeKind.SNOOZED:
@@ -335,6 +380,10 @@ def _outcome(outcome: Outcome) -> Sequence[Any]:
     if kind is OutcomeKind.DISCARDED:
         return ("d", outcome.reason or "discarded")
     return ("r",) if kind is OutcomeKind.RELEASED else ("u",)
+
+
+def _result(result: bytes | None) -> Sequence[Any]:
+    return ("z",) if result is None else ("n",) if result == b"null" else ("f", result)
 
 
 def _error(error: JobError | None) -> tuple[str, str, str, str]:
@@ -358,10 +407,21 @@ def _report(operation: Report) -> Args:
 
 _REQUESTS: Final[dict[type[Any], tuple[str, Callable[[Any], Args]]]] = {
     Enqueue: ("enqueue", _enqueue),
+    Commit: ("commit_parts", lambda operation: [operation.staged]),
+    CancelFlow: ("cancel_flow", lambda operation: [operation.flow, operation.reason or "canceled"]),
+    Push: (
+        "push",
+        lambda operation: [f"{operation.namespace}\0{operation.key}", operation.value, operation.ttl_ms],
+    ),
+    Pull: ("pull", lambda operation: [f"{operation.namespace}\0{operation.key}"]),
+    Fetch: ("fetch", lambda operation: [operation.job_id, token_text(operation.token), *operation.ids]),
+    ListFlow: ("list_flow", lambda operation: [operation.flow, operation.cursor, operation.limit]),
+    CountFlow: ("count_flow", lambda operation: [operation.flow]),
+    CountEdges: ("count_edges", lambda _: []),
     Draw: ("draw", lambda operation: [operation.count]),
     Cancel: ("cancel", lambda operation: [operation.reason or "canceled", *operation.ids]),
     CancelPath: ("cancel_path", lambda operation: [gate_key(operation.path), operation.reason or "canceled"]),
-    Redrive: ("redrive", lambda operation: list(operation.ids)),
+    Redrive: ("redrive", lambda operation: [int(operation.downstream), *operation.ids]),
     Discard: ("discard", lambda operation: list(operation.ids)),
     Exchange: ("exchange", _exchange),
     Renew: ("renew", _renew),
@@ -387,7 +447,9 @@ _REQUESTS: Final[dict[type[Any], tuple[str, Callable[[Any], Args]]]] = {
     ),
 }
 
-QUESTIONS: Final = (Get, ListDead, Why, Tree, CountJobs, CanDequeue, CountPending)
+QUESTIONS: Final = (
+    Get, Fetch, Pull, ListDead, ListFlow, CountFlow, CountEdges, Why, Tree, CountJobs, CanDequeue, CountPending,
+)  # fmt: skip
 
 
 def encode(operation: Operation[Any]) -> tuple[str, Args]:
@@ -493,6 +555,33 @@ def _listed(operation: ListDead, reply: list[Any]) -> Listed:
     more = len(records) > operation.limit
     records = records[: operation.limit]
     return Listed(tuple(records), records[-1].number if more else None)
+
+
+def _listed_of_flow(_operation: ListFlow, reply: list[Any]) -> Listed:
+    return Listed(tuple([_record(item) for item in reply[1:]]), reply[0] or None)
+
+
+def _fetched(_operation: Fetch, reply: list[Any]) -> Fetched:
+    results: list[tuple[JobState | None, bytes | None]] = []
+    for said, result in zip(reply[1::2], reply[2::2], strict=True):
+        state, kind = said.decode() or "  "
+        results.append((STATES.get(state), b"null" if kind == "n" else result if kind == "s" else None))
+    return Fetched(_VERDICTS[reply[0].decode()], tuple(results))
+
+
+def _edge_stats(_operation: CountEdges, reply: list[Any]) -> EdgeStats:
+    deferred, open_edges, oldest_id, oldest_ms, looked_at, most_blocked, most_awaited, behind_dead, orphans = reply
+    return EdgeStats(
+        deferred=deferred,
+        open_edges=open_edges,
+        oldest_id=oldest_id.decode() or None,
+        oldest_ms=oldest_ms if oldest_id else None,
+        looked_at=looked_at,
+        most_blocked=most_blocked,
+        most_awaited=most_awaited,
+        behind_dead=behind_dead,
+        orphans=tuple([job_id.decode() for job_id in orphans]),
+    )
 
 
 def _record(item: list[Any]) -> JobRecord:
@@ -630,6 +719,7 @@ def _stats(_operation: CountJobs, reply: list[Any]) -> Stats:
                 (
                     ReasonKind.PAUSED.value,
                     ReasonKind.DEAD_HOLD.value,
+                    ReasonKind.DEAD_DEPENDENCY.value,
                     ReasonKind.NO_WORKER.value,
                     ReasonKind.UNKNOWN_TASK.value,
                 ),
@@ -643,6 +733,14 @@ def _stats(_operation: CountJobs, reply: list[Any]) -> Stats:
 
 _REPLIES: Final[dict[type[Any], Callable[[Any, list[Any]], Any]]] = {
     Enqueue: _enqueued,
+    Commit: lambda _, reply: Committed(reply[3], bool(reply[0])),
+    CancelFlow: lambda _, reply: Swept(bool(reply[0])),
+    Push: lambda _, reply: Pushed(bool(reply[3]), bool(reply[0])),
+    Pull: lambda _, reply: Pulled(reply[0] if reply else None),
+    Fetch: _fetched,
+    ListFlow: _listed_of_flow,
+    CountFlow: lambda _, reply: FlowStats(states=dict(zip(JobState, reply, strict=True))),
+    CountEdges: _edge_stats,
     Draw: lambda _, reply: Drawn(reply[3]),
     Cancel: _judged,
     CancelPath: lambda _, reply: Swept(bool(reply[0])),
@@ -683,13 +781,25 @@ def refusal(operation: Operation[Any], message: str) -> Exception | None:
         return DuplicateJobError(operation.jobs[int(words[1])].id, fields=("content",))
     if code == "KEY_TAKEN" and isinstance(operation, Enqueue):
         return DuplicateJobError(words[2], key=operation.jobs[int(words[1])].key)
+    if code == "UNKNOWN_DEPENDENCY" and isinstance(operation, Enqueue):
+        return UnknownDependencyError(operation.jobs[int(words[1])].id, words[2])
+    if code == "CYCLE" and isinstance(operation, Enqueue) and operation.parent is not None:
+        return CycleError([operation.parent[0], operation.jobs[int(words[1])].id])
+    if code == "LEASE_LOST" and isinstance(operation, Enqueue) and operation.parent is not None:
+        return LeaseLostError(*operation.parent)
+    if code == "FLOW_GONE" and isinstance(operation, (Commit, Enqueue)) and operation.staged is not None:
+        return FlowNotFoundError(operation.staged)
+    if code == "OTHER_FLOW":
+        return InvalidJobError(OTHER_FLOW)
     if code == "PATH_CLOSED" and isinstance(operation, Enqueue):
         claim = operation.jobs[int(words[1])].claims[int(words[2])]
         return PathClosedError(queue_key(claim.path[: int(words[3])]))
     if code == "CORRUPT":
         return CorruptStateError(f"{message.removeprefix('CORRUPT ').split(' script: ')[0]}; run `queuehint doctor`")
     if code == "BAD_SCHEMA":
-        return CorruptStateError(f"the namespace has schema {words[1]}, this version of queuehint knows schema 1")
+        return CorruptStateError(
+            f"the namespace has schema {words[1]}, this version of queuehint knows schema {SCHEMA}"
+        )
     if code == "STALE_REQUEST":
         return BackendError("a request came after a newer one of its session and was refused")
     return None

@@ -55,16 +55,17 @@ FINDINGS_MAX: Final = 10_000
 """Findings of a pass that are kept; the rest is found once these are put right."""
 
 _COUNTED: Final = {
-    "scheduled": "SCHEDULED",
-    "deferred": "DEFERRED",
-    "queued": "QUEUED",
-    "started": "STARTED",
-    "finished": "FINISHED",
-    "failed": "FAILED",
-    "canceled": "CANCELED",
-    "holding": "dead and hold their places",
-    "strangers": "of unknown tasks",
-    "backing_off": "backing off",
+    "scheduled": "jobs are SCHEDULED",
+    "deferred": "jobs are DEFERRED",
+    "queued": "jobs are QUEUED",
+    "started": "jobs are STARTED",
+    "finished": "jobs are FINISHED",
+    "failed": "jobs are FAILED",
+    "canceled": "jobs are CANCELED",
+    "holding": "jobs are dead and hold their places",
+    "strangers": "jobs are of unknown tasks",
+    "backing_off": "jobs are backing off",
+    "open_edges": "edges are open",
 }
 """Counters of the state that are sums over all heads, and what they count."""
 _SCHEMA: Final = re.compile(r"BAD_SCHEMA (\S+)")
@@ -72,9 +73,14 @@ _OF_KEYS: Final = frozenset({"type", "ttl", "foreign", "key", "setting"})
 """Findings that need not be looked for again in a second pass."""
 _IN_USE: Final = "repairs: the namespace is in use; stop its workers and producers first"
 _NO_SCRIPT: Final = "the jobs: as long as a key is of the wrong type no script can run"
-_INDEXES: Final = ("paths", "holds", "timers", "leases", "prunes", "ready", "dead", "keyed")
-_BY_JOB: Final = ("specs", "results", "progress", "asked")
-_SMALL: Final = ("parked", "gates", "users", "turns", "pools", "untold", "receipts", "pauses", "left")
+_INDEXES: Final = (
+    "paths", "holds", "timers", "leases", "prunes", "ready", "dead", "keyed", "deferred", "fallen",
+    "flow_jobs", "flow_states",
+)  # fmt: skip
+_BY_JOB: Final = ("specs", "results", "progress", "asked", "needs")
+_SMALL: Final = (
+    "parked", "gates", "users", "turns", "pools", "untold", "receipts", "pauses", "left", "shared", "shared_ends",
+)  # fmt: skip
 
 
 def diagnose(backend: RedisBackend, *, fix: bool = False, passes: int = PASSES) -> Report:
@@ -286,7 +292,7 @@ class _Doctor:
             refusal = _SCHEMA.search(str(error))
             if refusal is None:
                 raise
-            what = f"the namespace has schema {refusal[1]}, this version of queuehint knows schema 1"
+            what = f"the namespace has schema {refusal[1]}, this version of queuehint knows schema {codec.SCHEMA}"
             this.add(Finding(kind="schema", where=self._key("meta"), what=what))
             this.unchecked.append("the jobs: this version does not know what their records mean")
             return False
@@ -465,8 +471,14 @@ class _Doctor:
             if counters[name] != sizes[key]:
                 what = f"{counters[name]} paths are {name} by the state, and {sizes[key]} by {self._key(key)}"
                 this.add(miscounted(meta, what, name, counters[name], sizes[key]), name)
-        enqueued, pruned, there = counters["enqueued"], counters["pruned"], sizes["jobs"]
-        if enqueued > pruned + there:
+        if counters["shared_values"] != sizes["shared"]:
+            what = f"{counters['shared_values']} values are shared by the state, and {sizes['shared']} by their key"
+            this.add(miscounted(meta, what, "shared_values", counters["shared_values"], sizes["shared"]), "shared")
+        # A submission in parts counts once it is committed.
+        enqueued, pruned, there = counters["enqueued"], counters["pruned"], sizes["jobs"] - this.counted["hidden"]
+        if this.counted["hidden"] and not this.is_quiet:
+            pass
+        elif enqueued > pruned + there:
             lost = enqueued - pruned - there
             what = f"{enqueued} jobs were enqueued, {pruned} pruned and {there} are there: {lost} are lost"
             this.add(miscounted(meta, what, "pruned", pruned, pruned + lost), "enqueued")
@@ -489,7 +501,8 @@ class _Doctor:
             "epoch": this.greatest.get("epoch", 0),
             "paused": after.sizes["pauses"],
             "closed": after.sizes["closed"],
-            "enqueued": after.sizes["jobs"],
+            "enqueued": after.sizes["jobs"] - this.counted["hidden"],
+            "shared_values": after.sizes["shared"],
         }
 
     def _look_at_sums(self, this: _Pass, after: _State) -> None:
@@ -505,7 +518,7 @@ class _Doctor:
         for name, counts in _COUNTED.items() if after.kind in {"kept", "none"} else ():
             is_now, is_right = counters[name], this.counted[name]
             if is_now != is_right:
-                what = f"{is_now} jobs are {counts} by the state, {is_right} by their heads"
+                what = f"{is_now} {counts} by the state, {is_right} by their heads"
                 this.add(miscounted(self._key("meta"), what, name, is_now, is_right), name)
         for key in this.gates.keys() | this.stored_gates.keys():
             stored, held = this.stored_gates.get(key, ""), " ".join(map(str, this.gates.get(key, [0] * 5)))

@@ -17,6 +17,7 @@ _TEXTS: Final = {
     "damaged": "the head of {about} cannot be read: the job is lost",
     "edge": "one end of an edge of {about} is missing",
     "edges": "{about} counts other edges than it has",
+    "ending": "the value at {about!r} would be kept for ever",
     "entry": "{about} should be there and is not",
     "head": "{about} {found}",
     "line": "the gate {about!r} counts others than stand in its line",
@@ -32,8 +33,14 @@ _TEXTS: Final = {
     "untold": "a worker is to be told to stop {about}, which it does not run",
     "user": "the ready jobs or the turn of the user {about!r} are miscounted",
 }
-_NOTES: Final = {"results": "a result", "progress": "progress", "log": "log lines", "errors": "errors"}
-_OF_NO_JOB: Final = frozenset({"line", "pool", "session", "stalled", "user"})
+_NOTES: Final = {
+    "results": "a result",
+    "progress": "progress",
+    "log": "log lines",
+    "errors": "errors",
+    "needs": "dependencies",
+}
+_OF_NO_JOB: Final = frozenset({"ending", "line", "pool", "session", "stalled", "user"})
 _REPAIR_OF: Final = {
     "lost": "drop",
     "stray": "drop",
@@ -47,7 +54,7 @@ _UNREPAIRABLE: Final = frozenset({"head"})
 _ORDER: Final = (
     # Alone and first: where the state is lost, nothing may be written before its counters are far enough.
     ("counter",),
-    ("persist", "key", "drop", "entry", "edge", "gate", "session", "untold"),
+    ("persist", "key", "drop", "entry", "edge", "gate", "session", "untold", "ending"),
     ("user",),
     ("pool",),
     ("amend",),

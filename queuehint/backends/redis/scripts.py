@@ -61,14 +61,16 @@ def assemble(text: str) -> str:
     Put in what a script includes and write its constants in place of their names.
 
     Raises:
-        ValueError: an include stands within itself.
+        ValueError: an include stands within itself, or a constant has two values.
     """
     shebang, _, body = text.partition("\n")
     included: set[str] = set()
     body = _included(body, included, ())
     constants: dict[str, str] = {}
     for found in _CONST.finditer(body):
-        constants.update(zip(found[1].split(", "), found[2].split(", "), strict=True))
+        for name, value in zip(found[1].split(", "), found[2].split(", "), strict=True):
+            if constants.setdefault(name, value) != value:
+                raise ValueError(f"lua constant {name} is {constants[name]} and {value}")
     body = _CONST.sub("", body)
 
     def plain(token: re.Match[str]) -> str:

@@ -8,6 +8,7 @@
   Returns counts by state, totals, what is stuck, and ready jobs by pool; four lists.   Mirrors core.answers ]]
 -- @include lib/questions
 -- @include lib/reasons
+-- @include lib/deferred
 local ready, unserved = {}, 0
 local stored = redis.call('HGETALL', store.pools)
 local sizes = {}
@@ -23,10 +24,12 @@ for _, pause in ipairs(pauses) do
   local prefix = form.sortable(tonumber(pause))
   parked = parked + redis.call('ZLEXCOUNT', store.parked, '[' .. prefix, '(' .. prefix .. '\255')
 end
+local behind_dead = 0
+if redis.call('ZCARD', store.dead) > 0 then behind_dead = select(4, look_at_deferred()) end
 local nodes = redis.call('HLEN', store.gates) - redis.call('HEXISTS', store.gates, '')
 return {
   {S[24], S[25], S[26], S[27], S[28], S[29], S[30]},
   {S[ENQUEUED_IN_ALL], S[STARTED_IN_ALL], S[SETTLED_IN_ALL], S[LOST_IN_ALL], S[PRUNED_IN_ALL], redis.call('LLEN', store.left), nodes},
-  {parked, S[HOLDING], unserved, S[STRANGERS_NOW]},
+  {parked, S[HOLDING], behind_dead, unserved, S[STRANGERS_NOW]},
   ready,
 }

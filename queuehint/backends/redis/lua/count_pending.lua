@@ -31,7 +31,7 @@ local function pending_jobs(limit)
     looked_at = looked_at + 1
     local _, _, id = paths.split(member)
     local job = jobs.known(id, store.paths)
-    if (with_scheduled or job[STATE] ~= SCHEDULED) and not (everywhere and seen[id]) then found[#found + 1] = job end
+    if (with_scheduled or job[STATE] ~= SCHEDULED) and not jobs.is_hidden(job) and not (everywhere and seen[id]) then found[#found + 1] = job end
     seen[id] = true
     member = walk.next()
   end
@@ -52,7 +52,7 @@ local function moves(job)
     end
     if reason.kind == 'place' or reason.kind == 'dependency' then
       for _, other in ipairs(reason.jobs) do
-        if not seen[other.id] and known[other.id] ~= true then
+        if other[STATE] and not seen[other.id] and known[other.id] ~= true then
           seen[other.id] = true
           todo[#todo + 1] = other
         end

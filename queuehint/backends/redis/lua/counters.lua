@@ -22,11 +22,14 @@ add(sizes, 'jobs', redis.call('HLEN', store.jobs))
 add(sizes, 'specs', redis.call('HLEN', store.specs))
 add(sizes, 'results', redis.call('HLEN', store.results))
 add(sizes, 'progress', redis.call('HLEN', store.progress))
+add(sizes, 'needs', redis.call('HLEN', store.needs))
+add(sizes, 'shared', redis.call('HLEN', store.shared))
 add(sizes, 'pauses', redis.call('HLEN', store.pauses))
 add(sizes, 'closed', redis.call('SCARD', store.closed))
 add(sizes, 'left', redis.call('LLEN', store.left))
 add(sizes, 'gates', redis.call('HLEN', store.gates))
-for _, name in ipairs({'paths', 'holds', 'timers', 'leases', 'prunes', 'ready', 'parked', 'dead', 'keyed'}) do
+for _, name in ipairs({'paths', 'holds', 'timers', 'leases', 'prunes', 'ready', 'parked', 'dead', 'keyed', 'deferred', 'fallen', 'flow_jobs',
+  'flow_states'}) do
   add(sizes, name, redis.call('ZCARD', store[name]))
 end
 -- The rules' time never goes back; the server's may.

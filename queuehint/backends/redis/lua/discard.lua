@@ -11,12 +11,7 @@
   Mirrors core.engine   Cost O(depth) a job, and what follows ]]
 -- @include lib/rules
 -- @include lib/dead
-local dead, verdicts = sort_out(CANCELED)
-for _, job in ipairs(dead) do
-  if job[WALKS] then gates.vacate(job) end
-  ledger.become(job, CANCELED)
-  job[CAUSE] = 'discarded'
-  timers.set(job, PRUNE, NOW + ledger.kept_ms(job, CANCELED))
-end
+local dead, verdicts = sort_out(CANCELED, 9)
+for _, job in ipairs(dead) do course.discard(job) end
 work.follow()
 return request.reply('discard', {verdicts})

@@ -6,21 +6,38 @@
   ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
   ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service; ms
   ARGV[8] budget    int  units of following work
-  ARGV[9..]         two for each job: a head (id, priority, pool, user, key, on_conflict, delay_ms, run_at_ms, presence_ms,
-                    policy, and claims, one a line, "" for none) and a spec (opaque)
+  ARGV[9] staged    str  what the parts of one submission have in common, "" for a whole one
+  ARGV[10] parent   str  the running job that makes these, "" for none; ARGV[11] its token
+  ARGV[12..]        three for each job: a head (id, priority, pool, user, key, on_conflict, delay_ms, run_at_ms,
+                    presence_ms, flow, policy, and claims, one a line, "" for none), a spec (opaque), and the fates and the
+                    id of each job it depends on, one a line
   Returns more, now, next, the first new number, and a line for each job: its state if it is new, with the next number;
   else id, number, state, created, presence token.
-  Refuses DUPLICATE_JOB at, KEY_TAKEN at owner, PATH_CLOSED at claim depth; nothing is changed.
+  Refuses DUPLICATE_JOB at, KEY_TAKEN at owner, PATH_CLOSED at claim depth, UNKNOWN_DEPENDENCY at id, CYCLE at, LEASE_LOST,
+    FLOW_GONE, OTHER_FLOW; nothing is changed.
   Mirrors core.engine and core.admission   Cost O(depth) a claim, and what follows ]]
 -- @include lib/rules
-local ID, SPEC, P_PRIORITY, P_POOL, P_USER, P_KEY, CONFLICT, DELAY, RUN_AT, P_PRESENCE, P_POLICY, P_CLAIMS = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 -- @const
-local HEAD = '^([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n(.*)$'
+local ID, SPEC, P_PRIORITY, P_POOL, P_USER, P_KEY, CONFLICT, P_DELAY, P_RUN_AT, P_PRESENCE, P_POLICY, P_CLAIMS, P_FLOW, P_NEEDS = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14 -- @const
+local STAGED_KEPT_MS = 600000 -- @const
+local HEAD = '^([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n(.*)$'
 
-local asked = {}
-for at = 9, #ARGV, 2 do
-  local id, priority, pool, user, key, conflict, delay_ms, run_at_ms, presence_ms, policy, claims = string.match(ARGV[at], HEAD)
+local staged, parent_id, parent_token = ARGV[9], ARGV[10], ARGV[11]
+local asked, ids, has_edges = {}, {}, false
+for at = 12, #ARGV, 3 do
+  local id, priority, pool, user, key, conflict, delay_ms, run_at_ms, presence_ms, flow, policy, claims = string.match(ARGV[at], HEAD)
   asked[#asked + 1] = {id, ARGV[at + 1], tonumber(priority), pool, user, key ~= '' and key, conflict, tonumber(delay_ms),
-    tonumber(run_at_ms), tonumber(presence_ms) or false, policy, claims}
+    tonumber(run_at_ms), tonumber(presence_ms) or false, policy, claims, flow, ARGV[at + 2]}
+  if ARGV[at + 2] ~= '' then has_edges = true end
+end
+if has_edges then
+  for _, ask in ipairs(asked) do ids[ask[ID]] = true end
+end
+
+-- The job that has an id; one of another submission in parts is known to nobody.
+local function existing_of(id)
+  local job = jobs.of(id)
+  if job and jobs.is_hidden(job) and job[STAGED] ~= staged then return false end
+  return job
 end
 
 -- All that was asked of a job, its id left out, as one text.
@@ -55,11 +72,48 @@ local function newest(key)
   end
 end
 
+local needs_asked = {}
+
+-- What a job is asked to depend on: a list of {id, fates}.
+local function needs_of(ask)
+  local text = ask[P_NEEDS]
+  local needs = needs_asked[text]
+  if not needs then
+    needs = {}
+    for line in string.gmatch(text, '[^\n]+') do needs[#needs + 1] = {string.sub(line, 6), string.sub(line, 1, 4)} end
+    needs_asked[text] = needs
+  end
+  return needs
+end
+
+-- Why the edges of a job cannot be made; nil if they can.
+local function refused_edges(index, ask, seen)
+  local above = {}
+  for at, need in ipairs(needs_of(ask)) do
+    local job = jobs.of(need[1])
+    local is_there = job and (not jobs.is_hidden(job) or job[STAGED] == staged)
+    if (job and job[GONE]) or (not is_there and not ids[need[1]]) then
+      return 'UNKNOWN_DEPENDENCY ' .. index - 1 .. ' ' .. need[1]
+    end
+    above[at] = need[1]
+  end
+  if parent_id ~= '' and edges.reaches(above, parent_id, seen) then return 'CYCLE ' .. index - 1 end
+end
+
 -- Why the submission cannot be enqueued whole; nil if it can.
 local function refusal()
-  local new_keys = {}
+  local new_keys, seen = {}, {count = 0}
+  if parent_id ~= '' then
+    local parent = jobs.of(parent_id)
+    if not parent or parent[STATE] ~= STARTED or parent[TOKEN] ~= parent_token then return 'LEASE_LOST' end
+  end
+  if staged ~= '' then
+    local start = jobs.of(START_MARK .. staged)
+    if start and OVER[start[STATE]] then return 'FLOW_GONE' end
+    if start and #asked > 0 and (start[FLOW] or '') ~= asked[1][P_FLOW] then return 'OTHER_FLOW' end
+  end
   for index, ask in ipairs(asked) do
-    local existing, key = jobs.of(ask[ID]), ask[P_KEY]
+    local existing, key = existing_of(ask[ID]), ask[P_KEY]
     if existing then
       if asked_of(existing) ~= text_of(ask) and redis.call('HGET', store.asked, existing.id) ~= text_of(ask) then
         return 'DUPLICATE_JOB ' .. index - 1
@@ -82,42 +136,95 @@ local function refusal()
         end
         new_keys[key] = new_keys[key] or ask[ID]
       end
+      if ask[P_NEEDS] ~= '' then
+        local refused = refused_edges(index, ask, seen)
+        if refused then return refused end
+      end
     end
   end
 end
 
--- Take in a new job: SCHEDULED if it is due later, DEFERRED if it waits for *after*, else QUEUED.
-local function admit(ask, after)
+-- A new head: QUEUED, without a place.
+local function make(id, ask)
   S[NUMBERS] = S[NUMBERS] + 1
-  local id, key, policy = ask[ID], ask[P_KEY], ask[P_POLICY]
   local job = {
     QUEUED, S[NUMBERS], 0, 1, 0, false, false, NOW, false, false,
-    false, false, false, false, false, ask[P_PRIORITY], ask[P_POOL], ask[P_USER], policy, ask[P_CLAIMS],
+    false, false, false, false, false, ask[P_PRIORITY], ask[P_POOL], ask[P_USER], ask[P_POLICY], ask[P_CLAIMS],
   }
   setmetatable(job, UNSAID)
-  if key then job[KEY] = key end
+  if ask[P_KEY] then job[KEY] = ask[P_KEY] end
   if ask[P_PRESENCE] then job[PRESENCE] = ask[P_PRESENCE] end
+  if ask[P_FLOW] ~= '' then job[FLOW] = ask[P_FLOW] end
   job.id = id
-  -- An id may be taken again in the very step in which it is pruned.
-  if jobs.dirty[id] then job.was, job.reborn = jobs.dirty[id].was, true end
+  -- An id may be taken again in the very step in which it is pruned or dropped.
+  if jobs.dirty[id] then jobs.buried[#jobs.buried + 1] = {id, jobs.dirty[id]} end
   jobs.all[id], jobs.dirty[id] = job, job
+  -- Others of the submission, before it, depend on it.
+  if has_edges and rawget(edges, 'coming') and edges.coming[id] then job[AWAITED] = true end
   plan.specs[id] = ask[SPEC]
+  return job
+end
+
+-- Take in a new job with its edges: SCHEDULED if it is due later, DEFERRED if it waits for others, else QUEUED; CANCELED if
+-- what it depends on has ended so; of a submission in parts, DEFERRED and known to nobody.
+local function admit(ask, after, start)
+  local id, key, policy = ask[ID], ask[P_KEY], ask[P_POLICY]
+  if start then
+    local job = make(id, ask)
+    job[STATE], job[STAGED], job[DELAYED], job[RUN_AT] = DEFERRED, staged, ask[P_DELAY], ask[P_RUN_AT]
+    if ask[P_NEEDS] ~= '' then job[NEEDS], edges.told[id] = KNOWN, ask[P_NEEDS] end
+    edges.add(job, start.id, START)
+    return job
+  end
+  S[ENQUEUED_IN_ALL] = S[ENQUEUED_IN_ALL] + 1
+  local needs, blocked, felled_by, state = nil, {}, nil, nil
+  if ask[P_NEEDS] ~= '' then
+    needs = needs_of(ask)
+    blocked, felled_by, state = course.judge(needs, ids)
+  end
+  local job = make(id, ask)
+  if needs then job[NEEDS], edges.told[id] = KNOWN, ask[P_NEEDS] end
+  if felled_by then
+    job[STATE] = DEFERRED
+    course.fell(job, felled_by, state)
+    return job
+  end
+  if after then
+    local is_named = false
+    for _, need in ipairs(needs or {}) do is_named = is_named or need[1] == after.id end
+    if not is_named then
+      local all = {unpack(blocked)}
+      all[#all + 1] = {after.id, AFTER}
+      blocked = all
+    end
+  end
   if key then
     keyed[key] = keyed[key] or {}
     table.insert(keyed[key], job)
   end
-  if after then edges.add(job, after) end
-  if ask[DELAY] or ask[RUN_AT] or policy ~= '' then ledger.set_time(job, ask[DELAY], ask[RUN_AT]) end
+  if needs or #blocked > 0 then ledger.bind(job, needs or {}, blocked) end
+  if ask[P_DELAY] or ask[P_RUN_AT] or policy ~= '' then ledger.set_time(job, ask[P_DELAY], ask[P_RUN_AT], NOW) end
   if job[DUE_AT] then
     job[STATE] = SCHEDULED
     timers.set(job, DUE, job[DUE_AT])
-  elseif after then
+  elseif #blocked > 0 then
     job[STATE] = DEFERRED
   else
     ledger.take_place(job)
   end
-  S[ENQUEUED_IN_ALL] = S[ENQUEUED_IN_ALL] + 1
   return job
+end
+
+-- The start of this submission in parts, which waits for its commit anew.
+local function start_of()
+  local id = START_MARK .. staged
+  local start = jobs.of(id)
+  if not start or start.pruned then
+    start = make(id, {id, '["start"]\n{}', 3, 'default', '', false, 'return', nil, nil, false, '', '', asked[1] and asked[1][P_FLOW] or ''})
+    start[STATE], start[AWAITED] = DEFERRED, true
+  end
+  timers.set_expiry(start, NOW + STAGED_KEPT_MS)
+  return start
 end
 
 -- Give a fresh job of a key its new content; with equal claims and no new time it keeps its place.
@@ -130,8 +237,9 @@ local function respec(job, ask)
     job[CLAIMS] = ask[P_CLAIMS]
   end
   job[PRIORITY], job[POOL], job[USER], job[POLICY] = ask[P_PRIORITY], ask[P_POOL], ask[P_USER], ask[P_POLICY]
+  job[FLOW] = ask[P_FLOW] ~= '' and ask[P_FLOW]
   plan.specs[job.id] = ask[SPEC]
-  ledger.set_time(job, ask[DELAY], ask[RUN_AT])
+  ledger.set_time(job, ask[P_DELAY], ask[P_RUN_AT], NOW)
   job[VERSION] = job[VERSION] + 1
   if job[DUE_AT] then
     gates.vacate(job)
@@ -148,11 +256,17 @@ end
 
 local refused = refusal()
 if refused then return redis.error_reply(refused) end
+local start = staged ~= '' and start_of()
 work.follow()
+-- Jobs of another submission in parts: nobody knows of them, and whoever asks for them now has asked for them anew.
+for _, ask in ipairs(asked) do
+  local job = jobs.of(ask[ID])
+  if job and not existing_of(ask[ID]) then course.drop(job) end
+end
 
 local lines_out, first = {}, S[NUMBERS] + 1
 for _, ask in ipairs(asked) do
-  local existing, after, key = jobs.of(ask[ID]), nil, ask[P_KEY]
+  local existing, after, key = existing_of(ask[ID]), nil, ask[P_KEY]
   if not existing and key then
     local found = newest(key)
     if found then
@@ -168,7 +282,7 @@ for _, ask in ipairs(asked) do
   if existing then
     token = existing[PRESENCE] and existing[TOKEN] or ''
   else
-    job = admit(ask, after)
+    job = admit(ask, after, start)
     if job[PRESENCE] then
       job[TOKEN] = epoch.next_token()
       token = job[TOKEN]

@@ -9,7 +9,8 @@
   ARGV[9] worker    str  unique to this incarnation; ARGV[10] lease_ms, ARGV[11] limit, ARGV[12] how many pools follow
   ARGV[13..]        pools, then for each outcome its id, token and kind: f finished, result; n finished, null;
                     z finished, none; x failed, error, delay_ms, final; s snoozed, delay_ms; r released; u unknown
-                    task; l lost, error; d discarded, reason. An error is "" or "e", type, message, and the traceback,
+                    task; l lost, error; d discarded, reason; c children: f, n or z and a result as above, whether a child
+                    that fails fails it (f) or not (i), and their ids, one a line. An error is "" or "e", type, message, and the traceback,
                     "" for none, else with "t" before it
   Returns more, now, next, verdicts (D done, L lost), ids asked to stop, a head for each grant, then a spec for each.
   A head is id, token, attempts, losses, priority, pool, user, key, presence, policy, claims, one a line.
@@ -24,12 +25,23 @@ for _ = 1, pool_count do
   at = at + 1
 end
 
-local PARTS = {f = 1, n = 0, z = 0, x = 6, s = 1, r = 0, u = 0, l = 4, d = 1}
+local PARTS = {f = 1, n = 0, z = 0, x = 6, s = 1, r = 0, u = 0, l = 4, d = 1, c = 4}
 
 -- An error's type (false if there is none), message and traceback (false if there is none).
 local function error_at(first)
   local traceback = ARGV[first + 3]
   return ARGV[first] == 'e' and ARGV[first + 1], ARGV[first + 2], traceback ~= '' and string.sub(traceback, 2)
+end
+
+-- Keep a result: s for one that is stored, n for null, z for none; false if there is no room for it.
+local function keep_result(job, kind, result)
+  if kind == 'f' and memory.is_refused(result) then
+    course.fail(job, 'store_full', 'the result takes ' .. #result .. ' bytes and the store is full')
+    return false
+  end
+  if kind == 'f' then plan.results[job.id] = result end
+  job[RESULT] = kind == 'f' and 's' or kind == 'n' and 'n'
+  return true
 end
 
 local function give_back(job, kind, first)
@@ -38,6 +50,8 @@ local function give_back(job, kind, first)
     ledger.finish(job, CANCELED, 'waiter_lost', false)
   elseif kind == 'l' then
     course.lose(job, error_at(first))
+  elseif kind == 'c' then
+    if keep_result(job, ARGV[first], ARGV[first + 1]) then course.await_children(job, ARGV[first + 3], ARGV[first + 2]) end
   else
     job[ATTEMPTS] = job[ATTEMPTS] - 1
     if kind == 's' then
@@ -54,13 +68,8 @@ local function give_back(job, kind, first)
 end
 
 local function settle(job, kind, first)
-  if kind == 'f' and memory.is_refused(ARGV[first]) then
-    ledger.record_error(job, 'store_full', 'the result takes ' .. #ARGV[first] .. ' bytes and the store is full', false)
-    course.die(job, 'failed')
-  elseif kind == 'f' or kind == 'n' or kind == 'z' then
-    if kind == 'f' then plan.results[job.id] = ARGV[first] end
-    job[RESULT] = kind == 'f' and 's' or kind == 'n' and 'n'
-    ledger.finish(job, FINISHED, false, false)
+  if kind == 'f' or kind == 'n' or kind == 'z' then
+    if keep_result(job, kind, ARGV[first]) then ledger.finish(job, FINISHED, false, false) end
   elseif job[CANCEL] then
     ledger.finish(job, CANCELED, job[CANCEL], false)
   elseif kind == 'x' then

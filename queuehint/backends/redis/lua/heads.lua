@@ -48,9 +48,14 @@ local function check_notes(id, job)
 end
 
 local function check_edges(id, job)
-  local size = redis.call('SCARD', store.blocked(id))
+  local size = redis.call('HLEN', store.blocked(id))
   if size ~= job[BLOCKED] then problem('edges', 'blocked:' .. id, '', id, size) end
-  if job[STATE] == DEFERRED and job[BLOCKED] == 0 then problem('edges', 'jobs', id, id, 0) end
+  if job[STATE] == DEFERRED and job[BLOCKED] == 0 and not jobs.is_start(id) then problem('edges', 'jobs', id, id, 0) end
+  if not job[NEEDS] then return end
+  if redis.call('HEXISTS', store.needs, id) == 0 then return problem('note', 'needs', id, id, '') end
+  for _, need in ipairs(job[NEEDS] == HELD and edges.needs_of(job) or {}) do
+    if not redis.call('ZSCORE', store.waiting(need[1]), id) then problem('edge', 'waiting:' .. need[1], id, id, '') end
+  end
 end
 
 local function check_offer(job)
@@ -104,6 +109,7 @@ for at = 9, #ARGV do
         if is_fixed then entered[name] = (entered[name] or 0) + 1 end
       end
     end
+    if jobs.is_hidden(job) then counted.hidden = (counted.hidden or 0) + 1 end
     for name, number in pairs(counts) do counted[name] = (counted[name] or 0) + number end
   elseif job ~= false then
     problem('damaged', 'jobs', id, id, '')

@@ -6,13 +6,17 @@
   ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
   ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service; ms
   ARGV[8] budget    int  units of following work
-  ARGV[9..]         ids
+  ARGV[9] downstream int 1 to revive too what was canceled because of these
+  ARGV[10..]        ids
   Returns more, now, next, and for each id its verdict (D done, R refused, U unknown) and state ("-" none).
   Mirrors core.engine   Cost O(depth) a job, and what follows ]]
 -- @include lib/rules
 -- @include lib/dead
-local dead, verdicts = sort_out(QUEUED)
+local dead, verdicts = sort_out(QUEUED, 10)
 work.follow()
 table.sort(dead, function(left, right) return left[NUMBER] < right[NUMBER] end)
-for _, job in ipairs(dead) do ledger.redrive(job) end
+for _, job in ipairs(dead) do
+  ledger.redrive(job)
+  if ARGV[9] == '1' then course.revive_dependents(job) end
+end
 return request.reply('redrive', {verdicts})

@@ -22,7 +22,6 @@ local writes = {}
 local function later(write, name, ...) writes[#writes + 1] = {write, store[name], ...} end
 local WRITE = {
   add = function(key, member, score) redis.call('ZADD', key, score, member) end,
-  join = function(key, member) redis.call('SADD', key, member) end,
   set = function(key, field, value) redis.call('HSET', key, field, value) end,
   unlink = function(key) redis.call('UNLINK', key) end,
   persist = function(key) redis.call('PERSIST', key) end,
@@ -31,7 +30,8 @@ local WRITE = {
   ['set of'] = function(key, item) redis.call('SREM', key, item) end,
   list = function(key, item) redis.call('LREM', key, 1, item) end,
 }
-local TYPE_OF = {['blocked:'] = 'set of', closed = 'set of', left = 'list', jobs = 'hash', specs = 'hash', asked = 'hash', results = 'hash',
+local TYPE_OF = {['blocked:'] = 'hash', closed = 'set of', left = 'list', jobs = 'hash', specs = 'hash', asked = 'hash', results = 'hash',
+  needs = 'hash', shared = 'hash',
   progress = 'hash', gates = 'hash', pools = 'hash', users = 'hash', pauses = 'hash', receipts = 'hash', untold = 'hash'}
 
 local turns, joined = {}, {}
@@ -68,26 +68,38 @@ function REPAIR.entry(_, id)
   end
 end
 
--- An edge of which one end is there: blocked:{id} holds the other id, or waiting:{the other} holds this one. Whether it
--- is one is told by the head, which counts them.
+-- An edge of which one end is missing. Whether it is one is told by what the job was told to depend on, which it may still
+-- need, by its other end, and by the head, which counts the open ones.
 function REPAIR.edge(id, dependency_id)
   local job = examine.head(id)
+  if job == nil then return end
   local blocked, waiting = 'blocked:' .. id, 'waiting:' .. dependency_id
-  local is_blocked = redis.call('SISMEMBER', store[blocked], dependency_id) == 1
-  local is_whole = is_blocked and redis.call('ZSCORE', store[waiting], id)
-  local is_edge = job and not OVER[job[STATE]]
-  if is_edge and not is_whole then
-    local missing = job[BLOCKED] - redis.call('SCARD', store[blocked]) - (joined[id] or 0)
-    if is_blocked then is_edge = missing >= 0 else is_edge = missing > 0 end
-    if is_edge ~= is_blocked then joined[id] = (joined[id] or 0) + (is_edge and 1 or -1) end
+  local fates = redis.call('HGET', store[blocked], dependency_id)
+  local waits = redis.call('ZSCORE', store[waiting], id)
+  local held = job and examine.held(job, dependency_id)
+  local is_open = false
+  if job and not OVER[job[STATE]] then
+    local missing = job[BLOCKED] - redis.call('HLEN', store[blocked]) - (joined[id] or 0)
+    if fates then
+      is_open = waits or held or missing >= 0
+      if not is_open then joined[id] = (joined[id] or 0) - 1 end
+    elseif waits and not held and missing > 0 then
+      is_open, joined[id] = true, (joined[id] or 0) + 1
+      later('set', blocked, dependency_id, AFTER)
+    end
   end
-  if is_edge then
-    later('join', blocked, dependency_id)
-    later('add', waiting, id, job[NUMBER])
-  elseif job ~= nil then
+  if is_open or held then
+    later('add', waiting, id, job[SINCE] > 0 and job[SINCE] or job[NUMBER])
+  else
     later('zset', waiting, id)
-    later('set of', blocked, dependency_id)
   end
+  if fates and not is_open then later('hash', blocked, dependency_id) end
+end
+
+-- A shared value that would stay for ever.
+function REPAIR.ending(_, place)
+  local until_ms = string.match(redis.call('HGET', store.shared, place) or '', '^(%d+) ')
+  if until_ms then later('add', 'shared_ends', place, until_ms) end
 end
 
 -- A gate's counts: what was seen, a line break, what it has to be.
@@ -170,8 +182,15 @@ function REPAIR.stalled(_, key)
   work.push({'g', key, S[MARKS]})
 end
 
--- Edges to a job that is over or lost: resolve them.
-function REPAIR.unresolved(_, id) work.push({'r', id}) end
+-- Edges to a job that is over or lost: resolve them; to the start of a submission in parts: let its jobs go.
+function REPAIR.unresolved(_, id)
+  local job = jobs.of(id)
+  if job and jobs.is_start(id) then
+    work.push({job[STATE] == FINISHED and 'k' or 'x', id, 0, S[NUMBERS]})
+  else
+    work.push({'r', id, 0, S[NUMBERS], job and not job[GONE] and job[VERSION] or 'gone'})
+  end
+end
 
 -- Jobs put aside by a pause that is no more: offer them again.
 function REPAIR.unparked(_, id)
@@ -201,7 +220,20 @@ function REPAIR.amend(_, id)
   local logs = redis.call('LLEN', store.log(id))
   if logs ~= examine.logs_kept(job) then job[LOGS] = logs end
   job[ERRORS] = redis.call('LLEN', store.errors(id))
-  job[BLOCKED] = redis.call('SCARD', store.blocked(id))
+  job[BLOCKED] = redis.call('HLEN', store.blocked(id))
+  if job[NEEDS] and redis.call('HEXISTS', store.needs, id) == 0 then
+    job[NEEDS] = false
+    -- Nobody could tell any more that edges which have closed are its own.
+    for dependency_id, fates in pairs(edges.open_of(job)) do
+      edges.add(job, dependency_id, string.sub(fates, 1, 3) .. string.sub(AFTER, 4))
+    end
+  end
+  -- What it was told to depend on says which open edges were lost.
+  if job[NEEDS] == HELD and not OVER[job[STATE]] and (job[STATE] == DEFERRED or job[STATE] == SCHEDULED) then
+    for _, need in ipairs((course.judge(edges.needs_of(job), {}))) do
+      if not edges.of(job, need[1]) then edges.add(job, need[1], need[2]) end
+    end
+  end
   jobs.dirty[id] = job
   if job[BLOCKED] == 0 and job[STATE] == DEFERRED then ledger.queue(job) end
 end
@@ -213,9 +245,9 @@ function REPAIR.remove(_, id)
   if job[STATE] == STARTED then ledger.stop(job) elseif job[OFFER] then ledger.withdraw(job) end
   timers.drop(job)
   job[EXPIRY_MS], job[BACKING_OFF], job[STRANGERS] = false, false, 0
-  if job[BLOCKED] > 0 then edges.drop_all(job) end
+  edges.release(job)
   gates.vacate(job)
-  if edges.next_dependent(id) then work.push({'r', id}) end
+  if edges.count(id) > 0 then work.push({'r', id, 0, S[NUMBERS], 'gone'}) end
   ledger.ended[#ledger.ended + 1] = job
   -- It stays known in this step: others may meet it in a line that it has just left.
   job.pruned, jobs.dirty[id] = true, job

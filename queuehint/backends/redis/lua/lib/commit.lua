@@ -93,6 +93,7 @@ function plan.commit(tells)
   end
   write_told()
   if rawget(edges, 'write') then edges.write() end
+  for _, buried in ipairs(jobs.buried) do indexes.write(buried[1], buried[2]) end
   for id, job in pairs(jobs.dirty) do indexes.write(id, job) end
   write_gates()
   write_ready()
@@ -103,7 +104,16 @@ function plan.commit(tells)
     if jobs.all[id] and jobs.all[id][RESULT] == 's' then redis.call('HSET', store.results, id, result) end
   end
   for id, progress in pairs(plan.progress) do redis.call('HSET', store.progress, id, progress) end
+  for id, needs in pairs(edges.told) do redis.call('HSET', store.needs, id, needs) end
   for id, asked in pairs(plan.asked) do redis.call('HSET', store.asked, id, asked) end
+  if plan.shared then
+    redis.call('HSET', store.shared, plan.shared[1], plan.shared[2])
+    redis.call('ZADD', store.shared_ends, plan.shared[3], plan.shared[1])
+  end
+  for _, place in ipairs(work.shared_gone) do
+    redis.call('HDEL', store.shared, place)
+    redis.call('ZREM', store.shared_ends, place)
+  end
   for id, logged in pairs(plan.logs) do
     for from = 1, #logged, 1000 do redis.call('RPUSH', store.log(id), unpack(logged, from, math.min(from + 999, #logged))) end
     redis.call('LTRIM', store.log(id), -1000, -1)

@@ -1,5 +1,5 @@
 --[[ course: what becomes of a job that does not simply finish, and of one whose timer has come up; mirrors core.engine. ]]
-local ID_KEPT_MS = 600000 -- @const
+local ID_KEPT_MS, PINNED_LOOK_MIN_MS, PINNED_LOOK_MAX_MS = 600000, 60000, 3600000 -- @const
 local course = {}
 
 lazily(course, function()
@@ -15,6 +15,136 @@ function course.die(job, cause)
     work.push(sweeps.cancel(gate_keys, S[NUMBERS], 'behind the dead job ' .. job.id, job))
   end
   return left
+end
+
+-- Count an attempt that failed for good.
+function course.fail(job, kind, message)
+  ledger.record_error(job, kind, message, false)
+  return course.die(job, 'failed')
+end
+
+-- Take a dead job off the shelf: it cannot be redriven any more.
+function course.discard(job)
+  if job[WALKS] then gates.vacate(job) end
+  ledger.become(job, CANCELED)
+  job[CAUSE] = 'discarded'
+  timers.set(job, PRUNE, NOW + ledger.kept_ms(job, CANCELED))
+  ledger.tell_dependents(job)
+  if job[NEEDS] == HELD then work.push({'p', job.id}) end
+end
+
+-- Let a job that has run be over when its children are; FAILED if it would wait for ever.
+function course.await_children(job, ids, on_failure)
+  local fates = on_failure == 'f' and 'dnn-' or AFTER
+  local failed, children, child_ids, named = false, {}, {}, {}
+  for id in string.gmatch(ids, '[^\n]+') do
+    if not named[id] then
+      named[id] = true
+      -- Of one whose record has expired it is still known how it ended.
+      local child = jobs.of(id)
+      if not child or jobs.is_hidden(child) then
+        return course.fail(job, 'queuehint.errors.UnknownDependencyError', 'child ' .. id .. ' does not exist')
+      end
+      if not OVER[child[STATE]] then
+        children[#children + 1], child_ids[#child_ids + 1] = {id, fates}, id
+      elseif not failed and edges.fate(fates, child[STATE]) == TO_NOTE then
+        failed = child[STATE] .. id
+      end
+    end
+  end
+  if edges.reaches(child_ids, job.id, {count = 0}) then return course.fail(job, 'queuehint.errors.CycleError', 'a child waits for this job') end
+  if failed then job[CHILD_FAILED] = failed end
+  if #children > 0 then return ledger.await_children(job, children) end
+  return course.end_parent(job)
+end
+
+-- End a job whose children are over; return the gates left.
+function course.end_parent(job)
+  local failed = job[CHILD_FAILED]
+  if not failed then return ledger.finish(job, FINISHED, false, false) end
+  local state = string.sub(failed, 1, 1) == FAILED and 'FAILED' or 'CANCELED'
+  ledger.record_error(job, 'child_failed', 'child ' .. string.sub(failed, 2) .. ' is ' .. state, false)
+  return course.die(job, 'child_failed')
+end
+
+local HAS_ENDED = {F = ' has finished', X = ' has failed', C = ' was canceled'}
+
+-- Cancel a job because of another one's end; false if the other's record has expired. Returns the gates left.
+function course.fell(job, id, state)
+  local left = ledger.finish(job, CANCELED, 'dependency ' .. id .. (state and HAS_ENDED[state] or ' has expired'), false)
+  if state then edges.fall(job, id) end
+  return left
+end
+
+-- Do with a job that waits for one that is over what their edge says; return the gates visited or left.
+function course.resolve(job, id, state)
+  local fates = edges.of(job, id)
+  if not fates then return 0 end
+  if not state and string.sub(fates, 4) == IS_KEPT then return course.fell(job, id, false) end
+  state = state or CANCELED
+  local fate = edges.fate(fates, state)
+  if fate == TO_WAIT then return 0 end
+  if fate == TO_CANCEL then return course.fell(job, id, state) end
+  if fate == TO_NOTE and not job[CHILD_FAILED] then job[CHILD_FAILED] = state .. id end
+  edges.close(job, id)
+  if job[BLOCKED] > 0 then return 0 end
+  if job[PARENT] then return course.end_parent(job) end
+  return job[STATE] == DEFERRED and ledger.queue(job) or 0
+end
+
+-- Judge what a job is told to depend on: what it has to wait for, and the first because of which it has to be canceled,
+-- if there is one, with its state, false if its record has expired.
+function course.judge(needs, coming)
+  local blocked = {}
+  for _, need in ipairs(needs) do
+    local job = jobs.of(need[1])
+    local waits = true
+    if not job or job[GONE] or jobs.is_hidden(job) then
+      if job or not coming[need[1]] then return {}, need[1], false end
+    elseif OVER[job[STATE]] then
+      local fate = edges.fate(need[2], job[STATE])
+      if fate == TO_CANCEL then return {}, need[1], job[STATE] end
+      waits = fate == TO_WAIT
+    end
+    if waits then blocked[#blocked + 1] = need end
+  end
+  return blocked, false, false
+end
+
+-- Take up a job of a submission that was committed; return the units used.
+function course.begin(job)
+  local needs = edges.needs_of(job)
+  local blocked, felled_by, state = course.judge(needs, {})
+  local commit_ms = ledger.unstage(job)
+  if felled_by then return #needs + course.fell(job, felled_by, state) end
+  return #needs + ledger.begin(job, needs, blocked, commit_ms)
+end
+
+-- Drop a job of a submission that was never committed; others that wait for it find its record expired.
+function course.drop(job)
+  job[GONE], job[STATE] = true, CANCELED
+  if edges.has_dependents(job) then work.push({'r', job.id, 0, S[NUMBERS], 'gone'}) end
+  ledger.remove(job)
+  return 0
+end
+
+-- Bring back a job that was canceled because of another, if what it depends on allows it; return the units used.
+function course.revive(job)
+  local needs = edges.needs_of(job)
+  local blocked, felled_by, state = course.judge(needs, {})
+  if felled_by then
+    job[FALLEN] = false
+    jobs.dirty[job.id] = job
+    if state then edges.fall(job, felled_by) end
+    return #needs
+  end
+  local visited = ledger.revive(job, needs, blocked)
+  course.revive_dependents(job)
+  return #needs + visited
+end
+
+function course.revive_dependents(job)
+  if edges.first_fallen(job.id, 0) then work.push({'v', job.id, 0}) end
 end
 
 -- Count a loss; the job is ready again at its old place, or dead.
@@ -78,19 +208,37 @@ function course.forget(job)
   S[PRUNED_IN_ALL] = S[PRUNED_IN_ALL] + 1
 end
 
--- Drop a record that was kept long enough, free a place it held; its id is kept for ten minutes at least.
+-- Drop a record that was kept long enough, free a place it held; its id is kept for ten minutes at least. A result is kept
+-- as long as a job that depends on it may still run. Those that wait for a dead job are canceled.
 function course.prune(job)
+  local has_dependents = edges.has_dependents(job)
+  if job[STATE] == FINISHED and not job[GONE] and has_dependents then
+    timers.set(job, PRUNE, NOW + math.min(math.max(ledger.kept_ms(job, FINISHED), PINNED_LOOK_MIN_MS), PINNED_LOOK_MAX_MS))
+    return 0
+  end
   local left = gates.vacate(job)
-  if job[ENDED] + ID_KEPT_MS > NOW then
-    job[GONE], job[RESULT], job[ERRORS], job[LOGS], job[REPORTED] = true, false, 0, 0, false
-    timers.set(job, PRUNE, job[ENDED] + ID_KEPT_MS)
+  local until_ms, holds = job[ENDED] + ID_KEPT_MS, job[NEEDS] == HELD
+  local is_told = job[STATE] == FAILED and not job[GONE] and (holds or has_dependents)
+  if is_told or until_ms > NOW then
+    job[GONE], job[RESULT], job[ERRORS], job[LOGS], job[REPORTED], job[FALLEN] = true, false, 0, 0, false, false
+    if not holds then job[NEEDS] = false end
+    timers.set(job, PRUNE, math.max(until_ms, NOW))
   else
     course.forget(job)
+  end
+  if is_told then
+    if has_dependents then work.push({'r', job.id, 0, S[NUMBERS], 'gone'}) end
+    if holds then work.push({'p', job.id}) end
   end
   return left
 end
 
 function course.come_up(kind, job)
+  if kind == EXPIRY and jobs.is_start(job.id) then
+    ledger.close_start(job, CANCELED)
+    work.push({'x', job.id, 0, S[NUMBERS]})
+    return 0
+  end
   if kind == EXPIRY then return ledger.finish(job, CANCELED, 'expired', false) end
   if kind == LEASE then return course.reap(job) end
   if kind == PRUNE then return course.prune(job) end

@@ -1,7 +1,7 @@
---[[ dead: sort out which of the jobs named in ARGV[9..] are on the dead shelf; from here on nothing prunes those. ]]
-local function sort_out(target)
+--[[ dead: sort out which of the jobs named from an argument on are on the dead shelf; from here on nothing prunes those. ]]
+local function sort_out(target, first)
   local dead, named, verdicts = {}, {}, {}
-  for at = 9, #ARGV do
+  for at = first, #ARGV do
     local job = jobs.find(ARGV[at])
     if not job then
       verdicts[#verdicts + 1] = 'U-'

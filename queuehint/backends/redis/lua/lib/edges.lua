@@ -1,87 +1,268 @@
---[[ edges: who waits for whom, as core.dependencies. waiting:{A} holds who waits for A, by number; blocked:{B} what B
-  still waits for. BLOCKED in a head counts the latter. ]]
-local edges = {}
+--[[ edges: who depends on whom, as core.dependencies. waiting:{A} holds who depends on A and may still run, by number (by that
+  of their redrive, if they had one); blocked:{B} what B still waits for, with the fates of these edges; NEEDS, a field for
+  each job, what it was told to depend on: a line for each, fates and id. BLOCKED in a head counts what is in blocked. ]]
+local TO_DROP, TO_WAIT, TO_CANCEL, TO_NOTE, IS_KEPT = 'd', 'w', 'c', 'n', 'k' -- @const
+local FATE_AT = {F = 1, X = 2, C = 3}
+local AFTER, START = 'ddd-', 'ddds' -- @const
+local REACH_MAX = 1000 -- @const
+-- In told what jobs of this step are told to depend on, by id.
+local edges = {told = {}}
 
 lazily(edges, function()
-local new_edges, dropped_edges, resolving = {}, {}, {}
+-- What this step changes: for each set of dependents who is put in and who is taken out, for each job its open edges.
+local waiting, open, changed, needs_read = {}, {}, {}, {}
 
-function edges.add(job, dependency)
-  job[BLOCKED] = job[BLOCKED] + 1
-  new_edges[#new_edges + 1] = {job, dependency.id}
-  dependency[AWAITED] = true
-  jobs.dirty[job.id], jobs.dirty[dependency.id] = job, dependency
+local function waiting_of(id)
+  local set = waiting[id]
+  if not set then
+    set = {added = {}, taken = {}, taken_count = 0}
+    waiting[id] = set
+  end
+  return set
 end
 
--- The dependents of a job that is over, least number first, read on as they are taken.
-local function dependents_of(id)
-  local list = resolving[id]
-  if not list then
-    list = {stored = {}, at = 1, offset = 0}
-    resolving[id] = list
+-- What a job was told to depend on: a list of {id, fates}.
+function edges.needs_of(job)
+  local text = edges.told[job.id] or redis.call('HGET', store.needs, job.id) or ''
+  local known = needs_read[text]
+  if not known then
+    known = {}
+    for line in string.gmatch(text, '[^\n]+') do known[#known + 1] = {string.sub(line, 6), string.sub(line, 1, 4)} end
+    needs_read[text] = known
   end
-  return list
+  return known
 end
 
--- The next job that waits for *id*, false if there is none.
-function edges.next_dependent(id)
-  local list = dependents_of(id)
-  while true do
-    if list.at > #list.stored then
-      if list.read then return false end
-      list.stored = redis.call('ZRANGE', store.waiting(id), list.offset, list.offset + 63)
-      list.at, list.offset, list.read = 1, list.offset + 64, #list.stored < 64
-    else
-      local job = jobs.known(list.stored[list.at], store.waiting(id))
-      -- One that was dropped in this step waits no more.
-      if not OVER[job[STATE]] and not (dropped_edges[job.id] and dropped_edges[job.id][id]) then return job end
-      list.at = list.at + 1
-    end
+function edges.needs_text(needs)
+  local lines_out = {}
+  for at, need in ipairs(needs) do lines_out[at] = need[2] .. ' ' .. need[1] end
+  return table.concat(lines_out, '\n')
+end
+
+-- Ids that jobs of this submission depend on, and that come later in it.
+edges.coming = {}
+
+-- Let a job depend on one that it need not wait for.
+function edges.keep(job, id)
+  local set = waiting_of(id)
+  set.added[job.id] = job[SINCE] > 0 and job[SINCE] or job[NUMBER]
+  if set.taken[job.id] then
+    set.taken[job.id], set.taken_count = nil, set.taken_count - 1
+  end
+  local dependency = jobs.of(id)
+  if not dependency then
+    edges.coming[id] = true
+  elseif not dependency[AWAITED] then
+    dependency[AWAITED] = true
+    jobs.dirty[id] = dependency
   end
 end
 
-function edges.drop(job, dependency_id)
-  local dropped = dropped_edges[job.id]
-  if not dropped then
-    dropped = {}
-    dropped_edges[job.id] = dropped
+-- The fates of an open edge; false if it is not open.
+function edges.of(job, id)
+  if job[BLOCKED] == 0 then return false end
+  local known = open[job.id]
+  if not known then
+    known = {}
+    open[job.id] = known
   end
-  dropped[dependency_id] = true
-  job[BLOCKED] = job[BLOCKED] - 1
+  if known[id] == nil then known[id] = redis.call('HGET', store.blocked(job.id), id) or false end
+  return known[id]
+end
+
+local function change(job, id, fates)
+  open[job.id], changed[job.id] = open[job.id] or {}, changed[job.id] or {}
+  open[job.id][id], changed[job.id][id] = fates, true
   jobs.dirty[job.id] = job
 end
 
--- Remove the edges of a job that waits no more.
-function edges.drop_all(job)
-  for _, dependency_id in ipairs(redis.call('SMEMBERS', store.blocked(job.id))) do
-    if not (dropped_edges[job.id] and dropped_edges[job.id][dependency_id]) then edges.drop(job, dependency_id) end
+-- Let a job wait for another, by an edge of these fates.
+function edges.add(job, id, fates)
+  edges.keep(job, id)
+  if not edges.of(job, id) then job[BLOCKED] = job[BLOCKED] + 1 end
+  change(job, id, fates)
+end
+
+local function forget(job, id)
+  local set = waiting_of(id)
+  set.added[job.id] = nil
+  if not set.taken[job.id] and redis.call('ZSCORE', store.waiting(id), job.id) then
+    set.taken[job.id], set.taken_count = true, set.taken_count + 1
   end
-  for _, edge in ipairs(new_edges) do
-    if edge[1] == job then edge[1] = false end
+end
+
+-- Let a job wait no more for another.
+function edges.close(job, id)
+  local fates = edges.of(job, id)
+  change(job, id, false)
+  job[BLOCKED] = job[BLOCKED] - 1
+  if string.sub(fates, 4) ~= IS_KEPT then forget(job, id) end
+end
+
+-- What a job waits for: id -> fates.
+function edges.open_of(job)
+  local all = {}
+  if job[BLOCKED] == 0 then return all end
+  local stored = redis.call('HGETALL', store.blocked(job.id))
+  for at = 1, #stored, 2 do all[stored[at]] = stored[at + 1] end
+  for id, fates in pairs(open[job.id] or {}) do all[id] = fates or nil end
+  return all
+end
+
+-- Remove all edges of a job that cannot run any more; return how many.
+function edges.release(job)
+  local count = 0
+  if job[NEEDS] == HELD then
+    for _, need in ipairs(edges.needs_of(job)) do
+      forget(job, need[1])
+      count = count + 1
+    end
+    job[NEEDS] = not job[GONE] and KNOWN
+    jobs.dirty[job.id] = job
   end
-  job[BLOCKED] = 0
+  for id, fates in pairs(edges.open_of(job)) do
+    if string.sub(fates, 4) ~= IS_KEPT then
+      forget(job, id)
+      count = count + 1
+    end
+    change(job, id, false)
+  end
+  job[BLOCKED], job[STAGED] = 0, false
+  return count
+end
+
+-- How many depend on a job and can still run.
+function edges.count(id)
+  local count = redis.call('ZCARD', store.waiting(id))
+  local set = waiting[id]
+  if set then
+    count = count - set.taken_count
+    for dependent in pairs(set.added) do
+      if not redis.call('ZSCORE', store.waiting(id), dependent) then count = count + 1 end
+    end
+  end
+  return count
+end
+
+function edges.has_dependents(job)
+  if not job[AWAITED] then return false end
+  local set = waiting[job.id]
+  if set and next(set.added) then return true end
+  return redis.call('ZCARD', store.waiting(job.id)) > (set and set.taken_count or 0)
+end
+
+local readers = {}
+
+-- The next dependent a sweep has not looked at, and its number; nil if none is left. A sweep holds at [2] whose dependents
+-- it goes through, at [3] the number it has come to, at [4] the number at which it began: those after that are not its own.
+function edges.next_dependent(sweep)
+  local id, before = sweep[2], sweep[4]
+  local set, reader = waiting[id], readers[sweep]
+  if not reader then
+    reader = {entries = {}, at = 1, from = sweep[3]}
+    readers[sweep] = reader
+  end
+  local found, found_order = nil, nil
+  while not found do
+    if reader.at > #reader.entries then
+      if reader.is_read then break end
+      reader.entries = redis.call('ZRANGEBYSCORE', store.waiting(id), string.format('(%.0f', reader.from),
+        string.format('%.0f', before), 'WITHSCORES', 'LIMIT', 0, 64)
+      reader.at, reader.is_read = 1, #reader.entries < 128
+      if #reader.entries > 0 then reader.from = tonumber(reader.entries[#reader.entries]) end
+    else
+      local dependent, order = reader.entries[reader.at], tonumber(reader.entries[reader.at + 1])
+      local job = order > sweep[3] and not (set and (set.taken[dependent] or set.added[dependent])) and jobs.known(dependent, store.waiting(id))
+      if job and not OVER[job[STATE]] then found, found_order = job, order else reader.at = reader.at + 2 end
+    end
+  end
+  for dependent, order in pairs(set and set.added or {}) do
+    if order > sweep[3] and order <= before and (not found_order or order < found_order) then
+      local job = jobs.of(dependent)
+      if job and not OVER[job[STATE]] then found, found_order = job, order end
+    end
+  end
+  return found, found_order
+end
+
+-- The first job, of a number greater than *after*, that is canceled because of another.
+function edges.first_fallen(id, after)
+  local found = nil
+  local walk = paths.walk(store.fallen, {{'[' .. id .. '\0' .. form.sortable(after + 1), '(' .. id .. '\1'}}, 1, false, 16)
+  local member = walk.next()
+  while member do
+    local _, fallen_id = form.split(member, #id + 2)
+    local job = jobs.of(fallen_id)
+    if job and job[FALLEN] == id then
+      found = job
+      break
+    end
+    member = walk.next()
+  end
+  for _, job in pairs(edges.felled) do
+    if job[FALLEN] == id and job[NUMBER] > after and (not found or job[NUMBER] < found[NUMBER]) then found = job end
+  end
+  return found
+end
+
+-- Those that were canceled because of another in this step.
+edges.felled = {}
+
+function edges.fall(job, id)
+  job[FALLEN] = id
+  edges.felled[job.id] = job
+  jobs.dirty[job.id] = job
+end
+
+-- What the end of a dependency in a state does, by the fates of the edge.
+function edges.fate(fates, state) return string.sub(fates, FATE_AT[state], FATE_AT[state]) end
+
+-- Whether one of *ids* is *target* or waits for it, through however many others; *seen* are not looked at again.
+function edges.reaches(ids, target, seen)
+  local todo = {}
+  for _, id in ipairs(ids) do
+    if not seen[id] then todo[#todo + 1] = id end
+  end
+  local at = 1
+  while at <= #todo do
+    local id = todo[at]
+    if id == target then return true end
+    if not seen[id] then
+      if seen.count >= REACH_MAX then return false end
+      seen[id], seen.count = true, seen.count + 1
+      local job = jobs.of(id)
+      if job and not OVER[job[STATE]] then
+        local above = {}
+        if job[STAGED] then
+          -- One that was committed and not taken up yet will wait for what it was told to depend on.
+          for at_need, need in ipairs(edges.needs_of(job)) do above[at_need] = need[1] end
+        else
+          for dependency in pairs(edges.open_of(job)) do above[#above + 1] = dependency end
+        end
+        table.sort(above, form.less)
+        for _, dependency in ipairs(above) do todo[#todo + 1] = dependency end
+      end
+    end
+    at = at + 1
+  end
+  return false
 end
 
 function edges.write()
-  for _, edge in ipairs(new_edges) do
-    if edge[1] then
-      redis.call('ZADD', store.waiting(edge[2]), edge[1][NUMBER], edge[1].id)
-      redis.call('SADD', store.blocked(edge[1].id), edge[2])
-    end
+  for id, set in pairs(waiting) do
+    for dependent, order in pairs(set.added) do redis.call('ZADD', store.waiting(id), order, dependent) end
+    for dependent in pairs(set.taken) do redis.call('ZREM', store.waiting(id), dependent) end
   end
-  for id, dropped in pairs(dropped_edges) do
-    for dependency_id in pairs(dropped) do
-      redis.call('ZREM', store.waiting(dependency_id), id)
-      redis.call('SREM', store.blocked(id), dependency_id)
+  for id, ids in pairs(changed) do
+    for dependency in pairs(ids) do
+      if open[id][dependency] then redis.call('HSET', store.blocked(id), dependency, open[id][dependency])
+      else redis.call('HDEL', store.blocked(id), dependency) end
     end
   end
 end
 
 function edges.see_types()
-  for _, edge in ipairs(new_edges) do
-    if edge[1] then
-      redis.call('ZCARD', store.waiting(edge[2]))
-      redis.call('SISMEMBER', store.blocked(edge[1].id), '')
-    end
-  end
+  for id in pairs(waiting) do redis.call('ZCARD', store.waiting(id)) end
+  for id in pairs(changed) do redis.call('HLEN', store.blocked(id)) end
 end
 end)

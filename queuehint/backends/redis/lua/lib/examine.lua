@@ -9,10 +9,10 @@ local NAME_AT = #store.meta - 3
 -- Counters of the state that say how many jobs there are of a kind.
 local COUNTED = {scheduled = COUNT_OF.S, deferred = COUNT_OF.D, queued = COUNT_OF.Q, started = COUNT_OF.R,
   finished = COUNT_OF.F, failed = COUNT_OF.X, canceled = COUNT_OF.C, holding = HOLDING, strangers = STRANGERS_NOW,
-  backing_off = BACKING_OFF_NOW}
+  backing_off = BACKING_OFF_NOW, open_edges = OPEN_EDGES}
 -- Others that a repair may set or raise.
 local OTHERS = {numbers = NUMBERS, places = PLACES, turn = TURN, pause = PAUSE, marks = MARKS, drawn = DRAWN, epoch = EPOCH,
-  paused = PAUSED, closed = CLOSED_PATHS, enqueued = ENQUEUED_IN_ALL, pruned = PRUNED_IN_ALL}
+  paused = PAUSED, closed = CLOSED_PATHS, enqueued = ENQUEUED_IN_ALL, pruned = PRUNED_IN_ALL, shared_values = SHARED_VALUES}
 local LEFT_READ_MAX = 10000 -- @const
 
 examine.counted, examine.others = COUNTED, OTHERS
@@ -97,7 +97,7 @@ function examine.is_left(kind, what, mark)
       if is_read and type(item) == 'table' then
         -- A sweep behind a dead job is known by that job.
         if item[1] == 'c' then left_kinds['c' .. tostring(item[5]) .. '\n'] = true
-        else left_kinds[tostring(item[1]) .. tostring(item[2]) .. '\n' .. tostring(item[3] or '')] = true end
+        else left_kinds[tostring(item[1]) .. tostring(item[2]) .. '\n' .. tostring(item[1] == 'g' and item[3] or '')] = true end
       end
     end
     left_kinds.unread = redis.call('LLEN', store.left) > LEFT_READ_MAX
@@ -150,8 +150,16 @@ local ID_OF = {
   -- The number of its digits says where a sortable number ends.
   parked = function(member) return tag_id(member, 2 + string.byte(member) - 64) end,
   ['line:'] = function(member) return string.sub(member, 3) end,
+  deferred = function(member) return member end,
+  fallen = function(member) return tag_id(member, string.find(member, '\0', 1, true) + 1) end,
+  flow_states = function(member)
+    local nul = string.find(member, '\0', 1, true)
+    -- Behind an H stands what the parts of a submission have in common.
+    if string.sub(member, nul + 1, nul + 1) == 'H' then nul = string.find(member, '\0', nul + 1, true) - 1 end
+    return tag_id(member, nul + 2)
+  end,
 }
-ID_OF.holds, ID_OF.leases, ID_OF.prunes = ID_OF.paths, ID_OF.timers, ID_OF.timers
+ID_OF.holds, ID_OF.leases, ID_OF.prunes, ID_OF.flow_jobs = ID_OF.paths, ID_OF.timers, ID_OF.timers, ID_OF.fallen
 
 local CHECK = {}
 
@@ -182,6 +190,7 @@ local function needs_head(has)
 end
 CHECK.specs = needs_head(function() return true end)
 CHECK.asked = CHECK.specs
+CHECK.needs = needs_head(function(job) return job[NEEDS] end)
 CHECK.results = needs_head(function(job) return job[RESULT] == 's' end)
 CHECK.progress = needs_head(function(job) return job[REPORTED] end)
 local check_log = needs_head(function(job) return job[LOGS] > 0 end)
@@ -191,25 +200,53 @@ function CHECK.jobs(_, _, id)
   if examine.head(id) ~= false and not examine.entries(id) then return 'damaged', id end
 end
 
+-- The fates of an edge to a job that another is told to depend on and may still need; nil if it is not.
+function examine.held(job, dependency_id)
+  if job[NEEDS] ~= HELD then return nil end
+  for _, need in ipairs(edges.needs_of(job)) do
+    if need[1] == dependency_id then return need[2] end
+  end
+end
+
+-- Whether an edge leads to a job that is over or lost, and nobody will do with it what its fates say.
+local function is_unresolved(id, fates)
+  local job = examine.head(id)
+  if job == nil or not fates then return false end
+  if jobs.is_start(id) then return not job or (OVER[job[STATE]] and not examine.is_left('k', id) and not examine.is_left('x', id)) end
+  if job and not OVER[job[STATE]] then return false end
+  local fate = job and not job[GONE] and edges.fate(fates, job[STATE])
+  return fate ~= TO_WAIT and not examine.is_left('r', id)
+end
+
 CHECK['waiting:'] = function(name, _, dependent_id)
   local _, id = examine.base(name)
   local dependent = examine.head(dependent_id)
   if dependent == nil then return nil end
   if not dependent then return 'lost', dependent_id end
-  if OVER[dependent[STATE]] or redis.call('SISMEMBER', store.blocked(dependent_id), id) == 0
-    or tonumber(redis.call('ZSCORE', store.waiting(id), dependent_id)) ~= dependent[NUMBER] then
+  local fates = redis.call('HGET', store.blocked(dependent_id), id)
+  local order = tonumber(redis.call('ZSCORE', store.waiting(id), dependent_id))
+  local is_edge = (fates and not OVER[dependent[STATE]]) or examine.held(dependent, id) or examine.is_left('p', dependent_id)
+  if not is_edge or order < dependent[NUMBER] or order > math.max(dependent[NUMBER], dependent[SINCE]) then
     return 'edge', dependent_id
   end
-  local job = examine.head(id)
-  if job ~= nil and (not job or OVER[job[STATE]]) and not examine.is_left('r', id) then return 'unresolved', id end
+  if not OVER[dependent[STATE]] and is_unresolved(id, fates) then return 'unresolved', id end
 end
 
 CHECK['blocked:'] = function(name, _, id)
   local _, dependent_id = examine.base(name)
   local dependent = examine.head(dependent_id)
-  if dependent == nil then return nil end
+  if dependent == nil or examine.is_left('p', dependent_id) then return nil end
   if not dependent then return 'lost', dependent_id end
   if OVER[dependent[STATE]] or not redis.call('ZSCORE', store.waiting(id), dependent_id) then return 'edge', dependent_id end
+end
+
+function CHECK.shared(_, _, place, stored)
+  if not string.find(stored, '^%d+ ') then return 'stray', place end
+  if not redis.call('ZSCORE', store.shared_ends, place) then return 'ending', place end
+end
+
+function CHECK.shared_ends(_, _, place)
+  if redis.call('HEXISTS', store.shared, place) == 0 then return 'stray', place end
 end
 
 function CHECK.gates(_, _, key, packed)
@@ -267,7 +304,7 @@ end
 
 function CHECK.left(_, _, packed)
   local is_read, item = pcall(cmsgpack.unpack, packed)
-  if not is_read or type(item) ~= 'table' or not string.find('gcur', tostring(item[1]), 1, true) then return 'stray', '' end
+  if not is_read or type(item) ~= 'table' or not string.find('gcurkxpvf', tostring(item[1]), 1, true) then return 'stray', '' end
 end
 
 -- What is wrong with an item of a key, and whom it is about; nil if nothing is.
@@ -289,6 +326,8 @@ end
 
 -- How a head contradicts itself; nil if it does not.
 function examine.contradiction(job)
+  -- What a submission in parts waits for is no job, and there until its parts are let go.
+  if jobs.is_start(job.id) then return nil end
   local state, kind = job[STATE], job[TIMER]
   local is_over, has_all = OVER[state], gates.has_all(job)
   if state == STARTED then

@@ -5,7 +5,20 @@ function work.step(item, budget)
   if kind == 'g' then return gates.advance(item[2], item[3], budget, ready.offer) end
   if kind == 'c' then return sweeps.step_cancel(item, budget) end
   if kind == 'u' then return sweeps.step_unpark(item, budget) end
-  return sweeps.step_resolve(item, budget)
+  if kind == 'p' then return dependents.step_release(item) end
+  if kind == 'v' then return dependents.step_revive(item, budget) end
+  if kind == 'f' then return sweeps.step_flow(item, budget) end
+  return dependents.step(item, budget)
+end
+
+local EXPIRED_AT_ONCE = 10 -- @const
+
+-- Drop a few shared values whose time is over.
+function work.expire_shared()
+  for _, place in ipairs(redis.call('ZRANGEBYSCORE', store.shared_ends, '-inf', string.format('%.0f', NOW), 'LIMIT', 0, EXPIRED_AT_ONCE)) do
+    work.shared_gone[#work.shared_gone + 1] = place
+    S[SHARED_VALUES] = S[SHARED_VALUES] - 1
+  end
 end
 
 -- Do leftovers, then due timers, until nothing is left or the budget is used.
@@ -22,6 +35,7 @@ function work.follow()
       work.units = work.units - 1 - course.come_up(kind, job)
     end
   end
+  if S[SHARED_VALUES] > 0 then work.expire_shared() end
 end
 
 -- Whether work is left over.

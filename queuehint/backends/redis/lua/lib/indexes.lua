@@ -12,9 +12,10 @@ local function put(set, was, was_score, now, score)
 end
 
 lazily(indexes, function()
+local STAGED_LETTER = 'H' -- @const
 local function count_state(job, by)
   local at = COUNT_OF[job[STATE]]
-  if not job[GONE] then S[at] = S[at] + by end
+  if not job[GONE] and not jobs.is_hidden(job) then S[at] = S[at] + by end
   if job[STATE] == FAILED and job[WALKS] then S[HOLDING] = S[HOLDING] + by end
 end
 
@@ -25,12 +26,14 @@ end
 
 local function count(was, job)
   if was then
-    if not job or was[STATE] ~= job[STATE] or job[ENDED] then count_state(was, -1) end
+    if not job or was[STATE] ~= job[STATE] or job[ENDED] or was[STAGED] then count_state(was, -1) end
     count_strangers(was, -1)
+    if not was[STAGED] then S[OPEN_EDGES] = S[OPEN_EDGES] - was[BLOCKED] end
   end
   if job then
-    if not was or was[STATE] ~= job[STATE] or job[ENDED] then count_state(job, 1) end
+    if not was or was[STATE] ~= job[STATE] or job[ENDED] or was[STAGED] then count_state(job, 1) end
     count_strangers(job, 1)
+    if not job[STAGED] then S[OPEN_EDGES] = S[OPEN_EDGES] + job[BLOCKED] end
   end
 end
 
@@ -136,7 +139,32 @@ local function write_lines(was, job)
   end
 end
 
+local function defers(job) return job and job[STATE] == DEFERRED and not job[STAGED] and not jobs.is_start(job.id) end
+
+-- A job among the jobs of its flow by state; one that waits for the commit of its submission by that.
+local function state_member(job)
+  local state = job[STAGED] and job[STATE] == DEFERRED and STAGED_LETTER .. job[STAGED] .. '\0' or job[STATE]
+  return job[FLOW] .. '\0' .. state .. form.tag(job)
+end
+
+local function write_flow(was, job)
+  local there, was_there = job and job[FLOW] and not job[GONE], was and was[FLOW] and not was[GONE]
+  if (not there and not was_there) or jobs.is_start((job or was).id) then return end
+  put(store.flow_jobs, was_there and was[FLOW] .. '\0' .. form.tag(was), '0', there and job[FLOW] .. '\0' .. form.tag(job), '0')
+  put(store.flow_states, was_there and state_member(was), '0', there and state_member(job), '0')
+end
+
+local function write_edges(was, job)
+  local deferred, was_deferred = defers(job), defers(was)
+  put(store.deferred, was_deferred and was.id, was_deferred and was[NUMBER], deferred and job.id, deferred and job[NUMBER])
+  local fallen, was_fallen = job and job[FALLEN], was and was[FALLEN]
+  if fallen or was_fallen then
+    put(store.fallen, was_fallen and was_fallen .. '\0' .. form.tag(was), '0', fallen and fallen .. '\0' .. form.tag(job), '0')
+  end
+end
+
 local function write_notes(was, job, id)
+  if was and was[NEEDS] and not (job and job[NEEDS]) then redis.call('HDEL', store.needs, id) end
   if was and was[RESULT] == 's' and not (job and job[RESULT] == 's') then redis.call('HDEL', store.results, id) end
   if was and was[REPORTED] and not (job and job[REPORTED]) then redis.call('HDEL', store.progress, id) end
   if was and was[LOGS] > 0 and not (job and job[LOGS] > 0) then redis.call('UNLINK', store.log(id)) end
@@ -157,7 +185,7 @@ local function packed_head(job)
     last = last - 1
   end
   for at = ENDED, last do job[at] = job[at] or false end
-  job.id, job.was, job.reborn, job.ready_member, job.is_new_offer = nil, nil, nil, nil, nil
+  job.id, job.was, job.ready_member, job.is_new_offer = nil, nil, nil, nil, nil
   return cmsgpack.pack(job)
 end
 
@@ -173,9 +201,10 @@ function indexes.write(id, job)
   end
   write_offers(was, now)
   write_lines(was, now)
+  write_flow(was, now)
+  write_edges(was, now)
   write_notes(was, now, id)
   if now then
-    if job.reborn then redis.call('HDEL', store.asked, id) end
     redis.call('HSET', store.jobs, id, packed_head(job))
   else
     redis.call('HDEL', store.jobs, id)

@@ -1,5 +1,6 @@
---[[ jobs: heads, read once and changed in a table; lib/commit writes those in `dirty`, with all that follows from them. ]]
-local jobs = {all = {}, dirty = {}}
+--[[ jobs: heads, read once and changed in a table; lib/commit writes those in `dirty`, with all that follows from them, and
+  first removes those in `buried`, whose ids were taken again. ]]
+local jobs = {all = {}, dirty = {}, buried = {}}
 -- What a head does not say at its end.
 local UNSAID = {__index = {[LOSSES] = 0, [ERRORS] = 0, [LOGS] = 0, [SINCE] = 0, [STRANGERS] = 0, [BLOCKED] = 0}}
 
@@ -31,7 +32,17 @@ end
 -- The head of a job that people may ask for: its record is still kept.
 function jobs.find(id)
   local job = jobs.of(id)
-  return job and not job[GONE] and job or false
+  return job and not job[GONE] and not jobs.is_hidden(job) and job or false
+end
+
+-- Whether a head is no job but what a submission in parts waits for.
+function jobs.is_start(id) return string.byte(id) == 32 end
+
+-- Whether a job belongs to a submission in parts that is not committed, or is the start of one.
+function jobs.is_hidden(job)
+  if not job[STAGED] then return jobs.is_start(job.id) end
+  local start = jobs.of(START_MARK .. job[STAGED])
+  return start and start[STATE] ~= FINISHED
 end
 
 function jobs.is_fresh(job) return not job[FIRST] and not OVER[job[STATE]] end

@@ -125,15 +125,112 @@ function ledger.finish(job, state, cause, keep_place)
   job[BACKING_OFF], job[STRANGERS] = false, 0
   timers.drop(job)
   job[EXPIRY_MS] = false
-  if job[BLOCKED] > 0 then edges.drop_all(job) end
   ledger.become(job, state)
   job[CAUSE], job[DUE_AT], job[ENDED] = cause or false, false, NOW
+  if state ~= FINISHED then job[RESULT] = false end
   local left = 0
   if not (keep_place and job[WALKS]) then left = gates.vacate(job) end
   timers.set(job, PRUNE, NOW + ledger.kept_ms(job, state))
   ledger.ended[#ledger.ended + 1] = job
-  if job[AWAITED] and edges.next_dependent(job.id) then work.push({'r', job.id}) end
+  ledger.tell_dependents(job)
+  -- A dead job may be redriven: what it needs is kept for it.
+  if job[BLOCKED] > 0 or (job[NEEDS] == HELD and state ~= FAILED) then work.push({'p', job.id}) end
   return left
+end
+
+-- Begin to resolve the edges to a job that is over. A sweep over dependents: kind, whose, the number it has come to, the
+-- number at which it began, the version of the job whose end it is about.
+function ledger.tell_dependents(job)
+  if edges.has_dependents(job) then work.push({'r', job.id, 0, S[NUMBERS], job[VERSION]}) end
+end
+
+-- Give a job its edges: all it depends on, and those of them, and others, it waits for.
+function ledger.bind(job, needs, blocked)
+  if #needs > 0 then
+    job[NEEDS] = HELD
+    jobs.dirty[job.id] = job
+    for _, need in ipairs(needs) do edges.keep(job, need[1]) end
+  end
+  for _, need in ipairs(blocked) do edges.add(job, need[1], need[2]) end
+end
+
+-- Let a STARTED job give up its lease and its place, and wait for its children: -> DEFERRED.
+function ledger.await_children(job, children)
+  ledger.stop(job)
+  gates.vacate(job)
+  ledger.become(job, DEFERRED)
+  job[PARENT] = true
+  local held = {}
+  for _, need in ipairs(job[NEEDS] == HELD and edges.needs_of(job) or {}) do held[need[1]] = true end
+  for _, child in ipairs(children) do
+    edges.add(job, child[1], held[child[1]] and string.sub(child[2], 1, 3) .. IS_KEPT or child[2])
+  end
+end
+
+-- Have the jobs of a submission in parts be there, all at once; return how many.
+function ledger.commit(start)
+  local staged = edges.count(start.id)
+  ledger.close_start(start, FINISHED)
+  S[COUNT_OF.D] = S[COUNT_OF.D] + staged
+  work.push({'k', start.id, 0, S[NUMBERS]})
+  return staged
+end
+
+function ledger.close_start(start, state)
+  start[STATE], start[ENDED], start[EXPIRY_MS] = state, NOW, false
+  jobs.dirty[start.id] = start
+end
+
+-- Let go a job of a submission that was committed: it counts as enqueued then. Returns when that was.
+function ledger.unstage(job)
+  local start = jobs.of(START_MARK .. job[STAGED])
+  edges.close(job, start.id)
+  job[STAGED], job[ENQUEUED] = false, start[ENDED]
+  jobs.dirty[job.id] = job
+  return start[ENDED]
+end
+
+-- Let a DEFERRED job without edges wait for its time or others, or take its place; return the gates visited.
+function ledger.begin(job, needs, blocked, commit_ms)
+  ledger.bind(job, needs, blocked)
+  ledger.set_time(job, job[DELAYED], job[RUN_AT], commit_ms)
+  job[DELAYED], job[RUN_AT] = false, false
+  if job[DUE_AT] then
+    ledger.become(job, SCHEDULED)
+    timers.set(job, DUE, job[DUE_AT])
+    return 0
+  end
+  return #blocked > 0 and 0 or ledger.queue(job)
+end
+
+-- Drop a job of a submission that was never committed, or the start of one, as if it had never been.
+function ledger.remove(job)
+  edges.release(job)
+  job.pruned, job[EXPIRY_MS] = true, false
+  jobs.dirty[job.id] = job
+  -- Whether jobs were hidden is told by the start of their submission.
+  if not jobs.is_start(job.id) then jobs.all[job.id] = false end
+end
+
+-- Bring back a job that was canceled because of another: CANCELED -> DEFERRED or QUEUED; return the gates visited.
+function ledger.revive(job, needs, blocked)
+  job[FALLEN] = false
+  ledger.become(job, #blocked > 0 and DEFERRED or QUEUED)
+  timers.drop(job)
+  S[NUMBERS] = S[NUMBERS] + 1
+  job[SINCE] = S[NUMBERS]
+  ledger.renew(job)
+  ledger.bind(job, needs, blocked)
+  local within_ms = form.policy(job)[START_WITHIN]
+  if within_ms and not job[FIRST] then timers.set_expiry(job, NOW + within_ms) end
+  return #blocked > 0 and 0 or ledger.take_place(job)
+end
+
+-- Have an over job begin anew: forget its attempts and its end.
+function ledger.renew(job)
+  job[ATTEMPTS], job[LOSSES] = 0, 0
+  job[CAUSE], job[CANCEL], job[ENDED], job[RESULT] = false, false, false, false
+  job[PARENT], job[CHILD_FAILED] = false, false
 end
 
 -- Bring a dead job back: FAILED -> QUEUED, to the place it held or to a new one.
@@ -142,8 +239,7 @@ function ledger.redrive(job)
   timers.drop(job)
   S[NUMBERS] = S[NUMBERS] + 1
   job[SINCE] = S[NUMBERS]
-  job[ATTEMPTS], job[LOSSES] = 0, 0
-  job[CAUSE], job[CANCEL], job[ENDED], job[RESULT] = false, false, false, false
+  ledger.renew(job)
   if job[WALKS] then
     job[QUEUED_AT] = NOW
     ready.offer(job)
@@ -152,14 +248,14 @@ function ledger.redrive(job)
   end
 end
 
--- Work out when a job is due and when it expires.
-function ledger.set_time(job, delay_ms, run_at_ms)
+-- Work out when a job is due and when it expires, counted from a time.
+function ledger.set_time(job, delay_ms, run_at_ms, from_ms)
   local due_ms = run_at_ms
-  if delay_ms and delay_ms > 0 then due_ms = NOW + delay_ms end
-  job[DUE_AT] = due_ms and due_ms > NOW and due_ms or false
+  if delay_ms and delay_ms > 0 then due_ms = from_ms + delay_ms end
+  job[DUE_AT] = due_ms and due_ms > from_ms and due_ms or false
   job[EXPIRY_MS] = false
   local within_ms = form.policy(job)[START_WITHIN]
-  if within_ms then timers.set_expiry(job, (job[DUE_AT] or NOW) + within_ms) end
+  if within_ms then timers.set_expiry(job, (job[DUE_AT] or from_ms) + within_ms) end
 end
 
 function ledger.record_error(job, kind, message, traceback)

@@ -1,7 +1,8 @@
 --[[ leftovers: work that follows, first in first out. LEFT keeps what a budget cut: a line to advance (g), a sweep that
-  cancels (c), offers again (u), or resolves edges (r). What is left of the budget is work.units. ]]
+  cancels (c, of a flow f), offers again (u), goes through those that depend on one (r resolves edges, k commits, x drops a
+  submission in parts), releases edges (p), or revives (v). What is left of the budget is work.units. ]]
 local BUDGET = tonumber(ARGV[8])
-local work = {units = BUDGET, cut = false, left_taken = 0, left_added = {}, left_added_at = 1}
+local work = {units = BUDGET, cut = false, left_taken = 0, left_added = {}, left_added_at = 1, shared_gone = {}}
 local left_stored, left_at, left_read = {}, 1, false
 
 function work.push(item) work.left_added[#work.left_added + 1] = item end

@@ -22,12 +22,12 @@ function memory.is_refused(result) return #result > RESULT_BYTES_MAX and memory.
 function memory.relieve()
   if NOW - S[MEMORY_SEEN] < LOOK_EVERY_MS then return end
   S[MEMORY_SEEN] = NOW
-  if memory.used_share() < PRESSED_SHARE then return end
+  if memory.used_share() < PRESSED_SHARE or work.any_left() then return end
   S[MEMORY_SEEN] = 0
   for _, member in ipairs(redis.call('ZRANGE', store.prunes, 0, RELIEF_MAX - 1)) do
     local _, id = form.split(member, 2)
     local job = jobs.known(id, store.prunes)
-    if job[TIMER] == PRUNE and not jobs.dirty[id] and not (job[AWAITED] and edges.next_dependent(id)) then
+    if job[TIMER] == PRUNE and not jobs.dirty[id] and not edges.has_dependents(job) and job[NEEDS] ~= HELD then
       gates.vacate(job)
       timers.drop(job)
       course.forget(job)

@@ -97,11 +97,20 @@ local function reason_of(job)
   local state = job[STATE]
   if state == SCHEDULED then return {kind = 'time', until_ms = job[DUE_AT]} end
   if state == DEFERRED then
-    local ids = redis.call('SMEMBERS', store.blocked(job.id))
+    local ids = redis.call('HKEYS', store.blocked(job.id))
     table.sort(ids, form.less)
-    local named = {}
-    for at = 1, math.min(#ids, JOBS_NAMED_MAX) do named[at] = jobs.known(ids[at], store.blocked(job.id)) end
-    return {kind = 'dependency', jobs = named}
+    local named, dead = {}, {}
+    for _, id in ipairs(ids) do
+      -- One that is staged waits for what the commit brings, which nobody knows by name.
+      if not jobs.is_start(id) then
+        local other = jobs.of(id) or {id = id}
+        named[#named + 1] = other
+        if other[STATE] == FAILED then dead[#dead + 1] = other end
+      end
+    end
+    local ahead, some = #dead > 0 and dead or named, {}
+    for at = 1, math.min(#ahead, JOBS_NAMED_MAX) do some[at] = ahead[at] end
+    return {kind = #dead > 0 and 'dead_dependency' or 'dependency', jobs = some, stuck = #dead > 0}
   end
   if state == STARTED then
     -- Whether it runs past its timeout is for the codec to say.

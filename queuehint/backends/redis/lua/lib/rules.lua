@@ -8,12 +8,13 @@
 -- @include gates
 -- @include ready
 -- @include timers
+-- @include paths
 -- @include edges
 -- @include epoch
 -- @include ledger
--- @include paths
 -- @include sweeps
 -- @include course
+-- @include dependents
 -- @include memory
 -- @include follow
 -- @include indexes

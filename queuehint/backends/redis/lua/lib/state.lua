@@ -6,8 +6,8 @@ local ENQUEUED_IN_ALL, STARTED_IN_ALL, SETTLED_IN_ALL, LOST_IN_ALL, PRUNED_IN_AL
 local HOLDING, STRANGERS_NOW, BACKING_OFF_NOW = 21, 22, 23 -- @const
 local COUNT_OF = {S = 24, D = 25, Q = 26, R = 27, F = 28, X = 29, C = 30}
 
-local TOLD_NEXT, MARKS, MEMORY_SEEN = 31, 32, 33 -- @const
-local SCHEMA_VERSION = 1 -- @const
+local TOLD_NEXT, MARKS, MEMORY_SEEN, OPEN_EDGES, SHARED_VALUES = 31, 32, 33, 34, 35 -- @const
+local SCHEMA_VERSION = 2 -- @const
 local request = {notes = {}}
 
 local function corrupt(text) error('CORRUPT ' .. text, 0) end
@@ -24,7 +24,7 @@ else
   if redis.call('EXISTS', store.jobs) == 1 then
     return redis.error_reply('CORRUPT the state in ' .. store.meta .. ' is gone, its jobs are not')
   end
-  S = {SCHEMA_VERSION, 0, 0, 0, 0, 0, 0, 0, -1, 0, '', 0, 30000, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, -1, 0, 0}
+  S = {SCHEMA_VERSION, 0, 0, 0, 0, 0, 0, 0, -1, 0, '', 0, 30000, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, -1, 0, 0, 0, 0}
 end
 if ARGV[1] ~= '' then
   if stored[3] ~= '1' then

@@ -55,7 +55,7 @@ function sweeps.step_cancel(item, budget)
     else
       local since = job[SINCE] > 0 and job[SINCE] or job[NUMBER]
       local seq = job[SEQ]
-      if since < before and (not behind_id or (job[STATE] == QUEUED and behind_seq < seq and seq <= last_seq)) then
+      if since < before and not jobs.is_hidden(job) and (not behind_id or (job[STATE] == QUEUED and behind_seq < seq and seq <= last_seq)) then
         used = used + sweeps.cancel_job(job, cause)
       end
     end
@@ -100,16 +100,26 @@ function sweeps.step_unpark(item, budget)
   return used, job ~= nil
 end
 
--- Remove the edges to a job that is over, in order of number; what waits for nothing else takes its place.
-function sweeps.step_resolve(item, budget)
-  local used = 0
-  while used < budget do
-    local job = edges.next_dependent(item[2])
-    if not job then return used, false end
-    edges.drop(job, item[2])
-    used = used + 1
-    if job[BLOCKED] == 0 and job[STATE] == DEFERRED then used = used + ledger.queue(job) end
+-- Cancel the jobs of a flow, the last first, so that what waits for others is canceled before these. A sweep: its flow,
+-- the number it covers up to, the number it has come to, why.
+function sweeps.step_flow(item, budget)
+  local flow, used = item[2], 0
+  local members, position = {}, 1
+  while true do
+    if position > #members then
+      members = redis.call('ZREVRANGEBYLEX', store.flow_jobs, '(' .. flow .. '\0' .. form.sortable(item[4]), '[' .. flow .. '\0', 'LIMIT', 0, 32)
+      position = 1
+      if #members == 0 then return used, false end
+    end
+    if used >= budget then return used, true end
+    local number, id = form.split(members[position], #flow + 2)
+    position = position + 1
+    item[4], used = number, used + 1
+    local job = jobs.known(id, store.flow_jobs)
+    local since = job[SINCE] > 0 and job[SINCE] or number
+    if not OVER[job[STATE]] and not jobs.is_hidden(job) and since < item[3] then
+      used = used + sweeps.cancel_job(job, item[5])
+    end
   end
-  return used, edges.next_dependent(item[2]) ~= false
 end
 end)

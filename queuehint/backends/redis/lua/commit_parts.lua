@@ -1,0 +1,18 @@
+#!lua flags=allow-oom
+--[[ commit_parts: have all parts of a submission take effect at once.
+  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/keys builds every other key from it
+  KEYS[2] meta      str  the only key that always exists: see conversation.py
+  ARGV[1] now_ms    int  the time, for tests only; "" asks the server
+  ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
+  ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service; ms
+  ARGV[8] budget    int  units of following work
+  ARGV[9] staged    str  what the parts have in common
+  Returns more, now, next, how many jobs.
+  Refuses FLOW_GONE: it has no parts, was committed, or its parts have expired.   Mirrors core.engine   Cost: the budget ]]
+-- @include lib/rules
+local start = jobs.of(START_MARK .. ARGV[9])
+if not start or OVER[start[STATE]] then return redis.error_reply('FLOW_GONE') end
+local staged = ledger.commit(start)
+S[ENQUEUED_IN_ALL] = S[ENQUEUED_IN_ALL] + staged
+work.follow()
+return request.reply('commit_parts', {staged})

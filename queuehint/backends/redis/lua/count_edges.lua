@@ -1,0 +1,18 @@
+#!lua flags=no-writes,allow-oom
+--[[ count_edges: about edges: how many, who waits longest, whether one leads nowhere.
+  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/keys builds every other key from it
+  KEYS[2] meta      str  the only key that always exists: see conversation.py
+  ARGV[1] now_ms    int  the time, for tests only; "" asks the server
+  ARGV[2..8]             not used: as for changes
+
+  Returns how many jobs are DEFERRED, how many edges are open, the id of the oldest, when it was enqueued, and what lib/deferred
+  has seen: how many, most blocked, most awaited, behind dead ones; then orphans.   Mirrors core.answers ]]
+-- @include lib/questions
+-- @include lib/deferred
+local looked_at, most_blocked, most_awaited, behind_dead, orphans = look_at_deferred()
+local oldest_id = redis.call('ZRANGE', store.deferred, 0, 0)[1]
+local oldest = oldest_id and jobs.known(oldest_id, store.deferred)
+return {
+  S[COUNT_OF.D], S[OPEN_EDGES], oldest_id or '', oldest and oldest[ENQUEUED] or 0, looked_at, most_blocked, most_awaited,
+  behind_dead, orphans,
+}

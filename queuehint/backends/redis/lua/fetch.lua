@@ -1,0 +1,29 @@
+#!lua flags=no-writes,allow-oom
+--[[ fetch: what a running job's dependencies have brought.
+  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/keys builds every other key from it
+  KEYS[2] meta      str  the only key that always exists: see conversation.py
+  ARGV[1] now_ms    int  the time, for tests only; "" asks the server
+  ARGV[2..8]             not used: as for changes
+  ARGV[9] id, ARGV[10] token; ARGV[11..] ids
+  Returns the verdict (D done, L lost), and two for each of the first ids, as many as fit into 4 MiB: its state and what kind
+  of result it has ("-" none, n null, s a stored one; "" for what is no dependency), and the result.   Mirrors core.answers ]]
+-- @include lib/questions
+-- @include lib/edges
+local FETCH_BYTES_MAX = 4194304 -- @const
+local job = jobs.of(ARGV[9])
+if not job or job[STATE] ~= STARTED or job[TOKEN] ~= ARGV[10] then return {'L'} end
+local declared = {}
+if job[NEEDS] == HELD or job[NEEDS] == KNOWN then
+  for _, need in ipairs(edges.needs_of(job)) do declared[need[1]] = true end
+end
+local reply, size = {'D'}, 0
+for at = 11, #ARGV do
+  local found = declared[ARGV[at]] and jobs.of(ARGV[at])
+  local result = ''
+  if found and found[RESULT] == 's' then result = redis.call('HGET', store.results, ARGV[at]) or '' end
+  size = size + (found and (found[RESULT] == 'n' and 4 or #result) or 0)
+  if #reply > 1 and size > FETCH_BYTES_MAX and found then break end
+  reply[#reply + 1] = found and not found[GONE] and found[STATE] .. (found[RESULT] or '-') or ''
+  reply[#reply + 1] = found and not found[GONE] and result or ''
+end
+return reply

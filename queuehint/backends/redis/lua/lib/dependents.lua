@@ -1,0 +1,57 @@
+--[[ dependents: leftovers that go through the jobs that depend on one, as core.sweeps; one unit for each, and what its edges
+  and gates cost besides. ]]
+local dependents = {}
+
+lazily(dependents, function()
+-- What a sweep over dependents does with each of them, whether it still has a reason to, and how it ends.
+local ACT = {
+  r = function(job, sweep)
+    local dependency = sweep[5] ~= 'gone' and jobs.of(sweep[2])
+    return course.resolve(job, sweep[2], dependency and not dependency[GONE] and dependency[STATE])
+  end,
+  k = course.begin,
+  x = course.drop,
+}
+
+local function goes_on(sweep)
+  if sweep[1] ~= 'r' or sweep[5] == 'gone' then return true end
+  -- The job may have been redriven meanwhile.
+  local dependency = jobs.of(sweep[2])
+  return dependency and dependency[VERSION] == sweep[5]
+end
+
+-- Go through the jobs that depended on one when the sweep began, in order of number; those over are passed over.
+function dependents.step(sweep, budget)
+  local used, act = 0, ACT[sweep[1]]
+  while goes_on(sweep) do
+    local job, order = edges.next_dependent(sweep)
+    if not job then break end
+    if used >= budget then return used, true end
+    sweep[3] = order
+    used = used + 1 + act(job, sweep)
+  end
+  if sweep[1] ~= 'r' then ledger.remove(jobs.of(sweep[2])) end
+  return used, false
+end
+
+-- Remove all edges of a job that cannot run any more.
+function dependents.step_release(item)
+  local job = jobs.of(item[2])
+  return job and edges.release(job) or 0, false
+end
+
+-- Bring back, in order of number, the jobs that were canceled because of one that was brought back itself. One that is
+-- canceled anew is not looked at again: item[3] is the last number looked at.
+function dependents.step_revive(item, budget)
+  local used = 0
+  while true do
+    local origin = jobs.of(item[2])
+    -- One that has failed again meanwhile would cancel them again.
+    local job = not (origin and (origin[STATE] == FAILED or origin[STATE] == CANCELED)) and edges.first_fallen(item[2], item[3])
+    if not job then return used, false end
+    if used >= budget then return used, true end
+    item[3] = job[NUMBER]
+    used = used + 1 + course.revive(job)
+  end
+end
+end)

@@ -1,0 +1,21 @@
+#!lua flags=no-writes,allow-oom
+--[[ list_flow: a page of a flow's jobs.
+  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/keys builds every other key from it
+  KEYS[2] meta      str  the only key that always exists: see conversation.py
+  ARGV[1] now_ms    int  the time, for tests only; "" asks the server
+  ARGV[2..8]             not used: as for changes
+  ARGV[9] flow      str  ARGV[10] cursor int, a number; ARGV[11] limit int
+  Returns the number to go on from, 0 at the end, and records in order of number.   Mirrors core.answers ]]
+-- @include lib/questions
+-- @include lib/records
+local flow, limit = ARGV[9], tonumber(ARGV[11])
+local from = flow .. '\0' .. form.sortable(tonumber(ARGV[10])) .. '\255'
+local members = redis.call('ZRANGEBYLEX', store.flow_jobs, '(' .. from, '(' .. flow .. '\1', 'LIMIT', 0, limit + 1)
+local reply = {0}
+for at = 1, math.min(#members, limit) do
+  local number, id = form.split(members[at], #flow + 2)
+  local job = jobs.known(id, store.flow_jobs)
+  if not jobs.is_hidden(job) then reply[#reply + 1] = record_of(id, job) end
+  if at == limit and #members > limit then reply[1] = number end
+end
+return reply

@@ -1,0 +1,26 @@
+#!lua
+--[[ push: store a value under a key of a namespace, for a time.
+  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/keys builds every other key from it
+  KEYS[2] meta      str  the only key that always exists: see conversation.py
+  ARGV[1] now_ms    int  the time, for tests only; "" asks the server
+  ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
+  ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service; ms
+  ARGV[8] budget    int  units of following work
+  ARGV[9] place     str  namespace, NUL and key; ARGV[10] value opaque; ARGV[11] ttl_ms int
+  Returns more, now, next, 1 if a value was replaced.   Mirrors core.xcom   Cost O(log values) ]]
+-- @include lib/rules
+work.follow()
+local place, until_ms = ARGV[9], NOW + tonumber(ARGV[11])
+local stored = redis.call('HGET', store.shared, place)
+local replaced = stored and tonumber(string.match(stored, '^%d+')) > NOW
+for at, gone in ipairs(work.shared_gone) do
+  if gone == place then
+    -- What has just been dropped is put there again.
+    table.remove(work.shared_gone, at)
+    S[SHARED_VALUES] = S[SHARED_VALUES] + 1
+    break
+  end
+end
+if not stored then S[SHARED_VALUES] = S[SHARED_VALUES] + 1 end
+plan.shared = {place, string.format('%.0f ', until_ms) .. ARGV[10], string.format('%.0f', until_ms)}
+return request.reply('push', {replaced and 1 or 0})

@@ -1,0 +1,346 @@
+"""
+What becomes of a job that does not simply finish, of one whose timer has come up, and of those that depend on one.
+
+The engine says what was asked, the course what it means for a job, the ledger makes the move. Whatever a move brings
+about for other jobs is put among the leftovers and done in bounded steps.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import attrs
+
+from queuehint.core.dependencies import CANCEL, KEPT, NOTE, OF_CHILD, WAIT, Needs, cause_of, fate
+from queuehint.core.sweeps import CancelSweep, DropSweep, ReleaseSweep, ResolveSweep, ReviveSweep
+from queuehint.core.timers import TimerKind
+from queuehint.records import JobError, JobState
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from queuehint.core.job import Job
+    from queuehint.core.ledger import Ledger
+    from queuehint.records import Outcome
+
+_SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
+_DUE, LEASE, EXPIRY, PRUNE = TimerKind
+
+ID_KEPT_MS = 600_000
+PINNED_LOOK_MIN_MS = 60_000
+PINNED_LOOK_MAX_MS = 3_600_000
+"""A result that others need still is looked at again after its retention, but at least and at most after so long."""
+
+
+class Course:
+    """
+    The rules that carry a job on.
+
+    ``lost`` and ``pruned`` count over the life of the engine. Until ``reap_from_ms`` nothing is reaped.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.now_ms = 0
+        self.reap_from_ms = 0
+        self.lost = self.pruned = 0
+
+    # --- ends ----------------------------------------------------------------------------------------------------
+
+    def end(self, job: Job, state: JobState, cause: str | None, *, keep_place: bool = False) -> int:
+        """End a job and begin what follows for those that depend on it; return the gates left."""
+        left = self.ledger.end(job, state, cause, self.now_ms, keep_place=keep_place)
+        self._tell_dependents(job)
+        notes = job.notes
+        # A dead job may be redriven: what it needs is kept for it.
+        if notes is not None and (notes.blocked or (notes.holds and state is not FAILED)):
+            self.ledger.leftovers.append(ReleaseSweep(self.ledger, job))
+        return left
+
+    def _tell_dependents(self, job: Job) -> bool:
+        """Begin to resolve the edges to a job that is over; say whether there are any."""
+        if not self.ledger.edges.has_dependents(job.id):
+            return False
+        self.ledger.leftovers.append(ResolveSweep(self, job))
+        return True
+
+    def cancel(self, job: Job, cause: str) -> int:
+        """Cancel an unfinished job at once, or ask the one that runs to stop; return the gates left."""
+        if job.state is not STARTED:
+            return self.end(job, CANCELED, cause)
+        if job.cancel is None:
+            self.ledger.ask_to_stop(job, cause)
+        return 0
+
+    def die(self, job: Job, cause: str) -> int:
+        """End a job FAILED and do with its place what it asked for; return the gates left."""
+        on_dead = job.spec.policy.on_dead
+        left = self.end(job, FAILED, cause, keep_place=on_dead != "continue")
+        if on_dead == "cancel_behind" and job.walk is not None:
+            ledger = self.ledger
+            ledger.last_number += 1
+            paths = tuple(walk.path for walk in job.walks)
+            cancel = partial(self._cancel_for, f"behind the dead job {job.id}")
+            ledger.leftovers.append(CancelSweep(ledger, paths, ledger.last_number, cancel, behind=job))
+        return left
+
+    def _cancel_for(self, cause: str, job: Job) -> int:
+        return self.cancel(job, cause)
+
+    def discard(self, job: Job) -> None:
+        """Take a dead job off the shelf: it cannot be redriven any more."""
+        self.ledger.discard(job, self.now_ms)
+        self._tell_dependents(job)
+        if job.notes is not None and job.notes.holds:
+            self.ledger.leftovers.append(ReleaseSweep(self.ledger, job))
+
+    # --- attempts ------------------------------------------------------------------------------------------------
+
+    def fail(self, job: Job, error: JobError | None, delay_ms: int, *, final: bool) -> None:
+        """Count an attempt that failed; the job is tried again after a back-off, or dead."""
+        self.record_error(job, error)
+        if final or job.attempts >= job.spec.policy.max_attempts or job.spec.presence_ms is not None:
+            self.die(job, "failed")
+        else:
+            self.back_off(job, delay_ms)
+
+    def lose(self, job: Job, error: JobError | None) -> int:
+        """Count a loss; the job is ready again at its old place, or dead."""
+        self.record_error(job, error)
+        job.attempts -= 1
+        job.losses += 1
+        self.lost += 1
+        if job.losses >= job.spec.policy.max_losses:
+            return self.die(job, "worker_lost")
+        self.ledger.put_back(job, None)
+        return 0
+
+    def record_error(self, job: Job, error: JobError | None) -> None:
+        """Remember what happened to an attempt."""
+        if error is not None:
+            job.note().errors.append(attrs.evolve(error, attempt=job.attempts, at_ms=self.now_ms))
+
+    def back_off(self, job: Job, delay_ms: int) -> None:
+        """Let a job wait for its next attempt, on its place or off it."""
+        policy = job.spec.policy
+        again_ms = self.now_ms + delay_ms
+        if policy.on_retry == "yield":
+            self.ledger.postpone(job, again_ms)
+        elif delay_ms <= 0:
+            self.ledger.put_back(job, None)
+        else:
+            self.ledger.put_back(job, again_ms)
+            if delay_ms > policy.max_hold_ms:
+                self.ledger.hold_until(job, self.now_ms + policy.max_hold_ms)
+
+    # --- children ------------------------------------------------------------------------------------------------
+
+    def await_children(self, job: Job, outcome: Outcome) -> None:
+        """Let a job that has run be over when its children are; FAILED if it would wait for ever."""
+        jobs, edge = self.ledger.jobs, OF_CHILD[outcome.on_child_failure]
+        failed: tuple[str, JobState] | None = None
+        children: list[tuple[str, str]] = []
+        for child_id in dict.fromkeys(outcome.children):
+            # Of one whose record has expired it is still known how it ended.
+            child = jobs.get(child_id)
+            if child is None or child.is_hidden:
+                error = JobError(
+                    type="queuehint.errors.UnknownDependencyError", message=f"child {child_id} does not exist"
+                )
+                return self.fail(job, error, 0, final=True)
+            if not child.is_over:
+                children.append((child_id, edge))
+            elif failed is None and fate(edge, child.state) == NOTE:
+                failed = (child_id, child.state)
+        if self.ledger.edges.reaches(jobs, [child_id for child_id, _ in children], job.id, set()):
+            error = JobError(type="queuehint.errors.CycleError", message="a child waits for this job")
+            return self.fail(job, error, 0, final=True)
+        job.result = outcome.result
+        if failed is not None:
+            job.note().child_failed = failed
+        if children:
+            self.ledger.await_children(job, tuple(children))
+        else:
+            self._end_parent(job)
+        return None
+
+    def _end_parent(self, job: Job) -> int:
+        """End a job whose children are over."""
+        failed = job.notes.child_failed if job.notes is not None else None
+        if failed is None:
+            return self.end(job, FINISHED, None)
+        self.record_error(job, JobError(type="child_failed", message=f"child {failed[0]} is {failed[1]}"))
+        return self.die(job, "child_failed")
+
+    # --- edges ---------------------------------------------------------------------------------------------------
+
+    def resolve(self, job: Job, dependency: Job) -> int:
+        """Do with a job that waits for one that is over what their edge says; return the gates visited or left."""
+        edge = job.blocked.get(dependency.id)
+        if edge is None:
+            return 0
+        if dependency.gone and edge[-1] == KEPT:
+            return self.end(job, CANCELED, cause_of(dependency.id, None))
+        what = fate(edge, dependency.state)
+        if what == WAIT:
+            return 0
+        if what == CANCEL:
+            return self._fell(job, dependency)
+        if what == NOTE and job.note().child_failed is None:
+            job.note().child_failed = (dependency.id, dependency.state)
+        self.ledger.edges.close(job, dependency.id)
+        if job.blocked:
+            return 0
+        if job.note().is_parent:
+            return self._end_parent(job)
+        return self.ledger.queue(job, self.now_ms) if job.state is DEFERRED else 0
+
+    def _fell(self, job: Job, dependency: Job) -> int:
+        left = self.end(job, CANCELED, cause_of(dependency.id, dependency.state))
+        self.ledger.edges.fall(job, dependency.id)
+        return left
+
+    def judge(self, needs: Needs, coming: Collection[str] = ()) -> tuple[Needs, str | None]:
+        """
+        Judge what a job is told to depend on by what has become of it.
+
+        Args:
+            coming: ids of jobs that are about to be taken in.
+
+        Returns:
+            What it has to wait for, and the id of the first job because of which it has to be canceled.
+        """
+        blocked = []
+        for need in needs:
+            job = self.ledger.jobs.get(need[0])
+            if job is None or job.gone or job.is_hidden:
+                if job is not None or need[0] not in coming:
+                    return (), need[0]
+            elif job.is_over:
+                what = fate(need[1], job.state)
+                if what == CANCEL:
+                    return (), need[0]
+                if what != WAIT:
+                    continue
+            blocked.append(need)
+        return tuple(blocked), None
+
+    def fell_by(self, job: Job, dependency_id: str) -> int:
+        """Cancel a job for a dependency that is over, or whose record has expired; return the gates left."""
+        dependency = self.ledger.jobs.get(dependency_id)
+        if dependency is None or dependency.gone or dependency.is_hidden:
+            return self.end(job, CANCELED, cause_of(dependency_id, None))
+        return self._fell(job, dependency)
+
+    def begin(self, job: Job) -> int:
+        """Take up a job of a submission that was committed; return the units used."""
+        needs = job.note().needs
+        blocked, felled_by = self.judge(needs)
+        commit_ms = self.ledger.unstage(job)
+        if felled_by is not None:
+            return len(needs) + self.fell_by(job, felled_by)
+        return len(needs) + self.ledger.begin(job, needs, blocked, commit_ms, self.now_ms)
+
+    def drop(self, job: Job) -> int:
+        """Drop a job of a submission that was never committed; others that wait for it find its record expired."""
+        job.gone, job.state = True, CANCELED
+        self._tell_dependents(job)
+        self.ledger.remove(job)
+        return 0
+
+    def redrive(self, job: Job, *, downstream: bool) -> None:
+        """Bring a dead job back, and those that were canceled because of it."""
+        self.ledger.redrive(job, self.now_ms)
+        if downstream:
+            self._revive_dependents(job)
+
+    def revive(self, job: Job) -> int:
+        """Bring back a job canceled because of another, if what it depends on allows it; return the units used."""
+        edges, needs = self.ledger.edges, job.note().needs
+        blocked, felled_by = self.judge(needs)
+        if felled_by is not None:
+            dependency = self.ledger.jobs.get(felled_by)
+            if dependency is None or dependency.gone or dependency.is_hidden:
+                edges.rise(job)
+            else:
+                edges.fall(job, felled_by)
+            return len(needs)
+        visited = self.ledger.revive(job, blocked, self.now_ms)
+        self._revive_dependents(job)
+        return len(needs) + visited
+
+    def _revive_dependents(self, job: Job) -> None:
+        if self.ledger.edges.first_fallen(job.id) is not None:
+            self.ledger.leftovers.append(ReviveSweep(self, job))
+
+    # --- timers --------------------------------------------------------------------------------------------------
+
+    def come_up(self, kind: TimerKind, job: Job) -> int:
+        """Do what is due; return the gates visited or left."""
+        if kind is EXPIRY:
+            if job.is_start:
+                self.ledger.expire(job, self.now_ms)
+                self.ledger.leftovers.append(DropSweep(self, job))
+                return 0
+            job.expiry = None
+            return self.end(job, CANCELED, "expired")
+        job.timer = None
+        if kind is LEASE:
+            return self._reap(job)
+        if kind is PRUNE:
+            return self._prune(job)
+        return self._promote(job)
+
+    def _promote(self, job: Job) -> int:
+        """Take up a job whose time has come, or whose back-off has held its place long enough."""
+        ledger = self.ledger
+        if job.state is QUEUED:
+            if job.due_ms is not None and job.due_ms > self.now_ms:
+                return ledger.postpone(job, job.due_ms)
+            ledger.offer(job)
+            return 0
+        if job.blocked:
+            ledger.defer(job)
+            return 0
+        return ledger.queue(job, self.now_ms)
+
+    def _reap(self, job: Job) -> int:
+        """Take a job from a worker that did not renew its lease."""
+        if self.reap_from_ms > self.now_ms:
+            self.ledger.set_lease(job, self.reap_from_ms)
+            return 0
+        if job.spec.presence_ms is not None:
+            return self.end(job, CANCELED, "waiter_lost")
+        if job.cancel is not None:
+            self.lost += 1
+            return self.end(job, CANCELED, job.cancel)
+        return self.lose(job, JobError(type="worker_lost", message=f"worker {job.worker} did not renew its lease"))
+
+    def _prune(self, job: Job) -> int:
+        """
+        Drop a record that was kept long enough, free a place it held; its id is kept for ten minutes at least.
+
+        A result is kept as long as a job that depends on it may still run. Those that wait for a dead job are canceled.
+        """
+        ledger = self.ledger
+        if job.state is FINISHED and not job.gone and ledger.edges.has_dependents(job.id):
+            kept_ms = ledger.kept_ms(job.spec, FINISHED)
+            ledger.keep(job, self.now_ms + min(max(kept_ms, PINNED_LOOK_MIN_MS), PINNED_LOOK_MAX_MS))
+            return 0
+        left = ledger.free(job) if job.is_placed else 0
+        assert job.ended_ms is not None
+        until_ms = job.ended_ms + ID_KEPT_MS
+        holds = job.notes is not None and job.notes.holds
+        is_told = job.state is FAILED and not job.gone and (holds or ledger.edges.has_dependents(job.id))
+        if is_told or until_ms > self.now_ms:
+            # What is told now is over before a timer comes up again.
+            ledger.forget(job, max(until_ms, self.now_ms))
+        else:
+            ledger.prune(job)
+            self.pruned += 1
+        if is_told:
+            self._tell_dependents(job)
+            if holds:
+                ledger.leftovers.append(ReleaseSweep(ledger, job))
+        return left

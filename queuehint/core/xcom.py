@@ -1,0 +1,52 @@
+"""The small shared store: values by namespace and key, each for a time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from queuehint.core.heap import LazyHeap
+
+if TYPE_CHECKING:
+    from queuehint.core.heap import Entry
+
+EXPIRED_AT_ONCE = 10
+
+Place = tuple[str, str]
+"""Namespace and key."""
+
+
+class SharedStore:
+    """Values, opaque, each until its time is over; those whose time is over are dropped a few at a time."""
+
+    def __init__(self) -> None:
+        self._values: dict[Place, tuple[bytes, Entry]] = {}
+        self._ends: LazyHeap[Place] = LazyHeap()
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def push(self, place: Place, value: bytes, until_ms: int, now_ms: int) -> bool:
+        """Store a value; return whether it replaced one."""
+        there = self._values.get(place)
+        if there is not None:
+            self._ends.discard(there[1])
+        self._values[place] = (value, self._ends.push(until_ms, 0, place))
+        return there is not None and there[1][0] > now_ms
+
+    def pull(self, place: Place, now_ms: int) -> bytes | None:
+        """Return what is stored, None if there is nothing or its time is over."""
+        there = self._values.get(place)
+        return there[0] if there is not None and there[1][0] > now_ms else None
+
+    def next_ms(self) -> int | None:
+        """Return when the next value's time is over, None if there is none; for tests."""
+        first = self._ends.first()
+        return None if first is None else first[0]
+
+    def expire(self, now_ms: int) -> None:
+        """Drop up to ten values whose time is over."""
+        for _ in range(EXPIRED_AT_ONCE):
+            first = self._ends.first()
+            if first is None or first[0] > now_ms:
+                return
+            del self._values[self._ends.pop()]

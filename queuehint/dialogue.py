@@ -1,0 +1,102 @@
+"""
+What is said to a backend, step by step, written once for callers with a loop and for those without.
+
+A dialogue is a generator. It yields operations and is sent their replies, yields waits and is sent None; what it
+returns is the answer. A `BackendError` is raised where the operation was yielded, so that a dialogue may go on
+without a reply; any other error is the caller's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import attrs
+
+from queuehint.errors import BackendError
+from queuehint.operations import Operation, Tick
+
+if TYPE_CHECKING:
+    from queuehint.backends.base import Backend, Interest
+
+T = TypeVar("T")
+
+
+@attrs.frozen
+class Wait:
+    """Wait until what is of interest may be there, at most *timeout_s*; if nothing is, so long."""
+
+    interest: Interest
+    timeout_s: float
+
+    @property
+    def is_plain(self) -> bool:
+        """True if it is for a time and nothing else."""
+        return not (self.interest.jobs or self.interest.pools or self.interest.worker)
+
+
+Dialogue = Generator[Operation[Any] | Wait, Any, T]
+
+
+async def hold(backend: Backend, dialogue: Dialogue[T]) -> T:
+    """Hold a dialogue with a backend and return its answer."""
+    try:
+        step = next(dialogue)
+        while True:
+            try:
+                reply = await _take(backend, step)
+            except BackendError as error:
+                step = dialogue.throw(error)
+            else:
+                step = dialogue.send(reply)
+    except StopIteration as end:
+        answer: T = end.value
+        return answer
+
+
+async def _take(backend: Backend, step: Operation[Any] | Wait) -> Any:
+    if isinstance(step, Wait):
+        return await (asyncio.sleep(step.timeout_s) if step.is_plain else backend.wait(step.interest, step.timeout_s))
+    reply = await backend.call(step)
+    if backend.is_local:
+        # The call never suspends: who calls on and on in a loop would starve the workers on it.
+        await asyncio.sleep(0)
+    return reply
+
+
+def hold_sync(backend: Backend, dialogue: Dialogue[T]) -> T:
+    """Like `hold`, for code without a loop."""
+    try:
+        step = next(dialogue)
+        while True:
+            try:
+                reply = _take_sync(backend, step)
+            except BackendError as error:
+                step = dialogue.throw(error)
+            else:
+                step = dialogue.send(reply)
+    except StopIteration as end:
+        answer: T = end.value
+        return answer
+
+
+def _take_sync(backend: Backend, step: Operation[Any] | Wait) -> Any:
+    if not isinstance(step, Wait):
+        return backend.call_sync(step)
+    if step.is_plain:
+        time.sleep(step.timeout_s)
+    else:
+        backend.wait_sync(step.interest, step.timeout_s)
+    return None
+
+
+def finish(*, more: bool) -> Dialogue[None]:
+    """Have what an operation left over done, so that it waits for no worker."""
+    while more:
+        try:
+            more = (yield Tick()).more
+        except BackendError:
+            # What was asked for is done; the next to call goes on with the rest.
+            return

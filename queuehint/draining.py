@@ -1,0 +1,122 @@
+"""Waiting until nothing is left to do."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, TypeVar
+
+from queuehint.checks import check_optional_duration
+from queuehint.context import refuse_to_wait
+from queuehint.errors import DrainStalledError, DrainTimeoutError
+from queuehint.hint import parse_path
+from queuehint.hosting import Hosting
+from queuehint.operations import CountPending, Pending
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+    from datetime import timedelta
+
+T = TypeVar("T")
+
+DRAIN_POLL_MIN_S = 0.005
+DRAIN_POLL_MAX_S = 0.05
+
+
+class Draining(Hosting):
+    """The part of `Scheduler` that waits until nothing is left to do."""
+
+    async def drain(
+        self,
+        path: Sequence[str] | None = None,
+        *,
+        timeout: float | timedelta | None = None,
+        include_scheduled: bool = False,
+    ) -> None:
+        """
+        Return when no unfinished job is left, at or below *path* if one is given.
+
+        Runs the jobs itself if no worker of this scheduler runs in this process.
+
+        Args:
+            timeout: a timedelta or seconds; None waits for ever.
+            include_scheduled: wait for SCHEDULED jobs too: those that wait for their time, or for a retry off their
+                places.
+
+        Raises:
+            DrainStalledError: jobs are left and none can move without a person; one reason each, at most 100.
+            DrainTimeoutError: jobs are left when the time is over; what it ran itself is given back.
+            WouldDeadlockError: inside a handler, unless nothing is left.
+        """
+        question = CountPending(None if path is None else parse_path(path), include_scheduled)
+        limit_ms = check_optional_duration(timeout, parameter="timeout")
+        if not (await self.backend.call(question)).unfinished:
+            return
+        refuse_to_wait("drain()")
+        loop = asyncio.get_running_loop()
+        deadline = None if limit_ms is None else loop.time() + limit_ms / 1000
+        async with contextlib.AsyncExitStack() as stack:
+            worker = None if self._workers else await stack.enter_async_context(self.worker())
+            pause_s = DRAIN_POLL_MIN_S
+            try:
+                while True:
+                    pending = await self.backend.call(question)
+                    _judge(pending, None if deadline is None or loop.time() < deadline else limit_ms)
+                    if not pending.unfinished:
+                        return
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(pause_s * 1.5, DRAIN_POLL_MAX_S)
+            except BaseException:
+                if worker is not None:
+                    worker.stop(at_once=True)
+                raise
+
+    def drain_sync(
+        self,
+        path: Sequence[str] | None = None,
+        *,
+        timeout: float | timedelta | None = None,
+        include_scheduled: bool = False,
+    ) -> None:
+        """Like `drain`, blocking this thread; also refused on the thread of this scheduler's workers' loop."""
+        question = CountPending(None if path is None else parse_path(path), include_scheduled)
+        check_optional_duration(timeout, parameter="timeout")
+        if not self.backend.call_sync(question).unfinished:
+            return
+        refuse_to_wait("drain_sync()")
+        self._refuse_to_block("drain_sync()")
+        _run_beside(lambda: self.drain(path, timeout=timeout, include_scheduled=include_scheduled))
+
+
+def _judge(pending: Pending, timed_out_ms: int | None) -> None:
+    """Raise if what is left cannot move, or if the time is over."""
+    if pending.unfinished and not pending.moving:
+        raise DrainStalledError(pending.reasons)
+    if pending.unfinished and timed_out_ms is not None:
+        raise DrainTimeoutError(pending.unfinished, timed_out_ms / 1000)
+
+
+def _run_beside(make: Callable[[], Awaitable[T]]) -> T:
+    """Run a coroutine to its end from plain code, also beside a loop that runs on this thread (notebooks)."""
+
+    async def main() -> T:
+        return await make()
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(main())
+    done: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(asyncio.run(main()))
+        except BaseException as error:  # noqa: BLE001 - handed over to the caller's thread
+            done.set_exception(error)
+
+    thread = threading.Thread(target=run, name="queuehint-drain")
+    thread.start()
+    thread.join()
+    return done.result()

@@ -1,0 +1,148 @@
+"""Workers inside this process: on a loop, in a thread, inside a web application."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Protocol
+
+from queuehint.checks import check_int, check_items
+from queuehint.errors import WouldDeadlockError
+from queuehint.handles import Desk
+from queuehint.operations import GRANTS_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
+    from datetime import timedelta
+
+    from queuehint.worker import Worker
+
+DEFAULT_CONCURRENCY = 16
+
+
+class _Maker(Desk, Protocol):
+    _workers: dict[Worker, int]
+    """Those that run here, each with its thread."""
+
+    def make_worker(
+        self, concurrency: int = ..., *, pools: Iterable[str] | None = None, grace: float | timedelta = 30
+    ) -> Worker: ...
+
+
+class Hosting(_Maker):
+    """The part of `Scheduler` that runs workers."""
+
+    @contextlib.asynccontextmanager
+    async def worker(
+        self,
+        concurrency: int = DEFAULT_CONCURRENCY,
+        *,
+        pools: Iterable[str] | None = None,
+        grace: float | timedelta = 30,
+    ) -> AsyncIterator[Worker]:
+        """
+        Run a worker on this loop while the block runs.
+
+        Args:
+            concurrency: how many jobs at once, 1–1 000; as many threads for plain functions.
+            pools: which pools to serve; by default those of the jobs registered here.
+            grace: how long running jobs may go on once the block ends; then async handlers are canceled and given
+                back to their places. A plain function is waited for until its code has ended.
+        """
+        worker = self.make_worker(concurrency, pools=pools, grace=grace)
+        with self.hosts(worker):
+            running = asyncio.create_task(worker.run(), name="queuehint-worker")
+            try:
+                await _first(worker.started.wait(), running)
+                yield worker
+            finally:
+                worker.stop()
+                await running
+
+    @contextlib.contextmanager
+    def worker_sync(
+        self,
+        concurrency: int = DEFAULT_CONCURRENCY,
+        *,
+        pools: Iterable[str] | None = None,
+        grace: float | timedelta = 30,
+    ) -> Iterator[None]:
+        """Like `worker`, in a thread with a loop of its own."""
+        if pools is not None:
+            pools = check_items(pools, parameter="pools")
+        self.make_worker(concurrency, pools=pools, grace=grace)  # bad input raises here, not in the thread
+        started: Future[tuple[asyncio.AbstractEventLoop, Worker]] = Future()
+
+        async def work() -> None:
+            async with self.worker(concurrency, pools=pools, grace=grace) as worker:
+                started.set_result((asyncio.get_running_loop(), worker))
+                await stop.wait()
+
+        def main() -> None:
+            try:
+                asyncio.run(work())
+            except BaseException as error:
+                if started.done():
+                    raise
+                started.set_exception(error)  # raised by whoever waits for the start
+
+        stop = asyncio.Event()
+        thread = threading.Thread(target=main, name="queuehint-worker")
+        thread.start()
+        loop, _ = started.result()
+        try:
+            yield
+        finally:
+            loop.call_soon_threadsafe(stop.set)
+            thread.join()
+
+    @contextlib.contextmanager
+    def hosts(self, worker: Worker) -> Iterator[None]:
+        """While the block runs, the loop on this thread runs a worker: what would block it for a job is refused."""
+        self._workers[worker] = threading.get_ident()
+        try:
+            yield
+        finally:
+            del self._workers[worker]
+
+    def runs_workers_here(self) -> bool:
+        """Say whether the calling thread runs a loop on which this scheduler has workers."""
+        return threading.get_ident() in self._workers.values()
+
+    def _refuse_to_block(self, call: str) -> None:
+        if self.runs_workers_here():
+            raise WouldDeadlockError(call, where="on the thread of the workers' loop")
+
+    def lifespan(
+        self, *, workers: bool | None = None, concurrency: int = DEFAULT_CONCURRENCY
+    ) -> Callable[[Any], contextlib.AbstractAsyncContextManager[Mapping[str, Any]]]:
+        """
+        Return a lifespan for ASGI applications: ``Starlette(lifespan=sched.lifespan())``.
+
+        Args:
+            workers: run a worker inside the application; by default only if jobs live in this process.
+            concurrency: of that worker.
+        """
+        check_int(concurrency, parameter="concurrency", least=1, most=GRANTS_MAX)
+
+        @contextlib.asynccontextmanager
+        async def lifespan(_app: Any) -> AsyncIterator[Mapping[str, Any]]:
+            async with contextlib.AsyncExitStack() as stack:
+                if self.backend.is_local if workers is None else workers:
+                    await stack.enter_async_context(self.worker(concurrency))
+                yield {"queuehint": self}
+
+        return lifespan
+
+
+async def _first(awaited: Coroutine[Any, Any, Any], running: asyncio.Task[None]) -> None:
+    """Await what a running task brings about, or what it raises."""
+    waiting = asyncio.ensure_future(awaited)
+    try:
+        await asyncio.wait({waiting, running}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiting.cancel()
+    if running.done():
+        running.result()
