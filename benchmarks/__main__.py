@@ -1,5 +1,5 @@
 """
-Run benchmarks by name, all of them by default: `python -m benchmarks [memory] [redis] [--quick] [--json FILE] ...`.
+Run benchmarks by name, all of them by default: `python -m benchmarks [memory] [redis] [edges] [--quick] ...`.
 
 The exit code says nothing about speed: figures depend on the machine and on what else it does.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from benchmarks.report import TIMER, Report, load
 
-MODULES = ("memory", "redis")
+MODULES = ("memory", "redis", "edges")
 """Each has `run(report, *, quick)`; that of redis takes more."""
 
 
@@ -47,7 +47,7 @@ def main() -> None:
     report = Report()
     peers = None if options.peers is None else options.peers.split(",")
     more = {"items": options.items, "jobs": options.jobs, "blocked": options.blocked, "peers": peers}
-    settings = {"redis": {**more, "concurrency": options.concurrency}}
+    settings = {"redis": {**more, "concurrency": options.concurrency}, "edges": {"peers": peers}}
     for name in options.modules or MODULES:
         import_module(f"benchmarks.{name}").run(report, quick=options.quick, **settings.get(name, {}))
     report.summary()

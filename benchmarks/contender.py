@@ -29,6 +29,8 @@ Call = tuple[Any, ...]
 DOCS = 1000
 PER_S = 100
 GATHERED = 50
+WIDTH = 100
+"""How many jobs of a flow have to be over before its last."""
 
 
 @attrs.frozen
@@ -38,6 +40,7 @@ class Orders:
     url: str
     jobs: int = 0
     out: str = ""
+    shape: str = ""
     concurrency: int = 128
 
     @classmethod
@@ -71,6 +74,7 @@ class Meter:
                 "cpu_s": (time.process_time_ns() - self._first_cpu_ns) / 1e9,
                 "waits": self._waits_ns,
                 "disorder": self._disorder,
+                "last_ns": time.monotonic_ns(),
             }
             self.on_last()
 
@@ -94,6 +98,7 @@ class Contender:
     store: ClassVar[str] = "redis"
     modes: ClassVar[tuple[str, ...]] = ("one",)
     """Which of `one`, `one_sync`, `bulk`, `bulk_sync` it has."""
+    has_flows: ClassVar[bool] = False
     share: ClassVar[float] = 1.0
     """Of the jobs the fast ones get: so much a slow one."""
 
@@ -132,6 +137,10 @@ class Contender:
         for batch in batches(calls, GATHERED):
             await asyncio.gather(*(self.one(shape, call) for call in batch))
 
+    def flows(self, count: int, width: int) -> Any:
+        """Enqueue so many times *width* jobs that are not counted, and one that is, once they are over."""
+        raise NotImplementedError
+
     def work(self) -> Any:
         """Run a worker for ever, or become one."""
         raise NotImplementedError
@@ -143,14 +152,17 @@ def batches(calls: Iterable[Call], size: int) -> Iterator[list[Call]]:
         yield batch
 
 
-async def produce(peer: Contender, mode: str, shape: str, jobs: int) -> float:
+async def produce(peer: Contender, mode: str, shape: str, jobs: int) -> dict[str, Any]:
+    """Enqueue; return the seconds it took and when it began, by the clock of all processes."""
     calls = peer.calls(shape, jobs)
     await peer.open()
-    begin_s = time.monotonic()
+    begin_ns, begin_s = time.monotonic_ns(), time.monotonic()
     if mode == "paced":
         for number, call in enumerate(calls):
             await asyncio.sleep(max(0.0, begin_s + number / PER_S - time.monotonic()))
             await maybe(peer.one(shape, (*call[:-1], time.monotonic_ns())))
+    elif mode == "flows":
+        await maybe(peer.flows(jobs, WIDTH))
     elif mode.startswith("bulk"):
         await maybe(getattr(peer, mode)(shape, calls))
     else:
@@ -160,7 +172,7 @@ async def produce(peer: Contender, mode: str, shape: str, jobs: int) -> float:
                 await sending
     seconds = time.monotonic() - begin_s
     await peer.close()
-    return seconds
+    return {"seconds": seconds, "begin_ns": begin_ns}
 
 
 async def maybe(value: Any) -> None:

@@ -77,7 +77,9 @@ def run(
         quick=quick,
         concurrency=concurrency,
     )
-    with bench.prepared([OURS, *(name for name in KINDS if name != OURS and (peers is None or name in peers))]):
+    with bench.prepared(
+        [OURS, *(name for name in KINDS if name != OURS and KINDS[name].modes and (peers is None or name in peers))]
+    ):
         for letter, section in zip(ITEMS, SECTIONS, strict=True):
             if letter in items:
                 try:
@@ -100,6 +102,7 @@ class Bench:
     blocked: int
     quick: bool
     concurrency: int
+    shape: str = ""
     names: list[str] = attrs.field(factory=list)
     drained: dict[Key, float] = attrs.field(factory=dict)
     slow: list[tuple[float, str]] = attrs.field(factory=list)
@@ -158,8 +161,13 @@ class Bench:
 
     def produce(self, name: str, store: Store, mode: str, shape: str, jobs: int) -> float:
         """Enqueue; return the seconds it took, without the start of the process."""
+        return float(self.produced(name, store, mode, shape, jobs)["seconds"])
+
+    def produced(self, name: str, store: Store, mode: str, shape: str, jobs: int) -> dict[str, Any]:
+        """Enqueue; return the seconds it took and when it began, by the clock of all processes."""
         printed = self._finish(name, store, "produce", mode, shape, str(jobs))
-        return float(json.loads(printed.splitlines()[-1])["seconds"])
+        found: dict[str, Any] = json.loads(printed.splitlines()[-1])
+        return found
 
     @contextlib.contextmanager
     def worker(self, name: str, store: Store, jobs: int, role: str = "work") -> Iterator[Callable[[], dict[str, Any]]]:
@@ -228,7 +236,7 @@ class Bench:
         return figures
 
     def _environment(self, store: Store, jobs: int, out: Path) -> dict[str, str]:
-        orders = Orders(url=store.url, jobs=jobs, out=str(out), concurrency=self.concurrency)
+        orders = Orders(url=store.url, jobs=jobs, out=str(out), shape=self.shape, concurrency=self.concurrency)
         return os.environ | {"BENCH": json.dumps(attrs.asdict(orders))}
 
     def _finish(self, name: str, store: Store, *arguments: str) -> str:

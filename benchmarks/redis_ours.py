@@ -29,6 +29,7 @@ class Queuehint(Contender):
 
     title = "queuehint, a hint each"
     modes = ("one", "one_sync", "bulk", "bulk_sync")
+    has_flows = True
 
     @classmethod
     def lacks(cls) -> str:
@@ -57,6 +58,16 @@ class Queuehint(Contender):
         @scheduler.job(queue_hint=["{doc}", "2", "3", "4", "5", "6", "7", "{leaf}"])
         async def depth8(doc: str, leaf: str, sent: int) -> None:
             meter.hit(sent)
+
+        @scheduler.job
+        async def child() -> None:
+            pass
+
+        @scheduler.job
+        async def join() -> None:
+            meter.hit()
+
+        self._child, self._join = child, join
 
         @scheduler.job(queue_hint=["hot", "all"], pool="holder")
         async def hold() -> None:
@@ -108,6 +119,12 @@ class Queuehint(Contender):
 
     def bulk_sync(self, shape: str, calls: Iterable[Call]) -> None:
         self._jobs[shape].enqueue_many_sync(calls)
+
+    async def flows(self, count: int, width: int) -> None:
+        for _ in range(count):
+            async with self.scheduler.flow() as flow:
+                children = [flow.add(self._child) for _ in range(width)]
+                flow.add(self._join.using(after=children))
 
     async def work(self) -> None:
         """Report when the worker has settled all it ran, and how much later that was."""

@@ -28,16 +28,27 @@ BATCH = 1000
 class Dramatiq(Contender):
     title = "dramatiq, 4 threads, prefetch 1 000"
     packages = ("dramatiq", "redis")
+    has_flows = True
 
     def __init__(self, orders: Orders, meter: Meter) -> None:
         super().__init__(orders, meter)
         library = import_module("dramatiq")
         self.broker = import_module("dramatiq.brokers.redis").RedisBroker(url=orders.url)
         library.set_broker(self.broker)
+        self._library = library
         self._noop = library.actor(meter.hit, actor_name="noop")
+        callbacks = import_module("dramatiq.rate_limits.backends").RedisBackend(url=orders.url)
+        self.broker.add_middleware(import_module("dramatiq.middleware").GroupCallbacks(callbacks))
+        self._child = library.actor(_nothing, actor_name="child")
 
     async def open(self) -> None:
         self.broker.client.ping()
+
+    def flows(self, count: int, width: int) -> None:
+        for _ in range(count):
+            group = self._library.group([self._child.message() for _ in range(width)])
+            group.add_completion_callback(self._noop.message())
+            group.run()
 
     def one(self, shape: str, call: Call) -> None:
         self._noop.send(*call)
@@ -51,17 +62,26 @@ class Dramatiq(Contender):
 class Huey(Contender):
     title = "huey, 1 thread, no results"
     packages = ("huey", "redis")
+    has_flows = True
 
     def __init__(self, orders: Orders, meter: Meter) -> None:
         super().__init__(orders, meter)
-        self._huey = import_module("huey").RedisHuey("bench", url=orders.url, results=False)
+        # A chord keeps the results of its members; those who measure flows say so.
+        self._huey = import_module("huey").RedisHuey("bench", url=orders.url, results="flows" in orders.shape)
         self._noop = self._huey.task(name="noop")(meter.hit)
+        self._join = self._huey.task(name="join")(lambda _results: meter.hit())
+        self._child = self._huey.task(name="child")(lambda: 1)
 
     async def open(self) -> None:
         self._huey.storage.conn.ping()
 
     def one(self, shape: str, call: Call) -> None:
         self._noop(*call)
+
+    def flows(self, count: int, width: int) -> None:
+        chord = import_module("huey.api").chord
+        for _ in range(count):
+            self._huey.enqueue(chord([self._child.s() for _ in range(width)], self._join.s()))
 
     def work(self) -> None:
         self._huey.create_consumer(workers=1, worker_type="thread", periodic=False).run()
@@ -153,9 +173,45 @@ class Rq(Contender):
         self._library.SimpleWorker([self._queue], connection=self._connection).work(logging_level="WARNING")
 
 
+class StreaQ(Contender):
+    title = "streaQ, 16 at once"
+    packages = ("streaq",)
+    modes = ()
+    has_flows = True
+
+    def __init__(self, orders: Orders, meter: Meter) -> None:
+        super().__init__(orders, meter)
+        self.worker = import_module("streaq").Worker(redis_url=orders.url, concurrency=16)
+
+        async def join() -> None:
+            meter.hit()
+
+        async def child() -> None:
+            pass
+
+        self._join = self.worker.task(name="join", silent=True)(join)
+        self._child = self.worker.task(name="child", silent=True)(child)
+
+    async def open(self) -> None:
+        await self.worker.__aenter__()
+
+    async def close(self) -> None:
+        await self.worker.__aexit__(None, None, None)
+
+    async def flows(self, count: int, width: int) -> None:
+        for _ in range(count):
+            children = [self._child.enqueue() for _ in range(width)]
+            await self.worker.enqueue_many(children)
+            await self._join.enqueue().start(after=[child.id for child in children])
+
+    async def work(self) -> None:
+        await self.worker.run_async()
+
+
 class BullMQ(Contender):
     title = "BullMQ on Node, 50 at once"
     modes = ("one", "bulk")
+    has_flows = True
     folder = Path(sys.prefix, "node")
 
     @classmethod
@@ -260,10 +316,14 @@ class Procrastinate(Contender):
 
 KINDS: dict[str, type[Contender]] = {
     kind.__name__.lower(): kind
-    for kind in (Queuehint, BullMQ, PgQueuer, Dramatiq, Taskiq, Huey, Saq, Rq, Procrastinate)
+    for kind in (Queuehint, BullMQ, PgQueuer, Dramatiq, Taskiq, Huey, Saq, Rq, Procrastinate, StreaQ)
 }
 
 _METERS: list[Meter] = []
+
+
+def _nothing() -> None:
+    """A job that does nothing and is not counted."""
 
 
 def rq_noop(sent: int) -> None:
@@ -293,7 +353,7 @@ def main() -> None:
     peer = KINDS[name](orders, Meter(orders))
     if role == "produce":
         mode, shape, jobs = arguments
-        print(json.dumps({"seconds": asyncio.run(produce(peer, mode, shape, int(jobs)))}))
+        print(json.dumps(asyncio.run(produce(peer, mode, shape, int(jobs)))))
     elif inspect.isawaitable(running := getattr(peer, role)()):
         asyncio.run(maybe(running))
 

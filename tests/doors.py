@@ -27,10 +27,14 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(guarded())
 
 
-def scheduler(url: str | None = "memory://", **options: Any) -> tuple[Scheduler, FakeClock]:
+stores = ["memory://"]
+"""Where schedulers of tests keep their jobs, the last counts."""
+
+
+def scheduler(url: str | None = None, **options: Any) -> tuple[Scheduler, FakeClock]:
     """Return a scheduler and the clock that moves its time."""
     clock = FakeClock()
-    return Scheduler(url, clock=clock, **options), clock
+    return Scheduler(url or stores[-1], clock=clock, **options), clock
 
 
 def memory(sched: Scheduler) -> MemoryBackend:

@@ -38,16 +38,13 @@ def make_job(sched: Scheduler) -> Any:
 def test_every_method_has_its_twin_and_both_take_the_same_arguments() -> None:
     import inspect
 
-    from queuehint import Job, JobContext, JobHandle
+    from queuehint import Flow, Job, JobContext, JobHandle
     from queuehint.dead import DeadShelf
+    from queuehint.xcom import XCom
 
-    alone = {"Scheduler.flow", "Scheduler.lifespan"}
-    for kind in (Scheduler, Job, JobHandle, JobContext, DeadShelf):
-        for name, method in vars(kind).items():
-            asynchronous = inspect.iscoroutinefunction(inspect.unwrap(method))
-            if name.startswith("_") or not asynchronous or f"{kind.__name__}.{name}" in alone:
-                continue
-            if name == "hand_in":
+    for kind in (Scheduler, Job, JobHandle, JobContext, DeadShelf, Flow, XCom):
+        for name, method in inspect.getmembers(kind, inspect.isfunction):
+            if name.startswith("_") or not inspect.iscoroutinefunction(inspect.unwrap(method)):
                 continue
             twin = getattr(kind, f"{name}_sync")
             assert list(inspect.signature(method).parameters.values()) == list(

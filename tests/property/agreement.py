@@ -300,7 +300,8 @@ class Twins:
         for name, content in self.dump().items():
             prefix = next((key.name for key in keys.KEYS if key.is_prefix and name.startswith(key.name)), name)
             sizes[prefix] = sizes.get(prefix, 0) + len(content)
-        edges = sum(len(job.blocked) for job in jobs)
+        kept = [job for job in jobs if job.notes is not None and job.notes.needs]
+        in_flows = sum(job.spec.flow is not None and not job.is_start and not job.gone for job in jobs)
         expected = {
             "jobs": len(jobs),
             "specs": len(jobs),
@@ -316,8 +317,15 @@ class Twins:
             "wake:pool:": len(ledger.ready.sizes()),
             "left": len(ledger.leftovers),
             "keyed": sum(job.spec.key is not None for job in unfinished),
-            "waiting:": edges,
-            "blocked:": edges,
+            "waiting:": sum(ledger.edges.count(job_id) for job_id in ledger.edges.awaited()),
+            "blocked:": sum(len(job.blocked) for job in jobs),
+            "needs": sum(not job.gone or (job.notes is not None and job.notes.holds) for job in kept),
+            "deferred": len(ledger.deferred),
+            "fallen": sum(job.notes is not None and job.notes.fallen_by is not None for job in jobs),
+            "flow_jobs": in_flows,
+            "flow_states": in_flows,
+            "shared": len(self.engine.shared),
+            "shared_ends": len(self.engine.shared),
             "untold": len(ledger.untold),
             "results": sum(not job.gone and job.result not in {None, b"null"} for job in jobs),
         }
@@ -460,6 +468,9 @@ class Twins:
                 self.go_to(self.engine.next_ms)
         for worker in sorted(ledger.untold):
             self.do(Exchange(worker))
+        while (end := self.engine.shared.next_ms()) is not None:
+            self.go_to(end)
+            self.do(Tick())
         check_empty(self.engine)
         self.do(CountJobs())
         self.recount()

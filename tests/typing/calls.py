@@ -9,9 +9,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import assert_type
+from typing import Any, assert_type
 
-from queuehint import Backoff, Hold, Job, JobContext, JobHandle, JobRecord, JobState, Priority, Scheduler, Snooze
+import attrs
+
+from queuehint import (
+    Backoff,
+    Children,
+    Dependency,
+    EdgeStats,
+    Flow,
+    FlowGraph,
+    FlowGroup,
+    FlowHandle,
+    FlowState,
+    FlowStats,
+    Hold,
+    Job,
+    JobContext,
+    JobHandle,
+    JobRecord,
+    JobState,
+    Node,
+    Priority,
+    Progress,
+    Scheduler,
+    Snooze,
+    template,
+)
 from queuehint import Claim as PlaceClaim
 
 sched = Scheduler()
@@ -156,3 +181,86 @@ def takes_any_job(job: Job[[str, int], int]) -> None: ...
 
 takes_any_job(bare)
 takes_any_job(plain)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+# --- flows: `add` is typed like the handler, and a result that is not there yet like the result ---
+
+
+@attrs.frozen
+class Head:
+    owner: str
+    rows: list[int]
+
+
+@sched.job
+async def validate(doc: str) -> Head:
+    return Head(doc, [])
+
+
+@sched.job(queue_hint=["{doc}"], depends_on=["validate"])
+def load(doc: str, row: int, *, owner: str = "") -> int:
+    return row
+
+
+@sched.job
+async def summarise(ctx: JobContext, doc: str, counts: list[int]) -> str | Children:
+    return Children(await ctx.enqueue(bare, doc), result="", on_child_failure="ignore")
+
+
+async def a_flow_is_typed(records: list[int]) -> None:
+    async with sched.flow() as flow:
+        head = flow.add(validate, "42")
+        rows = [flow.add(load, "42", r, owner=head.out.owner) for r in records]
+        last = flow.add(summarise.using(after=[head], when="done"), "42", counts=[row.out for row in rows])
+        assert_type(flow, Flow)
+        assert_type(head, Node[Head])
+        assert_type(head.out, Head)
+        assert_type(rows, list[Node[int]])
+        assert_type(last, Node[str | Children])
+        flow.add(load, "42", head.out.rows[0])
+        flow.add(load, template("{{validate.owner}}"), 1)
+        flow.add(validate, 42)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        flow.add(validate)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+        flow.add(load, "42", head.out)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        flow.add(load, "42", head.out.row)  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
+        flow.add(load, "42", row=1, colour=2)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+        flow.add(len)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue]
+        inner = flow.flow("inner", after=[head, *rows], when="done")
+        assert_type(inner, FlowGroup)
+        assert_type(inner.add(bare, "a"), Node[int])
+        assert_type(inner["bare"], Node[Any])
+        flow.flow("inner", when="never")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    assert_type(await head.result(), Head)
+    assert_type(await flow.result(timeout=5), dict[str, Any])
+    assert_type(await flow.state(), FlowState)
+    assert_type(await flow.progress(), Progress)
+    assert_type(await flow.stats(), FlowStats)
+    assert_type(await flow.graph(), FlowGraph)
+    assert_type(await flow.job("inner.bare"), JobHandle[Any])
+    async for record in flow.jobs():
+        assert_type(record, JobRecord)
+
+
+def a_flow_is_typed_in_synchronous_code_too() -> None:
+    with sched.flow_sync("nightly") as flow:
+        assert_type(flow.add(plain, "a"), Node[str])
+    assert_type(flow.result_sync(timedelta(seconds=5)), dict[str, Any])
+    assert_type(sched.get_flow("nightly"), FlowHandle)
+    assert_type(sched.edges_sync(), EdgeStats)
+
+
+async def a_job_may_wait_for_all_kinds_of_things(handle: JobHandle[int], node: Node[str], flow: Flow) -> None:
+    bare.using(after=[handle, node, flow, flow.flow("x"), "id", Dependency("id", "failure", "name")], when="done")
+    bare.using(after={handle}, name="x", depends_on=["plain"])
+    bare.using(after=(item for item in [handle]))
+    bare.using(after=[5])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
+    bare.using(after=handle)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    bare.using(after=[handle], when="always")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    sched.job(depends_on=[5])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
+
+
+async def tasks_are_run_with_what_they_depend_on() -> None:
+    assert_type(await sched.run(load, doc="42", row=1), FlowHandle)
+    assert_type(sched.run_sync(load.using(user="ann"), plain, doc="42"), FlowHandle)
+    await sched.run("load")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await sched.dead.redrive(["x"], downstream=True)

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import functools
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import pytest
 
-from queuehint import HandlerError, InvalidHintError, InvalidJobTypeError, JobContext, JsonCodec, PayloadError
+from queuehint import (
+    Children,
+    HandlerError,
+    InvalidHintError,
+    InvalidHintTypeError,
+    InvalidJobTypeError,
+    JobContext,
+    JsonCodec,
+    PayloadError,
+)
 from queuehint.handler import Handler, Placement
+from queuehint.references import Reference, template
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,6 +47,12 @@ async def contextual(ctx: JobContext, doc: str) -> int:
 
 
 def variadic(doc: str, /, *rest: int, flag: bool = False, **more: str) -> None: ...
+
+
+@attrs.frozen
+class Point:
+    x: int
+    y: int
 
 
 # --- registration ---
@@ -154,6 +172,62 @@ def test_arguments_over_a_mebibyte_are_refused() -> None:
         it.dumps(CODEC, {"doc": "x" * ((1 << 20) - 9)})
 
 
+def timed(at: dt.datetime, n: int, point: Point | None = None) -> Point | Children:
+    return Point(n, n)
+
+
+def test_arguments_that_hold_templates_are_written_as_they_are_and_read_by_their_annotation() -> None:
+    it = handler(timed)
+    noon = dt.datetime(2024, 5, 17, 12, tzinfo=dt.UTC)
+    payload = it.dumps(
+        CODEC, {"at": "{{A.at}}", "n": "{{A.n}}", "point": {"x": "{{A.n}}", "y": 2}}, frozenset({"at", "point"})
+    )
+    assert payload == b'{"at":"{{A.at}}","n":"{{A.n}}","point":{"x":"{{A.n}}","y":2}}'
+    filled = payload.replace(b"{{A.at}}", noon.isoformat().encode()).replace(b'"{{A.n}}"', b"1")
+    assert it.loads(CODEC, filled) == ((noon, 1, Point(1, 2)), {})
+    with pytest.raises(PayloadError, match=r"\$\.at: "):
+        it.dumps(CODEC, {"at": "{{A.at}}", "n": 1})
+
+
+def test_the_other_arguments_are_written_by_their_annotation() -> None:
+    it = handler(timed)
+    arguments = {"at": "{{A.at}}", "n": 1, "point": Point(1, 2)}
+    assert it.dumps(CODEC, arguments, frozenset({"at"})) == b'{"at":"{{A.at}}","n":1,"point":{"x":1,"y":2}}'
+    with pytest.raises(PayloadError, match=r"\$\.point: Point is not JSON"):
+        it.dumps(CODEC, arguments, frozenset({"at", "point"}))
+
+
+def test_a_codec_meets_the_same_annotations_for_the_same_names() -> None:
+    met: list[Any] = []
+
+    class Codec(JsonCodec):
+        def dumps(self, values: Any, annotations: Any, *, bytes_max: int) -> bytes:
+            met.append(annotations)
+            return super().dumps(values, annotations, bytes_max=bytes_max)
+
+    it, codec = handler(timed), Codec()
+    for names in (["at"], ["at", "n"], ["n", "at"], ["at"], []):
+        it.dumps(codec, {"n": 1}, frozenset(names))
+    assert met[0] is met[3] is not met[1]
+    assert met[1] is met[2]
+    assert met[4] is it.annotations
+    assert met[0] == {**it.annotations, "at": Any}
+
+
+@pytest.mark.parametrize("mark", [Reference("A", None), template("{{A}}")], ids=repr)
+@pytest.mark.parametrize("function", [plain, timed])
+def test_a_mark_that_was_not_taken_out_is_no_json(mark: Any, function: Any) -> None:
+    it = handler(function)
+    for name in it.parameters:
+        for value in (mark, [mark], {"a": mark}):
+            with pytest.raises(PayloadError):
+                it.dumps(CODEC, {name: value})
+
+
+def test_an_annotation_is_read_without_the_answers() -> None:
+    assert handler(timed).result_annotations == {"result": Point}
+
+
 def test_a_result_travels_and_none_stored_is_none() -> None:
     it = handler(contextual)
     assert it.load_result(CODEC, it.dump_result(CODEC, 5)) == 5
@@ -201,6 +275,16 @@ def test_an_argument_that_names_no_place_is_refused(value: Any) -> None:
     with pytest.raises(TypeError, match=r"queue_hint: argument 'doc' must be str or int") as caught:
         path(["{doc}"], plain, value)
     assert isinstance(caught.value, InvalidHintError)
+
+
+@pytest.mark.parametrize("mark", [Reference("A", None).x, template("{{A}}")], ids=repr)
+def test_a_result_that_is_not_there_yet_names_no_place(mark: Any) -> None:
+    it = handler(plain)
+    for hint in (["{doc}"], ["{section}", "{doc}"], ["doc-{doc}"], lambda doc, **_: [doc], lambda doc, **_: doc):
+        with pytest.raises(InvalidHintTypeError, match="queue_hint"):
+            Placement(hint, it).claims({"doc": mark}, "exclusive")
+    with pytest.raises(TypeError):
+        Placement(lambda doc, **_: [f"doc-{doc}"], it).claims({"doc": mark}, "exclusive")
 
 
 @pytest.mark.parametrize("value", ["", "a\nb", "\ud800", "x" * 257, "\u202e"])

@@ -58,7 +58,7 @@ from queuehint.operations import (
     Why,
 )
 from queuehint.policy import DEFAULT_POLICY, Backoff, Policy
-from queuehint.records import ON_CONFLICT, JobError, JobSpec, Outcome, OutcomeKind, Progress
+from queuehint.records import ON_CONFLICT, Dependency, JobError, JobSpec, Outcome, OutcomeKind, Progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -98,6 +98,19 @@ policies = st.just(DEFAULT_POLICY) | st.builds(
 )
 
 
+dependencies = st.lists(
+    st.builds(
+        lambda job_id, when, name, data: Dependency(job_id, when, name, data and when != "failure"),
+        words.map("d{}".format),
+        st.sampled_from(["success", "failure", "done"]),
+        st.none() | words,
+        st.booleans(),
+    ),
+    max_size=3,
+    unique_by=lambda edge: edge.id,
+).map(tuple)
+
+
 @st.composite
 def specs(draw: st.DrawFn) -> JobSpec:
     """A spec that passes its own checks."""
@@ -111,6 +124,8 @@ def specs(draw: st.DrawFn) -> JobSpec:
         presence_ms = draw(ms)
     if kind != "caller":
         key = draw(st.none() | names)
+    on_conflict = draw(st.sampled_from(ON_CONFLICT))
+    has_edges = kind != "caller" and not (key is not None and on_conflict == "replace")
     return JobSpec(
         id=draw(words),
         task=draw(names),
@@ -121,7 +136,12 @@ def specs(draw: st.DrawFn) -> JobSpec:
         user=draw(st.none() | names),
         service=draw(st.none() | names),
         key=key,
-        on_conflict=draw(st.sampled_from(ON_CONFLICT)),
+        on_conflict=on_conflict,
+        depends_on=draw(dependencies) if has_edges else (),
+        templates=draw(st.sampled_from([False, True, ("/a",), ("/a/0", "/é~1"), ("/",)])),
+        name=draw(st.none() | words.filter(lambda word: word != "~").map("n{}".format)),
+        flow=draw(st.none() | words),
+        parent=draw(st.none() | words),
         delay_ms=delay_ms,
         run_at_ms=run_at_ms,
         presence_ms=presence_ms,
@@ -131,14 +151,14 @@ def specs(draw: st.DrawFn) -> JobSpec:
 
 def read_back(spec: JobSpec) -> JobSpec:
     """Take a head and a rest apart as scripts do, and make a spec of them."""
-    job_id, priority, pool, user, key, _, _, _, presence, policy, claims_text = codec.spec_head(spec).split("\n", 10)
+    job_id, priority, pool, user, key, _, _, _, presence, _, policy, claims_text = codec.spec_head(spec).split("\n", 11)
     rest = codec.spec_rest(spec)
     return codec.parse_spec(job_id, (priority, pool, user, key, presence, policy, claims_text), rest)
 
 
 def content(spec: JobSpec) -> tuple[str, bytes]:
     """Return what scripts compare of a spec: all but its id, and not how a time was turned into ms."""
-    _, priority, pool, user, key, _, _, _, presence, policy, claims_text = codec.spec_head(spec).split("\n", 10)
+    _, priority, pool, user, key, _, _, _, presence, _, policy, claims_text = codec.spec_head(spec).split("\n", 11)
     seen = [priority, pool, user, key, presence, policy, claims_text]
     return "\0".join(seen), codec.spec_rest(spec)
 
@@ -151,16 +171,16 @@ def test_a_spec_comes_back_as_it_was_sent(spec: JobSpec) -> None:
 
 @given(specs())
 def test_a_spec_comes_back_through_the_script_that_tells_it(spec: JobSpec) -> None:
-    job_id, priority, pool, user, key, _, _, _, presence, policy, claims_text = codec.spec_head(spec).split("\n", 10)
+    job_id, priority, pool, user, key, _, _, _, presence, _, policy, claims_text = codec.spec_head(spec).split("\n", 11)
     reply: list[Any] = [text.encode() for text in (priority, pool, user, key, presence, policy, claims_text)]
     assert codec.decode_spec(job_id, [*reply, codec.spec_rest(spec)]) == spec
     assert codec.decode_spec(job_id, []) is None
 
 
 @given(specs())
-def test_a_head_has_ten_lines_and_its_claims(spec: JobSpec) -> None:
+def test_a_head_has_eleven_lines_and_its_claims(spec: JobSpec) -> None:
     lines = codec.spec_head(spec).split("\n")
-    assert len(lines) == 10 + max(1, len(spec.claims))
+    assert len(lines) == 11 + max(1, len(spec.claims))
     assert "\0" not in codec.spec_head(spec)
 
 
@@ -305,7 +325,7 @@ def test_an_outcome_is_as_many_arguments_as_its_kind_says(
         job_id="a", token=1, kind=kind, result=result, error=error, delay_ms=delay_ms, final=final, reason=text
     )
     letter, *rest = codec._outcome(outcome)
-    assert len(rest) == {"f": 1, "n": 0, "z": 0, "x": 6, "s": 1, "r": 0, "u": 0, "l": 4, "d": 1}[letter]
+    assert len(rest) == {"f": 1, "n": 0, "z": 0, "x": 6, "s": 1, "r": 0, "u": 0, "l": 4, "d": 1, "c": 4}[letter]
     assert all(isinstance(value, bytes | str | int) for value in rest)
 
 

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import pytest
 from redis.exceptions import ResponseError
 
@@ -19,20 +20,28 @@ from queuehint.core.lifecycle import MOVES
 from queuehint.hint import Claim
 from queuehint.operations import (
     Cancel,
+    CancelFlow,
     CancelPath,
     CanDequeue,
     Close,
+    Commit,
+    CountEdges,
+    CountFlow,
     CountJobs,
     CountPending,
     Discard,
     Draw,
     Enqueue,
     Exchange,
+    Fetch,
     Get,
     ListDead,
+    ListFlow,
     Log,
     Operation,
     Pause,
+    Pull,
+    Push,
     Redrive,
     Renew,
     Reopen,
@@ -59,7 +68,15 @@ ALL = {str(path.relative_to(LUA)): path.read_text("utf-8") for path in (*FILES, 
 SETTLED = Outcome(job_id="a", token=1, kind=OutcomeKind.FINISHED, result=b"1")
 EXAMPLES: dict[str, Operation[Any]] = {
     "enqueue": Enqueue((JobSpec(id="a", task="t", claims=(Claim(("a",)),)),)),
+    "commit_parts": Commit("s"),
     "draw": Draw(1),
+    "push": Push("n", "k", b"1", 1),
+    "pull": Pull("n", "k"),
+    "fetch": Fetch("a", 1, ("b",)),
+    "cancel_flow": CancelFlow("f"),
+    "list_flow": ListFlow("f"),
+    "count_flow": CountFlow("f"),
+    "count_edges": CountEdges(),
     "cancel": Cancel(("a",)),
     "cancel_path": CancelPath(("a",)),
     "redrive": Redrive(("a",)),
@@ -175,12 +192,12 @@ def test_a_script_reads_no_argument_that_its_header_does_not_describe(name: str)
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_questions_write_nothing_and_only_enqueue_is_refused_when_memory_is_full(name: str) -> None:
+def test_questions_write_nothing_and_only_what_adds_is_refused_when_memory_is_full(name: str) -> None:
     shebang = SOURCES[name].partition("\n")[0]
     if name in QUESTIONS:
         assert shebang == "#!lua flags=no-writes,allow-oom"
     else:
-        assert shebang == ("#!lua" if name == "enqueue" else "#!lua flags=allow-oom")
+        assert shebang == ("#!lua" if name in {"enqueue", "push"} else "#!lua flags=allow-oom")
     assert scripts.script(name).text.startswith(f"{shebang}\n")
 
 
@@ -407,7 +424,8 @@ WHOLE = {
     ("HGETALL", "pools"): "pools with ready jobs",
     ("HKEYS", "pools"): "pools with ready jobs",
     ("HVALS", "pauses"): "paused paths",
-    ("SMEMBERS", "blocked"): "1 000 dependencies of one job",
+    ("HKEYS", "blocked"): "1 000 dependencies of one job",
+    ("HGETALL", "blocked"): "1 000 dependencies of one job",
     ("LRANGE", "errors"): "20 errors of one job",
     ("LRANGE", "log"): "1 000 lines of one job",
     ("ZRANGE", "leases"): "jobs that run",
@@ -481,22 +499,28 @@ def refusals() -> set[str]:
         code = code_of(text)
         words |= set(re.findall(r"(?:error_reply|error)\('([A-Z_]+)\b", code))
         # What is returned to be refused with.
-        words |= set(re.findall(r"return '([A-Z]+_[A-Z]+) '", code))
+        words |= set(re.findall(r"return '([A-Z]+_[A-Z]+|CYCLE) ?'", code))
     return words
 
 
 def test_every_refusal_is_an_error_that_the_codec_knows() -> None:
     found = refusals()
-    assert found == {"DUPLICATE_JOB", "KEY_TAKEN", "PATH_CLOSED", "STALE_REQUEST", "CORRUPT", "BAD_SCHEMA"}
+    assert found == {
+        "DUPLICATE_JOB", "KEY_TAKEN", "PATH_CLOSED", "UNKNOWN_DEPENDENCY", "CYCLE", "LEASE_LOST", "FLOW_GONE", "OTHER_FLOW",
+        "STALE_REQUEST", "CORRUPT", "BAD_SCHEMA",
+    }  # fmt: skip
+    example = attrs.evolve(EXAMPLES["enqueue"], staged="s", parent=("p", 1))
     for word in found:
-        assert codec.refusal(EXAMPLES["enqueue"], f"{word} 0 0 0") is not None
+        assert codec.refusal(example, f"{word} 0 0 0") is not None
 
 
 def test_what_a_header_says_is_refused_is_refused_and_the_other_way_round() -> None:
     common = {"STALE_REQUEST", "CORRUPT", "BAD_SCHEMA"}
     for name, text in SOURCES.items():
-        said = set(re.findall(r"\b[A-Z]+_[A-Z]+\b", (re.findall(r"Refuses ([^.;]*)", header_of(name)) or [""])[0]))
-        done = {word for word in refusals() - common if f"'{word} '" in code_of(text)}
+        said = set(
+            re.findall(r"\b(?:[A-Z]+_[A-Z]+|CYCLE)\b", (re.findall(r"Refuses ([^.;:]*)", header_of(name)) or [""])[0])
+        )
+        done = {word for word in refusals() - common if re.search(f"'{word} ?'", code_of(text))}
         assert said == done, name
 
 
@@ -576,8 +600,10 @@ def test_what_is_put_into_a_script_is_a_file_or_the_table_of_moves() -> None:
             ]
             if texts or joins:
                 formatted[function.name] = joins
-                assert function.name == "_moves" or all(re.search(r"\.lua|lua include", text) for text in texts)
-    assert formatted.keys() <= {"script", "put_in", "_included", "_moves"}
+                assert function.name == "_moves" or all(
+                    re.search(r"\.lua|lua (include|constant)", text) for text in texts
+                )
+    assert formatted.keys() <= {"script", "assemble", "put_in", "_included", "_moves"}
     assert not any(formatted.values())
     assert re.fullmatch(r"local MOVES = \{(?:[A-Z] = '[A-Z]*'(?:, )?)+\}\n", scripts._moves())
 

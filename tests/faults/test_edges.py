@@ -1,0 +1,64 @@
+"""Edges where several processes meet: a fan-in is queued once however its parents end, on a real server."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from queuehint import Dependency, JobSpec, JobState, Outcome, OutcomeKind, open_backend
+from queuehint.operations import CountEdges, CountJobs, Enqueue, Exchange, Get, Tick
+from tests.servers import new_namespace, shared_server
+
+if TYPE_CHECKING:
+    from multiprocessing.synchronize import Barrier
+
+ROUNDS = 1000
+PARENTS = 3
+AT_ONCE = 100
+LIMIT_S = 60
+
+
+def end_parents(url: str, parent: int, barrier: Barrier) -> None:
+    """End one parent of every round, each at the same instant as the others of the round."""
+    backend = open_backend(url)
+    for begin in range(0, ROUNDS, AT_ONCE):
+        grants = backend.call_sync(Exchange(f"w{parent}", pools=(f"p{parent}",), limit=AT_ONCE)).grants
+        assert [grant.spec.id for grant in grants] == [f"{number}-{parent}" for number in range(begin, begin + AT_ONCE)]
+        for grant in grants:
+            barrier.wait(LIMIT_S)
+            outcome = Outcome(job_id=grant.spec.id, token=grant.token, kind=OutcomeKind.FINISHED, result=b"1")
+            backend.call_sync(Exchange(f"w{parent}", settle=(outcome,), pools=(f"p{parent}",)))
+    backend.close_sync()
+
+
+@pytest.mark.heavy
+def test_a_fan_in_is_queued_once_when_its_parents_end_at_the_same_instant_in_different_processes() -> None:
+    url = f"{shared_server().url}?namespace={new_namespace('fan-in')}"
+    backend = open_backend(url)
+    for number in range(ROUNDS):
+        parents = [JobSpec(id=f"{number}-{parent}", task="t", pool=f"p{parent}") for parent in range(PARENTS)]
+        needs = tuple(Dependency(spec.id) for spec in parents)
+        backend.call_sync(Enqueue((JobSpec(id=f"{number}", task="t", depends_on=needs), *parents)))
+    context = multiprocessing.get_context("spawn")
+    barrier = context.Barrier(PARENTS)
+    processes = [context.Process(target=end_parents, args=(url, parent, barrier)) for parent in range(PARENTS)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(LIMIT_S)
+        assert process.exitcode == 0
+    end_s = time.monotonic() + LIMIT_S
+    while backend.call_sync(Tick()).more:
+        assert time.monotonic() < end_s
+    records = backend.call_sync(Get(tuple(str(number) for number in range(ROUNDS)))).records
+    assert {record.state for record in records if record is not None} == {JobState.QUEUED}
+    # Enqueued, then queued: there was no other move.
+    assert {record.version for record in records if record is not None} == {2}
+    assert len({record.seq for record in records if record is not None}) == ROUNDS
+    assert backend.call_sync(CountJobs()).ready == {"default": ROUNDS}
+    edges = backend.call_sync(CountEdges())
+    assert (edges.deferred, edges.open_edges, edges.orphans) == (0, 0, ())
+    backend.close_sync()

@@ -1,0 +1,1480 @@
+"""Flows: jobs with edges as one submission, built by nodes, by groups, or out of tasks that say what they depend on."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from queuehint import (
+    Dependency,
+    DuplicateJobError,
+    Flow,
+    FlowGroup,
+    FlowHandle,
+    FlowNotFoundError,
+    FlowState,
+    InvalidHintTypeError,
+    InvalidJobError,
+    InvalidJobTypeError,
+    JobCanceledError,
+    JobContext,
+    JobFailedError,
+    JobHandle,
+    JobNotFoundError,
+    JobSpec,
+    JobState,
+    Node,
+    PathClosedError,
+    PayloadError,
+    Progress,
+    ResultTimeoutError,
+    Scheduler,
+    TemplateError,
+    WouldDeadlockError,
+    flow_handle,
+    template,
+)
+from queuehint.errors import CycleError, UnknownDependencyError
+from queuehint.operations import CancelFlow, Commit, Draw, Enqueue, Exchange, Redrive, Tick
+from tests.doors import Gate, memory, run, scheduler, turns, until
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
+
+
+class Shop:
+    """A scheduler with a few tasks, and what they did in order."""
+
+    def __init__(self, **options: Any) -> None:
+        self.sched, self.clock = scheduler(**options)
+        self.did: list[Any] = []
+        did = self.did
+
+        @self.sched.job(max_attempts=1)
+        async def step(what: Any = None, *inputs: Any) -> Any:
+            did.append(what)
+            return {"what": what, "inputs": list(inputs)}
+
+        @self.sched.job(max_attempts=1)
+        async def fail(why: str = "no") -> None:
+            did.append(why)
+            raise ValueError(why)
+
+        @self.sched.job
+        async def add_up(numbers: list[int]) -> int:
+            return sum(numbers)
+
+        @self.sched.job
+        def number(n: int) -> int:
+            return n
+
+        self.step: Any = step
+        self.fail: Any = fail
+        self.add_up: Any = add_up
+        self.number: Any = number
+        self.asked = asked_of(self.sched)
+
+    def edges(self, *nodes: Node[Any]) -> list[list[str]]:
+        """Return what each node's job depends on, by the names in the flow."""
+        called = {node.id: node.name for node in nodes[0].roster.nodes}
+        records = [node.record_sync() for node in nodes]
+        return [[called.get(edge.id, edge.id) for edge in record.spec.depends_on] for record in records]
+
+
+def asked_of(sched: Scheduler) -> list[Any]:
+    """Return a list to which each operation is added that a scheduler on memory is asked."""
+    asked: list[Any] = []
+    backend: Any = memory(sched)
+    call_sync = backend.call_sync
+
+    def noting(operation: Any) -> Any:
+        asked.append(operation)
+        return call_sync(operation)
+
+    backend.call_sync = noting
+    return asked
+
+
+def changes(asked: list[Any]) -> list[Any]:
+    return [operation for operation in asked if isinstance(operation, (Enqueue, Commit, Draw))]
+
+
+# --- the door ----------------------------------------------------------------------------------------------------
+
+
+def test_jobs_run_after_what_they_take_from_and_get_its_result() -> None:
+    async def main() -> None:
+        shop = Shop()
+        async with shop.sched.flow() as flow:
+            head = flow.add(shop.step, "head")
+            rows = [flow.add(shop.step, n, head.out["what"]) for n in range(3)]
+            end = flow.add(shop.step, "end", [row.out["inputs"] for row in rows], {"n": rows[1].out["what"]})
+        async with shop.sched.worker():
+            assert await end.result() == {"what": "end", "inputs": [[["head"], ["head"], ["head"]], {"n": 1}]}
+        assert (shop.did[0], sorted(shop.did[1:4]), shop.did[4]) == ("head", [0, 1, 2], "end")
+
+    run(main())
+
+
+def test_leaving_the_block_submits_all_of_it_at_once() -> None:
+    async def main() -> None:
+        shop = Shop()
+        async with shop.sched.flow() as flow:
+            nodes = [flow.add(shop.step, n) for n in range(3)]
+            await turns()
+            assert shop.asked == []
+        (enqueue,) = changes(shop.asked)
+        assert [spec.id for spec in enqueue.jobs] == [node.id for node in nodes]
+        assert {spec.flow for spec in enqueue.jobs} == {flow.id}
+        assert [spec.name for spec in enqueue.jobs] == ["step", "step-2", "step-3"]
+        assert all(node.created for node in nodes)
+
+    run(main())
+
+
+def test_an_exception_inside_submits_nothing() -> None:
+    async def main() -> None:
+        shop = Shop()
+        with pytest.raises(ZeroDivisionError):
+            async with shop.sched.flow() as flow:
+                node = flow.add(shop.step)
+                raise ZeroDivisionError
+        with pytest.raises(ZeroDivisionError), shop.sched.flow_sync() as other:
+            other.add(shop.step)
+            raise ZeroDivisionError
+        with pytest.raises(asyncio.CancelledError):
+            async with shop.sched.flow():
+                raise asyncio.CancelledError
+        assert shop.asked == []
+        with pytest.raises(InvalidJobError, match="given up: nothing can be added"):
+            flow.add(shop.step)
+        with pytest.raises(InvalidJobError, match="is not submitted"):
+            shop.step.using(after=[node]).enqueue_sync()
+        with pytest.raises(FlowNotFoundError):
+            await flow.state()
+
+    run(main())
+
+
+def test_a_refused_flow_leaves_nothing_behind() -> None:
+    async def main() -> None:
+        shop = Shop()
+        await shop.sched.close_path(["closed"])
+        with pytest.raises(PathClosedError):
+            async with shop.sched.flow() as flow:
+                flow.add(shop.step)
+                flow.add(shop.step.using(queue_hint=["closed"]))
+        with pytest.raises(UnknownDependencyError):
+            async with shop.sched.flow() as flow:
+                flow.add(shop.step)
+                flow.add(shop.step.using(after=["nowhere"]))
+        assert (await shop.sched.stats()).unfinished == 0
+
+    run(main())
+
+
+def test_a_flow_that_was_refused_may_be_submitted_again() -> None:
+    async def main() -> None:
+        shop = Shop()
+        await shop.sched.close_path(["a"])
+        with pytest.raises(PathClosedError):
+            async with shop.sched.flow() as flow:
+                node = flow.add(shop.step.using(queue_hint=["a"]))
+        await shop.sched.reopen_path(["a"])
+        await flow.submit()
+        assert await node.state() is QUEUED
+        with pytest.raises(InvalidJobError, match="is submitted"):
+            await flow.submit()
+
+    run(main())
+
+
+def test_flows_are_made_in_synchronous_code_too() -> None:
+    shop = Shop()
+    with shop.sched.flow_sync("mine") as flow:
+        numbers = [flow.add(shop.number, n) for n in range(4)]
+        total = flow.add(shop.add_up, [number.out for number in numbers])
+    assert (flow.id, flow.state_sync(), flow.progress_sync()) == ("mine", FlowState.RUNNING, Progress(0, 5))
+    with shop.sched.worker_sync():
+        assert flow.result_sync(5) == {"add_up": 6}
+    assert total.result_sync() == 6
+    assert flow.state_sync() == "FINISHED"
+    assert [record.spec.name for record in flow.jobs_sync()] == ["number", "number-2", "number-3", "number-4", "add_up"]
+    assert flow.job_sync("add_up").id == total.id == flow["add_up"].id
+    assert flow.stats_sync().total == 5
+    assert '"add_up"' in flow.graph_sync().json()
+    flow.cancel_sync("too late")
+    assert shop.sched.get_flow("mine").state_sync() is FlowState.FINISHED
+
+
+def test_a_flow_without_nodes_is_over_and_asks_nothing() -> None:
+    async def main() -> None:
+        shop = Shop()
+        async with shop.sched.flow() as flow:
+            pass
+        assert await flow.result() == {}
+        assert await flow.state() == "FINISHED"
+        assert await flow.progress() == Progress(0, 0)
+        assert [record async for record in flow.jobs()] == []
+        assert (await flow.graph()).nodes == ()
+        await flow.cancel()
+        assert shop.asked == []
+
+    run(main())
+
+
+def test_a_flow_may_have_an_id_of_its_own() -> None:
+    shop = Shop()
+    with shop.sched.flow_sync("nightly") as flow:
+        flow.add(shop.step)
+    assert (flow.id, flow.name, repr(flow)) == ("nightly", "nightly", "Flow('nightly')")
+    for bad in ("", "a b", 5, "x" * 129):
+        with pytest.raises(InvalidJobError, match="flow"):
+            shop.sched.flow(bad)  # type: ignore[arg-type]
+        with pytest.raises(InvalidJobError, match="flow"):
+            shop.sched.get_flow(bad)  # type: ignore[arg-type]
+
+
+def test_a_flow_of_thousands_takes_effect_at_once() -> None:
+    async def main() -> None:
+        shop = Shop()
+        async with shop.sched.flow() as flow:
+            head = flow.add(shop.number, 1)
+            rows = [flow.add(shop.number.using(after=[head]), 1) for _ in range(2400)]
+            ends = [flow.add(shop.add_up, [row.out for row in rows[n : n + 800]]) for n in range(0, 2400, 800)]
+            flow.add(shop.add_up.using(name="total"), [end.out for end in ends])
+        said = changes(shop.asked)
+        assert [type(operation).__name__ for operation in said] == ["Enqueue"] * 3 + ["Commit"]
+        assert (await flow.stats()).total == 2405
+        async with shop.sched.worker(concurrency=200):
+            assert await flow.result() == {"total": 2400}
+
+    run(main())
+
+
+def test_parts_that_are_refused_are_not_committed() -> None:
+    async def main() -> None:
+        shop = Shop()
+        await shop.sched.close_path(["closed"])
+        with pytest.raises(PathClosedError):
+            async with shop.sched.flow() as flow:
+                for n in range(1500):
+                    flow.add(shop.step.using(queue_hint=["closed"] if n == 1400 else None))
+        assert not any(isinstance(operation, Commit) for operation in shop.asked)
+        assert (await shop.sched.stats()).unfinished == 0
+        with pytest.raises(FlowNotFoundError, match=flow.id):
+            await flow.state()
+
+    run(main())
+
+
+def test_parts_that_have_expired_are_told_by_the_flows_id() -> None:
+    async def main() -> None:
+        shop = Shop()
+        backend: Any = memory(shop.sched)
+        call_sync = backend.call_sync
+
+        def late(operation: Any) -> Any:
+            if isinstance(operation, Commit):
+                shop.clock.advance(seconds=660)
+                call_sync(Tick())
+            return call_sync(operation)
+
+        backend.call_sync = late
+        with pytest.raises(FlowNotFoundError, match="mine"), shop.sched.flow_sync("mine") as flow:
+            for _ in range(1001):
+                flow.add(shop.step)
+        with pytest.raises(FlowNotFoundError, match="mine"):
+            async with shop.sched.flow("mine") as flow:
+                for _ in range(1001):
+                    flow.add(shop.step)
+
+    run(main())
+
+
+def test_a_commit_waits_for_no_worker() -> None:
+    shop = Shop()
+    with shop.sched.flow_sync() as flow:
+        for _ in range(3000):
+            flow.add(shop.step)
+    assert any(isinstance(operation, Tick) for operation in shop.asked)
+    assert flow.stats_sync().states[QUEUED] == 3000
+
+
+# --- names -------------------------------------------------------------------------------------------------------
+
+
+def test_nodes_are_called_by_their_tasks_and_numbered() -> None:
+    shop = Shop()
+    with shop.sched.flow_sync() as flow:
+        flow.add(shop.step.using(name="step-2"))
+        assert [flow.add(shop.step).name for _ in range(3)] == ["step", "step-3", "step-4"]
+        assert flow.add(shop.number.using(name="one"), 1).name == "one"
+        assert flow["step-2"].name == "step-2"
+        with pytest.raises(JobNotFoundError):
+            flow["two"]
+        for _ in range(2):
+            with pytest.raises(InvalidJobError, match="'one' is that of another node"):
+                flow.add(shop.number.using(name="one"), 1)
+    assert flow["one"].record_sync().spec.name == "one"
+    assert repr(flow["one"]) == "Node('one')"
+
+
+def test_a_name_that_no_template_can_write_has_a_second_one() -> None:
+    shop = Shop()
+
+    @shop.sched.job(name="my task/é")
+    async def odd(x: Any = None) -> Any:
+        return x
+
+    with shop.sched.flow_sync() as flow:
+        nodes = [flow.add(odd, n) for n in range(2)]
+        dotted = flow.add(shop.step.using(name="a.b"), "dotted")
+        plain = flow.add(shop.step.using(name="a_b"), "plain")
+        end = flow.add(shop.step, [node.out for node in nodes], dotted.out["what"], plain.out["what"])
+        by_hand = flow.add(shop.step.using(after=[dotted, plain]), template("{{a_b.what}} {{a_b-2.what}}"))
+    assert [node.name for node in nodes] == ["my_task/é", "my_task/é-2"]
+    assert [node.called for node in nodes] == ["my_task__", "my_task__-2"]
+    assert (dotted.called, plain.called) == ("a_b", "a_b-2")
+    with shop.sched.worker_sync():
+        assert end.result_sync() == {"what": [0, 1], "inputs": ["dotted", "plain"]}
+        assert by_hand.result_sync()["what"] == "dotted plain"
+
+
+def test_a_long_name_has_a_second_one_of_bounded_length() -> None:
+    shop = Shop()
+    with shop.sched.flow_sync() as flow:
+        nodes = [flow.add(shop.step.using(name="é" * 63 + end)) for end in "ab"]
+        nodes += [flow.add(shop.step.using(name="-" + "x" * 126 + end)) for end in "./"]
+        assert [len(node.called) for node in nodes] == [64, 64, 128, 128]
+        assert nodes[3].called == "_" + "x" * 125 + "-2"
+        assert len({node.called for node in nodes}) == 4
+        flow.add(shop.step, [node.out for node in nodes])
+        with pytest.raises(InvalidJobError, match="name is 129 bytes"):
+            flow.add(shop.step.using(name="x" * 129))
+
+
+def test_jobs_may_be_named_before_they_are_added() -> None:
+    shop = Shop()
+    with shop.sched.flow_sync() as flow:
+        load = flow.add(shop.step.using(name="load", after=["transform"]), "load")
+        transform = flow.add(shop.step.using(name="transform", after=[Dependency("extract")]), "transform")
+        extract = flow.add(shop.step.using(name="extract"), "extract")
+    assert shop.edges(extract, transform, load) == [[], ["extract"], ["transform"]]
+    with shop.sched.worker_sync():
+        flow.result_sync()
+    assert shop.did == ["extract", "transform", "load"]
+
+
+def test_a_circle_of_names_is_refused_and_named() -> None:
+    shop = Shop()
+    with pytest.raises(CycleError, match=r"^a → b → c → a$"), shop.sched.flow_sync() as flow:
+        flow.add(shop.step.using(name="before", after=["a"]))
+        flow.add(shop.step.using(name="a", after=["b"]))
+        flow.add(shop.step.using(name="b", after=["c"]))
+        flow.add(shop.step.using(name="c", after=["a"]))
+    assert shop.asked == []
+
+
+def test_the_id_of_another_job_is_not_taken_for_a_nodes_name() -> None:
+    shop = Shop()
+    outside = shop.step.using(id="extract").enqueue_sync()
+    with pytest.raises(InvalidJobError, match=r"'extract' is the name of a node"), shop.sched.flow_sync() as flow:
+        flow.add(shop.step.using(name="extract"))
+        flow.add(shop.step.using(after=[outside]))
+    with shop.sched.flow_sync() as flow:
+        node = flow.add(shop.step.using(name="a", id="b"))
+        other = flow.add(shop.step.using(name="b", after=[node]))
+        last = flow.add(shop.step.using(after=[node, other, outside]))
+    assert shop.edges(other, last) == [["a"], ["a", "b", "extract"]]
+
+
+def test_drawn_ids_are_those_of_the_nodes_after_the_submission() -> None:
+    async def main() -> None:
+        shop = Shop(ids="sequence")
+        async with shop.sched.flow() as flow:
+            head = flow.add(shop.number, 20)
+            rest = [flow.add(shop.number.using(after=[head]), n) for n in range(2)]
+            end = flow.add(shop.add_up, [head.out, *[node.out for node in rest]])
+            assert [node.id for node in (head, *rest, end)] == [""] * 4
+            with pytest.raises(InvalidJobError, match="is not submitted"):
+                await shop.step.using(after=[head]).enqueue()
+        assert [node.id for node in (head, *rest, end)] == ["1", "2", "3", "4"]
+        after = await shop.step.using(after=[end]).enqueue("after", end.out)
+        async with shop.sched.worker():
+            assert await after.result() == {"what": "after", "inputs": [21]}
+            assert await end.result() == 21
+
+    run(main())
+
+
+# --- what a job waits for ----------------------------------------------------------------------------------------
+
+
+def test_a_job_may_wait_for_handles_ids_nodes_flows_and_dependencies() -> None:
+    async def main() -> None:
+        shop = Shop()
+        one, two, three = [await shop.step.enqueue(n) for n in range(3)]
+        async with shop.sched.flow() as flow:
+            first = flow.add(shop.step)
+            inner = flow.flow("inner")
+            last = inner.add(shop.step.using(after=[first]))
+        items = [one, two.id, Dependency(three.id, "done", "third"), first, inner]
+        handle = await shop.step.using(after=items).enqueue()
+        spec = (await handle.record()).spec
+        assert spec.depends_on == (
+            Dependency(one.id),
+            Dependency(two.id),
+            Dependency(three.id, "done", "third"),
+            Dependency(first.id),
+            Dependency(last.id),
+        )
+        whole = await shop.step.using(after=[flow], when="done").enqueue()
+        assert (await whole.record()).spec.depends_on == (Dependency(last.id, "done"),)
+        assert await handle.state() is DEFERRED
+        async with shop.sched.worker():
+            await handle.result()
+
+    run(main())
+
+
+def test_when_says_how_all_that_is_waited_for_is() -> None:
+    async def main() -> None:
+        shop = Shop()
+        async with shop.sched.flow() as flow:
+            good, bad = flow.add(shop.step), flow.add(shop.fail)
+            ran = [
+                flow.add(shop.step.using(after=[good, bad], when="done"), "any"),
+                flow.add(shop.step.using(after=[bad], when="failure"), "repair"),
+                flow.add(shop.step.using(after=[Dependency("fail", "failure"), good]), "both"),
+            ]
+            unneeded = flow.add(shop.step.using(after=[good], when="failure"), "never")
+            waits = flow.add(shop.step.using(after=[bad]), "behind")
+        async with shop.sched.worker():
+            for node in ran:
+                await node.result()
+            await until(lambda: _is(unneeded, CANCELED))
+        assert await waits.state() is DEFERRED
+        assert set(shop.did) == {None, "no", "any", "repair", "both"}
+
+    run(main())
+
+
+def test_a_job_for_a_failure_that_did_not_come_counts_for_nothing() -> None:
+    async def main() -> None:
+        shop = Shop()
+        async with shop.sched.flow() as flow:
+            good = flow.add(shop.step, "good")
+            flow.add(shop.step.using(after=[good], when="failure", name="repair"))
+            flow.add(shop.step.using(after=[good], name="on"), "on")
+        async with shop.sched.worker():
+            assert (await flow.result()).keys() == {"on"}
+        assert await flow.state() is FlowState.FINISHED
+        assert (await flow.stats()).states[CANCELED] == 1
+        async with shop.sched.flow() as other:
+            other.add(shop.step.using(after=[other.add(shop.step)], on_dependency_failure="cancel"))
+            await shop.sched.pause([])
+        await other.cancel()
+        assert await other.state() is FlowState.CANCELED
+
+    run(main())
+
+
+async def _is(handle: JobHandle[Any], state: JobState) -> bool:
+    return await handle.state() is state
+
+
+def test_a_set_of_jobs_to_wait_for_is_put_in_order() -> None:
+    shop = Shop()
+    made = [shop.step.enqueue_sync() for _ in range(20)]
+    specs = [shop.step.using(after=frozenset(made), id="x").spec() for _ in range(2)]
+    assert [edge.id for edge in specs[0].depends_on] == [handle.id for handle in made]
+    assert specs[0] == specs[1]
+
+
+@pytest.mark.parametrize(
+    "options, error, text",
+    [
+        ({"after": "job-1"}, InvalidJobTypeError, r"after must be a list, got str: 'job-1'; did you mean \['job-1'\]"),
+        ({"after": 5}, InvalidJobTypeError, "after must be a list, got int"),
+        ({"after": ["a b"]}, InvalidJobError, r"after\[0\] holds white space"),
+        ({"after": ["a", 5]}, InvalidJobTypeError, r"after\[1\] must be a node, .* got int: 5"),
+        ({"after": [None]}, InvalidJobTypeError, r"after\[0\]"),
+        ({"after": ["a"], "when": "always"}, InvalidJobError, "when must be one of success, failure, done"),
+        ({"after": ["a"], "when": None}, InvalidJobTypeError, "when"),
+        ({"when": "done"}, InvalidJobTypeError, "give after too"),
+        ({"after": None, "when": "done"}, InvalidJobTypeError, "give after too"),
+        ({"name": "a b"}, InvalidJobError, "name holds white space"),
+        ({"name": 5}, InvalidJobTypeError, "name must be str"),
+        ({"depends_on": "extract"}, InvalidJobTypeError, "depends_on must be a list, got str"),
+        ({"depends_on": [5]}, InvalidJobTypeError, "depends_on must be str, got int"),
+        ({"depends_on": [str(n) for n in range(1001)]}, InvalidJobError, "1001 tasks, limit 1000"),
+    ],
+)
+def test_bad_options_are_refused_by_name(options: dict[str, Any], error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        Shop().step.using(**options)
+
+
+def test_what_was_given_to_wait_for_may_be_nothing() -> None:
+    shop = Shop()
+    assert shop.step.using(after=[], when="done").spec().depends_on == ()
+    assert shop.step.using(after=["a"]).using(after=None).spec().depends_on == ()
+    twice = shop.step.using(after=["a"]).using(when="failure")
+    assert twice.spec().depends_on == (Dependency("a", "failure"),)
+
+
+def test_more_than_1000_dependencies_are_refused_and_the_job_is_named() -> None:
+    shop = Shop()
+    with (
+        pytest.raises(InvalidJobError, match=r"'end': depends_on names 1001 jobs, limit 1000"),
+        shop.sched.flow_sync() as flow,
+    ):
+        rows = [flow.add(shop.step) for _ in range(1001)]
+        flow.add(shop.step.using(name="end", after=rows))
+    assert shop.asked == []
+
+
+def test_a_job_of_another_namespace_cannot_be_waited_for() -> None:
+    shop, other = Shop(), Shop(namespace="other")
+    handle = other.step.enqueue_sync()
+    with pytest.raises(InvalidJobError, match=r"is of namespace 'other', not 'default'"):
+        shop.step.using(after=[handle]).enqueue_sync()
+    with shop.sched.flow_sync() as flow, pytest.raises(InvalidJobError, match="another scheduler"):
+        flow.add(other.step)
+
+
+def test_a_flow_known_by_its_id_alone_cannot_be_waited_for() -> None:
+    shop = Shop()
+    with shop.sched.flow_sync() as flow:
+        flow.add(shop.step)
+    with pytest.raises(InvalidJobError, match="was not built here"):
+        shop.step.using(after=[shop.sched.get_flow(flow.id)]).enqueue_sync()
+    with pytest.raises(InvalidJobError, match=r"await flow\.job\('step'\)"):
+        shop.sched.get_flow(flow.id)["step"]
+
+
+def test_the_same_job_with_two_conditions_is_refused() -> None:
+    shop = Shop()
+    with pytest.raises(InvalidJobError, match="other conditions"), shop.sched.flow_sync() as flow:
+        head = flow.add(shop.step)
+        flow.add(shop.step.using(after=[head], when="done"), head.out)
+
+
+def test_a_job_of_the_same_id_and_content_is_the_same_job_whatever_it_waits_for() -> None:
+    shop = Shop()
+    head = shop.step.enqueue_sync()
+    again = shop.step.using(id="x", after=[head])
+    assert [again.enqueue_sync().created for _ in range(2)] == [True, False]
+    with pytest.raises(DuplicateJobError, match="depends_on"):
+        shop.step.using(id="x").enqueue_sync()
+
+
+def test_a_job_cannot_wait_for_itself() -> None:
+    shop = Shop()
+    with pytest.raises(CycleError, match=r"^x → x$"):
+        shop.step.using(id="x", after=["x"]).enqueue_sync()
+
+
+# --- references and templates ------------------------------------------------------------------------------------
+
+
+def test_a_result_that_is_there_may_be_passed_on_too() -> None:
+    async def main() -> None:
+        shop = Shop()
+        async with shop.sched.flow() as flow:
+            head = flow.add(shop.number, 7)
+        async with shop.sched.worker():
+            await head.result()
+            late = await shop.step.enqueue(head.out, [head.out])
+            assert (await late.record()).spec.depends_on == (Dependency(head.id, data=True),)
+            assert await late.result() == {"what": 7, "inputs": [[7]]}
+            async with shop.sched.flow() as second:
+                again = second.add(shop.add_up, [head.out, second.add(shop.number, 1).out])
+            assert await again.result() == 8
+
+    run(main())
+
+
+def test_a_result_of_a_flow_that_is_not_submitted_cannot_be_passed_out_of_it() -> None:
+    shop = Shop()
+    with shop.sched.flow_sync() as flow, shop.sched.flow_sync() as other:
+        head = flow.add(shop.step)
+        for call in (lambda: shop.step.enqueue_sync(head.out), lambda: other.add(shop.step, [head.out])):
+            with pytest.raises(InvalidJobError, match="is not submitted"):
+                call()
+
+
+def test_a_template_names_the_jobs_that_are_waited_for_and_no_others() -> None:
+    async def main() -> None:
+        shop = Shop()
+        async with shop.sched.flow() as flow:
+            a, b = (flow.add(shop.step.using(name=name), name) for name in "ab")
+            end = flow.add(shop.step.using(after=[a]), template("{{a.what}} and \\{{a}}"), "{{b}}")
+        async with shop.sched.worker():
+            assert await end.result() == {"what": "a and {{a}}", "inputs": ["{{b}}"]}
+        with pytest.raises(TemplateError, match="names 'b', which is not among"):
+            async with shop.sched.flow() as flow:
+                a, b = (flow.add(shop.step.using(name=name), name) for name in "ab")
+                flow.add(shop.step.using(after=[a]), template("{{b}}"))
+        handle = await shop.step.enqueue("x")
+        with pytest.raises(TemplateError):
+            await shop.step.enqueue(template(f"{{{{{handle.id}}}}}"))
+        late = await shop.step.using(after=[handle]).enqueue(template(f"{{{{{handle.id}.what}}}}!"))
+        async with shop.sched.worker():
+            assert (await late.result())["what"] == "x!"
+        assert b.created is False
+
+    run(main())
+
+
+def test_as_many_parts_of_one_result_may_be_taken_as_there_are_templates() -> None:
+    shop = Shop()
+    with shop.sched.flow_sync() as flow:
+        head = flow.add(shop.step, "head")
+        parts = [head.out["inputs"][n] for n in range(999)]
+        end = flow.add(shop.step.using(after=[head, flow.flow("inner", after=[head])]), [*parts, head.out])
+        plain = flow.add(shop.step.using(after=[head]), [*parts, head.out])
+        with pytest.raises(InvalidJobError, match="more than 1000"):
+            flow.add(shop.step, [*parts, head.out, head.out["what"]])
+    assert shop.edges(end, plain) == [["step"]] * 2
+
+
+def test_a_result_is_read_by_the_annotation_of_the_argument_it_becomes() -> None:
+    shop = Shop()
+
+    @shop.sched.job
+    async def born(day: dt.date) -> dt.date:
+        return day + dt.timedelta(days=1)
+
+    with shop.sched.flow_sync() as flow:
+        first = flow.add(born, dt.date(2020, 2, 28))
+        last = flow.add(born, first.out)
+    with shop.sched.worker_sync():
+        assert last.result_sync() == dt.date(2020, 3, 1)
+
+
+def test_a_result_cannot_name_a_place() -> None:
+    shop = Shop()
+
+    @shop.sched.job(queue_hint=["{doc}"])
+    async def placed(doc: str) -> None: ...
+
+    with shop.sched.flow_sync() as flow:
+        head = flow.add(shop.step)
+        with pytest.raises(InvalidHintTypeError, match="doc"):
+            flow.add(placed, head.out)
+        flow.add(placed.using(queue_hint=["a"]), head.out["what"])
+
+
+def test_a_call_that_is_not_valid_is_refused_where_it_is_added() -> None:
+    shop = Shop()
+    with shop.sched.flow_sync() as flow:
+        with pytest.raises(InvalidJobTypeError):
+            flow.add(shop.number)
+        with pytest.raises(PayloadError):
+            flow.add(shop.step, {1, 2})
+        with pytest.raises(InvalidJobTypeError, match="must be a Job made by"):
+            flow.add(lambda: None)  # type: ignore[arg-type]
+        with pytest.raises(InvalidJobTypeError, match=r"after\[0\]"):
+            flow.add(shop.step.using(after=[flow.add(shop.step).out]))
+    assert flow.stats_sync().total == 1
+
+
+# --- groups ------------------------------------------------------------------------------------------------------
+
+
+def test_the_nodes_of_a_group_have_its_name_before_theirs() -> None:
+    shop = Shop()
+    with shop.sched.flow_sync() as flow:
+        a = flow.flow("a")
+        deep = a.flow("b").flow("c")
+        names = [group.add(shop.step).name for group in (flow, a, deep, deep)]
+    assert names == ["step", "a.step", "a.b.c.step", "a.b.c.step-2"]
+    assert (a["step"].name, deep["step-2"].name, flow["a.b.c.step"].name) == ("a.step", "a.b.c.step-2", "a.b.c.step")
+    assert (repr(deep), isinstance(deep, FlowGroup), isinstance(flow, Flow)) == ("FlowGroup('a.b.c')", True, True)
+    with pytest.raises(JobNotFoundError, match=r"a\.nothing"):
+        a["nothing"]
+    assert flow.stats_sync().total == 4
+
+
+def test_what_waits_for_a_group_waits_for_those_nobody_in_it_waits_for() -> None:
+    shop = Shop()
+    with shop.sched.flow_sync() as flow:
+        inner = flow.flow("inner")
+        early = flow.add(shop.step.using(name="early", after=[inner]))
+        head = inner.add(shop.step.using(name="head"))
+        inner.add(shop.step.using(name="x", after=[head]))
+        inner.add(shop.step.using(name="y"), head.out)
+        late = flow.add(shop.step.using(name="late", after=[inner], when="done"))
+    assert shop.edges(early, late) == [["inner.x", "inner.y"]] * 2
+    assert {edge.when for edge in late.record_sync().spec.depends_on} == {"done"}
+    assert {edge.name for edge in late.record_sync().spec.depends_on} == {"inner_x", "inner_y"}
+
+
+def test_what_a_group_waits_for_is_for_those_that_wait_for_nobody_in_it() -> None:
+    shop = Shop()
+    outside = shop.step.using(id="outside").enqueue_sync()
+    with shop.sched.flow_sync() as flow:
+        gate = flow.add(shop.step.using(name="gate"))
+        other = flow.add(shop.step.using(name="other"))
+        inner = flow.flow("inner", after=[gate, "other", outside, Dependency("other", "success")])
+        one = inner.add(shop.step)
+        two = inner.add(shop.step.using(after=[other]))
+        three = inner.add(shop.step.using(after=[one]))
+    assert shop.edges(one, two, three) == [["gate", "other", "outside"], ["other", "gate", "outside"], ["inner.step"]]
+
+
+def test_groups_wait_for_groups() -> None:
+    shop = Shop()
+    with shop.sched.flow_sync() as flow:
+        before = flow.flow("before")
+        after = flow.flow("after", after=[before])
+        for group in (after, before):
+            inner = group.flow("in")
+            inner.add(shop.step)
+            inner.add(shop.step)
+        last = flow.flow("last", after=[after]).flow("deep").add(shop.step)
+    assert shop.edges(after["in.step"], after["in.step-2"]) == [["before.in.step", "before.in.step-2"]] * 2
+    assert shop.edges(before["in.step"], last) == [[], ["after.in.step", "after.in.step-2"]]
+    with shop.sched.worker_sync():
+        assert list(flow.result_sync()) == ["last.deep.step"]
+
+
+def test_an_edge_between_groups_counts_in_the_group_they_are_in() -> None:
+    shop = Shop()
+    with shop.sched.flow_sync() as flow:
+        first = flow.add(shop.step.using(name="first"))
+        outer = flow.flow("o", after=[first])
+        a = outer.flow("a")
+        b = outer.flow("b", after=[a])
+        one, two = a.add(shop.step), b.add(shop.step)
+        end = flow.add(shop.step.using(name="end", after=[outer]))
+    assert shop.edges(one, two, end) == [["first"], ["o.a.step"], ["o.b.step"]]
+
+
+def test_a_group_without_nodes_is_as_if_what_it_waits_for_stood_there() -> None:
+    shop = Shop()
+    with shop.sched.flow_sync() as flow:
+        first = flow.add(shop.step.using(name="first"))
+        empty = flow.flow("empty", after=[first], when="done")
+        emptier = flow.flow("emptier", after=[empty, empty])
+        end = flow.add(shop.step.using(name="end", after=[emptier]))
+        free = flow.add(shop.step.using(name="free", after=[flow.flow("nothing")]))
+        filled = flow.flow("filled", after=[emptier]).add(shop.step)
+    assert shop.edges(end, free, filled) == [["first"], [], ["first"]]
+    assert end.record_sync().spec.depends_on[0].when == "done"
+    outside = shop.step.using(after=[empty]).enqueue_sync()
+    assert outside.record_sync().spec.depends_on == ()
+
+
+def test_many_groups_without_nodes_are_gone_through_once_each() -> None:
+    shop = Shop()
+    with shop.sched.flow_sync() as flow:
+        first = flow.add(shop.step.using(name="first"))
+        group = flow.flow("g", after=[first])
+        for n in range(2000):
+            group = flow.flow(f"g{n}", after=[group, group])
+        end = flow.add(shop.step.using(after=[group]))
+    assert shop.edges(end) == [["first"]]
+
+
+def test_a_group_cannot_wait_for_what_it_is_in() -> None:
+    shop = Shop()
+    with shop.sched.flow_sync("f") as flow:
+        inner = flow.flow("inner")
+        with pytest.raises(CycleError, match=r"^inner\.step → inner → inner\.step$"):
+            inner.add(shop.step.using(after=[inner]))
+        with pytest.raises(CycleError, match=r"^step → f → step$"):
+            flow.add(shop.step.using(after=[flow]))
+        with pytest.raises(CycleError, match=r"^inner\.deep → inner → inner\.deep$"):
+            inner.flow("deep", after=[inner])
+        inner.flow("deep")
+
+
+def test_groups_that_wait_for_each_other_by_names_are_a_circle() -> None:
+    shop = Shop()
+    with pytest.raises(CycleError, match=r"^b\.step → a\.step → b\.step$"), shop.sched.flow_sync() as flow:
+        a = flow.flow("a", after=["b.step"])
+        flow.flow("b", after=[a]).add(shop.step)
+        a.add(shop.step)
+
+
+def test_a_group_of_a_submitted_flow_may_be_waited_for_outside() -> None:
+    shop = Shop()
+    with shop.sched.flow_sync() as flow:
+        inner = flow.flow("inner")
+        head = inner.add(shop.step)
+        end = inner.add(shop.step.using(after=[head]))
+        with pytest.raises(InvalidJobError, match="is not submitted"):
+            shop.step.using(after=[inner]).enqueue_sync()
+    handle = shop.step.using(after=[inner]).enqueue_sync()
+    assert [edge.id for edge in handle.record_sync().spec.depends_on] == [end.id]
+    with shop.sched.flow_sync() as flow:
+        node = flow.add(shop.step.using(after=[inner]))
+        group = flow.flow("g", after=[inner, end]).add(shop.step)
+    assert [edge.id for edge in node.record_sync().spec.depends_on] == [end.id]
+    assert [edge.id for edge in group.record_sync().spec.depends_on] == [end.id]
+
+
+def test_bad_groups_are_refused() -> None:
+    shop = Shop()
+    with shop.sched.flow_sync() as flow:
+        flow.flow("a")
+        for bad in ("", "a b", 5, "x" * 129):
+            with pytest.raises(InvalidJobError, match="name"):
+                flow.flow(bad)  # type: ignore[arg-type]
+        with pytest.raises(InvalidJobError, match="'a' is that of another group"):
+            flow.flow("a")
+        with pytest.raises(InvalidJobTypeError, match="after must be a list"):
+            flow.flow("b", after="a")
+        with pytest.raises(InvalidJobError, match="when"):
+            flow.flow("b", after=["a"], when="never")  # type: ignore[arg-type]
+        with pytest.raises(InvalidJobError, match="name is 255 bytes, limit 128"):
+            flow.flow("x" * 127).flow("y" * 127)
+        with pytest.raises(InvalidJobError, match="name is 131 bytes, limit 128"):
+            flow["x" * 127] if "x" * 127 in flow.roster.named else flow.flow("z" * 126).add(shop.step)
+    with pytest.raises(InvalidJobError, match="is submitted: nothing can be added"):
+        flow.flow("late")
+
+
+# --- tasks that say what they depend on --------------------------------------------------------------------------
+
+
+class Pipeline:
+    """Extract, transform, load: by names."""
+
+    def __init__(self, **options: Any) -> None:
+        self.sched, self.clock = scheduler(**options)
+        self.did: list[Any] = []
+        did, job = self.did, self.sched.job
+
+        @job
+        async def extract(source: str, limit: int = 2) -> list[int]:
+            did.append(f"extract {source}")
+            return list(range(limit))
+
+        @job(depends_on=["extract"])
+        def transform(extract: list[int], factor: int = 10) -> list[int]:
+            did.append("transform")
+            return [factor * row for row in extract]
+
+        @job(depends_on=["transform", "extract"])
+        async def load(ctx: JobContext, target: str, transform: list[int]) -> str:
+            did.append(f"load {target}")
+            return f"{transform} to {target}, {ctx.results['extract']}"
+
+        self.extract: Any = extract
+        self.transform: Any = transform
+        self.load: Any = load
+
+
+def test_a_task_runs_after_those_it_depends_on_with_their_results() -> None:
+    async def main() -> None:
+        line = Pipeline()
+        flow = await line.sched.run(line.load, source="db", target="file")
+        assert isinstance(flow, FlowHandle)
+        async with line.sched.worker():
+            assert await flow.result() == {"load": "[0, 10] to file, [0, 1]"}
+        assert line.did == ["extract db", "transform", "load file"]
+
+    run(main())
+
+
+def test_each_task_gets_the_arguments_it_names() -> None:
+    line = Pipeline()
+    flow = line.sched.run_sync(line.load.using(user="ann"), line.transform, source="db", target="file", factor=3)
+    records = {record.spec.name: record.spec for record in flow.jobs_sync()}
+    assert {name: json.loads(spec.arguments) for name, spec in records.items()} == {
+        "extract": {"source": "db"},
+        "transform": {"extract": "{{extract}}", "factor": 3},
+        "load": {"target": "file", "transform": "{{transform}}"},
+    }
+    assert [records[name].user for name in ("extract", "transform", "load")] == [None, None, "ann"]
+    with line.sched.worker_sync():
+        assert flow.result_sync() == {"load": "[0, 3] to file, [0, 1]"}
+
+
+def test_a_dependencys_result_may_be_given_instead() -> None:
+    line = Pipeline()
+    flow = line.sched.run_sync(line.transform, source="db", extract=[5])
+    with line.sched.worker_sync():
+        assert flow.result_sync() == {"transform": [50]}
+    assert line.did == ["extract db", "transform"]
+
+
+def test_a_task_without_dependencies_may_be_run_too() -> None:
+    line = Pipeline()
+    flow = line.sched.run_sync(line.extract, source="db", limit=1)
+
+    @line.sched.job(name="me")
+    async def odd(self: int, targets: int) -> int:
+        return self + targets
+
+    with line.sched.worker_sync():
+        assert line.sched.run_sync(odd, self=1, targets=2).result_sync() == {"me": 3}
+    with line.sched.worker_sync():
+        assert flow.result_sync() == {"extract": [0]}
+
+
+def test_arguments_that_do_not_fit_are_refused_by_task_and_name() -> None:
+    line = Pipeline()
+    for arguments, text in (
+        ({"source": "db"}, "task 'load' lacks the argument 'target'"),
+        ({"target": "x"}, "task 'extract' lacks the argument 'source'"),
+        ({"source": "db", "target": "x", "speed": 1}, "none of the tasks .* takes 'speed'"),
+    ):
+        with pytest.raises(InvalidJobTypeError, match=text):
+            line.sched.run_sync(line.load, **arguments)
+    for targets in ((), ("load",), (lambda: None,)):
+        with pytest.raises(InvalidJobTypeError, match=r"run\(\) takes"):
+            line.sched.run_sync(*targets)
+    with pytest.raises(InvalidJobError, match="'load' is given twice"):
+        line.sched.run_sync(line.load, line.load.using(user="x"), source="", target="")
+    line.sched.run_sync(line.load, line.load, source="", target="")
+
+
+def test_tasks_that_are_unknown_or_in_a_circle_are_refused() -> None:
+    sched, _ = scheduler()
+
+    @sched.job(depends_on=["b"])
+    async def a() -> None: ...
+
+    with pytest.raises(UnknownDependencyError) as caught:
+        sched.run_sync(a)
+    assert (caught.value.job_id, caught.value.dependency) == ("a", "b")
+
+    @sched.job(depends_on=["c"])
+    async def b() -> None: ...
+
+    @sched.job(depends_on=["a", "c"])
+    async def c() -> None: ...
+
+    with pytest.raises(CycleError, match=r"^(c → c|a → b → c → a)$"):
+        sched.run_sync(a)
+
+
+def test_a_long_chain_of_tasks_needs_no_recursion() -> None:
+    sched, _ = scheduler()
+
+    async def link() -> None: ...
+
+    jobs = [sched.job(name=f"t{n}", depends_on=[f"t{n - 1}"] if n else None)(link) for n in range(3000)]
+    flow = sched.run_sync(jobs[-1])
+    assert flow.stats_sync().total == 3000
+
+
+def test_odd_parameters_get_what_they_can() -> None:
+    sched, _ = scheduler()
+
+    @sched.job
+    async def base() -> int:
+        return 1
+
+    @sched.job(depends_on=["base"])
+    async def odd(first: int, /, *rest: int, base: int, **more: int) -> tuple[int, ...]:
+        return (first, *rest, base, *more.values())
+
+    flow = sched.run_sync(odd, first=5)
+    with sched.worker_sync():
+        assert flow.result_sync() == {"odd": (5, 1)}
+
+
+def test_a_task_that_depends_on_others_is_not_enqueued_alone() -> None:
+    async def main() -> None:
+        line = Pipeline()
+        with pytest.raises(InvalidJobError, match=r"load depends on the tasks 'transform', 'extract': submit it with"):
+            await line.load.enqueue("x", [1])
+        calls: list[Callable[[], Any]] = [
+            lambda: line.load.enqueue_sync("x", [1]),
+            lambda: line.load.enqueue_many_sync([("x", [1])]),
+            lambda: line.load.spec("x", [1]),
+        ]
+        for call in calls:
+            with pytest.raises(InvalidJobError):
+                call()
+        alone = await line.transform.using(depends_on=[]).enqueue([1])
+        async with line.sched.worker():
+            assert await alone.result() == [10]
+
+    run(main())
+
+
+def test_in_a_flow_a_task_waits_for_the_nodes_of_the_tasks_it_names() -> None:
+    shop = Pipeline()
+    with shop.sched.flow_sync() as flow:
+        with pytest.raises(UnknownDependencyError, match="'transform' depends on 'extract'"):
+            flow.add(shop.transform, [1])
+        first, second = flow.add(shop.extract, "a"), flow.add(shop.extract, "b")
+        both = flow.add(shop.transform, [1])
+        flow.add(shop.extract, "c")
+        data = flow.add(shop.transform.using(after=[first]), second.out)
+    edges = [[edge.id for edge in node.record_sync().spec.depends_on] for node in (both, data)]
+    assert edges[0] == [first.id, second.id]
+    assert edges[1][:2] == [first.id, second.id]
+    assert len(edges[1]) == 3
+
+
+def test_a_task_in_a_group_waits_for_those_in_it_before_those_above() -> None:
+    line = Pipeline()
+    with line.sched.flow_sync() as flow:
+        outer = flow.add(line.extract, "outer")
+        a, b = flow.flow("a"), flow.flow("b")
+        own = a.flow("deep").add(line.extract, "own")
+        one, two = a.add(line.transform, [1]), b.add(line.transform, [1])
+        three = flow.add(line.transform, [1])
+    assert [[edge.id for edge in node.record_sync().spec.depends_on] for node in (one, two, three)] == [
+        [own.id],
+        [outer.id, own.id],
+        [outer.id, own.id],
+    ]
+
+
+# --- what becomes of a flow --------------------------------------------------------------------------------------
+
+
+def test_the_result_is_what_nobody_in_the_flow_waits_for() -> None:
+    async def main() -> None:
+        shop = Shop()
+        async with shop.sched.flow() as flow:
+            head = flow.add(shop.number, 1)
+            flow.add(shop.add_up.using(name="a"), [head.out])
+            flow.flow("g").add(shop.add_up.using(name="b"), [head.out, 1])
+        stranger = await shop.step.using(after=[flow]).enqueue("later")
+        async with shop.sched.worker():
+            assert await flow.result() == {"a": 1, "g.b": 2}
+            assert await shop.sched.get_flow(flow.id).result(timeout=5) == {"a": 1, "g.b": 2}
+            await stranger.result()
+
+    run(main())
+
+
+def test_a_result_is_waited_for_without_asking_again_and_again() -> None:
+    async def main() -> None:
+        shop = Shop()
+        gate = Gate()
+
+        @shop.sched.job
+        async def slow() -> int:
+            await gate.wait()
+            return 1
+
+        async with shop.sched.flow() as flow:
+            flow.add(slow)
+        async with shop.sched.worker():
+            waits = [asyncio.create_task(handle.result()) for handle in (flow, shop.sched.get_flow(flow.id))]
+            await gate.reached()
+            await asyncio.sleep(0.1)
+            asked = len([step for step in shop.asked if not isinstance(step, Exchange)])
+            assert asked < 60
+            gate.open()
+            assert await asyncio.gather(*waits) == [{"slow": 1}, {"slow": 1}]
+
+    run(main())
+
+
+def test_the_name_of_a_job_that_has_none_is_its_id() -> None:
+    async def main() -> None:
+        shop = Shop()
+        await shop.sched.submit(
+            [JobSpec(id="one", task="number", arguments=b'{"n": 1}', flow="f"), JobSpec(id="x", task="step")]
+        )
+        async with shop.sched.worker():
+            flow = shop.sched.get_flow("f")
+            assert await flow.result() == {"one": 1}
+            assert (await flow.stats()).total == 1
+
+    run(main())
+
+
+def test_a_failed_job_is_raised_when_nothing_of_the_flow_can_move() -> None:
+    async def main() -> None:
+        shop = Shop()
+        gate = Gate()
+
+        @shop.sched.job
+        async def slow() -> int:
+            await gate.wait()
+            return 1
+
+        async with shop.sched.flow() as flow:
+            bad = flow.add(shop.fail, "broken")
+            flow.add(shop.step.using(after=[bad]))
+            flow.add(slow)
+        async with shop.sched.worker():
+            waiting = asyncio.create_task(flow.result())
+            await until(lambda: _is(bad, FAILED))
+            await gate.reached()
+            await turns()
+            assert not waiting.done()
+            assert await flow.state() is FlowState.RUNNING
+            gate.open()
+            with pytest.raises(JobFailedError, match="broken") as caught:
+                await waiting
+            assert caught.value.job_id == bad.id
+        assert await flow.state() == "RUNNING"
+        assert await flow.progress() == Progress(2, 3)
+        await flow.cancel("enough")
+        assert await flow.state() == "FAILED"
+
+    run(main())
+
+
+def test_a_canceled_job_is_raised_unless_one_has_failed() -> None:
+    async def main() -> None:
+        shop = Shop()
+        async with shop.sched.flow() as flow:
+            first = flow.add(shop.step)
+            last = flow.add(shop.fail.using(on_dependency_failure="cancel"))
+        await first.cancel("unwanted")
+        async with shop.sched.worker():
+            await until(lambda: _is(last, FAILED))
+            with pytest.raises(JobFailedError):
+                await flow.result()
+        assert await flow.state() == "FAILED"
+        async with shop.sched.flow() as other:
+            other.add(shop.step)
+        await other.cancel("unwanted")
+        assert await other.state() == "CANCELED"
+        with pytest.raises(JobCanceledError, match="unwanted"):
+            await other.result()
+
+    run(main())
+
+
+def test_a_redriven_job_leads_to_the_result_after_all() -> None:
+    async def main() -> None:
+        shop = Shop()
+        broken = [True]
+
+        @shop.sched.job(max_attempts=1)
+        async def shaky() -> int:
+            if broken:
+                raise ValueError("broken")
+            return 5
+
+        async with shop.sched.flow() as flow:
+            head = flow.add(shaky)
+            end = flow.add(shop.step.using(after=[head], on_dependency_failure="cancel"), head.out)
+        async with shop.sched.worker():
+            with pytest.raises(JobFailedError):
+                await flow.result()
+            assert await end.state() is CANCELED
+            broken.clear()
+            await shop.sched.dead.redrive([head.id], downstream=True)
+            assert (await flow.result())["step"]["what"] == 5
+        assert [step.downstream for step in shop.asked if isinstance(step, Redrive)] == [True]
+        with pytest.raises(InvalidJobTypeError, match="downstream"):
+            await shop.sched.dead.redrive([head.id], downstream=1)  # type: ignore[arg-type]
+
+    run(main())
+
+
+def test_a_flow_that_is_not_over_in_time_goes_on() -> None:
+    async def main() -> None:
+        shop = Shop()
+        async with shop.sched.flow() as flow:
+            head = flow.add(shop.step)
+            end = flow.add(shop.step.using(after=[head]))
+        for handle in (flow, shop.sched.get_flow(flow.id)):
+            with pytest.raises(ResultTimeoutError) as caught:
+                await handle.result(0.05)
+            assert caught.value.job_id == end.id
+            with pytest.raises(ResultTimeoutError):
+                handle.result_sync(0)
+            with pytest.raises(InvalidJobError, match="timeout"):
+                await handle.result(-1)
+        assert (await flow.stats()).unfinished == 2
+
+    run(main())
+
+
+def test_an_end_canceled_before_the_rest_does_not_end_the_wait() -> None:
+    async def main() -> None:
+        shop = Shop()
+        async with shop.sched.flow() as flow:
+            head = flow.add(shop.step)
+            end = flow.add(shop.step.using(after=[head]))
+        await end.cancel()
+        with pytest.raises(ResultTimeoutError, match=flow.id):
+            await flow.result(0.05)
+        with pytest.raises(ResultTimeoutError, match=flow.id):
+            flow.result_sync(0.05)
+        async with shop.sched.worker():
+            with pytest.raises(JobCanceledError):
+                await flow.result()
+
+    run(main())
+
+
+def test_a_handler_never_waits_for_a_flow() -> None:
+    async def main() -> None:
+        shop = Shop()
+
+        @shop.sched.job(max_attempts=1)
+        async def impatient(which: str) -> Any:
+            return await shop.sched.get_flow(which).result()
+
+        async with shop.sched.flow() as over:
+            over.add(shop.number, 1)
+        async with shop.sched.worker():
+            await over.result()
+            assert await (await impatient.enqueue(over.id)).result() == {"number": 1}
+            async with shop.sched.flow() as flow:
+                flow.add(shop.number.using(pool="elsewhere"), 1)
+            with pytest.raises(JobFailedError, match=r"flow\.result\(\) inside a handler"):
+                await (await impatient.enqueue(flow.id)).result()
+            with pytest.raises(WouldDeadlockError, match="on the thread of the workers' loop"):
+                flow.result_sync()
+
+    run(main())
+
+
+def test_canceling_a_flow_cancels_all_of_it() -> None:
+    async def main() -> None:
+        shop = Shop()
+        gate = Gate()
+
+        @shop.sched.job
+        async def slow() -> int:
+            await gate.wait()
+            return 1
+
+        async with shop.sched.flow() as flow:
+            running = flow.add(slow)
+            for _ in range(2500):
+                flow.add(shop.step.using(after=[running]))
+        other = await shop.step.enqueue("other")
+        async with shop.sched.worker():
+            await gate.reached()
+            await flow.cancel("stop")
+            states = (await flow.stats()).states
+            assert states[DEFERRED] == states[QUEUED] == 0
+            gate.open()
+            with pytest.raises(JobCanceledError, match="stop"):
+                await flow.result()
+            await other.result()
+        assert len([step for step in shop.asked if isinstance(step, CancelFlow)]) == 1
+        with pytest.raises(InvalidJobError, match="reason"):
+            await flow.cancel("")
+
+    run(main())
+
+
+def test_a_flow_nobody_knows_is_told_so() -> None:
+    async def main() -> None:
+        shop = Shop()
+        flow = shop.sched.get_flow("nowhere")
+        asks: list[Callable[[], Awaitable[Any]]] = [
+            flow.state,
+            flow.progress,
+            flow.stats,
+            flow.result,
+            flow.graph,
+            flow.cancel,
+            lambda: flow.job("x"),
+        ]
+        for ask in asks:
+            with pytest.raises(FlowNotFoundError, match="nowhere"):
+                await ask()
+        with pytest.raises(FlowNotFoundError):
+            async for _ in flow.jobs():
+                pass
+        with pytest.raises(FlowNotFoundError):
+            next(iter(flow.jobs_sync()))
+        assert repr(flow) == "FlowHandle('nowhere')"
+
+    run(main())
+
+
+def test_a_flow_that_has_expired_is_unknown() -> None:
+    async def main() -> None:
+        shop = Shop()
+        async with shop.sched.flow() as flow:
+            flow.add(shop.number, 1)
+        async with shop.sched.worker():
+            await flow.result()
+            shop.clock.advance(seconds=3 * 86_400)
+            await shop.sched.backend.call(Tick())
+            with pytest.raises(FlowNotFoundError):
+                await flow.result()
+
+    run(main())
+
+
+def test_the_jobs_of_a_flow_come_in_pages_in_order() -> None:
+    async def main() -> None:
+        shop = Shop()
+        async with shop.sched.flow() as flow:
+            for n in range(450):
+                flow.add(shop.number.using(name=f"n{n}"), n)
+        by_id = shop.sched.get_flow(flow.id)
+        assert [record.spec.name async for record in by_id.jobs()] == [f"n{n}" for n in range(450)]
+        assert (await by_id.job("n449")).id == flow["n449"].id
+        with pytest.raises(JobNotFoundError):
+            await by_id.job("n450")
+        with pytest.raises(InvalidJobError):
+            await by_id.job("a b")
+        async with shop.sched.worker():
+            results = await flow.result()
+            assert results == await by_id.result() == {f"n{n}": n for n in range(450)}
+            assert list(results) == [f"n{n}" for n in range(450)]
+
+    run(main())
+
+
+def test_a_flow_is_drawn_with_its_states() -> None:
+    async def main() -> None:
+        shop = Shop()
+        outside = await shop.step.using(id="outside").enqueue()
+        async with shop.sched.flow() as flow:
+            head = flow.add(shop.number, 1)
+            flow.add(shop.add_up.using(after=[outside]), [head.out])
+        graph = await flow.graph()
+        assert [(node.name, node.state) for node in graph.nodes] == [
+            ("number", QUEUED),
+            ("add_up", DEFERRED),
+            ("outside", None),
+        ]
+        assert "n0 ==> n1" in graph.mermaid()
+        assert 'label="number\\nQUEUED"' in graph.dot()
+
+    run(main())
+
+
+# --- edges at large ----------------------------------------------------------------------------------------------
+
+
+def test_the_edges_of_the_namespace_are_counted() -> None:
+    async def main() -> None:
+        shop = Shop()
+        async with shop.sched.flow() as flow:
+            head = flow.add(shop.step)
+            for _ in range(3):
+                flow.add(shop.step.using(after=[head]))
+        found = await shop.sched.edges()
+        assert (found.deferred, found.open_edges, found.most_awaited, found.orphans) == (3, 3, 3, ())
+        assert found == shop.sched.edges_sync()
+
+    run(main())
+
+
+def test_specs_with_edges_are_submitted_in_any_order_and_answered_in_theirs() -> None:
+    async def main() -> None:
+        shop = Shop()
+        specs = [
+            JobSpec(
+                id="3",
+                task="step",
+                name="load",
+                depends_on=["transform"],  # type: ignore[arg-type]
+                arguments=b'{"what": "{{transform.what}}"}',
+                templates=True,
+            ),
+            JobSpec(id="2", task="step", name="transform", depends_on=("1",), arguments=b'{"what": 7}'),  # type: ignore[arg-type]
+            JobSpec(id="1", task="step"),
+        ]
+        handles = await shop.sched.submit(specs)
+        assert [handle.id for handle in handles] == ["3", "2", "1"]
+        assert [await handle.state() for handle in handles] == [DEFERRED, DEFERRED, QUEUED]
+        async with shop.sched.worker():
+            assert (await handles[0].result())["what"] == 7
+        assert shop.did == [None, 7, 7]
+
+    run(main())
+
+
+def test_a_child_stays_one_with_other_options() -> None:
+    shop = Shop()
+    ids = iter(["one", "two"])
+    child = shop.step.made_by(("parent", 7), lambda: next(ids)).using(user="ann")
+    spec = child.using(id="mine").spec()
+    assert (spec.id, spec.parent, spec.user) == ("mine", "parent", "ann")
+    assert child.specified({}).id == "one"
+    assert child.using(priority=5).specified({}).id == "two"
+
+
+def test_a_child_may_wait_for_others_but_not_for_its_parent() -> None:
+    async def main() -> None:
+        shop = Shop()
+        seen: list[Any] = []
+
+        @shop.sched.job(max_attempts=1)
+        async def parent(ctx: JobContext) -> None:
+            first = await ctx.enqueue(shop.step, "first")
+            second = await ctx.enqueue(shop.step.using(after=[first]), "second")
+            seen.extend([first.id, second.id])
+            with pytest.raises(CycleError):
+                await ctx.enqueue(shop.step.using(after=[ctx.id]), "never")
+
+        handle = await parent.enqueue()
+        async with shop.sched.worker():
+            await handle.result()
+            await shop.sched.drain()
+        assert shop.did == ["first", "second"]
+        assert seen == [f"{handle.id}.1", f"{handle.id}.2"]
+        assert [step.parent[0] for step in changes(shop.asked)[1:]] == [handle.id] * 2
+        assert {record.spec.parent for record in [await shop.sched.get(job_id) for job_id in seen]} == {handle.id}
+
+    run(main())
+
+
+def test_waiting_for_a_wide_flow_costs_little_however_many_jobs_end() -> None:
+    async def main() -> None:
+        shop = Shop()
+        async with shop.sched.flow() as flow:
+            for _ in range(2000):
+                flow.add(shop.step)
+        async with shop.sched.worker():
+            await flow.result()
+        kinds = [type(step).__name__ for step in shop.asked]
+        assert kinds.count("CountFlow") < 30
+        assert kinds.count("Get") < 2000
+
+    run(main())
+
+
+def test_a_job_that_its_key_makes_another_is_that_one() -> None:
+    shop = Shop()
+    job = shop.step.using(key="burst")
+    known = job.enqueue_sync()
+    with shop.sched.flow_sync() as flow:
+        node = flow.add(job)
+        flow.add(shop.step)
+    assert (node.id, node.created) == (known.id, False)
+    with pytest.raises(InvalidJobError, match="whose key 'burst'"), shop.sched.flow_sync() as flow:
+        flow.add(shop.step.using(after=[flow.add(job)]))
+
+
+def test_results_come_in_order_of_number() -> None:
+    shop = Shop()
+    with shop.sched.flow_sync() as flow:
+        flow.add(shop.step.using(name="late", after=["first"]))
+        flow.add(shop.step.using(name="free"))
+        flow.add(shop.step.using(name="first"))
+    with shop.sched.worker_sync():
+        assert list(flow.result_sync()) == list(shop.sched.get_flow(flow.id).result_sync()) == ["free", "late"]
+
+
+def test_the_end_of_the_last_job_wakes_who_waits_for_the_flow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flow_handle, "POLL_MIN_S", 3600)
+    monkeypatch.setattr(flow_handle, "POLL_MAX_S", 3600)
+
+    async def main() -> None:
+        shop = Shop()
+        async with shop.sched.flow() as flow:
+            head = flow.add(shop.number, 1)
+            for _ in range(3):
+                flow.add(shop.add_up, [head.out])
+        waiting = asyncio.create_task(flow.result())
+        await turns()
+        async with shop.sched.worker():
+            assert len(await waiting) == 3
+
+    run(main())

@@ -1,0 +1,195 @@
+"""The answer `Children`, and the outcome it becomes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import pytest
+
+from queuehint import Children, InvalidJobError, InvalidJobTypeError, JobContext, JsonCodec, Retry
+from queuehint.handler import Handler
+from queuehint.outcomes import Outcomes
+from queuehint.records import Grant, OutcomeKind
+from tests.support import HostileStr, job
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from queuehint import Outcome
+
+GRANT = Grant(job("parent"), token=7, attempt=1, losses=0, lease_until_ms=0)
+
+
+class Handle:
+    """What is known of a handle: its id."""
+
+    def __init__(self, job_id: Any) -> None:
+        self.id = job_id
+
+
+class Made:
+    """A job whose enqueues return handles of the ids it is told."""
+
+    def __init__(self, *ids: str) -> None:
+        self._ids = iter(ids)
+
+    def made_by(self, parent: tuple[str, int], make_id: Callable[[], str]) -> Made:
+        assert parent == ("parent", 7)
+        return self
+
+    def enqueue_sync(self) -> Handle:
+        return Handle(next(self._ids))
+
+
+def context(*made: str) -> JobContext:
+    """Return a context whose handler has made these jobs."""
+    desk: Any = None
+    it, child = JobContext(GRANT, desk), Made(*made)
+    for _ in made:
+        it.enqueue_sync(child)  # type: ignore[arg-type]
+    return it
+
+
+def outcome(answer: Any, *made: str, why_stop: str | None = None, returns: Any = Any) -> Outcome:
+    def task() -> Any: ...
+
+    task.__annotations__["return"] = returns
+    return Outcomes(JsonCodec()).of_result(GRANT, Handler("task", task), answer, why_stop, context(*made))
+
+
+# --- the answer ------------------------------------------------------------------------------------------------------
+
+
+def test_children_are_ids_or_handles_each_once() -> None:
+    assert Children("a", Handle("b"), "a", Handle("a")).ids == ("a", "b")
+    assert Children() == Children(result=None, on_child_failure="fail")
+    assert (Children().ids, Children(result=5).result) == ((), 5)
+
+
+def test_the_answer_is_a_frozen_value() -> None:
+    assert Children("a") == Children(Handle("a")) != Children("b")
+    assert Children("a", result=1) != Children("a", result=2)
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        Children().result = 1  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("thing", [5, None, ["a"], ("a", "b"), b"a", Handle(5), Handle(None), object()], ids=str)
+def test_what_is_no_id_and_no_handle_is_refused(thing: Any) -> None:
+    with pytest.raises(InvalidJobTypeError, match="children are ids or handles, one argument each, got"):
+        Children("a", thing)
+
+
+@pytest.mark.parametrize(
+    "job_id", ["", "a b", "x" * 129, "\n", HostileStr(" ")], ids=["empty", "space", "long", "nl", "odd"]
+)
+def test_what_can_be_no_id_is_refused(job_id: str) -> None:
+    for child in (job_id, Handle(job_id)):
+        with pytest.raises(InvalidJobError, match=r"^children "):
+            Children(child)
+
+
+def test_at_most_a_thousand() -> None:
+    ids = [f"c{n}" for n in range(1000)]
+    assert Children(*ids, *ids).ids == tuple(ids)
+    with pytest.raises(InvalidJobError, match="1001 jobs, limit 1000"):
+        Children(*ids, "more")
+
+
+@pytest.mark.parametrize("choice, error", [("other", InvalidJobError), (None, InvalidJobTypeError)])
+def test_what_a_failed_child_does_is_one_of_two(choice: Any, error: type[Exception]) -> None:
+    assert Children(on_child_failure="ignore").on_child_failure == "ignore"
+    with pytest.raises(error, match="on_child_failure must be one of fail, ignore"):
+        Children(on_child_failure=choice)
+
+
+# --- the outcome -----------------------------------------------------------------------------------------------------
+
+
+def test_the_outcome_names_the_children_and_keeps_the_result() -> None:
+    told = outcome(Children("a", "b", result={"n": 1}, on_child_failure="ignore"), "made")
+    assert (told.job_id, told.token, told.kind) == ("parent", 7, OutcomeKind.CHILDREN)
+    assert (told.children, told.on_child_failure, told.result) == (("a", "b"), "ignore", b'{"result":{"n":1}}')
+
+
+def test_without_names_the_children_are_all_that_was_made_in_this_attempt() -> None:
+    told = outcome(Children(), "x", "y", "x")
+    assert (told.kind, told.children, told.result) == (OutcomeKind.CHILDREN, ("x", "y"), b'{"result":null}')
+
+
+def test_without_children_the_job_is_finished() -> None:
+    told = outcome(Children(result=3))
+    assert (told.kind, told.children, told.result) == (OutcomeKind.FINISHED, (), b'{"result":3}')
+
+
+def test_more_than_a_thousand_made_fail_the_job_for_good() -> None:
+    told = outcome(Children(), *[f"c{n}" for n in range(1001)])
+    assert (told.kind, told.final, told.children) == (OutcomeKind.FAILED, True, ())
+    assert told.error is not None
+    assert "1001 jobs, limit 1000" in told.error.message
+
+
+def test_a_job_that_waits_for_itself_fails_for_good() -> None:
+    told = outcome(Children("a", "parent"))
+    assert (told.kind, told.final) == (OutcomeKind.FAILED, True)
+    assert told.error is not None
+    assert told.error.type == "queuehint.errors.CycleError"
+
+
+def test_a_result_that_is_not_json_fails_the_job_for_good() -> None:
+    told = outcome(Children("a", result={1, 2}))
+    assert (told.kind, told.final) == (OutcomeKind.FAILED, True)
+    assert told.error is not None
+    assert told.error.type == "queuehint.errors.PayloadError"
+
+
+def test_the_result_is_written_by_the_handlers_annotation() -> None:
+    @attrs.define
+    class Count:
+        n: int
+
+    told = outcome(Children("a", result=Count(5)), returns=Count | Children | Retry)
+    assert told.result == b'{"result":{"n":5}}'
+
+
+def test_after_its_timeout_the_answer_comes_too_late() -> None:
+    assert outcome(Children("a"), why_stop="timeout").kind is OutcomeKind.FAILED
+    assert outcome(Children("a"), why_stop="canceled").kind is OutcomeKind.CHILDREN
+
+
+# --- what the context knows ------------------------------------------------------------------------------------------
+
+
+def test_the_context_notes_what_was_made() -> None:
+    assert context("a", "b", "a").made == ("a", "b")
+    assert context().made == ()
+
+
+def test_ids_of_children_are_numbered_in_the_order_of_the_calls() -> None:
+    ids: list[str] = []
+
+    class Numbered(Made):
+        def made_by(self, parent: tuple[str, int], make_id: Callable[[], str]) -> Made:
+            ids.append(make_id())
+            return Made(ids[-1])
+
+    it = context()
+    for _ in range(3):
+        it.enqueue_sync(Numbered())  # type: ignore[arg-type]
+    assert ids == ["parent.1", "parent.2", "parent.3"]
+    assert it.made == tuple(ids)
+
+
+@pytest.mark.parametrize("thing", [5, None, lambda: None, "task"], ids=repr)
+def test_only_jobs_can_be_enqueued(thing: Any) -> None:
+    with pytest.raises(InvalidJobTypeError, match="job must be a Job"):
+        context().enqueue_sync(thing)
+    with pytest.raises(InvalidJobTypeError, match="job must be a Job"):
+        context().enqueue_many_sync(thing, [])
+
+
+def test_a_context_has_no_results_unless_they_were_brought() -> None:
+    it = context()
+    assert dict(it.results) == {}
+    it.bring({"a": 1})
+    assert it.results["a"] == 1

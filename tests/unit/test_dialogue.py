@@ -1,0 +1,144 @@
+"""Dialogues: one text for both colours."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from queuehint.backends.base import Interest
+from queuehint.dialogue import Wait, finish, hold, hold_sync
+from queuehint.errors import BackendUnavailableError, InvalidJobError
+from queuehint.operations import CountJobs, Draw, Tick, Ticked
+
+if TYPE_CHECKING:
+    from queuehint.dialogue import Dialogue
+
+
+class Store:
+    """Answers with what it was asked, or raises."""
+
+    def __init__(self, error: Exception | None = None, *, local: bool = True) -> None:
+        self.is_local = local
+        self.error = error
+        self.said: list[Any] = []
+
+    def call_sync(self, operation: Any) -> Any:
+        self.said.append(operation)
+        if self.error is not None:
+            raise self.error
+        return operation
+
+    async def call(self, operation: Any) -> Any:
+        return self.call_sync(operation)
+
+    async def wait(self, interest: Interest, timeout_s: float) -> None:
+        self.wait_sync(interest, timeout_s)
+
+    def wait_sync(self, interest: Interest, timeout_s: float) -> None:
+        self.said.append((interest, timeout_s))
+
+
+def in_loop(store: Any, dialogue: Dialogue[Any]) -> Any:
+    return asyncio.run(hold(store, dialogue))
+
+
+BOTH = pytest.mark.parametrize("held", [in_loop, hold_sync], ids=["async", "sync"])
+
+
+@BOTH
+def test_each_reply_goes_to_who_asked_and_the_end_is_the_answer(held: Any) -> None:
+    def dialogue() -> Dialogue[list[Any]]:
+        first = yield Draw(1)
+        second = yield CountJobs()
+        return [first, second]
+
+    store = Store()
+    assert held(store, dialogue()) == [Draw(1), CountJobs()] == store.said
+
+
+@BOTH
+def test_what_asks_nothing_answers_at_once(held: Any) -> None:
+    def dialogue() -> Dialogue[int]:
+        return 5
+        yield
+
+    assert held(Store(), dialogue()) == 5
+
+
+@BOTH
+def test_a_wait_for_something_is_the_backends_and_one_for_a_time_is_not(held: Any) -> None:
+    def dialogue() -> Dialogue[None]:
+        assert (yield Wait(Interest(jobs=("a",)), 3.0)) is None
+        assert (yield Wait(Interest(), 0.0)) is None
+
+    store = Store()
+    held(store, dialogue())
+    assert store.said == [(Interest(jobs=("a",)), 3.0)]
+
+
+@BOTH
+def test_an_error_of_the_store_is_raised_where_it_was_asked(held: Any) -> None:
+    def dialogue() -> Dialogue[str]:
+        try:
+            yield Draw(1)
+        except BackendUnavailableError:
+            return "without"
+        return "with"
+
+    assert held(Store(BackendUnavailableError("gone")), dialogue()) == "without"
+    with pytest.raises(BackendUnavailableError):
+        held(Store(BackendUnavailableError("gone")), iter_of(Draw(1)))
+
+
+@BOTH
+def test_any_other_error_is_the_callers(held: Any) -> None:
+    def dialogue() -> Dialogue[None]:
+        try:
+            yield Draw(1)
+        except InvalidJobError:
+            raise AssertionError from None
+
+    with pytest.raises(InvalidJobError):
+        held(Store(InvalidJobError("no")), dialogue())
+
+
+def iter_of(*steps: Any) -> Dialogue[None]:
+    for step in steps:  # noqa: UP028 - an iterator of operations takes no replies
+        yield step
+
+
+def test_others_have_their_turn_between_calls_that_never_suspend() -> None:
+    turns: list[str] = []
+
+    async def other() -> None:
+        for _ in range(3):
+            turns.append("other")
+            await asyncio.sleep(0)
+
+    async def main() -> None:
+        task = asyncio.create_task(other())
+        store: Any = Store()
+        await hold(store, iter_of(Draw(1), Draw(1), Draw(1)))
+        turns.append("over")
+        await task
+
+    asyncio.run(main())
+    assert turns == ["other", "other", "other", "over"]
+
+
+def test_what_is_left_over_is_done_until_nothing_is() -> None:
+    dialogue = finish(more=True)
+    assert next(dialogue) == Tick()
+    assert dialogue.send(Ticked(True, None)) == Tick()
+    with pytest.raises(StopIteration):
+        dialogue.send(Ticked(False, None))
+    assert list(finish(more=False)) == []
+
+
+def test_that_it_cannot_be_done_now_is_no_error() -> None:
+    dialogue = finish(more=True)
+    next(dialogue)
+    with pytest.raises(StopIteration):
+        dialogue.throw(BackendUnavailableError("gone"))

@@ -1,0 +1,209 @@
+"""What a job gets from the jobs it depends on: how it is asked for, and how it is read."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from queuehint import BackendUnavailableError, CorruptStateError, JsonCodec, PayloadError, TemplateError
+from queuehint import inputs as inputs_module
+from queuehint.inputs import Results, fetch, filled
+from queuehint.operations import FETCH_MAX, Fetch, Fetched, Verdict
+from queuehint.records import Dependency, Grant, JobState
+from tests.support import job
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+FINISHED = JobState.FINISHED
+
+
+class Store:
+    """Answers `Fetch` from a table of states and results, so many at a time."""
+
+    def __init__(self, table: Mapping[str, Any] | None = None, *, at_once: int = FETCH_MAX) -> None:
+        self.table = table or {}
+        self.at_once = at_once
+        self.asked: list[Fetch] = []
+        self.verdict = Verdict.DONE
+
+    async def __call__(self, operation: Any) -> Any:
+        assert len(operation.ids) <= FETCH_MAX
+        self.asked.append(operation)
+        if self.verdict is not Verdict.DONE:
+            return Fetched(self.verdict, ())
+        return Fetched(
+            Verdict.DONE, tuple([self.table.get(each, (None, None)) for each in operation.ids[: self.at_once]])
+        )
+
+
+def finished(value: str) -> tuple[JobState, bytes]:
+    return FINISHED, f'{{"result":{value}}}'.encode()
+
+
+def get(store: Callable[[Any], Any], *edges: Dependency, all_of_them: bool = True) -> Results | None:
+    grant = Grant(job("j", depends_on=edges), token=3, attempt=1, losses=0, lease_until_ms=0)
+    return asyncio.run(fetch(store, grant, JsonCodec(), all_of_them=all_of_them))  # type: ignore[arg-type]
+
+
+def results(payloads: Mapping[str, bytes | None], *edges: Dependency) -> Results:
+    return Results(edges, payloads, JsonCodec())
+
+
+# --- fetching --------------------------------------------------------------------------------------------------------
+
+
+def test_only_what_finished_has_a_result() -> None:
+    table: Any = {
+        "a": finished("1"),
+        "b": (FINISHED, None),
+        "c": (JobState.FAILED, None),
+        "d": (JobState.CANCELED, None),
+        "e": (None, None),
+    }
+    store = Store(table)
+    found = get(store, *map(Dependency, "abcde"))
+    assert found is not None
+    assert dict(found) == {"a": 1, "b": None}
+    assert store.asked == [Fetch("j", 3, ("a", "b", "c", "d", "e"))]
+
+
+def test_many_results_come_in_pages() -> None:
+    ids = [f"d{n}" for n in range(250)]
+    store = Store({job_id: finished(f'"{job_id}"') for job_id in ids})
+    found = get(store, *map(Dependency, ids))
+    assert found is not None
+    assert list(found.items()) == [(job_id, job_id) for job_id in ids]
+    assert [len(operation.ids) for operation in store.asked] == [100, 100, 50]
+
+
+def test_the_rest_of_a_page_that_did_not_fit_is_asked_for_again() -> None:
+    ids = [f"d{n}" for n in range(120)]
+    store = Store({job_id: finished("0") for job_id in ids}, at_once=30)
+    found = get(store, *map(Dependency, ids))
+    assert found is not None
+    assert len(found) == 120
+    assert [operation.ids[0] for operation in store.asked] == ["d0", "d30", "d60", "d90"]
+
+
+def test_without_a_context_only_what_templates_need_is_asked_for() -> None:
+    store = Store({"a": finished("1"), "b": finished("2")})
+    found = get(store, Dependency("a"), Dependency("b", data=True), all_of_them=False)
+    assert found is not None
+    assert dict(found) == {"b": 2}
+    assert store.asked[0].ids == ("b",)
+
+
+def test_without_anything_to_ask_for_nothing_is_asked() -> None:
+    store = Store()
+    assert get(store, Dependency("a"), all_of_them=False) == {}
+    assert store.asked == []
+
+
+def test_an_attempt_that_has_lost_its_job_gets_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    store = Store({"a": finished("1")})
+    store.verdict = Verdict.LOST
+    assert get(store, Dependency("a")) is None
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("error", [BackendUnavailableError("gone"), CorruptStateError("odd")])
+def test_a_store_that_cannot_answer_is_left_alone_for_a_while(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    slept: list[float] = []
+
+    async def sleep(delay_s: float) -> None:
+        slept.append(delay_s)
+
+    async def store(operation: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    with caplog.at_level(logging.WARNING, "queuehint.worker"):
+        assert get(store, Dependency("a")) is None
+    assert slept == [1.0]
+    (line,) = caplog.records
+    assert (line.__dict__["event"], line.__dict__["job_id"]) == ("job.no_results", "j")
+
+
+def test_a_store_that_answers_with_nothing_is_not_asked_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inputs_module, "PAUSE_S", 0)
+    store = Store(at_once=0)
+    assert get(store, Dependency("a")) is None
+    assert len(store.asked) == 1
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_result_is_known_by_name_and_by_id_and_listed_once() -> None:
+    found = results({"a": b'{"result":1}', "b": b'{"result":2}'}, Dependency("a", name="head"), Dependency("b"))
+    assert (found["head"], found["a"], found["b"]) == (1, 1, 2)
+    assert list(found) == ["head", "b"]
+    assert len(found) == 2
+    assert dict(found) == {"head": 1, "b": 2}
+    assert "a" in found
+    assert "c" not in found
+    assert found.get("c") is None
+    with pytest.raises(KeyError):
+        found["c"]
+
+
+def test_a_name_wins_over_an_id_though_it_has_no_result() -> None:
+    edges = (Dependency("a"), Dependency("b", name="a"))
+    found = results({"a": b'{"result":1}', "b": b'{"result":2}'}, *edges)
+    assert dict(found) == {"a": 2}
+    assert found["b"] == 2
+    assert dict(results({"a": b'{"result":1}'}, *edges)) == {}
+
+
+def test_of_two_with_one_name_the_first_has_it() -> None:
+    found = results({"a": b'{"result":1}', "b": b'{"result":2}'}, Dependency("a", name="x"), Dependency("b", name="x"))
+    assert (found["x"], found["a"], found["b"]) == (1, 1, 2)
+    assert list(found) == ["x", "b"]
+
+
+def test_results_are_read_only_and_say_no_values() -> None:
+    found = results({"a": b'{"result":"secret"}'}, Dependency("a", name="head"))
+    assert repr(found) == "<Results of head>"
+    assert repr(results({})) == "<Results of nothing>"
+    with pytest.raises(TypeError):
+        found["head"] = 1  # type: ignore[index]
+
+
+def test_a_result_is_read_when_it_is_asked_for_and_once() -> None:
+    found = results({"a": b"not JSON", "b": b'{"result":[1]}', "c": b"{}", "d": None}, *map(Dependency, "abcd"))
+    assert found["b"] is found["b"]
+    assert (found["c"], found["d"]) == (None, None)
+    with pytest.raises(PayloadError, match="is not JSON"):
+        found["a"]
+
+
+# --- filling ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_arguments_are_filled_and_written_as_json() -> None:
+    spec = job("j", arguments=b'{"n":"{{head.n}}","text":"{{head}}"}', templates=("/n",))
+    found = results({"a": b'{"result":{"n":5}}'}, Dependency("a", name="head"))
+    assert filled(spec, found) == b'{"n":5,"text":"{{head}}"}'
+
+
+def test_a_result_that_cannot_be_read_is_no_argument() -> None:
+    spec = job("j", arguments=b'{"n":"{{a}}"}', templates=True)
+    with pytest.raises(PayloadError, match="is not JSON"):
+        filled(spec, results({"a": b"?"}, Dependency("a")))
+    with pytest.raises(TemplateError, match="a has no result; there are results of: nothing"):
+        filled(spec, results({}, Dependency("a")))
+
+
+def test_filled_arguments_take_at_most_a_mebibyte() -> None:
+    spec = job("j", arguments=b'{"n":"{{a}}"}', templates=True)
+    most = b'"' + b"x" * ((1 << 20) - 8) + b'"'
+    assert len(filled(spec, results({"a": b'{"result":' + most + b"}"}, Dependency("a")))) == 1 << 20
+    more = b'"' + b"x" * ((1 << 20) - 7) + b'"'
+    with pytest.raises(PayloadError, match="more than 1048576 bytes"):
+        filled(spec, results({"a": b'{"result":' + more + b"}"}, Dependency("a")))

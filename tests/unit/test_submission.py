@@ -1,0 +1,482 @@
+"""Submissions: names become ids, order by edges, parts within the limits, and what is said to a backend."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from queuehint.errors import (
+    BackendUnavailableError,
+    CycleError,
+    DuplicateJobError,
+    InvalidJobError,
+    InvalidJobTypeError,
+    PayloadError,
+    TemplateError,
+)
+from queuehint.hint import Claim
+from queuehint.operations import (
+    EDGES_PER_SUBMISSION_MAX,
+    FLOW_JOBS_MAX,
+    GATES_PER_SUBMISSION_MAX,
+    JOBS_PER_SUBMISSION_MAX,
+    Commit,
+    Committed,
+    Draw,
+    Drawn,
+    Enqueue,
+    Enqueued,
+    EnqueuedJob,
+    Tick,
+    Ticked,
+)
+from queuehint.records import Dependency, JobSpec, JobState
+from queuehint.submission import arrange, checked, submissions, submit, topological
+
+
+def job(called: str, /, *after: Any, **fields: Any) -> JobSpec:
+    """Return a spec with this name and an id made from it."""
+    fields = {"id": f"id-{called}", "name": called, **fields}
+    return JobSpec(task="work", depends_on=tuple(after), **fields).check()
+
+
+def of(specs: list[JobSpec], **options: Any) -> list[JobSpec]:
+    """Return specs as they are sent."""
+    return [spec for part in arrange(specs, **options).parts for spec in part]
+
+
+def names(specs: list[JobSpec]) -> str:
+    return " ".join(spec.name or spec.id for spec in specs)
+
+
+def edges(spec: JobSpec) -> list[tuple[str, str | None]]:
+    return [(edge.id, edge.name) for edge in spec.depends_on]
+
+
+class Store:
+    """Answers what a submission asks, and keeps it."""
+
+    def __init__(self, *, mores: int = 0, fails: bool = False) -> None:
+        self.asked: list[Any] = []
+        self.mores = mores
+        self.fails = fails
+        self.next = 1
+
+    def hold(self, dialogue: Any) -> Any:
+        try:
+            step = next(dialogue)
+            while True:
+                self.asked.append(step)
+                if self.fails and isinstance(step, Tick):
+                    step = dialogue.throw(BackendUnavailableError("gone"))
+                else:
+                    step = dialogue.send(self.answer(step))
+        except StopIteration as end:
+            return end.value
+
+    def answer(self, operation: Any) -> Any:
+        if isinstance(operation, Draw):
+            first, self.next = self.next, self.next + operation.count
+            return Drawn(first)
+        more = self.mores > 0
+        if isinstance(operation, Enqueue):
+            assert operation.jobs
+            made = [EnqueuedJob(spec.id, 1, JobState.QUEUED, True) for spec in operation.jobs]
+            return Enqueued(tuple(made), more)
+        if isinstance(operation, Commit):
+            return Committed(1, more)
+        self.mores -= 1
+        return Ticked(self.mores > 0, None)
+
+    def kinds(self) -> str:
+        return " ".join(type(step).__name__ for step in self.asked)
+
+
+# --- names -------------------------------------------------------------------------------------------------------
+
+
+def test_a_dependency_may_be_named_and_keeps_the_name() -> None:
+    _, load = of([job("extract"), job("load", "extract")])
+    assert edges(load) == [("id-extract", "extract")]
+
+
+def test_a_dependency_may_be_an_id_and_gets_no_name() -> None:
+    _, load = of([job("extract"), job("load", "id-extract")])
+    assert edges(load) == [("id-extract", None)]
+
+
+def test_a_dependency_that_has_a_name_keeps_its_own() -> None:
+    _, load = of([job("extract"), job("load", Dependency("extract", "done", "rows"))])
+    assert load.depends_on == (Dependency("id-extract", "done", "rows"),)
+
+
+def test_a_name_wins_over_an_id() -> None:
+    specs = of([job("a", id="b"), job("b"), job("c", "b")])
+    assert edges(specs[2]) == [("id-b", "b")]
+
+
+def test_what_is_not_in_the_submission_is_left_as_it_is() -> None:
+    specs = [job("a", "elsewhere")]
+    assert of(specs) == specs
+    assert not arrange(specs).is_one
+
+
+def test_a_job_named_and_given_by_id_is_one_dependency() -> None:
+    assert edges(of([job("a"), job("b", "a", "id-a")])[1]) == [("id-a", "a")]
+
+
+def test_a_job_given_twice_with_two_conditions_is_refused() -> None:
+    with pytest.raises(InvalidJobError, match=r"'b': depends_on names 'id-a' twice"):
+        arrange([job("a"), job("b", "a", Dependency("id-a", "done"))])
+
+
+def test_one_name_for_two_dependencies_is_refused() -> None:
+    with pytest.raises(InvalidJobError, match=r"'c': depends_on calls two jobs 'x'"):
+        arrange([job("c", Dependency("one", name="x"), Dependency("two", name="x"))])
+
+
+def test_two_specs_with_one_name_are_refused() -> None:
+    with pytest.raises(InvalidJobError, match=r"specs\[2\]: the name 'a' is that of specs\[0\]"):
+        arrange([job("a"), job("b"), job("a", id="other")])
+
+
+def test_two_specs_with_one_id_are_refused_where_they_take_effect_at_once() -> None:
+    with pytest.raises(DuplicateJobError):
+        arrange([job("a", id="x"), job("b", "a"), job("c", id="x")])
+    with pytest.raises(DuplicateJobError):
+        arrange([job("a", id="x"), job("b", id="x")], whole=True)
+
+
+# --- order -------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_depended_on_comes_first() -> None:
+    assert names(of([job("load", "transform"), job("transform", "extract"), job("extract")])) == (
+        "extract transform load"
+    )
+
+
+def test_of_what_could_come_next_it_is_what_was_given_first() -> None:
+    specs = [job("d"), job("c", "a"), job("b"), job("a"), job("e", "b")]
+    assert names(of(specs)) == "d b a c e"
+
+
+def test_the_answer_is_in_the_order_given() -> None:
+    store = Store()
+    jobs = store.hold(submit([job("load", "extract"), job("other"), job("extract")]))
+    assert [made.id for made in jobs] == ["id-load", "id-other", "id-extract"]
+    assert names(store.asked[0].jobs) == "other extract load"
+
+
+@given(st.data())
+def test_the_order_is_the_least_of_all_that_put_dependencies_first(data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, 12))
+    rank = data.draw(st.permutations(range(count)))
+    before = [[] for _ in range(count)]  # type: list[list[int]]
+    for index in range(count):
+        earlier = [other for other in range(count) if rank[other] < rank[index]]
+        before[index] = data.draw(st.lists(st.sampled_from(earlier), unique=True)) if earlier else []
+    expected: list[int] = []
+    while len(expected) < count:
+        ready = [i for i in range(count) if i not in expected and all(other in expected for other in before[i])]
+        expected.append(min(ready))
+    assert list(topological(before, str)) == expected
+
+
+# --- circles -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "specs, cycle",
+    [
+        ([job("a", "b"), job("b", "a")], ("a", "b")),
+        ([job("x"), job("p", "q"), job("q", "p", "x")], ("p", "q")),
+        ([job("x"), job("c", "a", "x"), job("a", "b"), job("b", "c"), job("y", "c")], ("c", "a", "b")),
+        ([job("a", name=None, id="one"), job("b", "three", id="two", name=None), job("c", "two", id="three")], None),
+    ],
+)
+def test_a_circle_is_named_and_nothing_but_it(specs: list[JobSpec], cycle: tuple[str, ...] | None) -> None:
+    with pytest.raises(CycleError) as caught:
+        arrange(specs)
+    assert caught.value.cycle == (cycle or ("two", "c"))
+
+
+def test_each_job_of_a_circle_waits_for_the_next() -> None:
+    specs = [job("a", "c"), job("b", "a"), job("c", "b")]
+    with pytest.raises(CycleError, match=r"^a → c → b → a$"):
+        arrange(specs)
+
+
+def test_a_job_that_waits_for_itself_is_a_circle() -> None:
+    for spec in (JobSpec(id="a", task="t", depends_on=(Dependency("a"),)), JobSpec(id="1", task="t", name="a")):
+        spec = JobSpec(id=spec.id, task="t", name=spec.name, depends_on=(Dependency("a"),))
+        with pytest.raises(CycleError, match=r"^a → a$"):
+            arrange([spec])
+
+
+def test_a_child_that_waits_for_its_parent_is_a_circle() -> None:
+    with pytest.raises(CycleError, match=r"^child → parent → child$"):
+        arrange([job("child", "parent", parent="parent")])
+
+
+@pytest.mark.heavy
+def test_a_chain_of_100_000_is_put_in_order_and_its_circle_found_without_recursion() -> None:
+    count = FLOW_JOBS_MAX
+    specs = [
+        JobSpec(id=f"i{n}", task="t", name=f"n{n}", depends_on=(Dependency(f"n{n - 1}"),) if n else ())
+        for n in reversed(range(count))
+    ]
+    arranged = arrange(specs)
+    assert [spec.name for part in arranged.parts for spec in part] == [f"n{n}" for n in range(count)]
+    specs[-1] = job("n0", f"n{count - 1}", id="i0")
+    with pytest.raises(CycleError) as caught:
+        arrange(specs)
+    assert len(caught.value.cycle) == count
+    assert len(str(caught.value)) < 200
+
+
+# --- keys --------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_whose_key_may_make_it_another_cannot_be_waited_for() -> None:
+    for on_conflict in ("return", "after", "replace"):
+        with pytest.raises(InvalidJobError, match=r"'b': it depends on 'a', whose key 'k'"):
+            arrange([job("a", key="k", on_conflict=on_conflict), job("b", "a")])
+    arrange([job("a", key="k", on_conflict="reject"), job("b", "a")])
+    arrange([job("a"), job("b", "a", key="k")])
+
+
+def test_a_job_that_replaces_another_can_wait_for_nothing() -> None:
+    spec = JobSpec(id="a", task="t", key="k", on_conflict="replace", depends_on=(Dependency("x"),))
+    with pytest.raises(InvalidJobError, match="replace"):
+        arrange([spec])
+
+
+# --- templates ---------------------------------------------------------------------------------------------------
+
+
+def test_a_dependency_that_a_template_names_carries_data() -> None:
+    arguments = b'{"a": "{{extract.rows}}", "b": "{{id-other}} and {{late.x}}", "c": "{{nobody}}"}'
+    *_, load = of(
+        [
+            job("extract"),
+            job("other"),
+            job("plain"),
+            job(
+                "load",
+                "extract",
+                "id-other",
+                "plain",
+                Dependency("elsewhere", name="late"),
+                arguments=arguments,
+                templates=("/a", "/b"),
+            ),
+        ]
+    )
+    assert [edge.data for edge in load.depends_on] == [True, True, False, True]
+
+
+def test_a_name_in_a_template_is_first_a_name_and_then_an_id() -> None:
+    spec = job("x", "a", Dependency("b", name="a"), arguments=b'{"v": "{{a}}"}', templates=True)
+    assert [edge.data for edge in of([spec])[0].depends_on] == [False, True]
+
+
+def test_a_template_that_names_no_dependency_is_refused() -> None:
+    with pytest.raises(TemplateError, match=r"'b': a template names 'c', which is not among its .*: 'a'"):
+        arrange([job("a"), job("c"), job("b", "a", arguments=b'{"v": "{{c}}"}', templates=True)])
+    with pytest.raises(TemplateError, match="there are none"):
+        arrange([job("b", arguments=b'{"v": "{{c}}"}', templates=True)])
+    with pytest.raises(TemplateError, match=r"specs\[1\]: .*leads nowhere"):
+        arrange([job("a"), job("b", name=None, arguments=b"{}", templates=("/v",))])
+
+
+def test_the_id_that_stands_for_a_number_is_no_name() -> None:
+    with pytest.raises(TemplateError):
+        arrange([job("a", id="1"), job("b", "1", arguments=b'{"v": "{{a}}"}', templates=True)])
+
+
+def test_text_that_is_not_marked_is_not_looked_at() -> None:
+    spec = job("a", arguments=b'{"v": "{{c}}"}')
+    assert of([spec]) == [spec]
+
+
+def test_what_has_failed_has_no_result_for_a_template() -> None:
+    spec = job("b", Dependency("a", "failure"), arguments=b'{"v": "{{a}}"}', templates=True)
+    with pytest.raises(InvalidJobError, match="FAILED has no result"):
+        arrange([job("a"), spec])
+
+
+def test_arguments_with_templates_are_json() -> None:
+    with pytest.raises(PayloadError, match=r"'a': .*not JSON"):
+        arrange([job("a", arguments=b"\xff", templates=True)])
+
+
+# --- what is said ------------------------------------------------------------------------------------------------
+
+
+def test_jobs_that_depend_on_none_of_each_other_are_several_submissions() -> None:
+    store = Store()
+    specs = [job(str(n), *(["elsewhere"] if n % 2 else [])) for n in range(JOBS_PER_SUBMISSION_MAX + 1)]
+    assert len(store.hold(submit(specs, parent=("p", 7)))) == len(specs)
+    assert store.kinds() == "Enqueue Enqueue"
+    assert {(step.staged, step.parent) for step in store.asked} == {(None, ("p", 7))}
+
+
+def test_jobs_with_edges_that_fit_are_one_submission() -> None:
+    store = Store()
+    specs = [job("last", *[str(n) for n in range(JOBS_PER_SUBMISSION_MAX - 1)])]
+    specs += [job(str(n)) for n in range(JOBS_PER_SUBMISSION_MAX - 1)]
+    store.hold(submit(specs))
+    assert store.kinds() == "Enqueue"
+    assert store.asked[0].staged is None
+    assert store.asked[0].jobs[-1].name == "last"
+
+
+def wide(count: int, **fields: Any) -> list[JobSpec]:
+    return [job("first", **fields), *[job(str(n), "first", **fields) for n in range(count - 1)]]
+
+
+DEEP = Claim(tuple("x" for _ in range(63)))
+
+
+def full_of(what: str, extra: int) -> list[JobSpec]:
+    """Return specs that reach a limit of one submission and, with *extra*, go beyond it."""
+    if what == "jobs":
+        return wide(JOBS_PER_SUBMISSION_MAX + extra)
+    if what == "gates":
+        return wide(GATES_PER_SUBMISSION_MAX // 64 + extra, claims=(DEEP,))
+    many = [f"x{n}" for n in range(EDGES_PER_SUBMISSION_MAX // 10 - 1)]
+    return [job("first"), *[job(f"b{n}", *many, "first") for n in range(10)], *wide(1 + extra)[1:]]
+
+
+@pytest.mark.parametrize("what", ["jobs", "gates", "edges"])
+def test_beyond_any_limit_of_one_submission_there_are_parts_and_a_commit(what: str) -> None:
+    fits, does_not = full_of(what, 0), full_of(what, 1)
+    one, several = Store(), Store()
+    one.hold(submit(fits))
+    assert one.kinds() == "Enqueue"
+    made = several.hold(submit(does_not))
+    assert several.kinds() == "Enqueue Enqueue Commit"
+    assert [job.id for job in made] == [spec.id for spec in does_not]
+    *parts, commit = several.asked
+    assert {part.staged for part in parts} == {commit.staged}
+    assert len(commit.staged) > 20
+    assert sum(len(spec.depends_on) for spec in parts[0].jobs) <= EDGES_PER_SUBMISSION_MAX
+
+
+def test_each_part_depends_on_itself_and_parts_before_it() -> None:
+    specs = wide(2500)
+    specs.reverse()
+    parts = arrange(specs).parts
+    seen: set[str] = set()
+    for part in parts:
+        seen |= {spec.id for spec in part}
+        assert all(edge.id in seen for spec in part for edge in spec.depends_on)
+    assert len(seen) == 2500
+
+
+def test_a_flow_takes_effect_at_once_even_without_edges() -> None:
+    store = Store()
+    specs = [job(str(n)) for n in range(JOBS_PER_SUBMISSION_MAX + 1)]
+    store.hold(submit(specs, whole=True))
+    assert store.kinds() == "Enqueue Enqueue Commit"
+
+
+def test_more_than_100_000_jobs_cannot_take_effect_at_once() -> None:
+    spec = job("a", name=None)
+    specs = [JobSpec(id=str(n), task="t") for n in range(FLOW_JOBS_MAX + 1)]
+    with pytest.raises(InvalidJobError, match=r"100001 jobs .* limit 100000"):
+        arrange(specs, whole=True)
+    assert len(arrange([*specs, spec]).parts) == 101
+
+
+def test_what_has_a_key_or_a_waiting_caller_is_not_for_parts() -> None:
+    for fields in ({"key": "k"}, {"presence_ms": 1000}):
+        specs = [*wide(JOBS_PER_SUBMISSION_MAX), job("odd", **fields)]
+        with pytest.raises(InvalidJobError, match=f"'odd': {next(iter(fields))} is not for jobs"):
+            arrange(specs)
+        arrange(specs[1:])
+
+
+def test_a_refused_part_is_the_callers_error_and_nothing_is_committed() -> None:
+    asked = []
+    dialogue = submit(wide(JOBS_PER_SUBMISSION_MAX + 1))
+    asked.append(next(dialogue))
+    with pytest.raises(BackendUnavailableError):
+        dialogue.throw(BackendUnavailableError("full"))
+    assert [type(step) for step in asked] == [Enqueue]
+
+
+def test_what_is_left_over_is_done_at_once() -> None:
+    store = Store(mores=3)
+    store.hold(submit([job("a")]))
+    assert store.kinds() == "Enqueue Tick Tick Tick"
+    store = Store(mores=2)
+    store.hold(submit(wide(JOBS_PER_SUBMISSION_MAX + 1)))
+    assert store.kinds() == "Enqueue Tick Tick Enqueue Commit"
+
+
+def test_a_job_is_enqueued_even_if_what_is_left_over_cannot_be_done() -> None:
+    store = Store(mores=3, fails=True)
+    assert len(store.hold(submit([job("a")]))) == 1
+    assert store.kinds() == "Enqueue Tick"
+
+
+def test_nothing_is_said_for_nothing() -> None:
+    store = Store()
+    assert store.hold(submit([])) == []
+    assert store.hold(submit([], whole=True)) == []
+    assert store.asked == []
+
+
+# --- ids that are drawn ------------------------------------------------------------------------------------------
+
+
+def test_drawn_numbers_go_to_the_specs_in_the_order_given() -> None:
+    store = Store()
+    specs = [job("c", "a", id="1"), job("b", id="1"), job("a", id="1")]
+    specs = [JobSpec(id="", task="t", name=spec.name, depends_on=spec.depends_on) for spec in specs]
+    specs.append(job("mine", "b", "c"))
+    made = store.hold(submit(specs))
+    assert [job.id for job in made] == ["1", "2", "3", "id-mine"]
+    assert [(spec.id, edges(spec)) for spec in store.asked[1].jobs] == [
+        ("2", []),
+        ("3", []),
+        ("1", [("3", "a")]),
+        ("id-mine", [("2", "b"), ("1", "c")]),
+    ]
+
+
+def test_numbers_are_drawn_a_thousand_at_a_time() -> None:
+    store = Store()
+    made = store.hold(submit([JobSpec(id="", task="t") for _ in range(1500)]))
+    assert [job.id for job in made] == [str(n) for n in range(1, 1501)]
+    assert [step.count for step in store.asked[:2]] == [1000, 500]
+
+
+def test_nothing_is_drawn_for_what_is_refused() -> None:
+    specs = [JobSpec(id="", task="t", name=name, depends_on=(Dependency(other),)) for name, other in ("ab", "ba")]
+    with pytest.raises(CycleError, match=r"^a → b → a$"):
+        next(submit(specs))
+
+
+# --- checks and cuts ---------------------------------------------------------------------------------------------
+
+
+def test_a_bad_spec_is_named_by_its_index() -> None:
+    with pytest.raises(InvalidJobError, match=r"specs\[1\]: priority"):
+        checked([job("a"), JobSpec(id="b", task="t", priority=0)], may_lack_id=False)
+    with pytest.raises(InvalidJobTypeError, match=r"specs\[1\] must be a JobSpec"):
+        checked([job("a"), "b"], may_lack_id=False)  # type: ignore[list-item]
+    with pytest.raises(InvalidJobError, match=r"specs\[0\]: id is empty"):
+        checked([JobSpec(id="", task="t")], may_lack_id=False)
+    assert checked([JobSpec(id="", task="t")], may_lack_id=True)[0].id == ""
+
+
+def test_submissions_are_cut_at_the_limit_of_edges_too() -> None:
+    many = tuple([Dependency(f"x{n}") for n in range(1000)])
+    specs = [JobSpec(id=str(n), task="t", depends_on=many) for n in range(9)]
+    assert [len(part) for part in submissions(specs)] == [4, 4, 1]

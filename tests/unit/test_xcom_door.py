@@ -1,0 +1,133 @@
+"""The door of the small store: what is asked of the backend, and what is refused before."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from queuehint import InvalidJobError, InvalidJobTypeError, PayloadError
+from queuehint.checks import TEN_YEARS_MS
+from queuehint.operations import Pull, Pulled, Push, Pushed
+from queuehint.references import Reference
+from queuehint.xcom import XCom
+
+
+class Store:
+    """Keeps values for ever."""
+
+    def __init__(self) -> None:
+        self.values: dict[tuple[str, str], bytes] = {}
+        self.asked: list[Any] = []
+
+    @property
+    def backend(self) -> Any:
+        return self
+
+    def call_sync(self, operation: Any) -> Any:
+        self.asked.append(operation)
+        place = (operation.namespace, operation.key)
+        if isinstance(operation, Pull):
+            return Pulled(self.values.get(place))
+        replaced = place in self.values
+        self.values[place] = operation.value
+        return Pushed(replaced, more=False)
+
+    async def call(self, operation: Any) -> Any:
+        return self.call_sync(operation)
+
+
+@pytest.mark.parametrize("value", [None, 0, "", [], {"a": [1, None, "é"]}, 2**64, 1e308])
+def test_what_is_pulled_is_what_was_pushed(value: Any) -> None:
+    xcom = XCom(Store())
+
+    async def main() -> None:
+        assert await xcom.push("k", value) is False
+        assert await xcom.push("k", value) is True
+        assert await xcom.pull("k", default="other") == value
+
+    asyncio.run(main())
+    assert xcom.push_sync("k2", value) is False
+    assert xcom.pull_sync("k2", default="other") == value
+
+
+def test_without_a_value_the_default_is_returned() -> None:
+    xcom = XCom(Store())
+    assert asyncio.run(xcom.pull("k")) is None
+    assert asyncio.run(xcom.pull("k", default=5)) == 5
+    xcom.push_sync("k", 1, namespace="other")
+    assert xcom.pull_sync("k", default=5) == 5
+    assert xcom.pull_sync("k", namespace="other", default=5) == 1
+
+
+def test_what_is_sent_is_json_with_a_time_to_live() -> None:
+    store = Store()
+    XCom(store).push_sync("k", {"a": "é"})
+    XCom(store).push_sync("k", 1, namespace="n", ttl=timedelta(milliseconds=1))
+    XCom(store).push_sync("k", 1, ttl=TEN_YEARS_MS // 1000)
+    XCom(store).pull_sync("k")
+    assert store.asked == [
+        Push("default", "k", '{"a":"é"}'.encode(), 86_400_000),
+        Push("n", "k", b"1", 1),
+        Push("default", "k", b"1", TEN_YEARS_MS),
+        Pull("default", "k"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["", "x" * 257, "a\n", "\x00", "\ud800", 5, None, b"k"])
+@pytest.mark.parametrize("parameter", ["key", "namespace"])
+def test_a_name_that_is_none_is_refused(parameter: str, name: Any) -> None:
+    store = Store()
+    names = {"key": "k", "namespace": "n", parameter: name}
+    for call in (
+        lambda: XCom(store).push_sync(names["key"], 1, namespace=names["namespace"]),
+        lambda: XCom(store).pull_sync(names["key"], namespace=names["namespace"]),
+        lambda: asyncio.run(XCom(store).push(names["key"], 1, namespace=names["namespace"])),
+        lambda: asyncio.run(XCom(store).pull(names["key"], namespace=names["namespace"])),
+    ):
+        with pytest.raises(InvalidJobError, match=f"^{parameter} "):
+            call()
+    assert store.asked == []
+
+
+@pytest.mark.parametrize(
+    "ttl, error",
+    [
+        *[(bad, InvalidJobError) for bad in (0, -1, float("nan"), float("inf"), 10**30, timedelta.max, -0.0)],
+        *[(bad, InvalidJobTypeError) for bad in ("5", True, None)],
+    ],
+)
+def test_a_time_to_live_that_is_none_is_refused(ttl: Any, error: type[Exception]) -> None:
+    store = Store()
+    with pytest.raises(error, match=r"^ttl "):
+        XCom(store).push_sync("k", 1, ttl=ttl)
+    assert store.asked == []
+
+
+CIRCLE: list[Any] = []
+CIRCLE.append(CIRCLE)
+
+
+@pytest.mark.parametrize(
+    "value, words",
+    [
+        ({"a": [{1}]}, r"^value\.a\[0\]: set is not JSON"),
+        (b"x", "bytes is not JSON"),
+        (float("nan"), "nan is not JSON"),
+        ({1: 2}, "JSON keys are str"),
+        (CIRCLE, "circular"),
+        ("\ud800", "not encodable"),
+        (Reference("A", None), "Reference is not JSON"),
+        ("x" * ((1 << 20) + 1), "more than 1048576 bytes"),
+        ("x" * (1 << 20), "takes 1048578 bytes"),
+    ],
+    ids=["set", "bytes", "nan", "key", "circle", "surrogate", "reference", "long", "quotes"],
+)
+def test_a_value_that_is_not_json_of_a_mebibyte_is_refused(value: Any, words: str) -> None:
+    store = Store()
+    with pytest.raises(PayloadError, match=words):
+        XCom(store).push_sync("k", value)
+    assert store.asked == []
+    XCom(store).push_sync("k", "x" * ((1 << 20) - 2))
