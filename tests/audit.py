@@ -17,8 +17,10 @@ from queuehint.errors import QueueHintError
 from queuehint.hint import parse_gate_key
 from queuehint.operations import (
     Cancel,
+    CancelFlow,
     CancelPath,
     Close,
+    Commit,
     Discard,
     Draw,
     Enqueue,
@@ -27,6 +29,7 @@ from queuehint.operations import (
     Log,
     Operation,
     Pause,
+    Push,
     Redrive,
     Renew,
     Reopen,
@@ -115,7 +118,7 @@ def _after(engine: Engine, note: str) -> None:
             ledger.free(job)
         ledger.drop_timer(job)
         ledger.prune(job)
-        engine.pruned += 1
+        engine.course.pruned += 1
 
 
 def _with_specs(operation: Operation[Any], reply: list[Any], engine: Engine) -> list[Any]:
@@ -139,7 +142,21 @@ def parse(name: str, args: list[bytes]) -> Operation[Any] | None:
     texts = [arg.decode("utf-8", "surrogateescape") for arg in args]
     match name:
         case "enqueue":
-            return Enqueue(tuple(_spec(head.decode(), rest) for head, rest in zip(args[::2], args[1::2], strict=True)))
+            staged, parent, token = texts[:3]
+            return Enqueue(
+                tuple(
+                    _spec(head.decode(), rest) for head, rest, _ in zip(*(args[at::3] for at in (3, 4, 5)), strict=True)
+                ),
+                staged or None,
+                (parent, codec.parse_token(token) or 0) if parent else None,
+            )
+        case "commit_parts":
+            return Commit(texts[0])
+        case "cancel_flow":
+            return CancelFlow(texts[0], texts[1])
+        case "push":
+            namespace, key = texts[0].split("\0")
+            return Push(namespace, key, args[1], int(texts[2]))
         case "exchange":
             return _exchange(args)
         case "renew":
@@ -154,7 +171,7 @@ def parse(name: str, args: list[bytes]) -> Operation[Any] | None:
         case "cancel_path":
             return CancelPath(parse_gate_key(texts[0]), texts[1])
         case "redrive":
-            return Redrive(tuple(texts))
+            return Redrive(tuple(texts[1:]), texts[0] == "1")
         case "discard":
             return Discard(tuple(texts))
         case "report":
@@ -170,7 +187,7 @@ def parse(name: str, args: list[bytes]) -> Operation[Any] | None:
 
 
 def _spec(head: str, rest: bytes) -> JobSpec:
-    job_id, priority, pool, user, key, _, _, _, presence, policy, claims = head.split("\n", 10)
+    job_id, priority, pool, user, key, _, _, _, presence, _, policy, claims = head.split("\n", 11)
     return codec.parse_spec(job_id, (priority, pool, user, key, presence, policy, claims), rest)
 
 
@@ -181,7 +198,7 @@ def _exchange(args: list[bytes]) -> Exchange:
     settle = []
     while at < len(args):
         job_id, token, kind = (arg.decode() for arg in args[at : at + 3])
-        size = {"f": 1, "n": 0, "z": 0, "x": 6, "s": 1, "r": 0, "u": 0, "l": 4, "d": 1}[kind]
+        size = {"f": 1, "n": 0, "z": 0, "x": 6, "s": 1, "r": 0, "u": 0, "l": 4, "d": 1, "c": 4}[kind]
         settle.append(_outcome(job_id, codec.parse_token(token) or 0, kind, args[at + 3 : at + 3 + size]))
         at += 3 + size
     return Exchange(worker, tuple(settle), pools, int(limit), int(lease_ms))
@@ -203,6 +220,11 @@ def _outcome(job_id: str, token: int, kind: str, parts: list[bytes]) -> Outcome:
             facts = {"kind": OutcomeKind.UNKNOWN_TASK}
         case "l":
             facts = {"kind": OutcomeKind.LOST, "error": _error(parts)}
+        case "c":
+            result = {b"f": parts[1], b"n": b"null", b"z": None}[parts[0]]
+            children = tuple(parts[3].decode().split("\n")) if parts[3] else ()
+            facts = {"kind": OutcomeKind.CHILDREN, "result": result, "children": children}
+            facts["on_child_failure"] = "fail" if parts[2] == b"f" else "ignore"
         case _:
             facts = {"kind": OutcomeKind.DISCARDED, "reason": parts[0].decode()}
     return Outcome(job_id=job_id, token=token, **facts)

@@ -98,6 +98,9 @@ policies = st.just(DEFAULT_POLICY) | st.builds(
 )
 
 
+templates: st.SearchStrategy[bool | tuple[str, ...]] = st.sampled_from(
+    [False, True, ("/a",), ("/a/0", "/é~1"), ("/",)],
+)
 dependencies = st.lists(
     st.builds(
         lambda job_id, when, name, data: Dependency(job_id, when, name, data and when != "failure"),
@@ -138,7 +141,7 @@ def specs(draw: st.DrawFn) -> JobSpec:
         key=key,
         on_conflict=on_conflict,
         depends_on=draw(dependencies) if has_edges else (),
-        templates=draw(st.sampled_from([False, True, ("/a",), ("/a/0", "/é~1"), ("/",)])),
+        templates=draw(templates),
         name=draw(st.none() | words.filter(lambda word: word != "~").map("n{}".format)),
         flow=draw(st.none() | words),
         parent=draw(st.none() | words),

@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import attrs
 import pytest
 from redis.exceptions import ResponseError
 
@@ -506,10 +505,10 @@ def refusals() -> set[str]:
 def test_every_refusal_is_an_error_that_the_codec_knows() -> None:
     found = refusals()
     assert found == {
-        "DUPLICATE_JOB", "KEY_TAKEN", "PATH_CLOSED", "UNKNOWN_DEPENDENCY", "CYCLE", "LEASE_LOST", "FLOW_GONE", "OTHER_FLOW",
-        "STALE_REQUEST", "CORRUPT", "BAD_SCHEMA",
+        "DUPLICATE_JOB", "KEY_TAKEN", "PATH_CLOSED", "UNKNOWN_DEPENDENCY", "CYCLE", "LEASE_LOST", "FLOW_GONE",
+        "OTHER_FLOW", "STALE_REQUEST", "CORRUPT", "BAD_SCHEMA",
     }  # fmt: skip
-    example = attrs.evolve(EXAMPLES["enqueue"], staged="s", parent=("p", 1))
+    example = Enqueue((JobSpec(id="a", task="t", claims=(Claim(("a",)),)),), staged="s", parent=("p", 1))
     for word in found:
         assert codec.refusal(example, f"{word} 0 0 0") is not None
 
