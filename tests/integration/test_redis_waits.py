@@ -9,8 +9,9 @@ from queuehint.backends.base import BackendOptions, Interest
 from queuehint.backends.redis import keys
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
-from queuehint.operations import Enqueue
+from queuehint.operations import Commit, Enqueue, Exchange, Tick
 from queuehint.records import JobSpec
+from tests.property.agreement import Twins
 
 if TYPE_CHECKING:
     import pytest
@@ -45,3 +46,18 @@ def test_a_wait_that_the_server_refuses_does_not_return_at_once(
     backend.wait_sync(Interest(pools=("p",)), 0.25)
     assert pauses == [0.25]
     backend.close_sync()
+
+
+def test_who_ticks_on_the_way_does_not_keep_a_sleeping_worker_asleep() -> None:
+    twins = Twins(budget=1)
+    try:
+        twins.do(Exchange("w"))  # told that nothing is due: the worker sleeps
+        later = JobSpec(id="later", task="t", delay_ms=10)
+        twins.do(Enqueue((JobSpec(id="now", task="t"), later), staged="s"))
+        more = twins.do(Commit("s")).more
+        twins.server.client().delete(keys.redis_key(twins.namespace, "wake:timer"))
+        while more:
+            more = twins.do(Tick()).more
+        assert "wake:timer" in twins.dump(), "something is due before the time the worker was told"
+    finally:
+        twins.close()
