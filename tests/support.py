@@ -11,7 +11,11 @@ from queuehint.hint import Claim, Mode
 from queuehint.operations import (
     BUDGET,
     Cancel,
+    CancelFlow,
     CancelPath,
+    Commit,
+    CountEdges,
+    CountFlow,
     CountJobs,
     CountPending,
     Discard,
@@ -32,8 +36,8 @@ from queuehint.operations import (
     Why,
 )
 from queuehint.policy import Policy, Retention
-from queuehint.records import Grant, JobRecord, JobSpec, JobState, Outcome, OutcomeKind
-from queuehint.reports import Reason, Stats
+from queuehint.records import Dependency, Grant, JobRecord, JobSpec, JobState, Outcome, OutcomeKind
+from queuehint.reports import EdgeStats, FlowStats, Reason, Stats
 
 Reply = TypeVar("Reply")
 
@@ -71,12 +75,18 @@ def claim(*path: str, mode: Mode = "exclusive") -> Claim:
 
 
 def job(id: str, hint: list[str] | None = None, **fields: Any) -> JobSpec:
-    """Return the spec of a job with one exclusive claim, or with none; *fields* as of `JobSpec` or of `Policy`."""
+    """
+    Return the spec of a job with one exclusive claim, or with none; *fields* as of `JobSpec` or of `Policy`.
+
+    The field ``after`` names the jobs it depends on, by id or as `Dependency`.
+    """
     policy = {name: fields.pop(name) for name in list(fields) if name in _POLICY_FIELDS}
     if policy:
         fields["policy"] = Policy(**policy)
     if hint is not None:
         fields["claims"] = (Claim(tuple(hint)),)
+    if after := fields.pop("after", ()):
+        fields["depends_on"] = tuple([edge if isinstance(edge, Dependency) else Dependency(edge) for edge in after])
     return JobSpec(id=id, task="task", **fields)
 
 
@@ -122,8 +132,17 @@ class Queue:
     def cancel_path(self, *path: str) -> bool:
         return self.apply(CancelPath(path)).more
 
-    def redrive(self, *ids: str) -> list[Verdict]:
-        return [verdict for verdict, _ in self.apply(Redrive(ids)).verdicts]
+    def cancel_flow(self, flow: str) -> bool:
+        return self.apply(CancelFlow(flow)).more
+
+    def stage(self, part: str, *jobs: JobSpec) -> Enqueued:
+        return self.apply(Enqueue(jobs, staged=part))
+
+    def commit(self, part: str) -> int:
+        return self.apply(Commit(part)).jobs
+
+    def redrive(self, *ids: str, downstream: bool = False) -> list[Verdict]:
+        return [verdict for verdict, _ in self.apply(Redrive(ids, downstream)).verdicts]
 
     def discard(self, *ids: str) -> list[Verdict]:
         return [verdict for verdict, _ in self.apply(Discard(ids)).verdicts]
@@ -150,6 +169,14 @@ class Queue:
 
     def fail(self, id: str, **fields: Any) -> None:
         assert self.settle(id, OutcomeKind.FAILED, **fields) is Verdict.DONE
+
+    def enqueue_from(self, parent: str, *jobs: JobSpec) -> Enqueued:
+        """Enqueue as the handler of a running job does."""
+        return self.apply(Enqueue(jobs, parent=(parent, self.grants[parent].token)))
+
+    def await_children(self, id: str, *children: str, **fields: Any) -> None:
+        """Have a running job be over when these are."""
+        assert self.settle(id, OutcomeKind.CHILDREN, children=children, **fields) is Verdict.DONE
 
     def renew(self, *ids: str, lease_ms: int = 30_000) -> list[Verdict]:
         leases = tuple((job_id, self.grants[job_id].token) for job_id in ids)
@@ -194,7 +221,8 @@ class Queue:
             sorted(ready.id for ready in ledger.ready.jobs()),
             sorted(entry.id for entry in ledger.timers.entries()),
             (ledger.last_number, ledger.last_seq, self.engine.next_ms, self.engine._token, self.engine._drawn),
-            (list(ledger.parked), sorted(self.engine.closed), list(ledger.untold), len(ledger.edges)),
+            (list(ledger.parked), sorted(self.engine.closed), list(ledger.untold)),
+            (len(ledger.edges), ledger.edges.open, len(ledger.flows), len(self.engine.shared), list(ledger.deferred)),
         )
 
     def find(self, id: str) -> JobRecord | None:
@@ -221,16 +249,24 @@ class Queue:
     def pending(self, path: tuple[str, ...] | None = None, *, include_scheduled: bool = False) -> Pending:
         return self.apply(CountPending(path, include_scheduled))
 
+    def edges(self) -> EdgeStats:
+        return self.apply(CountEdges())
+
+    def flow(self, flow: str) -> FlowStats:
+        return self.apply(CountFlow(flow))
+
     @property
     def is_clean(self) -> bool:
-        """Nothing in the engine remembers a place: no node, line, edge, key, index entry, offer or leftover."""
+        """Nothing in the engine remembers a place or an edge: no node, line, key, index entry, offer or leftover."""
         ledger = self.engine.ledger
         return not (
             ledger.trie.nodes
             or ledger.trie.root.held
             or ledger.trie.root.active
             or len(ledger.paths)
-            or len(ledger.edges)
+            or ledger.edges.awaited()
+            or ledger.edges.open
+            or ledger.deferred
             or ledger.keys
             or ledger.ready.sizes()
             or ledger.leftovers

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.memory import MemoryBackend
-from tests.contract import rules
+from tests.contract import edges, rules
 
 if TYPE_CHECKING:
     from queuehint import Backend, FakeClock
@@ -74,4 +74,44 @@ class TestRecords(OnMemory, rules.Records):
 
 
 class TestWaiting(OnMemory, rules.Waiting):
+    pass
+
+
+class TestEdges(OnMemory, edges.Edges):
+    pass
+
+
+class TestRefusals(OnMemory, edges.Refusals):
+    pass
+
+
+class TestEnds(OnMemory, edges.Ends):
+    pass
+
+
+class TestDownstream(OnMemory, edges.Downstream):
+    pass
+
+
+class TestResults(OnMemory, edges.Results):
+    pass
+
+
+class TestParts(OnMemory, edges.Parts):
+    pass
+
+
+class TestChildren(OnMemory, edges.Children):
+    pass
+
+
+class TestFlows(OnMemory, edges.Flows):
+    pass
+
+
+class TestCounts(OnMemory, edges.Counts):
+    pass
+
+
+class TestShared(OnMemory, edges.Shared):
     pass

@@ -9,7 +9,7 @@ import pytest
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
-from tests.contract import rules
+from tests.contract import edges, rules
 from tests.servers import Binary, find_redis, find_valkey, new_namespace, shared_server
 
 if TYPE_CHECKING:
@@ -92,4 +92,44 @@ class TestRecords(OnRedis, rules.Records):
 
 
 class TestWaiting(OnRedis, rules.Waiting):
+    pass
+
+
+class TestEdges(OnRedis, edges.Edges):
+    pass
+
+
+class TestRefusals(OnRedis, edges.Refusals):
+    pass
+
+
+class TestEnds(OnRedis, edges.Ends):
+    pass
+
+
+class TestDownstream(OnRedis, edges.Downstream):
+    pass
+
+
+class TestResults(OnRedis, edges.Results):
+    pass
+
+
+class TestParts(OnRedis, edges.Parts):
+    pass
+
+
+class TestChildren(OnRedis, edges.Children):
+    pass
+
+
+class TestFlows(OnRedis, edges.Flows):
+    pass
+
+
+class TestCounts(OnRedis, edges.Counts):
+    pass
+
+
+class TestShared(OnRedis, edges.Shared):
     pass

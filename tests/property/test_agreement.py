@@ -19,16 +19,24 @@ from queuehint.hint import Claim, normalise
 from queuehint.operations import (
     BUDGET,
     Cancel,
+    CancelFlow,
     CancelPath,
     Close,
+    Commit,
+    CountEdges,
+    CountFlow,
     CountJobs,
     Discard,
     Draw,
     Enqueue,
     Exchange,
+    Fetch,
     Get,
+    ListFlow,
     Log,
     Pause,
+    Pull,
+    Push,
     Redrive,
     Renew,
     Reopen,
@@ -37,7 +45,7 @@ from queuehint.operations import (
     Tick,
 )
 from queuehint.policy import Policy
-from queuehint.records import JobError, JobSpec, Outcome, OutcomeKind, Progress
+from queuehint.records import Dependency, JobError, JobSpec, Outcome, OutcomeKind, Progress
 from tests.property.agreement import FIXED, KEPT_MS, Busybody, Twins, walk_together
 from tests.property.walks import LEASE_MS, MINUTE, MIXED, PATHS, POLICIES, STYLES, Style
 
@@ -268,6 +276,15 @@ errors = st.sampled_from([None, JobError(type="E", message="no"), JobError(type=
 lanes = st.integers(0, 3)
 
 
+edges = st.sampled_from([("success", False)] * 3 + [("success", True), ("failure", False), ("done", False)])
+flows = st.sampled_from([None, None, "f", "g"])
+
+
+def edges_of(needs: Any) -> tuple[Dependency, ...]:
+    """Return edges to some jobs, each once."""
+    return tuple([Dependency(job_id, when, data=data) for job_id, (when, data) in dict(needs).items()])
+
+
 class AgreementMachine(RuleBasedStateMachine):
     """Every rule is something a client or an operator does; `Twins.do` compares what the engine and the store say."""
 
@@ -357,6 +374,79 @@ class AgreementMachine(RuleBasedStateMachine):
     def enqueue_for_a_caller(self, wanted: Any) -> Any:
         return self.enqueue(JobSpec(id=self.next_id(), task="t", claims=wanted, presence_ms=3 * MINUTE))
 
+    @rule(
+        target=ids,
+        wanted=claims,
+        needs=st.lists(st.tuples(ids | st.just("nobody"), edges), max_size=4),
+        policy=policies,
+        flow=flows,
+        delay_ms=delays,
+        key=st.none() | st.just("k"),
+    )
+    def enqueue_with_edges(
+        self, wanted: Any, needs: Any, policy: Any, flow: str | None, delay_ms: int, key: str | None
+    ) -> Any:
+        spec = JobSpec(
+            id=self.next_id(),
+            task="t",
+            claims=wanted,
+            depends_on=edges_of(needs),
+            policy=policy,
+            flow=flow,
+            delay_ms=delay_ms,
+            key=key,
+            on_conflict="after",
+        )
+        return self.enqueue(spec)
+
+    @rule(
+        target=ids,
+        wanted=st.lists(claims, min_size=2, max_size=4),
+        edge=edges,
+        backwards=st.booleans(),
+        policy=policies,
+    )
+    def enqueue_a_chain(self, wanted: list[Any], edge: Any, backwards: bool, policy: Any) -> Any:
+        specs: list[JobSpec] = []
+        for each in wanted:
+            needs = edges_of([(specs[-1].id, edge)]) if specs else ()
+            specs.append(JobSpec(id=self.next_id(), task="t", claims=each, depends_on=needs, policy=policy, flow="f"))
+        return self.enqueue(*(specs[::-1] if backwards else specs))
+
+    @rule(
+        target=ids,
+        staged=st.sampled_from("ST"),
+        wanted=st.lists(claims, max_size=3),
+        needs=st.lists(st.tuples(ids, edges), max_size=2),
+        policy=policies,
+        delay_ms=delays,
+    )
+    def enqueue_a_part(self, staged: str, wanted: list[Any], needs: Any, policy: Any, delay_ms: int) -> Any:
+        specs = [
+            JobSpec(
+                id=self.next_id(),
+                task="t",
+                claims=each,
+                depends_on=edges_of(needs),
+                policy=policy,
+                delay_ms=delay_ms,
+                flow=f"flow-{staged}",
+            )
+            for each in wanted
+        ]
+        self.do(Enqueue(tuple(specs), staged=staged))
+        return multiple(*[spec.id for spec in specs])
+
+    @rule(staged=st.sampled_from("ST"))
+    def commit(self, staged: str) -> None:
+        self.do(Commit(staged))
+
+    @rule(target=ids, parent=live | stale, needs=st.lists(st.tuples(ids, edges), max_size=2))
+    def enqueue_a_child(self, parent: tuple[str, int], needs: Any) -> Any:
+        spec = JobSpec(id=self.next_id(), task="t", parent=parent[0], depends_on=edges_of(needs))
+        self.do(Enqueue((spec,), parent=parent))
+        return spec.id
+
     @rule(job_id=ids, task=st.sampled_from(["t", "other"]))
     def enqueue_an_id_again(self, job_id: str, task: str) -> None:
         self.do(Enqueue((JobSpec(id=job_id, task=task),)))
@@ -413,6 +503,27 @@ class AgreementMachine(RuleBasedStateMachine):
     def settle_otherwise(self, settled: Any, kind: OutcomeKind, delay_ms: int, reason: str | None) -> Any:
         return multiple(*settled, *self.settle(settled, kind, 0, delay_ms=delay_ms, reason=reason))
 
+    @rule(
+        target=stale,
+        grant=consumes(live),
+        children=st.lists(ids | st.just("nobody"), max_size=3),
+        on_child_failure=st.sampled_from(["fail", "ignore"]),
+        result=results,
+    )
+    def settle_with_children(
+        self, grant: tuple[str, int], children: list[str], on_child_failure: Any, result: bytes | None
+    ) -> Any:
+        more = {"children": tuple(children), "on_child_failure": on_child_failure, "result": result}
+        return multiple(grant, *self.settle([grant], OutcomeKind.CHILDREN, 1, **more))
+
+    @rule(grant=live | stale, some=st.lists(ids, max_size=3))
+    def fetch(self, grant: tuple[str, int], some: list[str]) -> None:
+        self.do(Fetch(*grant, tuple(some)))
+
+    @rule(key=st.sampled_from("xy"), value=st.sampled_from([b"", b"1"]), ttl_ms=st.sampled_from([1, MINUTE]))
+    def push(self, key: str, value: bytes, ttl_ms: int) -> None:
+        self.do(Push("n", key, value, ttl_ms))
+
     @rule(grant=stale, kind=st.sampled_from(OutcomeKind), result=results)
     def settle_with_a_stale_token(self, grant: tuple[str, int], kind: OutcomeKind, result: bytes | None) -> None:
         self.settle([grant], kind, 0, result=result, delay_ms=1)
@@ -449,6 +560,21 @@ class AgreementMachine(RuleBasedStateMachine):
     @rule(some=st.lists(ids | st.just("nobody"), min_size=1, max_size=5), what=st.sampled_from([Redrive, Discard]))
     def redrive_or_discard(self, some: list[str], what: Any) -> None:
         self.do(what(tuple(some)))
+
+    @rule(some=st.lists(ids, min_size=1, max_size=5))
+    def redrive_with_what_fell(self, some: list[str]) -> None:
+        self.do(Redrive(tuple(some), downstream=True))
+
+    @rule(flow=st.sampled_from(["f", "g", "flow-S"]))
+    def cancel_a_flow(self, flow: str) -> None:
+        self.do(CancelFlow(flow))
+
+    @rule(flow=st.sampled_from(["f", "g", "flow-S", "flow-T"]), key=st.sampled_from("xy"))
+    def ask_about_edges(self, flow: str, key: str) -> None:
+        self.do(CountEdges())
+        self.do(CountFlow(flow))
+        self.do(ListFlow(flow, limit=2))
+        self.do(Pull("n", key))
 
     @rule(path=paths, what=st.sampled_from([Pause, Resume, Close, Reopen]))
     def mark(self, path: Any, what: Any) -> None:

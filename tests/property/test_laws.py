@@ -135,7 +135,7 @@ def test_normalised_claims_ask_for_what_the_claims_asked_for_as_a_whole(claims: 
 @given(claim_lists)
 def test_a_job_never_waits_for_itself(claims: list[Claim]) -> None:
     ledger = Ledger(RETENTION)
-    job = ledger.admit(JobSpec(id="j", task="t", claims=normalise(claims)), 0, after=None)
+    job = ledger.admit(JobSpec(id="j", task="t", claims=normalise(claims)), 0)
     assert job.ready is not None
     assert not job.missing
 

@@ -1,91 +1,92 @@
-"""
-What the walks share: an engine beside its model, what must hold after every step, and a player who makes the steps.
-
-Times are in minutes, so that leases, back-offs, retention and the ten minutes for which an id is kept all meet.
-"""
+"""What the walks share: an engine beside its model, what must hold after every step, and how a walk goes."""
 
 from __future__ import annotations
 
-from functools import cache, partial
-from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from queuehint.core.dependencies import WAIT, fate
 from queuehint.core.engine import Engine, EngineOptions
 from queuehint.core.trie import counts
-from queuehint.errors import DuplicateJobError, PathClosedError
-from queuehint.hint import Claim, normalise
+from queuehint.errors import CycleError, QueueHintError
+from queuehint.hint import Claim
 from queuehint.operations import (
     BUDGET,
-    Cancel,
+    CancelFlow,
     CancelPath,
     CanDequeue,
-    Close,
+    CountEdges,
+    CountFlow,
     CountJobs,
     CountPending,
-    Discard,
     Enqueue,
     Exchange,
+    Fetch,
     ListDead,
-    Log,
+    ListFlow,
     Operation,
-    Pause,
-    Redrive,
-    Renew,
+    Pull,
     Reopen,
-    Report,
     Resume,
     Tick,
     Tree,
     Why,
 )
-from queuehint.policy import Backoff, Policy, Retention
-from queuehint.records import OVER, JobSpec, JobState, Outcome, OutcomeKind, Progress
+from queuehint.policy import Retention
+from queuehint.records import (
+    OVER,
+    JobSpec,
+    JobState,
+    Outcome,
+    OutcomeKind,
+)
 from queuehint.reports import ReasonKind, TreeNode
-from tests.property.reference import Actor, ReferenceModel, at_or_below, clash, conflict, shape
+from tests.property.player import (
+    FLOWS,
+    LEASE_MS,
+    MINUTE,
+    MIXED,
+    PATHS,
+    POLICIES,
+    POOLS,
+    SHARED_KEYS,
+    SHARED_MS,
+    STYLES,
+    Player,
+    Style,
+)
+from tests.property.reference import ReferenceModel
+from tests.property.world import Actor, at_or_below, clash, conflict, shape
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from random import Random
 
     from queuehint.core.job import Job
-    from queuehint.hint import Mode, Path
+    from queuehint.hint import Path
 
-MINUTE = 60_000
+__all__ = [
+    "LEASE_MS",
+    "MINUTE",
+    "MIXED",
+    "PATHS",
+    "POLICIES",
+    "POOLS",
+    "RETENTION",
+    "STYLES",
+    "Pair",
+    "Player",
+    "Style",
+    "check_empty",
+]
+
 RETENTION = Retention(finished=180, failed=1800, canceled=0, service=900)
-LEASE_MS = 4 * MINUTE
-POOLS = ("p", "q")
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 
-
-def paths(depth_max: int) -> list[Path]:
-    """All paths over two letters."""
-    return [path for depth in range(depth_max + 1) for path in product("ab", repeat=depth)]
-
-
-PATHS = paths(4)
-PATHS_BY_DEPTH = [list(product("ab", repeat=depth)) for depth in range(5)]
-
-_flat = Backoff(base=60, factor=1, cap=60, jitter=0)
-_policy = partial(Policy, backoff=_flat)
-POLICIES = (
-    _policy(),
-    _policy(max_attempts=2, max_losses=1),
-    _policy(max_attempts=1, on_dead="hold"),
-    _policy(max_attempts=1, on_dead="hold", retention_ms=8 * MINUTE),
-    _policy(max_attempts=2, max_losses=2, on_dead="cancel_behind"),
-    _policy(max_attempts=2, on_retry="yield", on_dead="cancel_behind", retention_ms=0),
-    _policy(on_retry="yield", start_within_ms=6 * MINUTE),
-    _policy(max_hold_ms=2 * MINUTE),
-    _policy(max_hold_ms=0, start_within_ms=2 * MINUTE, retention_ms=11 * MINUTE),
-)
-
-
-@cache
-def one_claim(path: Path, mode: Mode) -> tuple[Claim, ...]:
-    return (Claim(path, mode),)
+_FOLLOWS = ("dependency ", "behind ")
+"""How the causes begin of what is canceled because of another job."""
 
 
 # --- what holds whatever the budget ----------------------------------------------------------------------------------
@@ -131,6 +132,17 @@ def waits_behind_a_line(job: Job, before: list[Job]) -> bool:
     )
 
 
+def check_edges(engine: Engine) -> None:
+    """Once nothing is left over who waits for others waits for some that are not over, or may be redriven."""
+    jobs = engine.ledger.jobs
+    for job in jobs.values():
+        assert (job.state is DEFERRED) <= (bool(job.blocked) or job.is_start)
+        assert not job.blocked or job.state in {DEFERRED, SCHEDULED}
+        for job_id, edge in job.blocked.items():
+            state = jobs[job_id].state
+            assert state not in OVER or (state is FAILED and fate(edge, FAILED) == WAIT), f"{job.id} waits for nothing"
+
+
 def check_empty(engine: Engine) -> None:
     """R4: nothing remembers what is gone."""
     ledger = engine.ledger
@@ -140,11 +152,14 @@ def check_empty(engine: Engine) -> None:
     assert not root.children
     assert (root.held, root.active, root.waiting) == (0, 0, 0)
     assert root.line is root.line_end is root.owners is None
-    assert len(ledger.timers) == len(ledger.paths) == len(ledger.edges) == 0
+    assert len(ledger.timers) == len(ledger.paths) == len(ledger.edges) == len(ledger.flows) == 0
     assert ledger.timers.next_ms() is None
+    assert ledger.edges.open == 0
+    assert len(engine.shared) == 0
     remembered: tuple[Any, ...] = (
         ledger.jobs,
         ledger.dead,
+        ledger.deferred,
         ledger.keys,
         ledger.leftovers,
         ledger.registry.running,
@@ -158,6 +173,19 @@ def check_empty(engine: Engine) -> None:
     assert not any(remembered), remembered
     assert ledger.holding == 0
     assert not any(ledger.counts.values())
+
+
+def check_refusal(error: QueueHintError, operation: Operation[Any]) -> None:
+    """A circle that is named is one: each job on it depends on the next, and the last on the first."""
+    if isinstance(error, CycleError) and isinstance(operation, Enqueue):
+        needs = {spec.id: {edge.id for edge in spec.depends_on} for spec in operation.jobs}
+        if operation.parent is not None and operation.parent[0] in error.cycle:
+            return
+        assert len(set(error.cycle)) == len(error.cycle)
+        assert all(
+            after in needs[before]
+            for before, after in zip(error.cycle, (*error.cycle[1:], error.cycle[0]), strict=True)
+        )
 
 
 # --- an engine beside its model --------------------------------------------------------------------------------------
@@ -184,43 +212,73 @@ class Pair:
         """Apply one operation to both and compare; return the reply, None if it was refused as foretold."""
         engine, model = self.engine, self.model
         self.history.append((self.now_ms, operation))
-        refusal = None
+        model.now = max(model.now, self.now_ms)
+        refusal = model.refuses(operation)
         if isinstance(operation, Enqueue):
-            refusal = model.refuses(operation)
             model.exact = model.exact and all(claim.mode == "exclusive" for s in operation.jobs for claim in s.claims)
+        refused: QueueHintError | None = None
         try:
             reply = engine.apply(operation, self.now_ms)
-        except (DuplicateJobError, PathClosedError) as error:
-            refused: type[Exception] | None = type(error)
-        else:
-            refused = None
-        assert refused is refusal
+        except QueueHintError as error:
+            refused = error
+        assert refusal is (None if refused is None else type(refused)), f"{operation} was refused: {refused!r}"
         if refused is not None:
+            check_refusal(refused, operation)
             self.compare()
             return None
-        model.follow(operation, reply, self.now_ms, cut=self.cut)
-        self.drain()
+        seqs = model.seqs
+        model.follow(operation, reply, cut=self.cut)
+        if self.cut:
+            self.drain()
+            model.catch_up()
+            self.adopt(seqs)
         self.compare()
         return reply
 
     def drain(self) -> None:
         """Tick until nothing is left over; the order holds in between."""
         for _ in range(10_000):
-            if not self.cut or self.engine.next_ms is None or self.engine.next_ms > self.now_ms:
+            if self.engine.next_ms is None or self.engine.next_ms > self.now_ms:
                 return
             self.engine.ledger.check()
             check_order(self.engine)
             self.engine.apply(Tick(), self.now_ms)
         raise AssertionError("there is always more")
 
+    def adopt(self, seqs: int) -> None:
+        """
+        Take over from the engine what depends on where work was cut.
+
+        That is in which order jobs took their places (those after *seqs*) whose last edges were resolved in one
+        operation, or that were revived in one, and which of several ends it was that canceled a job.
+        """
+        model, jobs = self.model, self.engine.ledger.jobs
+        if model.woven:
+            new = [actor for actor in model.placed if actor.seq > seqs and actor.id in jobs]
+            places = sorted(actor.seq for actor in new)
+            for actor, seq in zip(sorted(new, key=lambda actor: jobs[actor.id].seq), places, strict=True):
+                actor.seq = seq
+            model.placed.sort(key=lambda actor: actor.seq)
+        for actor in model.jobs.values():
+            job = jobs.get(actor.id)
+            if job is not None and actor.state is CANCELED is job.state:
+                causes = (actor.cause, job.cause)
+                fallen_by = job.notes.fallen_by if job.notes is not None else None
+                assert fallen_by is None or fallen_by in actor.needs
+                assert causes[0] == causes[1] or any((cause or "").startswith(_FOLLOWS) for cause in causes)
+                actor.fell, actor.cause = fallen_by, job.cause
+            if job is not None and actor.since > actor.number and job.since > job.number:
+                actor.since = job.since
+
     def compare(self) -> None:
         engine, model = self.engine, self.model
         ledger = engine.ledger
         ledger.check()
-        assert ledger.jobs.keys() == model.jobs.keys()
-        for job, actor in zip(ledger.jobs.values(), model.jobs.values(), strict=True):
+        known = {job.id: job for job in ledger.jobs.values() if not job.is_hidden}
+        assert known.keys() == model.jobs.keys()
+        for actor in model.jobs.values():
+            job = known[actor.id]
             assert (
-                job.id,
                 job.state,
                 bool(job.seq),
                 job.number,
@@ -232,9 +290,10 @@ class Pair:
                 job.due_ms,
                 job.gone,
                 job.spec,
-                job.cancel is None,
+                job.cancel,
+                job.cause,
+                job.result,
             ) == (
-                actor.id,
                 actor.state,
                 bool(actor.seq),
                 actor.number,
@@ -246,8 +305,23 @@ class Pair:
                 actor.due,
                 actor.gone,
                 actor.spec,
-                actor.cancel is None,
+                actor.cancel,
+                actor.cause,
+                actor.result,
             )
+            notes = job.notes
+            if notes is not None:
+                assert notes.fallen_by == actor.fell
+                # What is over forgets its edges in a step of its own.
+                assert actor.is_over or notes.blocked.keys() == actor.waits.keys()
+            else:
+                assert not actor.waits
+                assert actor.fell is None
+        hidden = {job.id: job for job in ledger.jobs.values() if job.is_hidden}
+        expected = {**model.hidden, **model.starts}
+        assert {job_id: job.number for job_id, job in hidden.items()} == {
+            job_id: actor.number for job_id, actor in expected.items()
+        }
         # A job canceled while work was cut may have had a place for a moment, so places are equal up to gaps.
         assert [job.id for job in placed(engine)] == [actor.id for actor in model.placed]
         ready = {actor.id for actor in model.ready()}
@@ -267,8 +341,9 @@ class Pair:
     def ask(self, claim: Claim) -> None:
         """Ask everything and compare."""
         engine, model, now_ms = self.engine, self.model, self.now_ms
+        model.now = max(model.now, now_ms)
         assert engine.apply(CanDequeue(claim.path, claim.mode), now_ms) == model.can_dequeue(claim)
-        known = [actor for actor in model.jobs.values() if not actor.gone]
+        known = sorted((actor for actor in model.jobs.values() if not actor.gone), key=lambda actor: actor.number)
         stats = engine.apply(CountJobs(), now_ms)
         assert stats.states == {state: sum(actor.state is state for actor in known) for state in JobState}
         dead = tuple(actor.id for actor in known if actor.state is FAILED)
@@ -279,13 +354,14 @@ class Pair:
         claims = [c for actor in known if actor.state not in OVER for c in actor.claims]
         assert below.unfinished == sum(c.path[: len(claim.path)] == claim.path for c in claims)
         self._ask_why(known)
+        self._ask_about_edges()
         self._compare_tree(engine.apply(Tree(claim.path, 1), now_ms), claim.path)
 
     def _ask_why(self, known: Iterable[Actor]) -> None:
         """R3: a wait for a place points to smaller places only, so no waits can form a circle."""
         for actor in known:
             reason = self.engine.apply(Why(actor.id), self.now_ms)
-            assert reason.state is actor.state
+            self.model.check_reason(actor, reason)
             if reason.kind in {ReasonKind.PLACE, ReasonKind.DEAD_HOLD}:
                 assert reason.jobs or self.engine.ledger.leftovers
                 assert all(0 < self.model.jobs[job_id].seq < actor.seq for job_id in reason.jobs)
@@ -294,6 +370,26 @@ class Pair:
                     assert self.engine.ledger.leftovers or any(clash(other.claims, actor.claims) for other in held)
             waits = reason.kind in {ReasonKind.TIME, ReasonKind.BACKOFF, ReasonKind.UNKNOWN_TASK}
             assert waits == (actor.due is not None) or reason.kind in {ReasonKind.PLACE, ReasonKind.DEAD_HOLD}
+
+    def _ask_about_edges(self) -> None:
+        engine, model, now_ms = self.engine, self.model, self.now_ms
+        questions: list[Operation[Any]] = [CountEdges(), *[Pull("n", key) for key in SHARED_KEYS]]
+        questions += [CountFlow(flow) for flow in FLOWS]
+        for actor in model.placed:
+            if actor.state is STARTED:
+                questions.append(Fetch(actor.id, actor.token or 0, (*actor.needs, "nobody")))
+        for question in questions:
+            model.check_answer(question, engine.apply(question, now_ms))
+        stats = engine.apply(CountJobs(), now_ms)
+        assert stats.stuck["dead_dependency"] == model.edge_stats().behind_dead
+        assert stats.pruned == model.pruned
+        for flow in FLOWS:
+            cursor: int | None = 0
+            while cursor is not None:
+                question = ListFlow(flow, cursor, 3)
+                page = engine.apply(question, now_ms)
+                model.check_answer(question, page)
+                cursor = page.cursor
 
     def _compare_tree(self, tree: TreeNode, path: Path) -> None:
         running = [claim for actor in self.model.placed if actor.state is STARTED for claim in actor.claims]
@@ -319,239 +415,17 @@ class Pair:
                 if actor.state is STARTED
             ]
             self.do(Exchange("last", settle=tuple(running), pools=(*POOLS, "default"), limit=100))
-            if not self.model.jobs:
+            if not self.model.jobs and not self.model.starts:
                 break
             if not any(actor.state is STARTED for actor in self.model.placed):
                 self.now_ms = max(self.now_ms, self.engine.next_ms or 0)
                 self.do(Tick())
+        while self.engine.shared:
+            self.now_ms += SHARED_MS
+            self.do(Tick())
         for worker in sorted(self.model.untold):
             self.do(Exchange(worker))
         check_empty(self.engine)
-
-
-# --- who makes the steps ---------------------------------------------------------------------------------------------
-
-
-@attrs.frozen(kw_only=True)
-class Style:
-    """
-    What a player likes.
-
-    Args:
-        shared: the share of claims that are shared.
-        depth_weights: how often a path has depth 0, 1, 2, 3, 4.
-        unfinished_max: no job is enqueued while so many are unfinished.
-        keyed: the share of jobs with a key.
-        due_within: delays, back-offs of 0 and times in the past are used too; without, nothing an operation does is
-            due in that same ms.
-    """
-
-    shared: float = 0.0
-    depth_weights: tuple[int, ...] = (1, 4, 5, 3, 2)
-    unfinished_max: int = 10
-    keyed: float = 0.15
-    due_within: bool = True
-
-
-CROWDED = Style()
-SPREAD = Style(depth_weights=(0, 1, 3, 4, 4), unfinished_max=14)
-KEYED = Style(depth_weights=(0, 1, 2, 3, 3), keyed=0.7)
-SHARING = Style(shared=0.6)
-MIXED = Style(shared=0.3, depth_weights=(1, 3, 3, 2, 1), unfinished_max=14)
-EXCLUSIVE_STYLES = (CROWDED, SPREAD, KEYED)
-STYLES = (*EXCLUSIVE_STYLES, SHARING, MIXED)
-
-
-class Player:
-    """Makes up operations for a world it sees through the engine; every choice is *random*'s."""
-
-    def __init__(self, engine: Engine, random: Random, style: Style) -> None:
-        self.engine = engine
-        self.random = random
-        self.style = style
-        self.grants: list[tuple[str, int]] = []
-        self.made = 0
-        self.specs: list[JobSpec] = []
-        self._moves = (
-            *[self.exchange] * 40,
-            *[self.enqueue] * 34,
-            *[self.renew] * 4,
-            *[self.cancel] * 3,
-            *[self.cancel_path] * 2,
-            *[self.redrive] * 5,
-            *[self.discard] * 2,
-            *[self.pause] * 2,
-            *[self.resume] * 3,
-            *[self.close] * 1,
-            *[self.reopen] * 2,
-            *[self.note] * 2,
-        )
-
-    def move(self) -> Operation[Any]:
-        return self.random.choice(self._moves)()
-
-    def pass_time(self, now_ms: int) -> int:
-        """Mostly stand still; sometimes go right to what is due next, sometimes far beyond it."""
-        roll = self.random.random()
-        if roll < 0.8:
-            return now_ms
-        if roll < 0.9:
-            return max(now_ms, self.engine.next_ms or 0)
-        if roll < 0.995:
-            return now_ms + self.random.choice((1, MINUTE, MINUTE, 3 * MINUTE, LEASE_MS + 1))
-        return now_ms + 20 * MINUTE
-
-    # --- parts -------------------------------------------------------------------------------------------------------
-
-    def path(self) -> Path:
-        random = self.random
-        return random.choice(PATHS_BY_DEPTH[random.choices(range(5), self.style.depth_weights)[0]])
-
-    def region(self) -> Path:
-        """A path to cancel, pause or close: seldom all there is."""
-        return self.path() or (self.path() if self.random.random() < 0.5 else ("a", "b"))
-
-    def claim(self) -> tuple[Claim, ...]:
-        mode: Mode = "shared" if self.random.random() < self.style.shared else "exclusive"
-        return one_claim(self.path(), mode)
-
-    def claims(self) -> tuple[Claim, ...]:
-        roll = self.random.random()
-        if roll < 0.75:
-            return self.claim()
-        if roll < 0.8:
-            return ()
-        many = self.claim() + self.claim() + (self.claim() if roll > 0.93 else ())
-        return normalise(many)
-
-    def spec(self) -> JobSpec:
-        random = self.random
-        self.made += 1
-        delay_ms = run_at_ms = key = presence_ms = None
-        roll = random.random()
-        now_ms = self.engine.now_ms
-        if roll < 0.12:
-            delay_ms = random.choice((1, MINUTE, 5 * MINUTE))
-        elif roll < 0.16:
-            run_at_ms = now_ms + random.choice((-MINUTE, 0, MINUTE))
-        elif roll < 0.2:
-            presence_ms = 3 * MINUTE
-        if presence_ms is None and random.random() < self.style.keyed:
-            key = random.choice("kkkl")
-        spec = JobSpec(
-            id=str(self.made),
-            task="t",
-            claims=self.claims(),
-            priority=random.choice((3, 3, 3, 1, 5, 9)),
-            pool=random.choice("ppq"),
-            user=random.choice((None, None, "u", "v")),
-            service="s" if random.random() < 0.05 else None,
-            key=key,
-            on_conflict=random.choice(("return", "replace", "replace", "after", "after", "after", "reject")),
-            delay_ms=delay_ms,
-            run_at_ms=run_at_ms,
-            presence_ms=presence_ms,
-            policy=random.choice(POLICIES if self.style.due_within else POLICIES[:-1]),
-        )
-        self.specs.append(spec)
-        return spec
-
-    def ids(self) -> tuple[str, ...]:
-        random = self.random
-        known = list(self.engine.ledger.jobs)
-        some = random.sample(known, min(len(known), random.choice((1, 1, 2, 3))))
-        return tuple(some) if random.random() < 0.95 else (*some, "nobody", *some)
-
-    def outcome(self, job_id: str, token: int) -> Outcome:
-        random = self.random
-        kind = random.choice(_OUTCOMES)
-        delays = (0, 1, MINUTE, 3 * MINUTE) if self.style.due_within else (1, MINUTE, 3 * MINUTE)
-        return Outcome(
-            job_id=job_id, token=token, kind=kind, delay_ms=random.choice(delays), final=random.random() < 0.1
-        )
-
-    # --- moves -------------------------------------------------------------------------------------------------------
-
-    def enqueue(self) -> Operation[Any]:
-        random = self.random
-        count_of = self.engine.ledger.counts
-        if sum(count_of[state] for state in (SCHEDULED, DEFERRED, QUEUED, STARTED)) >= self.style.unfinished_max:
-            return self.exchange()
-        specs = [self.spec() for _ in range(random.choice((1, 1, 1, 2, 3)))]
-        if random.random() < 0.08:
-            again = random.choice(self.specs[-12:])
-            specs.append(again if random.random() < 0.8 else attrs.evolve(again, task="other"))
-            if len({spec.id for spec in specs}) < len(specs):
-                del specs[-1]
-        return Enqueue(tuple(specs))
-
-    def exchange(self) -> Operation[Any]:
-        random = self.random
-        running = [(job.id, job.token or 0) for job in self.engine.ledger.registry.running.values()]
-        self.grants = [grant for grant in self.grants if random.random() < 0.9] + running
-        settle = [self.outcome(*grant) for grant in running if random.random() < 0.6]
-        if self.grants and random.random() < 0.15:
-            settle.append(self.outcome(*random.choice(self.grants)))
-        limit = random.choice((0, 1, 2, 2, 100, 100))
-        pools = random.choice((*[("p", "q")] * 6, ("q", "p"), ("p",), ("q",), ()))
-        return Exchange(random.choice("wx"), settle=tuple(settle), pools=pools, limit=limit, lease_ms=LEASE_MS)
-
-    def renew(self) -> Operation[Any]:
-        random = self.random
-        jobs = self.engine.ledger.jobs.values()
-        leases = [(job.id, job.token) for job in jobs if job.token is not None and random.random() < 0.5]
-        if self.grants:
-            leases.append(random.choice(self.grants))
-        return Renew(tuple(leases), random.choice((MINUTE, LEASE_MS)))
-
-    def cancel(self) -> Operation[Any]:
-        return Cancel(self.ids())
-
-    def cancel_path(self) -> Operation[Any]:
-        return CancelPath(self.region())
-
-    def redrive(self) -> Operation[Any]:
-        return Redrive(self._dead())
-
-    def discard(self) -> Operation[Any]:
-        return Discard(self._dead())
-
-    def _dead(self) -> tuple[str, ...]:
-        dead = [job.id for job in self.engine.ledger.dead.values()]
-        if dead and self.random.random() < 0.9:
-            return tuple(self.random.sample(dead, self.random.randint(1, min(2, len(dead)))))
-        return self.ids()
-
-    def pause(self) -> Operation[Any]:
-        return Pause(self.region())
-
-    def resume(self) -> Operation[Any]:
-        marked = sorted(self.engine.ledger.parked)
-        return Resume(self.random.choice(marked) if marked and self.random.random() < 0.9 else self.path())
-
-    def close(self) -> Operation[Any]:
-        return Close(self.region())
-
-    def reopen(self) -> Operation[Any]:
-        marked = sorted(self.engine.closed)
-        return Reopen(self.random.choice(marked) if marked else self.path())
-
-    def note(self) -> Operation[Any]:
-        if not self.grants:
-            return Tick()
-        grant = self.random.choice(self.grants)
-        return Log(*grant, ("line",)) if self.random.random() < 0.5 else Report(*grant, Progress(1, 2))
-
-
-_OUTCOMES = (
-    *[OutcomeKind.FINISHED] * 8,
-    *[OutcomeKind.FAILED] * 6,
-    OutcomeKind.SNOOZED,
-    OutcomeKind.RELEASED,
-    OutcomeKind.UNKNOWN_TASK,
-    OutcomeKind.LOST,
-    OutcomeKind.DISCARDED,
-)
 
 
 # --- walks -----------------------------------------------------------------------------------------------------------
@@ -578,7 +452,13 @@ def walk_cut(random: Random, style: Style, steps: int, budget: int) -> Pair:
         # What is due comes up in a tick of its own: a cut lets an operation come before what is due, by the rules.
         pair.now_ms = player.pass_time(pair.now_ms)
         pair.do(Tick())
-        pair.do(player.move())
+        move = player.move()
+        if isinstance(move, (CancelPath, CancelFlow)) and any(
+            actor.is_waiting_parent for actor in pair.model.jobs.values()
+        ):
+            # One whose children are canceled before the sweep comes to it has ended by itself.
+            continue
+        pair.do(move)
     pair.wind_down()
     return pair
 
@@ -599,7 +479,7 @@ def walk_overtaking(random: Random, style: Style, steps: int, budget: int) -> En
         move = player.move() if random.random() < 0.8 else Tick()
         if isinstance(move, CancelPath):
             there = [job for job in engine.ledger.jobs.values() if at_or_below(job.spec.claims, move.path)]
-            to_cancel += [(job, job.spec, job.since) for job in there if job.state not in OVER]
+            to_cancel += [(job, job.spec, job.since) for job in there if job.state not in OVER and not job.is_hidden]
             move = attrs.evolve(move, reason=f"before {engine.ledger.last_number + 1}")
         _apply_freely(engine, move, now_ms)
         for job in engine.ledger.jobs.values():
@@ -615,8 +495,7 @@ def walk_overtaking(random: Random, style: Style, steps: int, budget: int) -> En
             to_cancel.clear()
         if engine.next_ms is None or engine.next_ms > now_ms:
             check_ready(engine, exact=exact)
-            for job in engine.ledger.jobs.values():
-                assert all(engine.ledger.jobs[blocker].state not in OVER for blocker in job.blocked)
+            check_edges(engine)
     _end_all(engine, now_ms)
     return engine
 
@@ -627,7 +506,8 @@ def _apply_freely(engine: Engine, operation: Operation[Any], now_ms: int) -> Non
     live = {(job.id, job.token) for job in engine.ledger.registry.running.values()}
     try:
         reply = engine.apply(operation, now_ms)
-    except (DuplicateJobError, PathClosedError):
+    except QueueHintError as error:
+        check_refusal(error, operation)
         return
     if isinstance(operation, Exchange):
         for outcome, verdict in zip(operation.settle, reply.verdicts, strict=True):
@@ -670,6 +550,9 @@ def _end_all(engine: Engine, now_ms: int) -> None:
         if engine.ledger.jobs and not running and not reply.grants and not reply.more:
             assert engine.next_ms is not None, "jobs wait for nothing"
             now_ms = max(now_ms, engine.next_ms)
+    while engine.shared:
+        now_ms += SHARED_MS
+        engine.apply(Tick(), now_ms)
     for worker in sorted(engine.ledger.untold):
         engine.apply(Exchange(worker), now_ms)
     check_empty(engine)

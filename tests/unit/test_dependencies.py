@@ -1,47 +1,301 @@
-"""Explicit edges between jobs, kept at both ends."""
+"""Explicit edges between jobs, kept at both ends, and what the end of a dependency does."""
 
 from __future__ import annotations
 
-from queuehint.core.dependencies import DependencySets
+from collections.abc import Callable
+from itertools import pairwise
+
+import pytest
+
+from queuehint.core.dependencies import (
+    AFTER,
+    CANCEL,
+    DROP,
+    NOTE,
+    OF_CHILD,
+    REACH_MAX,
+    WAIT,
+    DependencySets,
+    cause_of,
+    fate,
+    fates,
+    needs_of,
+)
 from queuehint.core.job import Job
-from queuehint.records import JobState
-from tests.support import job
+from queuehint.policy import OnDependencyFailure
+from queuehint.records import Dependency, JobState, When
+from tests.support import Queue, job
+
+SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
+KEPT = "dwdk"
 
 
 def jobs(count: int) -> list[Job]:
-    return [Job(job(f"j{number}"), number, JobState.DEFERRED, 0) for number in range(count)]
+    return [Job(job(f"j{number}"), number + 1, DEFERRED, 0) for number in range(count)]
 
 
-def test_an_edge_is_kept_at_both_ends_until_it_is_resolved() -> None:
+def depend(edges: DependencySets, waits: Job, *dependencies: Job, edge: str = KEPT) -> None:
+    """Do as the ledger does with what a job is told to depend on."""
+    notes = waits.note()
+    notes.needs, notes.holds = (*notes.needs, *((other.id, edge) for other in dependencies)), True
+    for other in dependencies:
+        edges.keep(waits, other.id)
+        edges.add(waits, other.id, edge)
+
+
+# --- what an end means -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "when, on_failure, data, finished, failed, canceled",
+    [
+        ("success", "wait", False, DROP, WAIT, DROP),
+        ("success", "cancel", False, DROP, CANCEL, CANCEL),
+        ("success", "run", False, DROP, DROP, DROP),
+        ("success", "wait", True, DROP, WAIT, CANCEL),
+        ("success", "cancel", True, DROP, CANCEL, CANCEL),
+        ("success", "run", True, DROP, CANCEL, CANCEL),
+        ("failure", "wait", False, CANCEL, DROP, CANCEL),
+        ("failure", "cancel", False, CANCEL, DROP, CANCEL),
+        ("failure", "run", False, CANCEL, DROP, CANCEL),
+        ("done", "wait", False, DROP, DROP, DROP),
+        ("done", "cancel", False, DROP, DROP, DROP),
+        ("done", "run", False, DROP, DROP, DROP),
+        ("done", "wait", True, DROP, CANCEL, CANCEL),
+        ("done", "cancel", True, DROP, CANCEL, CANCEL),
+        ("done", "run", True, DROP, CANCEL, CANCEL),
+    ],
+)
+def test_what_an_end_does_is_said_by_the_condition_the_policy_and_whether_data_is_needed(
+    when: When, on_failure: OnDependencyFailure, data: bool, finished: str, failed: str, canceled: str
+) -> None:
+    edge = fates(Dependency("a", when=when, data=data), on_failure)
+    assert (fate(edge, FINISHED), fate(edge, FAILED), fate(edge, CANCELED)) == (finished, failed, canceled)
+
+
+def test_what_waits_behind_a_key_waits_for_any_end() -> None:
+    assert [fate(AFTER, state) for state in (FINISHED, FAILED, CANCELED)] == [DROP] * 3
+
+
+def test_a_child_that_does_not_finish_is_noted_unless_it_is_ignored() -> None:
+    assert [fate(OF_CHILD["fail"], state) for state in (FINISHED, FAILED, CANCELED)] == [DROP, NOTE, NOTE]
+    assert [fate(OF_CHILD["ignore"], state) for state in (FINISHED, FAILED, CANCELED)] == [DROP] * 3
+
+
+def test_what_a_job_is_told_to_depend_on_comes_in_its_order() -> None:
+    spec = job("x", depends_on=(Dependency("b", when="done"), Dependency("a")), on_dependency_failure="cancel")
+    assert needs_of(spec) == (("b", "dddk"), ("a", "dcck"))
+
+
+def test_a_cause_says_how_the_dependency_ended() -> None:
+    assert cause_of("a", FINISHED) == "dependency a has finished"
+    assert cause_of("a", FAILED) == "dependency a has failed"
+    assert cause_of("a", CANCELED) == "dependency a was canceled"
+    assert cause_of("a", None) == "dependency a has expired"
+
+
+# --- both ends -------------------------------------------------------------------------------------------------------
+
+
+def test_an_edge_is_known_at_both_ends() -> None:
     edges = DependencySets()
     first, second = jobs(2)
-    edges.add(second, first)
-    assert edges.has_dependents(first)
-    assert not edges.has_dependents(second)
-    assert second.blocked == {"j0"}
-    assert edges.resolve_one(first) is second
-    assert second.blocked == set()
-    assert not edges.has_dependents(first)
-    assert edges.resolve_one(first) is None
-    assert len(edges) == 0
+    depend(edges, second, first)
+    assert edges.has_dependents("j0") and not edges.has_dependents("j1")
+    assert edges.depends(second, "j0") and not edges.depends(first, "j1")
+    assert second.blocked == {"j0": KEPT}
+    assert (edges.open, edges.count("j0"), edges.count("j1")) == (1, 1, 0)
 
 
-def test_dependents_are_resolved_in_order_of_number() -> None:
+def test_an_edge_that_closed_is_kept_until_its_job_cannot_run_any_more() -> None:
+    edges = DependencySets()
+    first, second = jobs(2)
+    depend(edges, second, first)
+    edges.close(second, "j0")
+    assert (second.blocked, edges.open, edges.has_dependents("j0")) == ({}, 0, True)
+    assert edges.release(second) == 1
+    assert (edges.has_dependents("j0"), len(edges)) == (False, 0)
+    assert edges.release(second) == 0
+
+
+def test_an_edge_that_is_not_kept_is_gone_when_it_closes() -> None:
+    edges = DependencySets()
+    _, second = jobs(2)
+    edges.add(second, "j0", AFTER)
+    edges.close(second, "j0")
+    assert (second.blocked, edges.open, len(edges)) == ({}, 0, 0)
+
+
+def test_a_job_that_cannot_run_any_more_has_no_edges_of_any_kind() -> None:
+    edges = DependencySets()
+    first, second, _, waits, other = jobs(5)
+    depend(edges, waits, first, second)
+    edges.add(waits, "j2", AFTER)
+    depend(edges, other, second)
+    edges.close(waits, "j0")
+    assert edges.release(waits) == 3
+    assert (waits.blocked, waits.note().holds) == ({}, False)
+    assert [edges.count(job_id) for job_id in ("j0", "j1", "j2")] == [0, 1, 0]
+    assert edges.open == 1
+
+
+def test_dependents_come_in_order_of_number_or_of_that_of_their_redrive() -> None:
     edges = DependencySets()
     first, *others = jobs(5)
+    others[1].since = 99
     for other in reversed(others):
-        edges.add(other, first)
-    assert [edges.resolve_one(first) for _ in range(4)] == others
+        depend(edges, other, first)
+    found = [(other.id, number) for number, other in edges.dependents("j0")]
+    assert found == [("j1", 2), ("j3", 4), ("j4", 5), ("j2", 99)]
+    assert edges.is_since(others[1], "j0", 99)
+    assert not edges.is_since(others[1], "j0", 3)
+    assert not edges.is_since(first, "j0", 1)
+    assert edges.dependents("j1") == []
 
 
-def test_a_job_that_waits_no_more_has_no_edges() -> None:
+# --- those canceled because of another -------------------------------------------------------------------------------
+
+
+def test_those_canceled_because_of_a_job_are_found_in_order_of_number() -> None:
+    edges = DependencySets()
+    _, *others = jobs(4)
+    for other in reversed(others):
+        edges.fall(other, "j0")
+    order = []
+    while (fallen := edges.first_fallen("j0")) is not None:
+        order.append(fallen.id)
+        edges.rise(fallen)
+    assert order == ["j1", "j2", "j3"]
+    assert len(edges) == 0
+
+
+def test_a_job_is_canceled_because_of_one_other_at_a_time() -> None:
+    edges = DependencySets()
+    (fallen,) = jobs(1)
+    edges.rise(fallen)
+    edges.fall(fallen, "a")
+    edges.fall(fallen, "b")
+    assert (edges.first_fallen("a"), edges.first_fallen("b")) == (None, fallen)
+    edges.rise(fallen)
+    edges.rise(fallen)
+    assert (edges.first_fallen("b"), len(edges)) == (None, 0)
+
+
+# --- circles ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_circle_is_seen_through_any_number_of_jobs() -> None:
+    edges = DependencySets()
+    chain = jobs(50)
+    for before, after in pairwise(chain):
+        depend(edges, after, before)
+    known = {each.id: each for each in chain}
+    assert edges.reaches(known, ["j49"], "j0", set())
+    assert edges.reaches(known, ["j7"], "j7", set())
+    assert not edges.reaches(known, ["j48"], "j49", set())
+    assert not edges.reaches(known, ["nobody"], "j0", set())
+
+
+def test_what_is_over_waits_for_nobody() -> None:
+    edges = DependencySets()
+    first, second, third = jobs(3)
+    depend(edges, second, first)
+    depend(edges, third, second)
+    second.state = CANCELED
+    assert not edges.reaches({each.id: each for each in (first, second, third)}, ["j2"], "j0", set())
+
+
+def test_what_was_looked_at_before_is_not_looked_at_again() -> None:
     edges = DependencySets()
     first, second, third, fourth = jobs(4)
-    edges.add(third, first)
-    edges.add(third, second)
-    edges.add(fourth, second)
-    edges.drop(third)
-    assert third.blocked == set()
-    assert not edges.has_dependents(first)
-    assert edges.resolve_one(second) is fourth
-    assert len(edges) == 0
+    depend(edges, second, first)
+    depend(edges, third, first, second)
+    depend(edges, fourth, second, third)
+    known = {each.id: each for each in (first, second, third, fourth)}
+    seen: set[str] = set()
+    assert not edges.reaches(known, ["j3"], "elsewhere", seen)
+    assert seen == {"j0", "j1", "j2", "j3"}
+    assert not edges.reaches(known, ["j3", "j2"], "j0", seen)
+
+
+def test_no_more_than_a_thousand_jobs_are_looked_at() -> None:
+    edges = DependencySets()
+    chain = jobs(REACH_MAX + 2)
+    for before, after in pairwise(chain):
+        depend(edges, after, before)
+    known = {each.id: each for each in chain}
+    assert not edges.reaches(known, [chain[-1].id], "j0", set())
+    assert edges.reaches(known, [chain[-2].id], "j0", set())
+
+
+# --- invariants ------------------------------------------------------------------------------------------------------
+
+
+def _miscount(queue: Queue) -> None:
+    queue.engine.ledger.edges.open += 1
+
+
+def _forget_one_end(queue: Queue) -> None:
+    del queue.engine.ledger.edges._waiting["first"]["waits"]
+
+
+def _forget_the_other_end(queue: Queue) -> None:
+    queue.engine.ledger.jobs["waits"].blocked.clear()
+
+
+def _forget_a_kept_edge(queue: Queue) -> None:
+    del queue.engine.ledger.edges._waiting["over"]
+
+
+def _keep_the_edge_of_a_job_that_is_over(queue: Queue) -> None:
+    queue.engine.ledger.edges.keep(queue.engine.ledger.jobs["over"], "first")
+
+
+def _keep_the_edge_of_nobody(queue: Queue) -> None:
+    queue.engine.ledger.edges.keep(Job(job("nobody"), 99, DEFERRED, 0), "first")
+
+
+def _forget_why_one_fell(queue: Queue) -> None:
+    notes = queue.engine.ledger.jobs["fallen"].notes
+    assert notes is not None
+    notes.fallen_by = None
+
+
+def _have_one_fall_that_has_not(queue: Queue) -> None:
+    queue.engine.ledger.edges.fall(queue.engine.ledger.jobs["waits"], "first")
+
+
+def _keep_no_edge(queue: Queue) -> None:
+    queue.engine.ledger.edges._waiting["nobody"] = {}
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        _miscount,
+        _forget_one_end,
+        _forget_the_other_end,
+        _forget_a_kept_edge,
+        _keep_the_edge_of_a_job_that_is_over,
+        _keep_the_edge_of_nobody,
+        _forget_why_one_fell,
+        _have_one_fall_that_has_not,
+        _keep_no_edge,
+    ],
+    ids=lambda harm: harm.__name__.strip("_"),
+)
+def test_edges_that_disagree_are_found(harm: Callable[[Queue], None]) -> None:
+    queue = Queue(job("over"), job("dead", max_attempts=1), job("first", ["x"]))
+    queue.start()
+    queue.finish("over")
+    queue.enqueue(
+        job("waits", depends_on=(Dependency("over"), Dependency("first"))),
+        job("fallen", depends_on=(Dependency("dead"),), on_dependency_failure="cancel"),
+    )
+    queue.fail("dead")
+    assert queue.states("waits", "fallen") == "DEFERRED CANCELED"
+    ledger = queue.engine.ledger
+    ledger.edges.check(ledger.jobs)
+    harm(queue)
+    with pytest.raises((AssertionError, KeyError)):
+        ledger.edges.check(ledger.jobs)

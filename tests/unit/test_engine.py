@@ -17,8 +17,10 @@ from queuehint.operations import (
     Draw,
     Enqueue,
     Exchange,
+    Fetch,
     Get,
     ListDead,
+    ListFlow,
     Operation,
     Pause,
     Redrive,
@@ -55,6 +57,12 @@ def ids(count: int) -> tuple[str, ...]:
         (lambda queue: Exchange("w", (queue.outcome("a"),), limit=-1), "limit: -1 in one operation, limit 1000"),
         (lambda queue: Exchange("w", (queue.outcome("a"),), ids(65), 1), "pools: 65 in one operation, limit 64"),
         (lambda queue: Renew((("a", 1),) * 16_001), "leases: 16001 in one operation, limit 16000"),
+        (lambda queue: Fetch("a", 1, ids(101)), "ids: 101 in one operation, limit 100"),
+        (
+            lambda queue: Exchange("w", settle=(queue.outcome("a", OutcomeKind.CHILDREN, children=ids(1001)),)),
+            "children: 1001 in one operation, limit 1000",
+        ),
+        (lambda queue: ListFlow("f", limit=201), "limit must be from 1 to 200, got 201"),
         (lambda queue: ListDead(limit=0), "limit must be from 1 to 200, got 0"),
         (lambda queue: ListDead(limit=201), "limit must be from 1 to 200, got 201"),
         (lambda queue: ListDead(limit=-1), "limit must be from 1 to 200, got -1"),
@@ -80,6 +88,8 @@ def test_an_operation_over_its_limit_is_refused_and_changes_nothing(operation: A
         Draw(1000),
         Exchange("w", limit=1000, pools=ids(64)),
         Renew((("a", 1),) * 16_000),
+        Fetch("a", 1, ids(100)),
+        ListFlow("f", limit=200),
         ListDead(limit=200),
         ListDead(cursor=10**9),
     ],
@@ -342,6 +352,12 @@ def test_a_paused_job_may_be_canceled_or_expire_and_is_offered_no_more() -> None
     queue.resume()
     assert queue.start() == []
     assert queue.states("a", "b") == "CANCELED CANCELED"
+
+
+def test_a_mark_that_is_set_or_undone_already_is_told() -> None:
+    queue = Queue()
+    marks: list[Any] = [Pause, Pause, Resume, Resume, Close, Close, Reopen, Reopen]
+    assert [queue.apply(mark(("a",))).changed for mark in marks] == [True, False] * 4
 
 
 def test_resuming_is_bounded_and_goes_in_order_of_number() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from queuehint.core.engine import ID_KEPT_MS
+from queuehint.core.course import ID_KEPT_MS
 from queuehint.operations import Cancel, CancelPath, Discard, ListDead, Redrive, Verdict
 from queuehint.policy import Retention
 from queuehint.records import JobError, JobState, OutcomeKind, Priority

@@ -333,6 +333,19 @@ def test_a_grant_tells_what_to_run_and_until_when() -> None:
     assert (queue.grants["a"].attempt, queue.grants["a"].losses) == (2, 1)
 
 
+def test_after_a_restart_tokens_go_on_from_a_later_one_and_nobody_is_reaped_who_could_not_renew() -> None:
+    queue = Queue(job("a", ["x"]), job("b", ["x"]), now_ms=0)
+    queue.start(lease_ms=1000)
+    queue.engine.begin_epoch(7 << 32, 5000)
+    queue.wait(1000)
+    assert (queue.state("a"), queue.engine.next_ms) == (JobState.STARTED, 5000)
+    queue.wait(3999)
+    assert queue.renew("a", lease_ms=2) == [Verdict.DONE]
+    queue.wait(2)
+    assert (queue.state("a"), queue.start()) == (JobState.QUEUED, ["a"])
+    assert queue.grants["a"].token == (7 << 32) + 1
+
+
 # --- the caller of exclusive -----------------------------------------------------------------------------------------
 
 

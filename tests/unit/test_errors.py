@@ -31,6 +31,7 @@ ERRORS: list[tuple[QueueHintError, str]] = [
     (errors.CycleError(["a"]), "a → a"),
     (errors.CycleError(["a", "b"]), "a → b → a"),
     (errors.UnknownDependencyError("a", "b"), "job 'a' depends on 'b', which does not exist"),
+    (errors.FlowNotFoundError("f"), "no flow 'f': it was never committed, or its records have expired"),
 ]
 
 
@@ -55,6 +56,9 @@ def test_a_message_names_what_it_is_about(error: QueueHintError, text: str) -> N
         (errors.DrainTimeoutError, TimeoutError),
         (errors.CycleError, errors.DependencyError),
         (errors.UnknownDependencyError, LookupError),
+        (errors.FlowNotFoundError, LookupError),
+        (errors.TemplateError, ValueError),
+        (errors.CycleError, ValueError),
         (errors.CorruptStateError, errors.BackendError),
     ],
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from queuehint.core.job import Job
+from queuehint.core.job import START_MARK, Job
 from queuehint.operations import Log, Report, Verdict
 from queuehint.records import JobError, JobState, OutcomeKind, Progress
 from tests.support import Queue, job
@@ -23,7 +23,21 @@ def test_a_job_without_history_has_an_empty_one() -> None:
     record = made.record()
     assert (record.errors, record.logs, record.progress, record.seq, record.enqueued_ms) == ((), (), None, None, 7)
     assert made.notes is None
-    assert made.blocked == set()
+    assert made.blocked == {}
+
+
+def test_a_job_of_a_submission_in_parts_is_hidden_until_its_commit() -> None:
+    queue = Queue(job("a"), budget=1)
+    queue.stage("T", *[job(f"b{number}") for number in range(5)])
+    jobs = queue.engine.ledger.jobs
+    start = jobs[START_MARK + "T"]
+    assert (start.is_start, start.is_hidden) == (True, True)
+    assert (jobs["a"].is_start, jobs["a"].is_hidden) == (False, False)
+    assert (jobs["b0"].is_start, jobs["b0"].is_hidden) == (False, True)
+    queue.commit("T")
+    assert not any(jobs[f"b{number}"].is_hidden for number in range(5))
+    queue.wait(0)
+    assert START_MARK + "T" not in jobs
 
 
 def test_only_who_holds_the_lease_may_log_and_report() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from queuehint.core.job import START_MARK
 from queuehint.core.ledger import Ledger
 from queuehint.policy import Retention
 from queuehint.records import JobState
@@ -55,6 +56,30 @@ def _forget_a_key(ledger: Ledger) -> None:
     ledger.keys.add("gone", ledger.jobs["over"])
 
 
+def _forget_who_is_deferred(ledger: Ledger) -> None:
+    ledger.deferred.clear()
+
+
+def _open_an_edge_of_one_that_is_queued(ledger: Ledger) -> None:
+    ledger.edges.add(ledger.jobs["waiting"], "running", "dddk")
+
+
+def _forget_an_edge(ledger: Ledger) -> None:
+    ledger.jobs["deferred"].blocked.clear()
+
+
+def _forget_a_flow(ledger: Ledger) -> None:
+    ledger.flows.remove(ledger.jobs["running"])
+
+
+def _keep_the_flow_of_one_that_is_gone(ledger: Ledger) -> None:
+    ledger.jobs["running"].gone = True
+
+
+def _forget_that_parts_expire(ledger: Ledger) -> None:
+    ledger.jobs[START_MARK + "T"].expiry = None
+
+
 @pytest.mark.parametrize(
     "harm",
     [
@@ -65,14 +90,23 @@ def _forget_a_key(ledger: Ledger) -> None:
         _forget_a_path,
         _forget_who_runs,
         _forget_a_key,
+        _forget_who_is_deferred,
+        _open_an_edge_of_one_that_is_queued,
+        _forget_an_edge,
+        _forget_a_flow,
+        _keep_the_flow_of_one_that_is_gone,
+        _forget_that_parts_expire,
     ],
     ids=lambda harm: harm.__name__.strip("_"),
 )
 def test_structures_that_disagree_are_found(harm: Callable[[Ledger], None]) -> None:
-    queue = Queue(job("over"), job("running", ["x"]), job("waiting", ["x"]))
+    queue = Queue(job("over"), job("running", ["x"], flow="f"), job("waiting", ["x"]))
+    queue.enqueue(job("deferred", after=["running"]))
+    queue.stage("T", job("hidden"))
     queue.start()
     queue.finish("over")
     ledger = queue.engine.ledger
+    ledger.check()
     harm(ledger)
     with pytest.raises(AssertionError):
         ledger.check()

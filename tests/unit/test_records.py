@@ -9,15 +9,17 @@ from typing import Any
 import attrs
 import pytest
 
-from queuehint.errors import InvalidHintError, InvalidJobError, InvalidJobTypeError, PayloadError
+from queuehint.errors import CycleError, InvalidHintError, InvalidJobError, InvalidJobTypeError, PayloadError
 from queuehint.hint import Claim
 from queuehint.policy import Backoff, Policy
 from queuehint.records import (
     PAYLOAD_BYTES_MAX,
     RUN_AT_MAX_MS,
+    Dependency,
     JobSpec,
     JobState,
     Priority,
+    check_dependencies,
     check_payload_size,
     check_priority,
 )
@@ -249,6 +251,24 @@ def test_claims_in_a_list_are_copied() -> None:
         ({"presence_ms": 1, "delay_ms": 1}, InvalidJobError, "presence_ms: .* delay_ms must be None"),
         ({"presence_ms": 1, "run_at_ms": 1}, InvalidJobError, "presence_ms: .* run_at_ms must be None"),
         ({"presence_ms": 1, "key": "k"}, InvalidJobError, "presence_ms: .* key must be None"),
+        ({"name": "a b"}, InvalidJobError, "name holds white space"),
+        ({"flow": ""}, InvalidJobError, "flow is empty"),
+        ({"parent": 7}, InvalidJobTypeError, "parent must be str, got int: 7"),
+        (
+            {"depends_on": "b"},
+            InvalidJobTypeError,
+            "depends_on must be a list of ids or Dependency values, got str: 'b'",
+        ),
+        ({"depends_on": ("b", 1)}, InvalidJobTypeError, "depends_on must be str, got int: 1"),
+        ({"depends_on": ("b", "")}, InvalidJobError, "depends_on is empty"),
+        ({"depends_on": ("a",)}, CycleError, "a → a"),
+        ({"depends_on": ("step",), "name": "step"}, CycleError, "step → step"),
+        ({"depends_on": ("b",), "presence_ms": 1}, InvalidJobError, "presence_ms: .* depends_on must be empty"),
+        ({"depends_on": ("b",), "key": "k", "on_conflict": "replace"}, InvalidJobError, 'on_conflict="replace" gives'),
+        ({"templates": "/a"}, InvalidJobTypeError, "templates must be bool or a list of JSON pointers, got str: '/a'"),
+        ({"templates": (1,)}, InvalidJobTypeError, "templates must be bool or a list of JSON pointers, got tuple"),
+        ({"templates": ("a",)}, InvalidJobError, "templates: 'a' is not a JSON pointer, it must begin with /"),
+        ({"templates": ("/a",) * 1001}, InvalidJobError, "templates names 1001 strings, limit 1000"),
         ({"policy": {"max_attempts": 1}}, InvalidJobTypeError, "policy must be a Policy, got dict: "),
     ],
 )
@@ -267,11 +287,100 @@ def test_a_wrong_field_is_refused_by_name(fields: dict[str, Any], error: type[Ex
         {"delay_ms": 0},
         {"presence_ms": 30_000},
         {"id": "{x}", "pool": "*", "user": "a:user:b", "key": "\\"},
+        {
+            "depends_on": tuple(Dependency(str(number)) for number in range(1000)),
+            "name": "x",
+            "flow": "f",
+            "parent": "p",
+        },
+        {"depends_on": (Dependency("b"),), "key": "k", "on_conflict": "after", "delay_ms": 1},
+        {"templates": True},
+        {"templates": ("/a",) * 1000},
     ],
 )
 def test_the_ends_of_the_ranges_are_valid(fields: dict[str, Any]) -> None:
     spec = JobSpec(**{"id": "a", "task": "t", **fields})
     assert spec.check() is spec
+
+
+# --- dependencies ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "fields, error, text",
+    [
+        ({"id": ""}, InvalidJobError, "dependency is empty"),
+        ({"id": 7}, InvalidJobTypeError, "dependency must be str, got int: 7"),
+        ({"when": "always"}, InvalidJobError, "when must be one of success, failure, done, got 'always'"),
+        ({"name": "a b"}, InvalidJobError, "name holds white space"),
+        ({"data": 1}, InvalidJobTypeError, "data must be bool, got int: 1"),
+        (
+            {"data": True, "when": "failure"},
+            InvalidJobError,
+            "dependency 'a': a job that FAILED has no result to be named",
+        ),
+    ],
+)
+def test_a_wrong_dependency_is_refused_by_name(fields: dict[str, Any], error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=f"^{text}"):
+        Dependency(**{"id": "a", **fields})
+
+
+def test_a_dependency_holds_plain_values_whatever_was_passed() -> None:
+    edge = Dependency(HostileStr("a"), when=HostileStr("done"), name=HostileStr("n"))  # type: ignore[arg-type]
+    assert [type(value) for value in (edge.id, edge.when, edge.name)] == [str, str, str]
+    assert (edge.id, edge.when, edge.name) == ("a", "done", "n")
+
+
+@pytest.mark.parametrize(
+    "value, ids",
+    [
+        (None, []),
+        ((), []),
+        (["b", "a"], ["b", "a"]),
+        (("b", Dependency("a", when="done"), "b"), ["b", "a"]),
+        ({"b", "a", "c"}, ["a", "b", "c"]),
+        (frozenset(["b", "a"]), ["a", "b"]),
+    ],
+)
+def test_dependencies_come_in_any_collection_each_once(value: Any, ids: list[str]) -> None:
+    assert [edge.id for edge in check_dependencies(value)] == ids
+
+
+def test_a_dependency_named_twice_has_all_that_was_said_of_it() -> None:
+    edges = [Dependency("a"), Dependency("a", name="n"), Dependency("a", data=True), "a"]
+    assert check_dependencies(edges) == (Dependency("a", name="n", data=True),)
+
+
+@pytest.mark.parametrize("other", [Dependency("a", when="done"), Dependency("a", name="other")])
+def test_a_dependency_cannot_have_two_conditions_or_two_names(other: Dependency) -> None:
+    with pytest.raises(InvalidJobError, match=r"^depends_on names 'a' twice, with other conditions or names"):
+        check_dependencies([Dependency("a", name="n"), other])
+
+
+@pytest.mark.parametrize("value", ["a", b"a", 7, {"a": 1}, Dependency("a"), object()])
+def test_something_else_is_no_list_of_dependencies(value: object) -> None:
+    with pytest.raises(InvalidJobTypeError, match=r"^depends_on must be a list of ids or Dependency values, got "):
+        check_dependencies(value)
+
+
+def test_a_job_depends_on_a_thousand_others_at_most() -> None:
+    ids = [str(number) for number in range(1001)]
+    assert len(check_dependencies(ids[:1000])) == 1000
+    with pytest.raises(InvalidJobError, match=r"^depends_on names 1001 jobs, limit 1000"):
+        check_dependencies(ids)
+
+
+def test_a_checked_spec_has_dependency_values_each_once() -> None:
+    spec = JobSpec(id="a", task="t", depends_on=["b", "c", "b"], templates=["/x"])  # type: ignore[arg-type]
+    checked = spec.check()
+    assert checked.depends_on == (Dependency("b"), Dependency("c"))
+    assert checked.templates == ("/x",)
+    assert checked.check() is checked
+    assert JobSpec(id="a", task="t", depends_on=None, templates=[]).check() == JobSpec(id="a", task="t")  # type: ignore[arg-type]
+
+
+# --- all of a job ----------------------------------------------------------------------------------------------------
 
 
 def test_differing_fields_are_named_and_their_values_are_not() -> None:
@@ -355,3 +464,9 @@ def test_unfinished_jobs_are_counted_from_the_states() -> None:
     assert queue.stats().unfinished == 3
     queue.run()
     assert queue.stats().unfinished == 1
+
+
+def test_the_jobs_of_a_flow_are_counted_from_the_states() -> None:
+    queue = Queue(job("a", flow="f"), job("b", flow="f", delay_ms=10), job("c"))
+    queue.run()
+    assert (queue.flow("f").total, queue.flow("f").unfinished) == (2, 1)

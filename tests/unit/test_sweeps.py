@@ -4,11 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from queuehint.core.sweeps import CancelSweep, ResolveSweep, UnparkSweep
-from queuehint.records import JobState, OutcomeKind
-from tests.support import Queue, claim, job
+from queuehint.core.engine import EngineOptions
+from queuehint.core.job import START_MARK, Job
+from queuehint.core.sweeps import (
+    CancelFlowSweep,
+    CancelSweep,
+    CommitSweep,
+    DependentsSweep,
+    DropSweep,
+    ReleaseSweep,
+    ResolveSweep,
+    ReviveSweep,
+    UnparkSweep,
+)
+from queuehint.operations import CancelFlow, Enqueue
+from queuehint.records import Dependency, JobState, OutcomeKind
+from tests.support import Queue, job
 
-QUEUED, CANCELED, FAILED = JobState.QUEUED, JobState.CANCELED, JobState.FAILED
+SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 
 
 def cancel_sweep(queue: Queue, *paths: tuple[str, ...], seen: list[str], before: int = 10**6) -> CancelSweep:
@@ -121,29 +134,185 @@ def test_a_job_canceled_while_its_path_is_being_resumed_is_not_offered() -> None
     assert queue.start() == ["j0", "j1", "j2", "j3"]
 
 
-def test_edges_are_resolved_in_order_of_number_at_any_budget() -> None:
-    queue = Queue(job("first", ["a"], key="k"), checked=False)
-    queue.start()
+# --- edges -----------------------------------------------------------------------------------------------------------
+
+
+def ended(queue: Queue, job_id: str, state: JobState = FINISHED) -> Job:
+    """End a started job and forget what would follow, which the test begins itself."""
     ledger = queue.engine.ledger
-    first = ledger.jobs["first"]
-    for number in range(4):
-        ledger.admit(job(f"j{number}", ["b"]), 0, after=first)
-    sweep = ResolveSweep(ledger, first, lambda: 7)
+    queue.engine.course.end(ledger.jobs[job_id], state, None)
+    ledger.leftovers.clear()
+    return ledger.jobs[job_id]
+
+
+def test_edges_are_resolved_in_order_of_number_at_any_budget() -> None:
+    queue = Queue(job("first"), checked=False, now_ms=7)
+    queue.enqueue(*[job(f"j{number}", ["b"], depends_on=(Dependency("first"),)) for number in range(4)])
+    queue.start()
+    queue.now_ms = 8
+    queue.renew("first")
+    sweep = ResolveSweep(queue.engine.course, ended(queue, "first"))
     assert sweep.step(1) == (3, True)
-    assert queue.state("j0") is QUEUED
-    assert queue.record("j0").queued_ms == 7
-    ledger.edges.drop(ledger.jobs["j1"])
+    assert (queue.states("j0", "j1"), queue.record("j0").queued_ms) == ("QUEUED DEFERRED", 8)
+    queue.engine.ledger.end(queue.engine.ledger.jobs["j1"], CANCELED, None, 8)
     assert sweep.step(100) == (6, False)
     assert sweep.step(100) == (0, False)
-    assert queue.states("j1", "j2", "j3") == "DEFERRED QUEUED QUEUED"
+    assert queue.states("j1", "j2", "j3") == "CANCELED QUEUED QUEUED"
 
 
 def test_an_edge_of_a_job_that_waits_for_more_does_not_queue_it() -> None:
     queue = Queue(job("a"), job("b"), checked=False)
-    ledger = queue.engine.ledger
-    waits = ledger.admit(job("waits", claims=(claim("x"),)), 0, after=ledger.jobs["a"])
-    ledger.edges.add(waits, ledger.jobs["b"])
-    assert ResolveSweep(ledger, ledger.jobs["a"], lambda: 0).step(9) == (1, False)
-    assert queue.state("waits") is JobState.DEFERRED
-    assert ResolveSweep(ledger, ledger.jobs["b"], lambda: 0).step(9) == (3, False)
+    queue.enqueue(job("waits", ["x"], depends_on=(Dependency("a"), Dependency("b"))))
+    queue.start()
+    assert ResolveSweep(queue.engine.course, ended(queue, "a")).step(9) == (1, False)
+    assert queue.state("waits") is DEFERRED
+    assert ResolveSweep(queue.engine.course, ended(queue, "b")).step(9) == (3, False)
     assert queue.state("waits") is QUEUED
+
+
+def test_the_edges_to_a_job_that_was_redriven_meanwhile_are_open_again() -> None:
+    queue = Queue(job("dies", max_attempts=1), budget=1)
+    queue.enqueue(*[job(f"j{number}", depends_on=(Dependency("dies", when="done"),)) for number in range(3)])
+    queue.start()
+    queue.fail("dies")
+    assert queue.states("j0", "j1", "j2") == "QUEUED DEFERRED DEFERRED"
+    queue.engine.options = EngineOptions(budget=0)
+    queue.redrive("dies")
+    queue.engine.options = EngineOptions(budget=1)
+    queue.wait(0)
+    assert queue.states("dies", "j0", "j1", "j2") == "QUEUED QUEUED DEFERRED DEFERRED"
+    assert queue.run() == ["dies", "j0", "j1", "j2"]
+    queue.wait(0)
+    assert queue.is_clean
+
+
+def test_all_edges_of_a_job_go_at_once_and_cost_one_each() -> None:
+    queue = Queue(*[job(f"j{number}") for number in range(5)], checked=False)
+    queue.enqueue(job("waits", depends_on=tuple(Dependency(f"j{number}") for number in range(5))))
+    sweep = ReleaseSweep(queue.engine.ledger, ended(queue, "waits", CANCELED))
+    assert sweep.step(1) == (5, False)
+    assert sweep.step(1) == (0, False)
+    queue.engine.ledger.check()
+
+
+def fallen(queue: Queue, count: int) -> None:
+    """Have jobs canceled because `dies` has failed."""
+    queue.enqueue(job("dies", max_attempts=1))
+    queue.enqueue(
+        *[job(f"j{n}", ["x"], depends_on=(Dependency("dies"),), on_dependency_failure="cancel") for n in range(count)]
+    )
+    queue.start()
+    queue.fail("dies", final=True)
+    queue.wait(0)
+
+
+@pytest.mark.parametrize("budget", [1, 2, 5, 100])
+def test_what_fell_is_revived_in_order_of_number_at_any_budget(budget: int) -> None:
+    queue = Queue()
+    fallen(queue, 4)
+    queue.redrive("dies")
+    sweep = ReviveSweep(queue.engine.course, queue.engine.ledger.jobs["dies"])
+    used, again, since = 0, True, []
+    while again:
+        step, again = sweep.step(budget)
+        assert step <= budget + 1
+        used += step
+    since = [queue.engine.ledger.jobs[f"j{n}"].since for n in range(4)]
+    assert (used, since) == (8, sorted(since))
+    assert queue.states("j0", "j1", "j2", "j3") == "DEFERRED DEFERRED DEFERRED DEFERRED"
+    queue.engine.ledger.check()
+
+
+def test_nothing_is_revived_any_more_once_the_job_has_failed_again() -> None:
+    queue = Queue(checked=False)
+    fallen(queue, 3)
+    queue.redrive("dies")
+    sweep = ReviveSweep(queue.engine.course, queue.engine.ledger.jobs["dies"])
+    assert sweep.step(1) == (2, True)
+    queue.start()
+    queue.fail("dies", final=True)
+    assert sweep.step(9) == (0, False)
+    assert queue.states("j0", "j1", "j2") == "CANCELED CANCELED CANCELED"
+
+
+@pytest.mark.parametrize("budget", [1, 2, 3, 100])
+def test_the_jobs_of_a_flow_are_canceled_the_last_first_at_any_budget(budget: int) -> None:
+    queue = Queue(*[job(f"j{number}", flow="f" if number % 2 else "g") for number in range(8)])
+    seen: list[str] = []
+
+    def cancel(job: Job, cause: str) -> int:
+        seen.append(job.id)
+        return 0
+
+    queue.engine.course.cancel = cancel  # type: ignore[method-assign]
+    sweep = CancelFlowSweep(queue.engine.course, "f", 100, "no")
+    used, again = 0, True
+    while again:
+        step, again = sweep.step(budget)
+        assert step <= budget
+        used += step
+    assert (seen, used) == (["j7", "j5", "j3", "j1"], 4)
+
+
+def test_a_sweep_of_a_flow_passes_over_what_is_over_and_what_came_or_came_back_later() -> None:
+    queue = Queue(*[job(f"j{number}", flow="f", max_attempts=1) for number in range(5)], budget=2)
+    queue.start(2)
+    queue.fail("j0")
+    queue.finish("j1")
+    queue.apply(CancelFlow("f", "enough"))
+    queue.redrive("j0")
+    queue.enqueue(job("late", flow="f"))
+    queue.wait(0)
+    assert queue.states("j0", "j1", "j2", "j3", "j4", "late") == "QUEUED FINISHED CANCELED CANCELED CANCELED QUEUED"
+    assert queue.record("j2").cause == "enough"
+
+
+def test_a_sweep_of_no_flow_costs_nothing() -> None:
+    queue = Queue(job("a"))
+    assert CancelFlowSweep(queue.engine.course, "f", 9, "no").step(3) == (0, False)
+
+
+def staged(queue: Queue, count: int) -> Job:
+    queue.apply(Enqueue(tuple(job(f"j{number}", ["x"]) for number in range(count)), staged="T"))
+    return queue.engine.ledger.jobs[START_MARK + "T"]
+
+
+@pytest.mark.parametrize("budget", [1, 2, 5, 100])
+def test_what_was_committed_is_taken_up_in_order_of_number_at_any_budget(budget: int) -> None:
+    queue = Queue(checked=False)
+    start = staged(queue, 4)
+    ledger = queue.engine.ledger
+    assert ledger.commit(start, 5) == 4
+    sweep = CommitSweep(queue.engine.course, start)
+    used, again = 0, True
+    while again:
+        step, again = sweep.step(budget)
+        used += step
+        done = [queue.state(f"j{number}") is QUEUED for number in range(4)]
+        assert done == sorted(done, reverse=True)
+    # One for each, and for the two gates each visits, but for those that wait at the first.
+    assert used == 4 + 2 + 3 * 2
+    assert start.id not in ledger.jobs
+    assert queue.run() == [f"j{number}" for number in range(4)]
+
+
+@pytest.mark.parametrize("budget", [1, 3, 100])
+def test_what_was_never_committed_is_dropped_at_any_budget(budget: int) -> None:
+    queue = Queue(checked=False)
+    start = staged(queue, 4)
+    queue.engine.ledger.expire(start, 5)
+    sweep = DropSweep(queue.engine.course, start)
+    used, again = 0, True
+    while again:
+        step, again = sweep.step(budget)
+        assert step <= budget
+        used += step
+    assert used == 4
+    assert not queue.engine.ledger.jobs
+    assert queue.is_clean
+
+
+def test_a_sweep_over_dependents_has_to_say_what_it_does() -> None:
+    queue = Queue(job("a"))
+    with pytest.raises(NotImplementedError):
+        DependentsSweep(queue.engine.course, queue.engine.ledger.jobs["a"]).act(queue.engine.ledger.jobs["a"])

@@ -1,0 +1,746 @@
+"""The rules of explicit edges, submissions in parts, children, flows and shared values; bound as those of `rules`."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from queuehint import (
+    CycleError,
+    DuplicateJobError,
+    InvalidJobError,
+    JobNotFoundError,
+    JobState,
+    OutcomeKind,
+    UnknownDependencyError,
+)
+from queuehint.errors import FlowNotFoundError, LeaseLostError
+from queuehint.operations import (
+    STAGED_KEPT_MS,
+    Cancel,
+    CancelFlow,
+    Enqueue,
+    Fetch,
+    Get,
+    ListFlow,
+    Pull,
+    Push,
+    Redrive,
+    Verdict,
+)
+from queuehint.policy import ON_DEPENDENCY_FAILURE
+from queuehint.records import Dependency
+from queuehint.reports import EdgeStats, ReasonKind
+from tests.contract.rules import DAY_MS, error
+from tests.support import job
+
+if TYPE_CHECKING:
+    from queuehint.records import JobSpec
+    from tests.contract.rules import Store
+
+SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
+MINUTE = 60_000
+CANCELING: dict[str, Any] = {"on_dependency_failure": "cancel"}
+
+
+def end(store: Store, job_id: str, how: str) -> None:
+    """End a job that is QUEUED or STARTED."""
+    if how == "canceled":
+        store.cancel(job_id)
+        return
+    if store.state(job_id) is QUEUED:
+        store.start()
+    store.settle(job_id, OutcomeKind(how), final=True, result=b"1" if how == "finished" else None)
+    store.wait(0)
+
+
+class Edges:
+    """A job waits for those it depends on, without a place, and is queued once when the last is over."""
+
+    def test_a_dependent_is_deferred_until_its_dependency_has_finished(self, store: Store) -> None:
+        store.enqueue(job("a", ["doc"]), job("b", ["doc"], after=["a"]), job("c", ["doc"]))
+        record = store.record("b")
+        assert (record.state, record.seq) == (DEFERRED, None)
+        assert (store.why("b").kind, store.why("b").jobs) == (ReasonKind.DEPENDENCY, ("a",))
+        assert store.run() == ["a", "c", "b"]
+
+    def test_a_job_may_depend_on_one_behind_it_on_its_path(self, store: Store) -> None:
+        store.enqueue(job("first", ["doc"], after=["second"]), job("second", ["doc"]))
+        assert store.run() == ["second", "first"]
+
+    def test_a_line_runs_one_after_the_other(self, store: Store) -> None:
+        store.enqueue(job("c", after=["b"]), job("b", after=["a"]), job("a"))
+        assert store.run() == ["a", "b", "c"]
+
+    def test_a_diamond_joins_once_both_its_sides_are_over(self, store: Store) -> None:
+        store.enqueue(job("top"), job("left", after=["top"]), job("right", after=["top"]))
+        store.enqueue(job("bottom", after=["left", "right"]))
+        store.start()
+        store.finish("top")
+        assert store.start() == ["left", "right"]
+        store.finish("right")
+        assert store.start() == []
+        store.finish("left")
+        assert store.start() == ["bottom"]
+
+    def test_the_complex_case_goes_step_by_step(self, store: Store) -> None:
+        store.enqueue(job("A"), job("B"), job("C"))
+        store.enqueue(job("D", after="ABC"), job("E", after="AB"), job("F", after="C"))
+        assert [store.why(each).jobs for each in "DEF"] == [("A", "B", "C"), ("A", "B"), ("C",)]
+        assert store.start() == ["A", "B", "C"]
+        store.finish("A")
+        assert [store.why(each).jobs for each in "DEF"] == [("B", "C"), ("B",), ("C",)]
+        assert store.start() == []
+        store.finish("C")
+        assert store.start() == ["F"]
+        assert [store.why(each).jobs for each in "DE"] == [("B",), ("B",)]
+        store.finish("B")
+        assert store.start() == ["D", "E"]
+
+    def test_one_end_releases_all_that_wait_in_order_of_enqueue(self, store: Store) -> None:
+        store.enqueue(job("a"), *[job(f"b{number:03}", ["doc"], after=["a"]) for number in range(300)])
+        store.start()
+        store.finish("a")
+        store.wait(0)
+        assert store.stats().states[QUEUED] == 300
+        assert store.run()[:3] == ["b000", "b001", "b002"]
+
+    def test_a_fan_in_is_queued_once_however_its_parents_end(self, store: Store) -> None:
+        for number, order in enumerate(permutations("abc")):
+            for groups in ([order], [order[:1], order[1:]], [order[:2], order[2:]], [(each,) for each in order]):
+                names = {each: f"{each}{number}-{len(groups)}{len(groups[0])}" for each in "abcd"}
+                store.enqueue(*[job(names[each]) for each in "abc"])
+                store.enqueue(job(names["d"], after=[names[each] for each in "abc"]))
+                store.start()
+                for group in groups:
+                    assert store.state(names["d"]) is DEFERRED
+                    store.exchange(*[store.outcome(names[each]) for each in group])
+                assert store.start() == [names["d"]]
+                assert store.start() == []
+                store.finish(names["d"])
+
+    def test_a_finished_dependency_opens_no_edge(self, store: Store) -> None:
+        store.enqueue(job("a"))
+        store.run()
+        assert store.enqueue(job("b", after=["a"])).jobs[0].state is QUEUED
+        assert store.edges().open_edges == 0
+
+    def test_a_job_that_is_scheduled_and_dependent_waits_for_both(self, store: Store) -> None:
+        store.enqueue(job("a"), job("b", after=["a"], delay_ms=1_000), job("c", after=["a"], delay_ms=1_000))
+        assert store.states("b", "c") == "SCHEDULED SCHEDULED"
+        store.wait(1_000)
+        assert store.states("b", "c") == "DEFERRED DEFERRED"
+        assert store.run() == ["a", "b", "c"]
+
+    def test_a_dependency_that_ends_first_leaves_a_scheduled_job_its_time(self, store: Store) -> None:
+        store.enqueue(job("a"), job("b", after=["a"], delay_ms=1_000))
+        store.run()
+        assert store.state("b") is SCHEDULED
+        store.wait(1_000)
+        assert store.start() == ["b"]
+
+    def test_canceling_one_that_waits_leaves_the_others_waiting(self, store: Store) -> None:
+        store.enqueue(job("a"), job("b", after=["a"]), job("c", after=["a", "b"]))
+        assert store.cancel("b") == [Verdict.DONE]
+        assert store.why("c").jobs == ("a",)
+        assert store.run() == ["a", "c"]
+
+    def test_a_key_and_its_dependencies_are_both_waited_for(self, store: Store) -> None:
+        store.enqueue(job("a", key="k"), job("x"))
+        store.start()
+        store.enqueue(job("b", key="k", on_conflict="after", after=["x"]))
+        assert store.why("b").jobs == ("a", "x")
+        store.finish("a")
+        store.finish("x")
+        assert store.start() == ["b"]
+
+    def test_a_dependent_of_a_key_is_replaced_and_keeps_its_edges(self, store: Store) -> None:
+        store.enqueue(job("a"), job("b", key="k", after=["a"]))
+        store.enqueue(job("c", key="k", on_conflict="replace", arguments=b'{"n":2}'))
+        assert (store.state("b"), store.record("b").spec.arguments) == (DEFERRED, b'{"n":2}')
+        assert store.run() == ["a", "b"]
+
+    def test_the_same_dependent_again_changes_nothing(self, store: Store) -> None:
+        store.enqueue(job("a"))
+        spec = job("b", after=["a", Dependency("a")], name="n", flow="f")
+        assert [store.enqueue(spec.check()).jobs[0].created for _ in "12"] == [True, False]
+        assert store.record("b").spec == spec.check()
+        with pytest.raises(DuplicateJobError) as caught:
+            store.enqueue(job("b", name="n", flow="f"))
+        assert caught.value.fields == ("depends_on",)
+
+    def test_what_was_asked_of_edges_comes_back_as_it_was(self, store: Store) -> None:
+        store.enqueue(job("a"), job("é"))
+        edges = [Dependency("a", name="first", data=True), Dependency("é", when="failure")]
+        spec = job("b", after=edges, templates=("/x", "/y~1z"), name="Ü", flow="f", parent="p", **CANCELING)
+        other = job("c", after=[Dependency("a", when="done")], templates=True)
+        store.enqueue(spec, other)
+        assert (store.record("b").spec, store.record("c").spec) == (spec, other)
+
+
+class Refusals:
+    """A submission with a wrong edge is refused as a whole."""
+
+    def test_an_unknown_dependency_is_named(self, store: Store) -> None:
+        store.enqueue(job("a"))
+        with pytest.raises(UnknownDependencyError) as caught:
+            store.enqueue(job("b"), job("c", after=["a", "nobody"]))
+        assert (caught.value.job_id, caught.value.dependency) == ("c", "nobody")
+        assert store.find("b") is None
+
+    def test_a_dependency_whose_record_has_expired_is_unknown(self, store: Store) -> None:
+        store.enqueue(job("a", retention_ms=0))
+        store.run()
+        store.wait(0)
+        with pytest.raises(UnknownDependencyError):
+            store.enqueue(job("b", after=["a"]))
+        with pytest.raises(UnknownDependencyError):
+            store.enqueue(job("a", retention_ms=0), job("b", after=["a"]))
+
+    @pytest.mark.parametrize("edges", [{"a": "a"}, {"a": "b", "b": "a"}, {"a": "c", "b": "a", "c": "b", "d": "a"}])
+    def test_a_circle_is_named_with_just_the_jobs_on_it(self, store: Store, edges: dict[str, str]) -> None:
+        with pytest.raises(CycleError) as caught:
+            store.enqueue(*[job(each, after=others) for each, others in edges.items()])
+        assert set(caught.value.cycle) == set(edges) - {"d"}
+        assert store.stats().unfinished == 0
+
+    def test_a_job_cannot_depend_on_one_whose_key_may_make_it_another(self, store: Store) -> None:
+        with pytest.raises(InvalidJobError):
+            store.enqueue(job("a", key="k"), job("b", after=["a"]))
+        store.enqueue(job("a", key="k", on_conflict="reject"), job("b", after=["a"]))
+        assert store.run() == ["a", "b"]
+
+
+class Ends:
+    """What the end of a dependency does is the dependent's choice."""
+
+    @pytest.mark.parametrize("late", [False, True])
+    @pytest.mark.parametrize("on_failure", ON_DEPENDENCY_FAILURE)
+    @pytest.mark.parametrize("how", ["finished", "failed", "discarded", "canceled"])
+    def test_the_policy_says_what_an_end_does(self, store: Store, how: str, on_failure: str, late: bool) -> None:
+        expected = {"finished": QUEUED, "failed": DEFERRED}.get(how, QUEUED)
+        if how != "finished" and on_failure != "wait":
+            expected = CANCELED if on_failure == "cancel" else QUEUED
+        dependent = job("b", ["doc"], after=["a"], on_dependency_failure=on_failure)
+        store.enqueue(job("a"))
+        if not late:
+            store.enqueue(dependent)
+        end(store, "a", how)
+        if late:
+            assert store.enqueue(dependent).jobs[0].state is expected
+        assert store.state("b") is expected
+        if expected is CANCELED:
+            cause = "has failed" if how == "failed" else "was canceled"
+            assert store.record("b").cause == f"dependency a {cause}"
+        elif expected is QUEUED:
+            assert store.start() == ["b"]
+
+    @pytest.mark.parametrize(
+        "edge, how, state",
+        [
+            (Dependency("a", when="failure"), "finished", CANCELED),
+            (Dependency("a", when="failure"), "failed", QUEUED),
+            (Dependency("a", when="failure"), "canceled", CANCELED),
+            (Dependency("a", when="done"), "finished", QUEUED),
+            (Dependency("a", when="done"), "failed", QUEUED),
+            (Dependency("a", when="done"), "canceled", QUEUED),
+            (Dependency("a", data=True), "failed", DEFERRED),
+            (Dependency("a", data=True), "canceled", CANCELED),
+            (Dependency("a", when="done", data=True), "failed", CANCELED),
+        ],
+    )
+    def test_a_condition_says_after_which_ends_a_job_runs(
+        self, store: Store, edge: Dependency, how: str, state: JobState
+    ) -> None:
+        store.enqueue(job("a"), job("b", after=[edge]))
+        end(store, "a", how)
+        assert store.state("b") is state
+
+    def test_a_cancellation_goes_on_down_the_graph(self, store: Store) -> None:
+        store.enqueue(job("a"), job("b", after=["a"], **CANCELING), job("c", after=["b"], **CANCELING))
+        end(store, "a", "failed")
+        assert [store.record(each).cause for each in "bc"] == ["dependency a has failed", "dependency b was canceled"]
+
+    def test_a_job_canceled_at_enqueue_is_over_with_all_that_depends_on_it(self, store: Store) -> None:
+        store.enqueue(job("a"))
+        end(store, "a", "failed")
+        reply = store.enqueue(job("c", after=["b"], **CANCELING), job("b", ["doc"], after=["a"], **CANCELING))
+        assert [made.state for made in reply.jobs] == [DEFERRED, CANCELED]
+        store.wait(0)
+        assert store.states("b", "c") == "CANCELED CANCELED"
+
+    def test_a_lost_worker_s_job_fails_its_dependents_when_it_is_dead(self, store: Store) -> None:
+        store.enqueue(job("a", max_losses=1), job("b", after=["a"], **CANCELING))
+        store.start(lease_ms=30_000)
+        store.wait(30_000)
+        assert store.record("b").cause == "dependency a has failed"
+
+    def test_a_job_that_expires_cancels_its_dependents(self, store: Store) -> None:
+        store.enqueue(job("a", start_within_ms=1_000), job("b", after=["a"], **CANCELING), job("c", after=["a"]))
+        store.wait(1_000)
+        assert store.states("a", "b", "c") == "CANCELED CANCELED QUEUED"
+
+    def test_a_job_behind_a_dead_one_waits_for_its_redrive(self, store: Store) -> None:
+        store.enqueue(job("a", max_attempts=1), job("b", ["doc"], after=["a"]))
+        store.start()
+        store.fail("a", error=error())
+        reason = store.why("b")
+        assert (reason.kind, reason.jobs, reason.stuck) == (ReasonKind.DEAD_DEPENDENCY, ("a",), True)
+        assert store.stats().stuck["dead_dependency"] == 1
+        assert store.pending().moving is False
+        store.redrive("a")
+        assert store.run() == ["a", "b"]
+
+    def test_discarding_a_dead_job_counts_as_its_cancellation(self, store: Store) -> None:
+        store.enqueue(job("a", max_attempts=1), job("b", after=["a"]), job("c", after=[Dependency("a", data=True)]))
+        end(store, "a", "failed")
+        store.discard("a")
+        assert store.states("b", "c") == "QUEUED CANCELED"
+
+    def test_when_a_dead_record_expires_those_that_wait_for_it_are_canceled(self, store: Store) -> None:
+        store.enqueue(job("a", max_attempts=1), job("b", after=["a"]), job("c", after=["b"]))
+        end(store, "a", "failed")
+        store.wait(7 * DAY_MS)
+        assert store.find("a") is None
+        assert store.record("b").cause == "dependency a has expired"
+        assert store.start() == ["c"]
+
+
+class Downstream:
+    """A redrive may bring back what was canceled because of a job."""
+
+    def test_a_redrive_downstream_revives_all_that_fell(self, store: Store) -> None:
+        store.enqueue(job("a", max_attempts=1), job("b", ["doc"], after=["a"], **CANCELING))
+        store.enqueue(job("c", after=["b"], **CANCELING), job("d", ["doc"], after=["a"], **CANCELING))
+        end(store, "a", "failed")
+        assert store.states("b", "c", "d") == "CANCELED CANCELED CANCELED"
+        assert store.apply(Redrive(("a",), downstream=True)).verdicts == ((Verdict.DONE, QUEUED),)
+        store.wait(0)
+        assert store.states("a", "b", "c", "d") == "QUEUED DEFERRED DEFERRED DEFERRED"
+        assert store.record("b").cause is None
+        assert store.run() == ["a", "b", "c", "d"]
+
+    def test_a_plain_redrive_revives_nobody(self, store: Store) -> None:
+        store.enqueue(job("a", max_attempts=1), job("b", after=["a"], **CANCELING))
+        end(store, "a", "failed")
+        store.redrive("a")
+        store.wait(0)
+        assert store.state("b") is CANCELED
+
+    def test_what_another_dependency_cancels_stays_canceled_until_that_is_redriven(self, store: Store) -> None:
+        store.enqueue(job("a", max_attempts=1), job("x", max_attempts=1), job("b", after=["a", "x"], **CANCELING))
+        store.start()
+        store.fail("a")
+        store.fail("x")
+        store.redrive("a", downstream=True)
+        store.wait(0)
+        assert store.state("b") is CANCELED
+        store.redrive("x", downstream=True)
+        store.wait(0)
+        assert (store.state("b"), store.why("b").jobs) == (DEFERRED, ("a", "x"))
+
+    def test_a_revived_job_has_its_key_and_its_place_in_its_flow_again(self, store: Store) -> None:
+        store.enqueue(job("a", max_attempts=1), job("b", after=["a"], key="k", flow="f", **CANCELING))
+        end(store, "a", "failed")
+        store.redrive("a", downstream=True)
+        store.wait(0)
+        assert store.enqueue(job("c", key="k")).jobs[0].id == "b"
+        assert store.flow("f").states[DEFERRED] == 1
+
+
+class Results:
+    """A running job reads what its dependencies have brought, which is kept as long as it may run."""
+
+    @staticmethod
+    def fetch(store: Store, job_id: str, *ids: str) -> tuple[Any, ...]:
+        return store.apply(Fetch(job_id, store.grants[job_id].token, ids)).results
+
+    def test_a_running_job_reads_its_dependencies_and_nothing_else(self, store: Store) -> None:
+        store.enqueue(job("a"), job("f"), job("stranger"))
+        store.enqueue(job("b", after=["a", Dependency("f", when="done")]))
+        store.start()
+        store.settle("a", result=b'{"result":"\xc3\xa9"}')
+        store.fail("f", final=True)
+        store.settle("stranger", result=b"3")
+        store.start()
+        results = ((FAILED, None), (FINISHED, b'{"result":"\xc3\xa9"}'), (None, None), (None, None))
+        assert self.fetch(store, "b", "f", "a", "stranger", "nobody") == results
+        assert self.fetch(store, "b") == ()
+
+    def test_only_who_holds_the_lease_may_read(self, store: Store) -> None:
+        store.enqueue(job("a"), job("b", after=["a"]))
+        store.start()
+        store.settle("a", result=b"1")
+        store.start()
+        token = store.grants["b"].token
+        assert store.apply(Fetch("b", token + 1, ("a",))).verdict is Verdict.LOST
+        assert store.apply(Fetch("nobody", token, ("a",))).verdict is Verdict.LOST
+        store.finish("b")
+        assert store.apply(Fetch("b", token, ("a",))).verdict is Verdict.LOST
+
+    def test_a_result_is_kept_until_its_last_dependent_is_over(self, store: Store) -> None:
+        store.enqueue(job("a", retention_ms=0), job("b", after=["a"]), job("c", after=["a"], delay_ms=DAY_MS))
+        store.start()
+        store.settle("a", result=b"1")
+        store.start()
+        store.finish("b")
+        store.wait(DAY_MS - MINUTE)
+        assert store.record("a").result == b"1"
+        store.wait(MINUTE)
+        assert store.start() == ["c"]
+        assert self.fetch(store, "c", "a") == ((FINISHED, b"1"),)
+        store.finish("c")
+        store.wait(MINUTE)
+        assert store.find("a") is None
+
+    def test_a_dead_dependent_keeps_its_results_for_its_redrive(self, store: Store) -> None:
+        store.enqueue(job("a", retention_ms=0), job("b", after=["a"], max_attempts=1))
+        store.start()
+        store.settle("a", result=b"1")
+        store.start()
+        store.fail("b")
+        store.wait(DAY_MS)
+        store.redrive("b")
+        store.start()
+        assert self.fetch(store, "b", "a") == ((FINISHED, b"1"),)
+
+
+class Parts:
+    """A submission in parts takes effect at its commit; before that nobody knows of it."""
+
+    @staticmethod
+    def begin(store: Store) -> None:
+        store.stage("T", job("a", ["doc"], flow="f"))
+        store.stage("T", job("b", ["doc", "1"], after=["a"], flow="f"))
+
+    def test_nobody_knows_of_a_part(self, store: Store) -> None:
+        self.begin(store)
+        assert store.apply(Get(("a", "b"))).records == (None, None)
+        with pytest.raises(JobNotFoundError):
+            store.why("a")
+        assert store.apply(Cancel(("a",))).verdicts == ((Verdict.UNKNOWN, None),)
+        with pytest.raises(UnknownDependencyError):
+            store.enqueue(job("c", after=["a"]))
+        store.cancel_path("doc")
+        store.cancel_flow("f")
+        store.wait(0)
+        assert (sum(store.stats().states.values()), store.flow("f").total, store.edges().open_edges) == (0, 0, 0)
+        assert store.apply(ListFlow("f")).records == ()
+        assert store.start() == []
+        assert store.commit("T") == 2
+
+    def test_a_commit_has_all_take_effect_in_order(self, store: Store) -> None:
+        store.stage("T", job("a", ["doc"]))
+        store.enqueue(job("other", ["doc"]))
+        store.stage("T", job("b", ["doc"]), job("c", ["doc"], after=["a"]))
+        assert store.commit("T") == 3
+        store.wait(0)
+        assert store.stats().enqueued == 4
+        assert store.run() == ["other", "a", "b", "c"]
+
+    def test_a_large_submission_is_there_at_once(self, store: Store) -> None:
+        for part in range(6):
+            ids = [f"{part}-{number}" for number in range(500)]
+            store.stage("T", *[job(each, [each], after=[f"{part - 1}-0"] if part else []) for each in ids])
+        assert store.commit("T") == 3000
+        assert (store.stats().unfinished, store.state("5-499")) == (3000, DEFERRED)
+        store.wait(0)
+        stats = store.stats()
+        assert (stats.states[QUEUED], stats.states[DEFERRED]) == (500, 2500)
+
+    def test_times_count_from_the_commit(self, store: Store) -> None:
+        store.stage("T", job("a", delay_ms=1_000), job("b", start_within_ms=1_000))
+        store.wait(5_000)
+        store.commit("T")
+        store.wait(999)
+        assert store.states("a", "b") == "SCHEDULED QUEUED"
+        store.wait(1)
+        assert store.states("a", "b") == "QUEUED CANCELED"
+
+    def test_what_became_of_a_dependency_meanwhile_is_judged_at_the_commit(self, store: Store) -> None:
+        store.enqueue(job("a"))
+        store.stage("T", job("b", after=["a"], **CANCELING), job("c", after=["a"]))
+        end(store, "a", "failed")
+        store.commit("T")
+        store.wait(0)
+        assert store.states("b", "c") == "CANCELED DEFERRED"
+
+    def test_parts_never_committed_are_gone_after_ten_minutes(self, store: Store) -> None:
+        self.begin(store)
+        store.wait(STAGED_KEPT_MS)
+        with pytest.raises(FlowNotFoundError):
+            store.commit("T")
+        assert store.enqueue(job("a", ["elsewhere"])).jobs[0].created
+
+    def test_a_submission_is_committed_once(self, store: Store) -> None:
+        self.begin(store)
+        store.commit("T")
+        with pytest.raises(FlowNotFoundError) as caught:
+            store.commit("T")
+        assert caught.value.flow == "T"
+        with pytest.raises(FlowNotFoundError):
+            store.commit("never begun")
+
+    def test_a_part_sent_again_is_the_part_that_is_there(self, store: Store) -> None:
+        parts = [job("a"), job("b", after=["a"])]
+        assert [made.created for made in store.stage("T", *parts).jobs] == [True, True]
+        assert [made.created for made in store.stage("T", *parts).jobs] == [False, False]
+        assert store.commit("T") == 2
+
+    def test_an_id_that_is_hidden_elsewhere_is_taken_by_who_asks_anew(self, store: Store) -> None:
+        store.stage("T", job("a", ["old"]), job("b", after=["a"]))
+        assert store.enqueue(job("c", after=["a"]), job("a", ["new"])).jobs[1].created
+        assert store.commit("T") == 1
+        store.wait(0)
+        assert (store.record("a").path, store.why("b").jobs, store.why("c").jobs) == (("new",), ("a",), ("a",))
+        assert sorted(store.run()) == ["a", "b", "c"]
+
+    @pytest.mark.parametrize("fields", [{"key": "k"}, {"presence_ms": 1_000, "pool": "@x"}])
+    def test_no_part_takes_a_key_or_a_caller(self, store: Store, fields: dict[str, Any]) -> None:
+        with pytest.raises(InvalidJobError):
+            store.stage("T", job("a", **fields))
+
+    def test_all_parts_belong_to_one_flow(self, store: Store) -> None:
+        store.stage("T", job("a", flow="f"))
+        for wrong in ([job("b", flow="g")], [job("b")], [job("b", flow="f"), job("c")]):
+            with pytest.raises(InvalidJobError):
+                store.stage("T", *wrong)
+        assert store.commit("T") == 1
+
+
+class Children:
+    """A job may be over when its children are."""
+
+    @staticmethod
+    def begin(store: Store, *children: str, **fields: Any) -> None:
+        store.enqueue(job("p", ["doc"], **fields))
+        store.start()
+        store.enqueue_from("p", *[job(each, ["doc"], max_attempts=1, parent="p") for each in children])
+
+    def test_only_a_running_job_makes_children(self, store: Store) -> None:
+        self.begin(store, "a")
+        token = store.grants["p"].token
+        for parent in [("p", token + 1), ("a", token), ("nobody", token)]:
+            with pytest.raises(LeaseLostError):
+                store.apply(Enqueue((job("b"),), parent=parent))
+        assert store.find("b") is None
+
+    def test_a_child_cannot_depend_on_its_parent(self, store: Store) -> None:
+        store.enqueue(job("p"), job("b", after=["p"]), job("c", after=["b"]))
+        store.start()
+        for dependency in ("p", "c"):
+            with pytest.raises(CycleError):
+                store.enqueue_from("p", job("child", after=[dependency]))
+
+    def test_a_job_that_waits_for_its_children_frees_its_place_for_them(self, store: Store) -> None:
+        self.begin(store, "a", "b")
+        assert store.start() == []
+        store.await_children("p", "a", "b", result=b"1")
+        record = store.record("p")
+        assert (record.state, record.seq, record.worker) == (DEFERRED, None, None)
+        assert store.why("p").jobs == ("a", "b")
+        assert store.renew("p") == [Verdict.LOST]
+        assert store.run() == ["a", "b"]
+        assert (store.state("p"), store.record("p").result) == (FINISHED, b"1")
+
+    @pytest.mark.parametrize("how", [OutcomeKind.FAILED, OutcomeKind.DISCARDED])
+    @pytest.mark.parametrize("on_child_failure", ["fail", "ignore"])
+    def test_a_child_that_does_not_finish_fails_its_parent_unless_it_is_ignored(
+        self, store: Store, how: OutcomeKind, on_child_failure: str
+    ) -> None:
+        self.begin(store, "a", "b")
+        store.enqueue(job("after", after=["p"], **CANCELING))
+        store.await_children("p", "a", "b", result=b"1", on_child_failure=on_child_failure)
+        store.start()
+        store.settle("a", how)
+        assert store.state("p") is DEFERRED
+        store.start()
+        store.finish("b")
+        store.wait(0)
+        record = store.record("p")
+        if on_child_failure == "ignore":
+            assert (record.state, record.result, store.state("after")) == (FINISHED, b"1", QUEUED)
+        else:
+            assert (record.state, record.cause, record.result) == (FAILED, "child_failed", None)
+            state = "FAILED" if how is OutcomeKind.FAILED else "CANCELED"
+            assert (record.errors[0].type, record.errors[0].message) == ("child_failed", f"child a is {state}")
+            assert store.state("after") is CANCELED
+
+    def test_children_that_are_over_end_their_parent_at_once(self, store: Store) -> None:
+        store.enqueue(job("a"), job("b"), job("p"), job("q"), job("r"))
+        store.start()
+        store.finish("a")
+        store.fail("b", final=True)
+        store.await_children("p", "a", result=b"1")
+        store.await_children("q", "a", "b", result=b"1")
+        store.await_children("r", "b", result=b"1", on_child_failure="ignore")
+        assert store.states("p", "q", "r") == "FINISHED FAILED FINISHED"
+        assert [store.record(each).result for each in "pqr"] == [b"1", None, b"1"]
+
+    def test_a_child_that_is_not_there_fails_the_job_for_good(self, store: Store) -> None:
+        self.begin(store, max_attempts=9)
+        store.await_children("p", "nobody")
+        record = store.record("p")
+        assert (record.state, record.cause, record.errors[0].type) == (FAILED, "failed", "queuehint.errors.UnknownDependencyError")
+
+    def test_a_child_that_waits_for_the_job_fails_it_for_good(self, store: Store) -> None:
+        for child in ("p", "b", "c"):
+            store.enqueue(
+                *[
+                    job(f"{each}-{child}", after=[f"{before}-{child}"] if before else [])
+                    for before, each in (("", "p"), ("p", "b"), ("b", "c"))
+                ]
+            )
+            store.start()
+            store.await_children(f"p-{child}", f"{child}-{child}")
+            record = store.record(f"p-{child}")
+            assert (record.state, record.errors[0].type) == (FAILED, "queuehint.errors.CycleError")
+
+    def test_a_cancellation_wins_and_leaves_the_children(self, store: Store) -> None:
+        self.begin(store, "a")
+        store.cancel("p")
+        store.await_children("p", "a")
+        assert store.states("p", "a") == "CANCELED QUEUED"
+        store.enqueue(job("q"))
+        store.start()
+        store.await_children("q", "a")
+        assert store.cancel("q") == [Verdict.DONE]
+        store.finish("a")
+        assert store.states("q", "a") == "CANCELED FINISHED"
+
+    def test_a_redriven_parent_runs_again(self, store: Store) -> None:
+        self.begin(store, "a")
+        store.await_children("p", "a")
+        store.start()
+        store.fail("a")
+        assert store.state("p") is FAILED
+        store.redrive("p")
+        assert store.start() == ["p"]
+        assert store.grants["p"].attempt == 1
+        store.finish("p")
+        assert store.state("p") is FINISHED
+
+
+class Flows:
+    """Jobs of one flow are counted, listed and canceled together."""
+
+    def test_a_flow_is_counted_and_listed_in_pages(self, store: Store) -> None:
+        store.enqueue(*[job(f"j{number}", flow="f" if number != 2 else "g") for number in range(6)], job("free"))
+        store.run(2)
+        assert (store.flow("f").states[FINISHED], store.flow("f").total, store.flow("nobody").total) == (5, 5, 0)
+        page = store.apply(ListFlow("f", limit=3))
+        assert [record.id for record in page.records] == ["j0", "j1", "j3"]
+        assert page.cursor is not None
+        rest = store.apply(ListFlow("f", page.cursor, 3))
+        assert ([record.id for record in rest.records], rest.cursor) == (["j4", "j5"], None)
+        store.wait(DAY_MS)
+        assert store.flow("f").total == 0
+
+    def test_a_flow_is_canceled_with_what_waits_and_what_runs(self, store: Store) -> None:
+        store.enqueue(job("a", flow="f"), job("b", after=["a"], flow="f"), job("c", flow="f", delay_ms=1_000))
+        store.enqueue(job("d", ["doc"], flow="f"), job("other"), job("after", after=["b"], **CANCELING))
+        assert store.start(1) == ["a"]
+        store.apply(CancelFlow("f", "moot"))
+        store.enqueue(job("late", flow="f"))
+        store.wait(0)
+        assert (
+            store.states("b", "c", "d", "other", "after", "late") == "CANCELED CANCELED CANCELED QUEUED CANCELED QUEUED"
+        )
+        assert (store.record("b").cause, store.record("after").cause) == ("moot", "dependency b was canceled")
+        assert store.record("a").cancel_requested
+
+    def test_a_large_flow_is_canceled_in_steps(self, store: Store) -> None:
+        for part in range(3):
+            store.enqueue(*[job(f"{part}-{number}", ["doc"], flow="f") for number in range(900)])
+        assert store.cancel_flow("f")
+        store.wait(0)
+        assert store.flow("f").states[CANCELED] == 2700
+        assert store.stats().nodes == 0
+
+    def test_a_job_of_a_key_that_is_replaced_moves_to_the_new_flow(self, store: Store) -> None:
+        store.enqueue(job("a", key="k", flow="f"))
+        store.enqueue(job("b", key="k", on_conflict="replace", flow="g"))
+        assert (store.flow("f").total, store.flow("g").total) == (0, 1)
+
+
+class Counts:
+    """Edges are counted; nothing is left of them when all is over."""
+
+    def test_edges_are_counted(self, store: Store) -> None:
+        store.enqueue(*[job(each, max_attempts=1) for each in "abc"])
+        began = store.clock.now_ms()
+        store.enqueue(job("d", after="abc"), job("e", after="ab"), job("f", after="c"))
+        store.start()
+        store.fail("c")
+        store.finish("a")
+        assert store.edges() == EdgeStats(
+            deferred=3,
+            open_edges=4,
+            oldest_id="d",
+            oldest_ms=began,
+            looked_at=3,
+            most_blocked=2,
+            most_awaited=2,
+            behind_dead=2,
+            orphans=(),
+        )
+
+    def test_why_names_ten_of_those_a_job_waits_for(self, store: Store) -> None:
+        ids = [f"a{number:02}" for number in range(15)]
+        store.enqueue(*[job(each, max_attempts=1) for each in ids], job("b", after=ids[::-1]))
+        assert store.why("b").jobs == tuple(ids[:10])
+        store.start()
+        store.fail("a14")
+        store.fail("a12")
+        assert store.why("b").jobs == ("a12", "a14")
+
+    def test_nothing_is_left_when_all_is_over(self, store: Store) -> None:
+        specs: list[JobSpec] = []
+        for layer in range(4):
+            above = [f"{layer - 1}-{number}" for number in range(5)] if layer else []
+            policy = ON_DEPENDENCY_FAILURE[layer % 3]
+            specs += [
+                job(
+                    f"{layer}-{number}",
+                    [str(number)],
+                    after=above,
+                    on_dependency_failure=policy,
+                    max_attempts=1,
+                    flow="f",
+                )
+                for number in range(5)
+            ]
+        store.enqueue(*specs)
+        for round_ in range(20):
+            for at, job_id in enumerate(store.start()):
+                store.settle(job_id, OutcomeKind.FAILED if (at + round_) % 4 == 3 else OutcomeKind.FINISHED)
+            store.wait(0)
+        store.wait(8 * DAY_MS)
+        store.wait(8 * DAY_MS)
+        stats = store.stats()
+        assert (sum(stats.states.values()), stats.leftovers, stats.nodes, stats.pruned) == (0, 0, 0, 20)
+        assert (store.edges().open_edges, store.flow("f").total) == (0, 0)
+
+
+class Shared:
+    """Values are pushed and pulled by key, each for a time."""
+
+    def test_a_value_is_there_until_its_time_is_over(self, store: Store) -> None:
+        assert store.apply(Pull("n", "k")).value is None
+        assert not store.apply(Push("n", "k", b"1", 1_000)).replaced
+        assert store.apply(Push("n", "k", b'{"\xc3\xa9":1}', 2_000)).replaced
+        assert store.apply(Pull("n", "k")).value == b'{"\xc3\xa9":1}'
+        store.wait(1_999)
+        assert store.apply(Pull("n", "k")).value is not None
+        store.wait(1)
+        assert store.apply(Pull("n", "k")).value is None
+        assert not store.apply(Push("n", "k", b"3", 1_000)).replaced
+
+    def test_namespaces_and_keys_are_apart(self, store: Store) -> None:
+        places = [("a", "b"), ("b", "a"), ("a:b", "c"), ("a", "b:c"), ("ab", "c"), ("{a}", "*")]
+        for number, place in enumerate(places):
+            store.apply(Push(*place, str(number).encode(), 1_000))
+        assert [store.apply(Pull(*place)).value for place in places] == [b"0", b"1", b"2", b"3", b"4", b"5"]
+        assert store.apply(Pull("c", "b")).value is None

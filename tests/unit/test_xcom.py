@@ -1,0 +1,115 @@
+"""The small shared store: values by namespace and key, each for a time."""
+
+from __future__ import annotations
+
+from queuehint.core.xcom import EXPIRED_AT_ONCE, SharedStore
+from queuehint.operations import Pull, Push
+from tests.support import Queue, job
+
+PLACE = ("n", "k")
+
+
+# --- the store -------------------------------------------------------------------------------------------------------
+
+
+def test_a_value_is_there_until_its_time_is_over() -> None:
+    store = SharedStore()
+    assert (store.pull(PLACE, 0), store.next_ms()) == (None, None)
+    assert not store.push(PLACE, b"1", 100, 0)
+    assert store.next_ms() == 100
+    assert (store.pull(PLACE, 99), store.pull(PLACE, 100)) == (b"1", None)
+    assert len(store) == 1
+    store.expire(99)
+    assert len(store) == 1
+    store.expire(100)
+    assert len(store) == 0
+
+
+def test_a_value_replaces_the_one_before_and_has_its_own_time() -> None:
+    store = SharedStore()
+    store.push(PLACE, b"1", 100, 0)
+    assert store.push(PLACE, b"2", 50, 10)
+    assert store.pull(PLACE, 49) == b"2"
+    store.expire(50)
+    assert len(store) == 0
+    store.push(PLACE, b"1", 100, 60)
+    store.push(PLACE, b"2", 300, 60)
+    store.expire(200)
+    assert store.pull(PLACE, 299) == b"2"
+
+
+def test_one_whose_time_is_over_is_not_replaced() -> None:
+    store = SharedStore()
+    store.push(PLACE, b"1", 100, 0)
+    assert not store.push(PLACE, b"2", 300, 100)
+    assert store.pull(PLACE, 100) == b"2"
+    assert len(store) == 1
+
+
+def test_namespaces_and_keys_are_apart() -> None:
+    store = SharedStore()
+    for number, place in enumerate([("a", "b"), ("b", "a"), ("a:b", ""), ("", "a:b")]):
+        assert not store.push(place, bytes([number]), 10, 0)
+    assert store.pull(("b", "a"), 0) == b"\x01"
+
+
+def test_those_whose_time_is_over_are_dropped_a_few_at_a_time() -> None:
+    store = SharedStore()
+    for number in range(25):
+        store.push(("n", str(number)), b"", 10 + number % 3, 0)
+    left = []
+    while len(store):
+        store.expire(20)
+        left.append(len(store))
+    assert left == [25 - EXPIRED_AT_ONCE, 25 - 2 * EXPIRED_AT_ONCE, 0]
+
+
+# --- through the engine ----------------------------------------------------------------------------------------------
+
+
+def push(queue: Queue, value: bytes, *, key: str = "k", ttl_ms: int = 1000) -> bool:
+    return queue.apply(Push("n", key, value, ttl_ms)).replaced
+
+
+def pull(queue: Queue, key: str = "k") -> bytes | None:
+    return queue.apply(Pull("n", key)).value
+
+
+def test_what_is_pushed_is_pulled_until_its_time_is_over() -> None:
+    queue = Queue(now_ms=0)
+    assert pull(queue) is None
+    assert not push(queue, b"1")
+    assert push(queue, b"2")
+    assert (pull(queue), pull(queue, "other")) == (b"2", None)
+    queue.now_ms = 999
+    assert pull(queue) == b"2"
+    queue.now_ms = 1000
+    assert pull(queue) is None
+    assert not push(queue, b"3")
+
+
+def test_values_are_dropped_by_whatever_comes_next() -> None:
+    queue = Queue(now_ms=0)
+    for number in range(15):
+        push(queue, b"", key=str(number))
+    queue.now_ms = 1000
+    assert len(queue.engine.shared) == 15
+    queue.tick()
+    assert len(queue.engine.shared) == 5
+    queue.enqueue(job("a"))
+    assert len(queue.engine.shared) == 0
+
+
+def test_a_value_is_no_reason_to_wake_up() -> None:
+    queue = Queue(now_ms=0)
+    push(queue, b"1")
+    assert queue.engine.next_ms is None
+
+
+def test_a_push_does_what_is_due_and_says_whether_more_is() -> None:
+    queue = Queue(*[job(f"j{number}", delay_ms=5) for number in range(3)], budget=1, now_ms=0)
+    queue.now_ms = 5
+    assert queue.apply(Push("n", "k", b"1", 1000)).more
+    assert queue.stats().leftovers == 0
+    queue.wait(0)
+    assert not queue.apply(Push("n", "k", b"1", 1000)).more
