@@ -218,7 +218,8 @@ def test_a_child_that_does_not_exist_fails_the_job_for_good() -> None:
     queue.await_children("p", "a", "nobody", result=b"1")
     record = queue.record("p")
     assert (record.state, record.cause, record.result, record.attempts) == (FAILED, "failed", None, 1)
-    assert (record.errors[0].type, record.errors[0].message) == ("queuehint.errors.UnknownDependencyError", "child nobody does not exist")
+    error = record.errors[0]
+    assert (error.type, error.message) == ("queuehint.errors.UnknownDependencyError", "child nobody does not exist")
     assert queue.is_clean
 
 
