@@ -741,6 +741,49 @@ def test_jobs_share_values_without_edges() -> None:
     run(main())
 
 
+def test_results_that_take_too_much_together_fail_the_job_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inputs_module, "RESULTS_BYTES_MAX", 1)
+
+    async def main() -> None:
+        sched, _ = scheduler()
+
+        @sched.job
+        def give() -> str:
+            return "much"
+
+        @sched.job
+        def take(ctx: JobContext) -> int:
+            return len(ctx.results)
+
+        first = await give.enqueue()
+        second = await take.using(after=[first]).enqueue()
+        await sched.drain()
+        record = await second.record()
+        assert (record.state, record.attempts) == (JobState.FAILED, 1)
+        assert record.errors[0].type == "queuehint.errors.PayloadError"
+
+    run(main())
+
+
+def test_a_handler_may_say_that_it_answers_with_children_and_nothing_else() -> None:
+    async def main() -> None:
+        sched, _ = scheduler()
+
+        @sched.job
+        def child() -> None: ...
+
+        @sched.job
+        async def parent(ctx: JobContext) -> Children:
+            await ctx.enqueue(child)
+            return Children(result={"any": 1})
+
+        handle: JobHandle[Any] = await parent.enqueue()
+        await sched.drain()
+        assert await handle.result() == {"any": 1}
+
+    run(main())
+
+
 def test_other_jobs_run_while_one_waits_for_results() -> None:
     async def main() -> None:
         sched, _ = scheduler()

@@ -89,6 +89,15 @@ def test_the_rest_of_a_page_that_did_not_fit_is_asked_for_again() -> None:
     assert [operation.ids[0] for operation in store.asked] == ["d0", "d30", "d60", "d90"]
 
 
+def test_results_that_take_too_much_together_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inputs_module, "RESULTS_BYTES_MAX", 30)
+    store = Store({"a": finished("1"), "b": finished("2")})
+    assert get(store, Dependency("a"), Dependency("b")) is not None
+    store = Store({"a": finished("1"), "b": finished('"much more"')})
+    with pytest.raises(PayloadError, match="more than 30 bytes together"):
+        get(store, Dependency("a"), Dependency("b"))
+
+
 def test_without_a_context_only_what_templates_need_is_asked_for() -> None:
     store = Store({"a": finished("1"), "b": finished("2")})
     found = get(store, Dependency("a"), Dependency("b", data=True), all_of_them=False)
