@@ -62,3 +62,32 @@ def test_a_fan_in_is_queued_once_when_its_parents_end_at_the_same_instant_in_dif
     edges = backend.call_sync(CountEdges())
     assert (edges.deferred, edges.open_edges, edges.orphans) == (0, 0, ())
     backend.close_sync()
+
+
+@pytest.mark.heavy
+def test_a_fan_out_goes_on_where_whoever_began_it_has_died() -> None:
+    """F-33: what is left of a long release lies in the store, and whoever comes next goes on with it."""
+    url = f"{shared_server().url}?namespace={new_namespace('fan-out')}"
+    width = 5_000
+    first = open_backend(url)
+    first.call_sync(Enqueue((JobSpec(id="parent", task="t", pool="parent"),)))
+    needs = (Dependency("parent"),)
+    for begin in range(0, width, 1_000):
+        specs = [JobSpec(id=f"{number}", task="t", depends_on=needs) for number in range(begin, begin + 1_000)]
+        first.call_sync(Enqueue(tuple(specs)))
+    (grant,) = first.call_sync(Exchange("w", pools=("parent",), limit=1)).grants
+    settled = Outcome(job_id="parent", token=grant.token, kind=OutcomeKind.FINISHED, result=b"1")
+    assert first.call_sync(Exchange("w", settle=(settled,), pools=("parent",))).more
+    first.close_sync()  # and never ticks
+    second = open_backend(url)
+    ran: list[str] = []
+    settle: tuple[Outcome, ...] = ()
+    end_s = time.monotonic() + LIMIT_S
+    while len(ran) < width or settle:
+        assert time.monotonic() < end_s
+        grants = second.call_sync(Exchange("x", settle=settle, limit=500)).grants
+        ran += [each.spec.id for each in grants]
+        settle = tuple([Outcome(job_id=each.spec.id, token=each.token, kind=OutcomeKind.FINISHED) for each in grants])
+    assert ran == [str(number) for number in range(width)], "each once, in the order of enqueue"
+    assert second.call_sync(CountEdges()).open_edges == 0
+    second.close_sync()
