@@ -241,6 +241,8 @@ class JobContext:
     def _child(self, job: Any) -> Any:
         if not hasattr(job, "made_by"):
             raise InvalidJobTypeError(f"job must be a Job made by @sched.job, got {type(job).__name__}: {shown(job)}")
+        if job.scheduler is not self._desk.scheduler:
+            raise InvalidJobError(f"job {job.name!r} is of another scheduler than the handler that makes it")
         return job.made_by((self.id, self.token), self._child_id)
 
     def _child_id(self) -> str:

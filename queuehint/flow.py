@@ -61,7 +61,7 @@ class Flow(FlowGroup, FlowHandle):
 
         Raises:
             InvalidJobError: more than 100 000 jobs; a job with a key in a flow of several parts, or with one by which
-                it may be another job, and others depend on it; more than 1 000 dependencies of one job.
+                it may be a job outside the flow; more than 1 000 dependencies of one job.
             CycleError: the edges close a circle; it names just the jobs on it.
             UnknownDependencyError: a job depends on one that is neither in the flow nor enqueued.
             TemplateError: a template names what its job does not depend on.

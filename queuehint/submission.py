@@ -159,8 +159,8 @@ def arrange(specs: list[JobSpec], *, whole: bool = False) -> Arranged:
         whole: they take effect all at once, also if none depends on another.
 
     Raises:
-        InvalidJobError: two have one name; others depend on one whose key may make it another job; there are too many
-            to take effect at once, or one that is not for parts.
+        InvalidJobError: two have one name; others depend on one whose key may make it another job, or it is in a flow;
+            there are too many to take effect at once, or one that is not for parts.
         DuplicateJobError: two that take effect at once have one id.
         CycleError: the edges close a circle; it names just the jobs on it.
         TemplateError: a template names what is no dependency.
@@ -185,6 +185,8 @@ def arrange(specs: list[JobSpec], *, whole: bool = False) -> Arranged:
             specs = [given[index] for index in order]
     if is_one:
         _check_ids(specs)
+    if whole:
+        _check_keys(specs)
     parts = list(submissions(specs))
     if is_one and len(parts) > 1:
         _check_parts(specs)
@@ -327,11 +329,26 @@ def _check_ids(specs: list[JobSpec]) -> None:
         seen.add(spec.id)
 
 
+def _check_keys(specs: list[JobSpec]) -> None:
+    """Refuse in a flow what may turn out to be a job outside it."""
+    for index, spec in enumerate(specs):
+        if spec.key is not None and spec.on_conflict != "reject":
+            raise InvalidJobError(
+                f"{_label(spec, index)}: its key {shown(spec.key)} may make it a job outside its flow; "
+                'give it no key, or on_conflict="reject"'
+            )
+
+
 def _check_parts(specs: list[JobSpec]) -> None:
     """Refuse what cannot take effect at once although it does not fit into one submission."""
     if len(specs) > FLOW_JOBS_MAX:
         raise InvalidJobError(f"{len(specs)} jobs are to take effect at once, limit {FLOW_JOBS_MAX}")
     for index, spec in enumerate(specs):
+        if spec.flow != specs[0].flow:
+            raise InvalidJobError(
+                f"{_label(spec, index)}: flow is {shown(spec.flow)}, that of the first {shown(specs[0].flow)}; jobs "
+                "that take effect at once with so many others belong to one flow, or all to none"
+            )
         for parameter in ("key", "presence_ms"):
             if getattr(spec, parameter) is not None:
                 raise InvalidJobError(

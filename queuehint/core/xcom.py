@@ -9,7 +9,7 @@ from queuehint.core.heap import LazyHeap
 if TYPE_CHECKING:
     from queuehint.core.heap import Entry
 
-EXPIRED_AT_ONCE = 10
+EXPIRED_AT_ONCE = 1000
 
 Place = tuple[str, str]
 """Namespace and key."""
@@ -44,7 +44,7 @@ class SharedStore:
         return None if first is None else first[0]
 
     def expire(self, now_ms: int) -> None:
-        """Drop up to ten values whose time is over."""
+        """Drop up to 1 000 values whose time is over."""
         for _ in range(EXPIRED_AT_ONCE):
             first = self._ends.first()
             if first is None or first[0] > now_ms:

@@ -46,7 +46,7 @@ IN_SCRIPTS = (
     *("hget", "hset", "hmget", "hdel", "hexists", "hlen", "hgetall", "hkeys", "hvals"),
     *("zadd", "zrem", "zrange", "zrangebyscore", "zremrangebyscore", "zscore", "zcard"),
     *("zrangebylex", "zrevrangebylex", "zlexcount"),
-    *("rpush", "lrange", "llen", "ltrim", "sadd", "srem", "sismember", "smembers"),
+    *("rpush", "lrange", "llen", "ltrim", "sadd", "srem", "sismember"),
 )
 FROM_CLIENTS = ("evalsha", "eval", "info", "type", "bzpopmin", "zpopmin")
 """Scripts; what is looked at on connecting; how workers and those who wait for results listen."""

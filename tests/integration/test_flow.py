@@ -1440,16 +1440,18 @@ def test_waiting_for_a_wide_flow_costs_little_however_many_jobs_end() -> None:
     run(main())
 
 
-def test_a_job_that_its_key_makes_another_is_that_one() -> None:
+def test_a_job_of_a_flow_has_a_key_only_if_it_is_itself_in_any_case() -> None:
     shop = Shop()
     job = shop.step.using(key="burst")
-    known = job.enqueue_sync()
+    match = "key 'burst' may make it a job outside its flow"
+    with pytest.raises(InvalidJobError, match=match), shop.sched.flow_sync() as flow:
+        flow.add(job)
     with shop.sched.flow_sync() as flow:
-        node = flow.add(job)
-        flow.add(shop.step)
-    assert (node.id, node.created) == (known.id, False)
-    with pytest.raises(InvalidJobError, match="whose key 'burst'"), shop.sched.flow_sync() as flow:
-        flow.add(shop.step.using(after=[flow.add(job)]))
+        node = flow.add(job.using(on_conflict="reject"))
+        flow.add(shop.step.using(after=[node]))
+    assert node.created
+    with pytest.raises(DuplicateJobError, match="burst"), shop.sched.flow_sync() as flow:
+        flow.add(job.using(on_conflict="reject"))
 
 
 def test_results_come_in_order_of_number() -> None:

@@ -10,7 +10,7 @@ from queuehint.backends.redis import keys
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
 from queuehint.operations import Commit, Enqueue, Exchange, Tick
-from queuehint.records import JobSpec
+from queuehint.records import JobSpec, Outcome, OutcomeKind
 from tests.property.agreement import Twins
 
 if TYPE_CHECKING:
@@ -59,5 +59,19 @@ def test_who_ticks_on_the_way_does_not_keep_a_sleeping_worker_asleep() -> None:
         while more:
             more = twins.do(Tick()).more
         assert "wake:timer" in twins.dump(), "something is due before the time the worker was told"
+    finally:
+        twins.close()
+
+
+def test_a_sleeping_worker_is_woken_by_a_retry_that_its_own_settlement_makes_due() -> None:
+    twins = Twins()
+    try:
+        twins.do(Enqueue((JobSpec(id="a", task="t"),)))
+        (grant,) = twins.do(Exchange("w", limit=1, pools=("default",))).grants  # and listens on, with slots to spare
+        wake = keys.redis_key(twins.namespace, "wake:timer")
+        twins.server.client().delete(wake)
+        failed = Outcome(job_id="a", token=grant.token, kind=OutcomeKind.FAILED, delay_ms=100)
+        twins.do(Exchange("w", settle=(failed,)))
+        assert twins.server.client().exists(wake), "the retry is due before the lease it was told of"
     finally:
         twins.close()

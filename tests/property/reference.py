@@ -151,7 +151,11 @@ class ReferenceModel(World):
             if any(at_or_below((claim,), path) for claim in spec.claims for path in self.closed):
                 return PathClosedError
             if spec.key is not None:
-                if spec.on_conflict == "reject" and (self.newest(spec.key) is not None or spec.key in new_keys):
+                newest = self.newest(spec.key)
+                if spec.on_conflict == "reject" and (newest is not None or spec.key in new_keys):
+                    return DuplicateJobError
+                is_tied = newest is not None and (newest.spec.flow is not None or newest.spec.depends_on)
+                if spec.on_conflict == "replace" and is_tied and not newest.ever_started:
                     return DuplicateJobError
                 new_keys.add(spec.key)
             for edge in spec.depends_on:

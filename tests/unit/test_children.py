@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 GRANT = Grant(job("parent"), token=7, attempt=1, losses=0, lease_until_ms=0)
 
 
+DESK: Any = SimpleNamespace(scheduler="ours")
+
+
 class Handle:
     """What is known of a handle: its id."""
 
@@ -30,6 +34,9 @@ class Handle:
 
 class Made:
     """A job whose enqueues return handles of the ids it is told."""
+
+    name = "made"
+    scheduler = "ours"
 
     def __init__(self, *ids: str) -> None:
         self._ids = iter(ids)
@@ -44,8 +51,7 @@ class Made:
 
 def context(*made: str) -> JobContext:
     """Return a context whose handler has made these jobs."""
-    desk: Any = None
-    it, child = JobContext(GRANT, desk), Made(*made)
+    it, child = JobContext(GRANT, DESK), Made(*made)
     for _ in made:
         it.enqueue_sync(child)  # type: ignore[arg-type]
     return it
@@ -106,6 +112,13 @@ def test_what_a_failed_child_does_is_one_of_two(choice: Any, error: type[Excepti
     assert Children(on_child_failure="ignore").on_child_failure == "ignore"
     with pytest.raises(error, match="on_child_failure must be one of fail, ignore"):
         Children(on_child_failure=choice)
+
+
+def test_a_child_is_a_job_of_the_same_scheduler() -> None:
+    stranger = Made("a")
+    stranger.scheduler = "theirs"
+    with pytest.raises(InvalidJobError, match="job 'made' is of another scheduler"):
+        context().enqueue_sync(stranger)  # type: ignore[arg-type]
 
 
 # --- the outcome -----------------------------------------------------------------------------------------------------

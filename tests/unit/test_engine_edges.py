@@ -577,6 +577,25 @@ def test_a_kept_result_is_looked_at_again_after_its_retention_a_minute_at_least_
     assert queue.state("a") is FINISHED
 
 
+def test_a_dead_dependent_that_is_discarded_or_expires_needs_nothing_any_more() -> None:
+    for how in ("discard", "expire"):
+        queue = Queue(job("a", retention_ms=MINUTE), now_ms=0)
+        queue.enqueue(job("b", after=["a"], max_attempts=1, retention_ms=20 * MINUTE))
+        queue.start()
+        queue.finish("a")
+        end(queue, "b", "failed")
+        queue.wait(10 * MINUTE)
+        assert queue.state("a") is FINISHED
+        if how == "discard":
+            queue.discard("b")
+        else:
+            queue.wait(10 * MINUTE)
+            assert queue.find("b") is None
+        queue.wait(MINUTE)
+        assert queue.find("a") is None
+        assert queue.engine.ledger.edges.awaited() == []
+
+
 def test_a_job_that_is_canceled_needs_nothing_any_more() -> None:
     queue = Queue(job("a", retention_ms=1000), job("other"), now_ms=0)
     queue.enqueue(job("b", after=["a", "other"]))
@@ -680,6 +699,18 @@ def test_one_whose_record_expires_in_the_same_step_cancels_its_dependent() -> No
     assert (reply.jobs[0].state, queue.record("b").cause) == (CANCELED, "dependency a has expired")
 
 
+def test_one_that_expires_in_the_same_step_and_whose_id_is_kept_does_not_come_again() -> None:
+    queue = Queue(job("a", retention_ms=1000), now_ms=0)
+    queue.run()
+    queue.now_ms = 1000
+    reply = queue.enqueue(job("b", after=["a"]), job("a", retention_ms=1000))
+    assert [(made.id, made.state, made.created) for made in reply.jobs] == [
+        ("b", CANCELED, True),
+        ("a", FINISHED, False),
+    ]
+    assert queue.record("b").cause == "dependency a has expired"
+
+
 def test_one_that_expires_and_comes_again_in_the_same_step_is_waited_for() -> None:
     queue = Queue(job("a", retention_ms=20 * MINUTE), now_ms=0)
     queue.run()
@@ -778,14 +809,17 @@ def test_what_a_job_depends_on_by_an_edge_is_not_waited_for_by_its_key_too() -> 
     assert queue.why("b").kind is ReasonKind.DEAD_DEPENDENCY
 
 
-def test_a_job_of_a_key_that_is_replaced_keeps_its_edges() -> None:
-    queue = Queue(job("a", max_attempts=1))
-    queue.enqueue(job("b", key="k", after=["a"], on_dependency_failure="cancel"))
-    queue.enqueue(job("new", key="k", on_conflict="replace", arguments=b'{"n":2}'))
-    assert (queue.state("b"), queue.why("b").jobs) == (DEFERRED, ("a",))
-    assert queue.record("b").spec.arguments == b'{"n":2}'
-    end(queue, "a", "failed")
-    assert queue.record("b").cause == "dependency a has failed"
+@pytest.mark.parametrize("tie", [{"after": ["a"]}, {"flow": "f"}])
+def test_a_job_with_edges_or_a_flow_is_not_replaced_until_it_has_begun(tie: dict[str, Any]) -> None:
+    queue = Queue(job("a"))
+    queue.enqueue(job("b", key="k", **tie))
+    new = job("new", key="k", on_conflict="replace", arguments=b'{"n":2}')
+    with pytest.raises(DuplicateJobError, match="key 'k' belongs to the unfinished job 'b'"):
+        queue.enqueue(new)
+    end(queue, "a", "finished")
+    if queue.state("b") is QUEUED:
+        queue.start()
+    assert queue.enqueue(new).jobs[0].created
 
 
 def test_a_dependent_sent_again_is_the_job_that_is_there() -> None:

@@ -208,6 +208,20 @@ def test_what_became_of_a_dependency_meanwhile_is_judged_at_the_commit(
     assert queue.state("c") is (QUEUED if state is CANCELED else DEFERRED)
 
 
+def test_the_first_dependency_that_cancels_a_job_at_the_commit_is_its_cause() -> None:
+    queue = Queue(*[job(each, max_attempts=1) for each in "abc"])
+    queue.stage("T", job("d", after="abc", on_dependency_failure="cancel"))
+    queue.start()
+    queue.finish("a")
+    queue.fail("c")
+    queue.fail("b")
+    queue.commit("T")
+    assert queue.record("d").cause == "dependency b has failed"
+    queue.redrive("b", downstream=True)
+    queue.wait(0)
+    assert queue.engine.ledger.jobs["d"].note().fallen_by == "c"
+
+
 def test_what_is_canceled_between_the_commit_and_its_turn_stays_canceled() -> None:
     queue = Queue(budget=1)
     ids = [f"j{number}" for number in range(6)]

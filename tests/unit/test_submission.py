@@ -401,6 +401,20 @@ def test_what_has_a_key_or_a_waiting_caller_is_not_for_parts() -> None:
         arrange(specs[1:])
 
 
+def test_the_parts_of_one_submission_belong_to_one_flow() -> None:
+    specs = [*wide(999, flow="one"), job("last", flow="two"), job("end", "last", flow="two")]
+    with pytest.raises(InvalidJobError, match=r"last': flow is 'two', that of the first 'one'"):
+        arrange(specs)
+
+
+def test_a_job_of_a_flow_is_none_of_another_by_its_key() -> None:
+    spec = job("a", key="k")
+    with pytest.raises(InvalidJobError, match="its key 'k' may make it a job outside its flow"):
+        arrange([spec], whole=True)
+    assert arrange([spec]).parts == [(spec,)]
+    assert arrange([job("a", key="k", on_conflict="reject")], whole=True).is_one
+
+
 def test_a_refused_part_is_the_callers_error_and_nothing_is_committed() -> None:
     asked = []
     dialogue = submit(wide(JOBS_PER_SUBMISSION_MAX + 1))

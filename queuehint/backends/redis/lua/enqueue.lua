@@ -133,6 +133,12 @@ local function refusal()
           local owner = newest(key)
           local owner_id = owner and owner.id or new_keys[key]
           if owner_id then return 'KEY_TAKEN ' .. index - 1 .. ' ' .. owner_id end
+        elseif ask[CONFLICT] == 'replace' then
+          -- No other content would fit in the place of one that belongs to a flow or was told to depend on others.
+          local tied = newest(key)
+          if tied and jobs.is_fresh(tied) and (tied[FLOW] or tied[NEEDS]) then
+            return 'KEY_TAKEN ' .. index - 1 .. ' ' .. tied.id
+          end
         end
         new_keys[key] = new_keys[key] or ask[ID]
       end

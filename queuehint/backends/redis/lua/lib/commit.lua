@@ -83,7 +83,7 @@ local function see_types()
 end
 
 -- Write all that was planned. Returns when something is due next, -1 never.
--- A worker that was told wakes by itself; one that sleeps is woken when something is due before the time it was told.
+-- One that sleeps is woken when something is due before the time it was told.
 function plan.commit(tells)
   see_types()
   for key, gate in pairs(gates.dirty) do
@@ -118,8 +118,11 @@ function plan.commit(tells)
     for from = 1, #logged, 1000 do redis.call('RPUSH', store.log(id), unpack(logged, from, math.min(from + 999, #logged))) end
     redis.call('LTRIM', store.log(id), -1000, -1)
   end
-  local next_ms = timers.next_ms() or -1
-  if next_ms >= 0 and not tells and (S[TOLD_NEXT] < 0 or next_ms < S[TOLD_NEXT]) then
+  local next_ms, due_ms = timers.next_ms()
+  next_ms = next_ms or -1
+  -- A worker that exchanges may sleep already, as long as it was told to before. Leases are looked at every few seconds.
+  local news_ms = tells and due_ms or not tells and next_ms >= 0 and next_ms
+  if news_ms and (S[TOLD_NEXT] < 0 or news_ms < S[TOLD_NEXT]) then
     redis.call('ZADD', store['wake:timer'], '0', '1')
     tells = true
   end

@@ -11,9 +11,9 @@ function work.step(item, budget)
   return dependents.step(item, budget)
 end
 
-local EXPIRED_AT_ONCE = 10 -- @const
+local EXPIRED_AT_ONCE = 1000 -- @const
 
--- Drop a few shared values whose time is over.
+-- Drop shared values whose time is over.
 function work.expire_shared()
   for _, place in ipairs(redis.call('ZRANGEBYSCORE', store.shared_ends, '-inf', string.format('%.0f', NOW), 'LIMIT', 0, EXPIRED_AT_ONCE)) do
     work.shared_gone[#work.shared_gone + 1] = place

@@ -103,14 +103,15 @@ function timers.pop_due()
   return kind, job
 end
 
--- When the first stored timer comes up; false if there is none.
+-- When the first stored timer comes up, and when the first that is a due time or an expiry; false if there is none.
 function timers.next_ms()
-  local next_ms = false
+  local next_ms, due_ms = false, false
   for _, key in ipairs({store.timers, store.leases, store.prunes}) do
     local first = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')
     local time_ms = tonumber(first[2])
+    if key == store.timers then due_ms = time_ms or false end
     if time_ms and (not next_ms or time_ms < next_ms) then next_ms = time_ms end
   end
-  return next_ms
+  return next_ms, due_ms
 end
 end
