@@ -154,9 +154,9 @@ class ReferenceModel(World):
                 newest = self.newest(spec.key)
                 if spec.on_conflict == "reject" and (newest is not None or spec.key in new_keys):
                     return DuplicateJobError
-                is_tied = newest is not None and (newest.spec.flow is not None or newest.spec.depends_on)
-                if spec.on_conflict == "replace" and is_tied and not newest.ever_started:
-                    return DuplicateJobError
+                if spec.on_conflict == "replace" and newest is not None and not newest.ever_started:
+                    if newest.spec.flow is not None or newest.spec.depends_on:
+                        return DuplicateJobError
                 new_keys.add(spec.key)
             for edge in spec.depends_on:
                 other = self.existing(edge.id, operation.staged)
