@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import time
 from typing import TYPE_CHECKING
 
@@ -75,3 +77,31 @@ def test_a_sleeping_worker_is_woken_by_a_retry_that_its_own_settlement_makes_due
         assert twins.server.client().exists(wake), "the retry is due before the lease it was told of"
     finally:
         twins.close()
+
+
+def test_a_loop_that_ends_closes_its_connections_though_nobody_closed_the_backend(
+    redis_server: Server, namespace: str
+) -> None:
+    backend = RedisBackend(parse_url(redis_server.url), BackendOptions(namespace=namespace))
+    client = redis_server.client()
+
+    async def main() -> None:
+        await backend.call(Enqueue((JobSpec(id="a", task="t"),)))
+        await backend.wait(Interest(jobs=("a",)), 0.01)
+        assert connections() > before
+
+    def connections() -> int:
+        return int(client.info("clients")["connected_clients"])
+
+    gc.disable()
+    try:
+        for _ in range(2):
+            before = connections()
+            asyncio.run(main())
+            until = time.monotonic() + 5
+            while connections() > before and time.monotonic() < until:
+                time.sleep(0.01)
+            assert connections() <= before
+    finally:
+        gc.enable()
+    backend.close_sync()

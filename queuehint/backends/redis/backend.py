@@ -22,7 +22,7 @@ from .conversation import Ask, Desk, Move, NotSent, Sleep, Unanswered, redirecti
 from .links import AsyncLink, SyncLink
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 
     from queuehint.operations import Operation
 
@@ -138,7 +138,7 @@ class RedisBackend(Backend):
             await loop.close()
 
     def close_sync(self) -> None:
-        """Close the connections of synchronous callers; those of other loops go with their loops."""
+        """Close the connections of synchronous callers; those of other loops are closed with their loops."""
         with self._lock:
             self._closed = True
             links, self._sync, self._sync_waits = (self._sync, self._sync_waits), None, None
@@ -248,6 +248,20 @@ class _Loop:
         self._session = secrets.token_hex(8)
         self._futures: dict[str, set[asyncio.Future[None]]] = {}
         self._listening: asyncio.Task[None] | None = None
+        self._end = self._until_the_end()
+        # Whoever ends a loop in order, as `asyncio.run` does, first closes the generators that were begun on it.
+        with suppress(StopIteration):
+            self._end.__anext__().send(None)
+
+    async def _until_the_end(self) -> AsyncGenerator[None, None]:
+        try:
+            yield
+        finally:
+            if self._listening is not None:
+                self._listening.cancel()
+                await asyncio.gather(self._listening, return_exceptions=True)
+            await self._link.close()
+            await self._waits.close()
 
     async def hold(self, talk: Generator[Ask | Sleep | Move, Any, Any]) -> Any:
         """Do what a conversation asks for, until it ends."""
@@ -353,8 +367,4 @@ class _Loop:
                         future.set_result(None)
 
     async def close(self) -> None:
-        if self._listening is not None:
-            self._listening.cancel()
-            await asyncio.gather(self._listening, return_exceptions=True)
-        await self._link.close()
-        await self._waits.close()
+        await self._end.aclose()
