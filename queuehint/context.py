@@ -211,12 +211,16 @@ class JobContext:
         """
         Enqueue a child: a job whose id is derived from this job's id and the call's number; return its handle.
 
-        A second attempt that makes the same calls in the same order finds the same jobs instead of making more.
+        A second attempt that makes the same calls in the same order finds the same jobs instead of making more. So
+        their arguments and options must follow from this job's own: not from the clock, from chance, or from data that
+        may change meanwhile.
 
         Args:
-            job: a `Job`, also one made by `Job.using`; an id given there is kept.
+            job: a `Job` of the same scheduler, also one made by `Job.using`; an id given there is kept.
 
         Raises:
+            InvalidJobError: *job* is of another scheduler.
+            DuplicateJobError: an earlier attempt made the child of this number with other content.
             LeaseLostError: this attempt no longer holds its job.
             CycleError: the child would wait for this job.
         """

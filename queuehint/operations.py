@@ -82,8 +82,7 @@ class Enqueue(Operation[Enqueued]):
 
     Raises:
         DuplicateJobError: an id is taken by a job of other content, or appears twice; a key with
-            ``on_conflict="reject"`` has an unfinished job, or with ``"replace"`` one that belongs to a flow or depends
-            on others.
+            ``on_conflict="reject"`` has an unfinished job.
         PathClosedError: a claim is at or below a closed path.
         UnknownDependencyError: a dependency is not there, or its record has expired.
         CycleError: the edges close a circle, by themselves or with the parent's.

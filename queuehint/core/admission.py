@@ -130,13 +130,11 @@ class Submission:
             raise LeaseLostError(parent_id, token)  # type: ignore[arg-type]
 
     def _check_key(self, spec: JobSpec, key: str, new_keys: dict[str, str]) -> None:
-        newest = self._ledger.keys.newest(key)
         if spec.on_conflict == "reject":
+            newest = self._ledger.keys.newest(key)
             owner = newest.id if newest is not None else new_keys.get(key)
             if owner is not None:
                 raise DuplicateJobError(owner, key=key)
-        elif spec.on_conflict == "replace" and newest is not None and newest.is_fresh and _is_tied(newest):
-            raise DuplicateJobError(newest.id, key=key)
         new_keys.setdefault(key, spec.id)
 
     def _check_edges(self, spec: JobSpec, seen: set[str]) -> None:
@@ -150,11 +148,6 @@ class Submission:
             parent_id = self._parent[0]
             if self._ledger.edges.reaches(jobs, [edge.id for edge in spec.depends_on], parent_id, seen):
                 raise CycleError([parent_id, spec.id])
-
-
-def _is_tied(job: Job) -> bool:
-    """Say whether a job belongs to a flow or was told to depend on others: no other content would fit in its place."""
-    return job.spec.flow is not None or (job.notes is not None and bool(job.notes.needs))
 
 
 def _check_open(closed: Collection[Path], spec: JobSpec) -> None:

@@ -151,12 +151,8 @@ class ReferenceModel(World):
             if any(at_or_below((claim,), path) for claim in spec.claims for path in self.closed):
                 return PathClosedError
             if spec.key is not None:
-                newest = self.newest(spec.key)
-                if spec.on_conflict == "reject" and (newest is not None or spec.key in new_keys):
+                if spec.on_conflict == "reject" and (self.newest(spec.key) is not None or spec.key in new_keys):
                     return DuplicateJobError
-                if spec.on_conflict == "replace" and newest is not None and not newest.ever_started:
-                    if newest.spec.flow is not None or newest.spec.depends_on:
-                        return DuplicateJobError
                 new_keys.add(spec.key)
             for edge in spec.depends_on:
                 other = self.existing(edge.id, operation.staged)

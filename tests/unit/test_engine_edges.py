@@ -809,17 +809,14 @@ def test_what_a_job_depends_on_by_an_edge_is_not_waited_for_by_its_key_too() -> 
     assert queue.why("b").kind is ReasonKind.DEAD_DEPENDENCY
 
 
-@pytest.mark.parametrize("tie", [{"after": ["a"]}, {"flow": "f"}])
-def test_a_job_with_edges_or_a_flow_is_not_replaced_until_it_has_begun(tie: dict[str, Any]) -> None:
-    queue = Queue(job("a"))
-    queue.enqueue(job("b", key="k", **tie))
-    new = job("new", key="k", on_conflict="replace", arguments=b'{"n":2}')
-    with pytest.raises(DuplicateJobError, match="key 'k' belongs to the unfinished job 'b'"):
-        queue.enqueue(new)
-    end(queue, "a", "finished")
-    if queue.state("b") is QUEUED:
-        queue.start()
-    assert queue.enqueue(new).jobs[0].created
+def test_a_job_of_a_key_that_is_replaced_keeps_its_edges() -> None:
+    queue = Queue(job("a", max_attempts=1))
+    queue.enqueue(job("b", key="k", after=["a"], on_dependency_failure="cancel"))
+    queue.enqueue(job("new", key="k", on_conflict="replace", arguments=b'{"n":2}'))
+    assert (queue.state("b"), queue.why("b").jobs) == (DEFERRED, ("a",))
+    assert queue.record("b").spec.arguments == b'{"n":2}'
+    end(queue, "a", "failed")
+    assert queue.record("b").cause == "dependency a has failed"
 
 
 def test_a_dependent_sent_again_is_the_job_that_is_there() -> None:

@@ -55,13 +55,13 @@ def test_namespaces_and_keys_are_apart() -> None:
 
 def test_those_whose_time_is_over_are_dropped_a_few_at_a_time() -> None:
     store = SharedStore()
-    for number in range(25):
+    for number in range(2 * EXPIRED_AT_ONCE + 5):
         store.push(("n", str(number)), b"", 10 + number % 3, 0)
     left = []
     while len(store):
         store.expire(20)
         left.append(len(store))
-    assert left == [25 - EXPIRED_AT_ONCE, 25 - 2 * EXPIRED_AT_ONCE, 0]
+    assert left == [EXPIRED_AT_ONCE + 5, 5, 0]
 
 
 # --- through the engine ----------------------------------------------------------------------------------------------
@@ -90,10 +90,10 @@ def test_what_is_pushed_is_pulled_until_its_time_is_over() -> None:
 
 def test_values_are_dropped_by_whatever_comes_next() -> None:
     queue = Queue(now_ms=0)
-    for number in range(15):
+    for number in range(EXPIRED_AT_ONCE + 5):
         push(queue, b"", key=str(number))
     queue.now_ms = 1000
-    assert len(queue.engine.shared) == 15
+    assert len(queue.engine.shared) == EXPIRED_AT_ONCE + 5
     queue.tick()
     assert len(queue.engine.shared) == 5
     queue.enqueue(job("a"))

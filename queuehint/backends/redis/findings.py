@@ -28,6 +28,7 @@ _TEXTS: Final = {
     "stalled": "the line at the gate {about!r} may move on, and nobody moves it",
     "stray": "holds an entry that nothing leads to",
     "unparked": "{about} was put aside by a pause that is no more",
+    "unreleased": "{about} is over, and what it depended on is kept for it for ever",
     "unresolved": "{about} is over or lost, and others wait for it for ever",
     "unswept": "what is behind the dead {about} should be canceled, and nobody does it",
     "untold": "a worker is to be told to stop {about}, which it does not run",
@@ -59,7 +60,7 @@ _ORDER: Final = (
     ("pool",),
     ("amend",),
     ("remove",),
-    ("unresolved", "unparked", "unswept", "stalled"),
+    ("unresolved", "unreleased", "unparked", "unswept", "stalled"),
 )
 """Which repairs have to be done before others can be worked out."""
 _ORDER_OF: Final = {kind: order for order, kinds in enumerate(_ORDER) for kind in kinds}

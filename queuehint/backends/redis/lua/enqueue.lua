@@ -133,12 +133,6 @@ local function refusal()
           local owner = newest(key)
           local owner_id = owner and owner.id or new_keys[key]
           if owner_id then return 'KEY_TAKEN ' .. index - 1 .. ' ' .. owner_id end
-        elseif ask[CONFLICT] == 'replace' then
-          -- No other content would fit in the place of one that belongs to a flow or was told to depend on others.
-          local tied = newest(key)
-          if tied and jobs.is_fresh(tied) and (tied[FLOW] or tied[NEEDS]) then
-            return 'KEY_TAKEN ' .. index - 1 .. ' ' .. tied.id
-          end
         end
         new_keys[key] = new_keys[key] or ask[ID]
       end
@@ -226,7 +220,7 @@ local function start_of()
   local id = START_MARK .. staged
   local start = jobs.of(id)
   if not start or start.pruned then
-    start = make(id, {id, '["start"]\n{}', 3, 'default', '', false, 'return', nil, nil, false, '', '', asked[1] and asked[1][P_FLOW] or ''})
+    start = make(id, {id, START_SPEC, 3, 'default', '', false, 'return', nil, nil, false, '', '', asked[1] and asked[1][P_FLOW] or ''})
     start[STATE], start[AWAITED] = DEFERRED, true
   end
   timers.set_expiry(start, NOW + STAGED_KEPT_MS)

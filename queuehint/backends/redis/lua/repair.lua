@@ -192,6 +192,9 @@ function REPAIR.unresolved(_, id)
   end
 end
 
+-- A job that cannot run any more, and whose edges keep others for it.
+function REPAIR.unreleased(_, id) work.push({'p', id}) end
+
 -- Jobs put aside by a pause that is no more: offer them again.
 function REPAIR.unparked(_, id)
   local job = jobs.of(id)
@@ -242,6 +245,11 @@ end
 function REPAIR.remove(_, id)
   local job = jobs.of(id)
   if not job or redis.call('HEXISTS', store.specs, id) == 1 then return end
+  if jobs.is_start(id) then
+    -- The starts of all submissions in parts ask for the same.
+    plan.specs[id] = START_SPEC
+    return
+  end
   if job[STATE] == STARTED then ledger.stop(job) elseif job[OFFER] then ledger.withdraw(job) end
   timers.drop(job)
   job[EXPIRY_MS], job[BACKING_OFF], job[STRANGERS] = false, false, 0

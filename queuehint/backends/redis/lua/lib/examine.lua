@@ -229,6 +229,9 @@ CHECK['waiting:'] = function(name, _, dependent_id)
   if not is_edge or order < dependent[NUMBER] or order > math.max(dependent[NUMBER], dependent[SINCE]) then
     return 'edge', dependent_id
   end
+  if OVER[dependent[STATE]] and (dependent[STATE] ~= FAILED or dependent[GONE]) and not examine.is_left('p', dependent_id) then
+    return 'unreleased', dependent_id
+  end
   if not OVER[dependent[STATE]] and is_unresolved(id, fates) then return 'unresolved', id end
 end
 

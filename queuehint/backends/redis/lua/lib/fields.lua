@@ -13,7 +13,7 @@ local STARTED_AT, TIMER, TIMER_MS, WALKS, OFFER, PRIORITY, POOL, USER, POLICY, C
 local ENDED, RESULT, KEY, DUE_AT, EXPIRY_MS, LOSSES, CANCEL, CAUSE, ERRORS, BACKING_OFF = 21, 22, 23, 24, 25, 26, 27, 28, 29, 30 -- @const
 local GONE, PRESENCE, WATCHERS, LOGS, REPORTED, SINCE, STRANGERS, BLOCKED, AWAITED = 31, 32, 33, 34, 35, 36, 37, 38, 39 -- @const
 local FLOW, STAGED, NEEDS, FALLEN, PARENT, CHILD_FAILED, DELAYED, RUN_AT = 40, 41, 42, 43, 44, 45, 46, 47 -- @const
-local HELD, KNOWN, START_MARK = 'h', 'k', ' ' -- @const
+local HELD, KNOWN, START_MARK, START_SPEC = 'h', 'k', ' ', '["start"]\n{}' -- @const
 
 local SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = 'S', 'D', 'Q', 'R', 'F', 'X', 'C' -- @const
 local OVER = {F = true, X = true, C = true}
