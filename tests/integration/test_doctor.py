@@ -395,7 +395,7 @@ def test_a_lost_state_begins_anew_above_all_that_was_seen(store: Store) -> None:
 
 def test_a_damaged_state_is_as_good_as_a_lost_one(store: Store) -> None:
     store.do(Enqueue((job("1", "a"),)))
-    for damaged in (b"", b"\xc1", b"\x93\x02\x02\x03"):
+    for damaged in (b"", b"\xc1", b"\x93\x03\x02\x03"):
         store.server.client().hset(store.key("meta"), "state", damaged)
         assert store.kinds() == {"state"}
         assert store.is_put_right()
@@ -608,11 +608,11 @@ def test_a_key_of_the_wrong_type_is_reported_and_nothing_else_is_looked_at(store
 
 def test_a_newer_schema_is_refused_by_its_number(store: Store) -> None:
     store.do(Enqueue((job("1", "a"),)))
-    store.change_packed("meta", "state", "value[1] = 3")
+    store.change_packed("meta", "state", "value[1] = 4")
     report = store.look(fix=True)
     (finding,) = report.errors
     assert finding.kind == "schema"
-    assert "schema 3" in finding.what
+    assert "schema 4" in finding.what
     assert report.unchecked
 
 

@@ -100,7 +100,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 Args = list[Any]
-SCHEMA: Final = 2
+SCHEMA: Final = 3
 """What ``lua/lib/state.lua`` calls SCHEMA_VERSION."""
 STATES: Final = {letter: state for state, letter in LETTERS.items()}
 _VERDICTS: Final = {

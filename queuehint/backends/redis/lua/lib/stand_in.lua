@@ -17,7 +17,7 @@ local function look_at_state(answer)
   local is_whole = is_read and type(state) == 'table' and type(state[SCHEMA]) == 'number'
   -- A newer schema may hold anything: it is refused by its number.
   if is_whole and state[SCHEMA] == SCHEMA_VERSION then
-    for at = 1, SHARED_VALUES do is_whole = is_whole and type(state[at]) == (at == RUN and 'string' or 'number') end
+    for at = 1, STATE_SIZE do is_whole = is_whole and type(state[at]) == (at == RUN and 'string' or 'number') end
   end
   if is_whole then
     stand_in.clock = tonumber(state[CLOCK]) or 0

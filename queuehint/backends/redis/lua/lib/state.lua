@@ -7,7 +7,7 @@ local HOLDING, STRANGERS_NOW, BACKING_OFF_NOW = 21, 22, 23 -- @const
 local COUNT_OF = {S = 24, D = 25, Q = 26, R = 27, F = 28, X = 29, C = 30}
 
 local TOLD_NEXT, MARKS, MEMORY_SEEN, OPEN_EDGES, SHARED_VALUES = 31, 32, 33, 34, 35 -- @const
-local SCHEMA_VERSION = 2 -- @const
+local STATE_SIZE, SCHEMA_VERSION = 61, 3 -- @const
 local request = {notes = {}}
 
 local function corrupt(text) error('CORRUPT ' .. text, 0) end
@@ -24,7 +24,9 @@ else
   if redis.call('EXISTS', store.jobs) == 1 then
     return redis.error_reply('CORRUPT the state in ' .. store.meta .. ' is gone, its jobs are not')
   end
-  S = {SCHEMA_VERSION, 0, 0, 0, 0, 0, 0, 0, -1, 0, '', 0, 30000, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, -1, 0, 0, 0, 0}
+  S = {}
+  for at = 1, STATE_SIZE do S[at] = 0 end
+  S[SCHEMA], S[EPOCH], S[RUN], S[LEASE_MAX], S[TOLD_NEXT] = SCHEMA_VERSION, -1, '', 30000, -1
 end
 if ARGV[1] ~= '' then
   if stored[3] ~= '1' then
