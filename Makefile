@@ -22,7 +22,7 @@ XDIST ?= -n auto --maxprocesses=4 --dist worksteal
 BIN := .venv/bin
 STAMP := .venv/.stamp
 INSTALL := sh scripts/venv.sh install
-# Branches of the core are covered in full; nothing else is measured, and tests marked heavy are not.
+# Branches of the core are covered in full by unit tests and contracts: in no other test is coverage measured.
 COVERAGE := --cov=queuehint/core --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100
 # Only folders that hold Python files: mypy refuses the others.
 TYPED := $(foreach dir,queuehint tests examples benchmarks,$(if $(wildcard $(dir)/*.py $(dir)/*/*.py),$(dir)))

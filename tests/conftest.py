@@ -50,14 +50,18 @@ def pytest_configure() -> None:
     setattr(doctest.DocTestParser, "_EXAMPLE_RE", re.compile(pattern, example_re.flags))  # noqa: B010
 
 
+_COVERING = ("tests/unit/", "tests/contract/")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
-    Measure no coverage in heavy tests: they would take twice as long and cover nothing new.
+    Measure coverage in unit tests and contracts alone, and not in heavy ones: what the others run would take twice as
+    long, and what nothing but a walk or a race reaches is to have a test of its own.
     Who takes a server from a fixture is marked `redis`, before `-m` chooses.
     """
     for item in items:
-        if item.get_closest_marker("heavy"):
+        if not item.nodeid.startswith(_COVERING) or item.get_closest_marker("heavy"):
             item.add_marker("no_cover")
         if not _SERVER_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker("redis")
