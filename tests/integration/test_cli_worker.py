@@ -25,6 +25,7 @@ from queuehint.cli.loading import TargetError, check_shared, load_scheduler
 from queuehint.cli.logs import JsonFormatter, TextFormatter
 from queuehint.crash import POINTS
 from tests.far import ROOT, serving
+from tests.servers import find_servers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -167,7 +168,12 @@ class Desk:
             process.wait()
 
 
-@pytest.fixture(params=["far", pytest.param("redis", marks=pytest.mark.redis)])
+FAR, REDIS = "far", pytest.param("redis", marks=pytest.mark.redis)
+# The processes are the same with either store, and slow to start: one of the two will do by day.
+FAR_AT_NIGHT = pytest.param(FAR, marks=pytest.mark.nightly if find_servers() else ())
+
+
+@pytest.fixture(params=[FAR_AT_NIGHT, REDIS])
 def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Desk]:
     folder = tmp_path / "app"
     folder.mkdir()
@@ -202,6 +208,7 @@ def helpers_of(process: subprocess.Popen[bytes]) -> list[int]:
 # --- running and stopping ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("desk", [FAR, REDIS], indirect=True)
 def test_a_worker_process_runs_jobs_in_order_until_it_is_told_to_stop(desk: Desk) -> None:
     process = desk.worker("--health-file=health")
     handles = [desk.enqueue("edit", f"d{n % 3}", n) for n in range(60)]
@@ -283,7 +290,7 @@ def test_a_thread_that_does_not_end_after_a_second_signal_ends_with_its_process(
 @pytest.mark.parametrize("task", ["hold_gil", "block_loop"])
 def test_a_handler_that_keeps_the_interpreter_to_itself_keeps_its_lease(desk: Desk, task: str) -> None:
     process = desk.worker("--lease=1")
-    handle = desk.enqueue(task, 4.0)
+    handle = desk.enqueue(task, 2.5)
     until(desk.notes)
     other = desk.worker("--lease=1")
     until(lambda: desk.events().count("worker.started") == 2)
