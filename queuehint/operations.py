@@ -17,6 +17,7 @@ from typing import Generic, TypeVar
 import attrs
 
 from queuehint.hint import Mode, Path
+from queuehint.record_filter import ALL_RECORDS, RecordFilter
 from queuehint.records import Grant, JobRecord, JobSpec, JobState, Outcome, Progress
 from queuehint.reports import EdgeStats, FlowStats, Reason, Stats, TreeNode
 
@@ -33,6 +34,11 @@ SETTLEMENTS_MAX = 1000
 GRANTS_MAX = 1000
 LEASES_MAX = 16_000
 LIST_MAX = 200
+RECORDS_PER_BLOCK = 1024
+"""Records of so many consecutive numbers are indexed together."""
+BLOCKS_LOOKED_AT_MAX = 4096
+RECORDS_LOOKED_AT_MAX = 4000
+RECORDS_COUNTED_MAX = 10_000
 IDS_MAX = 1000
 POOLS_MAX = 64
 BUDGET = 1000
@@ -128,6 +134,11 @@ class Draw(Operation[Drawn]):
     count: int
 
 
+@attrs.frozen
+class Peek(Operation[Drawn]):
+    """Ask which number would be drawn next, and draw none."""
+
+
 class Verdict(StrEnum):
     """What became of one item of a batch."""
 
@@ -142,6 +153,8 @@ class Verdict(StrEnum):
     """The token is not that of the job's newest grant; nothing was changed."""
     CANCELED = "canceled"
     """Renewed, and asked to stop."""
+    STALE = "stale"
+    """The record has another version than was said; nothing was changed."""
 
 
 @attrs.frozen
@@ -201,6 +214,21 @@ class Discard(Operation[Judged]):
     """Take up to 1 000 dead jobs off the shelf: CANCELED, a held place is freed."""
 
     ids: tuple[str, ...]
+
+
+@attrs.frozen
+class Delete(Operation[Judged]):
+    """
+    Drop up to 1 000 records as the end of their retention does: a place is freed, dependents are told, the id is kept.
+
+    REFUSED are jobs that are not over, and results that a job that depends on them may still read.
+
+    Args:
+        versions: if given, one for each id: STALE if the record has another.
+    """
+
+    ids: tuple[str, ...]
+    versions: tuple[int, ...] | None = None
 
 
 @attrs.frozen
@@ -279,7 +307,7 @@ class Renew(Operation[Renewed]):
 
 @attrs.frozen
 class Noted:
-    """DONE or LOST."""
+    """DONE or LOST; of a record that need not be there UNKNOWN, of one with another version STALE."""
 
     verdict: Verdict
 
@@ -295,11 +323,52 @@ class Report(Operation[Noted]):
 
 @attrs.frozen
 class Log(Operation[Noted]):
-    """Append lines to a running job's log: the last 1 000 are kept, each cut at 4 096 bytes by the caller."""
+    """
+    Append lines to a job's log: the last 1 000 are kept, each cut at 4 096 bytes by the caller.
+
+    Args:
+        token: of the running job's newest grant; None appends to any record that is kept, whatever its state.
+    """
+
+    job_id: str
+    token: int | None
+    lines: tuple[str, ...]
+
+
+@attrs.frozen
+class Update(Operation[Noted]):
+    """
+    Store what a running job has so far as its result; a later attempt finds it there.
+
+    It is replaced by the next, and by the result of a job that finishes with one; a job that fails or is canceled has
+    no result.
+
+    Args:
+        result: at most 1 MiB, opaque to every backend.
+    """
 
     job_id: str
     token: int
-    lines: tuple[str, ...]
+    result: bytes
+
+
+@attrs.frozen
+class Amend(Operation[Noted]):
+    """
+    Change the service and the user of a record, unfinished or over.
+
+    Asked for again as it was first, it is the same job still. A ready job takes its turn under its new user.
+
+    Args:
+        spec: what is stored, with another service or user.
+        version: STALE if the record has another.
+
+    Raises:
+        InvalidJobError: it differs from what is stored in more.
+    """
+
+    spec: JobSpec
+    version: int
 
 
 @attrs.frozen
@@ -420,6 +489,86 @@ class ListFlow(Operation[Listed]):
 
     flow: str
     cursor: int = 0
+    limit: int = 100
+
+
+Position = tuple[str, int]
+"""A place in a listing: a queue key, ``""`` where no path is asked for, and a number."""
+
+
+@attrs.frozen
+class Page:
+    """
+    Records that pass a filter.
+
+    Args:
+        after: what to pass for the next page, None at the end. A page may be short, or empty, and not be the last.
+    """
+
+    records: tuple[JobRecord, ...]
+    after: Position | None
+
+
+@attrs.frozen
+class List(Operation[Page]):
+    """
+    Read a page of the records that pass a filter, in order of number; with a path in order of queue key, then number.
+
+    A job with several claims at or below the path is there once, at the first of their keys. One question looks at
+    4 096 blocks of 1 024 numbers and at 4 000 records at most.
+
+    Args:
+        newest_first: in the reverse order, that of the queue keys too.
+        after: the *after* of the page before.
+        limit: 1–200.
+    """
+
+    filter: RecordFilter = ALL_RECORDS
+    newest_first: bool = False
+    after: Position | None = None
+    limit: int = 100
+
+
+@attrs.frozen
+class Counts:
+    """
+    How many records pass a filter.
+
+    Args:
+        states: by state.
+        complete: False if there was more to look at than one question may.
+    """
+
+    states: dict[JobState, int]
+    complete: bool
+
+
+@attrs.frozen
+class CountRecords(Operation[Counts]):
+    """Ask how many records pass a filter; looks at 4 096 blocks, and 10 000 records by a path or a time, at most."""
+
+    filter: RecordFilter = ALL_RECORDS
+
+
+@attrs.frozen
+class Users:
+    """
+    The users of a service with the number of their records, in order of name.
+
+    Args:
+        after: what to pass for the next page, None at the end.
+    """
+
+    users: tuple[tuple[str, int], ...]
+    after: str | None
+
+
+@attrs.frozen
+class ListUsers(Operation[Users]):
+    """Read a page of the users that have records of a service, at most 200."""
+
+    service: str
+    after: str | None = None
     limit: int = 100
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Literal, get_args
 
@@ -15,11 +16,13 @@ from queuehint.checks import (
     check_choice,
     check_duration,
     check_int,
+    check_name,
     check_number,
     check_optional_duration,
 )
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown
 
+SERVICES_KEPT_MAX = 100
 OnRetry = Literal["hold", "yield"]
 OnDead = Literal["continue", "hold", "cancel_behind"]
 OnDependencyFailure = Literal["wait", "cancel", "run"]
@@ -176,21 +179,45 @@ class Retention:
     Args:
         finished, failed, canceled: by the state the job ended in.
         service: for all jobs with a service, whatever their state.
+        services: for the jobs of single services, by name; up to 100.
 
     Raises:
         InvalidJobError, InvalidJobTypeError: a value out of its range.
+
+    >>> Retention(services={"docs": 60}).of_service_ms("docs")
+    60000
     """
 
     finished: float | timedelta = timedelta(days=1)
     failed: float | timedelta = timedelta(days=7)
     canceled: float | timedelta = timedelta(days=1)
     service: float | timedelta = timedelta(days=90)
+    services: Mapping[str, float | timedelta] = attrs.field(factory=dict)
     finished_ms: int = attrs.field(init=False, repr=False)
     failed_ms: int = attrs.field(init=False, repr=False)
     canceled_ms: int = attrs.field(init=False, repr=False)
     service_ms: int = attrs.field(init=False, repr=False)
+    services_ms: Mapping[str, int] = attrs.field(init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
         for name in ("finished", "failed", "canceled", "service"):
             duration_ms = check_duration(getattr(self, name), parameter=name, most_ms=RETENTION_MAX_MS)
             object.__setattr__(self, f"{name}_ms", duration_ms)
+        object.__setattr__(self, "services_ms", _check_services(self.services))
+
+    def of_service_ms(self, service: str) -> int:
+        """Return how long the records of a service are kept, in ms."""
+        return self.services_ms.get(service, self.service_ms)
+
+
+def _check_services(services: object) -> dict[str, int]:
+    if not isinstance(services, Mapping):
+        raise InvalidJobTypeError(f"services must be a dict, got {type(services).__name__}: {shown(services)}")
+    if len(services) > SERVICES_KEPT_MAX:
+        raise InvalidJobError(f"services names {len(services)} services, limit {SERVICES_KEPT_MAX}")
+    return {
+        check_name(service, parameter="service"): check_duration(
+            kept, parameter=f"services[{shown(service)}]", most_ms=RETENTION_MAX_MS
+        )
+        for service, kept in services.items()
+    }

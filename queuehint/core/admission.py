@@ -32,19 +32,23 @@ from queuehint.operations import (
     POOLS_MAX,
     SETTLEMENTS_MAX,
     Cancel,
+    Delete,
     Discard,
     Draw,
     Enqueue,
     Exchange,
     Fetch,
     Get,
+    List,
     ListDead,
     ListFlow,
+    ListUsers,
     Operation,
     Redrive,
     Renew,
+    Update,
 )
-from queuehint.records import DEPENDENCIES_MAX, JobSpec, JobState
+from queuehint.records import DEPENDENCIES_MAX, RESULT_BYTES_MAX, JobSpec, JobState, check_payload_size
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -54,6 +58,7 @@ if TYPE_CHECKING:
     from queuehint.hint import Path
 
 
+OTHER_SPEC = "only the service and the user of a record can be changed"
 OTHER_FLOW = "all parts of one submission belong to one flow"
 
 
@@ -163,6 +168,7 @@ def check_limits(operation: Operation[Any]) -> None:
 
     Raises:
         InvalidJobError: naming what, how many and the limit.
+        PayloadError: a result is too large.
         DuplicateJobError: an id appears twice in one submission.
     """
     match operation:
@@ -184,7 +190,13 @@ def check_limits(operation: Operation[Any]) -> None:
             _check_size("count", operation.count, JOBS_PER_SUBMISSION_MAX)
         case Fetch():
             _check_size("ids", len(operation.ids), FETCH_MAX)
-        case ListDead() | ListFlow():
+        case Delete():
+            _check_size("ids", len(operation.ids), IDS_MAX)
+            if operation.versions is not None and len(operation.versions) != len(operation.ids):
+                raise InvalidJobError(f"versions: {len(operation.versions)} for {len(operation.ids)} ids")
+        case Update():
+            check_payload_size(operation.result, parameter="result", bytes_max=RESULT_BYTES_MAX)
+        case List() | ListDead() | ListFlow() | ListUsers():
             if not 1 <= operation.limit <= LIST_MAX:
                 raise InvalidJobError(f"limit must be from 1 to {LIST_MAX}, got {operation.limit}")
         case _:

@@ -2,30 +2,43 @@
 
 from __future__ import annotations
 
+from heapq import merge, nsmallest
 from itertools import islice
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
+from queuehint.core.catalog import is_in_time, numbers, passes
 from queuehint.core.job import START_MARK
 from queuehint.core.registry import ActiveExecutions
 from queuehint.core.trie import Node, counts
 from queuehint.errors import JobNotFoundError
-from queuehint.hint import Path, queue_key
+from queuehint.hint import Path, is_prefix, queue_key
 from queuehint.operations import (
+    BLOCKS_LOOKED_AT_MAX,
     FETCH_BYTES_MAX,
+    RECORDS_COUNTED_MAX,
+    RECORDS_LOOKED_AT_MAX,
+    RECORDS_PER_BLOCK,
     CanDequeue,
     CountEdges,
     CountFlow,
     CountJobs,
     CountPending,
+    CountRecords,
+    Counts,
     Fetch,
     Fetched,
     Get,
     Got,
+    List,
     ListDead,
     Listed,
     ListFlow,
+    ListUsers,
+    Page,
     Pending,
     Tree,
+    Users,
     Verdict,
     Why,
 )
@@ -33,8 +46,14 @@ from queuehint.records import OVER, JobState
 from queuehint.reports import EdgeStats, FlowStats, Reason, ReasonKind, Stats, TreeNode
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from queuehint.core.engine import Engine
     from queuehint.core.job import Job
+    from queuehint.core.ledger import Ledger
+    from queuehint.operations import Position
+    from queuehint.record_filter import RecordFilter
+    from queuehint.records import JobRecord
 
 JOBS_NAMED_MAX = 10
 TREE_NODES_MAX = 1000
@@ -73,6 +92,97 @@ def fetch(engine: Engine, question: Fetch) -> Fetched:
             break
         results.append((found.state, found.result))
     return Fetched(Verdict.DONE, tuple(results))
+
+
+def list_records(engine: Engine, question: List) -> Page:
+    """Answer `List`."""
+    if question.filter.path is not None:
+        return _page_by_path(engine.ledger, question, question.filter.path)
+    return _page_by_number(engine.ledger, question)
+
+
+def _page_by_number(ledger: Ledger, question: List) -> Page:
+    wanted, newest_first = question.filter, question.newest_first
+    after = None if question.after is None else question.after[1]
+    records: list[JobRecord] = []
+    looked_at = edge = 0
+    for place, (block, bits) in enumerate(ledger.catalog.blocks(wanted, after, newest_first=newest_first)):
+        if place == BLOCKS_LOOKED_AT_MAX or len(records) == question.limit:
+            return Page(tuple(records), ("", edge))
+        for number in numbers(bits, block.base, newest_first=newest_first):
+            if looked_at == RECORDS_LOOKED_AT_MAX or len(records) == question.limit:
+                return Page(tuple(records), ("", edge))
+            looked_at, edge = looked_at + 1, number
+            if is_in_time(wanted, block.jobs[number].enqueued_ms):
+                records.append(block.jobs[number].record())
+        edge = block.base if newest_first else block.base + RECORDS_PER_BLOCK - 1
+    return Page(tuple(records), None)
+
+
+def _page_by_path(ledger: Ledger, question: List, path: Path) -> Page:
+    records: list[JobRecord] = []
+    place: Position = ("", 0)
+    entries = _entries(ledger, question.filter, path, question.after, newest_first=question.newest_first)
+    for looked_at, (key, number, job) in enumerate(entries):
+        if looked_at == RECORDS_LOOKED_AT_MAX or len(records) == question.limit:
+            return Page(tuple(records), place)
+        place = (key, number)
+        if passes(question.filter, job) and _is_first(key, job, path):
+            records.append(job.record())
+    return Page(tuple(records), None)
+
+
+def _entries(
+    ledger: Ledger, wanted: RecordFilter, path: Path, after: Position | None = None, *, newest_first: bool = False
+) -> Iterator[tuple[str, int, Job]]:
+    """Yield key, number and job of each claim at or below a path of jobs in states that pass a filter."""
+    asked = ((ledger.paths, wanted.is_unfinished), (ledger.past, wanted.is_over))
+    return merge(
+        *[index.entries(path, after, newest_first=newest_first) for index, is_asked in asked if is_asked],
+        key=itemgetter(0, 1),
+        reverse=newest_first,
+    )
+
+
+def _is_first(key: str, job: Job, path: Path) -> bool:
+    """Say whether a key is the first of a job's claims at or below a path."""
+    claims = job.spec.claims
+    return len(claims) == 1 or key == min(queue_key(claim.path) for claim in claims if is_prefix(path, claim.path))
+
+
+def count_records(engine: Engine, question: CountRecords) -> Counts:
+    """Answer `CountRecords`."""
+    ledger, wanted = engine.ledger, question.filter
+    states = dict.fromkeys(JobState, 0)
+    looked_at = 0
+    if wanted.path is not None:
+        for key, _, job in _entries(ledger, wanted, wanted.path):
+            if looked_at == RECORDS_COUNTED_MAX:
+                return Counts(states, complete=False)
+            looked_at += 1
+            states[job.state] += passes(wanted, job) and _is_first(key, job, wanted.path)
+        return Counts(states, complete=True)
+    for place, (block, bits) in enumerate(ledger.catalog.blocks(wanted)):
+        if place == BLOCKS_LOOKED_AT_MAX:
+            return Counts(states, complete=False)
+        if is_in_time(wanted, block.first_ms) and is_in_time(wanted, block.last_ms):
+            for state, those in block.by_state().items():
+                states[state] += (those & bits).bit_count()
+            continue
+        for number in numbers(bits, block.base):
+            if looked_at == RECORDS_COUNTED_MAX:
+                return Counts(states, complete=False)
+            looked_at += 1
+            states[block.jobs[number].state] += is_in_time(wanted, block.jobs[number].enqueued_ms)
+    return Counts(states, complete=True)
+
+
+def list_users(engine: Engine, question: ListUsers) -> Users:
+    """Answer `ListUsers`."""
+    users = engine.ledger.catalog.users.get(question.service, {})
+    found = nsmallest(question.limit + 1, [user for user in users if question.after is None or user > question.after])
+    page = tuple([(user, users[user]) for user in found[: question.limit]])
+    return Users(page, page[-1][0] if len(found) > question.limit else None)
 
 
 def list_flow(engine: Engine, question: ListFlow) -> Listed:

@@ -156,7 +156,8 @@ class Course:
         if self.ledger.edges.reaches(jobs, [child_id for child_id, _ in children], job.id, set()):
             error = JobError(type="queuehint.errors.CycleError", message="a child waits for this job")
             return self.fail(job, error, 0, final=True)
-        job.result = outcome.result
+        if outcome.result is not None:
+            job.result = outcome.result
         if failed is not None:
             job.note().child_failed = failed
         if children:
@@ -317,6 +318,17 @@ class Course:
             return self.end(job, CANCELED, job.cancel)
         return self.lose(job, JobError(type="worker_lost", message=f"worker {job.worker} did not renew its lease"))
 
+    def _is_pinned(self, job: Job) -> bool:
+        return job.state is FINISHED and not job.gone and self.ledger.edges.has_dependents(job.id)
+
+    def delete(self, job: Job) -> bool:
+        """Drop a record before its time; False if the job is not over, or another may still read its result."""
+        if not job.is_over or self._is_pinned(job):
+            return False
+        self.ledger.drop_timer(job)
+        self._prune(job)
+        return True
+
     def _prune(self, job: Job) -> int:
         """
         Drop a record that was kept long enough, free a place it held; its id is kept for ten minutes at least.
@@ -324,7 +336,7 @@ class Course:
         A result is kept as long as a job that depends on it may still run. Those that wait for a dead job are canceled.
         """
         ledger = self.ledger
-        if job.state is FINISHED and not job.gone and ledger.edges.has_dependents(job.id):
+        if self._is_pinned(job):
             kept_ms = ledger.kept_ms(job.spec, FINISHED)
             ledger.keep(job, self.now_ms + min(max(kept_ms, PINNED_LOOK_MIN_MS), PINNED_LOOK_MAX_MS))
             return 0

@@ -15,12 +15,13 @@ that is cut goes to the end of the leftovers, so that a long sweep does not hold
 from __future__ import annotations
 
 from functools import partial
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import attrs
 
 from queuehint.core import answers
-from queuehint.core.admission import Submission, check_limits
+from queuehint.core.admission import OTHER_SPEC, Submission, check_limits
 from queuehint.core.course import Course
 from queuehint.core.dependencies import AFTER, needs_of
 from queuehint.core.dispatch import ReadyQueue
@@ -30,10 +31,11 @@ from queuehint.core.ledger import Ledger
 from queuehint.core.sweeps import CancelFlowSweep, CancelSweep, CommitSweep, UnparkSweep
 from queuehint.core.trie import Node, Walk
 from queuehint.core.xcom import SharedStore
-from queuehint.errors import FlowNotFoundError
+from queuehint.errors import FlowNotFoundError, InvalidJobError
 from queuehint.operations import (
     BUDGET,
     STAGED_KEPT_MS,
+    Amend,
     Cancel,
     CancelFlow,
     CancelPath,
@@ -45,6 +47,8 @@ from queuehint.operations import (
     CountFlow,
     CountJobs,
     CountPending,
+    CountRecords,
+    Delete,
     Discard,
     Draw,
     Drawn,
@@ -56,13 +60,16 @@ from queuehint.operations import (
     Fetch,
     Get,
     Judged,
+    List,
     ListDead,
     ListFlow,
+    ListUsers,
     Log,
     Marked,
     Noted,
     Operation,
     Pause,
+    Peek,
     Pull,
     Pulled,
     Push,
@@ -77,6 +84,7 @@ from queuehint.operations import (
     Tick,
     Ticked,
     Tree,
+    Update,
     Verdict,
     Why,
 )
@@ -92,7 +100,7 @@ if TYPE_CHECKING:
 Reply = TypeVar("Reply")
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
-DONE, REQUESTED, REFUSED, UNKNOWN, LOST, CANCELED_VERDICT = Verdict
+DONE, REQUESTED, REFUSED, UNKNOWN, LOST, CANCELED_VERDICT, STALE = Verdict
 
 STRANGER_PAUSE_MS = 5_000
 STRANGER_PAUSE_MAX_MS = 300_000
@@ -155,9 +163,13 @@ class Engine:
             CancelFlow: self._cancel_flow,
             Redrive: self._redrive,
             Discard: self._discard,
+            Delete: self._delete,
             Report: self._report,
             Log: self._log,
+            Update: self._update,
+            Amend: self._amend,
             Draw: self._draw,
+            Peek: self._peek,
             Push: self._push,
             Pull: self._pull,
             Pause: self._pause,
@@ -166,6 +178,9 @@ class Engine:
             Reopen: self._reopen,
             Get: partial(answers.get, self),
             Fetch: partial(answers.fetch, self),
+            List: partial(answers.list_records, self),
+            CountRecords: partial(answers.count_records, self),
+            ListUsers: partial(answers.list_users, self),
             ListDead: partial(answers.list_dead, self),
             ListFlow: partial(answers.list_flow, self),
             CountFlow: partial(answers.count_flow, self),
@@ -298,6 +313,9 @@ class Engine:
         self._drawn += operation.count
         return Drawn(self._drawn - operation.count + 1)
 
+    def _peek(self, _operation: Peek) -> Drawn:
+        return Drawn(self._drawn + 1)
+
     def _cancel(self, operation: Cancel) -> Judged:
         cause = operation.reason or "canceled"
         verdicts: list[tuple[Verdict, JobState | None]] = []
@@ -346,6 +364,22 @@ class Engine:
         self._follow()
         return Judged(verdicts, self._more())
 
+    def _delete(self, operation: Delete) -> Judged:
+        versions = operation.versions or repeat(None)
+        verdicts = tuple([self._drop(*item) for item in zip(operation.ids, versions, strict=False)])
+        self._follow()
+        return Judged(verdicts, self._more())
+
+    def _drop(self, job_id: str, version: int | None) -> tuple[Verdict, JobState | None]:
+        job = self._find(job_id)
+        if job is None:
+            return UNKNOWN, None
+        if version is not None and version != job.version:
+            return STALE, job.state
+        if not self.course.delete(job):
+            return REFUSED, job.state
+        return DONE, None
+
     def _dead(
         self, ids: tuple[str, ...], target: JobState
     ) -> tuple[list[Job], tuple[tuple[Verdict, JobState | None], ...]]:
@@ -381,7 +415,8 @@ class Engine:
         self.settled += 1
         kind, course = outcome.kind, self.course
         if kind is OutcomeKind.FINISHED:
-            job.result = outcome.result
+            if outcome.result is not None:
+                job.result = outcome.result
             course.end(job, FINISHED, None)
         elif job.cancel is not None:
             course.end(job, CANCELED, job.cancel)
@@ -486,11 +521,31 @@ class Engine:
         return Noted(LOST if job is None else DONE)
 
     def _log(self, operation: Log) -> Noted:
+        token = operation.token
+        job = self._find(operation.job_id) if token is None else self._held(operation.job_id, token)
+        if job is None:
+            return Noted(UNKNOWN if token is None else LOST)
+        job.log(operation.lines)
+        job.version += 1
+        return Noted(DONE)
+
+    def _update(self, operation: Update) -> Noted:
         job = self._held(operation.job_id, operation.token)
         if job is not None:
-            job.log(operation.lines)
+            job.result = operation.result
             job.version += 1
         return Noted(LOST if job is None else DONE)
+
+    def _amend(self, operation: Amend) -> Noted:
+        spec, job = operation.spec, self._find(operation.spec.id)
+        if job is None:
+            return Noted(UNKNOWN)
+        if attrs.evolve(spec, service=job.spec.service, user=job.spec.user) != job.spec:
+            raise InvalidJobError(OTHER_SPEC)
+        if operation.version != job.version:
+            return Noted(STALE)
+        self.ledger.amend(job, spec)
+        return Noted(DONE)
 
     def _held(self, job_id: str, token: int) -> Job | None:
         job = self.ledger.jobs.get(job_id)

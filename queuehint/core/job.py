@@ -15,6 +15,7 @@ from queuehint.records import ERRORS_MAX, LOG_LINES_MAX, OVER, JobError, JobReco
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from queuehint.core.catalog import Block
     from queuehint.core.dependencies import Needs
     from queuehint.core.heap import Entry, LazyHeap
 
@@ -73,11 +74,13 @@ class Job:
     ``missing`` counts those not granted yet. ``ready``, ``timer`` and ``expiry`` are its entries in the ready queue
     and among the timers, None while it has none; ``parked`` is the heap of the paused path it is put aside in.
     ``cancel`` is why a cancellation was asked for while it ran. ``first_ms`` is when it was first started, ``gone``
-    says that its record has expired and only its id is kept.
+    says that its record has expired and only its id is kept. ``block`` is where the catalog lists it, None while it is
+    known to nobody.
     """
 
     __slots__ = (
         "attempts",
+        "block",
         "cancel",
         "cause",
         "due_ms",
@@ -115,6 +118,7 @@ class Job:
         self.enqueued_ms = now_ms
         self.version = 1
         self.walk: Walk | None = None
+        self.block: Block | None = None
         self.seq = self.missing = self.attempts = self.losses = 0
         self.gone = False
         self.ready: Entry | None = None

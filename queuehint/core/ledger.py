@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from sortedcontainers import SortedDict
 
+from queuehint.core.catalog import Catalog
 from queuehint.core.dependencies import KEPT, START, DependencySets
 from queuehint.core.dispatch import ReadyQueue
 from queuehint.core.flows import FlowIndex
@@ -51,7 +52,8 @@ class Ledger:
     ``ended`` holds the ids that became over in the last operation, for whoever waits for results.
     ``strangers`` holds the unfinished jobs whose last worker did not know their task, with how many in a row did not;
     ``backing_off`` those that wait for their next attempt on their places. ``holding`` counts the dead jobs that
-    hold theirs. ``deferred`` holds the jobs that wait for others, by number.
+    hold theirs. ``deferred`` holds the jobs that wait for others, by number. ``paths`` knows the unfinished jobs by
+    their paths, ``past`` those that are over and whose records are kept.
     """
 
     def __init__(self, retention: Retention) -> None:
@@ -65,6 +67,8 @@ class Ledger:
         self.ready = ReadyQueue()
         self.timers = Timers()
         self.paths = PathIndex()
+        self.past = PathIndex()
+        self.catalog = Catalog()
         self.edges = DependencySets()
         self.deferred: SortedDict[int, Job] = SortedDict()
         self.flows = FlowIndex()
@@ -102,6 +106,7 @@ class Ledger:
         else:
             self._place(job, now_ms)
         self.counts[job.state] += 1
+        self.catalog.add(job)
         return job
 
     def _make(self, spec: JobSpec, now_ms: int) -> Job:
@@ -156,6 +161,7 @@ class Ledger:
         job.note().needs = needs
         self.deferred[job.number] = job
         self.counts[DEFERRED] += 1
+        self.catalog.add(job)
         return job
 
     def commit(self, start: Job, now_ms: int) -> int:
@@ -186,6 +192,7 @@ class Ledger:
         self.edges.close(job, start.id)
         self.deferred[job.number] = job
         job.enqueued_ms = start.ended_ms
+        self.catalog.add(job)
         return start.ended_ms
 
     def begin(self, job: Job, needs: Needs, blocked: Needs, commit_ms: int, now_ms: int) -> int:
@@ -371,6 +378,7 @@ class Ledger:
         spec = job.spec
         if spec.claims:
             self.paths.remove(job)
+            self.past.add(job)
         if spec.key is not None:
             self.keys.remove(spec.key, job)
         self._become(job, state)
@@ -440,6 +448,7 @@ class Ledger:
             job.notes.is_parent = False
             job.notes.child_failed = None
         if job.spec.claims:
+            self.past.remove(job)
             self.paths.add(job)
         if job.spec.key is not None:
             self.keys.add(job.spec.key, job)
@@ -469,6 +478,9 @@ class Ledger:
     def _leave_shelf(self, job: Job) -> None:
         if not job.gone:
             self.edges.rise(job)
+            self.catalog.remove(job)
+            if job.spec.claims:
+                self.past.remove(job)
             if job.spec.flow is not None:
                 self.flows.remove(job)
             self.counts[job.state] -= 1
@@ -488,7 +500,7 @@ class Ledger:
             self.paths.remove(job)
         if job.spec.flow is not None:
             self.flows.remove(job)
-        job.spec = spec
+        self.catalog.respec(job, spec)
         if is_moved:
             self.paths.add(job)
         if spec.flow is not None:
@@ -506,6 +518,24 @@ class Ledger:
             self.queue(job, now_ms)
         elif not job.missing:
             self.ready.add(job)
+
+    def amend(self, job: Job, spec: JobSpec) -> None:
+        """Give a job another service or user; a ready one joins the end of its new user's turns."""
+        notes = job.note()
+        if notes.asked is None:
+            notes.asked = job.spec
+        is_offered = job.ready is not None and job.parked is None and spec.user != job.spec.user
+        is_kept_anew = job.state in OVER and spec.service != job.spec.service
+        if is_offered:
+            self.ready.remove(job)
+        self.catalog.respec(job, spec)
+        if is_offered:
+            self.ready.add(job)
+        if is_kept_anew:
+            assert job.ended_ms is not None
+            self.drop_timer(job)
+            job.timer = self.timers.add(PRUNE, job.ended_ms + self.kept_ms(spec, job.state), job)
+        job.version += 1
 
     def vacate(self, job: Job) -> int:
         """Give up a job's place, if it has one; return the gates left."""
@@ -553,6 +583,7 @@ class Ledger:
         released = {item.job.id for item in self.leftovers if isinstance(item, ReleaseSweep)}
         self.edges.check(self.jobs)
         self.flows.check(self.jobs)
+        self.catalog.check(self.jobs)
         for job_id, job in self.jobs.items():
             assert job.id == job_id
             if job.is_start:
@@ -583,7 +614,9 @@ class Ledger:
             is_ready = job.state is QUEUED and not job.missing and not back_off
             assert is_ready == (job.ready is not None), f"{job_id} {job.state}"
             for claim in job.spec.claims:
-                assert (job.number in self.paths.at(queue_key(claim.path))) == (not over)
+                key = queue_key(claim.path)
+                assert (job.number in self.paths.at(key)) == (not over)
+                assert (job.number in self.past.at(key)) == (over and not job.gone)
             assert (self.dead.get(job.number) is job) == (job.state is FAILED and not job.gone)
         assert counts == self.counts
         assert holding == self.holding
@@ -597,7 +630,7 @@ class Ledger:
         if spec.policy.retention_ms is not None:
             return spec.policy.retention_ms
         if spec.service is not None:
-            return self.retention.service_ms
+            return self.retention.of_service_ms(spec.service)
         if state is FINISHED:
             return self.retention.finished_ms
         return self.retention.failed_ms if state is FAILED else self.retention.canceled_ms
@@ -616,6 +649,8 @@ class Ledger:
             self.deferred[job.number] = job
         job.state = state
         job.version += 1
+        if job.block is not None:
+            job.block.states = None
 
     def _stop(self, job: Job) -> None:
         """Take a STARTED job out of the registry and its lease out of the timers."""

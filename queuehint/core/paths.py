@@ -1,4 +1,4 @@
-"""Unfinished jobs by the paths they claim, in order of queue key: what is at or below a path is one range."""
+"""Jobs by the paths they claim, in order of queue key: what is at or below a path is one range."""
 
 from __future__ import annotations
 
@@ -78,6 +78,45 @@ class PathIndex:
         if after is not None and after > low:
             low = after
         return next(self._jobs.irange(low, high, inclusive=(False, False)), None)
+
+    def entries(
+        self, path: Path, after: tuple[str, int] | None = None, *, newest_first: bool = False
+    ) -> Iterator[tuple[str, int, Job]]:
+        """
+        Yield key, number and job of each claim at or below *path*, in order of key, then of number.
+
+        Args:
+            after: a key and a number to begin behind, which need not be there.
+            newest_first: in the reverse order.
+
+        Complexity: O(log paths) and, for each key come to, O(jobs there).
+        """
+        for key in self._keys(path, None if after is None else after[0], newest_first=newest_first):
+            jobs = self.at(key)
+            for number in sorted(jobs, reverse=newest_first):
+                if after is None or ((key, number) < after if newest_first else (key, number) > after):
+                    yield key, number, jobs[number]
+
+    def _keys(self, path: Path, first: str | None, *, newest_first: bool) -> Iterator[str]:
+        """Yield the keys at or below *path* in order, beginning with *first* or what comes behind it."""
+        index = self._jobs
+        if not path:
+            low, high = (None, first) if newest_first else (first, None)
+            yield from index.irange(low, high, reverse=newest_first)
+            return
+        own = queue_key(path)
+        low, high = keys_below(path)
+        begins_with_own = own in index and (first is None or (own <= first if newest_first else own >= first))
+        if begins_with_own and not newest_first:
+            yield own
+        if first is None:
+            first = high if newest_first else low
+        if newest_first:
+            yield from index.irange(low, min(first, high), inclusive=(False, first < high), reverse=True)
+        else:
+            yield from index.irange(max(first, low), high, inclusive=(True, False))
+        if begins_with_own and newest_first:
+            yield own
 
     def below(self, path: Path) -> Iterator[Job]:
         """Yield the jobs with a claim at or below *path*, in order of key; once a claim."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.memory import MemoryBackend
-from tests.contract import edges, rules
+from tests.contract import catalog, edges, rules
 
 if TYPE_CHECKING:
     from queuehint import Backend, FakeClock
@@ -114,4 +114,36 @@ class TestCounts(OnMemory, edges.Counts):
 
 
 class TestShared(OnMemory, edges.Shared):
+    pass
+
+
+class TestListing(OnMemory, catalog.Listing):
+    pass
+
+
+class TestListingByPath(OnMemory, catalog.ListingByPath):
+    pass
+
+
+class TestCounting(OnMemory, catalog.Counting):
+    pass
+
+
+class TestDeletion(OnMemory, catalog.Deletion):
+    pass
+
+
+class TestAmending(OnMemory, catalog.Amending):
+    pass
+
+
+class TestInterim(OnMemory, catalog.Interim):
+    pass
+
+
+class TestOpenLog(OnMemory, catalog.OpenLog):
+    pass
+
+
+class TestNumbers(OnMemory, catalog.Numbers):
     pass

@@ -1,4 +1,4 @@
-"""Unfinished jobs by the paths they claim."""
+"""Jobs by the paths they claim."""
 
 from __future__ import annotations
 
@@ -44,6 +44,20 @@ def test_a_walk_over_the_keys_goes_on_from_any_key_there_was() -> None:
     assert made.next_key(("a",), "a:d") is None
     assert made.next_key((), "a:c") == "a:d"
     assert made.next_key((), "a:d") is None
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+@pytest.mark.parametrize("path", [*PATHS, ("nowhere",)])
+def test_entries_go_on_behind_any_entry_in_either_order(path: tuple[str, ...], newest_first: bool) -> None:
+    made = index(*PATHS, *PATHS)
+    entries = sorted(
+        ((queue_key(other), number) for number, other in enumerate([*PATHS, *PATHS]) if is_prefix(path, other)),
+        reverse=newest_first,
+    )
+    assert [entry[:2] for entry in made.entries(path, newest_first=newest_first)] == entries
+    for after in [(queue_key(other), number) for other in [*PATHS, ("zz",)] for number in (-1, 3, 99)]:
+        beyond = [entry for entry in entries if (entry < after if newest_first else entry > after)]
+        assert [entry[:2] for entry in made.entries(path, after, newest_first=newest_first)] == beyond
 
 
 def test_a_job_is_forgotten_at_each_of_its_paths() -> None:

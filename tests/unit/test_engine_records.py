@@ -1,0 +1,132 @@
+"""The engine: how far one question about records looks, and how long those of a service are kept."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from queuehint.errors import InvalidJobError, InvalidJobTypeError
+from queuehint.operations import (
+    BLOCKS_LOOKED_AT_MAX,
+    RECORDS_COUNTED_MAX,
+    RECORDS_LOOKED_AT_MAX,
+    RECORDS_PER_BLOCK,
+    CountRecords,
+    Delete,
+    List,
+    ListUsers,
+)
+from queuehint.policy import SERVICES_KEPT_MAX, Retention
+from queuehint.record_filter import RecordFilter
+from queuehint.records import JobSpec, JobState
+from tests.support import Queue, job
+
+SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
+DAY_MS = 24 * 3600 * 1000
+
+
+def filled(jobs: list[JobSpec], *, apart: int = 1) -> Queue:
+    """Return a queue whose jobs have numbers that lie so far apart; a millisecond passes after each thousand."""
+    queue = Queue(checked=False, now_ms=0)
+    for at in range(0, len(jobs), 1 if apart > 1 else 1000):
+        queue.enqueue(*jobs[at : at + (1 if apart > 1 else 1000)])
+        queue.now_ms += 1
+        queue.engine.ledger.last_number += apart - 1
+    return queue
+
+
+def walk(queue: Queue, **fields: Any) -> list[int]:
+    """Return how many records each page has."""
+    sizes, after = [], None
+    newest_first = fields.pop("newest_first", False)
+    while True:
+        page = queue.apply(List(RecordFilter(**fields), newest_first, after, 200))
+        sizes.append(len(page.records))
+        after = page.after
+        if after is None:
+            return sizes
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+def test_a_question_looks_at_so_many_blocks_and_no_more(newest_first: bool) -> None:
+    last = BLOCKS_LOOKED_AT_MAX
+    jobs = [job(str(at), user="u", service="s" if at in {0, last} else None) for at in range(last + 1)]
+    queue = filled(jobs, apart=RECORDS_PER_BLOCK)
+    # The user is the driver and is everywhere; the service is in the first block and the last.
+    assert walk(queue, user="u", service="s", newest_first=newest_first) == [1, 1]
+    assert walk(queue, service="s", newest_first=newest_first) == [2]
+    counts = queue.apply(CountRecords(RecordFilter(user="u")))
+    assert (counts.states[QUEUED], counts.complete) == (last, False)
+    assert queue.apply(CountRecords(RecordFilter(service="s"))).complete
+
+
+def test_a_question_about_a_time_looks_at_so_many_records_and_no_more() -> None:
+    jobs = [job(str(number)) for number in range(RECORDS_COUNTED_MAX + 100)]
+    queue = filled(jobs)
+    # What was enqueued first lies among what was enqueued later, so that no block can be passed over.
+    for block in queue.engine.ledger.catalog._blocks.values():
+        block.last_ms = 10**6
+    pages = RECORDS_COUNTED_MAX // RECORDS_LOOKED_AT_MAX
+    assert walk(queue, since_ms=10**6) == [0] * (pages + 1)
+    counts = queue.apply(CountRecords(RecordFilter(since_ms=10**6)))
+    assert (counts.states[QUEUED], counts.complete) == (0, False)
+
+
+def test_a_question_about_a_path_looks_at_so_many_records_and_no_more() -> None:
+    jobs = [job(str(number), ["x", str(number % 7)]) for number in range(RECORDS_COUNTED_MAX)]
+    queue = filled([*jobs, job("last", ["x", "z"], user="u")])
+    assert walk(queue, path=("x",), user="u") == [0, 0, 1]
+    assert walk(queue, path=("x",), user="u", newest_first=True) == [1, 0, 0]
+    assert not queue.apply(CountRecords(RecordFilter(path=("x",)))).complete
+    assert queue.apply(CountRecords(RecordFilter(path=("x", "1")))).complete
+
+
+def test_records_are_kept_as_long_as_their_service_says() -> None:
+    retention = Retention(services={"docs": timedelta(days=2), "mail": 0})
+    queue = Queue(
+        job("docs", service="docs"),
+        job("mail", service="mail"),
+        job("other", service="other"),
+        job("own", service="docs", retention_ms=DAY_MS),
+        job("none"),
+        retention=retention,
+    )
+    queue.run()
+    kept = []
+    for _ in range(3):
+        kept.append(" ".join(record.id for record in queue.apply(List()).records))
+        queue.wait(DAY_MS)
+    assert kept == ["docs other own none", "docs other", "other"]
+    queue.wait(88 * DAY_MS)
+    assert queue.apply(List()).records == ()
+    assert queue.apply(ListUsers("docs")).users == ()
+
+
+@pytest.mark.parametrize(
+    "services, error",
+    [
+        ("docs", InvalidJobTypeError),
+        ({"": 5}, InvalidJobError),
+        ({7: 5}, InvalidJobTypeError),
+        ({"docs": -1}, InvalidJobError),
+        ({"docs": None}, InvalidJobTypeError),
+        ({"docs": timedelta(days=4000)}, InvalidJobError),
+        ({str(number): 1 for number in range(SERVICES_KEPT_MAX + 1)}, InvalidJobError),
+    ],
+)
+def test_how_long_records_of_services_are_kept_is_checked(services: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match="service"):
+        Retention(services=services)
+
+
+def test_when_all_is_deleted_nothing_remembers_it() -> None:
+    queue = Queue(*[job(str(number), ["x", str(number)], user="u", service="s") for number in range(20)], now_ms=0)
+    queue.run()
+    assert all(verdict == "done" for verdict, _ in queue.apply(Delete(tuple(map(str, range(20))))).verdicts)
+    ledger = queue.engine.ledger
+    assert queue.is_clean
+    assert not (len(ledger.catalog) or ledger.catalog.users or len(ledger.past))
+    queue.wait(600_000)
+    assert not ledger.jobs
