@@ -1,7 +1,7 @@
 """
 The two backends agree: the engine and a store go through the same histories, and every answer is compared.
 
-By default 20 000 steps of random walks and 5 000 of a state machine, whose failures shrink; every night far more.
+By default 20 000 steps of random walks and 2 000 of a state machine, whose failures shrink; every night far more.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def leave_nothing(seed: int, steps: int) -> None:
 
 @pytest.mark.heavy
 def test_after_thousands_of_operations_and_a_prune_only_fixed_keys_are_left() -> None:
-    leave_nothing(4, 5_000)
+    leave_nothing(4, 2_000)
 
 
 @pytest.mark.nightly
@@ -651,7 +651,7 @@ class AgreementMachine(RuleBasedStateMachine):
 
 
 TestAgreement = pytest.mark.heavy(AgreementMachine.TestCase)
-# A step is a hundred times as dear as without a store: the nightly profile gets a quarter of its examples.
+# A step is a hundred times as dear as without a store: there are fewer examples in every profile.
 TestAgreement.settings = settings(
-    max_examples=max(100, settings().max_examples // 4), suppress_health_check=[HealthCheck.too_slow]
+    max_examples=max(40, settings().max_examples // 4), suppress_health_check=[HealthCheck.too_slow]
 )
