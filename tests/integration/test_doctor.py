@@ -268,10 +268,9 @@ def is_named(report: Report, store: Store, names: Sequence[str]) -> bool:
 def test_what_was_deleted_by_hand_is_named_and_put_right(kind: str, whole: bool) -> None:
     for seed in range(200):
         with Walk(seed, STYLES[seed % len(STYLES)], (2, BUDGET)[seed % 3 == 0]) as walk:
-            for _ in range(6):
-                walk.go(20)
-                for _ in range(3):
-                    walk.twins.do(walk.player.note())
+            for _ in range(30):
+                walk.go(4)
+                walk.twins.do(walk.player.note())
                 if kind in walk.names():
                     break
             else:
