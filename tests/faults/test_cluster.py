@@ -172,7 +172,7 @@ def test_a_slot_that_moves_all_the_time_loses_nothing(cluster: Cluster, namespac
 def test_questions_about_a_slot_in_two_places_are_answered_rightly_or_not_at_all(
     cluster: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch, moved: int
 ) -> None:
-    monkeypatch.setattr(conversation, "RETRY_S", 0.2)
+    monkeypatch.setattr(conversation, "RETRY_S", 0.05)
     store = books.open_store(url_of(cluster), namespace, clock=FakeClock())
     store.call_sync(Enqueue(tuple(books.job(f"j{number}", ["p", str(number)]) for number in range(5))))
     store.call_sync(Exchange("w", limit=2))
@@ -245,7 +245,7 @@ def test_changes_of_a_slot_in_two_places_are_refused_whole(
 
 
 def test_a_cluster_that_is_down_is_waited_for(namespace: str, lines: Path) -> None:
-    with Cluster(find_servers()[0], appendonly="yes") as cluster:
+    with Cluster(find_servers()[0], appendonly="yes", cluster_node_timeout=500) as cluster:
         desk = ClusterDesk(cluster, namespace, lines)
 
         async def main() -> None:

@@ -353,7 +353,7 @@ def test_a_policy_that_is_changed_at_run_time_stops_the_worker_until_it_is_chang
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(conversation, "CHECK_EVERY_S", 0.1)
+    monkeypatch.setattr(conversation, "CHECK_EVERY_S", 0.0)
     server = start_server()
     desk = Desk(server, server.url, namespace, lines)
 
