@@ -1,0 +1,147 @@
+"""Records as JSON lines: every field, in words that other programs read."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import pytest
+
+from queuehint import Claim, Dependency, InvalidJobTypeError, JobError, JobRecord, JobSpec, JobState, Policy, Progress
+from queuehint.export import Export, as_json, as_line
+from queuehint.records import RUN_AT_MIN_MS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NOON_MS = 1_767_268_800_000
+NOON = "2026-01-01T12:00:00.000Z"
+SPEC = JobSpec(
+    id="a",
+    task="work",
+    claims=(Claim(("doc1", "é")), Claim(("doc2",), "shared")),
+    arguments=b'{"n":18446744073709551616,"t":"\xe2\x80\xa8"}',
+    depends_on=(Dependency("b", name="B"),),
+    templates=("/n",),
+    policy=Policy(timeout_ms=5),
+)
+RECORD = JobRecord(
+    id="a",
+    number=3,
+    seq=4,
+    version=5,
+    state=JobState.FINISHED,
+    spec=SPEC,
+    attempts=1,
+    losses=0,
+    token=9,
+    worker="w",
+    enqueued_ms=NOON_MS,
+    due_ms=None,
+    queued_ms=NOON_MS,
+    started_ms=NOON_MS,
+    ended_ms=NOON_MS + 1,
+    result=b'{"result":[1,null]}',
+    errors=(JobError(type="ValueError", message="no", attempt=1, at_ms=NOON_MS),),
+    cause=None,
+    cancel_requested=False,
+    progress=Progress(1, 2.5, "half"),
+    logs=("one", "\x1b[31mtwo"),
+    logs_truncated=True,
+)
+
+
+def exported(**fields: Any) -> dict[str, Any]:
+    """Return a record with some other fields, as whoever reads a line gets it."""
+    spec = attrs.evolve(SPEC, **{name: fields.pop(name) for name in list(fields) if name in _SPEC})
+    read: dict[str, Any] = json.loads(as_line(attrs.evolve(RECORD, spec=spec, **fields)))
+    return read
+
+
+_SPEC = {"arguments", "run_at_ms", "templates"}
+
+
+def test_a_line_is_one_object_in_ascii() -> None:
+    line = as_line(RECORD)
+    assert line.isascii()
+    assert line.endswith("}\n")
+    assert len(line.splitlines()) == 1
+    assert json.loads(line) == as_json(RECORD)
+
+
+def test_every_field_is_there_under_its_name() -> None:
+    names = {name.removesuffix("_ms") + "_at" * name.endswith("_ms") for name in attrs.fields_dict(JobRecord)}
+    assert exported().keys() == names
+    spec = {"run_at" if name == "run_at_ms" else name for name in attrs.fields_dict(JobSpec)}
+    assert exported()["spec"].keys() == spec
+    assert exported()["spec"]["policy"].keys() == attrs.fields_dict(Policy).keys()
+
+
+def test_times_are_iso_8601_in_utc() -> None:
+    record = exported()
+    assert record["enqueued_at"] == NOON
+    assert datetime.fromisoformat(record["ended_at"]) == datetime(2026, 1, 1, 12, 0, 0, 1000, UTC)
+    assert record["due_at"] is None
+    assert record["errors"] == [
+        {"type": "ValueError", "message": "no", "traceback": None, "attempt": 1, "at": NOON},
+    ]
+    assert exported(run_at_ms=NOON_MS)["spec"]["run_at"] == NOON
+
+
+def test_a_time_before_the_calendar_is_its_first() -> None:
+    assert exported(run_at_ms=RUN_AT_MIN_MS)["spec"]["run_at"] == "0001-01-01T00:00:00.000Z"
+
+
+def test_places_edges_progress_and_lines_are_json() -> None:
+    record = exported()
+    assert record["spec"]["claims"] == [
+        {"path": ["doc1", "é"], "mode": "exclusive"},
+        {"path": ["doc2"], "mode": "shared"},
+    ]
+    assert record["spec"]["depends_on"] == [{"id": "b", "when": "success", "name": "B", "data": False}]
+    assert (record["spec"]["templates"], exported(templates=True)["spec"]["templates"]) == (["/n"], True)
+    assert record["progress"] == {"done": 1, "total": 2.5, "note": "half"}
+    assert exported(progress=None)["progress"] is None
+    assert record["logs"] == ["one", "\x1b[31mtwo"]
+
+
+def test_arguments_and_result_are_the_values_themselves() -> None:
+    record = exported()
+    assert record["spec"]["arguments"] == {"n": 2**64, "t": "\u2028"}
+    assert record["result"] == [1, None]
+    assert exported(result=None)["result"] is None
+    assert exported(result=b'{"result":{"result":1}}')["result"] == {"result": 1}
+    assert exported(result=b'{"rows":5}')["result"] == {"rows": 5}
+
+
+@pytest.mark.parametrize("payload", [b"\x80\x00", b"", b"{", b"NaN", b'{"a":"\\ud800"}', b"[" * 65 + b"]" * 65])
+def test_what_is_not_json_is_base64_under_another_name(payload: bytes) -> None:
+    record = exported(arguments=payload, result=payload)
+    assert base64.b64decode(record["spec"]["arguments_base64"]) == payload
+    assert base64.b64decode(record["result_base64"]) == payload
+    assert "arguments" not in record["spec"]
+    assert "result" not in record
+
+
+def test_lines_go_to_a_path_a_file_or_standard_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line, text = as_line(RECORD), io.StringIO()
+    path = tmp_path / "records.jsonl"
+    path.write_text("old")
+    for file in (path, str(path), text, None):
+        with Export(file) as out:
+            out.write([RECORD])
+            out.write([])
+            out.write([RECORD])
+            assert out.count == 2
+    assert path.read_text() == text.getvalue() == capsys.readouterr().out == 2 * line
+    assert not text.closed
+
+
+@pytest.mark.parametrize("file", [5, b"name", [], object()])
+def test_what_cannot_be_written_to_is_refused(file: Any) -> None:
+    with pytest.raises(InvalidJobTypeError, match="file must be a path or a text file"):
+        Export(file)
