@@ -38,6 +38,7 @@ from queuehint.errors import (
     QueueFullError,
     QueueHintError,
     ResultTimeoutError,
+    StaleRecordError,
     TemplateError,
     UnknownDependencyError,
     WouldDeadlockError,
@@ -52,6 +53,7 @@ from queuehint.hint import Claim, parse_key, queue_key
 from queuehint.jobs import Job
 from queuehint.payload import Codec, JsonCodec
 from queuehint.policy import Backoff, Policy, Retention
+from queuehint.record_dialogues import RecordPage
 from queuehint.records import (
     Dependency,
     JobError,
@@ -133,11 +135,13 @@ __all__ = [
     "QueueHintError",
     "Reason",
     "ReasonKind",
+    "RecordPage",
     "ResultTimeoutError",
     "Retention",
     "Retry",
     "Scheduler",
     "Snooze",
+    "StaleRecordError",
     "Stats",
     "SystemClock",
     "TemplateError",

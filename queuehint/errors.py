@@ -107,6 +107,15 @@ class InvalidTransitionError(QueueHintError):
         super().__init__(f"job {shown(job_id)} is {state} and cannot become {target}")
 
 
+class StaleRecordError(QueueHintError):
+    """The record has changed since it was read at *version*; nothing was changed."""
+
+    def __init__(self, job_id: str, version: int) -> None:
+        self.job_id = job_id
+        self.version = version
+        super().__init__(f"the record of job {shown(job_id)} is no longer at version {version}: read it again")
+
+
 class LeaseLostError(QueueHintError):
     """The token is not that of the job's newest grant: the job was reaped or is over; nothing was changed."""
 

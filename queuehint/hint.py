@@ -34,7 +34,7 @@ DEPTH_MAX = 64
 PATH_BYTES_MAX = 4096
 CLAIMS_MAX = 64
 # Each character escaped, and the colons between the segments.
-_KEY_LENGTH_MAX = 2 * PATH_BYTES_MAX + DEPTH_MAX - 1
+KEY_LENGTH_MAX = 2 * PATH_BYTES_MAX + DEPTH_MAX - 1
 
 Path = tuple[str, ...]
 Mode = Literal["exclusive", "shared"]
@@ -284,8 +284,8 @@ def parse_key(key: str) -> Path:
     key = str.__str__(key)
     if key == ROOT_KEY:
         return ROOT
-    if len(key) > _KEY_LENGTH_MAX:
-        raise InvalidHintError(f"a queue key is at most {_KEY_LENGTH_MAX} characters, got {len(key)}: {shown(key)}")
+    if len(key) > KEY_LENGTH_MAX:
+        raise InvalidHintError(f"a queue key is at most {KEY_LENGTH_MAX} characters, got {len(key)}: {shown(key)}")
     path = _segments("root" if key == "\\root" else key)
     if not all(path) or queue_key(path) != key:
         raise InvalidHintError(f"{shown(key)} is not the key of any path")

@@ -542,6 +542,11 @@ class Counts:
     states: dict[JobState, int]
     complete: bool
 
+    @property
+    def total(self) -> int:
+        """In all states."""
+        return sum(self.states.values())
+
 
 @attrs.frozen
 class CountRecords(Operation[Counts]):

@@ -485,6 +485,14 @@ class JobRecord:
         return None if self.ended_ms is None else moment(self.ended_ms)
 
 
+def log_lines(text: str) -> list[str]:
+    """Return the lines of a text as a log takes them, each cut at 4 096 bytes; an empty text is an empty line."""
+    return [
+        line.encode("utf-8", "backslashreplace")[:LOG_LINE_BYTES_MAX].decode("utf-8", "ignore")
+        for line in text.splitlines() or [""]
+    ]
+
+
 def moment(time_ms: int) -> datetime:
     """Return ms since the epoch as a datetime in UTC."""
     return _EPOCH + timedelta(milliseconds=time_ms)

@@ -36,6 +36,7 @@ from queuehint.jobs import Job
 from queuehint.options import TASK_OPTIONS, Options
 from queuehint.payload import JsonCodec
 from queuehint.policy import Backoff, OnDead, OnDependencyFailure, OnRetry, Retention
+from queuehint.record_store import RecordStore
 from queuehint.records import JobSpec
 from queuehint.submission import checked, submit
 from queuehint.worker import Worker
@@ -125,6 +126,8 @@ class Scheduler(Control, Draining):
         self._after: list[Callable[..., Any]] = []
         self.dead = DeadShelf(self)
         """The dead shelf: FAILED jobs, to list, redrive and discard."""
+        self.records = RecordStore(self)
+        """The records of all jobs: look up, page, count, write to, export, delete."""
         self.xcom = XCom(self)
         """A small store that jobs share: values by key, for a time."""
 

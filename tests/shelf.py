@@ -1,0 +1,51 @@
+"""What tests of records share: jobs without handlers that are started and ended by hand, on either store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from queuehint import Claim, JobRecord, JobSpec, Outcome, OutcomeKind, Scheduler
+from queuehint.operations import Exchange, Tick
+from tests.doors import run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable
+
+
+def on(url: str, main: Callable[[Scheduler], Coroutine[Any, Any, None]], **options: Any) -> None:
+    """Run a test on a scheduler."""
+
+    async def opened() -> None:
+        async with Scheduler(url, **options) as sched:
+            await main(sched)
+
+    run(opened())
+
+
+def spec(id: str, *path: str, **fields: Any) -> JobSpec:
+    """Return a job's spec; with a path it has a place."""
+    fields = {"task": "work", **fields}
+    return JobSpec(id=id, claims=(Claim(path),) if path else (), **fields)
+
+
+def ids(records: Iterable[JobRecord]) -> list[str]:
+    return [record.id for record in records]
+
+
+async def settle(sched: Scheduler, *kinds: OutcomeKind) -> list[str]:
+    """Start as many jobs as there are outcomes, in their order, and end them so; return their ids."""
+    backend = sched.backend
+    grants = (await backend.call(Exchange("w", limit=len(kinds)))).grants
+    outcomes = tuple(
+        Outcome(job_id=grant.spec.id, token=grant.token, kind=kind, final=True)
+        for grant, kind in zip(grants, kinds, strict=True)
+    )
+    await backend.call(Exchange("w", outcomes))
+    await tidy(sched)
+    return [outcome.job_id for outcome in outcomes]
+
+
+async def tidy(sched: Scheduler) -> None:
+    """Have done what is due and what is left over."""
+    while (await sched.backend.call(Tick())).more:
+        pass
