@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 from queuehint.context import CURRENT, JobContext
 from queuehint.crash import reach
-from queuehint.errors import PayloadError
-from queuehint.inputs import fetch, filled
+from queuehint.errors import BackendError, PayloadError
+from queuehint.inputs import PAUSE_S, fetch, filled
+from queuehint.operations import Get
 from queuehint.outcomes import Outcomes, outcome_of
 from queuehint.records import Grant, Outcome, OutcomeKind
 from queuehint.renewal import is_on_last_life
@@ -32,11 +33,14 @@ if TYPE_CHECKING:
     from queuehint.backends.base import Backend
     from queuehint.handler import Handler
     from queuehint.inputs import Results
+    from queuehint.interim import Interim
     from queuehint.payload import Codec
 
 logger = logging.getLogger("queuehint.worker")
 
 LAST_LIFE_S = 5.0
+LOADS_MAX = 5
+"""How often what a job has stored of its result is asked for, `PAUSE_S` apart, before the job is given back."""
 
 
 class Slot:
@@ -174,7 +178,31 @@ class Attempts:
                 result = await self._in_thread(handler.function, args, kwargs)
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises, the worker goes on
             return self.outcomes.of_error(grant, error, slot.why_stop)
+        if slot.context.interim and not await self._load(slot, slot.context.interim):
+            return outcome_of(grant, OutcomeKind.RELEASED)
         return self.outcomes.of_result(grant, handler, result, slot.why_stop, slot.context)
+
+    async def _load(self, slot: Slot, interim: Interim) -> bool:
+        """Read what the job has stored of its result, which its result goes over; False if it cannot be had."""
+        slot.stoppable = False
+        if slot.timer is not None:
+            slot.timer.cancel()
+        pause_s = 0.0
+        for _ in range(LOADS_MAX):
+            if interim.is_loaded:
+                break
+            try:
+                await asyncio.sleep(pause_s)
+                reply = await self._backend.call(Get((interim.job_id,)))
+                interim.load(reply.records[0], self._codec)
+            except asyncio.CancelledError:
+                # Asked to stop when its code had ended already: what it has done counts.
+                continue
+            except BackendError as error:
+                pause_s = PAUSE_S
+                extra = {"event": "job.no_interim", "job_id": interim.job_id, "error": str(error)}
+                logger.warning("what a job has stored of its result cannot be had now", extra=extra)
+        return interim.is_loaded
 
     async def _in_thread(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a plain function in a thread, and do not come back before it has ended."""

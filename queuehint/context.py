@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import threading
 from contextvars import ContextVar
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
@@ -12,7 +13,8 @@ import attrs
 
 from queuehint.checks import ID_BYTES_MAX, check_choice, check_duration, check_id, check_number
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, WouldDeadlockError, shown
-from queuehint.records import LOG_LINE_BYTES_MAX, ON_CHILD_FAILURE, OnChildFailure, Progress
+from queuehint.interim import Interim
+from queuehint.records import ON_CHILD_FAILURE, OnChildFailure, Progress, log_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -28,6 +30,8 @@ NOTE_LENGTH_MAX = 1024
 PROGRESS_MAX = 2**63
 CHILDREN_MAX = 1000
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
+_FIRST = threading.Lock()
+"""Held where an attempt's interim result begins: its threads share one."""
 
 
 @attrs.frozen
@@ -117,6 +121,9 @@ class Desk(Protocol):
     def log(self, job_id: str, token: int, line: str) -> None:
         """Send a log line, soon."""
 
+    def store(self, interim: Interim) -> None:
+        """Send what a job has stored of its result, soon."""
+
     @property
     def scheduler(self) -> Any:
         """The scheduler the worker serves."""
@@ -126,7 +133,7 @@ class JobContext:
     """
     The running job, for a handler whose first parameter is annotated with this class.
 
-    Progress and log lines are sent with the worker's next message; they may be given from any thread.
+    Progress, log lines and interim results are sent with the worker's next message; they may be given from any thread.
     """
 
     def __init__(self, grant: Grant, desk: Desk) -> None:
@@ -136,6 +143,8 @@ class JobContext:
         self._made: dict[str, None] = {}
         self._stop = False
         self._results = _NOTHING
+        self.interim: Interim | None = None
+        """What `update` has merged, if it was called."""
         self.is_over = False
         """The handler has ended; what it left running in the background may wait for jobs."""
 
@@ -203,9 +212,30 @@ class JobContext:
 
     def log(self, text: str) -> None:
         """Append to the job's log: each line of *text*, cut at 4 096 bytes; the last 1 000 lines are kept."""
-        for line in str(text).splitlines() or [""]:
-            cut = line.encode("utf-8", "backslashreplace")[:LOG_LINE_BYTES_MAX].decode("utf-8", "ignore")
-            self._desk.log(self.id, self.token, cut)
+        for line in log_lines(str(text)):
+            self._desk.log(self.id, self.token, line)
+
+    def update(self, fields: dict[str, Any]) -> None:
+        """
+        Merge fields into the job's result while it runs: whoever reads its record sees how far it is.
+
+        Another attempt goes on from what is stored. When the handler returns None, the fields are the job's result; a
+        dict that it returns is merged over them, any other value replaces them. Without a call in an attempt, what it
+        returns replaces what earlier ones have stored, unless that is None. A job that ends FAILED or CANCELED keeps
+        none of them.
+
+        Args:
+            fields: JSON values by name, at most 1 MiB for all together.
+
+        Raises:
+            InvalidJobTypeError, PayloadError: naming the place and the limit; nothing is merged.
+        """
+        interim = self.interim
+        if interim is None:
+            with _FIRST:
+                interim = self.interim = self.interim or Interim(self.id, self.token)
+        interim.update(fields)
+        self._desk.store(interim)
 
     async def enqueue(self, job: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """

@@ -1,4 +1,4 @@
-"""What handlers have said and the store has not heard yet: log lines and progress, bounded."""
+"""What handlers have said and the store has not heard yet: log lines, progress and interim results, bounded."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from queuehint.operations import Log, Report
 
 if TYPE_CHECKING:
+    from queuehint.interim import Interim
     from queuehint.records import Progress
 
 logger = logging.getLogger("queuehint.worker")
@@ -23,25 +24,31 @@ _Lease = tuple[str, int]
 
 class Notes:
     """
-    Lines and progress of running jobs, from any thread, until the worker takes them to the store.
+    Lines, progress and interim results of running jobs, from any thread, until the worker takes them to the store.
 
-    Of a job's progress only the newest counts; its lines go out together.
+    Of a job's progress and its interim result only the newest counts; its lines go out together.
     """
 
     def __init__(self) -> None:
         self._progress: dict[_Lease, Progress] = {}
         self._lines: dict[_Lease, deque[str]] = {}
+        self._interims: dict[_Lease, Interim] = {}
         self._count = 0
         self._has_dropped = False
         self._lock = threading.Lock()
 
     def __bool__(self) -> bool:
-        return bool(self._progress or self._lines)
+        return bool(self._progress or self._lines or self._interims)
 
     def report(self, job_id: str, token: int, progress: Progress) -> None:
         """Take progress; it replaces what the job said before."""
         with self._lock:
             self._progress[job_id, token] = progress
+
+    def store(self, interim: Interim) -> None:
+        """Take note that a job's interim result has changed."""
+        with self._lock:
+            self._interims[interim.job_id, interim.token] = interim
 
     def log(self, job_id: str, token: int, line: str) -> None:
         """Take a line; beyond `LINES_MAX` the oldest of the job that spoke first is dropped, which is said once."""
@@ -51,18 +58,20 @@ class Notes:
             if self._count > LINES_MAX:
                 self._drop_oldest()
 
-    def take(self) -> list[Log | Report]:
+    def take(self) -> list[Log | Report | Interim]:
         """Return all that was said since, as few messages."""
         if not self:
             return []
         with self._lock:
             lines, self._lines = self._lines, {}
             progress, self._progress = self._progress, {}
+            interims, self._interims = self._interims, {}
             self._count = 0
-        messages: list[Log | Report] = []
+        messages: list[Log | Report | Interim] = []
         for (job_id, token), said in lines.items():
             messages += [Log(job_id, token, part) for part in _parts(said)]
         messages += [Report(job_id, token, latest) for (job_id, token), latest in progress.items()]
+        messages += interims.values()
         return messages
 
     def _drop_oldest(self) -> None:

@@ -65,7 +65,7 @@ class Outcomes:
 
         Args:
             why_stop: why it was asked to stop, if it was.
-            context: what the handler had, to know which jobs it made.
+            context: what the handler had, to know which jobs it made and what it has stored of its result.
         """
         if why_stop == "timeout":
             return self.of_error(grant, TimeoutError(f"ended after its timeout, with {shown(result)}"), why_stop)
@@ -74,7 +74,7 @@ class Outcomes:
             and (special := self._special(grant, handler, result, why_stop, context)) is not None
         ):
             return special
-        return self._ended(grant, handler, result, why_stop)
+        return self._ended(grant, handler, result, why_stop, context)
 
     def of_error(
         self, grant: Grant, error: BaseException, why_stop: str | None = None, *, final: bool = False
@@ -99,25 +99,34 @@ class Outcomes:
         wait_ms = delay_ms(grant.spec.policy.backoff, grant.attempt, random.random())
         return outcome_of(grant, OutcomeKind.FAILED, error=described, delay_ms=wait_ms)
 
-    def _ended(self, grant: Grant, handler: Handler, result: Any, why_stop: str | None) -> Outcome:
+    def _ended(
+        self, grant: Grant, handler: Handler, result: Any, why_stop: str | None, context: JobContext | None
+    ) -> Outcome:
         """Turn a result into an outcome."""
+        interim = None if context is None else context.interim
+        payload: bytes | None
         try:
             payload = handler.dump_result(self._codec, result)
+            if result is None:
+                # What an earlier attempt has stored stays.
+                payload = interim.dump(self._codec) if interim else None
+            elif interim and isinstance(result, dict):
+                payload = interim.dump(self._codec, payload)
         except Exception as error:  # noqa: BLE001 - a codec of the application's may raise anything
             return self.of_error(grant, error, why_stop, final=True)
         return outcome_of(grant, OutcomeKind.FINISHED, result=payload)
 
     def _of_children(
-        self, grant: Grant, handler: Handler, answer: Children, why_stop: str | None, made: tuple[str, ...]
+        self, grant: Grant, handler: Handler, answer: Children, why_stop: str | None, context: JobContext | None
     ) -> Outcome:
-        """Turn the answer to wait for children into an outcome; *made* are those it means if it names none."""
-        children = answer.ids or made
+        """Turn the answer to wait for children into an outcome; if it names none it means those the handler made."""
+        children = answer.ids or (context.made if context else ())
         if len(children) > CHILDREN_MAX:
             error = InvalidJobError(f"children: {len(children)} jobs, limit {CHILDREN_MAX}")
             return self.of_error(grant, error, why_stop, final=True)
         if grant.spec.id in children:
             return self.of_error(grant, CycleError([grant.spec.id]), why_stop, final=True)
-        ended = self._ended(grant, handler, answer.result, why_stop)
+        ended = self._ended(grant, handler, answer.result, why_stop, context)
         if not children or ended.kind is not OutcomeKind.FINISHED:
             return ended
         return attrs.evolve(
@@ -129,7 +138,7 @@ class Outcomes:
     ) -> Outcome | None:
         """Turn an answer, or what is no result at all, into an outcome; None for a result."""
         if isinstance(result, Children):
-            return self._of_children(grant, handler, result, why_stop, context.made if context else ())
+            return self._of_children(grant, handler, result, why_stop, context)
         if isinstance(result, Retry):
             described = JobError(type="retry", message=self._text(result.reason))
             return self._failed(grant, described, after_ms=result.after_ms)

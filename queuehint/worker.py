@@ -33,8 +33,20 @@ from queuehint.checks import LEASE_MAX_MS, LEASE_MIN_MS, check_duration, check_i
 from queuehint.context import JobContext
 from queuehint.crash import reach
 from queuehint.errors import BackendDeniedError, BackendError, InvalidJobError
+from queuehint.interim import Interim
 from queuehint.notes import Notes
-from queuehint.operations import GRANTS_MAX, POOLS_MAX, SETTLEMENTS_MAX, Exchange, Exchanged, Log, Report, Verdict
+from queuehint.operations import (
+    GRANTS_MAX,
+    POOLS_MAX,
+    SETTLEMENTS_MAX,
+    Exchange,
+    Exchanged,
+    Get,
+    Log,
+    Report,
+    Update,
+    Verdict,
+)
 from queuehint.outcomes import outcome_of
 from queuehint.records import Grant, Outcome, OutcomeKind, Progress
 from queuehint.renewal import Renewal, now_s
@@ -102,6 +114,7 @@ class Worker:
     ) -> None:
         self.scheduler = scheduler
         self._backend = backend
+        self._codec = codec
         self._after = after
         self._concurrency = check_int(concurrency, parameter="concurrency", least=1, most=GRANTS_MAX)
         self._pools = _check_pools(pools)
@@ -128,7 +141,7 @@ class Worker:
         self._outcomes: deque[Outcome] = deque()
         self._unanswered: tuple[Exchange, float] | None = None
         self._notes = Notes()
-        self._outbox: deque[Report | Log] = deque()
+        self._outbox: deque[Report | Log | Interim] = deque()
         self._renewal: Renewal | None = None
         if not backend.is_local:
             self._renewal = Renewal(backend, self._lease_ms, tell=self._tell, more=self._wake, helper=helper)
@@ -338,7 +351,8 @@ class Worker:
                 self._outbox += self._notes.take()
             while self._outbox:
                 message = self._outbox[0]
-                if await self._call(message) is None:
+                sent = await (self._store(message) if isinstance(message, Interim) else self._call(message))
+                if sent is None:
                     return False
                 self._outbox.popleft()
                 count += len(message.lines) if isinstance(message, Log) else 1
@@ -346,6 +360,21 @@ class Worker:
                     count = 0
                     await asyncio.sleep(0)
         return True
+
+    async def _store(self, interim: Interim) -> Any:
+        """Send what a job has stored of its result, over what was stored before; None if it cannot be sent now."""
+        if not interim.is_loaded:
+            reply = await self._call(Get((interim.job_id,)))
+            if reply is None:
+                return None
+            interim.load(reply.records[0], self._codec)
+        try:
+            payload = interim.dump(self._codec)
+        except Exception as error:  # noqa: BLE001 - as with results; the job fails of it when its handler returns
+            extra = {"event": "job.no_interim", "job_id": interim.job_id, "error": str(error)}
+            logger.warning("what a job has stored of its result cannot be written", extra=extra)
+            return Verdict.REFUSED
+        return await self._call(Update(interim.job_id, interim.token, payload))
 
     async def _call_and_crash(self, operation: Exchange) -> Exchanged | None:
         """Exchange, and pass the points at which tests let this process die."""
@@ -498,6 +527,11 @@ class Worker:
     def log(self, job_id: str, token: int, line: str) -> None:
         """Send a log line with the next exchange; from any thread."""
         self._notes.log(job_id, token, line)
+        self._wake()
+
+    def store(self, interim: Interim) -> None:
+        """Send an interim result with the next exchange; from any thread."""
+        self._notes.store(interim)
         self._wake()
 
     def _wake(self) -> None:

@@ -1,0 +1,345 @@
+"""What a handler stores of its result while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from queuehint import (
+    BackendUnavailableError,
+    Children,
+    InvalidJobTypeError,
+    JobContext,
+    JobHandle,
+    JobState,
+    JsonCodec,
+    Outcome,
+    OutcomeKind,
+    PayloadError,
+    Retry,
+    Scheduler,
+)
+from queuehint import attempts as attempts_module
+from queuehint import worker as worker_module
+from queuehint.operations import Get
+from tests.doors import Gate, until
+from tests.shelf import on
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
+LIMIT_S = 60
+
+
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "plain"])
+def test_a_running_job_shows_what_it_has_so_far(url: str, is_async: bool) -> None:
+    async def main(sched: Scheduler) -> None:
+        gate = Gate()
+
+        @sched.job(name="plain")
+        def plain(ctx: JobContext) -> None:
+            ctx.update({"rows": 1, "by": "plain"})
+            ctx.update({"rows": 2})
+            gate.wait_sync()
+
+        @sched.job(name="slow")
+        async def slow(ctx: JobContext) -> None:
+            ctx.update({"rows": 1, "by": "async"})
+            ctx.update({"rows": 2})
+            await gate.wait()
+
+        async with sched.worker():
+            job: JobHandle[Any] = await (slow if is_async else plain).enqueue()
+            await gate.reached()
+            expected = {"rows": 2, "by": "async" if is_async else "plain"}
+
+            async def is_shown() -> bool:
+                record = await job.record()
+                return record.state is STARTED and sched.records.result_of(record) == expected
+
+            await until(is_shown)
+            gate.open()
+            assert await job.result(timeout=10) == expected
+
+    on(url, main)
+
+
+@pytest.mark.parametrize(
+    "returned, expected",
+    [(None, {"a": 1, "b": 2}), ({"b": 3}, {"a": 1, "b": 3}), ({}, {"a": 1, "b": 2}), (5, 5), ([], [])],
+)
+def test_what_a_handler_returns_goes_over_what_it_has_stored(url: str, returned: Any, expected: Any) -> None:
+    async def main(sched: Scheduler) -> None:
+        @sched.job
+        async def work(ctx: JobContext) -> Any:
+            ctx.update({"a": 1})
+            ctx.update({"b": 2})
+            return returned
+
+        async with sched.worker():
+            job = await work.enqueue()
+            assert await job.result(timeout=10) == expected
+
+    on(url, main)
+
+
+@pytest.mark.parametrize("returned, expected", [(None, {"a": 2, "b": 1, "c": 2}), ({"c": 3}, {"a": 2, "b": 1, "c": 3})])
+def test_another_attempt_goes_on_from_what_is_stored(url: str, returned: Any, expected: Any) -> None:
+    async def main(sched: Scheduler) -> None:
+        seen = []
+
+        @sched.job
+        async def work(ctx: JobContext) -> Any:
+            seen.append(sched.records.result_of(await sched.get(ctx.id)))
+            if ctx.attempt == 1:
+                ctx.update({"a": 1, "b": 1})
+                return Retry(0)
+            ctx.update({"a": 2, "c": 2})
+            return returned
+
+        async with sched.worker():
+            job = await work.enqueue()
+            assert await job.result(timeout=10) == expected
+        assert seen == [None, {"a": 1, "b": 1}]
+
+    on(url, main)
+
+
+def test_an_attempt_that_stores_and_returns_nothing_leaves_what_there_is(url: str) -> None:
+    async def main(sched: Scheduler) -> None:
+        @sched.job
+        async def work(ctx: JobContext, last: Any) -> Any:
+            if ctx.attempt > 1:
+                return last
+            ctx.update({"a": 1})
+            return Retry(0)
+
+        async with sched.worker():
+            kept, replaced = await work.enqueue(None), await work.enqueue({"b": 2})
+            assert await kept.result(timeout=10) == {"a": 1}
+            assert await replaced.result(timeout=10) == {"b": 2}
+
+    on(url, main)
+
+
+def test_a_job_that_fails_keeps_no_interim_result(url: str) -> None:
+    async def main(sched: Scheduler) -> None:
+        @sched.job(max_attempts=1)
+        async def work(ctx: JobContext) -> None:
+            ctx.update({"a": 1})
+            raise ValueError("no")
+
+        async with sched.worker():
+            job = await work.enqueue()
+            await sched.drain(timeout=10)
+            record = await job.record()
+            assert (record.state, record.result) == (FAILED, None)
+
+    on(url, main)
+
+
+def test_an_interim_result_that_is_none_is_refused_where_it_is_given() -> None:
+    async def main(sched: Scheduler) -> None:
+        refused = []
+
+        @sched.job
+        async def work(ctx: JobContext) -> str:
+            for fields in ({"a": {1}}, {"a": "x" * (1 << 20)}, [1], {1: 2}):
+                try:
+                    ctx.update(fields)  # type: ignore[arg-type]
+                except (PayloadError, InvalidJobTypeError) as error:
+                    refused.append(type(error))
+            return "done"
+
+        async with sched.worker():
+            job = await work.enqueue()
+            assert await job.result(timeout=10) == "done"
+        assert refused == [PayloadError, PayloadError, InvalidJobTypeError, PayloadError]
+
+    on("memory://", main)
+
+
+def test_threads_of_a_handler_may_all_store(url: str) -> None:
+    async def main(sched: Scheduler) -> None:
+        @sched.job
+        def work(ctx: JobContext) -> None:
+            def say(who: int) -> None:
+                for n in range(20):
+                    ctx.update({f"{who}.{n}": n})
+
+            threads = [threading.Thread(target=say, args=(who,)) for who in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(LIMIT_S)
+
+        async with sched.worker():
+            job = await work.enqueue()
+            assert await job.result(timeout=10) == {f"{who}.{n}": n for who in range(8) for n in range(20)}  # type: ignore[func-returns-value]
+
+    on(url, main)
+
+
+# --- a store that cannot be reached, a worker that stops -----------------------------------------------------------
+
+
+def break_gets(sched: Scheduler, monkeypatch: pytest.MonkeyPatch, answer: Callable[[int], Any]) -> list[int]:
+    """Have something done before each record is read; return a list that grows with each, numbered from 0."""
+    call, asked = sched.backend.call, list[int]()
+
+    async def call_or_break(operation: Any) -> Any:
+        if isinstance(operation, Get):
+            asked.append(len(asked))
+            answer(asked[-1])
+        return await call(operation)
+
+    monkeypatch.setattr(sched.backend, "call", call_or_break)
+    return asked
+
+
+def finished(sched: Scheduler) -> Callable[[], Awaitable[bool]]:
+    """Return a question whether a job is FINISHED, which reads no record."""
+
+    async def ask() -> bool:
+        return (await sched.records.count(state="FINISHED")).total > 0
+
+    return ask
+
+
+def be_gone(*_: Any) -> None:
+    raise BackendUnavailableError("gone")
+
+
+def test_what_is_stored_is_asked_for_again_when_the_store_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attempts_module, "PAUSE_S", 0)
+    monkeypatch.setattr(worker_module, "BACKEND_PAUSE_S", 0)
+
+    async def main(sched: Scheduler) -> None:
+        @sched.job
+        async def work(ctx: JobContext) -> None:
+            ctx.update({"a": ctx.attempt})
+
+        asked = break_gets(sched, monkeypatch, lambda n: be_gone() if n < 3 else None)
+        async with sched.worker():
+            job = await work.enqueue()
+            await until(finished(sched))
+        assert sched.records.result_of(await job.record()) == {"a": 1}
+        assert len(asked) >= 4
+
+    on("memory://", main)
+
+
+def test_a_job_whose_stored_fields_cannot_be_had_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attempts_module, "PAUSE_S", 0)
+    monkeypatch.setattr(worker_module, "BACKEND_PAUSE_S", 0)
+
+    async def main(sched: Scheduler) -> None:
+        ends, broken = [], [True]
+
+        @sched.job
+        async def work(ctx: JobContext) -> None:
+            ctx.update({"a": 1})
+
+        @sched.after_job
+        def heal(ctx: JobContext, outcome: Outcome) -> None:
+            ends.append(outcome.kind)
+            broken.clear()
+
+        break_gets(sched, monkeypatch, lambda _: be_gone() if broken else None)
+        async with sched.worker():
+            job = await work.enqueue()
+            await until(finished(sched))
+        record = await job.record()
+        assert (record.attempts, sched.records.result_of(record)) == (1, {"a": 1})
+        assert ends == [OutcomeKind.RELEASED, OutcomeKind.FINISHED]
+
+    on("memory://", main)
+
+
+def test_fields_too_long_with_those_of_an_earlier_attempt_fail_the_job_when_it_returns(url: str) -> None:
+    async def main(sched: Scheduler) -> None:
+        @sched.job
+        async def work(ctx: JobContext) -> Any:
+            ctx.update({str(ctx.attempt): "x" * 600_000})
+            return Retry(0) if ctx.attempt == 1 else None
+
+        async with sched.worker():
+            job = await work.enqueue()
+            await sched.drain(timeout=15)
+            record = await job.record()
+        assert (record.state, record.result, record.attempts) == (FAILED, None, 2)
+        assert record.errors[-1].type == "queuehint.errors.PayloadError"
+
+    on(url, main)
+
+
+def test_a_cancellation_that_comes_while_its_fields_are_read_does_not_undo_what_is_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def main(sched: Scheduler) -> None:
+        tasks: list[Any] = []
+
+        @sched.job
+        async def work(ctx: JobContext) -> dict[str, int]:
+            ctx.update({"a": 1})
+            tasks.append(asyncio.current_task())
+            return {"b": 2}
+
+        break_gets(sched, monkeypatch, lambda n: tasks[0].cancel() if n == 0 else None)
+        async with sched.worker():
+            job = await work.enqueue()
+            await until(finished(sched))
+        assert sched.records.result_of(await job.record()) == {"a": 1, "b": 2}
+
+    on("memory://", main)
+
+
+def test_children_are_waited_for_with_what_is_stored(url: str) -> None:
+    async def main(sched: Scheduler) -> None:
+        @sched.job
+        async def child() -> None: ...
+
+        @sched.job
+        async def parent(ctx: JobContext, result: Any) -> Children:
+            ctx.update({"a": 1})
+            return Children(await ctx.enqueue(child), result=result)
+
+        async with sched.worker():
+            jobs = [await parent.enqueue(result) for result in (None, {"b": 2}, 5)]
+            assert [await job.result(timeout=10) for job in jobs] == [{"a": 1}, {"a": 1, "b": 2}, 5]
+
+    on(url, main)
+
+
+def test_a_codec_of_the_applications_reads_and_writes_what_is_stored(url: str) -> None:
+    class Reversed:
+        """JSON backwards."""
+
+        def __init__(self) -> None:
+            self._json = JsonCodec()
+
+        def dumps(self, values: Any, annotations: Any, *, bytes_max: int) -> bytes:
+            return self._json.dumps(values, annotations, bytes_max=bytes_max)[::-1]
+
+        def loads(self, payload: bytes, annotations: Any) -> dict[str, Any]:
+            return self._json.loads(payload[::-1], annotations)
+
+    async def main(sched: Scheduler) -> None:
+        @sched.job
+        async def work(ctx: JobContext) -> Any:
+            ctx.update({str(ctx.attempt): ctx.attempt})
+            return Retry(0) if ctx.attempt < 3 else {"last": True}
+
+        async with sched.worker():
+            job = await work.enqueue()
+            assert await job.result(timeout=10) == {"1": 1, "2": 2, "3": 3, "last": True}
+        record = await job.record()
+        assert record.result is not None
+        assert record.result.startswith(b"}}")
+        assert sched.records.result_of(record) == {"1": 1, "2": 2, "3": 3, "last": True}
+
+    on(url, main, codec=Reversed())

@@ -1,0 +1,157 @@
+"""What a running job has stored of its result: fields merged over fields."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from queuehint import InvalidJobTypeError, JsonCodec, PayloadError
+from queuehint.interim import Interim
+from queuehint.notes import Notes
+from queuehint.operations import Log
+from queuehint.payload import decode_json
+from queuehint.records import RESULT_BYTES_MAX
+
+CODEC = JsonCodec()
+TOKEN = 7
+
+
+def interim(**fields: Any) -> Interim:
+    made = Interim("a", TOKEN)
+    if fields:
+        made.update(fields)
+    return made
+
+
+def stored(result: bytes | None, token: int = TOKEN) -> Any:
+    return SimpleNamespace(result=result, token=token)
+
+
+def value(it: Interim, returned: bytes | None = None) -> Any:
+    return decode_json(it.dump(CODEC, returned))["result"]
+
+
+def test_later_fields_go_over_earlier_ones() -> None:
+    it = interim(a=1, b={"deep": 1})
+    it.update({"b": {"other": 2}, "c": None})
+    assert value(it) == {"a": 1, "b": {"other": 2}, "c": None}
+
+
+def test_it_goes_on_from_what_an_earlier_attempt_has_stored() -> None:
+    it = interim(a=2)
+    it.load(stored(b'{"result":{"a":1,"z":9}}'), CODEC)
+    assert it.is_loaded
+    assert value(it) == {"a": 2, "z": 9}
+
+
+def test_a_returned_dict_goes_over_all_others() -> None:
+    it = interim(a=2, b=2)
+    it.load(stored(b'{"result":{"a":1,"z":9}}'), CODEC)
+    assert value(it, b'{"result":{"b":3}}') == {"a": 2, "b": 3, "z": 9}
+
+
+@pytest.mark.parametrize("result", [None, b'{"result":5}', b'{"result":null}', b"{}", b"\x80", b"[]"])
+def test_what_is_no_dict_is_replaced(result: bytes | None) -> None:
+    it = interim(a=1)
+    it.load(stored(result), CODEC)
+    assert value(it) == {"a": 1}
+
+
+def test_what_is_stored_for_another_token_is_not_ours() -> None:
+    it = interim(a=1)
+    it.load(stored(b'{"result":{"z":9}}', token=TOKEN + 1), CODEC)
+    assert value(it) == {"a": 1}
+    it.load(None, CODEC)
+    assert value(it) == {"a": 1}
+
+
+def test_what_the_caller_does_later_changes_nothing() -> None:
+    inner = [1]
+    fields = {"a": inner}
+    it = interim(**fields)
+    inner.append(2)
+    fields["b"] = []
+    assert value(it) == {"a": [1]}
+
+
+def test_nothing_said_is_false() -> None:
+    assert not interim()
+    assert interim(a=None)
+    empty = interim()
+    empty.update({})
+    assert not empty
+
+
+@pytest.mark.parametrize("fields", [None, [("a", 1)], "a", 5, {"a"}])
+def test_fields_that_are_no_dict_are_refused(fields: Any) -> None:
+    with pytest.raises(InvalidJobTypeError, match="fields must be a dict"):
+        interim().update(fields)
+
+
+@pytest.mark.parametrize(
+    "fields, words",
+    [
+        ({"a": {1}}, r"^\$\.a: set is not JSON"),
+        ({1: 2}, "JSON keys are str"),
+        ({"a": float("nan")}, "not JSON"),
+        ({"a": "\ud800"}, "not encodable"),
+        ({"a": "x" * RESULT_BYTES_MAX}, "bytes"),
+    ],
+    ids=["set", "key", "nan", "surrogate", "long"],
+)
+def test_fields_that_are_not_json_are_refused_whole(fields: Any, words: str) -> None:
+    it = interim(b=1)
+    with pytest.raises(PayloadError, match=words):
+        it.update({"c": 2, **fields})
+    assert value(it) == {"b": 1}
+
+
+def test_all_fields_together_are_a_mebibyte_at_most() -> None:
+    it = interim(a="x" * (RESULT_BYTES_MAX - 100))
+    with pytest.raises(PayloadError, match="1048576"):
+        it.update({"b": "x" * 100})
+    it.update({"a": 1})
+    it.update({"b": "x" * 100})
+    assert value(it).keys() == {"a", "b"}
+
+
+def test_with_what_was_stored_before_it_is_a_mebibyte_at_most_too() -> None:
+    it = interim(a="x" * 600_000)
+    it.load(stored(b'{"result":{"b":"' + b"x" * 600_000 + b'"}}'), CODEC)
+    with pytest.raises(PayloadError, match="1048576"):
+        it.dump(CODEC)
+
+
+def test_threads_lose_no_field() -> None:
+    it = interim()
+
+    def say(who: int) -> None:
+        for n in range(100):
+            it.update({f"{who}.{n}": n})
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        threads = [threading.Thread(target=say, args=(who,)) for who in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert len(value(it)) == 800
+
+
+def test_what_is_said_twice_is_sent_once_and_after_the_lines() -> None:
+    notes, it = Notes(), interim(a=1)
+    assert not notes
+    notes.store(it)
+    notes.log("a", TOKEN, "line")
+    notes.store(it)
+    assert notes
+    assert notes.take() == [Log("a", TOKEN, ("line",)), it]
+    assert not notes
