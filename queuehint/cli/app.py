@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
 from queuehint import __version__
+from queuehint.cli import dead
 from queuehint.cli.doctor import doctor
+from queuehint.cli.graph import graph, tree
+from queuehint.cli.live import top, watch
+from queuehint.cli.look import show, stats, why
+from queuehint.cli.operate import cancel, close, drain, pause, reopen, resume, retry
 from queuehint.cli.worker import worker
 
 # Errors of the application are shown as Python shows them: boxes of local variables would print arguments of jobs.
 app = typer.Typer(
-    help="Run workers, and look after their store.",
+    help="Run workers, and look after the jobs and their store.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -31,8 +37,15 @@ def options(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Run workers, and look after their store."""
+    """Run workers, and look after the jobs and their store."""
 
 
-app.command()(worker)
-app.command()(doctor)
+PANELS: dict[str | None, tuple[Callable[..., None], ...]] = {
+    None: (worker, doctor),
+    "Look": (show, why, tree, graph, top, watch, stats),
+    "Order": (cancel, retry, pause, resume, close, reopen, drain),
+}
+for panel, commands in PANELS.items():
+    for command in commands:
+        app.command(rich_help_panel=panel)(command)
+app.add_typer(dead.app, name="dead", rich_help_panel="Order")

@@ -1,0 +1,137 @@
+"""``queuehint tree, graph``: places as a tree, a flow as one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Annotated, Any
+
+import attrs
+import typer
+from rich.text import Text
+
+from queuehint.checks import check_int
+from queuehint.cli.live import Every, repeat
+from queuehint.cli.operate import SomePathKey
+from queuehint.cli.show import STYLES, Lines, Printer, branches, cell
+from queuehint.cli.target import AsJson, Namespace, Target, opened, place
+from queuehint.control import TREE_DEPTH_MAX
+from queuehint.flow_graph import FlowEdge, FlowGraph, FlowNode
+from queuehint.records import JobState
+from queuehint.reports import TreeNode
+
+
+class Format(StrEnum):
+    """How a flow is drawn."""
+
+    TEXT = "text"
+    MERMAID = "mermaid"
+    DOT = "dot"
+    JSON = "json"
+
+
+# --- places ----------------------------------------------------------------------------------------------------------
+
+
+def tree(
+    path: SomePathKey = None,
+    target: Target = None,
+    namespace: Namespace = None,
+    depth: Annotated[int, typer.Option("--depth", "-d", help=f"Levels below the path, 0 to {TREE_DEPTH_MAX}.")] = 3,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")] = False,
+    every: Every = 1.0,
+    as_json: AsJson = False,
+) -> None:
+    """Show what goes on at a path and below it: what runs, what waits there, what is paused or closed."""
+    with opened(target, namespace, as_json=as_json) as sched:
+        segments = place(path)
+        check_int(depth, parameter="depth", least=0, most=TREE_DEPTH_MAX)
+        printer = Printer(as_json=as_json)
+
+        def look() -> tuple[Any, list[Lines]]:
+            found = sched.tree_sync(segments, depth)
+            return attrs.asdict(found), [branches(_places(found), printer.console.encoding)]
+
+        repeat(printer, look, every_s=every, times=None if watch else 1)
+
+
+def _places(root: TreeNode) -> Iterator[tuple[int, Text]]:
+    todo = [(0, root)]
+    while todo:
+        depth, node = todo.pop()
+        yield depth, _place(node)
+        todo += [(depth + 1, child) for child in reversed(node.children)]
+
+
+def _place(node: TreeNode) -> Text:
+    held = node.granted - node.started
+    told = [
+        (f"{node.started} running", STYLES[JobState.STARTED]) if node.started else None,
+        (f"{held} granted", STYLES[JobState.QUEUED]) if held > 0 else None,
+        (f"{node.waiting} waiting", STYLES[JobState.QUEUED]) if node.waiting else None,
+        (f"{node.passing} below", "dim") if node.passing else None,
+        ("paused", "bold red") if node.paused else None,
+        ("closed", "bold red") if node.closed else None,
+    ]
+    text = Text().append_text(cell(node.path_key, "bold"))
+    for number, part in enumerate(part for part in told if part is not None):
+        text.append(", " if number else "  ").append(*part)
+    return text
+
+
+# --- flows -----------------------------------------------------------------------------------------------------------
+
+
+def graph(
+    flow: Annotated[str, typer.Argument(metavar="FLOW", help="The id of a flow.")],
+    target: Target = None,
+    namespace: Namespace = None,
+    format: Annotated[Format, typer.Option("--format", "-f", help="How it is drawn.")] = Format.TEXT,
+    depth: Annotated[int, typer.Option("--depth", "-d", min=0, help="Levels below the first jobs, of the text.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Draw the jobs of a flow and what each waits for."""
+    with opened(target, namespace, as_json=as_json) as sched:
+        found = sched.get_flow(flow).graph_sync()
+        if as_json or format is Format.JSON:
+            print(found.json())
+        elif format is Format.TEXT:
+            printer = Printer()
+            printer.put(branches(_jobs(found, depth), printer.console.encoding))
+        else:
+            print(found.mermaid() if format is Format.MERMAID else found.dot(), end="")
+
+
+def _jobs(found: FlowGraph, depth_max: int) -> Iterator[tuple[int, Text]]:
+    """Yield each job below those it waits for; the second time its name alone, without what is below it."""
+    nodes = {node.id: node for node in found.nodes}
+    edges: dict[str, list[FlowEdge]] = {}
+    for known in found.edges:
+        edges.setdefault(known.source, []).append(known)
+    waiting = {edge.target for edge in found.edges}
+    todo: list[tuple[int, str, FlowEdge | None]]
+    todo = [(0, node.id, None) for node in reversed(found.nodes) if node.id not in waiting]
+    seen: set[str] = set()
+    while todo:
+        depth, job_id, edge = todo.pop()
+        text = _job(nodes[job_id], edge)
+        behind = edges.get(job_id, ())
+        if behind and (job_id in seen or depth == depth_max):
+            text.append("  see above" if job_id in seen else "  …", "dim")
+        elif depth < depth_max:
+            todo += [(depth + 1, next_edge.target, next_edge) for next_edge in reversed(behind)]
+        seen.add(job_id)
+        yield depth, text
+
+
+def _job(node: FlowNode, edge: FlowEdge | None) -> Text:
+    text = Text().append_text(cell(node.name, "bold"))
+    if node.state is None:
+        text.append("  elsewhere", "dim")
+    else:
+        text.append(f"  {node.state}", STYLES[node.state])
+    if node.task is not None and node.task != node.name:
+        text.append("  ").append_text(cell(node.task))
+    if edge is not None and edge.when != "success":
+        text.append(f"  on {edge.when}", "dim")
+    return text

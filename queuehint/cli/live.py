@@ -1,0 +1,233 @@
+"""``queuehint top, watch``: what is shown as it happens, until it is over or somebody presses Ctrl-C."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated, Any, TypeVar
+
+import attrs
+import typer
+from rich.live import Live
+from rich.text import Text
+
+from queuehint.backends.base import Interest
+from queuehint.cli.look import Id, progress, spoken, stats_blocks
+from queuehint.cli.show import Block, Lines, Printer, Row, cell, group, plain, state_cell
+from queuehint.cli.target import EXIT_TIMEOUT, AsJson, Namespace, Target, namespace_of, opened
+from queuehint.errors import BackendError
+from queuehint.records import JobRecord, JobState
+from queuehint.reports import Stats
+from queuehint.scheduler import Scheduler
+
+Every = Annotated[float, typer.Option("--every", metavar="SECONDS", min=0.1, max=3600, help="How often to look.")]
+
+EXIT_OF = {JobState.FINISHED: 0, JobState.FAILED: 4, JobState.CANCELED: 5}
+"""What `watch` ends with."""
+WATCH_S = 0.5
+SIGTERM_EXIT = 128 + signal.SIGTERM
+Look = Callable[[], tuple[Any, Sequence[Block | str]]]
+
+
+# --- again and again -------------------------------------------------------------------------------------------------
+
+
+def repeat(printer: Printer, look: Look, *, every_s: float, times: int | None) -> None:
+    """
+    Show what *look* finds, again and again.
+
+    In a terminal each replaces the one before, for JSON each is a line. Ctrl-C ends it; for what has no end of its own
+    that is no failure. A store that goes away is told below what was found last, and looked for again.
+
+    Args:
+        look: returns the value for JSON, and the blocks for people.
+        times: how often; None is without end.
+    """
+    value, blocks = look()
+    if times == 1:
+        _show(printer, None, value, blocks)
+        return
+    with contextlib.suppress(KeyboardInterrupt), _whole_screen(printer) as live:
+        _show(printer, live, value, blocks)
+        for _ in range(times - 1) if times else itertools.count():
+            time.sleep(every_s)
+            try:
+                value, blocks = look()
+                _show(printer, live, value, blocks)
+            except BackendError as error:
+                _show(printer, live, {"error": str(error)}, [*blocks, Lines([cell(error, "bold red")])])
+
+
+def _show(printer: Printer, live: Live | None, value: Any, blocks: Sequence[Block | str]) -> None:
+    if live is not None:
+        live.update(group(blocks), refresh=True)
+    elif printer.as_json:
+        printer.json(value)
+    else:
+        printer.put(*blocks)
+
+
+@contextlib.contextmanager
+def _whole_screen(printer: Printer) -> Iterator[Live | None]:
+    """Take the terminal, if it is one, and give it back as it was, also when told to end."""
+    if not printer.is_terminal:
+        yield None
+        return
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(SIGTERM_EXIT))
+    try:
+        with Live(console=printer.console, screen=True, auto_refresh=False) as live:
+            yield live
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+# --- all jobs --------------------------------------------------------------------------------------------------------
+
+
+def top(
+    target: Target = None,
+    namespace: Namespace = None,
+    every: Every = 2.0,
+    times: Annotated[
+        int | None, typer.Option(min=1, help="End after so many looks; by default with Ctrl-C, through a pipe after 1.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what goes on: jobs by state, pools, rates."""
+    with opened(target, namespace, as_json=as_json) as sched:
+        printer = Printer(as_json=as_json)
+        if times is None and not printer.is_terminal and not as_json:
+            times = 1
+        repeat(printer, _Top(sched).look, every_s=every, times=times)
+
+
+class _Top:
+    """Looks, and remembers the last time for the rates."""
+
+    RATES = ("enqueued", "started", "settled")
+
+    def __init__(self, sched: Scheduler) -> None:
+        self._sched = sched
+        self._last: tuple[float, Stats] | None = None
+
+    def look(self) -> tuple[Any, list[Block | str]]:
+        """Return the counts of now, and how many jobs a second since the last look."""
+        found, now_s = self._sched.stats_sync(), time.monotonic()
+        rates: dict[str, float] = {}
+        if self._last is not None:
+            then_s, before = self._last
+            passed_s = max(now_s - then_s, 0.001)
+            rates = {
+                name: round(max(0, getattr(found, name) - getattr(before, name)) / passed_s, 1) for name in self.RATES
+            }
+        self._last = now_s, found
+        value = {
+            "namespace": namespace_of(self._sched),
+            **attrs.asdict(found),
+            "unfinished": found.unfinished,
+            "rates": rates,
+        }
+        told = Row([(f"{name}/s", cell(f"{rate:g}")) for name, rate in rates.items()])
+        return value, [namespace_of(self._sched), told, *stats_blocks(found)]
+
+
+# --- one job ---------------------------------------------------------------------------------------------------------
+
+
+def watch(
+    id: Id,
+    target: Target = None,
+    namespace: Namespace = None,
+    timeout: Annotated[float | None, typer.Option(metavar="SECONDS", min=0, help="How long to watch at most.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """
+    Follow a job until it is over: its states, its progress, the lines of its log as they come.
+
+    Ends with 0 if it is FINISHED, 4 if it is FAILED, 5 if it is CANCELED, 124 when the time is over.
+    """
+    with opened(target, namespace, as_json=as_json) as sched:
+        printer = Printer(as_json=as_json)
+        raise typer.Exit(_follow(printer, sched, id, timeout))
+
+
+def _follow(printer: Printer, sched: Scheduler, job_id: str, timeout: float | None) -> int:
+    """Print what is new of a job until it is over, and return what the command ends with."""
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    ends_s = None if timeout is None else time.monotonic() + timeout
+    # No markup: what a handler says of its progress is somebody's text.
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
+    with Bar(*columns, console=printer.console, transient=True, disable=not printer.is_terminal) as bar:
+        status = bar.add_task("", total=None, visible=False)
+        before: JobRecord | None = None
+        while True:
+            record = sched.get_sync(job_id)
+            for event in _events(before, record):
+                _tell(printer, event)
+            before = record
+            if record.state.is_over:
+                return EXIT_OF[record.state]
+            said = record.progress
+            told = plain(f"{record.state} {progress(record) or ''}".rstrip())
+            total, done = (said.total, said.done or 0) if said else (None, 0)
+            bar.update(status, description=told, total=total, completed=done, visible=True)
+            left_s = WATCH_S if ends_s is None else ends_s - time.monotonic()
+            if left_s <= 0:
+                return EXIT_TIMEOUT
+            sched.backend.wait_sync(Interest(jobs=(job_id,)), min(WATCH_S, left_s))
+
+
+def _events(before: JobRecord | None, now: JobRecord) -> Iterator[dict[str, Any]]:
+    """Yield what has happened to a job between two looks at it, or until the first."""
+    if before is not None and before.version == now.version:
+        return
+    for error in _new(before.errors if before else (), now.errors):
+        yield {"event": "error", "attempt": error.attempt, "type": error.type, "message": error.message}
+    for line in _new(before.logs if before else (), now.logs):
+        yield {"event": "log", "line": line}
+    if now.progress is not None and (before is None or before.progress != now.progress):
+        yield {"event": "progress", **attrs.asdict(now.progress)}
+    if before is None or (before.state, before.attempts) != (now.state, now.attempts):
+        yield {"event": "state", "state": now.state.value, "attempts": now.attempts, "cause": now.cause}
+
+
+Item = TypeVar("Item")
+
+
+def _new(before: tuple[Item, ...], now: tuple[Item, ...]) -> tuple[Item, ...]:
+    """
+    Return what has come behind a list of which the oldest may be gone; of items that are all the same, too few.
+
+    >>> _new(("a", "b"), ("a", "b", "c")), _new(("a", "b", "c"), ("c", "d")), _new(("a",), ("b", "c"))
+    (('c',), ('d',), ('b', 'c'))
+    """
+    for count in range(min(len(before), len(now)), 0, -1):
+        if now[0] == before[-count] and now[:count] == before[-count:]:
+            return now[count:]
+    return now
+
+
+def _tell(printer: Printer, event: dict[str, Any]) -> None:
+    if printer.as_json:
+        printer.json(event)
+        return
+    kind = event["event"]
+    if kind == "state":
+        text = Text().append_text(state_cell(JobState(event["state"])))
+        told = [f"attempt {event['attempts']}" if event["attempts"] else "", event["cause"] or ""]
+        text.append(cell("".join(f"  {part}" for part in told if part)))
+    elif kind == "error":
+        text = cell(f"attempt {event['attempt']}: {event['type']}: {event['message']}", "red")
+    elif kind == "log":
+        text = cell(event["line"])
+    elif printer.is_terminal:
+        return  # the bar shows it
+    else:
+        text = cell(f"progress {spoken(event['done'], event['total'], event['note'])}")
+    printer.put(Lines([text]))

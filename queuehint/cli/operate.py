@@ -1,0 +1,230 @@
+"""``queuehint cancel, retry, pause, resume, close, reopen, drain``: what an operator orders."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from queuehint.checks import check_id
+from queuehint.cli.show import Grid, Lines, Printer, cell, state_cell
+from queuehint.cli.target import (
+    EXIT_REFUSED,
+    EXIT_TIMEOUT,
+    AsJson,
+    Namespace,
+    Target,
+    UsageError,
+    Yes,
+    confirm,
+    namespace_of,
+    opened,
+    place,
+)
+from queuehint.dialogue import Dialogue, finish, hold_sync
+from queuehint.hint import queue_key
+from queuehint.operations import (
+    IDS_MAX,
+    Cancel,
+    CountPending,
+    Discard,
+    Judged,
+    Pending,
+    Redrive,
+    Verdict,
+)
+from queuehint.records import JobState
+from queuehint.scheduler import Scheduler
+
+Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Of jobs.")]
+PathKey = Annotated[str, typer.Argument(metavar="PATH", help="A queue key such as doc1:intro; root is above all.")]
+SomePathKey = Annotated[
+    str | None, typer.Argument(metavar="[PATH]", help="A queue key such as doc1:intro; all jobs if none is given.")
+]
+Reason = Annotated[str | None, typer.Option(help="What the records say of it.")]
+POLL_MIN_S = 0.05
+POLL_MAX_S = 1.0
+REASONS_SHOWN = 20
+_EXIT_OF = {"drained": 0, "stalled": EXIT_REFUSED, "timeout": EXIT_TIMEOUT}
+
+
+# --- jobs ------------------------------------------------------------------------------------------------------------
+
+
+def retry(
+    ids: Ids,
+    target: Target = None,
+    namespace: Namespace = None,
+    downstream: Annotated[
+        bool, typer.Option("--downstream", help="Also revive the jobs that were canceled because of these.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Queue dead jobs again; attempts and losses count anew."""
+    with opened(target, namespace, as_json=as_json) as sched:
+        judge(sched, ids, lambda some: Redrive(some, downstream), as_json=as_json)
+
+
+def cancel(
+    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID...]", help="Of jobs.")] = None,
+    path: Annotated[
+        str | None, typer.Option("--path", metavar="PATH", help="Or all unfinished jobs at or below this queue key.")
+    ] = None,
+    target: Target = None,
+    namespace: Namespace = None,
+    reason: Reason = None,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Cancel jobs. Those that run are asked to stop, and if one finishes all the same it is FINISHED."""
+    with opened(target, namespace, as_json=as_json) as sched:
+        if bool(ids) == (path is not None):
+            raise UsageError("cancel takes ids or --path, one of them")
+        if ids:
+            judge(sched, ids, lambda some: Cancel(some, reason), as_json=as_json)
+            return
+        cancel_path(sched, path, reason, yes=yes)
+        Printer(as_json=as_json).done("path", path, "canceled", changed=True)
+
+
+def cancel_path(sched: Scheduler, path: str | None, reason: str | None, *, yes: bool) -> None:
+    """Cancel what is unfinished at or below a path, if somebody says yes."""
+    segments = place(path)
+    left = sched.backend.call_sync(CountPending(segments, include_scheduled=True)).unfinished
+    confirm(f"Cancel {_counted(left)} at or below {queue_key(segments)} in {namespace_of(sched)}?", yes=yes)
+    sched.cancel_sync(path=segments, reason=reason)
+
+
+def judge(sched: Scheduler, ids: Sequence[str], make: Callable[[tuple[str, ...]], Any], *, as_json: bool) -> None:
+    """
+    Have an order obeyed for jobs, as many at a time as an operation takes, and print what became of each.
+
+    The command ends with 1 if one of them was not found or refused.
+    """
+    checked = [check_id(job_id) for job_id in ids]
+    verdicts: list[tuple[str, Verdict, JobState | None]] = []
+    for begin in range(0, len(checked), IDS_MAX):
+        some = tuple(checked[begin : begin + IDS_MAX])
+        reply: Judged = hold_sync(sched.backend, _order(make(some)))
+        verdicts += [(job_id, *verdict) for job_id, verdict in zip(some, reply.verdicts, strict=True)]
+    printer = Printer(as_json=as_json)
+    if as_json:
+        for job_id, verdict, state in verdicts:
+            printer.json({"id": job_id, "verdict": verdict.value, "state": state})
+    else:
+        rows = [
+            (cell(job_id), _verdict(verdict), cell() if state is None else state_cell(state))
+            for job_id, verdict, state in verdicts
+        ]
+        printer.put(Grid(("id", "", "state"), rows))
+    if any(verdict in {Verdict.REFUSED, Verdict.UNKNOWN} for _, verdict, _ in verdicts):
+        raise typer.Exit(EXIT_REFUSED)
+
+
+def _order(operation: Cancel | Redrive | Discard) -> Dialogue[Judged]:
+    reply: Judged = yield operation
+    yield from finish(more=reply.more)
+    return reply
+
+
+def _verdict(verdict: Verdict) -> Text:
+    bad = verdict in {Verdict.REFUSED, Verdict.UNKNOWN}
+    return Text(verdict.value, "bold red" if bad else "green")
+
+
+# --- places ----------------------------------------------------------------------------------------------------------
+
+
+def pause(path: PathKey, target: Target = None, namespace: Namespace = None, as_json: AsJson = False) -> None:
+    """Start no more jobs at or below a path; they keep their places, and those that run go on."""
+    with opened(target, namespace, as_json=as_json) as sched:
+        Printer(as_json=as_json).done("path", path, "paused", changed=sched.pause_sync(place(path)))
+
+
+def resume(path: PathKey, target: Target = None, namespace: Namespace = None, as_json: AsJson = False) -> None:
+    """Undo `pause` of this very path."""
+    with opened(target, namespace, as_json=as_json) as sched:
+        Printer(as_json=as_json).done("path", path, "resumed", changed=sched.resume_sync(place(path)))
+
+
+def close(path: PathKey, target: Target = None, namespace: Namespace = None, as_json: AsJson = False) -> None:
+    """Refuse new jobs at or below a path."""
+    with opened(target, namespace, as_json=as_json) as sched:
+        Printer(as_json=as_json).done("path", path, "closed", changed=sched.close_path_sync(place(path)))
+
+
+def reopen(path: PathKey, target: Target = None, namespace: Namespace = None, as_json: AsJson = False) -> None:
+    """Undo `close` of this very path."""
+    with opened(target, namespace, as_json=as_json) as sched:
+        Printer(as_json=as_json).done("path", path, "reopened", changed=sched.reopen_path_sync(place(path)))
+
+
+# --- until nothing is left -------------------------------------------------------------------------------------------
+
+
+def drain(
+    path: SomePathKey = None,
+    target: Target = None,
+    namespace: Namespace = None,
+    timeout: Annotated[float | None, typer.Option(metavar="SECONDS", min=0, help="How long to wait at most.")] = None,
+    include_scheduled: Annotated[
+        bool, typer.Option("--include-scheduled", help="Wait for jobs that wait for their time, too.")
+    ] = False,
+    cancel: Annotated[
+        bool, typer.Option("--cancel", help="Cancel what is there first, and wait for what runs; needs a PATH.")
+    ] = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """
+    Wait until the workers have left no unfinished job, at or below a path if one is given; runs none itself.
+
+    Ends with 1 when jobs are left of which none can move without a person, with 124 when the time is over.
+    """
+    with opened(target, namespace, as_json=as_json) as sched:
+        if cancel:
+            if path is None:
+                raise UsageError("drain --cancel needs a PATH; root is above all places")
+            cancel_path(sched, path, None, yes=yes)
+        question = CountPending(None if path is None else place(path), include_scheduled)
+        printer = Printer(as_json=as_json)
+        pending, how = _wait(printer, sched, question, timeout)
+        if as_json:
+            reasons = [str(reason) for reason in pending.reasons]
+            printer.json({"end": how, "unfinished": pending.unfinished, "reasons": reasons})
+        else:
+            printer.say(how if not pending.unfinished else f"{how}: {_counted(pending.unfinished)} left")
+            if how == "stalled":
+                printer.put(Lines([cell(reason) for reason in pending.reasons[:REASONS_SHOWN]]))
+        raise typer.Exit(_EXIT_OF[how])
+
+
+def _wait(printer: Printer, sched: Scheduler, question: CountPending, timeout: float | None) -> tuple[Pending, str]:
+    """Wait, with a bar that grows in a terminal, and return what is left and how it ended."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    ends_s = None if timeout is None else time.monotonic() + timeout
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=printer.console, transient=True, disable=not printer.is_terminal) as bar:
+        job = bar.add_task("drain", total=None)
+        most, pause_s = 0, POLL_MIN_S
+        while True:
+            pending = sched.backend.call_sync(question)
+            most = max(most, pending.unfinished)
+            bar.update(job, total=most, completed=most - pending.unfinished)
+            if not pending.unfinished:
+                return pending, "drained"
+            if not pending.moving:
+                return pending, "stalled"
+            left_s = POLL_MAX_S if ends_s is None else ends_s - time.monotonic()
+            if left_s <= 0:
+                return pending, "timeout"
+            time.sleep(min(pause_s, left_s))
+            pause_s = min(pause_s * 1.5, POLL_MAX_S)
+
+
+def _counted(count: int) -> str:
+    return "1 job" if count == 1 else f"{count} jobs"

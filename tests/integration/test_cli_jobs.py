@@ -1,0 +1,543 @@
+"""The commands that look at jobs and order them about: what they print, what they change, how they end."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner, Result
+
+from queuehint import BackendUnavailableError, JobState, Scheduler
+from queuehint.backends.redis import conversation
+from queuehint.cli.app import app
+from queuehint.cli.live import repeat
+from queuehint.cli.show import Block, Facts, Grid, Lines, Printer, branches, cell, plain
+from queuehint.operations import Exchange, Log, Report
+from queuehint.records import Grant, JobError, Outcome, OutcomeKind, Progress
+from tests.servers import new_namespace, shared_server
+from tests.terminal import Terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.redis
+
+FINISHED, FAILED = OutcomeKind.FINISHED, OutcomeKind.FAILED
+EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\u202e[bold red]x[/]"
+SHOWN = r"\x1b]0;owned\x07\x1b[2J\x9b31m\r\u202e[bold red]x[/]"
+
+
+@attrs.define
+class System:
+    """A namespace of a test's own, and what may be done in it without a worker."""
+
+    sched: Scheduler
+    url: str
+    namespace: str
+
+    @property
+    def where(self) -> tuple[str, ...]:
+        return ("--target", self.url, "--namespace", self.namespace)
+
+    def run(self, *arguments: str, input: str | None = None) -> Result:
+        return CliRunner().invoke(app, [*arguments, *self.where], input=input)
+
+    def ok(self, *arguments: str) -> str:
+        result = self.run(*arguments)
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    def json(self, *arguments: str) -> Any:
+        return json.loads(self.ok(*arguments, "--json"))
+
+    def claim(self, limit: int = 1) -> list[Grant]:
+        return list(self.sched.backend.call_sync(Exchange("w1", limit=limit)).grants)
+
+    def settle(self, grant: Grant, kind: OutcomeKind = FINISHED, **more: Any) -> None:
+        outcome = Outcome(job_id=grant.spec.id, token=grant.token, kind=kind, **more)
+        self.sched.backend.call_sync(Exchange("w1", settle=(outcome,)))
+
+    def fail(self, grant: Grant, message: str = "a picture is missing") -> None:
+        self.settle(grant, FAILED, error=JobError(type="ValueError", message=message), final=True)
+
+    def note(self, grant: Grant, *lines: str) -> None:
+        self.sched.backend.call_sync(Log(grant.spec.id, grant.token, lines))
+
+    def report(self, grant: Grant, progress: Progress) -> None:
+        self.sched.backend.call_sync(Report(grant.spec.id, grant.token, progress))
+
+
+@pytest.fixture
+def system(request: pytest.FixtureRequest) -> Iterator[System]:
+    server, namespace = shared_server(), new_namespace(request.node.name)
+    sched = Scheduler(server.url, namespace=namespace)
+
+    @sched.job(queue_hint=["{doc}", "{section}"])
+    async def edit(doc: str, section: str, text: str = "") -> dict[str, Any]:
+        return {}
+
+    @sched.job
+    async def step(rows: Any = None) -> None: ...
+
+    system = System(sched, server.url, namespace)
+    yield system
+    sched.close_sync()
+
+
+def enqueue(system: System, task: str, *arguments: Any, **options: Any) -> str:
+    return system.sched._jobs[task].using(**options).enqueue_sync(*arguments).id
+
+
+# --- one job ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_is_shown_with_its_errors_its_log_and_its_result(system: System) -> None:
+    enqueue(system, "edit", "doc1", "intro", "secret", id="a", user="ann", service="docs")
+    (grant,) = system.claim()
+    system.note(grant, "one", "two")
+    error = JobError(type="ValueError", message="bad", traceback="File x\n  line 1\n")
+    system.settle(grant, FAILED, error=error, delay_ms=60_000)
+    system.sched.cancel_sync(["a"], reason="enough")
+
+    shown = system.ok("show", "a")
+
+    lines = shown.splitlines()
+    assert {"id: a", "state: CANCELED", "cause: enough", "place: doc1:intro", "user: ann", "service: docs"} <= {*lines}
+    assert "attempts: 1 of 5" in lines
+    assert lines[lines.index("log:") + 1 :] == ["    one", "    two"]
+    assert "    attempt 1: ValueError: bad" in [line[:4] + line[29:] for line in lines]
+    assert "        File x" in lines
+    assert "secret" not in shown
+
+
+def test_what_a_job_is_given_is_shown_to_who_asks_for_it(system: System) -> None:
+    enqueue(system, "edit", "doc1", "intro", "secret", id="a")
+
+    assert "secret" in system.ok("show", "a", "--arguments")
+    assert system.json("show", "a", "--arguments")["spec"]["arguments"]["text"] == "secret"
+    assert "arguments" not in system.json("show", "a")["spec"]
+
+
+def test_a_result_is_shown_as_the_value_that_was_returned(system: System) -> None:
+    enqueue(system, "edit", "doc1", "intro", id="a")
+    system.settle(system.claim()[0], result=b'{"result":{"rows":[1,2]}}')
+
+    assert '    {\n      "rows": [\n' in system.ok("show", "a")
+    assert system.json("show", "a")["result"] == {"rows": [1, 2]}
+
+
+def test_texts_of_jobs_do_nothing_to_a_terminal(system: System) -> None:
+    enqueue(system, "step", id="a")
+    (grant,) = system.claim()
+    system.note(grant, EVIL)
+    system.report(grant, Progress(1, 2, EVIL))
+    watched = system.run("watch", "a", "--timeout", "0")
+    running = system.ok("show", "a")
+    system.fail(grant, EVIL)
+
+    shown, listed = system.ok("show", "a"), system.ok("dead", "ls")
+
+    for text in (shown, running, watched.output, listed):
+        assert SHOWN in text
+        assert plain(text.replace("\n", "").replace("\t", "")) == text.replace("\n", "").replace("\t", "")
+    assert f"    {EVIL}\n" in system.ok("show", "a", "--raw")
+    assert system.json("show", "a")["logs"] == [EVIL]
+
+
+def test_why_says_what_a_job_waits_for_and_what_helps(system: System) -> None:
+    enqueue(system, "edit", "doc1", "intro", id="a")
+    enqueue(system, "edit", "doc1", "intro", id="b")
+    system.sched.pause_sync(["doc1"])
+    system.claim(0)
+
+    assert "a is QUEUED: its path is paused at doc1" in system.ok("why", "a")
+    assert "queuehint resume doc1" in system.ok("why", "a")
+    reason = system.json("why", "b")
+    assert (reason["job_id"], reason["kind"], reason["jobs"]) == ("b", "place", ["a"])
+
+
+# --- one job, as it goes on ------------------------------------------------------------------------------------------
+
+
+def test_watching_tells_what_is_new_until_the_end(system: System) -> None:
+    enqueue(system, "step", id="a")
+    (grant,) = system.claim()
+    system.note(grant, "one")
+    system.report(grant, Progress(1, 2))
+
+    def go_on() -> None:
+        system.note(grant, "two")
+        system.settle(grant)
+
+    timer = threading.Timer(0.3, go_on)
+    timer.start()
+    result = system.run("watch", "a", "--json")
+    timer.join()
+
+    told = [json.loads(line) for line in result.stdout.splitlines()]
+    assert result.exit_code == 0
+    assert [event["line"] for event in told if event["event"] == "log"] == ["one", "two"]
+    assert [event["state"] for event in told if event["event"] == "state"] == ["STARTED", "FINISHED"]
+    assert {"event": "progress", "done": 1, "total": 2, "note": None} in told
+
+
+def test_watching_ends_as_the_job_did(system: System) -> None:
+    for name in ("finished", "failed", "canceled", "waits"):
+        enqueue(system, "step", id=name)
+    finished, failed = system.claim(2)
+    system.settle(finished)
+    system.fail(failed)
+    system.sched.cancel_sync(["canceled"])
+
+    assert [system.run("watch", name, "--timeout", "0").exit_code for name in ("finished", "failed")] == [0, 4]
+    assert [system.run("watch", name, "--timeout", "0").exit_code for name in ("canceled", "waits")] == [5, 124]
+
+
+# --- many jobs -------------------------------------------------------------------------------------------------------
+
+
+def test_a_tree_shows_what_runs_and_waits_where(system: System) -> None:
+    for section in ("intro", "intro", "a:b"):
+        enqueue(system, "edit", "doc1", section)
+    system.claim(1)
+    system.sched.pause_sync(["doc1"])
+
+    assert system.ok("tree").splitlines() == [
+        "root  3 below",
+        "└── doc1  3 below, paused",
+        r"    ├── doc1:a\:b  1 granted",
+        "    └── doc1:intro  1 running, 1 waiting",
+    ]
+    assert system.json("tree", "doc1", "--depth", "0")["children"] == []
+    assert system.ok("tree", r"doc1:a\:b") == "doc1:a\\:b  1 granted\n"
+
+
+def test_a_flow_is_drawn_with_each_job_below_those_it_waits_for(system: System) -> None:
+    step = system.sched._jobs["step"]
+    with system.sched.flow_sync("f") as flow:
+        first = flow.add(step.using(name="first"))
+        left, right = (flow.add(step.using(name=name), first.out) for name in ("left", "right"))
+        last = flow.add(step.using(name="last"), [left.out, right.out])
+        flow.add(step.using(name="sorry", after=[last], when="failure"))
+
+    assert system.ok("graph", "f").splitlines() == [
+        "first  QUEUED  step",
+        "├── left  DEFERRED  step",
+        "│   └── last  DEFERRED  step",
+        "│       └── sorry  DEFERRED  step  on failure",
+        "└── right  DEFERRED  step",
+        "    └── last  DEFERRED  step  see above",
+    ]
+    assert system.ok("graph", "f", "--depth", "1").splitlines()[1] == "├── left  DEFERRED  step  …"
+    assert system.ok("graph", "f", "--format", "dot").startswith('digraph "f" {')
+    assert system.ok("graph", "f", "--format", "mermaid").startswith("flowchart LR\n")
+    assert len(system.json("graph", "f")["nodes"]) == 5
+    assert system.run("graph", "nix").exit_code == 1
+
+
+def test_counts_add_up(system: System) -> None:
+    enqueue(system, "step")
+    enqueue(system, "step")
+    system.claim(1)
+
+    counts = system.json("stats")
+
+    assert counts["namespace"] == system.namespace
+    assert (counts["states"]["QUEUED"], counts["states"]["STARTED"], counts["enqueued"]) == (1, 1, 2)
+    assert {"QUEUED: 1", "ready default: 1", "enqueued: 2"} <= {*system.ok("stats").splitlines()}
+
+
+def test_top_tells_how_many_jobs_a_second(system: System) -> None:
+    enqueue(system, "step")
+    told = system.ok("top", "--json", "--times", "2", "--every", "0.1").splitlines()
+
+    first, second = map(json.loads, told)
+    assert first["rates"] == {}
+    assert second["rates"] == {"enqueued": 0.0, "started": 0.0, "settled": 0.0}
+    assert "QUEUED: 1" in system.ok("top")
+
+
+def test_what_is_shown_again_and_again_outlives_a_store_that_is_away(capsys: pytest.CaptureFixture[str]) -> None:
+    answers: list[Any] = [{"jobs": 1}, BackendUnavailableError("no connection"), {"jobs": 2}]
+
+    def look() -> tuple[Any, list[Block | str]]:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer, []
+
+    repeat(Printer(as_json=True), look, every_s=0, times=3)
+
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert told == [{"jobs": 1}, {"error": "no connection"}, {"jobs": 2}]
+    answers.append(BackendUnavailableError("no connection"))
+    with pytest.raises(BackendUnavailableError):
+        repeat(Printer(as_json=True), look, every_s=0, times=3)
+
+
+def test_an_empty_system_is_nothing_special(system: System) -> None:
+    assert system.ok("tree") == "root\n"
+    assert system.ok("dead", "ls") == ""
+    assert system.ok("dead", "retry", "--all", "--yes") == ""
+    assert "QUEUED: 0" in system.ok("stats")
+    assert "QUEUED: 0" in system.ok("top")
+    assert system.ok("drain") == "drained\n"
+    assert system.run("graph", "f").exit_code == 1
+
+
+# --- orders ----------------------------------------------------------------------------------------------------------
+
+
+def test_orders_say_what_became_of_each_job(system: System) -> None:
+    for name in ("a", "b", "c"):
+        enqueue(system, "step", id=name)
+    first, second = system.claim(2)
+    system.fail(first)
+
+    result = system.run("cancel", "a", "b", "c", "nix", "--reason", "enough")
+
+    assert result.exit_code == 1
+    assert result.stdout.splitlines() == [
+        "a\trefused\tFAILED",
+        "b\trequested\tSTARTED",
+        "c\tdone\tCANCELED",
+        "nix\tunknown\t",
+    ]
+    assert system.sched.get_sync("c").cause == "enough"
+    assert system.json("retry", "a") == {"id": "a", "verdict": "done", "state": "QUEUED"}
+    assert system.run("retry", "a").exit_code == 1
+    assert system.run("cancel").exit_code == 2
+    assert system.run("cancel", "a b").exit_code == 2
+    system.settle(second)
+
+
+def test_places_are_paused_resumed_closed_and_reopened(system: System) -> None:
+    enqueue(system, "edit", "doc1", "intro")
+
+    assert system.ok("pause", "doc1") == "doc1: paused\n"
+    assert system.ok("pause", "doc1") == "doc1: nothing to do, it is so already\n"
+    assert not system.claim()
+    assert system.json("resume", "doc1") == {"path": "doc1", "done": "resumed", "changed": True}
+    assert system.claim()
+    system.ok("close", "root")
+    assert system.sched.tree_sync().closed
+    system.ok("reopen", "root")
+    assert not system.sched.tree_sync().closed
+    assert "is not the key of any path" in system.run("pause", "a::b").output
+
+
+def test_what_cannot_be_undone_is_asked_for_or_refused(system: System) -> None:
+    enqueue(system, "edit", "doc1", "intro", id="a")
+    enqueue(system, "edit", "doc10", "intro", id="b")
+
+    refused = system.run("cancel", "--path", "doc1", input="y\n")
+    assert refused.exit_code == 2
+    assert f"Cancel 1 job at or below doc1 in {system.namespace}? Nobody can be asked here: say --yes" in refused.output
+    assert system.sched.get_sync("a").state == JobState.QUEUED
+
+    assert system.ok("cancel", "--path", "doc1", "--yes") == "doc1: canceled\n"
+    assert [system.sched.get_sync(name).state for name in "ab"] == [JobState.CANCELED, JobState.QUEUED]
+
+
+def test_the_dead_are_listed_redriven_and_given_up(system: System) -> None:
+    for name, section, user in (("a", "intro", "ann"), ("b", "end", "bob"), ("c", "x", "ann")):
+        enqueue(system, "edit", "doc1", section, id=name, user=user)
+    for grant in system.claim(3):
+        system.fail(grant)
+
+    assert [line.split("\t")[0] for line in system.ok("dead", "ls").splitlines()] == ["a", "b", "c"]
+    assert [line.split("\t")[0] for line in system.ok("dead", "ls", "--user", "ann").splitlines()] == ["a", "c"]
+    limited = system.run("dead", "ls", "--limit", "1")
+    assert (limited.stdout.count("\n"), limited.stderr) == (1, "queuehint: there are more: --limit\n")
+    assert system.json("dead", "ls", "--path", "doc1:end")["error"] == "ValueError: a picture is missing"
+
+    assert system.run("dead", "purge").exit_code == 2
+    assert system.run("dead", "purge", "--all").exit_code == 2
+    assert system.run("dead", "purge", "a", "--all", "--yes").exit_code == 2
+    assert system.ok("dead", "retry", "a") == "a\tdone\tQUEUED\n"
+    assert system.ok("dead", "purge", "--user", "bob", "--yes") == "b\tdone\tCANCELED\n"
+    assert system.ok("dead", "retry", "--task", "edit", "--yes") == "c\tdone\tQUEUED\n"
+    assert system.ok("dead", "ls") == ""
+
+
+def test_drain_waits_until_nothing_is_left(system: System) -> None:
+    enqueue(system, "edit", "doc1", "intro")
+    enqueue(system, "edit", "doc2", "intro", delay=3600)
+    (grant,) = system.claim()
+    assert system.run("drain", "--timeout", "0.1").exit_code == 124
+    timer = threading.Timer(0.2, system.settle, [grant])
+    timer.start()
+
+    assert system.ok("drain") == "drained\n"
+    timer.join()
+    assert system.run("drain", "doc2", "--include-scheduled", "--timeout", "0").stdout == "timeout: 1 job left\n"
+    assert system.json("drain", "doc2") == {"end": "drained", "unfinished": 0, "reasons": []}
+
+
+def test_drain_says_why_it_cannot_go_on(system: System) -> None:
+    enqueue(system, "edit", "doc1", "intro", id="a")
+    system.sched.pause_sync(["doc1"])
+    assert not system.claim()
+
+    stalled = system.run("drain")
+
+    assert stalled.exit_code == 1
+    assert stalled.stdout == "stalled: 1 job left\na is QUEUED: its path is paused at doc1\n"
+
+
+def test_drain_can_cancel_first(system: System) -> None:
+    enqueue(system, "edit", "doc1", "intro", id="a")
+    assert system.run("drain", "doc1", "--cancel").exit_code == 2
+    assert system.run("drain", "--cancel", "--yes").exit_code == 2
+
+    assert system.ok("drain", "doc1", "--cancel", "--yes") == "drained\n"
+    assert system.sched.get_sync("a").state == JobState.CANCELED
+
+
+# --- where the jobs are ----------------------------------------------------------------------------------------------
+
+
+def test_a_store_nobody_else_can_look_into_is_refused() -> None:
+    result = CliRunner().invoke(app, ["stats", "--target", "memory://"])
+
+    assert result.exit_code == 2
+    assert "memory:// lives in one process, and nobody else can look into it" in result.output
+
+
+def test_who_says_nothing_is_told_what_to_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("QUEUEHINT_URL", "QUEUEHINT_SCHEDULER"):
+        monkeypatch.delenv(name, raising=False)
+    result = CliRunner().invoke(app, ["stats"])
+
+    assert result.exit_code == 2
+    assert "say where the jobs are" in result.output
+
+
+def test_a_store_that_does_not_answer_ends_a_command_with_3_and_keeps_its_password(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(conversation, "RETRY_S", 0.1)
+    url = "redis://ann:secret@127.0.0.1:1/0"
+    result = CliRunner().invoke(app, ["stats", "--target", url, "--json"])
+
+    assert result.exit_code == 3
+    assert "secret" not in result.output
+    assert json.loads(result.stdout)["error"]
+
+
+def test_an_application_names_its_store_itself(system: System, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = f"app_{system.namespace.replace('-', '_').replace('.', '_')}"
+    text = f"from queuehint import Scheduler\nsched = Scheduler({system.url!r}, namespace={system.namespace!r})\n"
+    (tmp_path / f"{module}.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.setenv("QUEUEHINT_SCHEDULER", f"{module}:sched")
+    monkeypatch.setenv("QUEUEHINT_URL", "redis://127.0.0.1:1/0")
+    enqueue(system, "step", id="a")
+
+    assert "state: QUEUED" in CliRunner().invoke(app, ["show", "a"]).output
+    assert CliRunner().invoke(app, ["show", "a", "--namespace", "other"]).exit_code == 2
+    assert CliRunner().invoke(app, ["show", "a", "--target", f"{module}:nix"]).exit_code == 2
+
+
+def test_what_is_not_there_ends_a_command_with_1(system: System) -> None:
+    assert [system.run(*words).exit_code for words in (("show", "x"), ("why", "x"), ("watch", "x"))] == [1, 1, 1]
+
+
+# --- in a terminal ---------------------------------------------------------------------------------------------------
+
+
+def drawn(block: Any, width: int) -> list[str]:
+    console = Console(width=width, color_system=None, force_terminal=True, highlight=False)
+    with console.capture() as capture:
+        console.print(block)
+    return capture.get().splitlines()
+
+
+def test_a_narrow_table_leaves_out_its_last_columns_and_never_cuts_its_first() -> None:
+    grid = Grid(("id", "task", "error"), [(cell("0123456789"), cell("edit"), cell("something is missing"))])
+
+    assert drawn(grid, 40) == ["id          task  error", "0123456789  edit  something is missing"]
+    assert drawn(grid, 28)[1] == "0123456789  edit  something…"[:27] + "…"
+    assert drawn(grid, 17)[1] == "0123456789  edit"
+    assert drawn(grid, 8)[1:] == ["01234567", "89"]
+    assert drawn(Grid(("id",), []), 40) == ["id"]
+
+
+def test_a_narrow_tree_is_cut_and_a_narrow_text_goes_on_below() -> None:
+    tree = branches([(0, cell("root")), (1, cell("a very long name"))], "utf-8")
+
+    assert drawn(tree, 12) == ["root", "└── a very …"]
+    assert drawn(Lines([cell("hello world")]), 6) == ["hello ", "world"]
+    assert drawn(Facts([("name", cell("value")), ("none", cell())]), 40) == ["name  value"]
+
+
+def test_top_takes_the_terminal_and_gives_it_back(system: System) -> None:
+    enqueue(system, "step")
+    with Terminal("top", "--every", "0.1", *system.where, columns=30, rows=12) as terminal:
+        terminal.wait_for("QUEUED", count=2)
+        assert "\x1b[?1049h" in terminal.output
+        terminal.interrupt()
+        assert terminal.end() == 0
+        assert terminal.output.endswith("\x1b[?1049l")
+        assert "\x1b[?25h" in terminal.output
+
+
+def test_top_gives_the_terminal_back_when_told_to_end(system: System) -> None:
+    with Terminal("top", "--every", "0.1", *system.where) as terminal:
+        terminal.wait_for("QUEUED")
+        terminal.process.send_signal(signal.SIGTERM)
+        assert terminal.end() == 128 + signal.SIGTERM
+        assert terminal.output.endswith("\x1b[?1049l")
+
+
+def test_watching_ends_by_ctrl_c_with_130(system: System) -> None:
+    enqueue(system, "step", id="a")
+    (grant,) = system.claim()
+    system.note(grant, EVIL)
+    system.report(grant, Progress(3, 10, "pages"))
+    with Terminal("watch", "a", *system.where) as terminal:
+        terminal.wait_for("STARTED 3/10 pages")
+        assert SHOWN in terminal.text
+        terminal.interrupt()
+        assert terminal.end() == 130
+        assert "\x1b[?25h" in terminal.output
+        assert "Traceback" not in terminal.text
+
+
+def test_a_question_in_a_terminal_takes_no_for_an_answer(system: System) -> None:
+    enqueue(system, "edit", "doc1", "intro", id="a")
+    for answer, code, state in (("", 1, JobState.QUEUED), ("y", 0, JobState.CANCELED)):
+        with Terminal("cancel", "--path", "doc1", *system.where) as terminal:
+            terminal.wait_for("[y/N]")
+            terminal.send(f"{answer}\n")
+            assert terminal.end() == code
+        assert system.sched.get_sync("a").state == state
+
+
+def test_all_of_a_job_is_shown_in_a_narrow_terminal(system: System) -> None:
+    enqueue(system, "edit", "doc1", "intro", "x" * 30, id="a")
+    with Terminal("show", "a", "--arguments", *system.where, columns=20) as terminal:
+        assert terminal.end() == 0
+    lines = terminal.text.splitlines()
+    assert "state     QUEUED" in [line.rstrip() for line in lines]
+    assert max(map(len, lines)) <= 20
+    assert terminal.text.count("x") >= 30
+
+
+def test_a_reader_that_leaves_is_no_fault(system: System) -> None:
+    enqueue(system, "step", id="a")
+    command = [sys.executable, "-m", "queuehint", "show", "a", *system.where]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert b"Traceback" not in process.stderr.read()
