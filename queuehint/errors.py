@@ -217,6 +217,22 @@ class FlowNotFoundError(QueueHintError, LookupError):
         super().__init__(f"no flow {shown(flow)}: it was never committed, or its records have expired")
 
 
+class ScheduleNotFoundError(QueueHintError, LookupError):
+    """No schedule has this name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"no schedule {shown(name)}")
+
+
+class ScheduleChangedError(QueueHintError):
+    """A schedule was fired, changed or removed since a firing of it was worked out; nothing was enqueued."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"schedule {shown(name)} was fired, changed or removed meanwhile")
+
+
 class BackendError(QueueHintError):
     """The store cannot serve the operation."""
 

@@ -20,6 +20,7 @@ from queuehint.hint import Mode, Path
 from queuehint.record_filter import ALL_RECORDS, RecordFilter
 from queuehint.records import Grant, JobRecord, JobSpec, JobState, Outcome, Progress
 from queuehint.reports import EdgeStats, FlowStats, Reason, Stats, TreeNode
+from queuehint.schedule import Recurrence, Schedule
 
 JOBS_PER_SUBMISSION_MAX = 1000
 GATES_PER_SUBMISSION_MAX = 16_000
@@ -39,6 +40,7 @@ RECORDS_PER_BLOCK = 1024
 BLOCKS_LOOKED_AT_MAX = 4096
 RECORDS_LOOKED_AT_MAX = 4000
 RECORDS_COUNTED_MAX = 10_000
+SCHEDULE_LIST_MAX = 100
 IDS_MAX = 1000
 POOLS_MAX = 64
 BUDGET = 1000
@@ -76,6 +78,24 @@ class Enqueued:
 
 
 @attrs.frozen
+class Firing:
+    """
+    Which schedule fires the jobs of a submission.
+
+    Args:
+        name: the schedule's.
+        version: that of the schedule they were worked out from; whoever comes second finds another one.
+        last_ms: the due time of the last of the jobs.
+        next_ms: when the schedule is due next, None if never again.
+    """
+
+    name: str
+    version: int
+    last_ms: int
+    next_ms: int | None
+
+
+@attrs.frozen
 class Enqueue(Operation[Enqueued]):
     """
     Submit up to 1 000 jobs with at most 16 000 gates (depth + 1 a claim) and 4 000 edges, all or nothing, in order.
@@ -85,6 +105,7 @@ class Enqueue(Operation[Enqueued]):
         staged: the parts of one large submission have this in common: their jobs are known to nobody until its
             `Commit`, and are gone if there is none within ten minutes. A part may depend on jobs of earlier parts.
         parent: the id and token of the running job whose handler makes these.
+        firing: the schedule that fires these, at most 100 of them, or none where a due time is passed over.
 
     Raises:
         DuplicateJobError: an id is taken by a job of other content, or appears twice; a key with
@@ -93,11 +114,13 @@ class Enqueue(Operation[Enqueued]):
         UnknownDependencyError: a dependency is not there, or its record has expired.
         CycleError: the edges close a circle, by themselves or with the parent's.
         LeaseLostError: the parent's token is not that of its newest grant.
+        ScheduleChangedError: the schedule has another version: somebody else has fired.
     """
 
     jobs: tuple[JobSpec, ...]
     staged: str | None = None
     parent: tuple[str, int] | None = None
+    firing: Firing | None = None
 
 
 @attrs.frozen
@@ -261,12 +284,14 @@ class Exchanged:
         verdicts: one for each settlement, DONE or LOST.
         grants: jobs to run now.
         canceled: ids of this worker's jobs that were asked to stop since it was last told.
+        due: schedules are due: ask `DueSchedules`.
     """
 
     verdicts: tuple[Verdict, ...]
     grants: tuple[Grant, ...]
     canceled: tuple[str, ...]
     more: bool
+    due: bool = False
 
 
 @attrs.frozen
@@ -400,7 +425,7 @@ class Fetch(Operation[Fetched]):
 
 @attrs.frozen
 class Ticked:
-    """*next_ms* is the next time something is due, None if nothing is."""
+    """*next_ms* is the next time something comes to be due, None if nothing does."""
 
     more: bool
     next_ms: int | None
@@ -448,6 +473,60 @@ class Reopen(Operation[Marked]):
     """Undo `Close` of this very path."""
 
     path: Path
+
+
+@attrs.frozen
+class PutSchedule(Operation[Marked]):
+    """
+    Store a schedule. One that is there and asks for the same is left as it is; another of its name is replaced, and
+    keeps its pause and what it fired last.
+
+    Args:
+        name: 1–128 bytes, as an id.
+        spec: what each of its jobs is asked to be; its arguments take at most 64 KiB.
+        next_ms: when it is due first, if it is new or another; None if never.
+
+    Raises:
+        InvalidJobError: there are 10 000 others.
+    """
+
+    name: str
+    spec: JobSpec
+    recurrence: Recurrence
+    next_ms: int | None
+
+
+@attrs.frozen
+class DropSchedule(Operation[Marked]):
+    """Forget a schedule; the jobs it has fired are left alone."""
+
+    name: str
+
+
+@attrs.frozen
+class PauseSchedule(Operation[Marked]):
+    """
+    Have a schedule fire nothing.
+
+    Raises:
+        ScheduleNotFoundError: there is none of this name.
+    """
+
+    name: str
+
+
+@attrs.frozen
+class ResumeSchedule(Operation[Marked]):
+    """
+    Undo `PauseSchedule`, unless the schedule has another version than *version*; from now on it is due at *next_ms*.
+
+    Raises:
+        ScheduleNotFoundError: there is none of this name.
+    """
+
+    name: str
+    version: int
+    next_ms: int | None
 
 
 # --- questions: they change nothing ----------------------------------------------------------------------------
@@ -587,6 +666,36 @@ class CountFlow(Operation[FlowStats]):
 @attrs.frozen
 class CountEdges(Operation[EdgeStats]):
     """Ask about edges: how many, who waits longest, whether one leads nowhere."""
+
+
+@attrs.frozen
+class Schedules:
+    """
+    Some schedules.
+
+    Args:
+        now_ms: the time by the backend's clock.
+        following: the name from which the next page begins, None at the end.
+    """
+
+    schedules: tuple[Schedule, ...]
+    now_ms: int
+    following: str | None = None
+
+
+@attrs.frozen
+class ListSchedules(Operation[Schedules]):
+    """Read a page of schedules in order of name, from the name *first* on, at most 100."""
+
+    first: str = ""
+    limit: int = 100
+
+
+@attrs.frozen
+class DueSchedules(Operation[Schedules]):
+    """Read schedules that are due, those due first first, at most 100."""
+
+    limit: int = 100
 
 
 @attrs.frozen

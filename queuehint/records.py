@@ -159,6 +159,7 @@ class JobSpec:
         name: what others in the same submission call it.
         flow: the id of the flow it belongs to.
         parent: the id of the job whose handler made it.
+        schedule, scheduled_ms: the name of the schedule that fired it, and the due time it was fired for.
         policy: what becomes of it when it does not simply finish.
     """
 
@@ -180,6 +181,8 @@ class JobSpec:
     name: str | None = None
     flow: str | None = None
     parent: str | None = None
+    schedule: str | None = None
+    scheduled_ms: int | None = None
     policy: Policy = DEFAULT_POLICY
 
     def check(self) -> JobSpec:
@@ -203,15 +206,18 @@ class JobSpec:
         for parameter in ("delay_ms", "presence_ms"):
             if (value := getattr(self, parameter)) is not None:
                 check_int(value, parameter=parameter, least=0, most=TEN_YEARS_MS)
-        if self.run_at_ms is not None:
-            if self.delay_ms is not None:
-                raise InvalidJobTypeError("give delay_ms or run_at_ms, not both")
-            check_int(self.run_at_ms, parameter="run_at_ms", least=RUN_AT_MIN_MS, most=RUN_AT_MAX_MS)
+        if self.run_at_ms is not None and self.delay_ms is not None:
+            raise InvalidJobTypeError("give delay_ms or run_at_ms, not both")
+        for parameter in ("run_at_ms", "scheduled_ms"):
+            if (value := getattr(self, parameter)) is not None:
+                check_int(value, parameter=parameter, least=RUN_AT_MIN_MS, most=RUN_AT_MAX_MS)
+        if (self.schedule is None) != (self.scheduled_ms is None):
+            raise InvalidJobTypeError("schedule and scheduled_ms go together")
         if self.presence_ms is not None:
             for parameter in ("delay_ms", "run_at_ms", "key"):
                 if getattr(self, parameter) is not None:
                     raise InvalidJobError(f"presence_ms: its caller waits for the place now, {parameter} must be None")
-        for parameter in ("name", "flow", "parent"):
+        for parameter in ("name", "flow", "parent", "schedule"):
             if (value := getattr(self, parameter)) is not None:
                 plain[parameter] = check_id(value, parameter=parameter)
         if self.depends_on != () or type(self.depends_on) is not tuple:
@@ -463,6 +469,16 @@ class JobRecord:
     def queue_keys(self) -> tuple[str, ...]:
         """The queue key of each claim."""
         return tuple(queue_key(claim.path) for claim in self.spec.claims)
+
+    @property
+    def schedule(self) -> str | None:
+        """The name of the schedule that fired it; None if none did."""
+        return self.spec.schedule
+
+    @property
+    def scheduled_at(self) -> datetime | None:
+        """The due time it was fired for; None if no schedule did."""
+        return None if self.spec.scheduled_ms is None else moment(self.spec.scheduled_ms)
 
     @property
     def enqueued_at(self) -> datetime:

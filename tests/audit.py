@@ -11,6 +11,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import attrs
+
 from queuehint.backends.redis import codec, keys
 from queuehint.core.engine import Engine, EngineOptions
 from queuehint.errors import QueueHintError
@@ -23,22 +25,28 @@ from queuehint.operations import (
     Commit,
     Discard,
     Draw,
+    DropSchedule,
     Enqueue,
     Exchange,
     Exchanged,
+    Firing,
     Log,
     Operation,
     Pause,
+    PauseSchedule,
     Push,
+    PutSchedule,
     Redrive,
     Renew,
     Reopen,
     Report,
     Resume,
+    ResumeSchedule,
     Tick,
 )
 from queuehint.policy import Retention
-from queuehint.records import JobError, JobSpec, Outcome, OutcomeKind, Progress
+from queuehint.records import JobError, Outcome, OutcomeKind, Progress
+from queuehint.schedule import Recurrence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -125,13 +133,13 @@ def _with_specs(operation: Operation[Any], reply: list[Any], engine: Engine) -> 
     """Put behind the heads of grants the rests of their specs, which an audit does not repeat."""
     if not isinstance(operation, Exchange):
         return reply
-    ids = [head.decode().split("\n", 1)[0] for head in reply[5:]]
+    ids = [head.decode().split("\n", 1)[0] for head in reply[6:]]
     return reply + [codec.spec_rest(engine.ledger.jobs[job_id].spec) for job_id in ids]
 
 
 def _plain(reply: Any) -> Any:
     """Sort what has no order: which of a worker's jobs it is told to stop first."""
-    return reply if not isinstance(reply, Exchanged) else (reply.verdicts, reply.grants, reply.canceled, reply.more)
+    return reply if not isinstance(reply, Exchanged) else attrs.astuple(reply, recurse=False)
 
 
 # --- arguments as operations -----------------------------------------------------------------------------------------
@@ -142,13 +150,15 @@ def parse(name: str, args: list[bytes]) -> Operation[Any] | None:
     texts = [arg.decode("utf-8", "surrogateescape") for arg in args]
     match name:
         case "enqueue":
-            staged, parent, token = texts[:3]
+            staged, parent, token, firing = texts[:4]
             return Enqueue(
                 tuple(
-                    _spec(head.decode(), rest) for head, rest, _ in zip(*(args[at::3] for at in (3, 4, 5)), strict=True)
+                    codec.parse_head(head.decode(), rest)
+                    for head, rest, _ in zip(*(args[at::3] for at in (4, 5, 6)), strict=True)
                 ),
                 staged or None,
                 (parent, codec.parse_token(token) or 0) if parent else None,
+                _firing(firing) if firing else None,
             )
         case "commit_parts":
             return Commit(texts[0])
@@ -182,13 +192,26 @@ def parse(name: str, args: list[bytes]) -> Operation[Any] | None:
             marks: dict[str, Any] = {"pause": Pause, "resume": Resume, "close": Close, "reopen": Reopen}
             mark: Operation[Any] = marks[name](parse_gate_key(texts[0]))
             return mark
+        case "put_schedule":
+            recurrence = Recurrence(**json.loads(args[4]))
+            return PutSchedule(texts[0], codec.parse_head(texts[2], args[3]), recurrence, _number(texts[1]))
+        case "drop_schedule":
+            return DropSchedule(texts[0])
+        case "pause_schedule":
+            return PauseSchedule(texts[0])
+        case "resume_schedule":
+            return ResumeSchedule(texts[0], int(texts[1]), _number(texts[2]))
         case _:
             return None
 
 
-def _spec(head: str, rest: bytes) -> JobSpec:
-    job_id, priority, pool, user, key, _, _, _, presence, _, policy, claims = head.split("\n", 11)
-    return codec.parse_spec(job_id, (priority, pool, user, key, presence, policy, claims), rest)
+def _firing(text: str) -> Firing:
+    name, version, last_ms, next_ms = text.split("\n")
+    return Firing(name, int(version), int(last_ms), _number(next_ms))
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text else None
 
 
 def _exchange(args: list[bytes]) -> Exchange:

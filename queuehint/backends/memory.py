@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 from queuehint.backends.base import Backend, BackendOptions, Interest
 from queuehint.core.engine import EPOCH_BEGIN_S, Engine, EngineOptions
 from queuehint.errors import BackendUnavailableError
-from queuehint.operations import Enqueue, Operation, Tick
+from queuehint.operations import Enqueue, Operation, PutSchedule, ResumeSchedule, Tick
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -158,6 +158,8 @@ class MemoryBackend(Backend):
                 reply = engine.apply(operation, now_ms)
             finally:
                 self._wake()
+            if type(operation) in {PutSchedule, ResumeSchedule} and engine.timetable.is_due(engine.now_ms):
+                self._waiting.call_workers(engine.now_ms)
             if type(operation) is Enqueue and not self._said_volatile:
                 self._said_volatile = True
                 logger.info("jobs live in memory only", extra={"event": "memory.volatile"})

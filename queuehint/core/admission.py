@@ -30,11 +30,13 @@ from queuehint.operations import (
     LEASES_MAX,
     LIST_MAX,
     POOLS_MAX,
+    SCHEDULE_LIST_MAX,
     SETTLEMENTS_MAX,
     Cancel,
     Delete,
     Discard,
     Draw,
+    DueSchedules,
     Enqueue,
     Exchange,
     Fetch,
@@ -42,13 +44,16 @@ from queuehint.operations import (
     List,
     ListDead,
     ListFlow,
+    ListSchedules,
     ListUsers,
     Operation,
+    PutSchedule,
     Redrive,
     Renew,
     Update,
 )
 from queuehint.records import DEPENDENCIES_MAX, RESULT_BYTES_MAX, JobSpec, JobState, check_payload_size
+from queuehint.schedule import FIRINGS_MAX, SCHEDULE_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -168,13 +173,15 @@ def check_limits(operation: Operation[Any]) -> None:
 
     Raises:
         InvalidJobError: naming what, how many and the limit.
-        PayloadError: a result is too large.
+        PayloadError: a result, or the arguments of a schedule, are too large.
         DuplicateJobError: an id appears twice in one submission.
     """
     match operation:
         case Enqueue():
             _check_submission_size(operation.jobs)
             _check_edges(operation)
+            if operation.firing is not None:
+                _check_size("firings", len(operation.jobs), FIRINGS_MAX)
         case Exchange():
             _check_size("settle", len(operation.settle), SETTLEMENTS_MAX)
             for outcome in operation.settle:
@@ -199,6 +206,11 @@ def check_limits(operation: Operation[Any]) -> None:
         case List() | ListDead() | ListFlow() | ListUsers():
             if not 1 <= operation.limit <= LIST_MAX:
                 raise InvalidJobError(f"limit must be from 1 to {LIST_MAX}, got {operation.limit}")
+        case ListSchedules() | DueSchedules():
+            if not 1 <= operation.limit <= SCHEDULE_LIST_MAX:
+                raise InvalidJobError(f"limit must be from 1 to {SCHEDULE_LIST_MAX}, got {operation.limit}")
+        case PutSchedule():
+            check_payload_size(operation.spec.arguments, parameter="arguments", bytes_max=SCHEDULE_BYTES_MAX)
         case _:
             pass
 

@@ -29,6 +29,7 @@ from queuehint.core.heap import LazyHeap
 from queuehint.core.job import START_MARK
 from queuehint.core.ledger import Ledger
 from queuehint.core.sweeps import CancelFlowSweep, CancelSweep, CommitSweep, UnparkSweep
+from queuehint.core.timetable import Timetable
 from queuehint.core.trie import Node, Walk
 from queuehint.core.xcom import SharedStore
 from queuehint.errors import FlowNotFoundError, InvalidJobError
@@ -52,6 +53,8 @@ from queuehint.operations import (
     Discard,
     Draw,
     Drawn,
+    DropSchedule,
+    DueSchedules,
     Enqueue,
     Enqueued,
     EnqueuedJob,
@@ -63,23 +66,28 @@ from queuehint.operations import (
     List,
     ListDead,
     ListFlow,
+    ListSchedules,
     ListUsers,
     Log,
     Marked,
     Noted,
     Operation,
     Pause,
+    PauseSchedule,
     Peek,
     Pull,
     Pulled,
     Push,
     Pushed,
+    PutSchedule,
     Redrive,
     Renew,
     Renewed,
     Reopen,
     Report,
     Resume,
+    ResumeSchedule,
+    Schedules,
     Swept,
     Tick,
     Ticked,
@@ -145,6 +153,7 @@ class Engine:
         self.pools_seen: dict[str, int] = {}
         self.course = Course(self.ledger)
         self.shared = SharedStore()
+        self.timetable = Timetable()
         self.enqueued = self.started = self.settled = 0
         self.now_ms = 0
         self._drawn = 0
@@ -176,6 +185,12 @@ class Engine:
             Resume: self._resume,
             Close: self._close,
             Reopen: self._reopen,
+            PutSchedule: self._put_schedule,
+            DropSchedule: self._drop_schedule,
+            PauseSchedule: self._pause_schedule,
+            ResumeSchedule: self._resume_schedule,
+            ListSchedules: self._list_schedules,
+            DueSchedules: self._due_schedules,
             Get: partial(answers.get, self),
             Fetch: partial(answers.fetch, self),
             List: partial(answers.list_records, self),
@@ -223,13 +238,20 @@ class Engine:
 
     @property
     def next_ms(self) -> int | None:
-        """When something is due; now, while something is left over."""
-        return self.now_ms if self.ledger.leftovers else self.ledger.timers.next_ms()
+        """When something comes to be due; now, while something is left over."""
+        if self.ledger.leftovers:
+            return self.now_ms
+        next_ms = self.ledger.timers.next_ms()
+        if not self.timetable:
+            return next_ms
+        return min((at for at in (next_ms, self.timetable.next_ms(self.now_ms)) if at is not None), default=None)
 
     # --- producers -----------------------------------------------------------------------------------------------
 
     def _enqueue(self, operation: Enqueue) -> Enqueued:
         specs = operation.jobs
+        if operation.firing is not None:
+            self.timetable.check_firing(operation.firing)
         submission = Submission(self.ledger, self.closed, operation)
         submission.check()
         start = self._start_of(operation) if operation.staged is not None else None
@@ -248,6 +270,8 @@ class Engine:
                 enqueued.append(EnqueuedJob(job.id, job.number, job.state, True))
             else:
                 enqueued.append(self._enqueue_special(spec, submission, start))
+        if operation.firing is not None:
+            self.timetable.fire(operation.firing, enqueued[-1].id if enqueued else None)
         return Enqueued(tuple(enqueued), self._more())
 
     def _start_of(self, operation: Enqueue) -> Job:
@@ -406,7 +430,8 @@ class Engine:
         self._see_pools(operation.pools)
         grants = self._claim(operation) if operation.limit and operation.pools else []
         untold = self.ledger.untold.pop(operation.worker, None) if self.ledger.untold else None
-        return Exchanged(verdicts, tuple(grants), tuple(untold) if untold else (), self._more())
+        is_due = self.timetable.is_due(self.now_ms)
+        return Exchanged(verdicts, tuple(grants), tuple(untold) if untold else (), self._more(), is_due)
 
     def _settle(self, outcome: Outcome) -> Verdict:
         job = self.ledger.jobs.get(outcome.job_id)
@@ -589,6 +614,35 @@ class Engine:
         self.closed.discard(operation.path)
         self._follow()
         return Marked(changed, self._more())
+
+    # --- schedules ---------------------------------------------------------------------------------------------------
+
+    def _put_schedule(self, operation: PutSchedule) -> Marked:
+        changed = self.timetable.put(operation)
+        self._follow()
+        return Marked(changed, self._more())
+
+    def _drop_schedule(self, operation: DropSchedule) -> Marked:
+        changed = self.timetable.drop(operation.name)
+        self._follow()
+        return Marked(changed, self._more())
+
+    def _pause_schedule(self, operation: PauseSchedule) -> Marked:
+        changed = self.timetable.pause(operation.name)
+        self._follow()
+        return Marked(changed, self._more())
+
+    def _resume_schedule(self, operation: ResumeSchedule) -> Marked:
+        changed = self.timetable.resume(operation.name, operation.version, operation.next_ms)
+        self._follow()
+        return Marked(changed, self._more())
+
+    def _list_schedules(self, operation: ListSchedules) -> Schedules:
+        found, following = self.timetable.page(operation.first, operation.limit)
+        return Schedules(tuple(found), self.now_ms, following)
+
+    def _due_schedules(self, operation: DueSchedules) -> Schedules:
+        return Schedules(tuple(self.timetable.due(self.now_ms, operation.limit)), self.now_ms)
 
     # --- what follows --------------------------------------------------------------------------------------------
 

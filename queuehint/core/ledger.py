@@ -478,7 +478,9 @@ class Ledger:
     def _leave_shelf(self, job: Job) -> None:
         if not job.gone:
             self.edges.rise(job)
-            self.catalog.remove(job)
+            # One that was canceled before its submission in parts had let it go is not listed.
+            if job.block is not None:
+                self.catalog.remove(job)
             if job.spec.claims:
                 self.past.remove(job)
             if job.spec.flow is not None:

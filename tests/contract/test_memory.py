@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.memory import MemoryBackend
-from tests.contract import catalog, edges, rules
+from tests.contract import catalog, edges, rules, schedules
 
 if TYPE_CHECKING:
     from queuehint import Backend, FakeClock
@@ -146,4 +146,20 @@ class TestOpenLog(OnMemory, catalog.OpenLog):
 
 
 class TestNumbers(OnMemory, catalog.Numbers):
+    pass
+
+
+class TestTimetable(OnMemory, schedules.Timetable):
+    pass
+
+
+class TestFirings(OnMemory, schedules.Firings):
+    pass
+
+
+class TestSchedulePauses(OnMemory, schedules.SchedulePauses):
+    pass
+
+
+class TestScheduleWaits(OnMemory, schedules.ScheduleWaits):
     pass

@@ -9,7 +9,7 @@ import pytest
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
-from tests.contract import edges, rules
+from tests.contract import edges, rules, schedules
 from tests.servers import Binary, find_redis, find_valkey, new_namespace, shared_server
 
 if TYPE_CHECKING:
@@ -132,4 +132,20 @@ class TestCounts(OnRedis, edges.Counts):
 
 
 class TestShared(OnRedis, edges.Shared):
+    pass
+
+
+class TestTimetable(OnRedis, schedules.Timetable):
+    pass
+
+
+class TestFirings(OnRedis, schedules.Firings):
+    pass
+
+
+class TestSchedulePauses(OnRedis, schedules.SchedulePauses):
+    pass
+
+
+class TestScheduleWaits(OnRedis, schedules.ScheduleWaits):
     pass

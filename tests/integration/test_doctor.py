@@ -52,6 +52,9 @@ SEEN_AT = {
     "blocked:": ("waiting:", "blocked:"),
     "jobs": ("meta", "jobs"),
     "shared_ends": ("shared",),
+    "schedules": ("schedule_names", "meta"),
+    "schedule_names": ("schedules",),
+    "schedule_dues": ("schedules", "meta"),
 }
 """Where the loss of an entry shows, if not in its own key."""
 
@@ -506,6 +509,9 @@ def test_a_head_that_cannot_be_read_is_a_lost_job(store: Store) -> None:
         ("gates", "nowhere"),
         ("untold", "w"),
         ("receipts", "w"),
+        ("schedules", "nobody"),
+        ("schedule_names", "nobody"),
+        ("schedule_dues", "nobody"),
         ("left", "\xc1"),
         ("left", "x"),
         ("log:nobody", "x"),

@@ -34,16 +34,23 @@ from queuehint.operations import (
     CanDequeue,
     CountJobs,
     CountPending,
+    DropSchedule,
+    DueSchedules,
     Enqueue,
     Exchange,
+    Firing,
     Get,
     ListDead,
+    ListSchedules,
     Log,
     Operation,
+    PauseSchedule,
     Pending,
+    PutSchedule,
     Reopen,
     Report,
     Resume,
+    ResumeSchedule,
     Tick,
     Tree,
     Why,
@@ -51,6 +58,7 @@ from queuehint.operations import (
 from queuehint.policy import Policy
 from queuehint.records import OVER, JobError, JobSpec, JobState, Outcome, OutcomeKind, Progress
 from queuehint.reports import Reason, ReasonKind
+from queuehint.schedule import Recurrence
 from tests.property.walks import MINUTE, POOLS, RETENTION, Player, check_empty
 from tests.servers import Server, new_namespace, shared_server
 
@@ -268,6 +276,8 @@ class Twins:
         self.do(CountPending(path, include_scheduled=depth > 1))
         self.do(CountPending(None, include_scheduled=depth > 1))
         self.do(ListDead(limit=2 * depth))
+        self.do(ListSchedules(limit=depth or 1))
+        self.do(DueSchedules())
         for first in range(0, len(known), IDS_MAX):
             self.do(Get(known[first : first + IDS_MAX]))
         for job in list(self.engine.ledger.jobs.values()):
@@ -326,6 +336,9 @@ class Twins:
             "flow_states": in_flows,
             "shared": len(self.engine.shared),
             "shared_ends": len(self.engine.shared),
+            "schedules": len(self.engine.timetable),
+            "schedule_names": len(self.engine.timetable),
+            "schedule_dues": self.engine.timetable.count_dues(),
             "untold": len(ledger.untold),
             "results": sum(not job.gone and job.result not in {None, b"null"} for job in jobs),
         }
@@ -468,6 +481,8 @@ class Twins:
                 self.go_to(self.engine.next_ms)
         for worker in sorted(ledger.untold):
             self.do(Exchange(worker))
+        for schedule in self.do(ListSchedules()).schedules:
+            self.do(DropSchedule(schedule.name))
         while (end := self.engine.shared.next_ms()) is not None:
             self.go_to(end)
             self.do(Tick())
@@ -518,6 +533,8 @@ _ERRORS = (
     JobError(type="Error", message="", traceback=""),
     JobError(type="é", message="line\nline", traceback="  File\n"),
 )
+_SCHEDULES = ("nightly", "é", "a:b")
+_RECURRENCES = (Recurrence(every_ms=MINUTE), Recurrence(cron="* * * * *", timezone="Europe/Berlin", missed="all"))
 _NOTES = (Progress(), Progress(1, 2), Progress(0.5, None, "ü\n"), Progress(note=""))
 _LOGS = ((), ("line",), ("ü", "", "two\nlines"), ("many",) * 700)
 
@@ -565,6 +582,44 @@ class Busybody(Player):
         if outcome.kind is OutcomeKind.DISCARDED:
             return attrs.evolve(outcome, reason=random.choice((None, "", "no\nneed")))
         return outcome
+
+    def move(self) -> Operation[Any]:
+        if self.random.random() < 0.93:
+            return super().move()
+        return self.random.choice((self.put_schedule, self.change_schedule, self.fire, self.fire))()
+
+    def put_schedule(self) -> Operation[Any]:
+        random = self.random
+        name = random.choice(_SCHEDULES)
+        spec = JobSpec(id=name, task=random.choice(_TEXTS[:2]), claims=self.claims(), user=random.choice((None, "u")))
+        next_ms = random.choice((None, *[self.engine.now_ms + ms for ms in (0, 1, MINUTE, 3 * MINUTE)]))
+        return PutSchedule(name, spec, random.choice(_RECURRENCES), next_ms)
+
+    def change_schedule(self) -> Operation[Any]:
+        random = self.random
+        name, version = random.choice(_SCHEDULES), self.engine.timetable.versions - random.choice((0, 0, 0, 1))
+        operations = (DropSchedule(name), PauseSchedule(name), ResumeSchedule(name, version, self.engine.now_ms + 1))
+        return random.choice(operations)
+
+    def fire(self) -> Operation[Any]:
+        random = self.random
+        schedules, _ = self.engine.timetable.page("", 10)
+        due = self.engine.timetable.due(self.engine.now_ms, 10) or schedules
+        if not due:
+            return self.put_schedule()
+        schedule = random.choice(due if random.random() < 0.8 else schedules)
+        due_ms = schedule.next_ms or self.engine.now_ms
+        specs = [
+            attrs.evolve(
+                schedule.spec, id=f"{schedule.name}@{due_ms + at}", schedule=schedule.name, scheduled_ms=due_ms
+            )
+            for at in range(random.choice((0, 1, 1, 2)))
+        ]
+        if random.random() < 0.3:
+            specs.append(attrs.evolve(self.spec(), presence_ms=None))
+        next_ms = random.choice((None, due_ms + MINUTE, due_ms + MINUTE, self.engine.now_ms + MINUTE))
+        version = schedule.version - (random.random() < 0.1)
+        return Enqueue(tuple(specs), firing=Firing(schedule.name, version, due_ms, next_ms))
 
     def note(self) -> Operation[Any]:
         if not self.grants:

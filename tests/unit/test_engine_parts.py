@@ -234,6 +234,8 @@ def test_what_is_canceled_between_the_commit_and_its_turn_stays_canceled() -> No
         queue.run()
         queue.wait(0)
     assert queue.is_clean
+    queue.wait(2 * DAY_MS)
+    assert not queue.engine.ledger.jobs
 
 
 def test_a_flow_is_canceled_while_its_commit_goes_on() -> None:

@@ -30,27 +30,35 @@ from queuehint.operations import (
     CountPending,
     Discard,
     Draw,
+    DropSchedule,
+    DueSchedules,
     Enqueue,
     Exchange,
     Fetch,
+    Firing,
     Get,
     ListDead,
     ListFlow,
+    ListSchedules,
     Log,
     Operation,
     Pause,
+    PauseSchedule,
     Pull,
     Push,
+    PutSchedule,
     Redrive,
     Renew,
     Reopen,
     Report,
     Resume,
+    ResumeSchedule,
     Tick,
     Tree,
     Why,
 )
 from queuehint.records import JobSpec, Outcome, OutcomeKind, Progress
+from queuehint.schedule import Recurrence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,6 +79,12 @@ EXAMPLES: dict[str, Operation[Any]] = {
     "draw": Draw(1),
     "push": Push("n", "k", b"1", 1),
     "pull": Pull("n", "k"),
+    "put_schedule": PutSchedule("s", JobSpec(id="s", task="t"), Recurrence(every_ms=1000), 1000),
+    "drop_schedule": DropSchedule("s"),
+    "pause_schedule": PauseSchedule("s"),
+    "resume_schedule": ResumeSchedule("s", 1, 1000),
+    "list_schedules": ListSchedules(),
+    "due_schedules": DueSchedules(),
     "fetch": Fetch("a", 1, ("b",)),
     "cancel_flow": CancelFlow("f"),
     "list_flow": ListFlow("f"),
@@ -196,7 +210,7 @@ def test_questions_write_nothing_and_only_what_adds_is_refused_when_memory_is_fu
     if name in QUESTIONS:
         assert shebang == "#!lua flags=no-writes,allow-oom"
     else:
-        assert shebang == ("#!lua" if name in {"enqueue", "push"} else "#!lua flags=allow-oom")
+        assert shebang == ("#!lua" if name in {"enqueue", "push", "put_schedule"} else "#!lua flags=allow-oom")
     assert scripts.script(name).text.startswith(f"{shebang}\n")
 
 
@@ -506,11 +520,12 @@ def test_every_refusal_is_an_error_that_the_codec_knows() -> None:
     found = refusals()
     assert found == {
         "DUPLICATE_JOB", "KEY_TAKEN", "PATH_CLOSED", "UNKNOWN_DEPENDENCY", "CYCLE", "LEASE_LOST", "FLOW_GONE",
-        "OTHER_FLOW", "STALE_REQUEST", "CORRUPT", "BAD_SCHEMA",
+        "OTHER_FLOW", "SCHEDULE_CHANGED", "SCHEDULES_FULL", "NO_SCHEDULE", "STALE_REQUEST", "CORRUPT", "BAD_SCHEMA",
     }  # fmt: skip
-    example = Enqueue((JobSpec(id="a", task="t", claims=(Claim(("a",)),)),), staged="s", parent=("p", 1))
+    specs = (JobSpec(id="a", task="t", claims=(Claim(("a",)),)),)
+    example = Enqueue(specs, staged="s", parent=("p", 1), firing=Firing("s", 1, 0, None))
     for word in found:
-        assert codec.refusal(example, f"{word} 0 0 0") is not None
+        assert codec.refusal(PauseSchedule("s") if word == "NO_SCHEDULE" else example, f"{word} 0 0 0") is not None
 
 
 def test_what_a_header_says_is_refused_is_refused_and_the_other_way_round() -> None:

@@ -16,6 +16,7 @@ import attrs
 
 from queuehint.core.admission import OTHER_FLOW, check_limits
 from queuehint.core.dependencies import needs_of
+from queuehint.core.timetable import TOO_MANY
 from queuehint.errors import (
     BackendError,
     CorruptStateError,
@@ -26,6 +27,8 @@ from queuehint.errors import (
     JobNotFoundError,
     LeaseLostError,
     PathClosedError,
+    ScheduleChangedError,
+    ScheduleNotFoundError,
     UnknownDependencyError,
 )
 from queuehint.hint import Claim, Path, gate_key, parse_gate_key, queue_key
@@ -44,6 +47,8 @@ from queuehint.operations import (
     Discard,
     Draw,
     Drawn,
+    DropSchedule,
+    DueSchedules,
     Enqueue,
     Enqueued,
     EnqueuedJob,
@@ -51,28 +56,34 @@ from queuehint.operations import (
     Exchanged,
     Fetch,
     Fetched,
+    Firing,
     Get,
     Got,
     Judged,
     ListDead,
     Listed,
     ListFlow,
+    ListSchedules,
     Log,
     Marked,
     Noted,
     Operation,
     Pause,
+    PauseSchedule,
     Pending,
     Pull,
     Pulled,
     Push,
     Pushed,
+    PutSchedule,
     Redrive,
     Renew,
     Renewed,
     Reopen,
     Report,
     Resume,
+    ResumeSchedule,
+    Schedules,
     Swept,
     Tick,
     Ticked,
@@ -93,6 +104,7 @@ from queuehint.records import (
     Progress,
 )
 from queuehint.reports import EdgeStats, FlowStats, Reason, ReasonKind, Stats, TreeNode
+from queuehint.schedule import Recurrence, Schedule
 
 from .scripts import LETTERS
 
@@ -217,8 +229,11 @@ def _policy(line: str, backoff: tuple[float, ...] | None, timeout_ms: int | None
 
 # --- specs ---------------------------------------------------------------------------------------------------------
 
-_NOTHING_SAID: Final = (None, None, None, None, None, None, None, (), False)
-_PLAIN_FACTS: Final = ("service", "on_conflict", "delay_ms", "run_at_ms", "name", "flow", "parent", "templates")
+_NOTHING_SAID: Final = (None, None, None, None, None, None, None, None, (), False)
+_PLAIN_FACTS: Final = (
+    "service", "on_conflict", "delay_ms", "run_at_ms", "name", "flow", "parent", "schedule", "scheduled_ms",
+    "templates",
+)  # fmt: skip
 _dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode
 
 
@@ -234,7 +249,7 @@ def spec_head(spec: JobSpec) -> str:
 def spec_rest(spec: JobSpec) -> bytes:
     """Return the rest of a spec, so that equal specs are equal bytes."""
     on_conflict = None if spec.on_conflict == "return" else spec.on_conflict
-    said_of = (spec.service, spec.delay_ms, spec.run_at_ms, spec.name, spec.flow, spec.parent)
+    said_of = (spec.service, spec.delay_ms, spec.run_at_ms, spec.name, spec.flow, spec.parent, spec.schedule)
     if spec.policy is DEFAULT_POLICY and (on_conflict, *said_of, spec.depends_on, spec.templates) == _NOTHING_SAID:
         return _plain_rest(spec.task) + spec.arguments
     rest = {
@@ -245,6 +260,8 @@ def spec_rest(spec: JobSpec) -> bytes:
         "name": spec.name,
         "flow": spec.flow,
         "parent": spec.parent,
+        "schedule": spec.schedule,
+        "scheduled_ms": spec.scheduled_ms,
         "depends_on": [_edge(edge) for edge in spec.depends_on] or None,
         "templates": spec.templates or None,
         **_rest_of_policy(spec.policy),
@@ -324,6 +341,12 @@ def parse_spec(job_id: str, lines: Sequence[str], rest: bytes) -> JobSpec:
     )
 
 
+def parse_head(head: str, rest: bytes) -> JobSpec:
+    """Return the spec of `spec_head` and `spec_rest`."""
+    job_id, priority, pool, user, key, _, _, _, presence, _, policy, claims = head.split("\n", 11)
+    return parse_spec(job_id, (priority, pool, user, key, presence, policy, claims), rest)
+
+
 def decode_spec(job_id: str, reply: list[Any]) -> JobSpec | None:
     """Return the spec that the script `spec` tells; None if there is none."""
     if not reply:
@@ -348,11 +371,22 @@ def _number(text: str) -> int | None:
 
 def _enqueue(operation: Enqueue) -> Args:
     parent_id, token = operation.parent or ("", "")
-    args: Args = [operation.staged or "", parent_id, token_text(token)]
+    firing = "" if operation.firing is None else _firing(operation.firing)
+    args: Args = [operation.staged or "", parent_id, token_text(token), firing]
     for spec in operation.jobs:
         needs = "\n".join([f"{fates} {job_id}" for job_id, fates in needs_of(spec)]) if spec.depends_on else ""
         args += (spec_head(spec), spec_rest(spec), needs)
     return args
+
+
+def _firing(firing: Firing) -> str:
+    return f"{firing.name}\n{firing.version}\n{firing.last_ms}\n{_text(firing.next_ms)}"
+
+
+def _put_schedule(operation: PutSchedule) -> Args:
+    recurrence = _dump(attrs.asdict(operation.recurrence, filter=lambda _, value: value is not None))
+    spec = operation.spec
+    return [operation.name, _text(operation.next_ms), spec_head(spec), spec_rest(spec), recurrence]
 
 
 def _exchange(operation: Exchange) -> Args:
@@ -432,6 +466,15 @@ _REQUESTS: Final[dict[type[Any], tuple[str, Callable[[Any], Args]]]] = {
     Resume: ("resume", lambda operation: [gate_key(operation.path)]),
     Close: ("close", lambda operation: [gate_key(operation.path)]),
     Reopen: ("reopen", lambda operation: [gate_key(operation.path)]),
+    PutSchedule: ("put_schedule", _put_schedule),
+    DropSchedule: ("drop_schedule", lambda operation: [operation.name]),
+    PauseSchedule: ("pause_schedule", lambda operation: [operation.name]),
+    ResumeSchedule: (
+        "resume_schedule",
+        lambda operation: [operation.name, operation.version, _text(operation.next_ms)],
+    ),
+    ListSchedules: ("list_schedules", lambda operation: [operation.first, operation.limit]),
+    DueSchedules: ("due_schedules", lambda operation: [operation.limit]),
     Get: ("get", lambda operation: list(operation.ids)),
     ListDead: ("list_dead", lambda operation: [operation.cursor, operation.limit]),
     Why: ("why", lambda operation: [operation.job_id]),
@@ -449,6 +492,7 @@ _REQUESTS: Final[dict[type[Any], tuple[str, Callable[[Any], Args]]]] = {
 
 QUESTIONS: Final = (
     Get, Fetch, Pull, ListDead, ListFlow, CountFlow, CountEdges, Why, Tree, CountJobs, CanDequeue, CountPending,
+    ListSchedules, DueSchedules,
 )  # fmt: skip
 
 
@@ -517,14 +561,14 @@ def _enqueued(operation: Enqueue, reply: list[Any]) -> Enqueued:
 def _exchanged(operation: Exchange, reply: list[Any]) -> Exchanged:
     verdicts = tuple([_VERDICTS[letter] for letter in reply[3].decode()])
     canceled = tuple(reply[4].decode().split("\n")) if reply[4] else ()
-    count = (len(reply) - 5) // 2
+    count = (len(reply) - 6) // 2
     lease_until_ms = reply[1] + operation.lease_ms
     grants = []
-    for head, rest in zip(reply[5 : 5 + count], reply[5 + count :], strict=True):
+    for head, rest in zip(reply[6 : 6 + count], reply[6 + count :], strict=True):
         job_id, token, attempts, losses, *lines = head.decode().split("\n", 10)
         spec = parse_spec(job_id, lines, rest)
         grants.append(Grant(spec, parse_token(token) or 0, int(attempts), int(losses), lease_until_ms))
-    return Exchanged(verdicts, tuple(grants), canceled, bool(reply[0]))
+    return Exchanged(verdicts, tuple(grants), canceled, bool(reply[0]), bool(reply[5]))
 
 
 def _judged(_operation: Any, reply: list[Any]) -> Judged:
@@ -581,6 +625,26 @@ def _edge_stats(_operation: CountEdges, reply: list[Any]) -> EdgeStats:
         most_awaited=most_awaited,
         behind_dead=behind_dead,
         orphans=tuple([job_id.decode() for job_id in orphans]),
+    )
+
+
+def _schedules(_operation: Any, reply: list[Any]) -> Schedules:
+    now_ms, following, *items = reply
+    return Schedules(tuple([_schedule(item) for item in items]), now_ms + 0, following.decode() or None)
+
+
+def _schedule(item: list[Any]) -> Schedule:
+    name, version, next_ms, is_paused, last_ms, last_id, head = [field.decode() for field in item[:7]]
+    rest, recurrence = item[7:]
+    return Schedule(
+        name=name,
+        spec=parse_head(head, rest),
+        recurrence=Recurrence(**json.loads(recurrence)),
+        version=int(version),
+        next_ms=_number(next_ms),
+        is_paused=is_paused == "1",
+        last_ms=_number(last_ms),
+        last_id=last_id or None,
     )
 
 
@@ -755,6 +819,12 @@ _REPLIES: Final[dict[type[Any], Callable[[Any, list[Any]], Any]]] = {
     Resume: _marked,
     Close: _marked,
     Reopen: _marked,
+    PutSchedule: _marked,
+    DropSchedule: _marked,
+    PauseSchedule: _marked,
+    ResumeSchedule: _marked,
+    ListSchedules: _schedules,
+    DueSchedules: _schedules,
     Get: _got,
     ListDead: _listed,
     Why: _why,
@@ -794,6 +864,12 @@ def refusal(operation: Operation[Any], message: str) -> Exception | None:
     if code == "PATH_CLOSED" and isinstance(operation, Enqueue):
         claim = operation.jobs[int(words[1])].claims[int(words[2])]
         return PathClosedError(queue_key(claim.path[: int(words[3])]))
+    if code == "SCHEDULE_CHANGED" and isinstance(operation, Enqueue) and operation.firing is not None:
+        return ScheduleChangedError(operation.firing.name)
+    if code == "NO_SCHEDULE" and isinstance(operation, (PauseSchedule, ResumeSchedule)):
+        return ScheduleNotFoundError(operation.name)
+    if code == "SCHEDULES_FULL":
+        return InvalidJobError(TOO_MANY)
     if code == "CORRUPT":
         return CorruptStateError(f"{message.removeprefix('CORRUPT ').split(' script: ')[0]}; run `queuehint doctor`")
     if code == "BAD_SCHEMA":

@@ -80,7 +80,9 @@ _INDEXES: Final = (
 _BY_JOB: Final = ("specs", "results", "progress", "asked", "needs")
 _SMALL: Final = (
     "parked", "gates", "users", "turns", "pools", "untold", "receipts", "pauses", "left", "shared", "shared_ends",
+    "schedules", "schedule_names", "schedule_dues",
 )  # fmt: skip
+_OF_SCHEDULES: Final = ("schedules", "schedule_names", "schedule_dues")
 
 
 def diagnose(backend: RedisBackend, *, fix: bool = False, passes: int = PASSES) -> Report:
@@ -474,6 +476,7 @@ class _Doctor:
         if counters["shared_values"] != sizes["shared"]:
             what = f"{counters['shared_values']} values are shared by the state, and {sizes['shared']} by their key"
             this.add(miscounted(meta, what, "shared_values", counters["shared_values"], sizes["shared"]), "shared")
+        self._look_at_schedules(this, counters, sizes)
         # A submission in parts counts once it is committed.
         enqueued, pruned, there = counters["enqueued"], counters["pruned"], sizes["jobs"] - this.counted["hidden"]
         if this.counted["hidden"] and not this.is_quiet:
@@ -490,9 +493,22 @@ class _Doctor:
                 what = f"the counter {name!r} is at {counters[name]}, and {number} is taken"
                 this.add(miscounted(meta, what, name, counters[name], number), name)
 
+    def _look_at_schedules(self, this: _Pass, counters: dict[str, int], sizes: dict[str, int]) -> None:
+        """Compare what the state says of schedules with their keys, once these are as they should be."""
+        if any(each.where in map(self._key, _OF_SCHEDULES) for each in this.findings.values()):
+            return
+        meta, there, first_ms = self._key("meta"), counters["schedules"], counters["next_schedule"]
+        if there != sizes["schedules"]:
+            what = f"there are {there} schedules by the state, and {sizes['schedules']} by their key"
+            this.add(miscounted(meta, what, "schedules", there, sizes["schedules"]), "schedules")
+        if first_ms != sizes["next_schedule"]:
+            what = f"the first schedule is due at {first_ms} by the state, and at {sizes['next_schedule']} by their key"
+            this.add(miscounted(meta, what, "next_schedule", first_ms, sizes["next_schedule"]), "next_schedule")
+
     def _new_state(self, this: _Pass, after: _State) -> dict[str, int]:
         """Return the counters of a state that has to be made anew."""
-        above = {name: this.greatest.get(name, 0) + MARGIN for name in ("numbers", "places", "turn", "pause", "marks")}
+        numbers = ("numbers", "places", "turn", "pause", "marks", "schedule_versions")
+        above = {name: this.greatest.get(name, 0) + MARGIN for name in numbers}
         return {
             **above,
             **{name: this.counted[name] for name in _COUNTED},
@@ -503,6 +519,8 @@ class _Doctor:
             "closed": after.sizes["closed"],
             "enqueued": after.sizes["jobs"] - this.counted["hidden"],
             "shared_values": after.sizes["shared"],
+            "schedules": after.sizes["schedules"],
+            "next_schedule": after.sizes["next_schedule"],
         }
 
     def _look_at_sums(self, this: _Pass, after: _State) -> None:

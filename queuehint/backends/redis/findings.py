@@ -23,10 +23,12 @@ _TEXTS: Final = {
     "line": "the gate {about!r} counts others than stand in its line",
     "lost": "names {about}, which has no head",
     "pool": "the ready jobs of the pool {about!r} are miscounted",
+    "schedule": "the schedule {about!r} cannot be read: it is lost",
     "session": "a receipt of the session {about!r}, which nobody will forget",
     "spec": "{about} has no spec: what it should do is lost, and it can never run",
     "stalled": "the line at the gate {about!r} may move on, and nobody moves it",
     "stray": "holds an entry that nothing leads to",
+    "unlisted": "the schedule {about!r} is not where its name and its due time belong",
     "unparked": "{about} was put aside by a pause that is no more",
     "unreleased": "{about} is over, and what it depended on is kept for it for ever",
     "unresolved": "{about} is over or lost, and others wait for it for ever",
@@ -41,11 +43,12 @@ _NOTES: Final = {
     "errors": "errors",
     "needs": "dependencies",
 }
-_OF_NO_JOB: Final = frozenset({"ending", "line", "pool", "session", "stalled", "user"})
+_OF_NO_JOB: Final = frozenset({"ending", "line", "pool", "schedule", "session", "stalled", "unlisted", "user"})
 _REPAIR_OF: Final = {
     "lost": "drop",
     "stray": "drop",
     "damaged": "drop",
+    "schedule": "drop",
     "spec": "remove",
     "edges": "amend",
     "note": "amend",
@@ -55,7 +58,7 @@ _UNREPAIRABLE: Final = frozenset({"head"})
 _ORDER: Final = (
     # Alone and first: where the state is lost, nothing may be written before its counters are far enough.
     ("counter",),
-    ("persist", "key", "drop", "entry", "edge", "gate", "session", "untold", "ending"),
+    ("persist", "key", "drop", "entry", "edge", "gate", "session", "untold", "ending", "unlisted"),
     ("user",),
     ("pool",),
     ("amend",),

@@ -6,7 +6,8 @@
   ARGV[2..8]             not used: as for changes
 
   Returns names, each with its value: packed, the state as it is stored; is, whether that is kept, none, lost or
-  damaged; now, the server's time, and clock, the state's; counters, names and values; sizes, names of keys and how many entries they have. ]]
+  damaged; now, the server's time, and clock, the state's; counters, names and values; sizes, names of keys and how many entries they have;
+  of these next_schedule is when the first schedule is due. ]]
 -- @include keys
 -- @include stand_in
 -- @include rules
@@ -24,6 +25,8 @@ add(sizes, 'results', redis.call('HLEN', store.results))
 add(sizes, 'progress', redis.call('HLEN', store.progress))
 add(sizes, 'needs', redis.call('HLEN', store.needs))
 add(sizes, 'shared', redis.call('HLEN', store.shared))
+add(sizes, 'schedules', redis.call('HLEN', store.schedules))
+add(sizes, 'next_schedule', redis.call('ZRANGE', store.schedule_dues, 0, 0, 'WITHSCORES')[2] or -1)
 add(sizes, 'pauses', redis.call('HLEN', store.pauses))
 add(sizes, 'closed', redis.call('SCARD', store.closed))
 add(sizes, 'left', redis.call('LLEN', store.left))

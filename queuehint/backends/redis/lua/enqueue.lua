@@ -8,13 +8,14 @@
   ARGV[8] budget    int  units of following work
   ARGV[9] staged    str  what the parts of one submission have in common, "" for a whole one
   ARGV[10] parent   str  the running job that makes these, "" for none; ARGV[11] its token
-  ARGV[12..]        three for each job: a head (id, priority, pool, user, key, on_conflict, delay_ms, run_at_ms,
+  ARGV[12] firing   str  the schedule that fires these (lib/schedules), "" for none
+  ARGV[13..]        three for each job: a head (id, priority, pool, user, key, on_conflict, delay_ms, run_at_ms,
                     presence_ms, flow, policy, and claims, one a line, "" for none), a spec (opaque), and the fates and the
                     id of each job it depends on, one a line
   Returns more, now, next, the first new number, and a line for each job: its state if it is new, with the next number;
   else id, number, state, created, presence token.
   Refuses DUPLICATE_JOB at, KEY_TAKEN at owner, PATH_CLOSED at claim depth, UNKNOWN_DEPENDENCY at id, CYCLE at, LEASE_LOST,
-    FLOW_GONE, OTHER_FLOW; nothing is changed.
+    FLOW_GONE, OTHER_FLOW, SCHEDULE_CHANGED; nothing is changed.
   Mirrors core.engine and core.admission   Cost O(depth) a claim, and what follows ]]
 -- @include lib/rules
 local ID, SPEC, P_PRIORITY, P_POOL, P_USER, P_KEY, CONFLICT, P_DELAY, P_RUN_AT, P_PRESENCE, P_POLICY, P_CLAIMS, P_FLOW, P_NEEDS = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14 -- @const
@@ -22,8 +23,9 @@ local STAGED_KEPT_MS = 600000 -- @const
 local HEAD = '^([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n(.*)$'
 
 local staged, parent_id, parent_token = ARGV[9], ARGV[10], ARGV[11]
+local firing = ARGV[12] ~= '' and schedules.firing(ARGV[12])
 local asked, ids, has_edges = {}, {}, false
-for at = 12, #ARGV, 3 do
+for at = 13, #ARGV, 3 do
   local id, priority, pool, user, key, conflict, delay_ms, run_at_ms, presence_ms, flow, policy, claims = string.match(ARGV[at], HEAD)
   asked[#asked + 1] = {id, ARGV[at + 1], tonumber(priority), pool, user, key ~= '' and key, conflict, tonumber(delay_ms),
     tonumber(run_at_ms), tonumber(presence_ms) or false, policy, claims, flow, ARGV[at + 2]}
@@ -103,6 +105,7 @@ end
 -- Why the submission cannot be enqueued whole; nil if it can.
 local function refusal()
   local new_keys, seen = {}, {count = 0}
+  if firing == nil then return 'SCHEDULE_CHANGED' end
   if parent_id ~= '' then
     local parent = jobs.of(parent_id)
     if not parent or parent[STATE] ~= STARTED or parent[TOKEN] ~= parent_token then return 'LEASE_LOST' end
@@ -264,7 +267,7 @@ for _, ask in ipairs(asked) do
   if job and not existing_of(ask[ID]) then course.drop(job) end
 end
 
-local lines_out, first = {}, S[NUMBERS] + 1
+local lines_out, first, last_id = {}, S[NUMBERS] + 1, nil
 for _, ask in ipairs(asked) do
   local existing, after, key = existing_of(ask[ID]), nil, ask[P_KEY]
   if not existing and key then
@@ -294,5 +297,7 @@ for _, ask in ipairs(asked) do
   else
     lines_out[#lines_out + 1] = job[STATE]
   end
+  last_id = job.id
 end
+if firing then schedules.fire(firing, last_id) end
 return request.reply('enqueue', {first, table.concat(lines_out, '\n')})

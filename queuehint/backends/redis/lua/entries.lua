@@ -48,6 +48,9 @@ for at = 1, #items do
   elseif name == 'users' then
     local _, turn = examine.pair(value)
     see('turn', turn)
+  elseif name == 'schedules' then
+    local schedule = examine.schedule(value)
+    see('schedule_versions', schedule and schedule[VERSION_OF])
   elseif name == 'pauses' then
     see('pause', tonumber(value))
   end

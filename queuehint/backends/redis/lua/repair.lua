@@ -31,7 +31,7 @@ local WRITE = {
   list = function(key, item) redis.call('LREM', key, 1, item) end,
 }
 local TYPE_OF = {['blocked:'] = 'hash', closed = 'set of', left = 'list', jobs = 'hash', specs = 'hash', asked = 'hash', results = 'hash',
-  needs = 'hash', shared = 'hash',
+  needs = 'hash', shared = 'hash', schedules = 'hash',
   progress = 'hash', gates = 'hash', pools = 'hash', users = 'hash', pauses = 'hash', receipts = 'hash', untold = 'hash'}
 
 local turns, joined = {}, {}
@@ -55,7 +55,7 @@ end
 function REPAIR.drop(name, item)
   local base = examine.base(name)
   local problem = examine.check(name, item, value_of(name, item))
-  if problem ~= 'lost' and problem ~= 'stray' and problem ~= 'damaged' then return end
+  if problem ~= 'lost' and problem ~= 'stray' and problem ~= 'damaged' and problem ~= 'schedule' then return end
   later(TYPE_OF[base] or 'zset', name, item)
 end
 
@@ -100,6 +100,15 @@ end
 function REPAIR.ending(_, place)
   local until_ms = string.match(redis.call('HGET', store.shared, place) or '', '^(%d+) ')
   if until_ms then later('add', 'shared_ends', place, until_ms) end
+end
+
+-- A schedule that is not where its name and its due time belong.
+function REPAIR.unlisted(_, name)
+  local schedule = examine.schedule(redis.call('HGET', store.schedules, name))
+  if not schedule then return end
+  later('add', 'schedule_names', name, 0)
+  local due_ms = examine.due_of(schedule)
+  if due_ms then later('add', 'schedule_dues', name, due_ms) else later('zset', 'schedule_dues', name) end
 end
 
 -- A gate's counts: what was seen, a line break, what it has to be.

@@ -118,6 +118,7 @@ function plan.commit(tells)
     for from = 1, #logged, 1000 do redis.call('RPUSH', store.log(id), unpack(logged, from, math.min(from + 999, #logged))) end
     redis.call('LTRIM', store.log(id), -1000, -1)
   end
+  if rawget(schedules, 'write') then schedules.write() end
   local next_ms, due_ms = timers.next_ms()
   next_ms = next_ms or -1
   -- A worker that exchanges may sleep already, as long as it was told to before. Leases are looked at every few seconds.

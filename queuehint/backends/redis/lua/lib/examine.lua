@@ -12,7 +12,8 @@ local COUNTED = {scheduled = COUNT_OF.S, deferred = COUNT_OF.D, queued = COUNT_O
   backing_off = BACKING_OFF_NOW, open_edges = OPEN_EDGES}
 -- Others that a repair may set or raise.
 local OTHERS = {numbers = NUMBERS, places = PLACES, turn = TURN, pause = PAUSE, marks = MARKS, drawn = DRAWN, epoch = EPOCH,
-  paused = PAUSED, closed = CLOSED_PATHS, enqueued = ENQUEUED_IN_ALL, pruned = PRUNED_IN_ALL, shared_values = SHARED_VALUES}
+  paused = PAUSED, closed = CLOSED_PATHS, enqueued = ENQUEUED_IN_ALL, pruned = PRUNED_IN_ALL, shared_values = SHARED_VALUES,
+  schedules = SCHEDULES, schedule_versions = SCHEDULE_VERSIONS, next_schedule = NEXT_SCHEDULE}
 local LEFT_READ_MAX = 10000 -- @const
 
 examine.counted, examine.others = COUNTED, OTHERS
@@ -251,6 +252,31 @@ end
 function CHECK.shared_ends(_, _, place)
   if redis.call('HEXISTS', store.shared, place) == 0 then return 'stray', place end
 end
+
+-- A schedule as it is packed; nil if it cannot be read.
+function examine.schedule(packed)
+  local is_read, schedule = pcall(cmsgpack.unpack, packed or '')
+  if not is_read or type(schedule) ~= 'table' or type(schedule[VERSION_OF]) ~= 'number' then return nil end
+  for at = ASKED_HEAD, RECURRENCE do
+    if type(schedule[at]) ~= 'string' then return nil end
+  end
+  return schedule
+end
+
+-- When a schedule has to come to be due; false for never.
+function examine.due_of(schedule) return not schedule[IS_PAUSED] and schedule[NEXT_DUE] end
+
+function CHECK.schedules(_, _, name, packed)
+  local schedule = examine.schedule(packed)
+  if not schedule then return 'schedule', name end
+  local due_ms = tonumber(redis.call('ZSCORE', store.schedule_dues, name) or nil) or false
+  if due_ms ~= examine.due_of(schedule) or not redis.call('ZSCORE', store.schedule_names, name) then return 'unlisted', name end
+end
+
+function CHECK.schedule_names(_, _, name)
+  if redis.call('HEXISTS', store.schedules, name) == 0 then return 'stray', name end
+end
+CHECK.schedule_dues = CHECK.schedule_names
 
 function CHECK.gates(_, _, key, packed)
   local gate = examine.gate(packed)

@@ -7,6 +7,7 @@
 -- @include leftovers
 -- @include gates
 -- @include ready
+-- @include schedules
 -- @include timers
 -- @include paths
 -- @include edges

@@ -7,6 +7,7 @@ local HOLDING, STRANGERS_NOW, BACKING_OFF_NOW = 21, 22, 23 -- @const
 local COUNT_OF = {S = 24, D = 25, Q = 26, R = 27, F = 28, X = 29, C = 30}
 
 local TOLD_NEXT, MARKS, MEMORY_SEEN, OPEN_EDGES, SHARED_VALUES = 31, 32, 33, 34, 35 -- @const
+local SCHEDULES, SCHEDULE_VERSIONS, NEXT_SCHEDULE = 48, 49, 50 -- @const
 local STATE_SIZE, SCHEMA_VERSION = 61, 3 -- @const
 local request = {notes = {}}
 
@@ -26,7 +27,7 @@ else
   end
   S = {}
   for at = 1, STATE_SIZE do S[at] = 0 end
-  S[SCHEMA], S[EPOCH], S[RUN], S[LEASE_MAX], S[TOLD_NEXT] = SCHEMA_VERSION, -1, '', 30000, -1
+  S[SCHEMA], S[EPOCH], S[RUN], S[LEASE_MAX], S[TOLD_NEXT], S[NEXT_SCHEDULE] = SCHEMA_VERSION, -1, '', 30000, -1, -1
 end
 if ARGV[1] ~= '' then
   if stored[3] ~= '1' then

@@ -1,0 +1,15 @@
+#!lua flags=no-writes,allow-oom
+--[[ list_schedules: read a page of schedules, in order of name.
+  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/keys builds every other key from it
+  KEYS[2] meta      str  the only key that always exists: see conversation.py
+  ARGV[1] now_ms    int  the time, for tests only; "" asks the server
+  ARGV[2..8]             not used: as for changes
+  ARGV[9] first     str  the name from which the page begins; ARGV[10] limit int
+  Returns now, the name from which the next page begins, "" at the end, and the schedules (lib/schedules).   Mirrors core.timetable ]]
+-- @include lib/questions
+-- @include lib/schedules
+local limit = tonumber(ARGV[10])
+local names = redis.call('ZRANGEBYLEX', store.schedule_names, '[' .. ARGV[9], '+', 'LIMIT', 0, limit + 1)
+local reply = {NOW, names[limit + 1] or ''}
+for at = 1, math.min(#names, limit) do reply[#reply + 1] = schedules.told(names[at]) end
+return reply

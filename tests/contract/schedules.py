@@ -1,0 +1,355 @@
+"""The rules of schedules: who fires, when they are due, what a pause and a change do; bound as those of `rules`."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from queuehint import Claim, DuplicateJobError, InvalidJobError, JobState, PathClosedError, PayloadError, Policy
+from queuehint.backends.base import Interest
+from queuehint.errors import ScheduleChangedError, ScheduleNotFoundError
+from queuehint.operations import (
+    Close,
+    CountJobs,
+    DropSchedule,
+    DueSchedules,
+    Enqueue,
+    Enqueued,
+    Firing,
+    Get,
+    ListSchedules,
+    PauseSchedule,
+    PutSchedule,
+    ResumeSchedule,
+)
+from queuehint.records import JobSpec
+from queuehint.schedule import FIRINGS_MAX, SCHEDULE_BYTES_MAX, Recurrence, Schedule
+from tests.contract.rules import Store
+from tests.support import job
+
+MINUTE = 60_000
+EVERY_MINUTE = Recurrence(every_ms=MINUTE)
+ALL_SAID = JobSpec(
+    id="nightly",
+    task="clean",
+    claims=(Claim(("doc", "a:b")), Claim(("other",), "shared")),
+    arguments=b'{"n": 9007199254740993, "t": "\xc3\xa9"}',
+    priority=5,
+    pool="slow",
+    user="ann",
+    service="docs",
+    key="k",
+    on_conflict="after",
+    delay_ms=5,
+    policy=Policy(max_attempts=2, timeout_ms=7, on_dead="hold"),
+)
+
+
+def put(store: Store, name: str = "s", *, due_ms: int = MINUTE, spec: JobSpec | None = None, **fields: Any) -> bool:
+    """Store a schedule that is due first in so many ms."""
+    spec = spec or job(name, ["doc"])
+    return store.apply(
+        PutSchedule(name, spec, Recurrence(**fields) if fields else EVERY_MINUTE, store.clock.now_ms() + due_ms)
+    ).changed
+
+
+def get(store: Store, name: str = "s") -> Schedule | None:
+    found = store.apply(ListSchedules(name, 1)).schedules
+    return found[0] if found and found[0].name == name else None
+
+
+def known(store: Store, name: str = "s") -> Schedule:
+    found = get(store, name)
+    assert found is not None
+    return found
+
+
+def fire(store: Store, schedule: Schedule, *specs: JobSpec, next_ms: int | None = None) -> Enqueued:
+    assert schedule.next_ms is not None
+    following = schedule.next_ms + MINUTE if next_ms is None else next_ms
+    return store.apply(Enqueue(specs, firing=Firing(schedule.name, schedule.version, schedule.next_ms, following)))
+
+
+def due(store: Store) -> list[str]:
+    return [schedule.name for schedule in store.apply(DueSchedules()).schedules]
+
+
+class Timetable:
+    """A schedule is stored once, listed by name, and due when its time has come."""
+
+    def test_a_schedule_is_stored_as_it_was_asked_for(self, store: Store) -> None:
+        recurrence = Recurrence(cron="0 3 * * *", timezone="Europe/Berlin", missed="all", start_ms=5, end_ms=10**13)
+        assert store.apply(PutSchedule("nightly", ALL_SAID, recurrence, 99)).changed
+        schedule = known(store, "nightly")
+        assert (schedule.spec, schedule.recurrence, schedule.next_ms) == (ALL_SAID, recurrence, 99)
+        assert (schedule.is_paused, schedule.last_ms, schedule.last_id) == (False, None, None)
+
+    def test_one_that_asks_for_the_same_is_left_as_it_is(self, store: Store) -> None:
+        assert put(store)
+        before = known(store)
+        assert not put(store, due_ms=5)
+        assert known(store) == before
+
+    @pytest.mark.parametrize("change", [{"spec": job("s", ["other"])}, {"every_ms": 5}, {"missed": "all"}])
+    def test_another_of_its_name_replaces_it_and_keeps_its_pause_and_what_it_fired_last(
+        self, store: Store, change: dict[str, Any]
+    ) -> None:
+        put(store)
+        store.wait(MINUTE)
+        fire(store, known(store), job("first"))
+        store.apply(PauseSchedule("s"))
+        before = known(store)
+        assert put(store, due_ms=7, **change)
+        after = known(store)
+        assert after.version > before.version
+        assert after.next_ms == store.clock.now_ms() + 7
+        assert (after.is_paused, after.last_ms, after.last_id) == (True, before.last_ms, "first")
+
+    def test_they_are_listed_by_name_in_pages(self, store: Store) -> None:
+        names = sorted(["b", "a", "é", "a!", "a:", "aa", "Z", "😀"])
+        for name in reversed(names):
+            put(store, name)
+        found: list[str] = []
+        first: str | None = ""
+        while first is not None:
+            page = store.apply(ListSchedules(first, 3))
+            assert page.now_ms == store.clock.now_ms()
+            assert len(page.schedules) <= 3
+            found += [schedule.name for schedule in page.schedules]
+            first = page.following
+        assert found == names
+        assert store.apply(ListSchedules("b", 1)).schedules[0].name == "b"
+        assert get(store, "c") is None
+
+    def test_it_is_due_when_its_time_has_come_and_not_before(self, store: Store) -> None:
+        put(store)
+        assert not store.exchange().due
+        assert due(store) == []
+        store.clock.advance(ms=MINUTE - 1)
+        assert (store.exchange().due, due(store)) == (False, [])
+        store.clock.advance(ms=1)
+        assert (store.exchange().due, due(store)) == (True, ["s"])
+        store.clock.advance(ms=MINUTE)
+        assert (store.exchange().due, due(store)) == (True, ["s"])
+
+    def test_those_due_first_come_first_and_of_those_due_at_once_by_name(self, store: Store) -> None:
+        for name, due_ms in (("b", 2), ("a", 2), ("c", 1), ("d", 3), ("later", MINUTE)):
+            put(store, name, due_ms=due_ms)
+        store.clock.advance(ms=10)
+        assert due(store) == ["c", "a", "b", "d"]
+        assert [each.name for each in store.apply(DueSchedules(2)).schedules] == ["c", "a"]
+
+    def test_the_next_time_something_is_due_is_told_and_one_that_waits_to_be_fired_is_not_in_it(
+        self, store: Store
+    ) -> None:
+        assert store.tick().next_ms is None
+        put(store)
+        put(store, "t", due_ms=2 * MINUTE)
+        now_ms = store.clock.now_ms()
+        assert store.tick().next_ms == now_ms + MINUTE
+        store.enqueue(job("x", delay_ms=30_000))
+        assert store.tick().next_ms == now_ms + 30_000
+        store.cancel("x")
+        store.clock.advance(ms=MINUTE)
+        # Whoever exchanges is told that it is due: nobody has to look again for it at once.
+        assert store.tick().next_ms == now_ms + 2 * MINUTE
+
+    def test_one_that_is_dropped_is_gone(self, store: Store) -> None:
+        put(store)
+        assert store.apply(DropSchedule("s")).changed
+        assert not store.apply(DropSchedule("s")).changed
+        assert get(store) is None
+        store.clock.advance(ms=MINUTE)
+        assert (store.exchange().due, due(store), store.tick().next_ms) == (False, [], None)
+
+    def test_one_that_has_come_to_its_end_stays_and_is_never_due(self, store: Store) -> None:
+        store.apply(PutSchedule("s", job("s"), EVERY_MINUTE, None))
+        store.clock.advance(ms=10 * MINUTE)
+        assert (store.exchange().due, due(store)) == (False, [])
+        assert known(store).next_ms is None
+
+    def test_large_arguments_are_refused(self, store: Store) -> None:
+        with pytest.raises(PayloadError):
+            put(store, spec=job("s", arguments=b'"' + b"x" * SCHEDULE_BYTES_MAX + b'"'))
+        assert get(store) is None
+
+    @pytest.mark.parametrize("limit", [0, 101])
+    def test_a_page_has_a_limit(self, store: Store, limit: int) -> None:
+        with pytest.raises(InvalidJobError, match="limit must be from 1 to 100"):
+            store.apply(ListSchedules("", limit))
+        with pytest.raises(InvalidJobError, match="limit must be from 1 to 100"):
+            store.apply(DueSchedules(limit))
+
+
+class Firings:
+    """Of all who fire a schedule at a due time, one does; its jobs and the next due time are one step."""
+
+    def test_a_firing_enqueues_its_jobs_and_says_when_the_schedule_is_due_next(self, store: Store) -> None:
+        put(store)
+        store.clock.advance(ms=MINUTE)
+        schedule = known(store)
+        spec = job("s@1", ["doc"], schedule="s", scheduled_ms=schedule.next_ms)
+        reply = fire(store, schedule, spec)
+        assert [(each.id, each.created) for each in reply.jobs] == [("s@1", True)]
+        after = known(store)
+        assert (after.last_ms, after.last_id) == (schedule.next_ms, "s@1")
+        assert after.next_ms == schedule.next_ms + MINUTE if schedule.next_ms else False
+        assert not store.exchange().due
+        (record,) = store.apply(Get(("s@1",))).records
+        assert record is not None
+        assert (record.schedule, record.spec.scheduled_ms) == ("s", schedule.next_ms)
+        assert store.run() == ["s@1"]
+
+    def test_who_comes_second_is_refused_and_enqueues_nothing(self, store: Store) -> None:
+        put(store)
+        store.clock.advance(ms=MINUTE)
+        schedule = known(store)
+        fire(store, schedule, job("a"))
+        after = known(store)
+        with pytest.raises(ScheduleChangedError, match="'s'"):
+            fire(store, schedule, job("b"))
+        assert known(store) == after
+        assert store.run() == ["a"]
+
+    def test_a_firing_of_a_schedule_that_was_changed_paused_or_dropped_meanwhile_is_refused(self, store: Store) -> None:
+        for change in (
+            lambda: put(store, every_ms=1),
+            lambda: store.apply(PauseSchedule("s")),
+            lambda: store.apply(DropSchedule("s")),
+            lambda: (store.apply(DropSchedule("s")), put(store)),
+        ):
+            store.apply(DropSchedule("s"))
+            put(store)
+            schedule = known(store)
+            change()
+            with pytest.raises(ScheduleChangedError):
+                fire(store, schedule, job("a"))
+        assert store.run() == []
+
+    def test_a_due_time_may_be_passed_over(self, store: Store) -> None:
+        put(store)
+        store.clock.advance(ms=MINUTE)
+        schedule = known(store)
+        assert fire(store, schedule).jobs == ()
+        after = known(store)
+        assert (after.last_ms, after.last_id, after.next_ms) == (None, None, (schedule.next_ms or 0) + MINUTE)
+
+    def test_one_that_is_refused_leaves_the_schedule_as_it_is(self, store: Store) -> None:
+        put(store)
+        store.clock.advance(ms=MINUTE)
+        schedule = known(store)
+        store.enqueue(job("taken"))
+        store.apply(Close(("doc",)))
+        with pytest.raises(PathClosedError):
+            fire(store, schedule, job("a"), job("b", ["doc"]))
+        with pytest.raises(DuplicateJobError):
+            fire(store, schedule, job("taken", ["other"]))
+        assert known(store) == schedule
+        assert store.run() == ["taken"]
+
+    def test_a_job_that_is_there_already_is_the_one_that_was_fired(self, store: Store) -> None:
+        put(store)
+        store.clock.advance(ms=MINUTE)
+        store.enqueue(job("a", key="k"))
+        (found,) = fire(store, known(store), job("b", key="k")).jobs
+        assert (found.id, found.created) == ("a", False)
+        assert known(store).last_id == "a"
+
+    def test_firings_of_one_place_run_in_the_order_of_their_due_times(self, store: Store) -> None:
+        put(store, due_ms=1)
+        for number in range(4):
+            store.clock.advance(ms=MINUTE)
+            fire(store, known(store), job(f"s@{number}", ["doc"]))
+        assert store.run(limit=10) == ["s@0", "s@1", "s@2", "s@3"]
+
+    def test_several_that_were_missed_are_one_step(self, store: Store) -> None:
+        put(store)
+        specs = [job(f"s@{number}", ["doc"]) for number in range(FIRINGS_MAX)]
+        fire(store, known(store), *specs)
+        assert known(store).last_id == specs[-1].id
+        with pytest.raises(InvalidJobError, match="firings: 101"):
+            fire(store, known(store), *specs, job("one more"))
+        assert store.apply(CountJobs()).states[JobState.QUEUED] == FIRINGS_MAX
+
+    def test_one_that_is_due_never_again(self, store: Store) -> None:
+        put(store)
+        schedule = known(store)
+        firing = Firing("s", schedule.version, store.clock.now_ms(), None)
+        store.apply(Enqueue((job("a"),), firing=firing))
+        assert known(store).next_ms is None
+        store.clock.advance(ms=10 * MINUTE)
+        assert due(store) == []
+
+
+class SchedulePauses:
+    """A paused schedule fires nothing; resumed it is due when whoever resumes it says."""
+
+    def test_one_that_is_paused_is_due_at_no_time(self, store: Store) -> None:
+        put(store)
+        assert store.apply(PauseSchedule("s")).changed
+        assert not store.apply(PauseSchedule("s")).changed
+        assert known(store).is_paused
+        assert known(store).next_at is None
+        store.clock.advance(ms=MINUTE)
+        assert (store.exchange().due, due(store), store.tick().next_ms) == (False, [], None)
+
+    def test_one_that_is_resumed_is_due_as_it_is_told(self, store: Store) -> None:
+        put(store)
+        store.apply(PauseSchedule("s"))
+        store.clock.advance(ms=5 * MINUTE)
+        paused = known(store)
+        next_ms = store.clock.now_ms() + 10
+        assert store.apply(ResumeSchedule("s", paused.version, next_ms)).changed
+        assert not store.apply(ResumeSchedule("s", known(store).version, next_ms)).changed
+        assert due(store) == []
+        store.clock.advance(ms=10)
+        assert due(store) == ["s"]
+
+    def test_who_resumes_what_was_changed_meanwhile_changes_nothing(self, store: Store) -> None:
+        put(store)
+        store.apply(PauseSchedule("s"))
+        version = known(store).version
+        put(store, every_ms=5)
+        assert not store.apply(ResumeSchedule("s", version, 5)).changed
+        assert known(store).is_paused
+
+    def test_a_change_does_not_end_a_pause(self, store: Store) -> None:
+        put(store)
+        store.apply(PauseSchedule("s"))
+        put(store, every_ms=5, due_ms=0)
+        assert due(store) == []
+
+    def test_there_must_be_one(self, store: Store) -> None:
+        for operation in (PauseSchedule("s"), ResumeSchedule("s", 1, None)):
+            with pytest.raises(ScheduleNotFoundError, match="no schedule 's'"):
+                store.apply(operation)
+
+
+class ScheduleWaits:
+    """Who waits for work is up when a schedule is due."""
+
+    @staticmethod
+    def asleep(store: Store) -> threading.Thread:
+        store.exchange()
+        sleeper = threading.Thread(
+            target=lambda: store.backend.wait_sync(Interest(pools=("default",), worker="w"), 60), daemon=True
+        )
+        sleeper.start()
+        time.sleep(0.05)
+        return sleeper
+
+    def test_who_sleeps_is_woken_by_one_that_is_due_already(self, store: Store) -> None:
+        sleeper = self.asleep(store)
+        put(store, due_ms=0)
+        sleeper.join(3)
+        assert not sleeper.is_alive()
+
+    def test_who_sleeps_is_woken_by_one_that_is_due_earlier_than_was_known(self, store: Store) -> None:
+        store.enqueue(job("x", delay_ms=60 * MINUTE))
+        sleeper = self.asleep(store)
+        put(store, due_ms=1000)
+        sleeper.join(3)
+        assert not sleeper.is_alive()
