@@ -250,7 +250,18 @@ class BackendFullError(BackendError):
 
 
 class QueueFullError(BackendError):
-    """A limit on pending jobs is reached; nothing was enqueued."""
+    """
+    More jobs would be unfinished than a limit allows; nothing was enqueued. Try again when some are over.
+
+    *path_key* says where, None for the whole namespace; *pending* were unfinished there, *limit* may be.
+    """
+
+    def __init__(self, path_key: str | None, pending: int, limit: int) -> None:
+        self.path_key = path_key
+        self.pending = pending
+        self.limit = limit
+        where = "the namespace" if path_key is None else f"path {shown(path_key)}"
+        super().__init__(f"{where} has {pending} unfinished jobs and takes at most {limit}; nothing was enqueued")
 
 
 class OutcomeUnknownError(BackendError):

@@ -17,6 +17,7 @@ from typing import Generic, TypeVar
 import attrs
 
 from queuehint.hint import Mode, Path
+from queuehint.limits import Limit, LimitState
 from queuehint.record_filter import ALL_RECORDS, RecordFilter
 from queuehint.records import Grant, JobRecord, JobSpec, JobState, Outcome, Progress
 from queuehint.reports import EdgeStats, FlowStats, Reason, Stats, TreeNode
@@ -114,6 +115,7 @@ class Enqueue(Operation[Enqueued]):
         UnknownDependencyError: a dependency is not there, or its record has expired.
         CycleError: the edges close a circle, by themselves or with the parent's.
         LeaseLostError: the parent's token is not that of its newest grant.
+        QueueFullError: more jobs would be unfinished than a limit allows; jobs that are there already are not new.
         ScheduleChangedError: the schedule has another version: somebody else has fired.
     """
 
@@ -529,6 +531,28 @@ class ResumeSchedule(Operation[Marked]):
     next_ms: int | None
 
 
+@attrs.frozen
+class SetLimit(Operation[Marked]):
+    """
+    Put a limit in place of the one its path has, if it has one; one that limits nothing takes that away.
+
+    It counts what runs now. What runs is never stopped: where more runs than may, nothing starts until enough has
+    ended. What was spent of a rate stays spent.
+
+    Raises:
+        InvalidJobError: the limit breaks a rule; there are 1 000 limits already.
+    """
+
+    limit: Limit
+
+
+@attrs.frozen
+class DropLimit(Operation[Marked]):
+    """Take away the limits of a path (None: of the whole namespace), that for each child of it too."""
+
+    path: Path | None
+
+
 # --- questions: they change nothing ----------------------------------------------------------------------------
 
 
@@ -744,6 +768,18 @@ class CanDequeue(Operation[bool]):
 
     path: Path
     mode: Mode = "exclusive"
+
+
+@attrs.frozen
+class Limits:
+    """All limits, that of the namespace first, then in order of path."""
+
+    limits: tuple[LimitState, ...]
+
+
+@attrs.frozen
+class ListLimits(Operation[Limits]):
+    """Ask which limits there are, and what counts towards them now."""
 
 
 @attrs.frozen

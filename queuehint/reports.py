@@ -26,6 +26,8 @@ class ReasonKind(StrEnum):
     """A FAILED job before it holds its place until someone redrives or discards it, or its record expires."""
     BACKOFF = "backoff"
     PAUSED = "paused"
+    LIMIT = "limit"
+    """Ready: as many jobs of a place run or have started as its limit allows; it goes on by itself."""
     UNKNOWN_TASK = "unknown_task"
     """The workers that took it do not know its task."""
     NO_WORKER = "no_worker"
@@ -78,6 +80,7 @@ _SENTENCES = {
     ReasonKind.DEAD_HOLD: "waits behind the dead hold",
     ReasonKind.BACKOFF: "waits for its next attempt",
     ReasonKind.PAUSED: "its path is paused",
+    ReasonKind.LIMIT: "ready, waits for a limit",
     ReasonKind.UNKNOWN_TASK: "no worker that took it knows its task",
     ReasonKind.NO_WORKER: "ready, but no worker serves its pool",
     ReasonKind.WORKER: "ready, waits for a free slot",

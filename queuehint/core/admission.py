@@ -16,6 +16,7 @@ from queuehint.errors import (
     InvalidJobError,
     LeaseLostError,
     PathClosedError,
+    QueueFullError,
     UnknownDependencyError,
     shown,
 )
@@ -50,6 +51,7 @@ from queuehint.operations import (
     PutSchedule,
     Redrive,
     Renew,
+    SetLimit,
     Update,
 )
 from queuehint.records import DEPENDENCIES_MAX, RESULT_BYTES_MAX, JobSpec, JobState, check_payload_size
@@ -99,6 +101,7 @@ class Submission:
             UnknownDependencyError: a dependency is not there.
             CycleError: a job waits for its parent.
             FlowNotFoundError: the submission in parts it belongs to was committed, or has expired.
+            QueueFullError: more jobs would be unfinished than a limit allows.
         """
         if self._parent is not None:
             self._check_parent(*self._parent)
@@ -125,6 +128,34 @@ class Submission:
                 self._check_key(spec, spec.key, new_keys)
             if spec.depends_on:
                 self._check_edges(spec, seen)
+        if self._ledger.limits.max_pending:
+            self._check_room()
+
+    def _check_room(self) -> None:
+        """Count what is new, job by job."""
+        most_of = self._ledger.limits.max_pending
+        new: Counter[Path | None] = Counter()
+        keys: set[str] = set()
+        for spec in self._specs:
+            if self.existing(spec) is not None:
+                continue
+            if spec.key is not None:
+                newest = self._ledger.keys.newest(spec.key)
+                if spec.key in keys or (newest is not None and newest.is_fresh):
+                    continue
+                keys.add(spec.key)
+            self._count_new(None, new, most_of)
+            for claim in spec.claims:
+                for depth in range(len(claim.path) + 1):
+                    self._count_new(claim.path[:depth], new, most_of)
+
+    def _count_new(self, path: Path | None, new: Counter[Path | None], most_of: Mapping[Path | None, int]) -> None:
+        most = most_of.get(path)
+        if most is not None:
+            new[path] += 1
+            pending = self._ledger.unfinished if path is None else self._ledger.paths.watched[path]
+            if pending + new[path] > most:
+                raise QueueFullError(None if path is None else queue_key(path), pending, most)
 
     def _has_edges(self) -> bool:
         return any(spec.depends_on for spec in self._specs)
@@ -206,6 +237,8 @@ def check_limits(operation: Operation[Any]) -> None:
         case List() | ListDead() | ListFlow() | ListUsers():
             if not 1 <= operation.limit <= LIST_MAX:
                 raise InvalidJobError(f"limit must be from 1 to {LIST_MAX}, got {operation.limit}")
+        case SetLimit():
+            operation.limit.check()
         case ListSchedules() | DueSchedules():
             if not 1 <= operation.limit <= SCHEDULE_LIST_MAX:
                 raise InvalidJobError(f"limit must be from 1 to {SCHEDULE_LIST_MAX}, got {operation.limit}")

@@ -30,10 +30,12 @@ from queuehint.operations import (
     Fetched,
     Get,
     Got,
+    Limits,
     List,
     ListDead,
     Listed,
     ListFlow,
+    ListLimits,
     ListUsers,
     Page,
     Pending,
@@ -318,6 +320,8 @@ def _reason_queued(engine: Engine, job: Job) -> Reason:
         return Reason(job_id=job.id, state=state, kind=kind, until_ms=job.due_ms, stuck=stranger)
     if ledger.parked and (path := ledger.paused_at(job)) is not None:
         return Reason(job_id=job.id, state=state, kind=ReasonKind.PAUSED, path_key=queue_key(path), stuck=True)
+    if job.parked is not None and (gauge := ledger.limits.gauge_of(job)) is not None:
+        return Reason(job_id=job.id, state=state, kind=ReasonKind.LIMIT, path_key=queue_key(gauge.path))
     if job.spec.presence_ms is not None:
         return Reason(job_id=job.id, state=state, kind=ReasonKind.CALLER)
     if not engine.is_served(job.spec.pool):
@@ -389,6 +393,11 @@ def count_jobs(engine: Engine, _question: CountJobs) -> Stats:
     )
 
 
+def list_limits(engine: Engine, _question: ListLimits) -> Limits:
+    """Answer `ListLimits`."""
+    return Limits(engine.ledger.limits.states(engine.ledger.unfinished))
+
+
 def count_pending(engine: Engine, question: CountPending) -> Pending:
     """Answer `CountPending`."""
     ledger = engine.ledger
@@ -420,7 +429,7 @@ def _anything_moves(engine: Engine, question: CountPending) -> bool:
         return True
     if ledger.counts[JobState.SCHEDULED] and (question.include_scheduled or ledger.counts[JobState.DEFERRED]):
         return True
-    if any(engine.is_served(pool) for pool in ledger.ready.sizes()):
+    if ledger.limits.parks_any() or any(engine.is_served(pool) for pool in ledger.ready.sizes()):
         return True
     return any(job_id not in ledger.strangers for job_id in ledger.backing_off)
 

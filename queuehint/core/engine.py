@@ -28,7 +28,7 @@ from queuehint.core.dispatch import ReadyQueue
 from queuehint.core.heap import LazyHeap
 from queuehint.core.job import START_MARK
 from queuehint.core.ledger import Ledger
-from queuehint.core.sweeps import CancelFlowSweep, CancelSweep, CommitSweep, UnparkSweep
+from queuehint.core.sweeps import CancelFlowSweep, CancelSweep, CommitSweep
 from queuehint.core.timetable import Timetable
 from queuehint.core.trie import Node, Walk
 from queuehint.core.xcom import SharedStore
@@ -53,6 +53,7 @@ from queuehint.operations import (
     Discard,
     Draw,
     Drawn,
+    DropLimit,
     DropSchedule,
     DueSchedules,
     Enqueue,
@@ -66,6 +67,7 @@ from queuehint.operations import (
     List,
     ListDead,
     ListFlow,
+    ListLimits,
     ListSchedules,
     ListUsers,
     Log,
@@ -88,6 +90,7 @@ from queuehint.operations import (
     Resume,
     ResumeSchedule,
     Schedules,
+    SetLimit,
     Swept,
     Tick,
     Ticked,
@@ -185,6 +188,8 @@ class Engine:
             Resume: self._resume,
             Close: self._close,
             Reopen: self._reopen,
+            SetLimit: self._set_limit,
+            DropLimit: self._drop_limit,
             PutSchedule: self._put_schedule,
             DropSchedule: self._drop_schedule,
             PauseSchedule: self._pause_schedule,
@@ -204,6 +209,7 @@ class Engine:
             Tree: partial(answers.tree, self),
             CountJobs: partial(answers.count_jobs, self),
             CanDequeue: partial(answers.can_dequeue, self),
+            ListLimits: partial(answers.list_limits, self),
             CountPending: partial(answers.count_pending, self),
         }
 
@@ -223,7 +229,7 @@ class Engine:
         return cast("Reply", self._handlers[type(operation)](operation))
 
     def _see_time(self, now_ms: int) -> None:
-        self.now_ms = self.course.now_ms = max(self.now_ms, now_ms)
+        self.now_ms = self.course.now_ms = self.ledger.limits.now_ms = max(self.now_ms, now_ms)
 
     def begin_epoch(self, token: int, reap_from_ms: int) -> None:
         """
@@ -241,10 +247,17 @@ class Engine:
         """When something comes to be due; now, while something is left over."""
         if self.ledger.leftovers:
             return self.now_ms
-        next_ms = self.ledger.timers.next_ms()
+        next_ms = self._next_timer_ms()
         if not self.timetable:
             return next_ms
         return min((at for at in (next_ms, self.timetable.next_ms(self.now_ms)) if at is not None), default=None)
+
+    def _next_timer_ms(self) -> int | None:
+        """Return when a job's timer comes up, or a limit is looked at again."""
+        ledger = self.ledger
+        next_ms = ledger.timers.next_ms()
+        look_ms = ledger.limits.next_ms() if ledger.limits.meters else None
+        return next_ms if look_ms is None or (next_ms is not None and next_ms < look_ms) else look_ms
 
     # --- producers -----------------------------------------------------------------------------------------------
 
@@ -476,6 +489,7 @@ class Engine:
         grants: list[Grant] = []
         now_ms, limit, worker = self.now_ms, operation.limit, operation.worker
         lease_until_ms = now_ms + operation.lease_ms
+        limits = ledger.limits
         turn = 0
         while names and len(grants) < limit:
             job = ready.take(names[turn % len(names)])
@@ -483,8 +497,14 @@ class Engine:
                 del names[turn % len(names)]
                 continue
             turn += 1
+            is_put_aside = True
             if ledger.parked and (path := ledger.paused_at(job)) is not None:
                 ledger.park(job, path)
+            elif limits.meters and (gauge := limits.stops(job)) is not None:
+                limits.park(job, gauge)
+            else:
+                is_put_aside = False
+            if is_put_aside:
                 self._units -= 1
                 if self._units <= 0:
                     self._cut = True
@@ -599,7 +619,7 @@ class Engine:
     def _resume(self, operation: Resume) -> Marked:
         changed = operation.path in self.ledger.parked
         if changed:
-            self.ledger.leftovers.append(UnparkSweep(self.ledger, operation.path))
+            self.ledger.resume(operation.path)
         self._follow()
         return Marked(changed, self._more())
 
@@ -612,6 +632,16 @@ class Engine:
     def _reopen(self, operation: Reopen) -> Marked:
         changed = operation.path in self.closed
         self.closed.discard(operation.path)
+        self._follow()
+        return Marked(changed, self._more())
+
+    def _set_limit(self, operation: SetLimit) -> Marked:
+        changed = self.ledger.limits.set(operation.limit, self.ledger.registry.running.values())
+        self._follow()
+        return Marked(changed, self._more())
+
+    def _drop_limit(self, operation: DropLimit) -> Marked:
+        changed = self.ledger.limits.drop(operation.path, self.ledger.registry.running.values())
         self._follow()
         return Marked(changed, self._more())
 
@@ -655,6 +685,7 @@ class Engine:
         units = self.options.budget
         self._cut = False
         leftovers, timers, trie, arrived = self.ledger.leftovers, self.ledger.timers, self.ledger.trie, self._arrived
+        limits = self.ledger.limits
         while units > 0:
             if leftovers:
                 item = leftovers.popleft()
@@ -670,9 +701,13 @@ class Engine:
                     leftovers.append(item)
                 continue
             due = timers.pop_due(self.now_ms)
-            if due is None:
+            if due is not None:
+                units -= 1 + self.course.come_up(*due)
+                continue
+            called = limits.come_up() if limits.meters else None
+            if called is None:
                 break
-            units -= 1 + self.course.come_up(*due)
+            units -= 1 + called
         self._units = units
         if self.shared:
             self.shared.expire(self.now_ms)
@@ -680,7 +715,7 @@ class Engine:
     def _more(self) -> bool:
         if self.ledger.leftovers or self._cut:
             return True
-        next_ms = self.ledger.timers.next_ms()
+        next_ms = self._next_timer_ms()
         return next_ms is not None and next_ms <= self.now_ms
 
     def _find(self, job_id: str) -> Job | None:

@@ -20,9 +20,10 @@ from queuehint.core.heap import LazyHeap
 from queuehint.core.job import Job
 from queuehint.core.keys import KeyIndex
 from queuehint.core.lifecycle import MOVES, check_move
+from queuehint.core.limits import Limits
 from queuehint.core.paths import PathIndex
 from queuehint.core.registry import ActiveExecutions
-from queuehint.core.sweeps import ReleaseSweep
+from queuehint.core.sweeps import ReleaseSweep, UnparkSweep
 from queuehint.core.timers import TimerKind, Timers
 from queuehint.core.trie import Node, PathTrie, Walk
 from queuehint.hint import queue_key
@@ -53,7 +54,8 @@ class Ledger:
     ``strangers`` holds the unfinished jobs whose last worker did not know their task, with how many in a row did not;
     ``backing_off`` those that wait for their next attempt on their places. ``holding`` counts the dead jobs that
     hold theirs. ``deferred`` holds the jobs that wait for others, by number. ``paths`` knows the unfinished jobs by
-    their paths, ``past`` those that are over and whose records are kept.
+    their paths, ``past`` those that are over and whose records are kept. ``hidden`` counts the jobs of submissions in
+    parts that are not committed.
     """
 
     def __init__(self, retention: Retention) -> None:
@@ -73,12 +75,14 @@ class Ledger:
         self.deferred: SortedDict[int, Job] = SortedDict()
         self.flows = FlowIndex()
         self.parked: dict[Path, LazyHeap[Job]] = {}
+        self.limits = Limits(self.ready, self.paths, self.leftovers)
         self.counts = dict.fromkeys(JobState, 0)
         self.untold: dict[str, dict[str, None]] = {}
         self.ended: list[str] = []
         self.strangers: dict[str, int] = {}
         self.backing_off: dict[str, None] = {}
         self.holding = 0
+        self.hidden = 0
         self.last_number = 0
         self.last_seq = 0
 
@@ -151,6 +155,7 @@ class Ledger:
         job.state = DEFERRED
         notes = job.note()
         notes.start, notes.needs = start, needs
+        self.hidden += 1
         self.edges.add(job, start.id, START)
         return job
 
@@ -168,6 +173,7 @@ class Ledger:
         """Have the jobs of a submission in parts be there, all at once; return how many."""
         staged = self.edges.count(start.id)
         self._close_start(start, FINISHED, now_ms)
+        self.hidden -= staged
         self.counts[DEFERRED] += staged
         return staged
 
@@ -211,8 +217,10 @@ class Ledger:
             self.edges.release(job)
         if job.spec.claims:
             self.paths.remove(job)
-        if job.spec.flow is not None and not job.is_start:
-            self.flows.remove(job)
+        if not job.is_start:
+            self.hidden -= 1
+            if job.spec.flow is not None:
+                self.flows.remove(job)
         self.edges.bury(job.id)
         del self.jobs[job.id]
 
@@ -276,6 +284,8 @@ class Ledger:
             timers.drop(job.expiry)
             job.expiry = None
         job.timer = timers.add(LEASE, lease_until_ms, job)
+        if self.limits.meters:
+            self.limits.enter(job)
         job.attempts += 1
         job.token = token
         job.worker = worker
@@ -539,6 +549,12 @@ class Ledger:
             job.timer = self.timers.add(PRUNE, job.ended_ms + self.kept_ms(spec, job.state), job)
         job.version += 1
 
+    @property
+    def unfinished(self) -> int:
+        """How many jobs are unfinished, those of submissions in parts included."""
+        counts = self.counts
+        return counts[SCHEDULED] + counts[DEFERRED] + counts[QUEUED] + counts[STARTED] + self.hidden
+
     def vacate(self, job: Job) -> int:
         """Give up a job's place, if it has one; return the gates left."""
         if not job.seq:
@@ -566,11 +582,12 @@ class Ledger:
         """Put aside a ready job, just taken from the ready queue, until *path* is resumed."""
         job.parked = self.parked[path]
         job.ready = job.parked.push(0, job.number, job)
+        if self.limits.meters:
+            self.limits.left(job)
 
-    def unpark(self, job: Job) -> None:
-        """Offer a job again that was just taken from a paused path."""
-        job.parked = None
-        self.ready.add(job)
+    def resume(self, path: Path) -> None:
+        """Begin to offer again what was put aside by the pause of *path*."""
+        self.leftovers.append(UnparkSweep(self.ready, [self.parked.pop(path)]))
 
     # --- invariants ------------------------------------------------------------------------------------------------
 
@@ -578,6 +595,7 @@ class Ledger:
         """Assert that all structures agree; for tests, O(all)."""
         self.trie.check()
         self.registry.check()
+        self.limits.check(self.registry.running.values())
         counts = dict.fromkeys(JobState, 0)
         offered = {job.id for job in self.ready.jobs()}
         parked = {job.id for heap in self.parked.values() for job in heap.items()}
@@ -622,6 +640,7 @@ class Ledger:
             assert (self.dead.get(job.number) is job) == (job.state is FAILED and not job.gone)
         assert counts == self.counts
         assert holding == self.holding
+        assert self.hidden == sum(job.is_hidden and not job.is_start for job in self.jobs.values())
         keyed = [job for job in self.jobs.values() if job.spec.key is not None and not job.is_over]
         assert sorted(job.number for job in keyed) == sorted(job.number for job in self.keys)
         timed = [job for job in self.jobs.values() for entry in (job.timer, job.expiry) if entry is not None]
@@ -657,6 +676,8 @@ class Ledger:
     def _stop(self, job: Job) -> None:
         """Take a STARTED job out of the registry and its lease out of the timers."""
         self.registry.leave(job)
+        if self.limits.meters:
+            self.limits.leave(job)
         self.drop_timer(job)
         if self.strangers:
             self.strangers.pop(job.id, None)
@@ -673,6 +694,8 @@ class Ledger:
         else:
             job.parked.discard(job.ready)
             job.parked = job.ready = None
+        if self.limits.meters:
+            self.limits.left(job)
 
     def drop_timer(self, job: Job) -> None:
         """Forget when a job was to be looked at."""

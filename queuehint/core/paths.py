@@ -21,7 +21,7 @@ class PathIndex:
     Most paths have one job at a time, which is then kept without a dictionary around it.
 
     ``old_added`` counts the jobs that were added behind newer ones of their path: who goes through a path by number
-    then looks again.
+    then looks again. ``watched`` counts, for some paths, the entries at or below them.
 
     Complexity: O(1) to add or remove on a path that has other jobs, O(log paths) for a new path.
     """
@@ -29,6 +29,7 @@ class PathIndex:
     def __init__(self) -> None:
         self._jobs: SortedDict[str, Job | dict[int, Job]] = SortedDict()
         self.old_added = 0
+        self.watched: dict[Path, int] = {}
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -47,6 +48,8 @@ class PathIndex:
             else:
                 self.old_added += there.number > job.number
                 index[key] = {there.number: there, job.number: job}
+        if self.watched:
+            self._count(job, 1)
 
     def remove(self, job: Job) -> None:
         """Forget a job."""
@@ -59,6 +62,22 @@ class PathIndex:
                 if there:
                     continue
             del index[key]
+        if self.watched:
+            self._count(job, -1)
+
+    def watch(self, path: Path) -> None:
+        """Count from now on what is at or below *path*; O(jobs there)."""
+        self.watched[path] = sum(1 for _ in self.below(path))
+
+    def ignore(self, path: Path) -> None:
+        """Count no more what is at or below *path*."""
+        del self.watched[path]
+
+    def _count(self, job: Job, by: int) -> None:
+        for claim in job.spec.claims:
+            for depth in range(len(claim.path) + 1):
+                if claim.path[:depth] in self.watched:
+                    self.watched[claim.path[:depth]] += by
 
     def at(self, key: str) -> dict[int, Job]:
         """Return the jobs at exactly this path, by number; not to be changed."""

@@ -7,14 +7,17 @@ job canceled, queued or offered costs one unit, and each gate visited or left on
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 from queuehint.records import JobState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from queuehint.core.course import Course
+    from queuehint.core.dispatch import ReadyQueue
+    from queuehint.core.heap import LazyHeap
     from queuehint.core.job import Job
     from queuehint.core.ledger import Ledger
     from queuehint.hint import Path
@@ -118,19 +121,26 @@ class CancelSweep:
 
 
 class UnparkSweep:
-    """Offer again what was ready below a path that was paused, in order of number."""
+    """Offer again what was put aside by a pause or a limit that is no more, heap by heap."""
 
-    def __init__(self, ledger: Ledger, path: Path) -> None:
-        self._ledger = ledger
-        self._jobs = ledger.parked.pop(path)
+    def __init__(self, ready: ReadyQueue, parked: Iterable[LazyHeap[Job]]) -> None:
+        self._ready = ready
+        self._parked = deque(parked)
 
     def step(self, budget: int) -> tuple[int, bool]:
         """Offer until the budget is used."""
         used = 0
-        while self._jobs and used < budget:
-            self._ledger.unpark(self._jobs.pop())
-            used += 1
-        return used, len(self._jobs) > 0
+        while self._parked:
+            heap = self._parked[0]
+            while heap:
+                if used >= budget:
+                    return used, True
+                job = heap.pop()
+                job.parked = None
+                self._ready.add(job)
+                used += 1
+            self._parked.popleft()
+        return used, False
 
 
 class DependentsSweep:

@@ -117,9 +117,10 @@ def test_jobs_put_aside_are_offered_in_order_of_number_at_any_budget() -> None:
     queue = Queue(*[job(f"j{number}", ["a", str(number)]) for number in range(5)])
     queue.pause("a")
     queue.start()
-    sweep = UnparkSweep(queue.engine.ledger, ("a",))
+    ledger = queue.engine.ledger
+    sweep = UnparkSweep(ledger.ready, [ledger.parked.pop(("a",))])
     assert sweep.step(2) == (2, True)
-    assert sorted(ready.id for ready in queue.engine.ledger.ready.jobs()) == ["j0", "j1"]
+    assert sorted(ready.id for ready in ledger.ready.jobs()) == ["j0", "j1"]
     assert sweep.step(3) == (3, False)
 
 
