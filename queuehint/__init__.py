@@ -53,6 +53,7 @@ from queuehint.flow_nodes import FlowGroup, Node
 from queuehint.handles import JobHandle
 from queuehint.hint import Claim, parse_key, queue_key
 from queuehint.jobs import Job
+from queuehint.limits import Limit, LimitState
 from queuehint.payload import Codec, JsonCodec
 from queuehint.policy import Backoff, Policy, Retention
 from queuehint.record_dialogues import RecordPage
@@ -124,6 +125,8 @@ __all__ = [
     "JobState",
     "JsonCodec",
     "LeaseLostError",
+    "Limit",
+    "LimitState",
     "Node",
     "Outcome",
     "OutcomeKind",

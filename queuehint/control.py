@@ -9,6 +9,7 @@ from queuehint.dialogue import Dialogue, finish, hold, hold_sync
 from queuehint.errors import InvalidJobError, InvalidJobTypeError
 from queuehint.handles import Desk, JobHandle
 from queuehint.hint import Mode, parse_mode, parse_path
+from queuehint.limits import LimitState, check_limit
 from queuehint.operations import (
     IDS_MAX,
     Cancel,
@@ -17,9 +18,12 @@ from queuehint.operations import (
     Close,
     CountEdges,
     CountJobs,
+    DropLimit,
+    ListLimits,
     Pause,
     Reopen,
     Resume,
+    SetLimit,
     Swept,
     Tree,
     Verdict,
@@ -30,6 +34,7 @@ from queuehint.reports import EdgeStats, Reason, Stats, TreeNode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from datetime import timedelta
 
 TREE_DEPTH_MAX = 64
 
@@ -160,6 +165,68 @@ class Control(Desk):
         """Like `reopen_path`, for code without a loop."""
         return self.backend.call_sync(Reopen(parse_path(path))).changed
 
+    async def limit(
+        self,
+        path: Sequence[str] | None,
+        most: int | None = None,
+        *,
+        each: bool = False,
+        rate: tuple[int, float | timedelta] | None = None,
+        max_pending: int | None = None,
+    ) -> bool:
+        """
+        Limit what runs, starts or waits at a place, in place of the limit it has; what is None is not limited.
+
+        A limit never changes the order of jobs that conflict: it acts on jobs that are ready. What runs goes on: where
+        more runs than may, nothing starts until enough has ended.
+
+        Args:
+            path: jobs with a claim at or below it; ``[]`` is every job that has a place, ``None`` the whole namespace,
+                jobs without a place included, which takes `max_pending` alone.
+            most: how many of them run at once, 1–1 000 000.
+            each: the same for each child of the path by itself; a job of the path itself counts under no child. It
+                takes `most` alone, and stands besides a limit of the path as a whole.
+            rate: how many start in a time of up to 24 h, such as ``(100, timedelta(seconds=1))``: a bucket of 100
+                tokens, refilled evenly, one a start.
+            max_pending: how many may be unfinished, 1–1 000 000 000: a submission that would leave more is refused
+                with `QueueFullError`. A job counts once a claim.
+
+        Returns:
+            False if the limit was set so already.
+
+        Raises:
+            InvalidHintError, InvalidJobError: naming the parameter, the value and the limit; there are 1 000 limits.
+        """
+        return await hold(self.backend, _mark(_limit(path, most, each, rate, max_pending)))
+
+    def limit_sync(
+        self,
+        path: Sequence[str] | None,
+        most: int | None = None,
+        *,
+        each: bool = False,
+        rate: tuple[int, float | timedelta] | None = None,
+        max_pending: int | None = None,
+    ) -> bool:
+        """Like `limit`, for code without a loop."""
+        return hold_sync(self.backend, _mark(_limit(path, most, each, rate, max_pending)))
+
+    async def unlimit(self, path: Sequence[str] | None) -> bool:
+        """Take away all limits of this very path, or with None of the namespace. False if it had none."""
+        return await hold(self.backend, _mark(_unlimit(path)))
+
+    def unlimit_sync(self, path: Sequence[str] | None) -> bool:
+        """Like `unlimit`, for code without a loop."""
+        return hold_sync(self.backend, _mark(_unlimit(path)))
+
+    async def limits(self) -> Sequence[LimitState]:
+        """Return all limits, with what counts towards each now: the namespace first, then in order of path."""
+        return (await self.backend.call(ListLimits())).limits
+
+    def limits_sync(self) -> Sequence[LimitState]:
+        """Like `limits`, for code without a loop."""
+        return self.backend.call_sync(ListLimits()).limits
+
 
 def _id_of(job: Any) -> str:
     return job.id if isinstance(job, JobHandle) else check_id(job)
@@ -167,6 +234,20 @@ def _id_of(job: Any) -> str:
 
 def _tree(path: Any, depth: Any) -> Tree:
     return Tree(parse_path(path), check_int(depth, parameter="depth", least=0, most=TREE_DEPTH_MAX))
+
+
+def _limit(path: Any, most: Any, each: Any, rate: Any, max_pending: Any) -> SetLimit:
+    return SetLimit(check_limit(path, most, each=each, rate=rate, max_pending=max_pending))
+
+
+def _unlimit(path: Any) -> DropLimit:
+    return DropLimit(None if path is None else parse_path(path))
+
+
+def _mark(operation: SetLimit | DropLimit) -> Dialogue[bool]:
+    reply = yield operation
+    yield from finish(more=reply.more)
+    return reply.changed  # type: ignore[no-any-return]
 
 
 def _cancellation(ids: Any, path: Any, reason: Any) -> Cancel | CancelPath:

@@ -151,13 +151,8 @@ class Limits:
             if key not in self._limits and len(self._limits) >= LIMITS_MAX:
                 raise InvalidJobError(f"a namespace has at most {LIMITS_MAX} limits")
             self._limits[key] = limit
-        if limit.max_pending is None:
-            if self.max_pending.pop(limit.path, None) is not None and limit.path is not None:
-                self._paths.ignore(limit.path)
-        else:
-            if limit.path is not None and limit.path not in self.max_pending:
-                self._paths.watch(limit.path)
-            self.max_pending[limit.path] = limit.max_pending
+        if not limit.each:
+            self._bound(limit.path, limit.max_pending)
         if limit.path is not None:
             if (limit.most, limit.rate) != (old.most, old.rate):
                 self._measure(limit, limit.path, running)
@@ -169,6 +164,18 @@ class Limits:
         """Take away all limits of a path; say whether there were any."""
         changed = [self.set(Limit(path=path, each=each), running) for each in (False, True)]
         return any(changed)
+
+    def _bound(self, path: Path | None, most: int | None) -> None:
+        """Allow at most so many unfinished jobs, None any number."""
+        is_bound = path in self.max_pending
+        if most is not None:
+            self.max_pending[path] = most
+            if path is not None and not is_bound:
+                self._paths.watch(path)
+        elif is_bound:
+            del self.max_pending[path]
+            if path is not None:
+                self._paths.ignore(path)
 
     def _measure(self, limit: Limit, path: Path, running: Iterable[Job]) -> None:
         """Begin to hold back anew, or no more, from what runs."""

@@ -14,6 +14,7 @@ import attrs
 
 from queuehint.core.job import START_MARK
 from queuehint.hint import Claim, normalise
+from queuehint.limits import Limit
 from queuehint.operations import (
     Cancel,
     CancelFlow,
@@ -23,6 +24,7 @@ from queuehint.operations import (
     CountEdges,
     CountFlow,
     Discard,
+    DropLimit,
     Enqueue,
     Exchange,
     Fetch,
@@ -37,6 +39,7 @@ from queuehint.operations import (
     Reopen,
     Report,
     Resume,
+    SetLimit,
     Tick,
     Why,
 )
@@ -123,6 +126,7 @@ class Style:
         keyed: the share of jobs with a key.
         edges: the share of jobs that depend on others; with any, jobs have children, flows and results too.
         parts: how often a submission comes in parts, for one that comes whole.
+        limited: limits are set, changed and dropped.
         due_within: delays, back-offs of 0 and times in the past are used too; without, nothing an operation does is
             due in that same ms.
     """
@@ -133,16 +137,17 @@ class Style:
     keyed: float = 0.15
     edges: float = 0.0
     parts: float = 0.0
+    limited: bool = False
     due_within: bool = True
 
 
 CROWDED = Style()
-SPREAD = Style(depth_weights=(0, 1, 3, 4, 4), unfinished_max=14)
+SPREAD = Style(depth_weights=(0, 1, 3, 4, 4), unfinished_max=14, limited=True)
 KEYED = Style(depth_weights=(0, 1, 2, 3, 3), keyed=0.7)
 SHARING = Style(shared=0.6)
-MIXED = Style(shared=0.3, depth_weights=(1, 3, 3, 2, 1), unfinished_max=14)
+MIXED = Style(shared=0.3, depth_weights=(1, 3, 3, 2, 1), unfinished_max=14, limited=True)
 WOVEN = Style(depth_weights=(0, 1, 2, 3, 3), unfinished_max=14, keyed=0.05, edges=0.7)
-IN_PARTS = Style(depth_weights=(0, 1, 2, 3, 3), unfinished_max=14, keyed=0.2, edges=0.4, parts=0.4)
+IN_PARTS = Style(depth_weights=(0, 1, 2, 3, 3), unfinished_max=14, keyed=0.2, edges=0.4, parts=0.4, limited=True)
 TANGLED = Style(shared=0.2, depth_weights=(1, 4, 3, 1, 1), edges=0.6, parts=0.1)
 EXCLUSIVE_STYLES = (CROWDED, SPREAD, KEYED, WOVEN, IN_PARTS)
 STYLES = (*EXCLUSIVE_STYLES, SHARING, MIXED, TANGLED)
@@ -176,6 +181,9 @@ class Player:
             besides = (*[self.redrive] * 5, *[self.push] * 2, *[self.question] * 4, self.cancel_flow)
             parts = round(34 * style.parts)
             self._moves += (*besides, *[self.part] * parts, *[self.commit] * (parts // 2))
+
+        if style.limited:
+            self._moves += (*[self.limit] * 4, self.unlimit)
 
     def move(self) -> Operation[Any]:
         return self.random.choice(self._moves)()
@@ -424,6 +432,29 @@ class Player:
     def resume(self) -> Operation[Any]:
         marked = sorted(self.engine.ledger.parked)
         return Resume(self.random.choice(marked) if marked and self.random.random() < 0.9 else self.path())
+
+    def limit(self) -> Operation[Any]:
+        """Mostly hold back few at a time; sometimes anew what is limited already, sometimes all there is."""
+        random = self.random
+        known = [state.limit for state in self.engine.ledger.limits.states(0)]
+        if known and random.random() < 0.3:
+            limit = random.choice(known)
+            most = random.choice((None, 1, 2, limit.most)) if limit.most is not None else None
+            return SetLimit(attrs.evolve(limit, most=most))
+        path, most, roll = self.path(), random.choice((1, 1, 2, 3)), random.random()
+        if roll < 0.35:
+            return SetLimit(Limit(path=path[: random.choice((0, 1, 1, 2))], each=True, most=most))
+        if roll < 0.5:
+            rate = random.choice((1, 2, 3)), random.choice((1, 100, MINUTE, MINUTE))
+            return SetLimit(Limit(path=path, most=random.choice((None, most)), rate=rate))
+        if roll < 0.6:
+            pending = random.randint(2, self.style.unfinished_max)
+            return SetLimit(Limit(path=random.choice((None, (), path)), max_pending=pending))
+        return SetLimit(Limit(path=path, most=most))
+
+    def unlimit(self) -> Operation[Any]:
+        known = [state.limit.path for state in self.engine.ledger.limits.states(0)]
+        return DropLimit(self.random.choice(known) if known and self.random.random() < 0.95 else self.path())
 
     def close(self) -> Operation[Any]:
         return Close(self.region())

@@ -21,8 +21,10 @@ from queuehint.errors import (
     JobNotFoundError,
     LeaseLostError,
     PathClosedError,
+    QueueFullError,
     UnknownDependencyError,
 )
+from queuehint.limits import Limit
 from queuehint.operations import (
     STAGED_KEPT_MS,
     Cancel,
@@ -34,6 +36,7 @@ from queuehint.operations import (
     CountEdges,
     CountFlow,
     Discard,
+    DropLimit,
     Enqueue,
     Enqueued,
     Exchange,
@@ -57,6 +60,7 @@ from queuehint.operations import (
     Reopen,
     Report,
     Resume,
+    SetLimit,
     Tick,
     Verdict,
     Why,
@@ -80,6 +84,8 @@ from tests.property.world import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from queuehint.hint import Claim
     from queuehint.policy import Retention
 
@@ -94,6 +100,8 @@ class ReferenceModel(World):
         self.shared: dict[tuple[str, str], tuple[bytes, int]] = {}
         self.exact = True
         """Ready is foretold exactly: no claim so far was shared."""
+        self.look_ms: Callable[[], int | None] = lambda: None
+        """When somebody put aside by a limit is looked at again, which no definition says."""
 
     def can_dequeue(self, claim: Claim) -> bool:
         return not any(clash(job.claims, (claim,)) for job in self.placed if job.state is STARTED)
@@ -162,7 +170,26 @@ class ReferenceModel(World):
                 needs = [edge.id for edge in spec.depends_on]
                 if self.waits_for(needs, operation.parent[0]):
                     return CycleError
-        return None
+        return QueueFullError if self._leaves_too_many(operation) else None
+
+    def _leaves_too_many(self, operation: Enqueue) -> bool:
+        """Some limit on unfinished jobs would be broken."""
+        new: dict[object, JobSpec] = {}
+        for spec in operation.jobs:
+            newest = self.newest(spec.key)
+            is_there = self.existing(spec.id, operation.staged) is not None
+            if not is_there and (newest is None or newest.ever_started):
+                new.setdefault(spec.key if spec.key is not None else (spec.id,), spec)
+        return any(
+            added and self.count_unfinished(limit.path) + added > limit.max_pending
+            for limit in self.limits.values()
+            if limit.max_pending is not None
+            for added in (
+                len(new)
+                if limit.path is None
+                else sum(claim.path[: len(limit.path)] == limit.path for spec in new.values() for claim in spec.claims),
+            )
+        )
 
     def existing(self, job_id: str, staged: str | None) -> Actor | None:
         """Return the job that has an id, as far as one who enqueues may know of it."""
@@ -187,8 +214,7 @@ class ReferenceModel(World):
         elif isinstance(operation, Tick):
             self.catch_up()
             if not cut:
-                alarm = self.next_alarm()
-                assert (reply.more, reply.next_ms) == (False, None if alarm is None else alarm[0])
+                assert (reply.more, reply.next_ms) == (False, self.next_ms())
         elif isinstance(operation, Cancel):
             self.cancel_ids(operation, reply)
         elif isinstance(operation, CancelPath):
@@ -216,8 +242,22 @@ class ReferenceModel(World):
             self.shared[operation.namespace, operation.key] = operation.value, self.now + operation.ttl_ms
         elif isinstance(operation, (Pause, Resume, Close, Reopen)):
             self.mark(operation, reply)
+        elif isinstance(operation, SetLimit):
+            assert reply.changed == self.set_limit(operation.limit)
+            self.catch_up()
+        elif isinstance(operation, DropLimit):
+            none = [Limit(path=operation.path, each=each) for each in (False, True)]
+            changed = [self.set_limit(limit) for limit in none]
+            assert reply.changed == any(changed)
+            self.catch_up()
         else:
             self.check_answer(operation, reply)
+
+    def next_ms(self) -> int | None:
+        """Return when something is due."""
+        alarm, look_ms = self.next_alarm(), self.look_ms()
+        due = [at for at in (None if alarm is None else alarm[0], look_ms) if at is not None]
+        return min(due, default=None)
 
     def enqueue(self, operation: Enqueue, reply: Enqueued) -> None:
         staged = operation.staged
@@ -312,7 +352,8 @@ class ReferenceModel(World):
             self.grant(grant, operation, cut=cut)
         assert len(reply.grants) <= operation.limit
         if self.exact and not cut and len(reply.grants) < operation.limit:
-            left = [job.id for job in self.ready() if job.spec.pool in operation.pools and not self.is_paused(job)]
+            free = [job for job in self.ready() if not (self.is_paused(job) or self.is_limited(job))]
+            left = [job.id for job in free if job.spec.pool in operation.pools]
             assert not left, f"{left} could have been granted"
         assert list(reply.canceled) == self.untold.pop(operation.worker, [])
 
@@ -363,10 +404,13 @@ class ReferenceModel(World):
         assert job.spec.pool in operation.pools
         if self.exact and not cut:
             peers = [peer for peer in ready if (peer.spec.pool, peer.spec.user) == (job.spec.pool, job.spec.user)]
-            assert job is min((peer for peer in peers if not self.is_paused(peer)), key=self.urgency)
+            # Who of those that a limit keeps waiting is looked at, and when, is not foretold.
+            free = [peer for peer in peers if not self.is_paused(peer) and not self.is_limited(peer)]
+            assert job is min([job, *free], key=self.urgency)
         self.tokens += 1
         job.state, job.token, job.worker, job.ever_started = STARTED, grant.token, operation.worker, True
         job.attempts += 1
+        self.spend(job)
         job.alarms = {LEASE: self.now + operation.lease_ms}
         assert grant.spec == job.spec
         assert (grant.token, grant.attempt, grant.losses) == (self.tokens, job.attempts, job.losses)

@@ -20,11 +20,13 @@ from queuehint.operations import (
     CountFlow,
     CountJobs,
     CountPending,
+    DropLimit,
     Enqueue,
     Exchange,
     Fetch,
     ListDead,
     ListFlow,
+    ListLimits,
     Operation,
     Pull,
     Reopen,
@@ -153,7 +155,7 @@ def check_empty(engine: Engine) -> None:
     assert (root.held, root.active, root.waiting) == (0, 0, 0)
     assert root.line is root.line_end is root.owners is None
     assert len(ledger.timers) == len(ledger.paths) == len(ledger.edges) == len(ledger.flows) == 0
-    assert ledger.timers.next_ms() is None
+    assert ledger.timers.next_ms() is ledger.limits.next_ms() is None
     assert ledger.edges.open == 0
     assert len(engine.shared) == 0
     remembered: tuple[Any, ...] = (
@@ -169,6 +171,9 @@ def check_empty(engine: Engine) -> None:
         ledger.strangers,
         ledger.backing_off,
         engine.closed,
+        ledger.limits.meters,
+        ledger.limits.max_pending,
+        ledger.paths.watched,
     )
     assert not any(remembered), remembered
     assert ledger.holding == 0
@@ -204,6 +209,7 @@ class Pair:
         self.cut = budget < BUDGET
         self.engine = Engine(EngineOptions(budget=budget, retention=RETENTION))
         self.model = ReferenceModel(RETENTION)
+        self.model.look_ms = self.engine.ledger.limits.next_ms
         self.now_ms = 0
         self.history: list[tuple[int, Operation[Any]]] = []
         self.ended: dict[str, int] = {}
@@ -333,8 +339,19 @@ class Pair:
                 check_ready(engine, exact=False)
         assert offered <= ready, f"{offered - ready} are ready out of order"
         if not ledger.leftovers:
-            alarm = model.next_alarm()
-            assert engine.next_ms == (None if alarm is None else alarm[0])
+            assert engine.next_ms == model.next_ms()
+        self._compare_limits()
+
+    def _compare_limits(self) -> None:
+        """No limit is broken, and each knows what counts towards it."""
+        engine, model = self.engine, self.model
+        states = {(s.limit.path, s.limit.each): s for s in engine.apply(ListLimits(), self.now_ms).limits}
+        assert {key: state.limit for key, state in states.items()} == model.limits
+        for state in states.values():
+            limit = state.limit
+            assert state.started == (len(model.count_started(limit)) if limit.holds_back else None)
+            unfinished = None if limit.max_pending is None else model.count_unfinished(limit.path)
+            assert state.pending == unfinished or (limit.max_pending is not None and engine.ledger.leftovers)
 
     # --- questions ---------------------------------------------------------------------------------------------------
 
@@ -425,6 +442,8 @@ class Pair:
             self.do(Tick())
         for worker in sorted(self.model.untold):
             self.do(Exchange(worker))
+        for path in {path: None for path, _ in self.model.limits}:
+            self.do(DropLimit(path))
         check_empty(self.engine)
 
 
@@ -555,4 +574,7 @@ def _end_all(engine: Engine, now_ms: int) -> None:
         engine.apply(Tick(), now_ms)
     for worker in sorted(engine.ledger.untold):
         engine.apply(Exchange(worker), now_ms)
+    for state in engine.apply(ListLimits(), now_ms).limits:
+        engine.apply(DropLimit(state.limit.path), now_ms)
+    engine.apply(Tick(), now_ms)
     check_empty(engine)

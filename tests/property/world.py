@@ -9,12 +9,15 @@ follows, so it speaks for an engine whose budget is not used up.
 from __future__ import annotations
 
 from collections import deque
+from fractions import Fraction
 from functools import partial
+from math import ceil
 from typing import TYPE_CHECKING, Literal
 
 from queuehint.core.course import ID_KEPT_MS, PINNED_LOOK_MAX_MS, PINNED_LOOK_MIN_MS
 from queuehint.core.timers import TimerKind
 from queuehint.hint import queue_key
+from queuehint.limits import Limit
 from queuehint.records import OVER, Dependency, JobSpec, JobState, Outcome
 
 if TYPE_CHECKING:
@@ -142,6 +145,9 @@ class World:
         self.hidden: dict[str, Actor] = {}
         self.paused: set[Path] = set()
         self.closed: set[Path] = set()
+        self.limits: dict[tuple[Path | None, bool], Limit] = {}
+        self.tokens_left: dict[Path, tuple[Fraction, int]] = {}
+        """What is left of the bucket of each rate, and when that was so."""
         self.untold: dict[str, list[str]] = {}
         self.agenda: deque[Callable[[], None]] = deque()
         self.now = self.numbers = self.seqs = self.tokens = self.pruned = 0
@@ -162,6 +168,65 @@ class World:
             and job.due is None
             and not any(conflict(other.claims, job.claims) for other in placed[:index])
         ]
+
+    # --- limits --------------------------------------------------------------------------------------------------
+
+    def places(self, job: Actor, limit: Limit) -> set[Path]:
+        """Return at which places a job counts towards a limit on starts."""
+        assert limit.path is not None
+        length = len(limit.path) + limit.each
+        return {
+            claim.path[:length]
+            for claim in job.claims
+            if claim.path[: len(limit.path)] == limit.path and len(claim.path) >= length
+        }
+
+    def is_limited(self, job: Actor) -> bool:
+        """Some limit may keep a job from being started."""
+        return any(limit.holds_back and self.places(job, limit) for limit in self.limits.values())
+
+    def count_started(self, limit: Limit) -> list[Path]:
+        """Return the places of all STARTED jobs that count towards a limit."""
+        return [place for job in self.placed if job.state is STARTED for place in self.places(job, limit)]
+
+    def count_unfinished(self, path: Path | None) -> int:
+        """Return how many jobs are unfinished below a path, once a claim; all of them if there is none."""
+        jobs = [job for jobs in (self.jobs, self.hidden) for job in jobs.values() if not job.is_over]
+        if path is None:
+            return len(jobs)
+        return sum(claim.path[: len(path)] == path for job in jobs for claim in job.claims)
+
+    def tokens_of(self, path: Path, rate: tuple[int, int]) -> Fraction:
+        left, as_of = self.tokens_left.get(path, (Fraction(rate[0]), self.now))
+        return min(Fraction(rate[0]), left + Fraction((self.now - as_of) * rate[0], rate[1]))
+
+    def set_limit(self, limit: Limit) -> bool:
+        """Put a limit in place of another; what was spent of a rate stays spent, in whole tokens."""
+        key = limit.path, limit.each
+        old = self.limits.pop(key, Limit(path=limit.path, each=limit.each))
+        if limit.holds_back or limit.max_pending is not None:
+            self.limits[key] = limit
+        if limit.path is not None and not limit.each and (limit.most, limit.rate) != (old.most, old.rate):
+            spent = 0 if old.rate is None else ceil(old.rate[0] - self.tokens_of(limit.path, old.rate))
+            self.tokens_left.pop(limit.path, None)
+            if limit.rate is not None:
+                self.tokens_left[limit.path] = Fraction(max(0, limit.rate[0] - spent)), self.now
+        return limit != old
+
+    def spend(self, job: Actor) -> None:
+        """Assert that no limit keeps a job from being started that was just started, and take its tokens."""
+        for limit in self.limits.values():
+            if limit.path is None or not self.places(job, limit):
+                continue
+            if limit.most is not None:
+                started = self.count_started(limit)
+                assert all(started.count(place) <= limit.most for place in self.places(job, limit)), f"over {limit}"
+            if limit.rate is not None:
+                left = self.tokens_of(limit.path, limit.rate)
+                assert left >= 1, f"{job.id} is too early for {limit}"
+                self.tokens_left[limit.path] = left - 1, self.now
+
+    # --- look-ups --------------------------------------------------------------------------------------------------
 
     def find(self, job_id: str) -> Actor | None:
         """Return a job whose record is kept and that somebody may know of."""

@@ -30,6 +30,7 @@ from queuehint import (
     JobHandle,
     JobRecord,
     JobState,
+    Limit,
     Node,
     Priority,
     Progress,
@@ -264,3 +265,13 @@ async def tasks_are_run_with_what_they_depend_on() -> None:
     assert_type(sched.run_sync(load.using(user="ann"), plain, doc="42"), FlowHandle)
     await sched.run("load")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     await sched.dead.redrive(["x"], downstream=True)
+
+
+async def limits_are_typed() -> None:
+    assert_type(await sched.limit(["a"], 3, each=True), bool)
+    assert_type(sched.limit_sync(None, max_pending=5), bool)
+    await sched.limit(["a"], rate=(5, timedelta(seconds=1)))
+    await sched.limit(["a"], rate=5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    assert_type(await sched.unlimit(["a"]), bool)
+    for state in await sched.limits():
+        assert_type(state.limit, Limit)

@@ -458,6 +458,14 @@ def test_limits_are_listed_in_order() -> None:
     assert queue.limits()[0].limit.path_key is None
 
 
+def test_the_limits_of_a_path_do_not_touch_each_other() -> None:
+    queue = Limited()
+    queue.limit("a", max_pending=5)
+    queue.limit("a", most=1, each=True)
+    queue.limit("a", each=True)
+    assert [state.limit.max_pending for state in queue.limits()] == [5]
+
+
 def test_a_namespace_has_so_many_limits() -> None:
     queue = Limited(checked=False)
     for number in range(LIMITS_MAX):

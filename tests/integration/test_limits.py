@@ -1,0 +1,171 @@
+"""Limits at the door: set, changed, listed and taken away, and what producers and workers see of them."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from queuehint import InvalidHintError, InvalidJobError, JobContext, Limit, QueueFullError, ReasonKind, Scheduler
+from tests.doors import run, scheduler, until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from queuehint import FakeClock, Job
+
+
+def counting(sched: Scheduler) -> tuple[Job[..., Any], dict[str, int], Callable[[], None]]:
+    """Return a job that counts how many run at once, the counts, and what lets those go that run."""
+    gate = asyncio.Event()
+    counts = {"now": 0, "most": 0, "all": 0}
+
+    @sched.job(queue_hint=["t", "{tenant}", "{row}"])
+    async def work(tenant: str, row: int) -> None:
+        counts["now"] += 1
+        counts["all"] += 1
+        counts["most"] = max(counts["most"], counts["now"])
+        await gate.wait()
+        counts["now"] -= 1
+
+    return work, counts, gate.set
+
+
+def test_a_worker_of_the_application_never_runs_more_than_a_limit_and_all_in_the_end() -> None:
+    async def main() -> dict[str, int]:
+        sched, _ = scheduler()
+        work, counts, go = counting(sched)
+        await sched.limit(["t"], 3)
+        await work.enqueue_many([("a", n) for n in range(20)])
+        async with sched.worker(concurrency=10), sched.worker(concurrency=10):
+            await until(lambda: counts["now"] == 3)
+            go()
+            await sched.drain()
+        await sched.close()
+        return counts
+
+    assert run(main()) == {"now": 0, "most": 3, "all": 20}
+
+
+def test_an_idle_worker_is_woken_when_a_limit_is_raised_or_taken_away() -> None:
+    async def main() -> None:
+        sched, _ = scheduler()
+        work, counts, go = counting(sched)
+        await sched.limit(["t"], 1, each=True)
+        handles = await work.enqueue_many([("a", n) for n in range(5)])
+        async with sched.worker(concurrency=10):
+            await until(lambda: counts["now"] == 1)
+            assert (await handles[1].why()).kind is ReasonKind.LIMIT
+            assert (await handles[1].why()).path_key == "t:a"
+            assert await sched.limit(["t"], 2, each=True)
+            await until(lambda: counts["now"] == 2)
+            assert await sched.unlimit(["t"])
+            await until(lambda: counts["now"] == 5)
+            go()
+        await sched.close()
+
+    run(main())
+
+
+def test_an_idle_worker_is_woken_when_a_token_comes() -> None:
+    async def main(sched: Scheduler, clock: FakeClock) -> None:
+        work, counts, go = counting(sched)
+        go()
+        await sched.limit(["t"], rate=(2, timedelta(seconds=10)))
+        await work.enqueue_many([("a", n) for n in range(4)])
+        async with sched.worker(concurrency=10):
+            await until(lambda: counts["all"] == 2)
+            clock.advance(seconds=5)
+            await until(lambda: counts["all"] == 3)
+            clock.advance(seconds=5)
+            await until(lambda: counts["all"] == 4)
+        await sched.close()
+
+    run(main(*scheduler()))
+
+
+def test_who_holds_a_place_is_counted_too() -> None:
+    async def main() -> None:
+        sched, _ = scheduler()
+        work, counts, go = counting(sched)
+        await sched.limit(["t"], 1)
+        async with sched.worker(), sched.exclusive(["t", "b"]):
+            handle = await work.enqueue("a", 1)
+            await until(lambda: _is_limited(handle))
+        go()
+        async with sched.worker():
+            await handle.result()
+        assert counts["all"] == 1
+        await sched.close()
+
+    run(main())
+
+
+async def _is_limited(handle: Any) -> bool:
+    return (await handle.why()).kind is ReasonKind.LIMIT
+
+
+def test_a_submission_too_many_is_refused_for_producers_and_handlers() -> None:
+    async def main() -> None:
+        sched, _ = scheduler()
+        refused: list[QueueFullError] = []
+
+        @sched.job(queue_hint=["a", "{n}"])
+        async def leaf(n: int) -> None: ...
+
+        @sched.job
+        async def parent(ctx: JobContext) -> None:
+            try:
+                await ctx.enqueue_many(leaf, [(n,) for n in range(3)])
+            except QueueFullError as error:
+                refused.append(error)
+
+        await sched.limit(["a"], max_pending=2)
+        await leaf.enqueue(0)
+        with pytest.raises(QueueFullError) as caught:
+            await leaf.enqueue_many([(1,), (2,)])
+        assert (caught.value.path_key, caught.value.pending, caught.value.limit) == ("a", 1, 2)
+        async with sched.worker():
+            await (await parent.enqueue()).result()
+        assert len(refused) == 1
+        async with sched.flow() as flow:
+            flow.add(leaf, 1)
+        with pytest.raises(QueueFullError):
+            async with sched.flow() as flow:
+                flow.add(leaf, 1)
+                flow.add(leaf, 2)
+                flow.add(leaf, 3)
+        await sched.close()
+
+    run(main())
+
+
+def test_limits_are_listed_and_the_synchronous_twins_do_the_same() -> None:
+    sched, _ = scheduler()
+    assert sched.limit_sync(["b"], 2, rate=(5, 1), max_pending=9)
+    assert not sched.limit_sync(["b"], 2, rate=(5, timedelta(seconds=1)), max_pending=9)
+    assert sched.limit_sync(None, max_pending=100)
+    assert sched.limit_sync([], 7, each=True)
+    assert [state.limit for state in sched.limits_sync()] == [
+        Limit(path=None, max_pending=100),
+        Limit(path=(), each=True, most=7),
+        Limit(path=("b",), most=2, rate=(5, 1000), max_pending=9),
+    ]
+    assert sched.unlimit_sync(None)
+    assert sched.unlimit_sync([])
+    assert sched.limit_sync(["b"])
+    assert sched.limits_sync() == ()
+    sched.close_sync()
+
+
+@pytest.mark.parametrize(
+    "path, options", [("a", {}), (None, {"most": 1}), (["a"], {"most": 0}), (["a"], {"rate": (1,)})]
+)
+def test_what_is_no_limit_is_refused_at_the_door(path: Any, options: dict[str, Any]) -> None:
+    sched, _ = scheduler()
+    with pytest.raises((InvalidJobError, InvalidHintError)):
+        sched.limit_sync(path, **options)
+    assert sched.limits_sync() == ()
+    sched.close_sync()
