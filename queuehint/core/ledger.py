@@ -392,6 +392,9 @@ class Ledger:
         if spec.key is not None:
             self.keys.remove(spec.key, job)
         self._become(job, state)
+        if job.block is None:
+            # It was committed, and is over before it was let go.
+            self.catalog.add(job)
         job.cause = cause
         job.due_ms = None
         job.ended_ms = now_ms

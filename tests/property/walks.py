@@ -442,8 +442,8 @@ class Pair:
             self.do(Tick())
         for worker in sorted(self.model.untold):
             self.do(Exchange(worker))
-        for path in {path: None for path, _ in self.model.limits}:
-            self.do(DropLimit(path))
+        for limited, _ in list(self.model.limits):
+            self.do(DropLimit(limited))
         check_empty(self.engine)
 
 

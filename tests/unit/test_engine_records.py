@@ -130,3 +130,13 @@ def test_when_all_is_deleted_nothing_remembers_it() -> None:
     assert not (len(ledger.catalog) or ledger.catalog.users or len(ledger.past))
     queue.wait(600_000)
     assert not ledger.jobs
+
+
+def test_a_job_that_is_canceled_before_its_submission_has_let_it_go_has_a_record_like_others() -> None:
+    queue = Queue(budget=1, now_ms=0)
+    queue.stage("S", *[job(str(number)) for number in range(5)])
+    queue.commit("S")
+    queue.cancel("4")
+    assert [record.id for record in queue.apply(List(RecordFilter(states=(CANCELED,)))).records] == ["4"]
+    queue.wait(2 * DAY_MS)
+    assert queue.find("4") is None
