@@ -109,6 +109,33 @@ def test_another_attempt_goes_on_from_what_is_stored(url: str, returned: Any, ex
     on(url, main)
 
 
+def test_while_another_attempt_runs_it_shows_what_both_have_stored(url: str) -> None:
+    async def main(sched: Scheduler) -> None:
+        gate = Gate()
+
+        @sched.job
+        async def work(ctx: JobContext) -> Any:
+            ctx.update({"a": ctx.attempt, str(ctx.attempt): True})
+            if ctx.attempt == 1:
+                return Retry(0)
+            await gate.wait()
+            return None
+
+        async with sched.worker():
+            job = await work.enqueue()
+            await gate.reached()
+            expected = {"a": 2, "1": True, "2": True}
+
+            async def is_shown() -> bool:
+                return bool(sched.records.result_of(await job.record()) == expected)
+
+            await until(is_shown)
+            gate.open()
+            assert await job.result(timeout=10) == expected
+
+    on(url, main)
+
+
 def test_an_attempt_that_stores_and_returns_nothing_leaves_what_there_is(url: str) -> None:
     async def main(sched: Scheduler) -> None:
         @sched.job
@@ -195,6 +222,7 @@ def break_gets(sched: Scheduler, monkeypatch: pytest.MonkeyPatch, answer: Callab
         if isinstance(operation, Get):
             asked.append(len(asked))
             answer(asked[-1])
+            await asyncio.sleep(0)
         return await call(operation)
 
     monkeypatch.setattr(sched.backend, "call", call_or_break)
@@ -293,7 +321,8 @@ def test_a_cancellation_that_comes_while_its_fields_are_read_does_not_undo_what_
         async with sched.worker():
             job = await work.enqueue()
             await until(finished(sched))
-        assert sched.records.result_of(await job.record()) == {"a": 1, "b": 2}
+        record = await job.record()
+        assert (sched.records.result_of(record), record.attempts, record.errors) == ({"a": 1, "b": 2}, 1, ())
 
     on("memory://", main)
 

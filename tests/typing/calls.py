@@ -8,7 +8,7 @@ needed: a mistake that is no longer found fails too.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
 
 import attrs
@@ -34,6 +34,7 @@ from queuehint import (
     Node,
     Priority,
     Progress,
+    RecordPage,
     Scheduler,
     Snooze,
     template,
@@ -275,3 +276,27 @@ async def limits_are_typed() -> None:
     assert_type(await sched.unlimit(["a"]), bool)
     for state in await sched.limits():
         assert_type(state.limit, Limit)
+
+
+# --- records ---
+
+
+async def records_are_found_by_what_they_are(ctx: JobContext) -> None:
+    page = await sched.records.list(service="docs", user=None, state=[JobState.FAILED, "FINISHED"], path=["doc1"])
+    assert_type(page, RecordPage)
+    assert_type(page[0], JobRecord)
+    assert_type(page.cursor, str | None)
+    assert_type(await sched.records.list_by_user("ann", newest_first=True, cursor=page.cursor), RecordPage)
+    assert_type(await sched.records.list_by_ids(["a"]), Sequence[JobRecord])
+    assert_type((await sched.records.count(since=datetime.now(UTC))).total, int)
+    assert_type(await sched.records.export(user="ann"), int)
+    async for record in sched.records.iterate(task="bare"):
+        assert_type(record, JobRecord)
+    async for name, count in sched.records.users("docs"):
+        assert_type((name, count), tuple[str, int])
+    await sched.records.amend("a", user=None, version=3)
+    ctx.update({"a": [1]})
+    await sched.records.list(owner="ann")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    await sched.records.list(since="now")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await sched.records.amend("a", task="x")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    ctx.update(5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from queuehint import InvalidJobTypeError, JsonCodec, PayloadError
+from queuehint import InvalidJobTypeError, JobContext, JsonCodec, PayloadError
+from queuehint import context as context_module
 from queuehint.interim import Interim
 from queuehint.notes import Notes
 from queuehint.operations import Log
 from queuehint.payload import decode_json
-from queuehint.records import RESULT_BYTES_MAX
+from queuehint.records import RESULT_BYTES_MAX, Grant
+from tests.support import job
 
 CODEC = JsonCodec()
 TOKEN = 7
@@ -144,6 +147,31 @@ def test_threads_lose_no_field() -> None:
     finally:
         sys.setswitchinterval(interval)
     assert len(value(it)) == 800
+
+
+def test_threads_that_are_first_at_once_share_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    barrier, made = threading.Barrier(2), list[Interim]()
+
+    def make(job_id: str, token: int) -> Interim:
+        time.sleep(0.02)
+        made.append(Interim(job_id, token))
+        return made[-1]
+
+    monkeypatch.setattr(context_module, "Interim", make)
+    desk: Any = SimpleNamespace(store=lambda _: None)
+    context = JobContext(Grant(job("a"), TOKEN, attempt=1, losses=0, lease_until_ms=0), desk)
+
+    def say(name: str) -> None:
+        barrier.wait()
+        context.update({name: 1})
+
+    threads = [threading.Thread(target=say, args=(name,)) for name in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert context.interim is made[0]
+    assert value(made[0]) == {"a": 1, "b": 1}
 
 
 def test_what_is_said_twice_is_sent_once_and_after_the_lines() -> None:
