@@ -365,18 +365,18 @@ def test_what_is_on_hold_arrives_even_when_its_sender_has_gone(
 
 
 def test_a_delay_is_one_for_each_direction(proxy: Proxy, client: redis.Redis, namespace: str) -> None:
-    proxy.delay(100)
+    proxy.delay(200)
     before = time.monotonic()
     client.ping()
-    assert time.monotonic() - before >= 0.2
+    assert time.monotonic() - before >= 0.4
     # However long the request is: this one has sixteen chunks.
     before = time.monotonic()
     client.set(namespace, bytes(1_000_000))
-    assert 0.2 <= time.monotonic() - before < 1.6
+    assert 0.4 <= time.monotonic() - before < 3.2
     proxy.delay(0)
     before = time.monotonic()
     client.ping()
-    assert time.monotonic() - before < 0.2
+    assert time.monotonic() - before < 0.4
     proxy.delay(1, jitter_ms=5)
     assert client.mget([namespace] * 3) == [bytes(1_000_000)] * 3
 

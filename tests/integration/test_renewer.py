@@ -42,6 +42,14 @@ def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Memor
         yield memory, url
 
 
+@pytest.fixture
+def process(far: tuple[MemoryBackend, str]) -> Iterator[RenewerProcess]:
+    """The worker's end of a process for that store, which is not started yet."""
+    made = RenewerProcess(far[1], "default", abandon_after_s=60)
+    yield made
+    made.end(at_once=True)
+
+
 def started(memory: MemoryBackend, lease_ms: int) -> dict[str, int]:
     grants = memory.call_sync(Exchange("w", limit=3, lease_ms=lease_ms)).grants
     return {grant.spec.id: grant.token for grant in grants}
@@ -51,17 +59,20 @@ def states(memory: MemoryBackend) -> list[tuple[JobState, int]]:
     return [(record.state, record.losses) for record in memory.call_sync(Get(("a", "b", "c"))).records if record]
 
 
-def test_a_process_renews_until_it_is_told_to_end(far: tuple[MemoryBackend, str]) -> None:
-    memory, url = far
-    process = RenewerProcess(url, "default", abandon_after_s=60)
-    process.start(1.0)
-    tokens = started(memory, 1000)
+def test_a_process_renews_until_it_is_told_to_end(far: tuple[MemoryBackend, str], process: RenewerProcess) -> None:
+    memory, _ = far
+    process.start(1.5)
+    until(lambda: process.hear(0.1))
+    tokens = started(memory, 1500)
     process.send("".join(f"+{token} {job_id}\n" for job_id, token in tokens.items()))
     heard: list[str] = []
-    end_s = time.monotonic() + 2.5
-    while time.monotonic() < end_s:
-        heard += process.hear(0.1)
-    assert sum(line.startswith("renewed ") and line.endswith(" 3") for line in heard) >= 5
+
+    def has_renewed() -> bool:
+        heard.extend(process.hear(0.1))
+        return sum(line.startswith("renewed ") and line.endswith(" 3") for line in heard) >= 5
+
+    # At each third of the lease, which would be over by the third time.
+    until(has_renewed)
     assert states(memory) == [(JobState.STARTED, 0)] * 3
     assert not process.is_dead
     process.end()
@@ -87,9 +98,7 @@ def test_what_a_dead_worker_held_is_lost_at_once(far: tuple[MemoryBackend, str])
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
-def test_a_process_ends_with_its_worker_and_not_by_a_signal(name: str, far: tuple[MemoryBackend, str]) -> None:
-    _, url = far
-    process = RenewerProcess(url, "default", abandon_after_s=60)
+def test_a_process_ends_with_its_worker_and_not_by_a_signal(name: str, process: RenewerProcess) -> None:
     process.start(1.0)
     until(lambda: process.hear(0.1))
     assert process.pid is not None
@@ -97,12 +106,9 @@ def test_a_process_ends_with_its_worker_and_not_by_a_signal(name: str, far: tupl
     until(lambda: process.hear(0.1))
     until(lambda: process.hear(0.1))
     assert not process.is_dead
-    process.end()
 
 
-def test_a_process_that_dies_is_dead_and_may_be_spoken_to(far: tuple[MemoryBackend, str]) -> None:
-    _, url = far
-    process = RenewerProcess(url, "default", abandon_after_s=60)
+def test_a_process_that_dies_is_dead_and_may_be_spoken_to(process: RenewerProcess) -> None:
     assert process.is_dead
     assert process.hear(0.1) == []
     process.send("+1 a\n")
@@ -113,12 +119,9 @@ def test_a_process_that_dies_is_dead_and_may_be_spoken_to(far: tuple[MemoryBacke
     until(lambda: process.is_dead)
     process.send("+1 a\n")
     process.hear(0.1)
-    process.end(at_once=True)
 
 
-def test_a_process_that_does_not_read_is_dead_before_the_memory_is_full(far: tuple[MemoryBackend, str]) -> None:
-    _, url = far
-    process = RenewerProcess(url, "default", abandon_after_s=60)
+def test_a_process_that_does_not_read_is_dead_before_the_memory_is_full(process: RenewerProcess) -> None:
     process.start(1.0)
     until(lambda: process.hear(0.1))
     assert process.pid is not None
@@ -126,28 +129,26 @@ def test_a_process_that_does_not_read_is_dead_before_the_memory_is_full(far: tup
     for n in range(300):
         process.send(f"+{n} {'x' * 100}\n" * 100)
     assert process.is_dead
-    process.end(at_once=True)
 
 
 def test_no_password_is_an_argument_or_a_variable(far: tuple[MemoryBackend, str]) -> None:
     _, url = far
     process = RenewerProcess(f"{url}?password=hunter2", "default", abandon_after_s=60)
-    process.start(1.0)
-    until(lambda: process.hear(0.1))
-    for what in ("cmdline", "environ"):
-        assert b"hunter2" not in Path(f"/proc/{process.pid}/{what}").read_bytes()
-    process.end()
+    try:
+        process.start(1.0)
+        until(lambda: process.hear(0.1))
+        for what in ("cmdline", "environ"):
+            assert b"hunter2" not in Path(f"/proc/{process.pid}/{what}").read_bytes()
+    finally:
+        process.end()
 
 
 def test_the_helper_imports_nothing_from_the_working_directory(
-    far: tuple[MemoryBackend, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    process: RenewerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, url = far
     folder = tmp_path / "here"
     folder.mkdir()
     (folder / "random.py").write_text("raise SystemExit('mine')")
     monkeypatch.chdir(folder)
-    process = RenewerProcess(url, "default", abandon_after_s=60)
     process.start(1.0)
     until(lambda: process.hear(0.1))
-    process.end()

@@ -149,15 +149,19 @@ def test_who_is_canceled_or_lost_is_told() -> None:
         assert desk.more.is_set()
 
 
-def test_a_lease_that_cannot_be_renewed_is_fenced_in_time_and_once(caplog: pytest.LogCaptureFixture) -> None:
-    with Desk() as desk:
+def test_a_lease_that_cannot_be_renewed_is_fenced_in_time_and_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(renewal_module, "TICK_MAX_S", 0.05)
+    with Desk(30_000) as desk:
         desk.store.is_away = True
-        began_s = now_s()
+        # A lease whose last tenth begins soon.
+        began_s = now_s() - 26.7
         desk.renewal.exchange((), [grant("a")], began_s)
         until(lambda: desk.told)
-        assert 0.7 < now_s() - began_s < 1.0
+        assert 27 <= now_s() - began_s < 30
         assert desk.told == [("a", 1, "lease lost")]
-        until(lambda: now_s() - began_s > 1.1)
+        until(lambda: now_s() - began_s > 27.5)
         assert desk.told == [("a", 1, "lease lost")]
     events = [record.__dict__["event"] for record in caplog.records]
     assert events.count("job.fenced") == 1
@@ -165,10 +169,10 @@ def test_a_lease_that_cannot_be_renewed_is_fenced_in_time_and_once(caplog: pytes
 
 
 def test_a_store_that_comes_back_in_time_saves_the_lease() -> None:
-    with Desk() as desk:
+    with Desk(2000) as desk:
         desk.store.is_away = True
         desk.renewal.exchange((), [grant("a")], now_s())
-        time.sleep(0.45)
+        time.sleep(0.8)
         desk.store.is_away = False
         until(lambda: len(desk.store.asked) > 2)
         assert desk.told == []
@@ -233,7 +237,7 @@ def test_a_helper_is_told_of_each_change_before_the_worker_goes_on() -> None:
 
 def test_what_a_helper_renews_no_thread_renews() -> None:
     helper = FakeHelper()
-    with Desk(helper=helper) as desk:
+    with Desk(3000, helper=helper) as desk:
         desk.renewal.exchange((), [grant("a"), grant("b")], now_s())
         for _ in range(30):
             helper.says.append(f"renewed {now_s()!r} 2")
