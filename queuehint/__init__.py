@@ -45,6 +45,7 @@ from queuehint.errors import (
     UnknownDependencyError,
     WouldDeadlockError,
 )
+from queuehint.events import Event, EventKind
 from queuehint.exclusive import Hold
 from queuehint.flow import Flow
 from queuehint.flow_graph import FlowGraph
@@ -69,7 +70,7 @@ from queuehint.records import (
     Progress,
 )
 from queuehint.references import template
-from queuehint.reports import EdgeStats, FlowStats, Reason, ReasonKind, Stats, TreeNode
+from queuehint.reports import Delays, EdgeStats, FlowStats, Reason, ReasonKind, Stats, TreeNode
 from queuehint.scheduler import Scheduler
 from queuehint.worker import Worker
 
@@ -90,6 +91,7 @@ __all__ = [
     "Codec",
     "CorruptStateError",
     "CycleError",
+    "Delays",
     "Dependency",
     "DependencyError",
     "Discard",
@@ -97,6 +99,8 @@ __all__ = [
     "DrainTimeoutError",
     "DuplicateJobError",
     "EdgeStats",
+    "Event",
+    "EventKind",
     "Fail",
     "FakeClock",
     "Flow",

@@ -16,6 +16,7 @@ from typing import Generic, TypeVar
 
 import attrs
 
+from queuehint.events import Event
 from queuehint.hint import Mode, Path
 from queuehint.limits import Limit, LimitState
 from queuehint.record_filter import ALL_RECORDS, RecordFilter
@@ -43,6 +44,7 @@ RECORDS_LOOKED_AT_MAX = 4000
 RECORDS_COUNTED_MAX = 10_000
 SCHEDULE_LIST_MAX = 100
 IDS_MAX = 1000
+EVENTS_MAX = 1000
 POOLS_MAX = 64
 BUDGET = 1000
 """Units of following work of one operation: as many as no Redis is held up by for 20 ms, the same for all backends."""
@@ -551,6 +553,39 @@ class DropLimit(Operation[Marked]):
     """Take away the limits of a path (None: of the whole namespace), that for each child of it too."""
 
     path: Path | None
+
+
+@attrs.frozen
+class Followed:
+    """
+    The next events of a namespace, in the order in which they happened.
+
+    Args:
+        after: what to pass for the next.
+        missed: how many events before these are not there any more.
+        is_more: others are there already.
+    """
+
+    events: tuple[Event, ...]
+    after: int
+    missed: int
+    is_more: bool
+
+
+@attrs.frozen
+class Follow(Operation[Followed]):
+    """
+    Read the next events, up to 1 000, and say that somebody listens.
+
+    For 60 s from now the last 10 000 events are kept; when nobody asks for that long they are dropped.
+
+    Args:
+        after: the number of the last event seen; None begins now. One that is yet to come is of another history of the
+            namespace, and counts as 0.
+    """
+
+    after: int | None = None
+    limit: int = EVENTS_MAX
 
 
 # --- questions: they change nothing ----------------------------------------------------------------------------

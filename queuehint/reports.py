@@ -115,15 +115,31 @@ class TreeNode:
 
 
 @attrs.frozen(kw_only=True)
+class Delays:
+    """How often something was late, and by how much: *sum_ms* in all, *max_ms* at most."""
+
+    count: int
+    sum_ms: int
+    max_ms: int
+
+
+@attrs.frozen(kw_only=True)
 class Stats:
     """
-    Counts over the whole namespace.
+    Counts over the whole namespace. Totals count since the backend began.
 
     Args:
         states: jobs by state; they always add up to the jobs whose records are kept.
         ready: jobs a worker may start now, by pool.
         stuck: waits that only a person or a new worker can end, by `ReasonKind` value.
-        enqueued, started, settled, lost, pruned: totals since the backend began.
+        enqueued, started, settled: totals of jobs taken in, of grants, and of settlements that counted.
+        finished, failed, canceled: totals of ends; a dead job that is discarded is CANCELED too.
+        retried: total of attempts that failed with another to follow.
+        snoozed, released: totals of attempts that were put off, or given back by a worker that stops or does not know
+            the task.
+        lost: total of attempts whose worker died.
+        pruned: total of jobs forgotten for good.
+        resolved: jobs that took their places when the last of their dependencies ended, and how long after that end.
         leftovers: pieces of work begun and not ended by the last operation.
         nodes: nodes of the trie, the root not counted.
     """
@@ -134,8 +150,15 @@ class Stats:
     enqueued: int
     started: int
     settled: int
+    finished: int
+    failed: int
+    canceled: int
+    retried: int
+    snoozed: int
+    released: int
     lost: int
     pruned: int
+    resolved: Delays
     leftovers: int
     nodes: int
 

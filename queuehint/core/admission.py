@@ -23,6 +23,7 @@ from queuehint.errors import (
 from queuehint.hint import queue_key
 from queuehint.operations import (
     EDGES_PER_SUBMISSION_MAX,
+    EVENTS_MAX,
     FETCH_MAX,
     GATES_PER_SUBMISSION_MAX,
     GRANTS_MAX,
@@ -41,6 +42,7 @@ from queuehint.operations import (
     Enqueue,
     Exchange,
     Fetch,
+    Follow,
     Get,
     List,
     ListDead,
@@ -234,6 +236,9 @@ def check_limits(operation: Operation[Any]) -> None:
                 raise InvalidJobError(f"versions: {len(operation.versions)} for {len(operation.ids)} ids")
         case Update():
             check_payload_size(operation.result, parameter="result", bytes_max=RESULT_BYTES_MAX)
+        case Follow():
+            if not 1 <= operation.limit <= EVENTS_MAX:
+                raise InvalidJobError(f"limit must be from 1 to {EVENTS_MAX}, got {operation.limit}")
         case List() | ListDead() | ListFlow() | ListUsers():
             if not 1 <= operation.limit <= LIST_MAX:
                 raise InvalidJobError(f"limit must be from 1 to {LIST_MAX}, got {operation.limit}")

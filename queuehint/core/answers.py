@@ -12,6 +12,7 @@ from queuehint.core.job import START_MARK
 from queuehint.core.registry import ActiveExecutions
 from queuehint.core.trie import Node, counts
 from queuehint.errors import JobNotFoundError
+from queuehint.events import EventKind
 from queuehint.hint import Path, is_prefix, queue_key
 from queuehint.operations import (
     BLOCKS_LOOKED_AT_MAX,
@@ -45,7 +46,7 @@ from queuehint.operations import (
     Why,
 )
 from queuehint.records import OVER, JobState
-from queuehint.reports import EdgeStats, FlowStats, Reason, ReasonKind, Stats, TreeNode
+from queuehint.reports import Delays, EdgeStats, FlowStats, Reason, ReasonKind, Stats, TreeNode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -379,6 +380,7 @@ def count_jobs(engine: Engine, _question: CountJobs) -> Stats:
         ReasonKind.NO_WORKER.value: sum(size for pool, size in ready.items() if not engine.is_served(pool)),
         ReasonKind.UNKNOWN_TASK.value: len(ledger.strangers),
     }
+    totals, course = ledger.journal.totals, engine.course
     return Stats(
         states=dict(ledger.counts),
         ready=ready,
@@ -386,8 +388,15 @@ def count_jobs(engine: Engine, _question: CountJobs) -> Stats:
         enqueued=engine.enqueued,
         started=engine.started,
         settled=engine.settled,
-        lost=engine.course.lost,
-        pruned=engine.course.pruned,
+        finished=totals[EventKind.FINISHED],
+        failed=totals[EventKind.FAILED],
+        canceled=totals[EventKind.CANCELED],
+        retried=totals[EventKind.RETRIED],
+        snoozed=totals[EventKind.SNOOZED],
+        released=totals[EventKind.RELEASED],
+        lost=course.lost,
+        pruned=course.pruned,
+        resolved=Delays(count=course.resolved, sum_ms=course.resolved_sum_ms, max_ms=course.resolved_max_ms),
         leftovers=len(ledger.leftovers),
         nodes=ledger.trie.nodes,
     )

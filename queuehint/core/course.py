@@ -15,6 +15,7 @@ import attrs
 from queuehint.core.dependencies import CANCEL, KEPT, NOTE, OF_CHILD, WAIT, Needs, cause_of, fate
 from queuehint.core.sweeps import CancelSweep, DropSweep, ReleaseSweep, ResolveSweep, ReviveSweep
 from queuehint.core.timers import TimerKind
+from queuehint.events import EventKind
 from queuehint.records import JobError, JobState
 
 if TYPE_CHECKING:
@@ -37,7 +38,8 @@ class Course:
     """
     The rules that carry a job on.
 
-    ``lost`` and ``pruned`` count over the life of the engine. Until ``reap_from_ms`` nothing is reaped.
+    ``lost`` and ``pruned`` count over the life of the engine, ``resolved`` counts the jobs that took their places when
+    their last edge was resolved, with how long after the other job's end. Until ``reap_from_ms`` nothing is reaped.
     """
 
     def __init__(self, ledger: Ledger) -> None:
@@ -45,6 +47,7 @@ class Course:
         self.now_ms = 0
         self.reap_from_ms = 0
         self.lost = self.pruned = 0
+        self.resolved = self.resolved_sum_ms = self.resolved_max_ms = 0
 
     # --- ends ----------------------------------------------------------------------------------------------------
 
@@ -103,7 +106,7 @@ class Course:
         if final or job.attempts >= job.spec.policy.max_attempts or job.spec.presence_ms is not None:
             self.die(job, "failed")
         else:
-            self.back_off(job, delay_ms)
+            self.back_off(job, delay_ms, EventKind.RETRIED, error.type if error is not None else None)
 
     def lose(self, job: Job, error: JobError | None) -> int:
         """Count a loss; the job is ready again at its old place, or dead."""
@@ -113,7 +116,7 @@ class Course:
         self.lost += 1
         if job.losses >= job.spec.policy.max_losses:
             return self.die(job, "worker_lost")
-        self.ledger.put_back(job, None)
+        self.ledger.put_back(job, None, EventKind.LOST, error.type if error is not None else None)
         return 0
 
     def record_error(self, job: Job, error: JobError | None) -> None:
@@ -121,16 +124,16 @@ class Course:
         if error is not None:
             job.note().errors.append(attrs.evolve(error, attempt=job.attempts, at_ms=self.now_ms))
 
-    def back_off(self, job: Job, delay_ms: int) -> None:
+    def back_off(self, job: Job, delay_ms: int, kind: EventKind, cause: str | None = None) -> None:
         """Let a job wait for its next attempt, on its place or off it."""
         policy = job.spec.policy
         again_ms = self.now_ms + delay_ms
         if policy.on_retry == "yield":
-            self.ledger.postpone(job, again_ms)
+            self.ledger.postpone(job, again_ms, kind, cause)
         elif delay_ms <= 0:
-            self.ledger.put_back(job, None)
+            self.ledger.put_back(job, None, kind, cause)
         else:
-            self.ledger.put_back(job, again_ms)
+            self.ledger.put_back(job, again_ms, kind, cause)
             if delay_ms > policy.max_hold_ms:
                 self.ledger.hold_until(job, self.now_ms + policy.max_hold_ms)
 
@@ -176,8 +179,13 @@ class Course:
 
     # --- edges ---------------------------------------------------------------------------------------------------
 
-    def resolve(self, job: Job, dependency: Job) -> int:
-        """Do with a job that waits for one that is over what their edge says; return the gates visited or left."""
+    def resolve(self, job: Job, dependency: Job, since_ms: int) -> int:
+        """
+        Do with a job that waits for one that is over what their edge says; return the gates visited or left.
+
+        Args:
+            since_ms: when that one ended, was discarded, or its record expired.
+        """
         edge = job.blocked.get(dependency.id)
         if edge is None:
             return 0
@@ -195,7 +203,16 @@ class Course:
             return 0
         if job.note().is_parent:
             return self._end_parent(job)
-        return self.ledger.queue(job, self.now_ms) if job.state is DEFERRED else 0
+        if job.state is not DEFERRED:
+            return 0
+        self._count_delay(self.now_ms - since_ms)
+        return self.ledger.queue(job, self.now_ms)
+
+    def _count_delay(self, delay_ms: int) -> None:
+        """Count how long a job has waited for its last edge to be resolved."""
+        self.resolved += 1
+        self.resolved_sum_ms += delay_ms
+        self.resolved_max_ms = max(self.resolved_max_ms, delay_ms)
 
     def _fell(self, job: Job, dependency: Job) -> int:
         left = self.end(job, CANCELED, cause_of(dependency.id, dependency.state))
@@ -298,7 +315,7 @@ class Course:
         ledger = self.ledger
         if job.state is QUEUED:
             if job.due_ms is not None and job.due_ms > self.now_ms:
-                return ledger.postpone(job, job.due_ms)
+                return ledger.postpone(job, job.due_ms, EventKind.SCHEDULED)
             ledger.offer(job)
             return 0
         if job.blocked:

@@ -33,6 +33,7 @@ from queuehint.core.timetable import Timetable
 from queuehint.core.trie import Node, Walk
 from queuehint.core.xcom import SharedStore
 from queuehint.errors import FlowNotFoundError, InvalidJobError
+from queuehint.events import EventKind
 from queuehint.operations import (
     BUDGET,
     STAGED_KEPT_MS,
@@ -62,6 +63,8 @@ from queuehint.operations import (
     Exchange,
     Exchanged,
     Fetch,
+    Follow,
+    Followed,
     Get,
     Judged,
     List,
@@ -188,6 +191,7 @@ class Engine:
             Resume: self._resume,
             Close: self._close,
             Reopen: self._reopen,
+            Follow: self._follow_events,
             SetLimit: self._set_limit,
             DropLimit: self._drop_limit,
             PutSchedule: self._put_schedule,
@@ -230,6 +234,7 @@ class Engine:
 
     def _see_time(self, now_ms: int) -> None:
         self.now_ms = self.course.now_ms = self.ledger.limits.now_ms = max(self.now_ms, now_ms)
+        self.ledger.journal.see_time(self.now_ms)
 
     def begin_epoch(self, token: int, reap_from_ms: int) -> None:
         """
@@ -472,13 +477,13 @@ class Engine:
         else:
             job.attempts -= 1
             if kind is OutcomeKind.SNOOZED:
-                course.back_off(job, outcome.delay_ms)
+                course.back_off(job, outcome.delay_ms, EventKind.SNOOZED)
             elif kind is OutcomeKind.RELEASED:
-                self.ledger.put_back(job, None)
+                self.ledger.put_back(job, None, EventKind.RELEASED)
             else:
                 strangers = self.ledger.strangers.get(job.id, 0)
                 pause_ms = min(STRANGER_PAUSE_MS << min(strangers, 16), STRANGER_PAUSE_MAX_MS)
-                self.ledger.put_back(job, self.now_ms + pause_ms)
+                self.ledger.put_back(job, self.now_ms + pause_ms, EventKind.RELEASED, "unknown_task")
                 self.ledger.strangers[job.id] = strangers + 1
         return DONE
 
@@ -673,6 +678,14 @@ class Engine:
 
     def _due_schedules(self, operation: DueSchedules) -> Schedules:
         return Schedules(tuple(self.timetable.due(self.now_ms, operation.limit)), self.now_ms)
+
+    # --- events --------------------------------------------------------------------------------------------------
+
+    def _follow_events(self, operation: Follow) -> Followed:
+        journal = self.ledger.journal
+        events, missed = journal.follow(operation.after, operation.limit)
+        after = events[-1].at if events else journal.last
+        return Followed(events, after, missed, after < journal.last)
 
     # --- what follows --------------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from queuehint.core.dispatch import ReadyQueue
 from queuehint.core.flows import FlowIndex
 from queuehint.core.heap import LazyHeap
 from queuehint.core.job import Job
+from queuehint.core.journal import Journal
 from queuehint.core.keys import KeyIndex
 from queuehint.core.lifecycle import MOVES, check_move
 from queuehint.core.limits import Limits
@@ -26,6 +27,7 @@ from queuehint.core.registry import ActiveExecutions
 from queuehint.core.sweeps import ReleaseSweep, UnparkSweep
 from queuehint.core.timers import TimerKind, Timers
 from queuehint.core.trie import Node, PathTrie, Walk
+from queuehint.events import EventKind
 from queuehint.hint import queue_key
 from queuehint.policy import Retention
 from queuehint.records import OVER, JobSpec, JobState
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 DUE, LEASE, EXPIRY, PRUNE = TimerKind
+END = {FINISHED: EventKind.FINISHED, FAILED: EventKind.FAILED, CANCELED: EventKind.CANCELED}
+"""What an end is called."""
 
 
 class Leftover(Protocol):
@@ -55,7 +59,7 @@ class Ledger:
     ``backing_off`` those that wait for their next attempt on their places. ``holding`` counts the dead jobs that
     hold theirs. ``deferred`` holds the jobs that wait for others, by number. ``paths`` knows the unfinished jobs by
     their paths, ``past`` those that are over and whose records are kept. ``hidden`` counts the jobs of submissions in
-    parts that are not committed.
+    parts that are not committed. ``journal`` notes every move.
     """
 
     def __init__(self, retention: Retention) -> None:
@@ -77,6 +81,7 @@ class Ledger:
         self.parked: dict[Path, LazyHeap[Job]] = {}
         self.limits = Limits(self.ready, self.paths, self.leftovers)
         self.counts = dict.fromkeys(JobState, 0)
+        self.journal = Journal()
         self.untold: dict[str, dict[str, None]] = {}
         self.ended: list[str] = []
         self.strangers: dict[str, int] = {}
@@ -111,6 +116,7 @@ class Ledger:
             self._place(job, now_ms)
         self.counts[job.state] += 1
         self.catalog.add(job)
+        self.journal.note(job, EventKind.ENQUEUED, None)
         return job
 
     def _make(self, spec: JobSpec, now_ms: int) -> Job:
@@ -167,6 +173,7 @@ class Ledger:
         self.deferred[job.number] = job
         self.counts[DEFERRED] += 1
         self.catalog.add(job)
+        self.journal.note(job, EventKind.ENQUEUED, None)
         return job
 
     def commit(self, start: Job, now_ms: int) -> int:
@@ -199,6 +206,7 @@ class Ledger:
         self.deferred[job.number] = job
         job.enqueued_ms = start.ended_ms
         self.catalog.add(job)
+        self.journal.note(job, EventKind.ENQUEUED, None)
         return start.ended_ms
 
     def begin(self, job: Job, needs: Needs, blocked: Needs, commit_ms: int, now_ms: int) -> int:
@@ -208,6 +216,7 @@ class Ledger:
         if job.due_ms is not None:
             self._become(job, SCHEDULED)
             job.timer = self.timers.add(DUE, job.due_ms, job)
+            self.journal.note(job, EventKind.SCHEDULED, DEFERRED)
             return 0
         return 0 if blocked else self.queue(job, now_ms)
 
@@ -240,7 +249,9 @@ class Ledger:
 
     def queue(self, job: Job, now_ms: int) -> int:
         """Give a job its place: -> QUEUED; return the gates visited."""
+        old = job.state
         self._become(job, QUEUED)
+        self.journal.note(job, EventKind.QUEUED, old)
         return self._place(job, now_ms)
 
     def _place(self, job: Job, now_ms: int) -> int:
@@ -289,6 +300,7 @@ class Ledger:
         job.attempts += 1
         job.token = token
         job.worker = worker
+        self.journal.note(job, EventKind.STARTED, QUEUED)
         job.started_ms = now_ms
         if job.first_ms is None:
             job.first_ms = now_ms
@@ -315,10 +327,11 @@ class Ledger:
             if not untold:
                 del self.untold[job.worker]
 
-    def put_back(self, job: Job, again_ms: int | None) -> None:
+    def put_back(self, job: Job, again_ms: int | None, kind: EventKind, cause: str | None = None) -> None:
         """Return a STARTED job to its place: -> QUEUED, ready at once or, if given, after a back-off."""
         self._stop(job)
         self._become(job, QUEUED)
+        self.journal.note(job, kind, STARTED, cause)
         if again_ms is None:
             job.due_ms = None
             self.ready.add(job)
@@ -333,13 +346,15 @@ class Ledger:
         self.timers.drop(job.timer)
         job.timer = self.timers.add(DUE, look_ms, job)
 
-    def postpone(self, job: Job, due_ms: int) -> int:
+    def postpone(self, job: Job, due_ms: int, kind: EventKind, cause: str | None = None) -> int:
         """Take a job's place away until it is due: -> SCHEDULED; return the gates left."""
-        if job.state is STARTED:
+        old = job.state
+        if old is STARTED:
             self._stop(job)
         self.backing_off.pop(job.id, None)
         left = self.vacate(job)
         self._become(job, SCHEDULED)
+        self.journal.note(job, kind, old, cause)
         self.drop_timer(job)
         job.due_ms = due_ms
         job.timer = self.timers.add(DUE, due_ms, job)
@@ -348,6 +363,7 @@ class Ledger:
     def defer(self, job: Job) -> None:
         """Let a due job wait for its edges: -> DEFERRED."""
         self._become(job, DEFERRED)
+        self.journal.note(job, EventKind.DEFERRED, SCHEDULED)
         job.due_ms = None
 
     def await_children(self, job: Job, children: Needs) -> None:
@@ -355,6 +371,7 @@ class Ledger:
         self._stop(job)
         self.vacate(job)
         self._become(job, DEFERRED)
+        self.journal.note(job, EventKind.DEFERRED, STARTED)
         notes = job.note()
         notes.is_parent = True
         held = dict(notes.needs) if notes.holds else {}
@@ -373,7 +390,8 @@ class Ledger:
 
         Its key, timers, index entries and offers are given up in this step; its place too unless it is kept.
         """
-        if job.state is STARTED:
+        old = job.state
+        if old is STARTED:
             self._stop(job)
         elif job.ready is not None:
             self._withdraw(job)
@@ -395,6 +413,7 @@ class Ledger:
         if job.block is None:
             # It was committed, and is over before it was let go.
             self.catalog.add(job)
+        self.journal.note(job, END[state], old, cause)
         job.cause = cause
         job.due_ms = None
         job.ended_ms = now_ms
@@ -420,6 +439,7 @@ class Ledger:
         """Take a dead job off the shelf: FAILED -> CANCELED; return the gates left."""
         left = self.free(job) if job.walk is not None else 0
         self._become(job, CANCELED)
+        self.journal.note(job, EventKind.CANCELED, FAILED, "discarded")
         del self.dead[job.number]
         job.cause = "discarded"
         self.drop_timer(job)
@@ -433,6 +453,7 @@ class Ledger:
         self.drop_timer(job)
         self.last_number = job.since = self.last_number + 1
         self._renew(job)
+        self.journal.note(job, EventKind.REDRIVEN, FAILED)
         if job.walk is not None:
             self.holding -= 1
             job.queued_ms = now_ms
@@ -447,6 +468,7 @@ class Ledger:
         self.drop_timer(job)
         self.last_number = job.since = self.last_number + 1
         self._renew(job)
+        self.journal.note(job, EventKind.REDRIVEN, CANCELED)
         self.bind(job, job.note().needs, blocked)
         within_ms = job.spec.policy.start_within_ms
         if within_ms is not None and job.first_ms is None:
@@ -490,6 +512,7 @@ class Ledger:
 
     def _leave_shelf(self, job: Job) -> None:
         if not job.gone:
+            self.journal.note(job, EventKind.PRUNED, job.state)
             self.edges.rise(job)
             # One that was canceled before its submission in parts had let it go is not listed.
             if job.block is not None:
@@ -525,10 +548,14 @@ class Ledger:
         if job.due_ms is not None:
             due_ms = job.due_ms
             self.vacate(job)
+            old = job.state
             self._become(job, SCHEDULED)
+            self.journal.note(job, EventKind.SCHEDULED, old)
             job.timer = self.timers.add(DUE, due_ms, job)
         elif job.blocked:
+            old = job.state
             self._become(job, DEFERRED)
+            self.journal.note(job, EventKind.DEFERRED, old)
         elif not job.is_placed:
             self.queue(job, now_ms)
         elif not job.missing:

@@ -195,13 +195,17 @@ class DependentsSweep:
 class ResolveSweep(DependentsSweep):
     """Do with the edges to a job that is over what their fates say; what waits for nothing else takes its place."""
 
+    def __init__(self, course: Course, dependency: Job) -> None:
+        super().__init__(course, dependency)
+        self._since_ms = course.now_ms
+
     def goes_on(self) -> bool:
         """Not if it was redriven meanwhile, or discarded."""
         return self.dependency.gone or self.dependency.version == self._version
 
     def act(self, job: Job) -> int:
         """Follow the edge."""
-        return self._course.resolve(job, self.dependency)
+        return self._course.resolve(job, self.dependency, self._since_ms)
 
 
 class CommitSweep(DependentsSweep):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.memory import MemoryBackend
-from tests.contract import catalog, edges, rules, schedules
+from tests.contract import catalog, edges, events, rules, schedules
 
 if TYPE_CHECKING:
     from queuehint import Backend, FakeClock
@@ -162,4 +162,16 @@ class TestSchedulePauses(OnMemory, schedules.SchedulePauses):
 
 
 class TestScheduleWaits(OnMemory, schedules.ScheduleWaits):
+    pass
+
+
+class TestEvents(OnMemory, events.Events):
+    pass
+
+
+class TestFollowing(OnMemory, events.Following):
+    pass
+
+
+class TestTotals(OnMemory, events.Totals):
     pass

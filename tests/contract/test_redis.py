@@ -9,7 +9,7 @@ import pytest
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
-from tests.contract import edges, rules, schedules
+from tests.contract import edges, events, rules, schedules
 from tests.servers import Binary, find_redis, find_valkey, new_namespace, shared_server
 
 if TYPE_CHECKING:
@@ -148,4 +148,16 @@ class TestSchedulePauses(OnRedis, schedules.SchedulePauses):
 
 
 class TestScheduleWaits(OnRedis, schedules.ScheduleWaits):
+    pass
+
+
+class TestEvents(OnRedis, events.Events):
+    pass
+
+
+class TestFollowing(OnRedis, events.Following):
+    pass
+
+
+class TestTotals(OnRedis, events.Totals):
     pass

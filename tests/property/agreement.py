@@ -39,6 +39,7 @@ from queuehint.operations import (
     Enqueue,
     Exchange,
     Firing,
+    Follow,
     Get,
     ListDead,
     ListSchedules,
@@ -174,6 +175,9 @@ class Twins:
         self.engine = Engine(EngineOptions(budget=budget, retention=RETENTION, epoch_s=self.epoch_s))
         self.history: list[tuple[int, Operation[Any]]] = []
         self.steps = 0
+        self.seen: int | None = None
+        """The last event that was followed, and *told* the states that jobs have by these."""
+        self.told: dict[str, JobState | None] = {}
         self._runner = asyncio.Runner()
         self._epochs = 0
         self._take_token()
@@ -271,7 +275,7 @@ class Twins:
         """Ask everything about a path and all there is."""
         known = tuple(self.engine.ledger.jobs)
         self.do(CanDequeue(path, mode))
-        self.do(CountJobs())
+        self.count()
         self.do(Tree(path, depth))
         self.do(CountPending(path, include_scheduled=depth > 1))
         self.do(CountPending(None, include_scheduled=depth > 1))
@@ -283,6 +287,28 @@ class Twins:
         for job in list(self.engine.ledger.jobs.values()):
             if job.state not in OVER:
                 self.do(Why(job.id))
+
+    def count(self) -> None:
+        """Ask for all counts; those by state add up to the records that are kept."""
+        stats = self.do(CountJobs())
+        kept = sum(not job.gone and not job.is_hidden for job in self.engine.ledger.jobs.values())
+        assert sum(stats.states.values()) == kept
+
+    def follow(self, limit: int) -> None:
+        """Read the next events; each begins where the one of this job before has ended."""
+        followed = self.do(Follow(self.seen, limit))
+        if followed.missed:
+            self.told.clear()
+        first = followed.after - len(followed.events) + 1
+        assert [event.at for event in followed.events] == list(range(first, followed.after + 1))
+        for event in followed.events:
+            assert event.old == self.told.get(event.id, event.old), f"{event} does not follow on {self.told[event.id]}"
+            self.told[event.id] = event.new
+        self.seen = followed.after
+        if not followed.is_more:
+            for job_id, state in self.told.items():
+                job = self.engine.ledger.jobs.get(job_id)
+                assert (None if job is None or job.gone else job.state) == state
 
     def compare_all(self) -> None:
         """Compare all that can be seen: every record, count, tree and reason, and what is kept in indexes."""
@@ -342,6 +368,8 @@ class Twins:
             "untold": len(ledger.untold),
             "results": sum(not job.gone and job.result not in {None, b"null"} for job in jobs),
         }
+        if ledger.journal.until_ms:
+            expected["events"] = len(ledger.journal.kept)
         expected["timers"] = sum(entry is not None for job in jobs for entry in (job.timer, job.expiry))
         sizes["timers"] = sum(sizes.get(name, 0) for name in ("timers", "leases", "prunes"))
         wrong = {name: (size, sizes.get(name, 0)) for name, size in expected.items() if size != sizes.get(name, 0)}
@@ -487,7 +515,8 @@ class Twins:
             self.go_to(end)
             self.do(Tick())
         check_empty(self.engine)
-        self.do(CountJobs())
+        self.follow(1000)
+        self.count()
         self.recount()
 
     def check_residue(self) -> None:
@@ -622,6 +651,8 @@ class Busybody(Player):
         return Enqueue(tuple(specs), firing=Firing(schedule.name, version, due_ms, next_ms))
 
     def note(self) -> Operation[Any]:
+        if self.random.random() < 0.2:
+            return Follow(self.random.choice((None, 0, self.engine.ledger.journal.last)), self.random.choice((1, 1000)))
         if not self.grants:
             return Tick()
         grant = self.random.choice(self.grants)
@@ -654,5 +685,10 @@ def walk_together(twins: Twins, random: Random, style: Style, steps: int) -> Non
         if random.random() < 0.1:
             claim = player.claim()[0]
             twins.ask(claim.path, mode=claim.mode, depth=random.choice((0, 1, 4)))
+        if random.random() < 0.15:
+            twins.follow(random.choice((1, 5, 1000)))
+        if random.random() < 0.002:
+            twins.seen = random.choice((None, 0, 1_000_000))
+            twins.told.clear()
         if random.random() < 0.02:
             twins.recount()

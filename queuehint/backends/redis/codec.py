@@ -31,6 +31,7 @@ from queuehint.errors import (
     ScheduleNotFoundError,
     UnknownDependencyError,
 )
+from queuehint.events import Event, EventKind
 from queuehint.hint import Claim, Path, gate_key, parse_gate_key, queue_key
 from queuehint.operations import (
     Cancel,
@@ -57,6 +58,8 @@ from queuehint.operations import (
     Fetch,
     Fetched,
     Firing,
+    Follow,
+    Followed,
     Get,
     Got,
     Judged,
@@ -103,7 +106,7 @@ from queuehint.records import (
     OutcomeKind,
     Progress,
 )
-from queuehint.reports import EdgeStats, FlowStats, Reason, ReasonKind, Stats, TreeNode
+from queuehint.reports import Delays, EdgeStats, FlowStats, Reason, ReasonKind, Stats, TreeNode
 from queuehint.schedule import Recurrence, Schedule
 
 from .scripts import LETTERS
@@ -475,6 +478,10 @@ _REQUESTS: Final[dict[type[Any], tuple[str, Callable[[Any], Args]]]] = {
     ),
     ListSchedules: ("list_schedules", lambda operation: [operation.first, operation.limit]),
     DueSchedules: ("due_schedules", lambda operation: [operation.limit]),
+    Follow: (
+        "follow_events",
+        lambda operation: ["" if operation.after is None else operation.after, operation.limit],
+    ),
     Get: ("get", lambda operation: list(operation.ids)),
     ListDead: ("list_dead", lambda operation: [operation.cursor, operation.limit]),
     Why: ("why", lambda operation: [operation.job_id]),
@@ -494,6 +501,8 @@ QUESTIONS: Final = (
     Get, Fetch, Pull, ListDead, ListFlow, CountFlow, CountEdges, Why, Tree, CountJobs, CanDequeue, CountPending,
     ListSchedules, DueSchedules,
 )  # fmt: skip
+REPEATABLE: Final = (Follow,)
+"""Changes that may be made twice: a repeat reads again, so they need no receipt."""
 
 
 def encode(operation: Operation[Any]) -> tuple[str, Args]:
@@ -770,11 +779,14 @@ def _tree(operation: Tree, reply: list[Any]) -> TreeNode:
     return node(operation.path)
 
 
-_STATS = ("enqueued", "started", "settled", "lost", "pruned", "leftovers", "nodes")
+_STATS = (
+    "enqueued", "started", "settled", "finished", "failed", "canceled", "retried", "snoozed", "released", "lost",
+    "pruned", "leftovers", "nodes",
+)  # fmt: skip
 
 
 def _stats(_operation: CountJobs, reply: list[Any]) -> Stats:
-    states, totals, stuck, ready = reply
+    states, totals, stuck, ready, (resolved, sum_ms, max_ms) = reply
     return Stats(
         states=dict(zip(JobState, states, strict=True)),
         ready={ready[at].decode(): ready[at + 1] for at in range(0, len(ready), 2)},
@@ -791,7 +803,33 @@ def _stats(_operation: CountJobs, reply: list[Any]) -> Stats:
                 strict=True,
             )
         ),
+        resolved=Delays(count=resolved, sum_ms=sum_ms, max_ms=max_ms),
         **dict(zip(_STATS, totals, strict=True)),
+    )
+
+
+def _followed(operation: Follow, reply: list[Any]) -> Followed:
+    last, first, missed, *texts = reply[_HEADER:]
+    events = tuple([_event(at, text.decode()) for at, text in enumerate(texts, first)])
+    after = events[-1].at if events else last
+    return Followed(events, after, missed, after < last)
+
+
+def _event(at: int, text: str) -> Event:
+    kind, at_ms, old, new, number, attempt, took_ms, pool, user, job_id, cause = text.split("\n", 10)
+    return Event(
+        at=at,
+        at_ms=int(at_ms),
+        kind=EventKind(kind),
+        id=job_id,
+        number=int(number),
+        old=STATES.get(old),
+        new=STATES.get(new),
+        attempt=int(attempt),
+        took_ms=_number(took_ms),
+        pool=pool,
+        user=user or None,
+        cause=cause or None,
     )
 
 
@@ -825,6 +863,7 @@ _REPLIES: Final[dict[type[Any], Callable[[Any, list[Any]], Any]]] = {
     ResumeSchedule: _marked,
     ListSchedules: _schedules,
     DueSchedules: _schedules,
+    Follow: _followed,
     Get: _got,
     ListDead: _listed,
     Why: _why,

@@ -165,11 +165,10 @@ class Desk:
         if not self._may_write:
             yield from self._ask(script("probe"), (), None, None)
             self._may_write = True
-        lane = self._lane_for(operation)
+        lane = None if isinstance(operation, codec.REPEATABLE) else self._lane_for(operation)
+        request = ("", 0) if lane is None else (lane.name, lane.request)
         try:
-            reply = yield from self._ask(
-                script(name), (now, lane.name, lane.request, *self._settings, *args), operation, lane
-            )
+            reply = yield from self._ask(script(name), (now, *request, *self._settings, *args), operation, lane)
         except DuplicateJobError as error:
             if error.key is not None:
                 raise

@@ -352,7 +352,7 @@ class _Doctor:
                     this.add(repairable("ttl", self._key(name), what, ("persist", name, "")))
         if _NO_SCRIPT in this.unchecked:
             return
-        for names in _batches([name for name, key in ours.items() if key.is_prefix], BATCH):
+        for names in _batches([name for name, key in ours.items() if key.is_prefix or name == "events"], BATCH):
             said = yield from self._desk.converse_script("kinds", (1, *map(_bytes, names)))
             for name, is_stray in zip(names, said[2::3], strict=True):
                 if is_stray:

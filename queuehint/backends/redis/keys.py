@@ -57,6 +57,7 @@ KEYS: Final = (
     Key("schedule_dues", "zset", "ms -> names of schedules that are due then", "removal, pause, their end"),
     Key("dead", "zset", "number -> id of FAILED jobs", "redrive, discard, end of retention"),
     Key("keyed", "zset", "key, number and id of unfinished jobs that have a `key`, in lexical order", "end"),
+    Key("events", "list", "the last moves of jobs, while somebody follows", "a minute after the last who asked"),
     Key("seen", "zset", "ms -> pools that workers asked for lately", "after a minute"),
     Key("sessions", "zset", "ms -> sessions of clients that were heard of lately", "after ten minutes"),
     Key("receipts", "hash", "session -> its last request and the reply", "after ten minutes"),

@@ -5,7 +5,7 @@
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
   ARGV[2..8]             not used: as for changes
 
-  Returns counts by state, totals, what is stuck, and ready jobs by pool; four lists.   Mirrors core.answers ]]
+  Returns counts by state, totals, what is stuck, ready jobs by pool, and delays of resolved edges; five lists.   Mirrors core.answers ]]
 -- @include lib/questions
 -- @include lib/reasons
 -- @include lib/deferred
@@ -29,7 +29,9 @@ if redis.call('ZCARD', store.dead) > 0 then behind_dead = select(4, look_at_defe
 local nodes = redis.call('HLEN', store.gates) - redis.call('HEXISTS', store.gates, '')
 return {
   {S[24], S[25], S[26], S[27], S[28], S[29], S[30]},
-  {S[ENQUEUED_IN_ALL], S[STARTED_IN_ALL], S[SETTLED_IN_ALL], S[LOST_IN_ALL], S[PRUNED_IN_ALL], redis.call('LLEN', store.left), nodes},
+  {S[ENQUEUED_IN_ALL], S[STARTED_IN_ALL], S[SETTLED_IN_ALL], S[TOTAL_OF.finished], S[TOTAL_OF.failed],
+    S[TOTAL_OF.canceled], S[TOTAL_OF.retried], S[TOTAL_OF.snoozed], S[TOTAL_OF.released], S[LOST_IN_ALL], S[PRUNED_IN_ALL], redis.call('LLEN', store.left), nodes},
   {parked, S[HOLDING], behind_dead, unserved, S[STRANGERS_NOW]},
   ready,
+  {S[RESOLVED], S[RESOLVED_SUM], S[RESOLVED_MAX]},
 }

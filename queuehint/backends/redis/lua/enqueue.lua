@@ -189,6 +189,7 @@ local function admit(ask, after, start)
   if needs then job[NEEDS], edges.told[id] = KNOWN, ask[P_NEEDS] end
   if felled_by then
     job[STATE] = DEFERRED
+    ledger.note(job, 'enqueued', false)
     course.fell(job, felled_by, state)
     return job
   end
@@ -215,6 +216,7 @@ local function admit(ask, after, start)
   else
     ledger.take_place(job)
   end
+  ledger.note(job, 'enqueued', false)
   return job
 end
 
@@ -246,10 +248,14 @@ local function respec(job, ask)
   job[VERSION] = job[VERSION] + 1
   if job[DUE_AT] then
     gates.vacate(job)
+    local old = job[STATE]
     ledger.become(job, SCHEDULED)
+    ledger.note(job, 'scheduled', old)
     timers.set(job, DUE, job[DUE_AT])
   elseif job[BLOCKED] > 0 then
+    local old = job[STATE]
     ledger.become(job, DEFERRED)
+    ledger.note(job, 'deferred', old)
   elseif job[SEQ] == 0 then
     ledger.queue(job)
   elseif gates.has_all(job) then

@@ -56,13 +56,13 @@ local function give_back(job, kind, first)
   else
     job[ATTEMPTS] = job[ATTEMPTS] - 1
     if kind == 's' then
-      course.back_off(job, tonumber(ARGV[first]))
+      course.back_off(job, tonumber(ARGV[first]), 'snoozed')
     elseif kind == 'r' then
-      ledger.put_back(job, false)
+      ledger.put_back(job, false, 'released')
     else
       local strangers = job[STRANGERS]
       local pause_ms = math.min(STRANGER_PAUSE_MS * 2 ^ math.min(strangers, 16), STRANGER_PAUSE_MAX_MS)
-      ledger.put_back(job, NOW + pause_ms)
+      ledger.put_back(job, NOW + pause_ms, 'released', 'unknown_task')
       job[STRANGERS] = strangers + 1
     end
   end
@@ -78,7 +78,7 @@ local function settle(job, kind, first)
     if ARGV[first + 5] == '1' or job[ATTEMPTS] >= form.policy(job)[MAX_ATTEMPTS] or job[PRESENCE] then
       course.die(job, 'failed')
     else
-      course.back_off(job, tonumber(ARGV[first + 4]))
+      course.back_off(job, tonumber(ARGV[first + 4]), 'retried', error_at(first))
     end
   elseif kind == 'd' then
     ledger.finish(job, CANCELED, ARGV[first], false)
@@ -123,6 +123,7 @@ local function grant(job)
   job[EXPIRY_MS] = false
   timers.set(job, LEASE, NOW + lease_ms)
   job[ATTEMPTS], job[TOKEN], job[WORKER] = job[ATTEMPTS] + 1, token, worker
+  ledger.note(job, 'started', QUEUED)
   job[STARTED_AT], job[FIRST] = NOW, job[FIRST] or NOW
   local spec = redis.call('HGET', store.specs, job.id)
   if not spec then

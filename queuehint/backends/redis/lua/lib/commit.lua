@@ -41,6 +41,16 @@ local function write_leftovers()
   for at = work.left_added_at, #work.left_added do redis.call('RPUSH', store.left, cmsgpack.pack(work.left_added[at])) end
 end
 
+-- Events are kept while somebody asks for them.
+local EVENTS_KEPT = 10000 -- @const
+local function write_events()
+  local events = ledger.events
+  if S[FOLLOWED] > 0 and S[FOLLOWED] < NOW then S[FOLLOWED], ledger.drops_events = 0, true end
+  if ledger.drops_events then redis.call('UNLINK', store.events) end
+  for from = 1, #events, 1000 do redis.call('RPUSH', store.events, unpack(events, from, math.min(from + 999, #events))) end
+  if #events > 0 then redis.call('LTRIM', store.events, -EVENTS_KEPT, -1) end
+end
+
 local function write_told()
   for worker, list in pairs(ledger.untold) do
     if list.changed then
@@ -98,6 +108,7 @@ function plan.commit(tells)
   write_gates()
   write_ready()
   write_leftovers()
+  write_events()
   for id, spec in pairs(plan.specs) do redis.call('HSET', store.specs, id, spec) end
   -- With no retention, a record may have ended in the very step that brought its result.
   for id, result in pairs(plan.results) do

@@ -27,6 +27,7 @@ end
 function course.discard(job)
   if job[WALKS] then gates.vacate(job) end
   ledger.become(job, CANCELED)
+  ledger.note(job, 'canceled', FAILED, 'discarded')
   job[CAUSE] = 'discarded'
   timers.set(job, PRUNE, NOW + ledger.kept_ms(job, CANCELED))
   ledger.tell_dependents(job)
@@ -76,8 +77,14 @@ function course.fell(job, id, state)
   return left
 end
 
--- Do with a job that waits for one that is over what their edge says; return the gates visited or left.
-function course.resolve(job, id, state)
+-- Count how long a job has waited for its last edge to be resolved.
+local function count_delay(delay_ms)
+  S[RESOLVED], S[RESOLVED_SUM] = S[RESOLVED] + 1, S[RESOLVED_SUM] + delay_ms
+  S[RESOLVED_MAX] = math.max(S[RESOLVED_MAX], delay_ms)
+end
+
+-- Do with a job that waits for one that is over, since a time, what their edge says; return the gates visited or left.
+function course.resolve(job, id, state, since_ms)
   local fates = edges.of(job, id)
   if not fates then return 0 end
   if not state and string.sub(fates, 4) == IS_KEPT then return course.fell(job, id, false) end
@@ -89,7 +96,9 @@ function course.resolve(job, id, state)
   edges.close(job, id)
   if job[BLOCKED] > 0 then return 0 end
   if job[PARENT] then return course.end_parent(job) end
-  return job[STATE] == DEFERRED and ledger.queue(job) or 0
+  if job[STATE] ~= DEFERRED then return 0 end
+  count_delay(NOW - since_ms)
+  return ledger.queue(job)
 end
 
 -- Judge what a job is told to depend on: what it has to wait for, and the first because of which it has to be canceled,
@@ -123,7 +132,7 @@ end
 -- Drop a job of a submission that was never committed; others that wait for it find its record expired.
 function course.drop(job)
   job[GONE], job[STATE] = true, CANCELED
-  if edges.has_dependents(job) then work.push({'r', job.id, 0, S[NUMBERS], 'gone'}) end
+  if edges.has_dependents(job) then work.push({'r', job.id, 0, S[NUMBERS], 'gone', NOW}) end
   ledger.remove(job)
   return 0
 end
@@ -153,19 +162,19 @@ function course.lose(job, kind, message, traceback)
   job[ATTEMPTS], job[LOSSES] = job[ATTEMPTS] - 1, job[LOSSES] + 1
   S[LOST_IN_ALL] = S[LOST_IN_ALL] + 1
   if job[LOSSES] >= form.policy(job)[MAX_LOSSES] then return course.die(job, 'worker_lost') end
-  ledger.put_back(job, false)
+  ledger.put_back(job, false, 'lost', kind)
   return 0
 end
 
 -- Let a job wait for its next attempt, on its place or off it.
-function course.back_off(job, delay_ms)
+function course.back_off(job, delay_ms, kind, cause)
   local policy = form.policy(job)
   if policy[ON_RETRY] == 'yield' then
-    ledger.postpone(job, NOW + delay_ms)
+    ledger.postpone(job, NOW + delay_ms, kind, cause)
   elseif delay_ms <= 0 then
-    ledger.put_back(job, false)
+    ledger.put_back(job, false, kind, cause)
   else
-    ledger.put_back(job, NOW + delay_ms)
+    ledger.put_back(job, NOW + delay_ms, kind, cause)
     if delay_ms > policy[MAX_HOLD] then timers.set(job, DUE, NOW + policy[MAX_HOLD]) end
   end
 end
@@ -173,12 +182,13 @@ end
 -- Take up a job whose time has come, or whose back-off has held its place long enough.
 function course.promote(job)
   if job[STATE] == QUEUED then
-    if job[DUE_AT] and job[DUE_AT] > NOW then return ledger.postpone(job, job[DUE_AT]) end
+    if job[DUE_AT] and job[DUE_AT] > NOW then return ledger.postpone(job, job[DUE_AT], 'scheduled') end
     ledger.offer(job)
     return 0
   end
   if job[BLOCKED] > 0 then
     ledger.become(job, DEFERRED)
+    ledger.note(job, 'deferred', SCHEDULED)
     job[DUE_AT] = false
     return 0
   end
@@ -202,6 +212,7 @@ end
 
 -- Drop all that is known of a job that is over.
 function course.forget(job)
+  if not job[GONE] then ledger.note(job, 'pruned', job[STATE]) end
   job.pruned = true
   jobs.all[job.id] = false
   jobs.dirty[job.id] = job
@@ -220,6 +231,7 @@ function course.prune(job)
   local until_ms, holds = job[ENDED] + ID_KEPT_MS, job[NEEDS] == HELD
   local is_told = job[STATE] == FAILED and not job[GONE] and (holds or has_dependents)
   if is_told or until_ms > NOW then
+    if not job[GONE] then ledger.note(job, 'pruned', job[STATE]) end
     job[GONE], job[RESULT], job[ERRORS], job[LOGS], job[REPORTED], job[FALLEN] = true, false, 0, 0, false, false
     if not holds then job[NEEDS] = false end
     timers.set(job, PRUNE, math.max(until_ms, NOW))
@@ -227,7 +239,7 @@ function course.prune(job)
     course.forget(job)
   end
   if is_told then
-    if has_dependents then work.push({'r', job.id, 0, S[NUMBERS], 'gone'}) end
+    if has_dependents then work.push({'r', job.id, 0, S[NUMBERS], 'gone', NOW}) end
     if holds then work.push({'p', job.id}) end
   end
   return left

@@ -7,7 +7,7 @@ lazily(dependents, function()
 local ACT = {
   r = function(job, sweep)
     local dependency = sweep[5] ~= 'gone' and jobs.of(sweep[2])
-    return course.resolve(job, sweep[2], dependency and not dependency[GONE] and dependency[STATE])
+    return course.resolve(job, sweep[2], dependency and not dependency[GONE] and dependency[STATE], sweep[6] or NOW)
   end,
   k = course.begin,
   x = course.drop,

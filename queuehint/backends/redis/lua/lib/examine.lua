@@ -349,6 +349,7 @@ function examine.is_stray_key(name)
   if base == 'log:' then return check_log(nil, nil, rest) ~= nil end
   if base == 'errors:' then return check_errors(nil, nil, rest) ~= nil end
   if base == 'wake:pool:' then return redis.call('HEXISTS', store.pools, rest) == 0 end
+  if base == 'events' then return S[FOLLOWED] == 0 end
   if base == 'wake:session:' then return not redis.call('ZSCORE', store.sessions, rest) end
   return false
 end

@@ -1,9 +1,26 @@
 --[[ ledger: the moves of a job, as core.ledger makes them: state, gates, offers, timers and edges change together.
   Counts and indexes are not changed here: they follow from the heads, see lib/commit. ]]
-local ledger = {untold = {}, ended = {}, errors_added = {}}
+local ledger = {untold = {}, ended = {}, errors_added = {}, events = {}, drops_events = false}
 
 lazily(ledger, function()
 local KEEP = {F = tonumber(ARGV[4]), X = tonumber(ARGV[5]), C = tonumber(ARGV[6]), service = tonumber(ARGV[7])}
+
+local is_followed = S[FOLLOWED] > 0 and S[FOLLOWED] >= NOW
+
+-- Note a move that was made, from *old* (false: the job is new) to the state the job has now; see core.journal. A start
+-- before its time is set.
+function ledger.note(job, kind, old, cause)
+  local total = TOTAL_OF[kind]
+  if total then S[total] = S[total] + 1 end
+  S[JOURNAL] = S[JOURNAL] + 1
+  if not is_followed then return end
+  local since = old == STARTED and job[STARTED_AT]
+  if kind == 'started' and (not job[STARTED_AT] or job[STARTED_AT] < job[QUEUED_AT]) then since = job[QUEUED_AT] end
+  ledger.events[#ledger.events + 1] = table.concat({
+    kind, string.format('%.0f', NOW), old or '-', kind == 'pruned' and '-' or job[STATE], string.format('%.0f', job[NUMBER]),
+    job[ATTEMPTS], since and string.format('%.0f', NOW - since) or '', job[POOL], job[USER], job.id, cause or '',
+  }, '\n')
+end
 
 function ledger.become(job, state)
   if not string.find(MOVES[job[STATE]], state, 1, true) then
@@ -73,7 +90,9 @@ end
 
 -- Give a job its place: -> QUEUED; return the gates visited.
 function ledger.queue(job)
+  local old = job[STATE]
   ledger.become(job, QUEUED)
+  ledger.note(job, 'queued', old)
   return ledger.take_place(job)
 end
 
@@ -86,9 +105,10 @@ function ledger.stop(job)
 end
 
 -- Return a STARTED job to its place: -> QUEUED, ready at once or after a back-off.
-function ledger.put_back(job, again_ms)
+function ledger.put_back(job, again_ms, kind, cause)
   ledger.stop(job)
   ledger.become(job, QUEUED)
+  ledger.note(job, kind, STARTED, cause)
   if again_ms then
     job[DUE_AT], job[BACKING_OFF] = again_ms, true
     timers.set(job, DUE, again_ms)
@@ -99,11 +119,13 @@ function ledger.put_back(job, again_ms)
 end
 
 -- Take a job's place away until it is due: -> SCHEDULED; return the gates left.
-function ledger.postpone(job, due_ms)
-  if job[STATE] == STARTED then ledger.stop(job) end
+function ledger.postpone(job, due_ms, kind, cause)
+  local old = job[STATE]
+  if old == STARTED then ledger.stop(job) end
   job[BACKING_OFF] = false
   local left = gates.vacate(job)
   ledger.become(job, SCHEDULED)
+  ledger.note(job, kind, old, cause)
   job[DUE_AT] = due_ms
   timers.set(job, DUE, due_ms)
   return left
@@ -115,9 +137,12 @@ function ledger.offer(job)
   ready.offer(job)
 end
 
+local END = {F = 'finished', X = 'failed', C = 'canceled'}
+
 -- End a job: -> FINISHED, FAILED or CANCELED; return the gates left.
 function ledger.finish(job, state, cause, keep_place)
-  if job[STATE] == STARTED then
+  local old = job[STATE]
+  if old == STARTED then
     ledger.stop(job)
   elseif job[OFFER] then
     ledger.withdraw(job)
@@ -126,6 +151,7 @@ function ledger.finish(job, state, cause, keep_place)
   timers.drop(job)
   job[EXPIRY_MS] = false
   ledger.become(job, state)
+  ledger.note(job, END[state], old, cause)
   job[CAUSE], job[DUE_AT], job[ENDED] = cause or false, false, NOW
   if state ~= FINISHED then job[RESULT] = false end
   local left = 0
@@ -139,9 +165,9 @@ function ledger.finish(job, state, cause, keep_place)
 end
 
 -- Begin to resolve the edges to a job that is over. A sweep over dependents: kind, whose, the number it has come to, the
--- number at which it began, the version of the job whose end it is about.
+-- number at which it began, the version of the job whose end it is about, and when it began.
 function ledger.tell_dependents(job)
-  if edges.has_dependents(job) then work.push({'r', job.id, 0, S[NUMBERS], job[VERSION]}) end
+  if edges.has_dependents(job) then work.push({'r', job.id, 0, S[NUMBERS], job[VERSION], NOW}) end
 end
 
 -- Give a job its edges: all it depends on, and those of them, and others, it waits for.
@@ -159,6 +185,7 @@ function ledger.await_children(job, children)
   ledger.stop(job)
   gates.vacate(job)
   ledger.become(job, DEFERRED)
+  ledger.note(job, 'deferred', STARTED)
   job[PARENT] = true
   local held = {}
   for _, need in ipairs(job[NEEDS] == HELD and edges.needs_of(job) or {}) do held[need[1]] = true end
@@ -187,6 +214,7 @@ function ledger.unstage(job)
   edges.close(job, start.id)
   job[STAGED], job[ENQUEUED] = false, start[ENDED]
   jobs.dirty[job.id] = job
+  ledger.note(job, 'enqueued', false)
   return start[ENDED]
 end
 
@@ -197,6 +225,7 @@ function ledger.begin(job, needs, blocked, commit_ms)
   job[DELAYED], job[RUN_AT] = false, false
   if job[DUE_AT] then
     ledger.become(job, SCHEDULED)
+    ledger.note(job, 'scheduled', DEFERRED)
     timers.set(job, DUE, job[DUE_AT])
     return 0
   end
@@ -220,6 +249,7 @@ function ledger.revive(job, needs, blocked)
   S[NUMBERS] = S[NUMBERS] + 1
   job[SINCE] = S[NUMBERS]
   ledger.renew(job)
+  ledger.note(job, 'redriven', CANCELED)
   ledger.bind(job, needs, blocked)
   local within_ms = form.policy(job)[START_WITHIN]
   if within_ms and not job[FIRST] then timers.set_expiry(job, NOW + within_ms) end
@@ -240,6 +270,7 @@ function ledger.redrive(job)
   S[NUMBERS] = S[NUMBERS] + 1
   job[SINCE] = S[NUMBERS]
   ledger.renew(job)
+  ledger.note(job, 'redriven', FAILED)
   if job[WALKS] then
     job[QUEUED_AT] = NOW
     ready.offer(job)

@@ -1,0 +1,29 @@
+#!lua flags=allow-oom
+--[[ follow_events: read the next events, and have them kept for whoever asks.
+  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/keys builds every other key from it
+  KEYS[2] meta      str  the only key that always exists: see conversation.py
+  ARGV[1] now_ms    int  the time, for tests only; "" asks the server
+  ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
+  ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service; ms
+  ARGV[8] budget    int  units of following work
+  ARGV[9] after     int  the last event seen, "" to begin now; ARGV[10] limit int
+  Returns more, now, next, the number of the last event of all, that of the first of these, how many before it are gone,
+  then the events, in lines: kind, time, states before and now ("-" none), number, attempts, ms it took ("" unknown), pool,
+  user, id, cause.
+  Mirrors core.journal   May be run twice ]]
+-- @include lib/rules
+local FOLLOWED_FOR_MS = 60000 -- @const
+local after, limit, last = tonumber(ARGV[9]), tonumber(ARGV[10]), S[JOURNAL]
+local kept = 0
+if S[FOLLOWED] >= NOW then kept = redis.call('LLEN', store.events) else ledger.drops_events = true end
+S[FOLLOWED] = NOW + FOLLOWED_FOR_MS
+local first, missed, found = last + 1, 0, {}
+if after then
+  if after > last then after = 0 end
+  local oldest = last - kept + 1
+  first, missed = math.max(after + 1, oldest), math.max(0, oldest - after - 1)
+  if first <= last then found = redis.call('LRANGE', store.events, first - oldest, first - oldest + limit - 1) end
+end
+local rest = {last, first, missed}
+for at = 1, #found do rest[#rest + 1] = found[at] end
+return request.reply('follow_events', rest)

@@ -1,0 +1,332 @@
+"""The rules of events and of what is counted; bound as those of `rules`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from queuehint import EventKind, InvalidJobError, JobState, OutcomeKind
+from queuehint.operations import EVENTS_MAX, Exchange, Follow, Followed
+from queuehint.reports import Delays
+from tests.contract.rules import error
+from tests.support import job
+
+if TYPE_CHECKING:
+    from queuehint import Event
+    from tests.contract.rules import Store
+
+SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
+SECOND, MINUTE, DAY = 1000, 60_000, 86_400_000
+
+
+class Follower:
+    """Somebody who reads events from now on."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.after: int | None = store.apply(Follow()).after
+
+    def read(self, limit: int = EVENTS_MAX) -> Followed:
+        followed = self.store.apply(Follow(self.after, limit))
+        self.after = followed.after
+        return followed
+
+    def moves(self) -> list[str]:
+        """Return what has happened since the last look, each as kind and id."""
+        return [f"{event.kind} {event.id}" for event in self.read().events]
+
+    def of(self, job_id: str) -> list[Event]:
+        return [event for event in self.read().events if event.id == job_id]
+
+
+class _Followed:
+    @pytest.fixture
+    def follower(self, store: Store) -> Follower:
+        return Follower(store)
+
+
+class Events(_Followed):
+    """Each move of each job is an event, in the order in which the moves were made."""
+
+    def test_a_job_that_succeeds_is_enqueued_started_and_finished(self, store: Store, follower: Follower) -> None:
+        store.enqueue(job("a", ["doc"], user="ann", pool="p"))
+        store.wait(5 * SECOND)
+        store.start(pools=("p",))
+        store.wait(3 * SECOND)
+        store.finish("a")
+        enqueued, started, finished = follower.read().events
+        now_ms = store.clock.now_ms()
+        assert (enqueued.kind, enqueued.old, enqueued.new) == (EventKind.ENQUEUED, None, QUEUED)
+        assert (started.kind, started.old, started.new) == (EventKind.STARTED, QUEUED, STARTED)
+        assert (finished.kind, finished.old, finished.new) == (EventKind.FINISHED, STARTED, FINISHED)
+        assert [event.at_ms for event in (enqueued, started, finished)] == [now_ms - 8000, now_ms - 3000, now_ms]
+        assert [event.took_ms for event in (enqueued, started, finished)] == [None, 5000, 3000]
+        assert [event.attempt for event in (enqueued, started, finished)] == [0, 1, 1]
+        assert [event.at for event in (enqueued, started, finished)] == [1, 2, 3]
+        assert {(event.id, event.number, event.pool, event.user) for event in (enqueued, started, finished)} == {
+            ("a", 1, "p", "ann")
+        }
+
+    def test_a_job_that_is_due_later_is_enqueued_scheduled_and_queued_when_due(
+        self, store: Store, follower: Follower
+    ) -> None:
+        store.enqueue(job("a", delay_ms=SECOND))
+        (enqueued,) = follower.of("a")
+        assert enqueued.new is SCHEDULED
+        store.wait(SECOND)
+        (queued,) = follower.of("a")
+        assert (queued.kind, queued.old, queued.new) == (EventKind.QUEUED, SCHEDULED, QUEUED)
+
+    def test_a_job_that_waits_for_another_is_enqueued_deferred_and_queued_by_its_end(
+        self, store: Store, follower: Follower
+    ) -> None:
+        store.enqueue(job("a"), job("b", after="a"))
+        store.start()
+        store.finish("a")
+        assert follower.moves() == ["enqueued a", "enqueued b", "started a", "finished a", "queued b"]
+
+    def test_a_job_that_is_due_and_still_waits_for_another_is_deferred(self, store: Store, follower: Follower) -> None:
+        store.enqueue(job("a"), job("b", after="a", delay_ms=SECOND))
+        store.wait(SECOND)
+        assert follower.moves() == ["enqueued a", "enqueued b", "deferred b"]
+
+    def test_a_failed_attempt_is_a_retry_and_the_last_one_a_failure(self, store: Store, follower: Follower) -> None:
+        store.enqueue(job("a", max_attempts=2))
+        store.start()
+        store.fail("a", error=error(), delay_ms=SECOND)
+        store.wait(SECOND)
+        store.start()
+        store.fail("a", error=error())
+        _, _, retried, again, failed = follower.of("a")
+        assert (retried.kind, retried.new, retried.cause) == (EventKind.RETRIED, QUEUED, "ValueError")
+        assert (again.kind, again.attempt, again.took_ms) == (EventKind.STARTED, 2, None)
+        assert (failed.kind, failed.new, failed.cause) == (EventKind.FAILED, FAILED, "failed")
+
+    def test_a_retry_that_yields_its_place_waits_for_its_new_one_anew(self, store: Store, follower: Follower) -> None:
+        store.enqueue(job("a", ["doc"], on_retry="yield"))
+        store.start()
+        store.fail("a", delay_ms=SECOND)
+        store.wait(SECOND)
+        store.wait(SECOND)
+        store.start()
+        _, _, retried, queued, started = follower.of("a")
+        assert (retried.kind, retried.new, retried.cause) == (EventKind.RETRIED, SCHEDULED, None)
+        assert queued.kind is EventKind.QUEUED
+        assert started.took_ms == SECOND
+
+    def test_a_back_off_longer_than_the_hold_takes_the_job_off_its_place(
+        self, store: Store, follower: Follower
+    ) -> None:
+        store.enqueue(job("a", ["doc"], max_hold_ms=SECOND))
+        store.start()
+        store.fail("a", delay_ms=MINUTE)
+        store.wait(SECOND)
+        assert follower.moves() == ["enqueued a", "started a", "retried a", "scheduled a"]
+
+    def test_what_is_put_off_given_back_or_unknown_is_told_apart(self, store: Store, follower: Follower) -> None:
+        store.enqueue(job("a"), job("b"), job("c"))
+        store.start()
+        store.settle("a", OutcomeKind.SNOOZED, delay_ms=SECOND)
+        store.settle("b", OutcomeKind.RELEASED)
+        store.settle("c", OutcomeKind.UNKNOWN_TASK)
+        last = [(event.kind, event.id, event.cause) for event in follower.read().events[-3:]]
+        assert last == [
+            (EventKind.SNOOZED, "a", None),
+            (EventKind.RELEASED, "b", None),
+            (EventKind.RELEASED, "c", "unknown_task"),
+        ]
+
+    def test_a_worker_that_dies_loses_its_jobs(self, store: Store, follower: Follower) -> None:
+        store.enqueue(job("a", max_losses=2))
+        events = []
+        for _ in range(2):
+            store.start()
+            store.wait(30 * SECOND + 1)
+            events += follower.of("a")
+        _, _, lost, _, failed = events
+        assert (lost.kind, lost.old, lost.new, lost.cause) == (EventKind.LOST, STARTED, QUEUED, "worker_lost")
+        assert (failed.kind, failed.cause) == (EventKind.FAILED, "worker_lost")
+
+    def test_a_cancellation_is_an_event_when_the_job_is_canceled(self, store: Store, follower: Follower) -> None:
+        store.enqueue(job("a"), job("b", delay_ms=MINUTE))
+        store.start()
+        store.cancel("a", "b")
+        assert follower.moves() == ["enqueued a", "enqueued b", "started a", "canceled b"]
+        store.settle("a", OutcomeKind.RELEASED)
+        (canceled,) = follower.of("a")
+        assert (canceled.old, canceled.new, canceled.cause) == (STARTED, CANCELED, "canceled")
+
+    def test_a_dead_job_is_redriven_or_discarded(self, store: Store, follower: Follower) -> None:
+        store.enqueue(*[job(each, max_attempts=1) for each in "ab"])
+        store.start()
+        store.fail("a")
+        store.fail("b")
+        follower.read()
+        store.redrive("a")
+        store.discard("b")
+        redriven, canceled = follower.read().events
+        assert (redriven.kind, redriven.id, redriven.old, redriven.new) == (EventKind.REDRIVEN, "a", FAILED, QUEUED)
+        assert (canceled.kind, canceled.id, canceled.cause) == (EventKind.CANCELED, "b", "discarded")
+
+    def test_what_is_revived_downstream_is_redriven_too(self, store: Store, follower: Follower) -> None:
+        store.enqueue(job("a", max_attempts=1), job("b", after="a", on_dependency_failure="cancel"))
+        store.start()
+        store.fail("a")
+        store.wait(0)
+        follower.read()
+        store.redrive("a", downstream=True)
+        store.wait(0)
+        assert follower.moves() == ["redriven a", "redriven b"]
+
+    def test_a_parent_waits_for_its_children_and_is_over_with_the_last(self, store: Store, follower: Follower) -> None:
+        store.enqueue(job("a"))
+        store.start()
+        store.enqueue_from("a", job("b"))
+        store.await_children("a", "b")
+        store.run()
+        assert follower.moves() == [
+            *("enqueued a", "started a", "enqueued b", "deferred a"),
+            *("started b", "finished b", "finished a"),
+        ]
+
+    def test_jobs_submitted_in_parts_are_enqueued_when_they_are_committed(
+        self, store: Store, follower: Follower
+    ) -> None:
+        store.stage("s", job("a"))
+        store.stage("s", job("b", after="a"))
+        assert follower.moves() == []
+        store.commit("s")
+        store.wait(0)
+        assert follower.moves() == ["enqueued a", "queued a", "enqueued b"]
+
+    def test_a_job_canceled_by_what_it_depends_on_as_it_is_enqueued_has_both_events(
+        self, store: Store, follower: Follower
+    ) -> None:
+        store.enqueue(job("a"))
+        store.cancel("a")
+        follower.read()
+        store.enqueue(job("b", after="a", on_dependency_failure="cancel"))
+        enqueued, canceled = follower.read().events
+        assert (enqueued.kind, enqueued.new) == (EventKind.ENQUEUED, DEFERRED)
+        assert (canceled.kind, canceled.cause) == (EventKind.CANCELED, "dependency a was canceled")
+
+    def test_a_job_replaced_by_its_key_is_told_when_its_state_changes(self, store: Store, follower: Follower) -> None:
+        store.enqueue(job("a", key="k"))
+        store.enqueue(job("b", key="k", on_conflict="replace", delay_ms=SECOND))
+        *_, scheduled = follower.of("a")
+        assert (scheduled.kind, scheduled.old, scheduled.new) == (EventKind.SCHEDULED, QUEUED, SCHEDULED)
+
+    def test_a_record_that_expires_is_pruned_once(self, store: Store, follower: Follower) -> None:
+        store.enqueue(job("a", retention_ms=0))
+        store.run()
+        store.wait(0)
+        *_, pruned = follower.of("a")
+        assert (pruned.kind, pruned.old, pruned.new) == (EventKind.PRUNED, FINISHED, None)
+        for _ in range(11):
+            store.wait(MINUTE)
+            assert follower.moves() == []
+        assert store.stats().pruned == 1
+
+
+class Following(_Followed):
+    """Who follows reads every event once; nothing is kept for nobody, and what was missed is told."""
+
+    def test_to_follow_begins_now(self, store: Store) -> None:
+        store.enqueue(job("a"))
+        assert store.apply(Follow()) == Followed((), 1, 0, False)
+
+    def test_events_come_in_pages(self, store: Store, follower: Follower) -> None:
+        store.enqueue(*[job(f"j{number}") for number in range(5)])
+        pages = [follower.read(2) for _ in range(4)]
+        assert [[event.id for event in page.events] for page in pages] == [["j0", "j1"], ["j2", "j3"], ["j4"], []]
+        assert [page.is_more for page in pages] == [True, True, False, False]
+        assert [page.after for page in pages] == [2, 4, 5, 5]
+
+    def test_several_may_follow(self, store: Store) -> None:
+        one, other = Follower(store), Follower(store)
+        store.enqueue(job("a"))
+        assert one.read() == other.read()
+
+    def test_what_happened_while_nobody_followed_is_missed_and_counted(self, store: Store, follower: Follower) -> None:
+        store.enqueue(job("a"))
+        store.wait(MINUTE + 1)
+        store.enqueue(job("b"))
+        followed = follower.read()
+        assert (followed.events, followed.missed, followed.after) == ((), 2, 2)
+        store.enqueue(job("c"))
+        assert follower.read().missed == 0
+
+    def test_who_asks_at_least_once_a_minute_misses_nothing(self, store: Store, follower: Follower) -> None:
+        for number in range(5):
+            store.enqueue(job(f"j{number}"))
+            store.wait(MINUTE)
+            assert follower.moves() == [f"enqueued j{number}"]
+
+    def test_the_last_ten_thousand_are_kept_for_who_is_slow(self, store: Store, follower: Follower) -> None:
+        for part in range(11):
+            store.enqueue(*[job(f"{part}-{number}") for number in range(1000)])
+        followed = follower.read(1)
+        assert followed.missed == 1000
+        assert [event.id for event in followed.events] == ["1-0"]
+        assert followed.is_more
+
+    def test_a_number_that_is_yet_to_come_is_of_another_history(self, store: Store, follower: Follower) -> None:
+        store.enqueue(job("a"))
+        assert [event.id for event in store.apply(Follow(1_000)).events] == ["a"]
+
+    @pytest.mark.parametrize("limit", [0, EVENTS_MAX + 1])
+    def test_a_page_has_one_to_a_thousand_events(self, store: Store, limit: int) -> None:
+        with pytest.raises(InvalidJobError, match="limit"):
+            store.apply(Follow(0, limit))
+
+
+class Totals:
+    """What has happened is counted, whether anybody follows or not."""
+
+    def test_each_kind_of_end_and_of_return_is_counted(self, store: Store) -> None:
+        store.enqueue(*[job(each, max_attempts=2) for each in "abcdefg"])
+        store.start()
+        store.finish("a", "b")
+        store.fail("c")
+        store.fail("d", final=True)
+        store.settle("e", OutcomeKind.SNOOZED, delay_ms=MINUTE)
+        store.settle("f", OutcomeKind.RELEASED)
+        store.cancel("g")
+        store.settle("g", OutcomeKind.RELEASED)
+        store.discard("d")
+        stats = store.stats()
+        assert (stats.finished, stats.failed, stats.canceled) == (2, 1, 2)
+        assert (stats.retried, stats.snoozed, stats.released) == (1, 1, 1)
+        assert (stats.enqueued, stats.started, stats.settled, stats.lost, stats.pruned) == (7, 7, 7, 0, 0)
+
+    def test_totals_outlive_the_records(self, store: Store) -> None:
+        store.enqueue(job("a", retention_ms=0))
+        store.run()
+        store.wait(DAY)
+        stats = store.stats()
+        assert (stats.finished, stats.pruned, sum(stats.states.values())) == (1, 1, 0)
+
+    def test_counts_by_state_add_up_to_the_records(self, store: Store) -> None:
+        store.enqueue(job("a"), job("b", after="a"), job("c", delay_ms=MINUTE), job("d"), job("e", retention_ms=0))
+        store.stage("s", job("hidden"))
+        store.start()
+        store.finish("a", "e")
+        store.wait(0)
+        assert sum(store.stats().states.values()) == sum(store.find(each) is not None for each in "abcde") == 4
+
+    def test_how_long_a_dependent_waits_for_its_place_after_the_last_end_is_counted(self, store: Store) -> None:
+        assert store.stats().resolved == Delays(count=0, sum_ms=0, max_ms=0)
+        store.enqueue(job("a"), job("b", after="a"), job("c", after="b"), job("d", after="a", delay_ms=MINUTE))
+        store.run()
+        assert store.stats().resolved == Delays(count=2, sum_ms=0, max_ms=0), "d waits for its time"
+
+    def test_a_dependent_that_is_released_in_a_later_step_was_late(self, store: Store) -> None:
+        store.enqueue(job("a"), *[job(f"j{number}", after="a") for number in range(900)])
+        store.enqueue(*[job(f"k{number}", after="a") for number in range(900)])
+        store.start()
+        assert store.apply(Exchange("w", (store.outcome("a"),))).more
+        store.wait(2 * SECOND)
+        resolved = store.stats().resolved
+        assert (resolved.count, resolved.max_ms) == (1800, 2000)
+        assert 0 < resolved.sum_ms < 1800 * 2000
