@@ -226,6 +226,38 @@ def test_a_thousand_jobs_in_one_operation_are_taken_in_granted_ended_and_cancele
         twins.close()
 
 
+def test_a_dependent_that_is_over_when_a_sweep_comes_by_is_passed_over_for_good() -> None:
+    twins = Twins(budget=1)
+
+    def depending_on(dependency_id: str, job_id: str) -> JobSpec:
+        return JobSpec(id=job_id, task="t", depends_on=(Dependency(dependency_id, when="done"),))
+
+    def start() -> dict[str, int]:
+        return {grant.spec.id: grant.token for grant in twins.do(Exchange("w", limit=9)).grants}
+
+    try:
+        fails: dict[str, Any] = {"kind": OutcomeKind.FAILED, "final": True}
+        twins.do(Enqueue((JobSpec(id="a", task="t"), depending_on("a", "b"), depending_on("a", "c"))))
+        twins.do(Exchange("w", (Outcome(job_id="a", token=start()["a"], **fails),)))
+        for _ in range(3):
+            twins.do(Tick())
+        tokens = start()
+        twins.do(Redrive(("a",)))
+        tokens |= start()
+        twins.do(Enqueue((depending_on("a", "d"), JobSpec(id="e", task="t"), depending_on("e", "f"))))
+        tokens |= start()
+        ends = [Outcome(job_id=each, token=tokens[each], kind=OutcomeKind.FINISHED) for each in "ae"]
+        # One unit: the sweep looks at b, sees that c is over, and is cut. The next unit goes to another one.
+        twins.do(Exchange("w", (Outcome(job_id="c", token=tokens["c"], **fails), *ends)))
+        twins.do(Redrive(("c",)))
+        twins.do(Tick())
+        twins.do(Get(("b", "c", "d")))
+        twins.compare_all()
+        twins.wind_down()
+    finally:
+        twins.close()
+
+
 def test_a_log_keeps_its_last_thousand_lines_however_they_come(twins: Twins) -> None:
     twins.do(Enqueue((JobSpec(id="a", task="t"),)))
     (grant,) = twins.do(Exchange("w", limit=1)).grants

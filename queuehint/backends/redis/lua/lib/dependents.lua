@@ -26,7 +26,11 @@ function dependents.step(sweep, budget)
   while goes_on(sweep) do
     local job, order = edges.next_dependent(sweep)
     if not job then break end
-    if used >= budget then return used, true end
+    if used >= budget then
+      -- What was passed over is not looked at again, also if it is alive by then.
+      sweep[3] = order - 1
+      return used, true
+    end
     sweep[3] = order
     used = used + 1 + act(job, sweep)
   end
