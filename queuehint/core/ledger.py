@@ -391,6 +391,10 @@ class Ledger:
         Its key, timers, index entries and offers are given up in this step; its place too unless it is kept.
         """
         old = job.state
+        if job.block is None:
+            # It was committed, and is over before it was let go.
+            self.catalog.add(job)
+            self.journal.note(job, EventKind.ENQUEUED, None)
         if old is STARTED:
             self._stop(job)
         elif job.ready is not None:
@@ -410,9 +414,6 @@ class Ledger:
         if spec.key is not None:
             self.keys.remove(spec.key, job)
         self._become(job, state)
-        if job.block is None:
-            # It was committed, and is over before it was let go.
-            self.catalog.add(job)
         self.journal.note(job, END[state], old, cause)
         job.cause = cause
         job.due_ms = None

@@ -200,6 +200,16 @@ class Events(_Followed):
         store.wait(0)
         assert follower.moves() == ["enqueued a", "queued a", "enqueued b"]
 
+    def test_one_of_these_that_is_canceled_before_it_was_let_go_was_enqueued_too(
+        self, store: Store, follower: Follower
+    ) -> None:
+        for part in range(2):
+            store.stage("s", *[job(f"{part}-{number}") for number in range(700)])
+        store.commit("s")
+        store.cancel("1-699")
+        moves = [move for _ in range(4) for move in follower.moves() if move.endswith(" 1-699")]
+        assert moves == ["enqueued 1-699", "canceled 1-699"]
+
     def test_a_job_canceled_by_what_it_depends_on_as_it_is_enqueued_has_both_events(
         self, store: Store, follower: Follower
     ) -> None:

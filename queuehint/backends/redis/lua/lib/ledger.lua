@@ -142,6 +142,8 @@ local END = {F = 'finished', X = 'failed', C = 'canceled'}
 -- End a job: -> FINISHED, FAILED or CANCELED; return the gates left.
 function ledger.finish(job, state, cause, keep_place)
   local old = job[STATE]
+  -- It was committed, and is over before it was let go.
+  if job[STAGED] then ledger.note(job, 'enqueued', false) end
   if old == STARTED then
     ledger.stop(job)
   elseif job[OFFER] then
