@@ -32,6 +32,7 @@ from queuehint.errors import (
     JobFailedError,
     JobNotFoundError,
     LeaseLostError,
+    MissingExtraError,
     OutcomeUnknownError,
     PathClosedError,
     PayloadError,
@@ -71,6 +72,7 @@ from queuehint.records import (
 )
 from queuehint.references import template
 from queuehint.reports import Delays, EdgeStats, FlowStats, Reason, ReasonKind, Stats, TreeNode
+from queuehint.schedule import Recurrence, Schedule
 from queuehint.scheduler import Scheduler
 from queuehint.worker import Worker
 
@@ -131,6 +133,7 @@ __all__ = [
     "LeaseLostError",
     "Limit",
     "LimitState",
+    "MissingExtraError",
     "Node",
     "Outcome",
     "OutcomeKind",
@@ -145,9 +148,11 @@ __all__ = [
     "Reason",
     "ReasonKind",
     "RecordPage",
+    "Recurrence",
     "ResultTimeoutError",
     "Retention",
     "Retry",
+    "Schedule",
     "ScheduleChangedError",
     "ScheduleNotFoundError",
     "Scheduler",

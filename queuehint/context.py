@@ -14,11 +14,11 @@ import attrs
 from queuehint.checks import ID_BYTES_MAX, check_choice, check_duration, check_id, check_number
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, WouldDeadlockError, shown
 from queuehint.interim import Interim
-from queuehint.records import ON_CHILD_FAILURE, OnChildFailure, Progress, log_lines
+from queuehint.records import ON_CHILD_FAILURE, OnChildFailure, Progress, log_lines, moment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from datetime import timedelta
+    from datetime import datetime, timedelta
 
     from queuehint.hint import Path
     from queuehint.records import Grant
@@ -175,6 +175,17 @@ class JobContext:
         return self._grant.spec.user
 
     @property
+    def schedule(self) -> str | None:
+        """The name of the schedule that fired the job; None if none did."""
+        return self._grant.spec.schedule
+
+    @property
+    def due_at(self) -> datetime | None:
+        """The due time its schedule fired it for, in UTC; None if none did."""
+        due_ms = self._grant.spec.scheduled_ms
+        return None if due_ms is None else moment(due_ms)
+
+    @property
     def results(self) -> Mapping[str, Any]:
         """
         What the jobs it depends on have returned, plain JSON values: of those that are FINISHED.
@@ -303,6 +314,12 @@ class JobContext:
 CURRENT: ContextVar[JobContext | None] = ContextVar("queuehint_job", default=None)
 
 
+def is_in_handler() -> bool:
+    """Say whether the caller runs inside a handler."""
+    context = CURRENT.get()
+    return context is not None and not context.is_over
+
+
 def refuse_to_wait(call: str, job_id: str | None = None) -> None:
     """
     Raise if the caller runs inside a handler, which never waits for a job.
@@ -310,6 +327,5 @@ def refuse_to_wait(call: str, job_id: str | None = None) -> None:
     Raises:
         WouldDeadlockError: naming the call and the way to do it.
     """
-    context = CURRENT.get()
-    if context is not None and not context.is_over:
+    if is_in_handler():
         raise WouldDeadlockError(call, job_id)

@@ -2,8 +2,8 @@
 What is said to a backend, step by step, written once for callers with a loop and for those without.
 
 A dialogue is a generator. It yields operations and is sent their replies, yields waits and is sent None; what it
-returns is the answer. A `BackendError` is raised where the operation was yielded, so that a dialogue may go on
-without a reply; any other error is the caller's.
+returns is the answer. What an operation is refused with is raised where it was yielded, so that a dialogue may go on
+without a reply; what it does not catch is the caller's.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
-from queuehint.errors import BackendError
+from queuehint.errors import BackendError, QueueHintError
 from queuehint.operations import Operation, Tick
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ async def hold(backend: Backend, dialogue: Dialogue[T]) -> T:
         while True:
             try:
                 reply = await _take(backend, step)
-            except BackendError as error:
+            except QueueHintError as error:
                 step = dialogue.throw(error)
             else:
                 step = dialogue.send(reply)
@@ -73,7 +73,7 @@ def hold_sync(backend: Backend, dialogue: Dialogue[T]) -> T:
         while True:
             try:
                 reply = _take_sync(backend, step)
-            except BackendError as error:
+            except QueueHintError as error:
                 step = dialogue.throw(error)
             else:
                 step = dialogue.send(reply)

@@ -9,11 +9,13 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, TypeVar
 
 from queuehint.checks import check_optional_duration
-from queuehint.context import refuse_to_wait
+from queuehint.context import is_in_handler, refuse_to_wait
+from queuehint.dialogue import hold, hold_sync
 from queuehint.errors import DrainStalledError, DrainTimeoutError
 from queuehint.hint import parse_path
 from queuehint.hosting import Hosting
 from queuehint.operations import CountPending, Pending
+from queuehint.timekeeping import fire_due
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -38,7 +40,8 @@ class Draining(Hosting):
         """
         Return when no unfinished job is left, at or below *path* if one is given.
 
-        Runs the jobs itself if no worker of this scheduler runs in this process.
+        Runs the jobs itself if no worker of this scheduler runs in this process; first of all, schedules that are due
+        are fired.
 
         Args:
             timeout: a timedelta or seconds; None waits for ever.
@@ -52,6 +55,8 @@ class Draining(Hosting):
         """
         question = CountPending(None if path is None else parse_path(path), include_scheduled)
         limit_ms = check_optional_duration(timeout, parameter="timeout")
+        if not is_in_handler():
+            await hold(self.backend, fire_due())
         if not (await self.backend.call(question)).unfinished:
             return
         refuse_to_wait("drain()")
@@ -83,6 +88,8 @@ class Draining(Hosting):
         """Like `drain`, blocking this thread; also refused on the thread of this scheduler's workers' loop."""
         question = CountPending(None if path is None else parse_path(path), include_scheduled)
         check_optional_duration(timeout, parameter="timeout")
+        if not is_in_handler():
+            hold_sync(self.backend, fire_due())
         if not self.backend.call_sync(question).unfinished:
             return
         refuse_to_wait("drain_sync()")

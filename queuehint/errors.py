@@ -182,6 +182,14 @@ class DrainStalledError(QueueHintError):
         super().__init__(f"{len(self.reasons)} unfinished jobs cannot move without a person: {listing}")
 
 
+class MissingExtraError(QueueHintError, ImportError):
+    """What was asked for needs a package that an extra of queuehint installs."""
+
+    def __init__(self, extra: str, what: str) -> None:
+        self.extra = extra
+        super().__init__(f"{what} need an extra: pip install 'queuehint[{extra}]'")
+
+
 class HandlerError(QueueHintError):
     """A handler or its registration is wrong: a name taken twice, a template its signature cannot fill."""
 

@@ -38,7 +38,9 @@ from queuehint.payload import JsonCodec
 from queuehint.policy import Backoff, OnDead, OnDependencyFailure, OnRetry, Retention
 from queuehint.record_store import RecordStore
 from queuehint.records import JobSpec
+from queuehint.schedules import ScheduleBook, Scheduling
 from queuehint.submission import checked, submit
+from queuehint.timekeeping import Definition
 from queuehint.worker import Worker
 from queuehint.xcom import XCom
 
@@ -75,7 +77,7 @@ class _Decorator:
         return self._register(function)
 
 
-class Scheduler(Control, Draining):
+class Scheduler(Control, Draining, Scheduling):
     """
     One per application; safe to create at import, connects on first use.
 
@@ -121,6 +123,7 @@ class Scheduler(Control, Draining):
         self._lock = threading.Lock()
         self._handlers: dict[str, Handler] = {}
         self._jobs: dict[str, Job[..., Any]] = {}
+        self._definitions: dict[str, tuple[Definition, Any]] = {}
         self._workers: dict[Worker, int] = {}
         self._before: list[Callable[..., Any]] = []
         self._after: list[Callable[..., Any]] = []
@@ -128,6 +131,8 @@ class Scheduler(Control, Draining):
         """The dead shelf: FAILED jobs, to list, redrive and discard."""
         self.records = RecordStore(self)
         """The records of all jobs: look up, page, count, write to, export, delete."""
+        self.schedules = ScheduleBook(self)
+        """The schedules: list, pause, resume, remove, run now; store those the code defines."""
         self.xcom = XCom(self)
         """A small store that jobs share: values by key, for a time."""
 
@@ -410,6 +415,7 @@ class Scheduler(Control, Draining):
             before=self._before,
             after=self._after,
             redact=self._redact,
+            definitions=lambda: [definition for definition, _ in list(self._definitions.values())],
             concurrency=concurrency,
             pools=pools,
             lease=self.lease_ms / 1000 if lease is None else lease,

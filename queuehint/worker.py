@@ -50,6 +50,7 @@ from queuehint.operations import (
 from queuehint.outcomes import outcome_of
 from queuehint.records import Grant, Outcome, OutcomeKind, Progress
 from queuehint.renewal import Renewal, now_s
+from queuehint.timekeeping import Timekeeper
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from queuehint.handler import Handler
     from queuehint.payload import Codec
     from queuehint.renewal import Helper
+    from queuehint.timekeeping import Definition
 
 logger = logging.getLogger("queuehint.worker")
 
@@ -84,6 +86,7 @@ class Worker:
         codec: how arguments and results travel.
         before, after: hooks, called with the context, and with the context and the outcome.
         redact: applied to error messages and tracebacks before they are stored.
+        definitions: the schedules that the code defines, stored once the backend has answered.
         concurrency: slots, 1–1 000.
         pools: which pools to serve, at most 64, taken in rotation.
         lease: of each grant; renewed after a third of it.
@@ -104,6 +107,7 @@ class Worker:
         before: Iterable[Callable[..., Any]] = (),
         after: Iterable[Callable[..., Any]] = (),
         redact: Callable[[str], str] | None = None,
+        definitions: Callable[[], Iterable[Definition]] = tuple,
         concurrency: int = 16,
         pools: Iterable[str] = ("default",),
         lease: float | timedelta = 30,
@@ -140,6 +144,7 @@ class Worker:
         self._slots: dict[str, Slot] = {}
         self._outcomes: deque[Outcome] = deque()
         self._unanswered: tuple[Exchange, float] | None = None
+        self._timekeeper = Timekeeper(backend, definitions)
         self._notes = Notes()
         self._outbox: deque[Report | Log | Interim] = deque()
         self._renewal: Renewal | None = None
@@ -200,6 +205,7 @@ class Worker:
                 self._renewal.end()
             if self._listening is not None:
                 self._listening.cancel()
+            self._timekeeper.stop()
             for timer in (self._grace, self._giving_up, self._beating):
                 if timer is not None:
                     timer.cancel()
@@ -317,6 +323,8 @@ class Worker:
             logger.info("the store answers again", extra={"event": "worker.reconnected", "worker": self.name})
             self._failures = 0
         self.started.set()
+        if not self._stopping:
+            self._timekeeper.see(due=reply.due)
         for outcome, verdict in zip(operation.settle, reply.verdicts, strict=True):
             self._outcomes.popleft()
             if verdict is Verdict.LOST:

@@ -93,15 +93,32 @@ def test_an_error_of_the_store_is_raised_where_it_was_asked(held: Any) -> None:
 
 
 @BOTH
-def test_any_other_error_is_the_callers(held: Any) -> None:
+def test_a_refusal_is_raised_where_it_was_asked_and_is_the_callers_if_nobody_minds(held: Any) -> None:
+    def mindful() -> Dialogue[str]:
+        try:
+            yield Draw(1)
+        except InvalidJobError as error:
+            return str(error)
+        raise AssertionError
+
+    def careless() -> Dialogue[None]:
+        yield Draw(1)
+
+    assert held(Store(InvalidJobError("no")), mindful()) == "no"
+    with pytest.raises(InvalidJobError, match="no"):
+        held(Store(InvalidJobError("no")), careless())
+
+
+@BOTH
+def test_an_error_that_is_not_of_ours_is_the_callers(held: Any) -> None:
     def dialogue() -> Dialogue[None]:
         try:
             yield Draw(1)
-        except InvalidJobError:
+        except ZeroDivisionError:
             raise AssertionError from None
 
-    with pytest.raises(InvalidJobError):
-        held(Store(InvalidJobError("no")), dialogue())
+    with pytest.raises(ZeroDivisionError):
+        held(Store(ZeroDivisionError()), dialogue())
 
 
 def iter_of(*steps: Any) -> Dialogue[None]:

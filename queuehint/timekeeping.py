@@ -1,0 +1,195 @@
+"""
+Firing what is due.
+
+Every worker may, and there is no leader: a firing is worked out here and takes effect only on the version of the
+schedule it was worked out from, so that of all who fire at a due time one does. The time is the store's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from typing import TYPE_CHECKING
+
+import attrs
+
+from queuehint.checks import ID_BYTES_MAX
+from queuehint.dialogue import finish, hold
+from queuehint.due_times import come_due, first_due
+from queuehint.errors import BackendError, QueueFullError, QueueHintError, ScheduleChangedError
+from queuehint.operations import DueSchedules, Enqueue, Firing, ListSchedules, PutSchedule
+from queuehint.records import JobSpec, moment
+from queuehint.renewal import now_s
+from queuehint.schedule import Recurrence, Schedule
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from queuehint.backends.base import Backend
+    from queuehint.dialogue import Dialogue
+
+logger = logging.getLogger("queuehint.schedules")
+
+REST_S = 5.0
+"""How long a worker leaves schedules alone that it cannot fire; another one may."""
+
+
+@attrs.frozen(kw_only=True)
+class Definition:
+    """What is asked of a schedule: *spec* is what each of its jobs is to be, but for the id."""
+
+    name: str
+    spec: JobSpec
+    recurrence: Recurrence
+
+
+def firing_id(name: str, due_ms: int) -> str:
+    """
+    Return the id of the job that a schedule fires at a due time.
+
+    >>> firing_id("nightly", 1_600_000_000_000)
+    'nightly@2020-09-13T12:26:40.000Z'
+    """
+    at = moment(due_ms)
+    job_id = f"{name}@{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03d}Z"
+    return job_id if len(job_id.encode()) <= ID_BYTES_MAX else hashlib.sha256(job_id.encode()).hexdigest()
+
+
+# --- dialogues -------------------------------------------------------------------------------------------------------
+
+
+def find(name: str) -> Dialogue[tuple[Schedule | None, int]]:
+    """Return a schedule by its name, None if there is none, and the time by the store."""
+    reply = yield ListSchedules(name, 1)
+    found = next((schedule for schedule in reply.schedules if schedule.name == name), None)
+    return found, reply.now_ms
+
+
+def store(definition: Definition) -> Dialogue[bool]:
+    """Have a schedule be as it is defined; return whether it was not. One that is so is left as it is."""
+    there, now_ms = yield from find(definition.name)
+    if there is not None and (there.spec, there.recurrence) == (definition.spec, definition.recurrence):
+        return False
+    next_ms = first_due(definition.recurrence, now_ms)
+    reply = yield PutSchedule(definition.name, definition.spec, definition.recurrence, next_ms)
+    yield from finish(more=reply.more)
+    changed: bool = reply.changed
+    return changed
+
+
+def fire_due() -> Dialogue[bool]:
+    """Fire all that is due; return False if some of it cannot be fired here."""
+    while True:
+        reply = yield DueSchedules()
+        has_moved, is_stuck = False, False
+        for schedule in reply.schedules:
+            try:
+                yield from _fire(schedule, reply.now_ms)
+                has_moved = True
+            except BackendError:
+                raise
+            except Exception:
+                is_stuck = True
+                logger.exception(
+                    "a schedule cannot be fired here", extra={"event": "schedule.stuck", "schedule": schedule.name}
+                )
+        if not has_moved:
+            return not is_stuck
+
+
+def _fire(schedule: Schedule, now_ms: int) -> Dialogue[None]:
+    """Fire a schedule for the due times that have come, unless somebody else does."""
+    assert schedule.next_ms is not None
+    times, next_ms = come_due(schedule.recurrence, schedule.next_ms, now_ms)
+    while True:
+        try:
+            yield from _fire_at(schedule, times, next_ms)
+        except ScheduleChangedError:
+            return
+        except QueueHintError as error:
+            if not times or (isinstance(error, BackendError) and not isinstance(error, QueueFullError)):
+                raise
+            if len(times) > 1:
+                # Some of them may be taken; it stays due for the others.
+                times, next_ms = times[:1], times[1]
+                continue
+            logger.error(  # noqa: TRY400 - what was refused is no fault of this code
+                "a firing is lost",
+                extra={
+                    "event": "schedule.lost",
+                    "schedule": schedule.name,
+                    "due_at": moment(times[0]).isoformat(),
+                    "error": str(error),
+                },
+            )
+            times = []
+        else:
+            return
+
+
+def _fire_at(schedule: Schedule, times: list[int], next_ms: int | None) -> Dialogue[None]:
+    name = schedule.name
+    specs = [
+        attrs.evolve(schedule.spec, id=firing_id(name, at_ms), schedule=name, scheduled_ms=at_ms) for at_ms in times
+    ]
+    last_ms = times[-1] if times else schedule.next_ms or 0
+    reply = yield Enqueue(tuple(specs), firing=Firing(name, schedule.version, last_ms, next_ms))
+    logger.debug("schedule fired", extra={"event": "schedule.fired", "schedule": name, "jobs": len(specs)})
+    yield from finish(more=reply.more)
+
+
+# --- beside a worker -------------------------------------------------------------------------------------------------
+
+
+class Timekeeper:
+    """
+    What fires schedules beside a worker's jobs: a task of its own, so that no job waits for it.
+
+    Args:
+        definitions: schedules to store before the first look; told when the worker has reached the store.
+    """
+
+    def __init__(self, backend: Backend, definitions: Callable[[], Iterable[Definition]]) -> None:
+        self._backend = backend
+        self._definitions = definitions
+        self._is_stored = False
+        self._rests_until_s = 0.0
+        self._task: asyncio.Task[None] | None = None
+
+    def see(self, *, due: bool) -> None:
+        """Learn from an exchange whether schedules are due, and do what is to be done."""
+        if self._is_stored and not due:
+            return
+        if (self._task is None or self._task.done()) and now_s() >= self._rests_until_s:
+            self._task = asyncio.get_running_loop().create_task(self._work(), name="queuehint-timekeeper")
+
+    def stop(self) -> None:
+        """Fire nothing more."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _work(self) -> None:
+        is_well = False
+        try:
+            if not self._is_stored:
+                await self._store_all()
+                self._is_stored = True
+            is_well = await hold(self._backend, fire_due())
+        except BackendError as error:
+            logger.warning("schedules have to wait", extra={"event": "schedule.backend", "error": str(error)})
+        except Exception:
+            logger.exception("schedules cannot be looked after", extra={"event": "schedule.stuck"})
+        if not is_well:
+            self._rests_until_s = now_s() + REST_S
+
+    async def _store_all(self) -> None:
+        for definition in self._definitions():
+            try:
+                await hold(self._backend, store(definition))
+            except BackendError:
+                raise
+            except QueueHintError:
+                logger.exception(
+                    "a schedule cannot be stored", extra={"event": "schedule.refused", "schedule": definition.name}
+                )
