@@ -56,6 +56,7 @@ from queuehint.handles import JobHandle
 from queuehint.hint import Claim, parse_key, queue_key
 from queuehint.jobs import Job
 from queuehint.limits import Limit, LimitState
+from queuehint.operations import ANYONE
 from queuehint.payload import Codec, JsonCodec
 from queuehint.policy import Backoff, Policy, Retention
 from queuehint.record_dialogues import RecordPage
@@ -81,6 +82,7 @@ __version__ = "0.1.0"
 logging.getLogger("queuehint").addHandler(logging.NullHandler())
 
 __all__ = [
+    "ANYONE",
     "Backend",
     "BackendDeniedError",
     "BackendError",

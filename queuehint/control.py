@@ -12,6 +12,7 @@ from queuehint.hint import Mode, parse_mode, parse_path
 from queuehint.limits import LimitState, check_limit
 from queuehint.operations import (
     IDS_MAX,
+    WEIGHT_MAX,
     Cancel,
     CancelPath,
     CanDequeue,
@@ -20,6 +21,7 @@ from queuehint.operations import (
     CountJobs,
     DropLimit,
     ListLimits,
+    ListWeights,
     Pause,
     Reopen,
     Resume,
@@ -27,6 +29,7 @@ from queuehint.operations import (
     Swept,
     Tree,
     Verdict,
+    Weigh,
     Why,
 )
 from queuehint.records import JobRecord
@@ -149,6 +152,28 @@ class Control(Desk):
         """Like `resume`, for code without a loop."""
         return self.backend.call_sync(Resume(parse_path(path))).changed
 
+    async def set_weight(self, user: str | None, weight: int) -> bool:
+        """
+        Give a user up to *weight* starts a turn, in every pool, until it is set again. False if it was so already.
+
+        Args:
+            user: None for jobs without a user.
+            weight: 1–100; 1 is everyone's who has no other. Up to 1 000 users may have another.
+        """
+        return (await self.backend.call(_weigh(user, weight))).changed
+
+    def set_weight_sync(self, user: str | None, weight: int) -> bool:
+        """Like `set_weight`, for code without a loop."""
+        return self.backend.call_sync(_weigh(user, weight)).changed
+
+    async def weights(self) -> dict[str | None, int]:
+        """Return the weights that are not 1, by user; None stands for jobs without a user."""
+        return dict((await self.backend.call(ListWeights())).users)
+
+    def weights_sync(self) -> dict[str | None, int]:
+        """Like `weights`, for code without a loop."""
+        return dict(self.backend.call_sync(ListWeights()).users)
+
     async def close_path(self, path: Sequence[str]) -> bool:
         """Refuse new jobs at or below *path*. False if it was closed already."""
         return (await self.backend.call(Close(parse_path(path)))).changed
@@ -230,6 +255,11 @@ class Control(Desk):
 
 def _id_of(job: Any) -> str:
     return job.id if isinstance(job, JobHandle) else check_id(job)
+
+
+def _weigh(user: Any, weight: Any) -> Weigh:
+    checked = None if user is None else check_name(user, parameter="user")
+    return Weigh(checked, check_int(weight, parameter="weight", least=1, most=WEIGHT_MAX))
 
 
 def _tree(path: Any, depth: Any) -> Tree:

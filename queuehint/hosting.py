@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from queuehint.checks import check_int, check_items
 from queuehint.errors import WouldDeadlockError
 from queuehint.handles import Desk
-from queuehint.operations import GRANTS_MAX
+from queuehint.operations import ANYONE, GRANTS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
@@ -27,7 +27,13 @@ class _Maker(Desk, Protocol):
     """Those that run here, each with its thread."""
 
     def make_worker(
-        self, concurrency: int = ..., *, pools: Iterable[str] | None = None, grace: float | timedelta = 30
+        self,
+        concurrency: int = ...,
+        *,
+        pools: Iterable[str] | None = None,
+        users: Iterable[str | None] | None = None,
+        steal: Iterable[str | None] = (),
+        grace: float | timedelta = 30,
     ) -> Worker: ...
 
 
@@ -40,6 +46,8 @@ class Hosting(_Maker):
         concurrency: int = DEFAULT_CONCURRENCY,
         *,
         pools: Iterable[str] | None = None,
+        users: Iterable[str | None] | None = None,
+        steal: Iterable[str | None] = (),
         grace: float | timedelta = 30,
     ) -> AsyncIterator[Worker]:
         """
@@ -48,10 +56,14 @@ class Hosting(_Maker):
         Args:
             concurrency: how many jobs at once, 1–1 000; as many threads for plain functions.
             pools: which pools to serve; by default those of the jobs registered here.
+            users: whose jobs to run, 1–64, in turn; None among them stands for jobs without a user. By default
+                everyone's.
+            steal: whom to help while none of *users* has a job ready in these pools, up to 64; `ANYONE` for
+                everyone. Pools times users named here may be 1 000.
             grace: how long running jobs may go on once the block ends; then async handlers are canceled and given
                 back to their places. A plain function is waited for until its code has ended.
         """
-        worker = self.make_worker(concurrency, pools=pools, grace=grace)
+        worker = self.make_worker(concurrency, pools=pools, users=users, steal=steal, grace=grace)
         with self.hosts(worker):
             running = asyncio.create_task(worker.run(), name="queuehint-worker")
             try:
@@ -67,16 +79,24 @@ class Hosting(_Maker):
         concurrency: int = DEFAULT_CONCURRENCY,
         *,
         pools: Iterable[str] | None = None,
+        users: Iterable[str | None] | None = None,
+        steal: Iterable[str | None] = (),
         grace: float | timedelta = 30,
     ) -> Iterator[None]:
         """Like `worker`, in a thread with a loop of its own."""
         if pools is not None:
             pools = check_items(pools, parameter="pools")
-        self.make_worker(concurrency, pools=pools, grace=grace)  # bad input raises here, not in the thread
+        if users is not None:
+            users = check_items(users, parameter="users")
+        if steal != ANYONE:
+            steal = check_items(steal, parameter="steal")
+        self.make_worker(
+            concurrency, pools=pools, users=users, steal=steal, grace=grace
+        )  # bad input raises here, not in the thread
         started: Future[tuple[asyncio.AbstractEventLoop, Worker]] = Future()
 
         async def work() -> None:
-            async with self.worker(concurrency, pools=pools, grace=grace) as worker:
+            async with self.worker(concurrency, pools=pools, users=users, steal=steal, grace=grace) as worker:
                 started.set_result((asyncio.get_running_loop(), worker))
                 await stop.wait()
 

@@ -12,7 +12,7 @@ its own placements and claims.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Generic, TypeVar
+from typing import Final, Generic, Literal, TypeVar
 
 import attrs
 
@@ -46,6 +46,13 @@ SCHEDULE_LIST_MAX = 100
 IDS_MAX = 1000
 EVENTS_MAX = 1000
 POOLS_MAX = 64
+USERS_NAMED_MAX = 64
+SERVED_MAX = 1000
+"""Pools times users that one worker may ask for: it is woken for each of these pairs."""
+WEIGHT_MAX = 100
+WEIGHTS_MAX = 1000
+ANYONE: Final = "*"
+"""In place of users to help: all of them."""
 BUDGET = 1000
 """Units of following work of one operation: as many as no Redis is held up by for 20 ms, the same for all backends."""
 
@@ -309,6 +316,12 @@ class Exchange(Operation[Exchanged]):
         pools: up to 64 pools to claim from, taken in rotation.
         limit: how many jobs to claim at most, 0–1 000.
         lease_ms: how long the grants last unless renewed.
+        users: claim only jobs of these, up to 64, None among them for jobs without a user; by default of everyone.
+        steal: up to 64 others whose jobs are claimed while none of *users* has any ready in these pools; `ANYONE` for
+            all others. Pools times users named may be 1 000.
+
+    Raises:
+        InvalidJobError: too much of something, or *steal* without *users*.
     """
 
     worker: str
@@ -316,6 +329,15 @@ class Exchange(Operation[Exchanged]):
     pools: tuple[str, ...] = ("default",)
     limit: int = 0
     lease_ms: int = 30_000
+    users: tuple[str | None, ...] | None = None
+    steal: tuple[str | None, ...] | Literal["*"] = ()
+
+    @property
+    def among(self) -> tuple[str | None, ...] | None:
+        """Whose jobs may be claimed at all; None for everyone's."""
+        if self.users is None or self.steal == ANYONE:
+            return None
+        return (*self.users, *self.steal)
 
 
 @attrs.frozen
@@ -445,7 +467,7 @@ class Tick(Operation[Ticked]):
 
 @attrs.frozen
 class Marked:
-    """*changed* is False when the path was so marked already."""
+    """*changed* is False when it was so before."""
 
     changed: bool
     more: bool
@@ -586,6 +608,19 @@ class Follow(Operation[Followed]):
 
     after: int | None = None
     limit: int = EVENTS_MAX
+
+
+@attrs.frozen
+class Weigh(Operation[Marked]):
+    """
+    Give a user, or jobs without one, up to *weight* starts a turn, 1–100; 1, as for everyone, forgets it.
+
+    Raises:
+        InvalidJobError: 1 000 users have a weight other than 1 already.
+    """
+
+    user: str | None
+    weight: int
 
 
 # --- questions: they change nothing ----------------------------------------------------------------------------
@@ -795,6 +830,18 @@ class Tree(Operation[TreeNode]):
 @attrs.frozen
 class CountJobs(Operation[Stats]):
     """Ask for counts over the namespace."""
+
+
+@attrs.frozen
+class Weights:
+    """The users with a weight other than 1, in order of their names; None, for jobs without a user, first."""
+
+    users: tuple[tuple[str | None, int], ...]
+
+
+@attrs.frozen
+class ListWeights(Operation[Weights]):
+    """Ask for the weights of users."""
 
 
 @attrs.frozen

@@ -25,17 +25,19 @@ import secrets
 import socket
 from collections import deque
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from queuehint.attempts import Attempts, Slot
 from queuehint.backends.base import Interest
 from queuehint.checks import LEASE_MAX_MS, LEASE_MIN_MS, check_duration, check_int, check_items, check_name
 from queuehint.context import JobContext
+from queuehint.core.admission import check_limits
 from queuehint.crash import reach
 from queuehint.errors import BackendDeniedError, BackendError, InvalidJobError
 from queuehint.interim import Interim
 from queuehint.notes import Notes
 from queuehint.operations import (
+    ANYONE,
     GRANTS_MAX,
     POOLS_MAX,
     SETTLEMENTS_MAX,
@@ -89,6 +91,8 @@ class Worker:
         definitions: the schedules that the code defines, stored once the backend has answered.
         concurrency: slots, 1–1 000.
         pools: which pools to serve, at most 64, taken in rotation.
+        users: whose jobs to run, at most 64, None among them for jobs without a user; by default everyone's.
+        steal: whom to help while *users* have nothing ready, at most 64; `ANYONE` for everyone.
         lease: of each grant; renewed after a third of it.
         grace: how long running jobs may go on once the worker stops; then async handlers are canceled and given back.
         abandon_after: how long code that was asked to stop may go on before it is reported, and given up if
@@ -110,6 +114,8 @@ class Worker:
         definitions: Callable[[], Iterable[Definition]] = tuple,
         concurrency: int = 16,
         pools: Iterable[str] = ("default",),
+        users: Iterable[str | None] | None = None,
+        steal: Iterable[str | None] = (),
         lease: float | timedelta = 30,
         grace: float | timedelta = GRACE_S,
         abandon_after: float | timedelta | None = None,
@@ -122,6 +128,8 @@ class Worker:
         self._after = after
         self._concurrency = check_int(concurrency, parameter="concurrency", least=1, most=GRANTS_MAX)
         self._pools = _check_pools(pools)
+        self._users = None if users is None else _check_users(users, "users")
+        self._steal: tuple[str | None, ...] | Literal["*"] = ANYONE if steal == ANYONE else _check_users(steal, "steal")
         self._lease_ms = check_duration(lease, parameter="lease", least_ms=LEASE_MIN_MS, most_ms=LEASE_MAX_MS)
         self._grace_s = check_duration(grace, parameter="grace") / 1000
         abandon_after = ABANDON_AFTER_S if abandon_after is None else abandon_after
@@ -141,6 +149,9 @@ class Worker:
         )
         # Random for each incarnation: a restarted worker must never be taken for the one that died.
         self.name = f"{socket.gethostname()[:64]}-{os.getpid()}-{secrets.token_hex(6)}"
+        wanted = self._ask((), 0)
+        check_limits(wanted)
+        self._among = wanted.among
         self._slots: dict[str, Slot] = {}
         self._outcomes: deque[Outcome] = deque()
         self._unanswered: tuple[Exchange, float] | None = None
@@ -306,7 +317,7 @@ class Worker:
             return await self._rest()
         if again is None:
             limit = 0 if self._stopping else self._concurrency - len(self._slots)
-            again = self._unanswered = Exchange(self.name, settle, self._pools, limit, self._lease_ms), now_s()
+            again = self._unanswered = self._ask(settle, limit), now_s()
         operation, sent_s = again
         reply: Exchanged | None = await (self._call(operation) if reach is None else self._call_and_crash(operation))
         if reply is None:
@@ -314,6 +325,9 @@ class Worker:
         self._unanswered = None
         self._take_in(operation, reply, sent_s)
         return len(reply.grants) == operation.limit
+
+    def _ask(self, settle: tuple[Outcome, ...], limit: int) -> Exchange:
+        return Exchange(self.name, settle, self._pools, limit, self._lease_ms, self._users, self._steal)
 
     def _take_in(self, operation: Exchange, reply: Exchanged, sent_s: float) -> None:
         if self._renewal is not None:
@@ -432,7 +446,7 @@ class Worker:
             self._listening.cancel()
         assert self._loop is not None
         self._listens_to = pools
-        self._listening = self._loop.create_task(self._hear(Interest(pools=pools, worker=self.name)))
+        self._listening = self._loop.create_task(self._hear(Interest(pools=pools, users=self._among, worker=self.name)))
 
     async def _hear(self, interest: Interest) -> None:
         try:
@@ -546,6 +560,11 @@ class Worker:
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop was closed over this worker
                 self._loop.call_soon_threadsafe(self._event.set)
+
+
+def _check_users(users: Iterable[str | None], parameter: str) -> tuple[str | None, ...]:
+    names = check_items(users, parameter=parameter)
+    return tuple(dict.fromkeys(None if name is None else check_name(name, parameter=parameter) for name in names))
 
 
 def _check_pools(pools: Iterable[str]) -> tuple[str, ...]:

@@ -33,11 +33,13 @@ class Interest:
 
     Args:
         pools: until one of these may have a ready job, or something is due.
+        users: only if it is a job of one of these (None for jobs without a user); by default anyone's.
         worker: until this worker has to be told to stop a job.
         jobs: until one of these is over.
     """
 
     pools: Collection[str] = ()
+    users: Collection[str | None] | None = None
     worker: str | None = None
     jobs: Collection[str] = ()
 

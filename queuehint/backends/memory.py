@@ -12,6 +12,7 @@ import contextlib
 import logging
 import os
 import threading
+from itertools import product
 from typing import TYPE_CHECKING, TypeVar
 
 from queuehint.backends.base import Backend, BackendOptions, Interest
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 Reply = TypeVar("Reply")
-_Topic = tuple[str, str]
+_Topic = tuple[str, object]
 
 logger = logging.getLogger("queuehint.memory")
 
@@ -38,6 +39,8 @@ class _Waiter:
 
     def __init__(self, interest: Interest, until_ms: int, wake: Callable[[], None]) -> None:
         topics: list[_Topic] = [("pool", pool) for pool in interest.pools]
+        if interest.users is not None:
+            topics = [("user", served) for served in product(interest.pools, interest.users)]
         topics += [("job", job_id) for job_id in interest.jobs]
         if interest.worker is not None:
             topics.append(("worker", interest.worker))
@@ -80,7 +83,7 @@ class _WaitingRoom:
                 if not waiters:
                     del self._by_topic[topic]
 
-    def call(self, kind: str, names: Iterable[str]) -> None:
+    def call(self, kind: str, names: Iterable[object]) -> None:
         """Wake those who wait for any of these."""
         for name in names:
             for waiter in list(self._by_topic.get((kind, name), ())):
@@ -237,7 +240,7 @@ class MemoryBackend(Backend):
             engine, now_ms = self.engine, self._clock.now_ms()
             ledger = engine.ledger
             until_ms = now_ms + round(timeout_s * 1000)
-            if any(ledger.ready.size(pool) for pool in interest.pools):
+            if any(ledger.ready.size(pool, interest.users) for pool in interest.pools):
                 return None
             # A worker is up when something is due; where there is none, whoever waits for a result is.
             next_ms = engine.next_ms if interest.pools or not self._adopted else None
@@ -273,7 +276,8 @@ class MemoryBackend(Backend):
         ledger, waiting = self.engine.ledger, self._waiting
         if waiting:
             waiting.call("job", ledger.ended)
-            waiting.call("pool", ledger.ready.filled)
+            waiting.call("pool", {pool for pool, _ in ledger.ready.filled})
+            waiting.call("user", ledger.ready.filled)
             waiting.call("worker", list(ledger.untold))
             next_ms = self.engine.next_ms
             if next_ms is not None:

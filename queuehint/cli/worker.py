@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import attrs
 import typer
@@ -31,6 +31,7 @@ from queuehint.cli.loading import TargetError, check_shared, load_scheduler
 from queuehint.cli.logs import LogFormat, LogLevel, set_up
 from queuehint.cli.processes import AT_ONCE_S, EXIT_USAGE, Processes
 from queuehint.errors import BackendError, QueueHintError
+from queuehint.operations import ANYONE
 from queuehint.renewal import now_s
 from queuehint.renewer import RenewerProcess
 from queuehint.worker import ABANDON_AFTER_S, GRACE_S, Worker
@@ -55,6 +56,8 @@ class Options:
     target: str
     concurrency: int
     pools: list[str] | None
+    users: list[str] | None
+    steal: list[str] | Literal["*"]
     lease: float | None
     grace: float
     abandon_after: float
@@ -72,6 +75,10 @@ class Options:
         arguments += [f"--log-format={self.log_format}", f"--log-level={self.log_level}"]
         if self.pools is not None:
             arguments.append(f"--pools={','.join(self.pools)}")
+        if self.users is not None:
+            arguments.append(f"--users={','.join(self.users)}")
+        if self.steal:
+            arguments.append(f"--steal={','.join(self.steal)}")
         if self.lease is not None:
             arguments.append(f"--lease={self.lease}")
         if health_file is not None:
@@ -94,6 +101,14 @@ def worker(
     pools: Annotated[
         str | None,
         typer.Option(envvar="QUEUEHINT_POOLS", metavar="A,B", help="Pools to serve; by default those of the jobs."),
+    ] = None,
+    users: Annotated[
+        str | None,
+        typer.Option(envvar="QUEUEHINT_USERS", metavar="A,B", help="Run jobs of these users; by default everyone's."),
+    ] = None,
+    steal: Annotated[
+        str | None,
+        typer.Option(envvar="QUEUEHINT_STEAL", metavar="C,D", help="Whom to help while these have nothing; * anyone."),
     ] = None,
     lease: Annotated[
         float | None,
@@ -131,7 +146,9 @@ def worker(
     options = Options(
         target=target,
         concurrency=concurrency,
-        pools=None if pools is None else [pool for pool in pools.split(",") if pool],
+        pools=_names(pools),
+        users=_names(users),
+        steal=ANYONE if steal == ANYONE else _names(steal) or [],
         lease=lease,
         grace=grace,
         abandon_after=abandon_after,
@@ -144,6 +161,10 @@ def worker(
     )
     set_up(log_format, log_level)
     raise typer.Exit(_run(options) if child or processes == 1 else _run_processes(options, processes))
+
+
+def _names(text: str | None) -> list[str] | None:
+    return None if text is None else [name for name in text.split(",") if name]
 
 
 class _EndOfProcess:
@@ -195,6 +216,8 @@ def _make_worker(scheduler: Scheduler, options: Options, end_process: _EndOfProc
     return scheduler.make_worker(
         options.concurrency,
         pools=options.pools,
+        users=options.users,
+        steal=options.steal,
         grace=options.grace,
         lease=options.lease,
         abandon_after=options.abandon_after,

@@ -22,6 +22,7 @@ from queuehint.errors import (
 )
 from queuehint.hint import queue_key
 from queuehint.operations import (
+    ANYONE,
     EDGES_PER_SUBMISSION_MAX,
     EVENTS_MAX,
     FETCH_MAX,
@@ -33,7 +34,11 @@ from queuehint.operations import (
     LIST_MAX,
     POOLS_MAX,
     SCHEDULE_LIST_MAX,
+    SERVED_MAX,
     SETTLEMENTS_MAX,
+    USERS_NAMED_MAX,
+    WEIGHT_MAX,
+    WEIGHTS_MAX,
     Cancel,
     Delete,
     Discard,
@@ -55,6 +60,7 @@ from queuehint.operations import (
     Renew,
     SetLimit,
     Update,
+    Weigh,
 )
 from queuehint.records import DEPENDENCIES_MAX, RESULT_BYTES_MAX, JobSpec, JobState, check_payload_size
 from queuehint.schedule import FIRINGS_MAX, SCHEDULE_BYTES_MAX
@@ -68,6 +74,7 @@ if TYPE_CHECKING:
 
 
 OTHER_SPEC = "only the service and the user of a record can be changed"
+WEIGHTS_FULL = f"weights: {WEIGHTS_MAX} users have one other than 1, limit {WEIGHTS_MAX}"
 OTHER_FLOW = "all parts of one submission belong to one flow"
 
 
@@ -222,6 +229,10 @@ def check_limits(operation: Operation[Any]) -> None:
                     _check_size("children", len(outcome.children), DEPENDENCIES_MAX)
             _check_size("limit", operation.limit, GRANTS_MAX)
             _check_size("pools", len(operation.pools), POOLS_MAX)
+            _check_users(operation)
+        case Weigh():
+            if not 1 <= operation.weight <= WEIGHT_MAX:
+                raise InvalidJobError(f"weight must be from 1 to {WEIGHT_MAX}, got {operation.weight}")
         case Renew():
             _check_size("leases", len(operation.leases), LEASES_MAX)
         case Cancel() | Redrive() | Discard() | Get():
@@ -251,6 +262,21 @@ def check_limits(operation: Operation[Any]) -> None:
             check_payload_size(operation.spec.arguments, parameter="arguments", bytes_max=SCHEDULE_BYTES_MAX)
         case _:
             pass
+
+
+def _check_users(operation: Exchange) -> None:
+    """Refuse users that make no sense, or too many."""
+    users, steal = operation.users, operation.steal
+    if users is None:
+        if steal:
+            raise InvalidJobError("steal: whoever is there for everyone has nobody else to help; name users")
+        return
+    if not users:
+        raise InvalidJobError("users is empty; a worker that names users is there for at least one")
+    _check_size("users", len(users), USERS_NAMED_MAX)
+    if steal != ANYONE:
+        _check_size("steal", len(steal), USERS_NAMED_MAX)
+        _check_size("pools times users", len(operation.pools) * (len(users) + len(steal)), SERVED_MAX)
 
 
 def _check_submission_size(specs: tuple[JobSpec, ...]) -> None:

@@ -38,11 +38,13 @@ from queuehint.operations import (
     ListFlow,
     ListLimits,
     ListUsers,
+    ListWeights,
     Page,
     Pending,
     Tree,
     Users,
     Verdict,
+    Weights,
     Why,
 )
 from queuehint.records import OVER, JobState
@@ -325,9 +327,15 @@ def _reason_queued(engine: Engine, job: Job) -> Reason:
         return Reason(job_id=job.id, state=state, kind=ReasonKind.LIMIT, path_key=queue_key(gauge.path))
     if job.spec.presence_ms is not None:
         return Reason(job_id=job.id, state=state, kind=ReasonKind.CALLER)
-    if not engine.is_served(job.spec.pool):
-        return Reason(job_id=job.id, state=state, kind=ReasonKind.NO_WORKER, stuck=True, detail=f"pool {job.spec.pool}")
-    return Reason(job_id=job.id, state=state, kind=ReasonKind.WORKER, detail=f"pool {job.spec.pool}")
+    detail = f"pool {job.spec.pool}" if job.spec.user is None else f"pool {job.spec.pool}, user {job.spec.user}"
+    if not engine.is_served(job.spec.pool, job.spec.user):
+        return Reason(job_id=job.id, state=state, kind=ReasonKind.NO_WORKER, stuck=True, detail=detail)
+    return Reason(job_id=job.id, state=state, kind=ReasonKind.WORKER, detail=detail)
+
+
+def list_weights(engine: Engine, _question: ListWeights) -> Weights:
+    """Answer `ListWeights`."""
+    return Weights(tuple(sorted(engine.ledger.ready.weights.items(), key=lambda entry: entry[0] or "")))
 
 
 def tree(engine: Engine, question: Tree) -> TreeNode:
@@ -377,7 +385,7 @@ def count_jobs(engine: Engine, _question: CountJobs) -> Stats:
         ReasonKind.PAUSED.value: sum(len(heap) for heap in ledger.parked.values()),
         ReasonKind.DEAD_HOLD.value: ledger.holding,
         ReasonKind.DEAD_DEPENDENCY.value: count_edges(engine, CountEdges()).behind_dead if ledger.dead else 0,
-        ReasonKind.NO_WORKER.value: sum(size for pool, size in ready.items() if not engine.is_served(pool)),
+        ReasonKind.NO_WORKER.value: engine.count_unserved(),
         ReasonKind.UNKNOWN_TASK.value: len(ledger.strangers),
     }
     totals, course = ledger.journal.totals, engine.course
@@ -432,13 +440,13 @@ def count_pending(engine: Engine, question: CountPending) -> Pending:
 
 
 def _anything_moves(engine: Engine, question: CountPending) -> bool:
-    """Say whether any job at all can go on without a person; O(pools and jobs in back-off)."""
+    """Say whether any job at all can go on without a person; O(pools, users asked for and jobs in back-off)."""
     ledger = engine.ledger
     if ledger.leftovers or ledger.counts[JobState.STARTED]:
         return True
     if ledger.counts[JobState.SCHEDULED] and (question.include_scheduled or ledger.counts[JobState.DEFERRED]):
         return True
-    if ledger.limits.parks_any() or any(engine.is_served(pool) for pool in ledger.ready.sizes()):
+    if ledger.limits.parks_any() or sum(ledger.ready.sizes().values()) > engine.count_unserved():
         return True
     return any(job_id not in ledger.strangers for job_id in ledger.backing_off)
 

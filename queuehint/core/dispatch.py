@@ -1,21 +1,29 @@
 """
 Which of the jobs that are ready goes next.
 
-Ready jobs are offered per pool. In a pool users take turns; inside a user CRITICAL jobs go first, first in first
-out, then levels 5 to 1 by score: ms at enqueue less a head start of a minute a level, ties by number, so that low
-levels age into their turn. With one user and one level this is plain FIFO. None of this can let a job overtake one
-it conflicts with: only jobs that have passed all their gates are here.
+Ready jobs are offered per pool. In a pool users take turns: whoever is first gets as many starts as they weigh (one,
+unless a weight says otherwise), then goes to the end. Who has nothing ready is not in the turns, and joins them at the
+end. So between two turns of a user who always has jobs ready there are at most as many other starts as all others weigh
+together: with k users of equal weight, k - 1. That is deficit round robin with jobs of one size.
+
+Inside a user CRITICAL jobs go first, first in first out, then levels 5 to 1 by score: ms at enqueue less a head start
+of a minute a level, ties by number, so that low levels age into their turn. With one user and one level this is plain
+FIFO. None of this can let a job overtake one it conflicts with: only jobs that have passed all their gates are here.
+
+Source: M. Shreedhar, G. Varghese, "Efficient Fair Queuing Using Deficit Round-Robin" (1996).
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from queuehint.core.heap import LazyHeap
 from queuehint.records import Priority
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from queuehint.core.job import Job
 
 HEAD_START_MS = 60_000
@@ -30,14 +38,24 @@ def rank(priority: int, enqueued_ms: int) -> int:
     return enqueued_ms - HEAD_START_MS * (priority - 1)
 
 
+class _User(LazyHeap["Job"]):
+    """The ready jobs of a user of a pool; ``turn`` orders the turns, ``served`` counts the starts of this one."""
+
+    __slots__ = ("served", "turn")
+
+    def __init__(self, turn: int) -> None:
+        super().__init__()
+        self.turn = turn
+        self.served = 0
+
+
 class _Pool:
     """The users with ready jobs, in order of their turns."""
 
-    __slots__ = ("size", "turns", "users")
+    __slots__ = ("size", "users")
 
     def __init__(self) -> None:
-        self.users: dict[str | None, LazyHeap[Job]] = {}
-        self.turns: deque[str | None] = deque()
+        self.users: OrderedDict[str | None, _User] = OrderedDict()
         self.size = 0
 
 
@@ -45,13 +63,16 @@ class ReadyQueue:
     """
     Jobs a worker may start now, by pool, user and rank.
 
-    ``filled`` collects the pools that had nothing ready and now do, for whoever waits for work; its reader empties it.
+    ``weights`` says who gets more than one start a turn. ``filled`` collects the pools and users that had nothing ready
+    and now do, for whoever waits for work; its reader empties it.
     """
 
     def __init__(self) -> None:
-        self.filled: set[str] = set()
+        self.weights: dict[str | None, int] = {}
+        self.filled: set[tuple[str, str | None]] = set()
         self._pools: dict[str, _Pool] = {}
         self._rotation = 0
+        self._turn = 0
 
     def add(self, job: Job) -> None:
         """Offer a job; a user who had nothing ready joins the end of the turns."""
@@ -59,28 +80,27 @@ class ReadyQueue:
         pool = self._pools.get(spec.pool)
         if pool is None:
             pool = self._pools[spec.pool] = _Pool()
-            self.filled.add(spec.pool)
-        heap = pool.users.get(spec.user)
-        if heap is None:
-            heap = pool.users[spec.user] = LazyHeap()
-            pool.turns.append(spec.user)
+        user = pool.users.get(spec.user)
+        if user is None:
+            self._turn += 1
+            user = pool.users[spec.user] = _User(self._turn)
+            self.filled.add((spec.pool, spec.user))
         pool.size += 1
-        job.ready = heap.push(rank(spec.priority, job.enqueued_ms), job.number, job)
+        job.ready = user.push(rank(spec.priority, job.enqueued_ms), job.number, job)
 
     def remove(self, job: Job) -> None:
-        """Take back an offer; O(users) when it was the user's last."""
-        name, user = job.spec.pool, job.spec.user
+        """Take back an offer."""
+        name = job.spec.pool
         pool = self._pools[name]
-        heap = pool.users[user]
+        user = pool.users[job.spec.user]
         assert job.ready is not None
-        heap.discard(job.ready)
+        user.discard(job.ready)
         job.ready = None
         pool.size -= 1
         if not pool.size:
             del self._pools[name]
-        elif not len(heap):
-            del pool.users[user]
-            pool.turns.remove(user)
+        elif not len(user):
+            del pool.users[job.spec.user]
 
     def rotate(self, names: tuple[str, ...]) -> list[str]:
         """Return the pools among *names* that have ready jobs, beginning with another at each call."""
@@ -91,30 +111,59 @@ class ReadyQueue:
         self._rotation += 1
         return [name for name in names[begin:] + names[:begin] if name in self._pools]
 
-    def take(self, name: str) -> Job | None:
-        """Take the next job of a pool: the first of the user whose turn it is, who then goes to the end."""
+    def take(self, name: str, among: Iterable[str | None] | None = None) -> Job | None:
+        """
+        Take the next job of a pool: the first of the user whose turn it is.
+
+        Who has had as many starts in this turn as they weigh goes to the end, unless nobody else has jobs ready.
+
+        Args:
+            among: the users of whom one may be taken; None for all.
+
+        Returns:
+            The job, None if there is none.
+
+        Complexity: O(log n), and O(among) to find whose turn it is.
+        """
         pool = self._pools.get(name)
         if pool is None:
             return None
-        turns = pool.turns
-        user = turns[0]
-        heap = pool.users[user]
-        job = heap.pop()
+        users = pool.users
+        if among is None:
+            whose, user = next(iter(users.items()))
+        else:
+            ready = [(users[whose].turn, whose) for whose in among if whose in users]
+            if not ready:
+                return None
+            _, whose = min(ready)
+            user = users[whose]
+        job = user.pop()
         job.ready = None
         pool.size -= 1
         if not pool.size:
             del self._pools[name]
-        elif not len(heap):
-            del pool.users[user]
-            turns.popleft()
-        elif len(turns) > 1:
-            turns.rotate(-1)
+        elif not len(user):
+            del users[whose]
+        elif len(users) > 1:
+            self._count(users, whose, user)
         return job
 
-    def size(self, name: str) -> int:
-        """Return how many jobs of a pool are ready."""
+    def _count(self, users: OrderedDict[str | None, _User], whose: str | None, user: _User) -> None:
+        """Count a start of a user's turn, and end the turn with the last."""
+        user.served += 1
+        if user.served >= self.weights.get(whose, 1):
+            self._turn += 1
+            user.turn, user.served = self._turn, 0
+            users.move_to_end(whose)
+
+    def size(self, name: str, among: Iterable[str | None] | None = None) -> int:
+        """Return how many jobs of a pool are ready, of some users or of all."""
         pool = self._pools.get(name)
-        return pool.size if pool is not None else 0
+        if pool is None:
+            return 0
+        if among is None:
+            return pool.size
+        return sum([len(pool.users[whose]) for whose in among if whose in pool.users])
 
     def sizes(self) -> dict[str, int]:
         """Return how many jobs are ready, by pool."""
@@ -122,4 +171,4 @@ class ReadyQueue:
 
     def jobs(self) -> list[Job]:
         """Return all ready jobs; for tests."""
-        return [job for pool in self._pools.values() for heap in pool.users.values() for job in heap.items()]
+        return [job for pool in self._pools.values() for user in pool.users.values() for job in user.items()]

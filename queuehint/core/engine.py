@@ -15,13 +15,13 @@ that is cut goes to the end of the leftovers, so that a long sweep does not hold
 from __future__ import annotations
 
 from functools import partial
-from itertools import repeat
+from itertools import product, repeat
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import attrs
 
 from queuehint.core import answers
-from queuehint.core.admission import OTHER_SPEC, Submission, check_limits
+from queuehint.core.admission import OTHER_SPEC, WEIGHTS_FULL, Submission, check_limits
 from queuehint.core.course import Course
 from queuehint.core.dependencies import AFTER, needs_of
 from queuehint.core.dispatch import ReadyQueue
@@ -35,8 +35,10 @@ from queuehint.core.xcom import SharedStore
 from queuehint.errors import FlowNotFoundError, InvalidJobError
 from queuehint.events import EventKind
 from queuehint.operations import (
+    ANYONE,
     BUDGET,
     STAGED_KEPT_MS,
+    WEIGHTS_MAX,
     Amend,
     Cancel,
     CancelFlow,
@@ -73,6 +75,7 @@ from queuehint.operations import (
     ListLimits,
     ListSchedules,
     ListUsers,
+    ListWeights,
     Log,
     Marked,
     Noted,
@@ -100,13 +103,14 @@ from queuehint.operations import (
     Tree,
     Update,
     Verdict,
+    Weigh,
     Why,
 )
 from queuehint.policy import Retention
 from queuehint.records import Grant, JobSpec, JobState, Outcome, OutcomeKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from queuehint.core.job import Job
     from queuehint.hint import Path
@@ -156,7 +160,8 @@ class Engine:
         self.options = options or EngineOptions()
         self.ledger = Ledger(self.options.retention)
         self.closed: set[Path] = set()
-        self.pools_seen: dict[str, int] = {}
+        self.seen: dict[tuple[str, str | None] | str, int] = {}
+        """When a worker last asked for a pool, or for a user's jobs in it; ms, the newest last."""
         self.course = Course(self.ledger)
         self.shared = SharedStore()
         self.timetable = Timetable()
@@ -200,6 +205,7 @@ class Engine:
             ResumeSchedule: self._resume_schedule,
             ListSchedules: self._list_schedules,
             DueSchedules: self._due_schedules,
+            Weigh: self._weigh,
             Get: partial(answers.get, self),
             Fetch: partial(answers.fetch, self),
             List: partial(answers.list_records, self),
@@ -215,6 +221,7 @@ class Engine:
             CanDequeue: partial(answers.can_dequeue, self),
             ListLimits: partial(answers.list_limits, self),
             CountPending: partial(answers.count_pending, self),
+            ListWeights: partial(answers.list_weights, self),
         }
 
     def apply(self, operation: Operation[Reply], now_ms: int) -> Reply:
@@ -445,7 +452,7 @@ class Engine:
     def _exchange(self, operation: Exchange) -> Exchanged:
         verdicts = tuple([self._settle(outcome) for outcome in operation.settle])
         self._follow()
-        self._see_pools(operation.pools)
+        self._see(operation)
         grants = self._claim(operation) if operation.limit and operation.pools else []
         untold = self.ledger.untold.pop(operation.worker, None) if self.ledger.untold else None
         is_due = self.timetable.is_due(self.now_ms)
@@ -488,16 +495,27 @@ class Engine:
         return DONE
 
     def _claim(self, operation: Exchange) -> list[Grant]:
+        """Claim jobs of those a worker is there for, then of those it helps."""
+        grants: list[Grant] = []
+        names = self.ledger.ready.rotate(operation.pools)
+        self._claim_of(operation, operation.users, list(names), grants)
+        if operation.steal and not self._cut:
+            self._claim_of(operation, None if operation.steal == ANYONE else operation.steal, names, grants)
+        self.started += len(grants)
+        return grants
+
+    def _claim_of(
+        self, operation: Exchange, among: tuple[str | None, ...] | None, names: list[str], grants: list[Grant]
+    ) -> None:
+        """Take jobs of some users, or of all, from the pools in rotation; *names* is used up."""
         ledger = self.ledger
         ready: ReadyQueue = ledger.ready
-        names = ready.rotate(operation.pools)
-        grants: list[Grant] = []
         now_ms, limit, worker = self.now_ms, operation.limit, operation.worker
         lease_until_ms = now_ms + operation.lease_ms
         limits = ledger.limits
         turn = 0
         while names and len(grants) < limit:
-            job = ready.take(names[turn % len(names)])
+            job = ready.take(names[turn % len(names)], among)
             if job is None:
                 del names[turn % len(names)]
                 continue
@@ -518,21 +536,30 @@ class Engine:
             token = self._next_token()
             ledger.start(job, worker, token, lease_until_ms, now_ms)
             grants.append(Grant(job.spec, token, job.attempts, job.losses, lease_until_ms))
-        self.started += len(grants)
-        return grants
 
-    def is_served(self, pool: str) -> bool:
-        """Say whether a worker has asked for jobs of a pool lately."""
-        seen_ms = self.pools_seen.get(pool)
-        return seen_ms is not None and seen_ms >= self.now_ms - POOL_SEEN_MS
+    def is_served(self, pool: str, user: str | None) -> bool:
+        """Say whether a worker has asked for a user's jobs in a pool lately."""
+        since_ms = self.now_ms - POOL_SEEN_MS
+        return any(ms is not None and ms >= since_ms for ms in (self.seen.get(pool), self.seen.get((pool, user))))
 
-    def _see_pools(self, pools: tuple[str, ...]) -> None:
-        """Remember which pools are served, for `why`; those not asked for lately are forgotten."""
-        seen, now_ms = self.pools_seen, self.now_ms
-        for pool in pools:
-            if seen.get(pool) != now_ms:
-                seen.pop(pool, None)
-                seen[pool] = now_ms
+    def count_unserved(self) -> int:
+        """Return how many ready jobs no worker has asked for lately; O(pools and users asked for)."""
+        ready, since_ms = self.ledger.ready, self.now_ms - POOL_SEEN_MS
+        served = {asked for asked, ms in self.seen.items() if ms >= since_ms}
+        unserved = sum([size for pool, size in ready.sizes().items() if pool not in served])
+        some = [asked for asked in served if isinstance(asked, tuple) and asked[0] not in served]
+        return unserved - sum([ready.size(pool, (user,)) for pool, user in some])
+
+    def _see(self, operation: Exchange) -> None:
+        """Remember which pools, or users of them, are served, for `why`; what was not asked for lately is forgotten."""
+        seen, now_ms, among = self.seen, self.now_ms, operation.among
+        asked: Iterable[tuple[str, str | None] | str] = (
+            operation.pools if among is None else product(operation.pools, among)
+        )
+        for each in asked:
+            if seen.get(each) != now_ms:
+                seen.pop(each, None)
+                seen[each] = now_ms
         while seen and seen[oldest := next(iter(seen))] < now_ms - POOL_SEEN_MS:
             del seen[oldest]
 
@@ -678,6 +705,18 @@ class Engine:
 
     def _due_schedules(self, operation: DueSchedules) -> Schedules:
         return Schedules(tuple(self.timetable.due(self.now_ms, operation.limit)), self.now_ms)
+
+    def _weigh(self, operation: Weigh) -> Marked:
+        weights, user, weight = self.ledger.ready.weights, operation.user, operation.weight
+        changed = weights.get(user, 1) != weight
+        if changed and user not in weights and len(weights) >= WEIGHTS_MAX:
+            raise InvalidJobError(WEIGHTS_FULL)
+        if weight == 1:
+            weights.pop(user, None)
+        else:
+            weights[user] = weight
+        self._follow()
+        return Marked(changed, self._more())
 
     # --- events --------------------------------------------------------------------------------------------------
 

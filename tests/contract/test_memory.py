@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.memory import MemoryBackend
-from tests.contract import catalog, edges, events, rules, schedules
+from tests.contract import catalog, edges, events, fairness, rules, schedules
 
 if TYPE_CHECKING:
     from queuehint import Backend, FakeClock
@@ -174,4 +174,12 @@ class TestFollowing(OnMemory, events.Following):
 
 
 class TestTotals(OnMemory, events.Totals):
+    pass
+
+
+class TestTurns(OnMemory, fairness.Turns):
+    pass
+
+
+class TestServed(OnMemory, fairness.Served):
     pass

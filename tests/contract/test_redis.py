@@ -9,7 +9,7 @@ import pytest
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
-from tests.contract import edges, events, rules, schedules
+from tests.contract import edges, events, fairness, rules, schedules
 from tests.servers import Binary, find_redis, find_valkey, new_namespace, shared_server
 
 if TYPE_CHECKING:
@@ -160,4 +160,12 @@ class TestFollowing(OnRedis, events.Following):
 
 
 class TestTotals(OnRedis, events.Totals):
+    pass
+
+
+class TestTurns(OnRedis, fairness.Turns):
+    pass
+
+
+class TestServed(OnRedis, fairness.Served):
     pass

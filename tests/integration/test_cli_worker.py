@@ -284,6 +284,41 @@ def test_a_thread_that_does_not_end_after_a_second_signal_ends_with_its_process(
     assert handle.record_sync().losses == 1
 
 
+# --- users -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("desk", [REDIS], indirect=True)
+def test_beside_a_user_with_a_thousand_jobs_another_s_one_job_starts_soon(desk: Desk) -> None:
+    for n in range(1000):
+        desk.enqueue("pid", n, user="ann")
+    workers = [desk.worker("--concurrency=2") for _ in range(2)]
+    until(lambda: desk.sched.stats_sync().started > 8)
+    started = desk.sched.stats_sync().started
+    bob = desk.enqueue("pid", 0, user="bob")
+    bob.result_sync(LIMIT_S)
+    # Each start has the next token; two workers may have claimed while this process was asked and enqueued.
+    others = (bob.record_sync().token & 0xFFFFFFFF) - started - 1
+    assert others <= 10
+    assert desk.sched.stats_sync().ready["default"] > 500
+    for worker in workers:
+        worker.kill()
+
+
+@pytest.mark.parametrize("desk", [REDIS], indirect=True)
+def test_a_worker_process_is_told_whose_jobs_to_run_and_whom_to_help(desk: Desk) -> None:
+    jobs = {user: desk.enqueue("pid", n, user=user) for n, user in enumerate(("ann", "bob", "cy"))}
+    process = desk.worker("--users=ann", "--steal=bob,")
+    for user in ("ann", "bob"):
+        jobs[user].result_sync(LIMIT_S)
+    assert jobs["cy"].state_sync() is QUEUED
+    process.send_signal(signal.SIGTERM)
+    assert finish(process) == 0
+    children = desk.worker("--processes=2", "--users=ann,bob", QUEUEHINT_STEAL="*")
+    jobs["cy"].result_sync(LIMIT_S)
+    children.send_signal(signal.SIGTERM)
+    assert finish(children) == 0
+
+
 # --- leases ------------------------------------------------------------------------------------------------------
 
 

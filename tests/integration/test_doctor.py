@@ -40,13 +40,26 @@ pytestmark = pytest.mark.redis
 
 BUDGETS = (BUDGET, 2)
 SILENT = frozenset(
-    {"asked", "seen", "sessions", "receipts", "untold", "audit", "events", "wake:timer", "wake:pool:", "wake:session:"}
+    {
+        "asked",
+        "seen",
+        "sessions",
+        "receipts",
+        "untold",
+        "audit",
+        "events",
+        "wake:timer",
+        "wake:pool:",
+        "wake:user:",
+        "wake:session:",
+    }
 )
 """Keys of which nobody can tell that an entry is gone, and whose loss loses no job: only that it was, or a marker."""
 SEEN_AT = {
     "left": ("gates", "waiting:", "parked", "left"),
     "pauses": ("meta", "parked"),
     "closed": ("meta",),
+    "weights": ("meta",),
     "turns": ("users", "pools"),
     "waiting:": ("blocked:", "waiting:"),
     "blocked:": ("waiting:", "blocked:"),
@@ -225,7 +238,7 @@ def named(style: Style) -> str:
 @pytest.mark.parametrize("style", STYLES, ids=named)
 def test_nothing_is_wrong_in_the_middle_of_a_walk_nor_at_its_end(style: Style, budget: int) -> None:
     left_over = 0
-    for seed in range(3):
+    for seed in range(3, 6):
         with Walk(seed, style, budget) as walk:
             for _ in range(6):
                 walk.go(20)
@@ -519,7 +532,9 @@ def test_a_head_that_cannot_be_read_is_a_lost_job(store: Store) -> None:
         ("log:nobody", "x"),
         ("errors:1", "x"),
         ("wake:pool:nobody", "1"),
+        ("wake:user:default\0nobody", "1"),
         ("wake:session:nobody", "1"),
+        ("weights", "ann"),
     ],
 )
 def test_an_entry_that_nothing_leads_to_is_found_and_removed(store: Store, name: str, entry: str) -> None:

@@ -43,6 +43,7 @@ from queuehint.operations import (
     Get,
     ListDead,
     ListSchedules,
+    ListWeights,
     Log,
     Operation,
     PauseSchedule,
@@ -54,6 +55,7 @@ from queuehint.operations import (
     ResumeSchedule,
     Tick,
     Tree,
+    Weigh,
     Why,
 )
 from queuehint.policy import Policy
@@ -276,6 +278,7 @@ class Twins:
         known = tuple(self.engine.ledger.jobs)
         self.do(CanDequeue(path, mode))
         self.count()
+        self.do(ListWeights())
         self.do(Tree(path, depth))
         self.do(CountPending(path, include_scheduled=depth > 1))
         self.do(CountPending(None, include_scheduled=depth > 1))
@@ -360,6 +363,8 @@ class Twins:
             "fallen": sum(job.notes is not None and job.notes.fallen_by is not None for job in jobs),
             "flow_jobs": in_flows,
             "flow_states": in_flows,
+            "weights": len(ledger.ready.weights),
+            "users": len({(job.spec.pool, job.spec.user) for job in ledger.ready.jobs()}),
             "shared": len(self.engine.shared),
             "shared_ends": len(self.engine.shared),
             "schedules": len(self.engine.timetable),
@@ -498,6 +503,8 @@ class Twins:
             self.do(Resume(path))
         for path in sorted(self.engine.closed):
             self.do(Reopen(path))
+        for user in tuple(ledger.ready.weights):
+            self.do(Weigh(user, 1))
         while ledger.jobs:
             running = [
                 Outcome(job_id=job.id, token=job.token or 0, kind=OutcomeKind.FINISHED)
@@ -531,7 +538,8 @@ class Twins:
         assert left.keys() <= FIXED, f"{left.keys() - FIXED} is left"
         assert {"meta", "sessions", "receipts"} <= left.keys()
         assert len(left["receipts"]) == len(left["sessions"]) == 1
-        assert len(left.get("seen", ())) <= len((*POOLS, "default"))
+        # Each of the pools may have been asked for by itself and for each of three users.
+        assert len(left.get("seen", ())) <= 4 * len((*POOLS, "default"))
         assert left["meta"].keys() == {b"state", b"test"}
 
 

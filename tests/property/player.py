@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import cache, partial
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
@@ -16,6 +16,7 @@ from queuehint.core.job import START_MARK
 from queuehint.hint import Claim, normalise
 from queuehint.limits import Limit
 from queuehint.operations import (
+    ANYONE,
     Cancel,
     CancelFlow,
     CancelPath,
@@ -41,6 +42,7 @@ from queuehint.operations import (
     Resume,
     SetLimit,
     Tick,
+    Weigh,
     Why,
 )
 from queuehint.policy import Backoff, Policy
@@ -176,6 +178,7 @@ class Player:
             *[self.close] * 1,
             *[self.reopen] * 2,
             *[self.note] * 2,
+            *[self.weigh] * 2,
         )
         if style.edges:
             besides = (*[self.redrive] * 5, *[self.push] * 2, *[self.question] * 4, self.cancel_flow)
@@ -395,7 +398,12 @@ class Player:
             settle.append(self.outcome(*random.choice(self.grants)))
         limit = random.choice((0, 1, 2, 2, 100, 100))
         pools = random.choice((*[("p", "q")] * 6, ("q", "p"), ("p",), ("q",), ()))
-        return Exchange(random.choice("wx"), settle=tuple(settle), pools=pools, limit=limit, lease_ms=LEASE_MS)
+        users: tuple[str | None, ...] | None = None
+        steal: tuple[str | None, ...] | Literal["*"] = ()
+        if random.random() < 0.2:
+            users = random.choice((("u",), ("v", "u"), (None, "v")))
+            steal = random.choice(((), ("v",), (None, "u"), ANYONE))
+        return Exchange(random.choice("wx"), tuple(settle), pools, limit, LEASE_MS, users, steal)
 
     def renew(self) -> Operation[Any]:
         random = self.random
@@ -462,6 +470,9 @@ class Player:
     def reopen(self) -> Operation[Any]:
         marked = sorted(self.engine.closed)
         return Reopen(self.random.choice(marked) if marked else self.path())
+
+    def weigh(self) -> Operation[Any]:
+        return Weigh(self.random.choice((None, "u", "v")), self.random.choice((1, 1, 2, 3)))
 
     def note(self) -> Operation[Any]:
         if not self.grants:

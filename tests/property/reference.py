@@ -63,6 +63,7 @@ from queuehint.operations import (
     SetLimit,
     Tick,
     Verdict,
+    Weigh,
     Why,
 )
 from queuehint.records import OVER, Grant, JobSpec, JobState, Outcome, OutcomeKind
@@ -98,6 +99,7 @@ class ReferenceModel(World):
     def __init__(self, retention: Retention) -> None:
         super().__init__(retention)
         self.shared: dict[tuple[str, str], tuple[bytes, int]] = {}
+        self.weights: dict[str | None, int] = {}
         self.exact = True
         """Ready is foretold exactly: no claim so far was shared."""
         self.look_ms: Callable[[], int | None] = lambda: None
@@ -250,6 +252,10 @@ class ReferenceModel(World):
             changed = [self.set_limit(limit) for limit in none]
             assert reply.changed == any(changed)
             self.catch_up()
+        elif isinstance(operation, Weigh):
+            assert reply.changed == (self.weights.get(operation.user, 1) != operation.weight)
+            self.weights[operation.user] = operation.weight
+            self.catch_up()
         else:
             self.check_answer(operation, reply)
 
@@ -348,12 +354,20 @@ class ReferenceModel(World):
     def exchange(self, operation: Exchange, reply: Exchanged, *, cut: bool) -> None:
         assert reply.verdicts == tuple([self.settle(outcome) for outcome in operation.settle])
         self.catch_up()
+        users, among = operation.users, operation.among
         for grant in reply.grants:
             self.grant(grant, operation, cut=cut)
+            assert among is None or grant.spec.user in among
         assert len(reply.grants) <= operation.limit
+        free = [job for job in self.ready() if not (self.is_paused(job) or self.is_limited(job))]
+        ready = [job for job in free if job.spec.pool in operation.pools]
+        if users is not None:
+            stolen = [grant.spec.user not in users for grant in reply.grants]
+            assert stolen == sorted(stolen), "others were helped first"
+            own = [job.id for job in ready if job.spec.user in users]
+            assert cut or not self.exact or not (own and any(stolen)), f"{own} were left for others"
         if self.exact and not cut and len(reply.grants) < operation.limit:
-            free = [job for job in self.ready() if not (self.is_paused(job) or self.is_limited(job))]
-            left = [job.id for job in free if job.spec.pool in operation.pools]
+            left = [job.id for job in ready if among is None or job.spec.user in among]
             assert not left, f"{left} could have been granted"
         assert list(reply.canceled) == self.untold.pop(operation.worker, [])
 

@@ -121,20 +121,21 @@ def test_the_walks_reach_every_kind_of_state_and_leftover(style: Style, expected
     states: set[Any] = set()
     sweeps: set[str] = set()
     verdicts: set[Any] = set()
-    engine = Engine(EngineOptions(budget=1, retention=RETENTION))
-    player = Player(engine, Random(5), style)
-    now_ms = 0
-    for _ in range(4_000):
-        now_ms = player.pass_time(now_ms)
-        try:
-            reply = engine.apply(player.move(), now_ms)
-        except QueueHintError:
-            continue
-        states |= {(job.state, job.seq > 0, job.gone) for job in engine.ledger.jobs.values()}
-        sweeps |= {type(item).__name__ for item in engine.ledger.leftovers}
-        verdicts |= set(getattr(reply, "verdicts", ()))
-    assert {state for state, _, _ in states} == set(JobState)
-    assert sweeps == expected
+    for seed in range(5, 8):
+        engine = Engine(EngineOptions(budget=1, retention=RETENTION))
+        player = Player(engine, Random(seed), style)
+        now_ms = 0
+        for _ in range(3_000):
+            now_ms = player.pass_time(now_ms)
+            try:
+                reply = engine.apply(player.move(), now_ms)
+            except QueueHintError:
+                continue
+            states |= {job.state for job in engine.ledger.jobs.values()}
+            sweeps |= {type(item).__name__ for item in engine.ledger.leftovers}
+            verdicts |= set(getattr(reply, "verdicts", ()))
+    assert states == set(JobState)
+    assert sweeps >= expected
     assert len(verdicts) >= 6
 
 

@@ -33,6 +33,7 @@ from queuehint.operations import (
     Resume,
     Tick,
     Tree,
+    Weigh,
     Why,
 )
 from queuehint.policy import Retention
@@ -174,6 +175,7 @@ def check_empty(engine: Engine) -> None:
         ledger.limits.meters,
         ledger.limits.max_pending,
         ledger.paths.watched,
+        ledger.ready.weights,
     )
     assert not any(remembered), remembered
     assert ledger.holding == 0
@@ -425,6 +427,8 @@ class Pair:
             self.do(Resume(path))
         for path in sorted(self.model.closed):
             self.do(Reopen(path))
+        for user in tuple(self.engine.ledger.ready.weights):
+            self.do(Weigh(user, 1))
         for _ in range(1_000):
             running = [
                 Outcome(job_id=actor.id, token=actor.token or 0, kind=OutcomeKind.FINISHED)
@@ -559,6 +563,8 @@ def _end_all(engine: Engine, now_ms: int) -> None:
         engine.apply(Resume(path), now_ms)
     for path in sorted(engine.closed):
         engine.apply(Reopen(path), now_ms)
+    for user in tuple(engine.ledger.ready.weights):
+        engine.apply(Weigh(user, 1), now_ms)
     while engine.ledger.jobs:
         _drain(engine, now_ms)
         running = [

@@ -99,6 +99,43 @@ def test_users_who_had_nothing_ready_join_the_end_of_the_turns() -> None:
     assert taken(queue) == "xbn"
 
 
+def test_a_turn_is_as_long_as_a_user_weighs() -> None:
+    queue = ReadyQueue()
+    queue.weights = {"ann": 2, None: 3}
+    for letter, user in [("a", "ann"), ("n", None), ("x", "bob")] * 4:
+        ready(queue, letter, user=user)
+    assert taken(queue) == "aannnxaanxxx"
+
+
+def test_who_is_alone_begins_no_turn() -> None:
+    queue = ReadyQueue()
+    queue.weights = {"ann": 2}
+    for letter in "abcd":
+        ready(queue, letter, user="ann")
+    assert [made.id for made in (queue.take("default"), queue.take("default")) if made] == ["a", "b"]
+    ready(queue, "x", user="bob")
+    assert taken(queue) == "cdx"
+
+
+def test_of_some_users_the_one_whose_turn_it_is_comes_first() -> None:
+    queue = ReadyQueue()
+    for letter, user in [("a", "ann"), ("x", "bob"), ("n", None)] * 2:
+        ready(queue, letter, user=user)
+    assert [made.id for made in [queue.take("default", ("bob", None))] if made] == ["x"]
+    assert [made.id for made in [queue.take("default", ("bob", None))] if made] == ["n"]
+    assert queue.take("default", ("nobody",)) is None
+    assert queue.take("other", ("bob",)) is None
+    assert queue.size("default", ("bob", "ann", "nobody")) == 3
+    assert taken(queue) == "axna"
+
+
+def test_nobody_is_helped_once_the_budget_is_used() -> None:
+    queue = Queue(job("a", ["doc"], user="ann"), job("b", user="bob"), budget=1)
+    queue.pause("doc")
+    assert queue.start(users=("ann",), steal=("bob",)) == []
+    assert queue.start(users=("ann",), steal=("bob",)) == ["b"]
+
+
 # --- pools -----------------------------------------------------------------------------------------------------------
 
 
@@ -146,16 +183,19 @@ def test_sizes_are_told_by_pool() -> None:
     assert sorted(each.id for each in queue.jobs()) == ["b", "c"]
 
 
-def test_pools_that_fill_are_noted_for_who_waits() -> None:
+def test_what_a_user_had_nothing_of_and_now_has_is_noted_for_who_waits() -> None:
     queue = ReadyQueue()
     ready(queue, "a", pool="x")
-    assert queue.filled == {"x"}
+    assert queue.filled == {("x", None)}
     queue.filled.clear()
     ready(queue, "b", pool="x")
     assert queue.filled == set()
-    assert taken(queue, "x") == "ab"
-    ready(queue, "c", pool="x")
-    assert queue.filled == {"x"}
+    ready(queue, "c", pool="x", user="ann")
+    assert queue.filled == {("x", "ann")}
+    assert taken(queue, "x") == "acb"
+    queue.filled.clear()
+    ready(queue, "d", pool="x")
+    assert queue.filled == {("x", None)}
 
 
 # --- taking back -----------------------------------------------------------------------------------------------------

@@ -41,6 +41,7 @@ from queuehint.operations import (
     ListDead,
     ListFlow,
     ListSchedules,
+    ListWeights,
     Log,
     Operation,
     Pause,
@@ -56,6 +57,7 @@ from queuehint.operations import (
     ResumeSchedule,
     Tick,
     Tree,
+    Weigh,
     Why,
 )
 from queuehint.records import JobSpec, Outcome, OutcomeKind, Progress
@@ -105,6 +107,7 @@ EXAMPLES: dict[str, Operation[Any]] = {
     "close": Close(()),
     "reopen": Reopen(()),
     "follow_events": Follow(0),
+    "weigh": Weigh("ann", 2),
     "get": Get(("a",)),
     "list_dead": ListDead(),
     "why": Why("a"),
@@ -112,6 +115,7 @@ EXAMPLES: dict[str, Operation[Any]] = {
     "count_jobs": CountJobs(),
     "can_dequeue": CanDequeue(()),
     "count_pending": CountPending(),
+    "list_weights": ListWeights(),
 }
 # What is asked besides, with its own arguments: by a backend, and by its doctor.
 MORE_EXAMPLES: dict[str, tuple[Any, ...]] = {
@@ -437,7 +441,7 @@ OF_THE_DOCTOR = "HSCAN ZSCAN SSCAN TYPE PTTL PERSIST LREM"
 # Reads whose size no argument limits, by what they read, and what limits it.
 WHOLE = {
     ("HGETALL", "pools"): "pools with ready jobs",
-    ("HKEYS", "pools"): "pools with ready jobs",
+    ("HGETALL", "weights"): "1 000 users with a weight",
     ("HVALS", "pauses"): "paused paths",
     ("HKEYS", "blocked"): "1 000 dependencies of one job",
     ("HGETALL", "blocked"): "1 000 dependencies of one job",
@@ -523,6 +527,7 @@ def test_every_refusal_is_an_error_that_the_codec_knows() -> None:
     assert found == {
         "DUPLICATE_JOB", "KEY_TAKEN", "PATH_CLOSED", "UNKNOWN_DEPENDENCY", "CYCLE", "LEASE_LOST", "FLOW_GONE",
         "OTHER_FLOW", "SCHEDULE_CHANGED", "SCHEDULES_FULL", "NO_SCHEDULE", "STALE_REQUEST", "CORRUPT", "BAD_SCHEMA",
+        "WEIGHTS_FULL",
     }  # fmt: skip
     specs = (JobSpec(id="a", task="t", claims=(Claim(("a",)),)),)
     example = Enqueue(specs, staged="s", parent=("p", 1), firing=Firing("s", 1, 0, None))

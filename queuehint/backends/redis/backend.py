@@ -9,8 +9,10 @@ import threading
 import time
 import weakref
 from contextlib import suppress
+from itertools import product
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import attrs
 from redis import exceptions as driver
 
 from queuehint.backends.base import Backend, BackendOptions, Interest
@@ -200,7 +202,11 @@ def hold(link: SyncLink, talk: Generator[Ask | Sleep | Move, Any, Any]) -> Any:
 
 def wait_command(desk: Desk, interest: Interest, session: str, wait_s: float) -> tuple[Any, ...]:
     """Return the command that blocks until one of the markers of an interest is set."""
-    names = [keys.redis_key(desk.namespace, "wake:pool:", pool) for pool in interest.pools]
+    if interest.users is None:
+        names = [keys.redis_key(desk.namespace, "wake:pool:", pool) for pool in interest.pools]
+    else:
+        served = product(interest.pools, interest.users)
+        names = [keys.redis_key(desk.namespace, "wake:user:", f"{pool}\0{user or ''}") for pool, user in served]
     if interest.jobs:
         names.append(keys.redis_key(desk.namespace, "wake:session:", session))
     if interest.worker is not None:
@@ -308,7 +314,7 @@ class _Loop:
             if interest.jobs:
                 tasks.append(asyncio.ensure_future(self._wait_for_jobs(interest.jobs, wait_s)))
             if interest.pools or interest.worker is not None:
-                wanted = Interest(pools=interest.pools, worker=interest.worker)
+                wanted = attrs.evolve(interest, jobs=())
                 tasks.append(asyncio.ensure_future(self._wait_for_markers(wanted, wait_s)))
             await asyncio.wait([*tasks, moved], return_when=asyncio.FIRST_COMPLETED)
         finally:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from queuehint.core.admission import OTHER_FLOW, check_limits
+from queuehint.core.admission import OTHER_FLOW, WEIGHTS_FULL, check_limits
 from queuehint.core.dependencies import needs_of
 from queuehint.core.timetable import TOO_MANY
 from queuehint.errors import (
@@ -34,6 +34,7 @@ from queuehint.errors import (
 from queuehint.events import Event, EventKind
 from queuehint.hint import Claim, Path, gate_key, parse_gate_key, queue_key
 from queuehint.operations import (
+    ANYONE,
     Cancel,
     CancelFlow,
     CancelPath,
@@ -67,6 +68,7 @@ from queuehint.operations import (
     Listed,
     ListFlow,
     ListSchedules,
+    ListWeights,
     Log,
     Marked,
     Noted,
@@ -92,6 +94,8 @@ from queuehint.operations import (
     Ticked,
     Tree,
     Verdict,
+    Weigh,
+    Weights,
     Why,
 )
 from queuehint.policy import DEFAULT_BACKOFF, DEFAULT_POLICY, Backoff, Policy
@@ -112,7 +116,7 @@ from queuehint.schedule import Recurrence, Schedule
 from .scripts import LETTERS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 Args = list[Any]
 SCHEMA: Final = 3
@@ -394,11 +398,19 @@ def _put_schedule(operation: PutSchedule) -> Args:
 
 def _exchange(operation: Exchange) -> Args:
     pools = operation.pools
-    args: Args = [operation.worker, operation.lease_ms, operation.limit, len(pools), *pools]
+    args: Args = [operation.worker, operation.lease_ms, operation.limit]
+    args += (_users(operation.users or ()), _users(operation.steal), len(pools), *pools)
     for outcome in operation.settle:
         args += (outcome.job_id, token_text(outcome.token))
         args += _outcome(outcome)
     return args
+
+
+def _users(users: Iterable[str | None]) -> str:
+    """Return users as lines behind a sign, empty for jobs without one; nothing for none, and `ANYONE` as it is."""
+    if users == ANYONE:
+        return ANYONE
+    return "=" + "\n".join([user or "" for user in users]) if users else ""
 
 
 def _outcome(outcome: Outcome) -> Sequence[Any]:
@@ -468,6 +480,8 @@ _REQUESTS: Final[dict[type[Any], tuple[str, Callable[[Any], Args]]]] = {
     Pause: ("pause", lambda operation: [gate_key(operation.path)]),
     Resume: ("resume", lambda operation: [gate_key(operation.path)]),
     Close: ("close", lambda operation: [gate_key(operation.path)]),
+    Weigh: ("weigh", lambda operation: [operation.user or "", operation.weight]),
+    ListWeights: ("list_weights", lambda _: []),
     Reopen: ("reopen", lambda operation: [gate_key(operation.path)]),
     PutSchedule: ("put_schedule", _put_schedule),
     DropSchedule: ("drop_schedule", lambda operation: [operation.name]),
@@ -500,6 +514,7 @@ _REQUESTS: Final[dict[type[Any], tuple[str, Callable[[Any], Args]]]] = {
 QUESTIONS: Final = (
     Get, Fetch, Pull, ListDead, ListFlow, CountFlow, CountEdges, Why, Tree, CountJobs, CanDequeue, CountPending,
     ListSchedules, DueSchedules,
+    ListWeights,
 )  # fmt: skip
 REPEATABLE: Final = (Follow,)
 """Changes that may be made twice: a repeat reads again, so they need no receipt."""
@@ -593,6 +608,11 @@ def _ticked(_operation: Tick, reply: list[Any]) -> Ticked:
 
 def _marked(_operation: Any, reply: list[Any]) -> Marked:
     return Marked(bool(reply[3]), bool(reply[0]))
+
+
+def _weights(_operation: ListWeights, reply: list[Any]) -> Weights:
+    weights = {user.decode() or None: int(weight) for user, weight in zip(reply[::2], reply[1::2], strict=True)}
+    return Weights(tuple(sorted(weights.items(), key=lambda entry: entry[0] or "")))
 
 
 def _noted(_operation: Any, reply: list[Any]) -> Noted:
@@ -864,6 +884,8 @@ _REPLIES: Final[dict[type[Any], Callable[[Any, list[Any]], Any]]] = {
     ListSchedules: _schedules,
     DueSchedules: _schedules,
     Follow: _followed,
+    Weigh: _marked,
+    ListWeights: _weights,
     Get: _got,
     ListDead: _listed,
     Why: _why,
@@ -909,6 +931,8 @@ def refusal(operation: Operation[Any], message: str) -> Exception | None:
         return ScheduleNotFoundError(operation.name)
     if code == "SCHEDULES_FULL":
         return InvalidJobError(TOO_MANY)
+    if code == "WEIGHTS_FULL":
+        return InvalidJobError(WEIGHTS_FULL)
     if code == "CORRUPT":
         return CorruptStateError(f"{message.removeprefix('CORRUPT ').split(' script: ')[0]}; run `queuehint doctor`")
     if code == "BAD_SCHEMA":

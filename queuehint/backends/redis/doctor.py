@@ -81,6 +81,7 @@ _BY_JOB: Final = ("specs", "results", "progress", "asked", "needs")
 _SMALL: Final = (
     "parked", "gates", "users", "turns", "pools", "untold", "receipts", "pauses", "left", "shared", "shared_ends",
     "schedules", "schedule_names", "schedule_dues",
+    "weights",
 )  # fmt: skip
 _OF_SCHEDULES: Final = ("schedules", "schedule_names", "schedule_dues")
 
@@ -473,6 +474,9 @@ class _Doctor:
             if counters[name] != sizes[key]:
                 what = f"{counters[name]} paths are {name} by the state, and {sizes[key]} by {self._key(key)}"
                 this.add(miscounted(meta, what, name, counters[name], sizes[key]), name)
+        if counters["weighted"] != sizes["weights"]:
+            what = f"{counters['weighted']} users have a weight by the state, and {sizes['weights']} by their key"
+            this.add(miscounted(meta, what, "weighted", counters["weighted"], sizes["weights"]), "weights")
         if counters["shared_values"] != sizes["shared"]:
             what = f"{counters['shared_values']} values are shared by the state, and {sizes['shared']} by their key"
             this.add(miscounted(meta, what, "shared_values", counters["shared_values"], sizes["shared"]), "shared")
@@ -521,6 +525,9 @@ class _Doctor:
             "shared_values": after.sizes["shared"],
             "schedules": after.sizes["schedules"],
             "next_schedule": after.sizes["next_schedule"],
+            "weighted": after.sizes["weights"],
+            # Long ago: there may be markers for those who waited for jobs of some users.
+            "users_seen": 1,
         }
 
     def _look_at_sums(self, this: _Pass, after: _State) -> None:

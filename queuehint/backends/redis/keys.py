@@ -42,7 +42,13 @@ KEYS: Final = (
     Key("left", "list", "work that was cut: lines to advance, sweeps", "when done"),
     Key("ready", "zset", "jobs a worker may start: pool, user, rank and id, in lexical order", "claim, end"),
     Key("pools", "hash", "pool -> how many jobs are ready, of how many users", "the last ready job"),
-    Key("users", "hash", "pool and user -> how many jobs are ready, and the user's turn", "the last ready job"),
+    Key(
+        "users",
+        "hash",
+        "pool and user -> how many jobs are ready, the user's turn, starts of it that were had",
+        "the last ready job",
+    ),
+    Key("weights", "hash", "user, empty for jobs without one -> starts a turn, if that is not one", "weight 1"),
     Key("turns", "zset", "pool, turn and user, in lexical order", "the last ready job"),
     Key("parked", "zset", "ready jobs put aside by a pause", "resume, end"),
     Key("pauses", "hash", "gate of a paused path -> number of the pause", "resume"),
@@ -58,7 +64,7 @@ KEYS: Final = (
     Key("dead", "zset", "number -> id of FAILED jobs", "redrive, discard, end of retention"),
     Key("keyed", "zset", "key, number and id of unfinished jobs that have a `key`, in lexical order", "end"),
     Key("events", "list", "the last moves of jobs, while somebody follows", "a minute after the last who asked"),
-    Key("seen", "zset", "ms -> pools that workers asked for lately", "after a minute"),
+    Key("seen", "zset", "ms -> pools, or pools and users, that workers asked for lately", "after a minute"),
     Key("sessions", "zset", "ms -> sessions of clients that were heard of lately", "after ten minutes"),
     Key("receipts", "hash", "session -> its last request and the reply", "after ten minutes"),
     Key("untold", "hash", "worker -> ids of its jobs that it has to be told to stop", "exchange, renewal, end"),
@@ -70,6 +76,7 @@ KEYS: Final = (
     Key("waiting:", "zset", "number -> jobs that depend on this job and may still run", "their end", is_prefix=True),
     Key("blocked:", "hash", "job this job still waits for -> fates of the edge", "their end, its end", is_prefix=True),
     Key("wake:pool:", "zset", "a marker: this pool has ready jobs", "who wakes, the last claim", is_prefix=True),
+    Key("wake:user:", "zset", "a marker: this user of a pool has ready jobs", "as that of a pool", is_prefix=True),
     Key("wake:session:", "zset", "what this session waits for", "who wakes, after ten minutes", is_prefix=True),
 )
 """All of them, in the order of ``lua/lib/keys.lua``."""

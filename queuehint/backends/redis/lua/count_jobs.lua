@@ -9,15 +9,7 @@
 -- @include lib/questions
 -- @include lib/reasons
 -- @include lib/deferred
-local ready, unserved = {}, 0
-local stored = redis.call('HGETALL', store.pools)
-local sizes = {}
-for at = 1, #stored, 2 do sizes[#sizes + 1] = {stored[at], cmsgpack.unpack(stored[at + 1])[1]} end
-for _, pool in ipairs(sizes) do
-  ready[#ready + 1] = pool[1]
-  ready[#ready + 1] = pool[2]
-  if not is_served(pool[1]) then unserved = unserved + pool[2] end
-end
+local sizes, _, unserved = count_ready()
 local parked = 0
 local pauses = redis.call('HVALS', store.pauses)
 for _, pause in ipairs(pauses) do
@@ -32,6 +24,6 @@ return {
   {S[ENQUEUED_IN_ALL], S[STARTED_IN_ALL], S[SETTLED_IN_ALL], S[TOTAL_OF.finished], S[TOTAL_OF.failed],
     S[TOTAL_OF.canceled], S[TOTAL_OF.retried], S[TOTAL_OF.snoozed], S[TOTAL_OF.released], S[LOST_IN_ALL], S[PRUNED_IN_ALL], redis.call('LLEN', store.left), nodes},
   {parked, S[HOLDING], behind_dead, unserved, S[STRANGERS_NOW]},
-  ready,
+  sizes,
   {S[RESOLVED], S[RESOLVED_SUM], S[RESOLVED_MAX]},
 }

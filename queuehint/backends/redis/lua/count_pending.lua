@@ -15,9 +15,8 @@ local everywhere, with_scheduled = ARGV[9] == '-', ARGV[10] == '1'
 local function anything_moves()
   if redis.call('LLEN', store.left) > 0 or S[COUNT_OF.R] > 0 then return true end
   if S[COUNT_OF.S] > 0 and (with_scheduled or S[COUNT_OF.D] > 0) then return true end
-  for _, pool in ipairs(redis.call('HKEYS', store.pools)) do
-    if is_served(pool) then return true end
-  end
+  local _, all, unserved = count_ready()
+  if all > unserved then return true end
   return S[BACKING_OFF_NOW] > 0
 end
 

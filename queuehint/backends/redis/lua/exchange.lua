@@ -6,8 +6,11 @@
   ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
   ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service; ms
   ARGV[8] budget    int  units of following work
-  ARGV[9] worker    str  unique to this incarnation; ARGV[10] lease_ms, ARGV[11] limit, ARGV[12] how many pools follow
-  ARGV[13..]        pools, then for each outcome its id, token and kind: f finished, result; n finished, null;
+  ARGV[9] worker    str  unique to this incarnation; ARGV[10] lease_ms, ARGV[11] limit
+  ARGV[12] users    str  "" for everyone, else "=" and whom the worker is there for, one a line, "" for jobs without a user
+  ARGV[13] steal    str  the same of those it helps; "" for none, "*" for anyone
+  ARGV[14] count    int  how many pools follow
+  ARGV[15..]        pools, then for each outcome its id, token and kind: f finished, result; n finished, null;
                     z finished, none; x failed, error, delay_ms, final; s snoozed, delay_ms; r released; u unknown
                     task; l lost, error; d discarded, reason; c children: f, n or z and a result as above, whether a child
                     that fails fails it (f) or not (i), and their ids, one a line. An error is "" or "e", type, message, and the traceback,
@@ -18,12 +21,20 @@
   Mirrors core.engine   Cost O(depth) a job, and what follows ]]
 -- @include lib/rules
 local STRANGER_PAUSE_MS, STRANGER_PAUSE_MAX_MS, POOL_SEEN_MS = 5000, 300000, 60000 -- @const
-local worker, lease_ms, limit, pool_count = ARGV[9], tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
-local at = 13
+local worker, lease_ms, limit, pool_count = ARGV[9], tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[14])
+local at = 15
 local names = {}
 for _ = 1, pool_count do
   names[#names + 1] = ARGV[at]
   at = at + 1
+end
+
+-- The users of a text; false for everyone.
+local function users_of(text)
+  if string.sub(text, 1, 1) ~= '=' then return false end
+  local users = {}
+  for name in string.gmatch(string.sub(text, 2) .. '\n', '([^\n]*)\n') do users[#users + 1] = name end
+  return users
 end
 
 local PARTS = {f = 1, n = 0, z = 0, x = 6, s = 1, r = 0, u = 0, l = 4, d = 1, c = 4}
@@ -137,18 +148,17 @@ local function grant(job)
     job[KEY] or '', job[PRESENCE] or '', job[POLICY], job[CLAIMS]}, '\n')
 end
 
--- Take jobs from the pools in rotation until the limit, or the budget of jobs that a pause puts aside, is used.
-local function claim()
-  local found, turn = ready.rotate(names), 0
-  S[LEASE_MAX] = lease_ms
+-- Take jobs of some users, or of all, from pools in rotation until the limit, or the budget of jobs that a pause puts
+-- aside, is used.
+local function claim_of(among, found)
+  local turn = 0
   while #found > 0 and #granted < limit do
     local pool = found[turn % #found + 1]
-    local job = ready.take(pool)
+    local job = ready.take(pool, among)
     if not job then
       table.remove(found, turn % #found + 1)
     else
       turn = turn + 1
-      pool.claimed = true
       local pause = S[PAUSED] > 0 and paused_by(job)
       if not pause then
         grant(job)
@@ -164,7 +174,27 @@ local function claim()
   end
 end
 
+local users, steal = users_of(ARGV[12]), users_of(ARGV[13])
+
+-- Claim jobs of those the worker is there for, then of those it helps.
+local function claim()
+  local found = ready.rotate(names)
+  S[LEASE_MAX] = lease_ms
+  claim_of(users, {unpack(found)})
+  if ARGV[13] ~= '' and not work.cut then claim_of(steal, found) end
+end
+
 if limit > 0 and pool_count > 0 then claim() end
+-- Who may be claimed from: the pools, or their users.
+local served = names
+if users and ARGV[13] ~= '*' then
+  served, S[USERS_SEEN] = {}, NOW
+  for _, pool in ipairs(names) do
+    for _, some in ipairs({users, steal or {}}) do
+      for _, name in ipairs(some) do served[#served + 1] = pool .. '\0' .. name end
+    end
+  end
+end
 S[STARTED_IN_ALL] = S[STARTED_IN_ALL] + #granted
 
 local told = ledger.untold_of(worker)
@@ -175,8 +205,8 @@ local is_due = S[NEXT_SCHEDULE] >= 0 and S[NEXT_SCHEDULE] <= NOW
 local rest = {table.concat(verdicts), stop_ids, is_due and 1 or 0}
 for index = 1, #heads do rest[#rest + 1] = heads[index] end
 local reply = request.reply('exchange', rest, granted, specs)
--- Which pools are served, for `why`; those not asked for lately are forgotten.
-for _, name in ipairs(names) do redis.call('ZADD', store.seen, NOW, name) end
+-- Which pools are served, or users of them, for `why`; those not asked for lately are forgotten.
+for _, name in ipairs(served) do redis.call('ZADD', store.seen, NOW, name) end
 redis.call('ZREMRANGEBYSCORE', store.seen, '-inf', string.format('(%.0f', NOW - POOL_SEEN_MS))
 if #granted == 0 and #verdicts == 0 then request.forget() end
 return reply

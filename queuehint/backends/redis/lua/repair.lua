@@ -31,7 +31,7 @@ local WRITE = {
   list = function(key, item) redis.call('LREM', key, 1, item) end,
 }
 local TYPE_OF = {['blocked:'] = 'hash', closed = 'set of', left = 'list', jobs = 'hash', specs = 'hash', asked = 'hash', results = 'hash',
-  needs = 'hash', shared = 'hash', schedules = 'hash',
+  needs = 'hash', shared = 'hash', schedules = 'hash', weights = 'hash',
   progress = 'hash', gates = 'hash', pools = 'hash', users = 'hash', pauses = 'hash', receipts = 'hash', untold = 'hash'}
 
 local turns, joined = {}, {}
@@ -57,6 +57,8 @@ function REPAIR.drop(name, item)
   local problem = examine.check(name, item, value_of(name, item))
   if problem ~= 'lost' and problem ~= 'stray' and problem ~= 'damaged' and problem ~= 'schedule' then return end
   later(TYPE_OF[base] or 'zset', name, item)
+  -- It was counted in.
+  if base == 'weights' then S[WEIGHTED] = S[WEIGHTED] - 1 end
 end
 
 -- What follows from a head and is not there.

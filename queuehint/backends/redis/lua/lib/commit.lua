@@ -1,5 +1,6 @@
 --[[ commit: write what was planned: heads and gates with all that follows from them. Redis keeps what a script wrote
   before it failed, so whatever may be refused is tried first: a key that somebody else has made is of another type. ]]
+local POOL_SEEN_MS = 60000 -- @const
 
 do
 local function write_gates()
@@ -9,6 +10,15 @@ local function write_gates()
     else
       redis.call('HSET', store.gates, key, cmsgpack.pack(gate))
     end
+  end
+end
+
+-- A marker for those that serve some users only, as long as there are such workers.
+local function write_marker(key, user)
+  if user.size == 0 then
+    if user.was_size > 0 then redis.call('UNLINK', store.user_wake(key)) end
+  elseif (user.filled or user.claimed) and S[USERS_SEEN] >= NOW - POOL_SEEN_MS and redis.call('ZSCORE', store.seen, key) then
+    redis.call('ZADD', store.user_wake(key), '0', '1')
   end
 end
 
@@ -26,13 +36,14 @@ local function write_ready()
     end
   end
   for key, user in pairs(ready.users) do
-    if user.size ~= user.was_size or user.turn ~= user.was_turn then
+    if user.size ~= user.was_size or user.turn ~= user.was_turn or user.served ~= user.was_served then
       if user.size == 0 then redis.call('HDEL', store.users, key)
-      else redis.call('HSET', store.users, key, cmsgpack.pack({user.size, user.turn})) end
+      else redis.call('HSET', store.users, key, cmsgpack.pack({user.size, user.turn, user.served > 0 and user.served or nil})) end
       local prefix = user.pool.name .. '\0'
       put(store.turns, user.was_turn > 0 and prefix .. form.sortable(user.was_turn) .. user.name, '0',
         user.turn > 0 and prefix .. form.sortable(user.turn) .. user.name, '0')
     end
+    if S[USERS_SEEN] > 0 then write_marker(key, user) end
   end
 end
 
@@ -81,6 +92,9 @@ local function see_types()
     if line.offset == 0 then redis.call('ZCARD', store.line(key)) end
   end
   for name in pairs(ready.pools) do redis.call('ZCARD', store.pool_wake(name)) end
+  if S[USERS_SEEN] > 0 then
+    for key in pairs(ready.users) do redis.call('ZCARD', store.user_wake(key)) end
+  end
   for worker, list in pairs(ledger.untold) do
     if list.wake then redis.call('ZCARD', store.session_wake(worker)) end
   end

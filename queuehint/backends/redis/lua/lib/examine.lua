@@ -13,8 +13,8 @@ local COUNTED = {scheduled = COUNT_OF.S, deferred = COUNT_OF.D, queued = COUNT_O
 -- Others that a repair may set or raise.
 local OTHERS = {numbers = NUMBERS, places = PLACES, turn = TURN, pause = PAUSE, marks = MARKS, drawn = DRAWN, epoch = EPOCH,
   paused = PAUSED, closed = CLOSED_PATHS, enqueued = ENQUEUED_IN_ALL, pruned = PRUNED_IN_ALL, shared_values = SHARED_VALUES,
-  schedules = SCHEDULES, schedule_versions = SCHEDULE_VERSIONS, next_schedule = NEXT_SCHEDULE}
-local LEFT_READ_MAX = 10000 -- @const
+  schedules = SCHEDULES, schedule_versions = SCHEDULE_VERSIONS, next_schedule = NEXT_SCHEDULE, weighted = WEIGHTED, users_seen = USERS_SEEN}
+local LEFT_READ_MAX, WEIGHT_MAX = 10000, 100 -- @const
 
 examine.counted, examine.others = COUNTED, OTHERS
 
@@ -326,6 +326,11 @@ function CHECK.receipts(_, _, session)
   if not redis.call('ZSCORE', store.sessions, session) then return 'session', session end
 end
 
+function CHECK.weights(_, _, _, stored)
+  local weight = tonumber(stored)
+  if not weight or weight < 2 or weight > WEIGHT_MAX or weight % 1 ~= 0 then return 'stray', '' end
+end
+
 function CHECK.pauses(_, _, path, stored)
   local pause = tonumber(stored)
   if not pause or pause > S[PAUSE] then return 'behind', 'pause' end
@@ -350,6 +355,7 @@ function examine.is_stray_key(name)
   if base == 'errors:' then return check_errors(nil, nil, rest) ~= nil end
   if base == 'wake:pool:' then return redis.call('HEXISTS', store.pools, rest) == 0 end
   if base == 'events' then return S[FOLLOWED] == 0 end
+  if base == 'wake:user:' then return redis.call('HEXISTS', store.users, rest) == 0 end
   if base == 'wake:session:' then return not redis.call('ZSCORE', store.sessions, rest) end
   return false
 end

@@ -14,6 +14,7 @@ function store.errors(id) return ROOT .. 'errors:' .. id end
 function store.waiting(id) return ROOT .. 'waiting:' .. id end
 function store.blocked(id) return ROOT .. 'blocked:' .. id end
 function store.pool_wake(pool) return ROOT .. 'wake:pool:' .. pool end
+function store.user_wake(served) return ROOT .. 'wake:user:' .. served end
 function store.session_wake(session) return ROOT .. 'wake:session:' .. session end
 
 -- A module whose functions are made when one of them is first asked for: most scripts need few, and a function costs

@@ -1,6 +1,7 @@
 --[[ ready: jobs a worker may start now, by pool, user and rank; mirrors core.dispatch.
   READY is one set in lexical order: pool, user, rank and number, id. POOLS and USERS count what is ready, TURNS is the
-  order in which users take turns. Members that are not there any more are passed over by asking the heads. ]]
+  order in which users take turns; of each user it is known too how many starts of a turn were had, if any. Members that
+  are not there any more are passed over by asking the heads. ]]
 local HEAD_START_MS, CRITICAL = 60000, 9 -- @const
 local ready = {pools = {}, users = {}}
 
@@ -47,12 +48,12 @@ local function user_of(pool, name)
   local user = ready.users[key]
   if not user then
     local stored = redis.call('HGET', store.users, key)
-    user = {key = key, name = name, pool = pool, size = 0, turn = 0, stored = {}, at = 1, offset = 0, added = {}, added_at = 1}
+    user = {key = key, name = name, pool = pool, size = 0, turn = 0, served = 0, stored = {}, at = 1, offset = 0, added = {}, added_at = 1}
     if stored then
       local counts = cmsgpack.unpack(stored)
-      user.size, user.turn = counts[1], counts[2]
+      user.size, user.turn, user.served = counts[1], counts[2], counts[3] or 0
     end
-    user.was_size, user.was_turn = user.size, user.turn
+    user.was_size, user.was_turn, user.was_served = user.size, user.turn, user.served
     ready.users[key] = user
   end
   return user
@@ -61,7 +62,7 @@ end
 -- Put a user at the end of the turns.
 local function join_turns(user)
   S[TURN] = S[TURN] + 1
-  user.turn = S[TURN]
+  user.turn, user.served = S[TURN], 0
   local joined = user.pool.joined
   joined[#joined + 1] = {user, user.turn}
 end
@@ -74,7 +75,7 @@ function ready.offer(job)
     pool.users = pool.users + 1
     join_turns(user)
   end
-  user.size, pool.size, pool.filled = user.size + 1, pool.size + 1, true
+  user.size, pool.size, user.filled, pool.filled = user.size + 1, pool.size + 1, true, true
   job[OFFER], job.is_new_offer = 'r', true
   jobs.dirty[job.id] = job
   user.added[#user.added + 1] = {rank_of(job), job[NUMBER], job}
@@ -169,15 +170,42 @@ local function first_ready(user)
   return added[3]
 end
 
--- Take the next job of a pool: the first of the user whose turn it is, who then goes to the end; false if none is ready.
-function ready.take(pool)
+-- Of some users the one whose turn it is in a pool; nil if none of them has a ready job.
+local function next_among(pool, among)
+  local some = pool[among]
+  if not some then
+    some = {}
+    for _, name in ipairs(among) do some[#some + 1] = user_of(pool, name) end
+    pool[among] = some
+  end
+  local first
+  for _, user in ipairs(some) do
+    user.claimed = true
+    if user.size > 0 and (not first or user.turn < first.turn) then first = user end
+  end
+  return first
+end
+
+-- How many starts a turn a user has.
+local function weight_of(user)
+  return S[WEIGHTED] > 0 and tonumber(redis.call('HGET', store.weights, user.name) or nil) or 1
+end
+
+-- Take the next job of a pool, or of some of its users: the first of the user whose turn it is; false if none is ready.
+-- Who has had as many starts in this turn as they weigh goes to the end, unless nobody else has jobs ready.
+function ready.take(pool, among)
   if pool.size == 0 then return false end
-  local user = next_user(pool)
+  local user
+  if among then user = next_among(pool, among) else user = next_user(pool) end
+  if not user then return false end
   local job = first_ready(user)
-  job[OFFER] = false
+  job[OFFER], user.claimed = false, true
   jobs.dirty[job.id] = job
   count_taken(user)
-  if user.size > 0 and pool.users > 1 then join_turns(user) end
+  if user.size > 0 and pool.users > 1 then
+    user.served = user.served + 1
+    if user.served >= weight_of(user) then join_turns(user) end
+  end
   return job
 end
 
@@ -190,6 +218,8 @@ function ready.rotate(names)
   end
   for at = 0, count - 1 do
     local pool = pool_of(names[(begin + at) % count + 1])
+    -- Whoever asks may have taken its marker, also of a pool that its limit leaves alone.
+    pool.claimed = true
     if pool.size > 0 then found[#found + 1] = pool end
   end
   return found

@@ -1,10 +1,32 @@
 --[[ reasons: what a job waits for, as core.answers tells it. ]]
 -- @include paths
-local JOBS_NAMED_MAX, LOOKED_AT_MAX, POOL_SEEN_MS = 10, 1000, 60000 -- @const
+local JOBS_NAMED_MAX, LOOKED_AT_MAX, POOL_SEEN_MS, SEEN_READ_MAX = 10, 1000, 60000, 10000 -- @const
 
-local function is_served(pool)
-  local seen_ms = tonumber(redis.call('ZSCORE', store.seen, pool) or nil)
+local function is_seen(served)
+  local seen_ms = tonumber(redis.call('ZSCORE', store.seen, served) or nil)
   return seen_ms and seen_ms >= NOW - POOL_SEEN_MS
+end
+
+-- Whether a worker has asked for a user's jobs in a pool lately.
+local function is_served(pool, user) return is_seen(pool) or is_seen(pool .. '\0' .. user) end
+
+-- How many jobs are ready, by pool, as a flat list; how many in all; and how many of them no worker has asked for lately.
+local function count_ready()
+  local sizes, all, unserved, seen = {}, 0, 0, {}
+  local asked = redis.call('ZRANGEBYSCORE', store.seen, string.format('%.0f', NOW - POOL_SEEN_MS), '+inf', 'LIMIT', 0, SEEN_READ_MAX)
+  for _, served in ipairs(asked) do seen[served] = true end
+  local stored = redis.call('HGETALL', store.pools)
+  for at = 1, #stored, 2 do
+    local name, size = stored[at], cmsgpack.unpack(stored[at + 1])[1]
+    sizes[at], sizes[at + 1], all = name, size, all + size
+    if not seen[name] then unserved = unserved + size end
+  end
+  for _, served in ipairs(asked) do
+    local pool = string.match(served, '^(%Z*)%z')
+    local counts = pool and not seen[pool] and redis.call('HGET', store.users, served)
+    if counts then unserved = unserved - cmsgpack.unpack(counts)[1] end
+  end
+  return sizes, all, unserved
 end
 
 -- The pause at or above one of a job's claims: the path's gate key, false if there is none.
@@ -89,8 +111,9 @@ local function reason_queued(job)
   local paused = paused_at(job)
   if paused then return {kind = 'paused', path = paused, stuck = true} end
   if job[PRESENCE] then return {kind = 'caller'} end
-  if not is_served(job[POOL]) then return {kind = 'no_worker', stuck = true, detail = 'pool ' .. job[POOL]} end
-  return {kind = 'worker', detail = 'pool ' .. job[POOL]}
+  local detail = 'pool ' .. job[POOL] .. (job[USER] ~= '' and ', user ' .. job[USER] or '')
+  if not is_served(job[POOL], job[USER]) then return {kind = 'no_worker', stuck = true, detail = detail} end
+  return {kind = 'worker', detail = detail}
 end
 
 local function reason_of(job)

@@ -1,0 +1,171 @@
+"""Workers that are there for some users: whom they serve and help, and that they neither spin nor sleep too long."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from queuehint import ANYONE, InvalidJobError, InvalidJobTypeError, Scheduler
+from queuehint.operations import Exchange
+from queuehint.reports import ReasonKind
+from tests.doors import run, turns, until
+from tests.servers import new_namespace, shared_server
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LIMIT_S = 4.0
+"""Less than the 5 s after which a worker looks whether it was forgotten."""
+
+
+@pytest.fixture(params=["memory", pytest.param("redis", marks=pytest.mark.redis)])
+def sched(request: pytest.FixtureRequest) -> Scheduler:
+    if request.param == "memory":
+        return Scheduler()
+    return Scheduler(shared_server().url, namespace=new_namespace())
+
+
+def listen(sched: Scheduler, monkeypatch: pytest.MonkeyPatch) -> list[Exchange]:
+    """Return the list to which each exchange of a worker will be added."""
+    heard: list[Exchange] = []
+    call = sched.backend.call
+
+    async def noted(operation: Any) -> Any:
+        if isinstance(operation, Exchange):
+            heard.append(operation)
+        return await call(operation)
+
+    monkeypatch.setattr(sched.backend, "call", noted)
+    return heard
+
+
+def register(sched: Scheduler) -> tuple[Any, Callable[[], list[str]]]:
+    """Register a job that says for whom it runs."""
+    ran: list[str] = []
+
+    @sched.job(name="work")
+    async def work(who: str) -> None:
+        ran.append(who)
+
+    return work, lambda: list(ran)
+
+
+def test_a_worker_runs_jobs_of_its_users_and_leaves_the_others(sched: Scheduler) -> None:
+    async def main() -> None:
+        work, ran = register(sched)
+        for user in ("ann", "bob", "ann"):
+            await work.using(user=user).enqueue(user)
+        left = await work.enqueue("nobody")
+        async with sched.worker(users=["ann"]):
+            await until(lambda: len(ran()) == 2)
+            assert (await left.why()).kind is ReasonKind.NO_WORKER
+        async with sched.worker(users=["bob"], steal=ANYONE):
+            await until(lambda: len(ran()) == 4)
+        assert ran() == ["ann", "ann", "bob", "nobody"]
+        await sched.close()
+
+    run(main())
+
+
+def test_an_idle_worker_sleeps_while_others_have_jobs_and_wakes_for_its_own(
+    sched: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        work, ran = register(sched)
+        heard = listen(sched, monkeypatch)
+        await work.using(user="bob").enqueue("bob")
+        async with sched.worker(2, users=["ann"], steal=["cy"]):
+            await until(lambda: len(heard) > 0)
+            await asyncio.sleep(0.3)
+            for n in range(20):
+                await work.using(user=f"other {n}").enqueue("other")
+                await turns(2)
+            await asyncio.sleep(0.3)
+            # It asks once, and once more should a marker have been left by what went before.
+            assert len(heard) <= 3
+            for user in ("ann", "cy", "ann"):
+                begun_s = time.monotonic()
+                before = len(ran())
+                await work.using(user=user).enqueue(user)
+                await until(lambda before=before: len(ran()) > before)  # type: ignore[misc]
+                assert time.monotonic() - begun_s < LIMIT_S, "it slept through its own user's job"
+                await asyncio.sleep(0.05)
+            assert len(heard) <= 15
+        assert ran() == ["ann", "cy", "ann"]
+        assert (await sched.stats()).ready == {"default": 21}
+        await sched.close()
+
+    run(main())
+
+
+def test_two_idle_workers_of_one_user_share_a_burst(sched: Scheduler) -> None:
+    async def main() -> None:
+        gate = asyncio.Event()
+        running: list[int] = []
+
+        @sched.job(name="hold")
+        async def hold(n: int) -> None:
+            running.append(n)
+            await gate.wait()
+
+        async with sched.worker(1, users=["ann"]), sched.worker(1, users=["ann"]):
+            await asyncio.sleep(0.1)
+            begun_s = time.monotonic()
+            # In one step, so that one of them is woken, and has to leave word for the other.
+            await hold.using(user="ann").enqueue_many([(0,), (1,)])
+            await until(lambda: len(running) == 2)
+            assert time.monotonic() - begun_s < LIMIT_S, "the second one was left asleep"
+            gate.set()
+        await sched.close()
+
+    run(main())
+
+
+def test_weights_are_set_and_told(sched: Scheduler) -> None:
+    async def main() -> None:
+        assert await sched.set_weight("ann", 3)
+        assert not await sched.set_weight("ann", 3)
+        assert await asyncio.to_thread(sched.set_weight_sync, None, 2)
+        assert await sched.weights() == {None: 2, "ann": 3}
+        assert await asyncio.to_thread(sched.weights_sync) == {None: 2, "ann": 3}
+        assert await sched.set_weight("ann", 1)
+        assert await sched.weights() == {None: 2}
+        await sched.close()
+
+    run(main())
+
+
+def test_bad_weights_are_refused() -> None:
+    sched = Scheduler("memory://")
+    for weight in (0, 101, -1):
+        with pytest.raises(InvalidJobError, match=f"^weight must be from 1 to 100, got {weight}$"):
+            sched.set_weight_sync("ann", weight)
+    for odd in (True, 1.0, "1", None):
+        with pytest.raises(InvalidJobTypeError, match=r"^weight must be int"):
+            sched.set_weight_sync("ann", odd)  # type: ignore[arg-type]
+    with pytest.raises(InvalidJobError, match=r"^user is empty"):
+        sched.set_weight_sync("", 1)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"users": []}, "^users is empty"),
+        ({"users": [""]}, "^users is empty; it must be 1 to 256 bytes$"),
+        ({"users": "ann"}, "^users must be a list, got str"),
+        ({"users": [1]}, "^users must be str, got int"),
+        ({"users": [*map(str, range(65))]}, "^users: 65 in one operation, limit 64$"),
+        ({"users": ["ann"], "steal": "bob"}, "^steal must be a list, got str"),
+        ({"steal": ["bob"]}, "^steal: whoever is there for everyone has nobody else to help; name users$"),
+        ({"steal": ANYONE}, "^steal: whoever is there for everyone has nobody else to help"),
+    ],
+)
+def test_bad_users_of_a_worker_are_refused(options: dict[str, Any], message: str) -> None:
+    sched = Scheduler("memory://")
+    with pytest.raises(InvalidJobError, match=message):
+        sched.make_worker(**options)
+    with pytest.raises(InvalidJobError, match=message), sched.worker_sync(**options):
+        raise AssertionError("it runs")
