@@ -90,7 +90,7 @@ def _facts(record: JobRecord, reason: Reason | None) -> Iterator[tuple[str, Text
     yield "cancel", cell("asked for" if record.cancel_requested and not record.state.is_over else None)
     yield "task", cell(spec.task)
     yield "place", cell(places(record))
-    for name in ("service", "user", "pool", "key", "flow", "name", "parent"):
+    for name in ("service", "user", "pool", "key", "flow", "name", "parent", "schedule"):
         yield name, cell(getattr(spec, name))
     yield "priority", cell(spec.priority)
     yield "attempts", cell(f"{record.attempts} of {spec.policy.max_attempts}")
@@ -188,7 +188,7 @@ def brief(record: JobRecord) -> dict[str, Any]:
     """Return what a list says of a job, for programs."""
     fields = fields_of(record)
     kept = ("id", "number", "state", "attempts", "losses", "cause", "worker")
-    spec = ("task", "claims", "pool", "user", "service", "priority", "key", "flow", "name", "parent")
+    spec = ("task", "claims", "pool", "user", "service", "priority", "key", "flow", "name", "parent", "schedule")
     times = {name: value for name, value in fields.items() if name.endswith("_at")}
     return {name: fields[name] for name in kept} | {name: fields["spec"][name] for name in spec} | times
 

@@ -9,19 +9,17 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-import attrs
 import pytest
 from rich.console import Console
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
-from queuehint import BackendUnavailableError, JobState, Scheduler
+from queuehint import BackendUnavailableError, JobState
 from queuehint.backends.redis import conversation
 from queuehint.cli.app import app
 from queuehint.cli.live import repeat
 from queuehint.cli.show import Block, Facts, Grid, Lines, Printer, branches, cell, plain
-from queuehint.operations import Exchange, Log, Report
-from queuehint.records import Grant, JobError, Outcome, OutcomeKind, Progress
-from tests.servers import new_namespace, shared_server
+from queuehint.records import JobError, Progress
+from tests.commands import FAILED, System, open_system
 from tests.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -30,77 +28,21 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.redis
 
-FINISHED, FAILED = OutcomeKind.FINISHED, OutcomeKind.FAILED
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\u202e[bold red]x[/]"
 SHOWN = r"\x1b]0;owned\x07\x1b[2J\x9b31m\r\u202e[bold red]x[/]"
 
 
-@attrs.define
-class System:
-    """A namespace of a test's own, and what may be done in it without a worker."""
-
-    sched: Scheduler
-    url: str
-    namespace: str
-
-    @property
-    def where(self) -> tuple[str, ...]:
-        return ("--target", self.url, "--namespace", self.namespace)
-
-    def run(self, *arguments: str, input: str | None = None) -> Result:
-        return CliRunner().invoke(app, [*arguments, *self.where], input=input)
-
-    def ok(self, *arguments: str) -> str:
-        result = self.run(*arguments)
-        assert result.exit_code == 0, result.output
-        return result.stdout
-
-    def json(self, *arguments: str) -> Any:
-        return json.loads(self.ok(*arguments, "--json"))
-
-    def claim(self, limit: int = 1) -> list[Grant]:
-        return list(self.sched.backend.call_sync(Exchange("w1", limit=limit)).grants)
-
-    def settle(self, grant: Grant, kind: OutcomeKind = FINISHED, **more: Any) -> None:
-        outcome = Outcome(job_id=grant.spec.id, token=grant.token, kind=kind, **more)
-        self.sched.backend.call_sync(Exchange("w1", settle=(outcome,)))
-
-    def fail(self, grant: Grant, message: str = "a picture is missing") -> None:
-        self.settle(grant, FAILED, error=JobError(type="ValueError", message=message), final=True)
-
-    def note(self, grant: Grant, *lines: str) -> None:
-        self.sched.backend.call_sync(Log(grant.spec.id, grant.token, lines))
-
-    def report(self, grant: Grant, progress: Progress) -> None:
-        self.sched.backend.call_sync(Report(grant.spec.id, grant.token, progress))
-
-
 @pytest.fixture
-def system(request: pytest.FixtureRequest) -> Iterator[System]:
-    server, namespace = shared_server(), new_namespace(request.node.name)
-    sched = Scheduler(server.url, namespace=namespace)
-
-    @sched.job(queue_hint=["{doc}", "{section}"])
-    async def edit(doc: str, section: str, text: str = "") -> dict[str, Any]:
-        return {}
-
-    @sched.job
-    async def step(rows: Any = None) -> None: ...
-
-    system = System(sched, server.url, namespace)
-    yield system
-    sched.close_sync()
-
-
-def enqueue(system: System, task: str, *arguments: Any, **options: Any) -> str:
-    return system.sched._jobs[task].using(**options).enqueue_sync(*arguments).id
+def system(namespace: str) -> Iterator[System]:
+    with open_system(namespace) as opened:
+        yield opened
 
 
 # --- one job ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_job_is_shown_with_its_errors_its_log_and_its_result(system: System) -> None:
-    enqueue(system, "edit", "doc1", "intro", "secret", id="a", user="ann", service="docs")
+    system.enqueue("edit", "doc1", "intro", "secret", id="a", user="ann", service="docs")
     (grant,) = system.claim()
     system.note(grant, "one", "two")
     error = JobError(type="ValueError", message="bad", traceback="File x\n  line 1\n")
@@ -119,7 +61,7 @@ def test_a_job_is_shown_with_its_errors_its_log_and_its_result(system: System) -
 
 
 def test_what_a_job_is_given_is_shown_to_who_asks_for_it(system: System) -> None:
-    enqueue(system, "edit", "doc1", "intro", "secret", id="a")
+    system.enqueue("edit", "doc1", "intro", "secret", id="a")
 
     assert "secret" in system.ok("show", "a", "--arguments")
     assert system.json("show", "a", "--arguments")["spec"]["arguments"]["text"] == "secret"
@@ -127,7 +69,7 @@ def test_what_a_job_is_given_is_shown_to_who_asks_for_it(system: System) -> None
 
 
 def test_a_result_is_shown_as_the_value_that_was_returned(system: System) -> None:
-    enqueue(system, "edit", "doc1", "intro", id="a")
+    system.enqueue("edit", "doc1", "intro", id="a")
     system.settle(system.claim()[0], result=b'{"result":{"rows":[1,2]}}')
 
     assert '    {\n      "rows": [\n' in system.ok("show", "a")
@@ -135,7 +77,7 @@ def test_a_result_is_shown_as_the_value_that_was_returned(system: System) -> Non
 
 
 def test_texts_of_jobs_do_nothing_to_a_terminal(system: System) -> None:
-    enqueue(system, "step", id="a")
+    system.enqueue("step", id="a")
     (grant,) = system.claim()
     system.note(grant, EVIL)
     system.report(grant, Progress(1, 2, EVIL))
@@ -153,8 +95,8 @@ def test_texts_of_jobs_do_nothing_to_a_terminal(system: System) -> None:
 
 
 def test_why_says_what_a_job_waits_for_and_what_helps(system: System) -> None:
-    enqueue(system, "edit", "doc1", "intro", id="a")
-    enqueue(system, "edit", "doc1", "intro", id="b")
+    system.enqueue("edit", "doc1", "intro", id="a")
+    system.enqueue("edit", "doc1", "intro", id="b")
     system.sched.pause_sync(["doc1"])
     system.claim(0)
 
@@ -168,7 +110,7 @@ def test_why_says_what_a_job_waits_for_and_what_helps(system: System) -> None:
 
 
 def test_watching_tells_what_is_new_until_the_end(system: System) -> None:
-    enqueue(system, "step", id="a")
+    system.enqueue("step", id="a")
     (grant,) = system.claim()
     system.note(grant, "one")
     system.report(grant, Progress(1, 2))
@@ -191,7 +133,7 @@ def test_watching_tells_what_is_new_until_the_end(system: System) -> None:
 
 def test_watching_ends_as_the_job_did(system: System) -> None:
     for name in ("finished", "failed", "canceled", "waits"):
-        enqueue(system, "step", id=name)
+        system.enqueue("step", id=name)
     finished, failed = system.claim(2)
     system.settle(finished)
     system.fail(failed)
@@ -206,7 +148,7 @@ def test_watching_ends_as_the_job_did(system: System) -> None:
 
 def test_a_tree_shows_what_runs_and_waits_where(system: System) -> None:
     for section in ("intro", "intro", "a:b"):
-        enqueue(system, "edit", "doc1", section)
+        system.enqueue("edit", "doc1", section)
     system.claim(1)
     system.sched.pause_sync(["doc1"])
 
@@ -244,8 +186,8 @@ def test_a_flow_is_drawn_with_each_job_below_those_it_waits_for(system: System) 
 
 
 def test_counts_add_up(system: System) -> None:
-    enqueue(system, "step")
-    enqueue(system, "step")
+    system.enqueue("step")
+    system.enqueue("step")
     system.claim(1)
 
     counts = system.json("stats")
@@ -256,7 +198,7 @@ def test_counts_add_up(system: System) -> None:
 
 
 def test_top_tells_how_many_jobs_a_second(system: System) -> None:
-    enqueue(system, "step")
+    system.enqueue("step")
     told = system.ok("top", "--json", "--times", "2", "--every", "0.1").splitlines()
 
     first, second = map(json.loads, told)
@@ -298,7 +240,7 @@ def test_an_empty_system_is_nothing_special(system: System) -> None:
 
 def test_orders_say_what_became_of_each_job(system: System) -> None:
     for name in ("a", "b", "c"):
-        enqueue(system, "step", id=name)
+        system.enqueue("step", id=name)
     first, second = system.claim(2)
     system.fail(first)
 
@@ -320,7 +262,7 @@ def test_orders_say_what_became_of_each_job(system: System) -> None:
 
 
 def test_places_are_paused_resumed_closed_and_reopened(system: System) -> None:
-    enqueue(system, "edit", "doc1", "intro")
+    system.enqueue("edit", "doc1", "intro")
 
     assert system.ok("pause", "doc1") == "doc1: paused\n"
     assert system.ok("pause", "doc1") == "doc1: nothing to do, it is so already\n"
@@ -335,8 +277,8 @@ def test_places_are_paused_resumed_closed_and_reopened(system: System) -> None:
 
 
 def test_what_cannot_be_undone_is_asked_for_or_refused(system: System) -> None:
-    enqueue(system, "edit", "doc1", "intro", id="a")
-    enqueue(system, "edit", "doc10", "intro", id="b")
+    system.enqueue("edit", "doc1", "intro", id="a")
+    system.enqueue("edit", "doc10", "intro", id="b")
 
     refused = system.run("cancel", "--path", "doc1", input="y\n")
     assert refused.exit_code == 2
@@ -349,7 +291,7 @@ def test_what_cannot_be_undone_is_asked_for_or_refused(system: System) -> None:
 
 def test_the_dead_are_listed_redriven_and_given_up(system: System) -> None:
     for name, section, user in (("a", "intro", "ann"), ("b", "end", "bob"), ("c", "x", "ann")):
-        enqueue(system, "edit", "doc1", section, id=name, user=user)
+        system.enqueue("edit", "doc1", section, id=name, user=user)
     for grant in system.claim(3):
         system.fail(grant)
 
@@ -369,8 +311,8 @@ def test_the_dead_are_listed_redriven_and_given_up(system: System) -> None:
 
 
 def test_drain_waits_until_nothing_is_left(system: System) -> None:
-    enqueue(system, "edit", "doc1", "intro")
-    enqueue(system, "edit", "doc2", "intro", delay=3600)
+    system.enqueue("edit", "doc1", "intro")
+    system.enqueue("edit", "doc2", "intro", delay=3600)
     (grant,) = system.claim()
     assert system.run("drain", "--timeout", "0.1").exit_code == 124
     timer = threading.Timer(0.2, system.settle, [grant])
@@ -383,7 +325,7 @@ def test_drain_waits_until_nothing_is_left(system: System) -> None:
 
 
 def test_drain_says_why_it_cannot_go_on(system: System) -> None:
-    enqueue(system, "edit", "doc1", "intro", id="a")
+    system.enqueue("edit", "doc1", "intro", id="a")
     system.sched.pause_sync(["doc1"])
     assert not system.claim()
 
@@ -394,7 +336,7 @@ def test_drain_says_why_it_cannot_go_on(system: System) -> None:
 
 
 def test_drain_can_cancel_first(system: System) -> None:
-    enqueue(system, "edit", "doc1", "intro", id="a")
+    system.enqueue("edit", "doc1", "intro", id="a")
     assert system.run("drain", "doc1", "--cancel").exit_code == 2
     assert system.run("drain", "--cancel", "--yes").exit_code == 2
 
@@ -441,7 +383,7 @@ def test_an_application_names_its_store_itself(system: System, tmp_path: Path, m
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.setenv("QUEUEHINT_SCHEDULER", f"{module}:sched")
     monkeypatch.setenv("QUEUEHINT_URL", "redis://127.0.0.1:1/0")
-    enqueue(system, "step", id="a")
+    system.enqueue("step", id="a")
 
     assert "state: QUEUED" in CliRunner().invoke(app, ["show", "a"]).output
     assert CliRunner().invoke(app, ["show", "a", "--namespace", "other"]).exit_code == 2
@@ -481,7 +423,7 @@ def test_a_narrow_tree_is_cut_and_a_narrow_text_goes_on_below() -> None:
 
 
 def test_top_takes_the_terminal_and_gives_it_back(system: System) -> None:
-    enqueue(system, "step")
+    system.enqueue("step")
     with Terminal("top", "--every", "0.1", *system.where, columns=30, rows=12) as terminal:
         terminal.wait_for("QUEUED", count=2)
         assert "\x1b[?1049h" in terminal.output
@@ -500,7 +442,7 @@ def test_top_gives_the_terminal_back_when_told_to_end(system: System) -> None:
 
 
 def test_watching_ends_by_ctrl_c_with_130(system: System) -> None:
-    enqueue(system, "step", id="a")
+    system.enqueue("step", id="a")
     (grant,) = system.claim()
     system.note(grant, EVIL)
     system.report(grant, Progress(3, 10, "pages"))
@@ -514,7 +456,7 @@ def test_watching_ends_by_ctrl_c_with_130(system: System) -> None:
 
 
 def test_a_question_in_a_terminal_takes_no_for_an_answer(system: System) -> None:
-    enqueue(system, "edit", "doc1", "intro", id="a")
+    system.enqueue("edit", "doc1", "intro", id="a")
     for answer, code, state in (("", 1, JobState.QUEUED), ("y", 0, JobState.CANCELED)):
         with Terminal("cancel", "--path", "doc1", *system.where) as terminal:
             terminal.wait_for("[y/N]")
@@ -524,7 +466,7 @@ def test_a_question_in_a_terminal_takes_no_for_an_answer(system: System) -> None
 
 
 def test_all_of_a_job_is_shown_in_a_narrow_terminal(system: System) -> None:
-    enqueue(system, "edit", "doc1", "intro", "x" * 30, id="a")
+    system.enqueue("edit", "doc1", "intro", "x" * 30, id="a")
     with Terminal("show", "a", "--arguments", *system.where, columns=20) as terminal:
         assert terminal.end() == 0
     lines = terminal.text.splitlines()
@@ -534,7 +476,7 @@ def test_all_of_a_job_is_shown_in_a_narrow_terminal(system: System) -> None:
 
 
 def test_a_reader_that_leaves_is_no_fault(system: System) -> None:
-    enqueue(system, "step", id="a")
+    system.enqueue("step", id="a")
     command = [sys.executable, "-m", "queuehint", "show", "a", *system.where]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None

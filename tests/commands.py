@@ -1,0 +1,81 @@
+"""A namespace on a real server, with jobs in states of a test's choice, and the commands run against it."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import attrs
+from typer.testing import CliRunner, Result
+
+from queuehint import Scheduler
+from queuehint.cli.app import app
+from queuehint.operations import Exchange, Log, Report
+from queuehint.records import Grant, JobError, Outcome, OutcomeKind, Progress
+from tests.servers import shared_server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FINISHED, FAILED = OutcomeKind.FINISHED, OutcomeKind.FAILED
+
+
+@attrs.define
+class System:
+    """A namespace of a test's own, and what may be done in it without a worker."""
+
+    sched: Scheduler
+    url: str
+    namespace: str
+
+    @property
+    def where(self) -> tuple[str, ...]:
+        return ("--target", self.url, "--namespace", self.namespace)
+
+    def run(self, *arguments: str, input: str | None = None) -> Result:
+        return CliRunner().invoke(app, [*arguments, *self.where], input=input)
+
+    def ok(self, *arguments: str) -> str:
+        result = self.run(*arguments)
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    def json(self, *arguments: str) -> Any:
+        return json.loads(self.ok(*arguments, "--json"))
+
+    def claim(self, limit: int = 1) -> list[Grant]:
+        return list(self.sched.backend.call_sync(Exchange("w1", limit=limit)).grants)
+
+    def settle(self, grant: Grant, kind: OutcomeKind = FINISHED, **more: Any) -> None:
+        outcome = Outcome(job_id=grant.spec.id, token=grant.token, kind=kind, **more)
+        self.sched.backend.call_sync(Exchange("w1", settle=(outcome,)))
+
+    def fail(self, grant: Grant, message: str = "a picture is missing") -> None:
+        self.settle(grant, FAILED, error=JobError(type="ValueError", message=message), final=True)
+
+    def note(self, grant: Grant, *lines: str) -> None:
+        self.sched.backend.call_sync(Log(grant.spec.id, grant.token, lines))
+
+    def report(self, grant: Grant, progress: Progress) -> None:
+        self.sched.backend.call_sync(Report(grant.spec.id, grant.token, progress))
+
+    def enqueue(self, task: str, *arguments: Any, **options: Any) -> str:
+        return self.sched._jobs[task].using(**options).enqueue_sync(*arguments).id
+
+
+@contextmanager
+def open_system(namespace: str) -> Iterator[System]:
+    """Open a namespace on the shared server; its tasks are `edit(doc, section, text="")` and `step(rows=None)`."""
+    server = shared_server()
+    sched = Scheduler(server.url, namespace=namespace)
+
+    @sched.job(queue_hint=["{doc}", "{section}"])
+    async def edit(doc: str, section: str, text: str = "") -> dict[str, Any]:
+        return {}
+
+    @sched.job
+    async def step(rows: Any = None) -> None: ...
+
+    yield System(sched, server.url, namespace)
+    sched.close_sync()
