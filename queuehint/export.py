@@ -102,6 +102,7 @@ def _spec(spec: JobSpec) -> dict[str, Any]:
     fields: dict[str, Any] = attrs.asdict(spec, recurse=False)
     fields["claims"] = [_claim(claim) for claim in spec.claims]
     fields["run_at"] = _time(fields.pop("run_at_ms"))
+    fields["scheduled_at"] = _time(fields.pop("scheduled_ms"))
     fields["depends_on"] = [attrs.asdict(edge) for edge in spec.depends_on]
     fields["templates"] = list(spec.templates) if isinstance(spec.templates, tuple) else spec.templates
     fields["policy"] = attrs.asdict(spec.policy, recurse=False)

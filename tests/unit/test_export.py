@@ -62,7 +62,7 @@ def exported(**fields: Any) -> dict[str, Any]:
     return read
 
 
-_SPEC = {"arguments", "run_at_ms", "templates"}
+_SPEC = {"arguments", "run_at_ms", "schedule", "scheduled_ms", "templates"}
 
 
 def test_a_line_is_one_object_in_ascii() -> None:
@@ -76,7 +76,8 @@ def test_a_line_is_one_object_in_ascii() -> None:
 def test_every_field_is_there_under_its_name() -> None:
     names = {name.removesuffix("_ms") + "_at" * name.endswith("_ms") for name in attrs.fields_dict(JobRecord)}
     assert exported().keys() == names
-    spec = {"run_at" if name == "run_at_ms" else name for name in attrs.fields_dict(JobSpec)}
+    times = {"run_at_ms": "run_at", "scheduled_ms": "scheduled_at"}
+    spec = {times.get(name, name) for name in attrs.fields_dict(JobSpec)}
     assert exported()["spec"].keys() == spec
     assert exported()["spec"]["policy"].keys() == attrs.fields_dict(Policy).keys()
 
@@ -90,6 +91,7 @@ def test_times_are_iso_8601_in_utc() -> None:
         {"type": "ValueError", "message": "no", "traceback": None, "attempt": 1, "at": NOON},
     ]
     assert exported(run_at_ms=NOON_MS)["spec"]["run_at"] == NOON
+    assert exported(schedule="hourly", scheduled_ms=NOON_MS)["spec"]["scheduled_at"] == NOON
 
 
 def test_a_time_before_the_calendar_is_its_first() -> None:
