@@ -1,8 +1,9 @@
-"""The commands for what is set rather than enqueued: schedules."""
+"""The commands for what is set rather than enqueued: weights, schedules."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -18,6 +19,25 @@ pytestmark = pytest.mark.redis
 def system(namespace: str) -> Iterator[System]:
     with open_system(namespace) as opened:
         yield opened
+
+
+def lines_of(output: str) -> list[Any]:
+    return [json.loads(line) for line in output.splitlines()]
+
+
+# --- weights ---------------------------------------------------------------------------------------------------------
+
+
+def test_weights_are_set_and_listed(system: System) -> None:
+    assert system.ok("weights", "set", "5", "ann") == "ann: weight 5\n"
+    assert system.ok("weights", "set", "5", "ann") == "ann: nothing to do, it is so already\n"
+    assert system.json("weights", "set", "2") == {"user": None, "done": "weight 2", "changed": True}
+
+    assert system.ok("weights", "ls") == "(no user)\t2\nann\t5\n"
+    assert lines_of(system.ok("weights", "ls", "--json")) == [{"user": None, "weight": 2}, {"user": "ann", "weight": 5}]
+    system.ok("weights", "set", "1", "ann")
+    assert system.ok("weights", "ls") == "(no user)\t2\n"
+    assert system.run("weights", "set", "0", "ann").exit_code == 2
 
 
 # --- schedules -------------------------------------------------------------------------------------------------------
