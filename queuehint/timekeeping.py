@@ -17,7 +17,7 @@ import attrs
 from queuehint.checks import ID_BYTES_MAX
 from queuehint.dialogue import finish, hold
 from queuehint.due_times import come_due, first_due
-from queuehint.errors import BackendError, QueueFullError, QueueHintError, ScheduleChangedError
+from queuehint.errors import BackendError, PathClosedError, QueueFullError, QueueHintError, ScheduleChangedError
 from queuehint.operations import DueSchedules, Enqueue, Firing, ListSchedules, PutSchedule
 from queuehint.records import JobSpec, moment
 from queuehint.renewal import now_s
@@ -101,7 +101,7 @@ def fire_due() -> Dialogue[bool]:
 def _fire(schedule: Schedule, now_ms: int) -> Dialogue[None]:
     """Fire a schedule for the due times that have come, unless somebody else does."""
     assert schedule.next_ms is not None
-    times, next_ms = come_due(schedule.recurrence, schedule.next_ms, now_ms)
+    come = times, next_ms = come_due(schedule.recurrence, schedule.next_ms, now_ms)
     while True:
         try:
             yield from _fire_at(schedule, times, next_ms)
@@ -114,18 +114,26 @@ def _fire(schedule: Schedule, now_ms: int) -> Dialogue[None]:
                 # Some of them may be taken; it stays due for the others.
                 times, next_ms = times[:1], times[1]
                 continue
-            logger.error(  # noqa: TRY400 - what was refused is no fault of this code
-                "a firing is lost",
-                extra={
-                    "event": "schedule.lost",
-                    "schedule": schedule.name,
-                    "due_at": moment(times[0]).isoformat(),
-                    "error": str(error),
-                },
-            )
+            if isinstance(error, (PathClosedError, QueueFullError)):
+                # What is refused for its place is refused for all of them.
+                times, next_ms = come
+            _say_lost(schedule, times, error)
             times = []
         else:
             return
+
+
+def _say_lost(schedule: Schedule, times: list[int], error: QueueHintError) -> None:
+    logger.error(
+        "firings are lost",
+        extra={
+            "event": "schedule.lost",
+            "schedule": schedule.name,
+            "due_at": moment(times[0]).isoformat(),
+            "count": len(times),
+            "error": str(error),
+        },
+    )
 
 
 def _fire_at(schedule: Schedule, times: list[int], next_ms: int | None) -> Dialogue[None]:

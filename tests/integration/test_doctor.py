@@ -25,8 +25,22 @@ from queuehint.cli import doctor as command
 from queuehint.cli.app import app
 from queuehint.clock import FakeClock
 from queuehint.hint import Claim
-from queuehint.operations import BUDGET, Close, CountJobs, Enqueue, Exchange, Pause, Reopen, Resume, Tick
+from queuehint.operations import (
+    BUDGET,
+    Close,
+    CountJobs,
+    Enqueue,
+    Exchange,
+    ListSchedules,
+    Pause,
+    PauseSchedule,
+    PutSchedule,
+    Reopen,
+    Resume,
+    Tick,
+)
 from queuehint.records import JobSpec, JobState, Outcome, OutcomeKind
+from queuehint.schedule import Recurrence, Schedule
 from tests.property.agreement import ALPHABETS, Busybody, Twins
 from tests.property.walks import POOLS, STYLES, Style
 from tests.servers import Cluster, Server, new_namespace, shared_server
@@ -583,6 +597,86 @@ def test_an_entry_with_another_score_is_found_and_put_right(store: Store) -> Non
     assert {finding.job_id for finding in store.look().errors} == {"2", "3"}
     assert store.is_put_right()
     assert client.zscore(store.key("timers"), member) == score
+
+
+def with_schedules(store: Store) -> dict[str, Schedule]:
+    """Put three schedules, one of them paused; return what is known of them."""
+    for number, name in enumerate(("first", "paused", "ended")):
+        next_ms = None if name == "ended" else store.clock.now_ms() + 1000 * (number + 1)
+        store.do(PutSchedule(name, job(name, "a"), Recurrence(every_ms=1000), next_ms))
+    store.do(PauseSchedule("paused"))
+    return schedules(store)
+
+
+def schedules(store: Store) -> dict[str, Schedule]:
+    return {schedule.name: schedule for schedule in store.do(ListSchedules()).schedules}
+
+
+def test_schedules_are_looked_at_and_nothing_is_wrong_with_them(store: Store) -> None:
+    with_schedules(store)
+    assert store.look().is_clean
+    store.clock.advance(ms=5000)
+    store.do(Tick())
+    assert store.look().is_clean
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["value[2] = 5", "value[2] = false", "value[3] = true", "value[1] = 10000"],
+    ids=["another time", "no time", "paused", "a version that was never given"],
+)
+def test_a_schedule_that_is_not_where_it_belongs_is_found_and_put_right(store: Store, change: str) -> None:
+    before = with_schedules(store)
+    store.change_packed("schedules", "first", change)
+    assert store.is_put_right()
+    assert schedules(store).keys() == before.keys()
+    store.do(PutSchedule("first", job("first", "a"), Recurrence(every_ms=5), 9))
+    versions = [schedule.version for schedule in schedules(store).values()]
+    assert len(set(versions)) == 3
+    assert max(versions) == schedules(store)["first"].version
+
+
+@pytest.mark.parametrize("change", ["value[48] = 7", "value[49] = 0", "value[50] = 7", "value[50] = -1"])
+def test_what_the_state_says_of_schedules_is_found_and_put_right(store: Store, change: str) -> None:
+    before = with_schedules(store)
+    store.change_packed("meta", "state", change)
+    assert store.kinds() == {"counter"}
+    assert store.is_put_right()
+    assert schedules(store) == before
+    assert store.do(Tick()).next_ms == before["first"].next_ms
+
+
+def test_a_due_time_that_is_off_is_found_and_put_right(store: Store) -> None:
+    before = with_schedules(store)
+    client = store.server.client()
+    client.zadd(store.key("schedule_dues"), {"first": 7})
+    client.zadd(store.key("schedule_dues"), {"paused": 7})
+    assert store.is_put_right()
+    assert schedules(store) == before
+    assert store.do(Tick()).next_ms == before["first"].next_ms
+
+
+def test_a_schedule_that_cannot_be_read_is_lost_and_the_others_go_on(store: Store) -> None:
+    before = with_schedules(store)
+    store.server.client().hset(store.key("schedules"), "first", b"\xc1")
+    (finding,) = [each for each in store.look().errors if each.kind == "schedule"]
+    assert "cannot be read" in finding.what
+    assert store.is_put_right()
+    assert schedules(store).keys() == before.keys() - {"first"}
+    assert store.do(PutSchedule("first", job("first", "a"), Recurrence(every_ms=1000), 9)).changed
+    assert store.look().is_clean
+
+
+def test_a_lost_state_knows_its_schedules_again(store: Store) -> None:
+    before = with_schedules(store)
+    store.do(Enqueue((job("1", "a"),)))
+    store.server.client().hdel(store.key("meta"), "state")
+    assert store.is_put_right()
+    assert schedules(store) == before
+    assert store.do(PauseSchedule("first")).changed
+    assert schedules(store)["first"].version > MARGIN
+    store.clock.advance(ms=5000)
+    assert not store.do(Exchange("w")).due
 
 
 def test_a_key_that_is_not_ours_is_reported_and_left_alone(store: Store) -> None:

@@ -227,14 +227,28 @@ def test_a_firing_that_is_refused_is_lost_and_said_so(url: str, caplog: pytest.L
             app.go_to("12:29")
             with caplog.at_level(logging.ERROR, "queuehint.schedules"):
                 await app.sched.drain()
-            lost = [record for record in caplog.records if record.message == "a firing is lost"]
-            assert [(each.schedule, each.due_at[11:16]) for each in lost] == [  # type: ignore[attr-defined]
-                ("m", "12:27"), ("m", "12:28"), ("m", "12:29"),
-            ]  # fmt: skip
+            (lost,) = [vars(record) for record in caplog.records if record.message == "firings are lost"]
+            assert (lost["schedule"], lost["due_at"], lost["count"]) == ("m", "2020-09-13T12:27:00+00:00", 3)
+            assert "path 'doc' is closed" in lost["error"]
             await app.sched.reopen_path(["doc"])
             app.go_to("12:30")
             await app.sched.drain()
             assert app.times == ["12:30"]
+
+    run(main())
+
+
+def test_a_limit_on_what_waits_is_one_on_firings_too(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        app = App("memory://")
+        async with app.sched:
+            await app.sched.limit(["doc"], max_pending=2)
+            await app.sched.schedule("m", app.work, cron="* * * * *", missed="all")
+            app.go_to("12:31")
+            with caplog.at_level(logging.ERROR, "queuehint.schedules"):
+                await app.sched.drain()
+            assert app.times == ["12:27", "12:28"]
+            assert [vars(record)["count"] for record in caplog.records if record.message == "firings are lost"] == [3]
 
     run(main())
 

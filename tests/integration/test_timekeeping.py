@@ -1,0 +1,182 @@
+"""What fires schedules beside a worker: what it does when it cannot, and that nobody waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+
+from queuehint import BackendUnavailableError, Claim, InvalidJobError
+from queuehint.backends.base import BackendOptions
+from queuehint.backends.memory import MemoryBackend
+from queuehint.clock import FakeClock
+from queuehint.dialogue import hold_sync
+from queuehint.errors import ScheduleChangedError
+from queuehint.operations import Close, CountJobs, DueSchedules, Enqueue, ListSchedules, PutSchedule, Tick
+from queuehint.records import JobSpec, JobState
+from queuehint.schedule import Recurrence
+from queuehint.timekeeping import Definition, Timekeeper, fire_due, store
+from tests.doors import turns, until
+
+EVERY = Recurrence(every_ms=1000, missed="all")
+
+
+class Store(MemoryBackend):
+    """A store that says what it was asked, and may answer otherwise."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        super().__init__(BackendOptions(clock=self.clock))
+        self.asked: list[Any] = []
+        self.errors: list[Exception] = []
+
+    def call_sync(self, operation: Any) -> Any:
+        self.asked.append(operation)
+        if self.errors and not isinstance(operation, Tick):
+            raise self.errors.pop(0)
+        return super().call_sync(operation)
+
+
+def defined(name: str, **fields: Any) -> Definition:
+    return Definition(name=name, spec=JobSpec(id=name, task="t", **fields), recurrence=EVERY)
+
+
+def counted(backend: Store) -> int:
+    return backend.call_sync(CountJobs()).states[JobState.QUEUED]  # type: ignore[no-any-return]
+
+
+def test_what_somebody_else_has_fired_meanwhile_is_passed_over() -> None:
+    backend = Store()
+    assert hold_sync(backend, store(defined("s")))
+    backend.clock.advance(ms=1000)
+    talk = fire_due()
+    asked = talk.send(None)
+    assert isinstance(asked, DueSchedules)
+    reply = backend.call_sync(asked)
+    assert hold_sync(backend, fire_due())
+    firing = talk.send(reply)
+    assert isinstance(firing, Enqueue)
+    with pytest.raises(ScheduleChangedError) as caught:
+        backend.call_sync(firing)
+    again = talk.throw(caught.value)
+    assert isinstance(again, DueSchedules)
+    with pytest.raises(StopIteration) as end:
+        talk.send(backend.call_sync(again))
+    assert end.value.value is True
+    assert counted(backend) == 1
+
+
+def test_of_many_firings_that_are_refused_together_those_are_fired_that_are_taken() -> None:
+    backend = Store()
+    hold_sync(backend, store(defined("s")))
+    backend.clock.advance(ms=5000)
+    (schedule,) = backend.call_sync(DueSchedules()).schedules
+    taken = JobSpec(id="s@2020-09-13T12:26:43.000Z", task="another")
+    backend.call_sync(Enqueue((taken,)))
+    assert hold_sync(backend, fire_due())
+    assert counted(backend) == 5
+    (after,) = backend.call_sync(ListSchedules()).schedules
+    assert after.last_ms == schedule.next_ms + 4000
+    assert after.next_ms == schedule.next_ms + 5000
+
+
+def test_a_store_that_cannot_be_reached_loses_no_firing() -> None:
+    backend = Store()
+    hold_sync(backend, store(defined("s")))
+    backend.clock.advance(ms=1000)
+    for at in (0, 1):
+        backend.errors = [BackendUnavailableError("away")]
+        talk = fire_due()
+        step = talk.send(None)
+        if at:
+            backend.errors, errors = [], backend.errors
+            step = talk.send(backend.call_sync(step))
+            backend.errors = errors
+        with pytest.raises(BackendUnavailableError) as caught:
+            backend.call_sync(step)
+        with pytest.raises(BackendUnavailableError):
+            talk.throw(caught.value)
+    assert hold_sync(backend, fire_due())
+    assert counted(backend) == 1
+
+
+def test_a_definition_that_is_refused_holds_up_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        backend = Store()
+        keeper = Timekeeper(backend, lambda: [defined("large", arguments=b" " * 70_000), defined("s")])
+        keeper.see(due=False)
+        await until(lambda: len(backend.asked) == 5)
+        assert [schedule.name for schedule in backend.call_sync(ListSchedules()).schedules] == ["s"]
+        keeper.stop()
+
+    asyncio.run(main())
+    assert [record.message for record in caplog.records] == ["a schedule cannot be stored"]
+
+
+def test_definitions_are_stored_once_and_then_only_what_is_due_is_asked_for() -> None:
+    async def main() -> None:
+        backend = Store()
+        keeper = Timekeeper(backend, lambda: [defined("s")])
+        for due in (False, False, True, False):
+            keeper.see(due=due)
+            await turns()
+        asked = [type(operation) for operation in backend.asked]
+        assert asked == [ListSchedules, PutSchedule, DueSchedules, DueSchedules]
+
+    asyncio.run(main())
+
+
+def test_who_cannot_store_or_fire_rests_and_tries_again(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("queuehint.timekeeping.now_s", lambda: now[0])
+
+    async def main() -> None:
+        backend = Store()
+        keeper = Timekeeper(backend, lambda: [defined("s")])
+
+        async def see() -> int:
+            before = len(backend.asked)
+            keeper.see(due=True)
+            await turns()
+            return len(backend.asked) - before
+
+        backend.errors = [BackendUnavailableError("away")]
+        assert await see() == 1
+        assert await see() == 0
+        now[0] += 5
+        assert await see() == 3
+        backend.clock.advance(ms=1000)
+        monkeypatch.setattr("queuehint.timekeeping.come_due", _fail)
+        assert await see() == 1
+        assert await see() == 0
+        monkeypatch.undo()
+        monkeypatch.setattr("queuehint.timekeeping.now_s", lambda: now[0] + 5)
+        assert await see() == 3
+        assert counted(backend) == 1
+
+    with caplog.at_level(logging.WARNING, "queuehint.schedules"):
+        asyncio.run(main())
+    assert [record.message for record in caplog.records] == [
+        "schedules have to wait",
+        "a schedule cannot be fired here",
+    ]
+
+
+def _fail(*_: Any) -> Any:
+    raise InvalidJobError("no such zone")
+
+
+def test_a_firing_that_is_refused_for_ever_ends_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
+    backend = Store()
+    hold_sync(backend, store(defined("s", claims=(Claim(("doc",)),))))
+    backend.call_sync(Close(("doc",)))
+    backend.clock.advance(ms=250_000)
+    with caplog.at_level(logging.ERROR, "queuehint.schedules"):
+        assert hold_sync(backend, fire_due())
+    assert [vars(record)["count"] for record in caplog.records] == [100, 100, 50]
+    assert counted(backend) == 0
+    assert backend.call_sync(DueSchedules()).schedules == ()
