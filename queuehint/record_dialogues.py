@@ -212,7 +212,7 @@ def append_log(job_id: object, text: object) -> Dialogue[None]:
     if not isinstance(text, str):
         raise InvalidJobTypeError(f"text must be str, got {type(text).__name__}: {shown(text)}")
     # One more than is kept, so that the record says that lines are missing.
-    lines = log_lines(text)[-LOG_LINES_MAX - 1 :]
+    lines = log_lines(str.__str__(text))[-LOG_LINES_MAX - 1 :]
     for begin in range(0, len(lines), LINES_AT_ONCE):
         reply = yield Log(checked, None, tuple(lines[begin : begin + LINES_AT_ONCE]))
         if reply.verdict is not Verdict.DONE:

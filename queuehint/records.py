@@ -504,7 +504,7 @@ class JobRecord:
 def log_lines(text: str) -> list[str]:
     """Return the lines of a text as a log takes them, each cut at 4 096 bytes; an empty text is an empty line."""
     return [
-        line.encode("utf-8", "backslashreplace")[:LOG_LINE_BYTES_MAX].decode("utf-8", "ignore")
+        line[:LOG_LINE_BYTES_MAX].encode("utf-8", "backslashreplace")[:LOG_LINE_BYTES_MAX].decode("utf-8", "ignore")
         for line in text.splitlines() or [""]
     ]
 

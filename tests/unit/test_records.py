@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -22,6 +23,7 @@ from queuehint.records import (
     check_dependencies,
     check_payload_size,
     check_priority,
+    log_lines,
 )
 from queuehint.reports import Reason, ReasonKind
 from tests.support import SHARED, HostileStr, Queue, claim, job
@@ -470,3 +472,34 @@ def test_the_jobs_of_a_flow_are_counted_from_the_states() -> None:
     queue = Queue(job("a", flow="f"), job("b", flow="f", delay_ms=10), job("c"))
     queue.run()
     assert (queue.flow("f").total, queue.flow("f").unfinished) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    "text, lines",
+    [
+        ("", [""]),
+        ("one", ["one"]),
+        ("one\ntwo\r\n\nthree\n", ["one", "two", "", "three"]),
+        ("a\u2028b", ["a", "b"]),
+        ("\x1b[31mred\x00", ["\x1b[31mred\x00"]),
+        ("x" * 5000, ["x" * 4096]),
+        ("é" * 3000, ["é" * 2048]),
+        ("x" + "é" * 3000, ["x" + "é" * 2047]),
+        ("\ud800" * 5000, ["\\ud800" * 682 + "\\ud8"]),
+    ],
+)
+def test_a_text_is_cut_into_lines_of_4096_bytes(text: str, lines: list[str]) -> None:
+    assert log_lines(text) == lines
+    assert all(len(line.encode()) <= 4096 for line in lines)
+
+
+def test_a_line_of_fifty_megabytes_is_never_encoded_whole() -> None:
+    tracemalloc.start()
+    text = "é" * 25_000_000
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.reset_peak()
+    assert log_lines(text) == ["é" * 2048]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    # The line itself is taken out of the text; nothing else of its size is made.
+    assert peak - held < 1.2 * len(text)
