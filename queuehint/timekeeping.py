@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import random
 from typing import TYPE_CHECKING
 
 import attrs
@@ -79,13 +80,14 @@ def store(definition: Definition) -> Dialogue[bool]:
 
 
 def fire_due() -> Dialogue[bool]:
-    """Fire all that is due; return False if some of it cannot be fired here."""
+    """Fire all that is due, in order of due time; return False if some of it cannot be fired here."""
+    begin = 0
     while True:
         reply = yield DueSchedules()
-        has_moved, is_stuck = False, False
-        for schedule in reply.schedules:
+        has_moved, is_alone, is_stuck = False, True, False
+        for schedule in (*reply.schedules[begin:], *reply.schedules[:begin]):
             try:
-                yield from _fire(schedule, reply.now_ms)
+                is_alone = yield from _fire(schedule, reply.now_ms)
                 has_moved = True
             except BackendError:
                 raise
@@ -94,19 +96,23 @@ def fire_due() -> Dialogue[bool]:
                 logger.exception(
                     "a schedule cannot be fired here", extra={"event": "schedule.stuck", "schedule": schedule.name}
                 )
+            if not is_alone:
+                break
         if not has_moved:
             return not is_stuck
+        # Where somebody else is at work there is nothing to be won: go on elsewhere.
+        begin = 0 if is_alone else random.randrange(len(reply.schedules))
 
 
-def _fire(schedule: Schedule, now_ms: int) -> Dialogue[None]:
-    """Fire a schedule for the due times that have come, unless somebody else does."""
+def _fire(schedule: Schedule, now_ms: int) -> Dialogue[bool]:
+    """Fire a schedule for the due times that have come; return False if somebody else has."""
     assert schedule.next_ms is not None
     come = times, next_ms = come_due(schedule.recurrence, schedule.next_ms, now_ms)
     while True:
         try:
             yield from _fire_at(schedule, times, next_ms)
         except ScheduleChangedError:
-            return
+            return False
         except QueueHintError as error:
             if not times or (isinstance(error, BackendError) and not isinstance(error, QueueFullError)):
                 raise
@@ -120,7 +126,7 @@ def _fire(schedule: Schedule, now_ms: int) -> Dialogue[None]:
             _say_lost(schedule, times, error)
             times = []
         else:
-            return
+            return True
 
 
 def _say_lost(schedule: Schedule, times: list[int], error: QueueHintError) -> None:

@@ -103,8 +103,8 @@ function timers.pop_due()
   return kind, job
 end
 
--- When the first stored timer comes up or a schedule comes to be due, and when the first that is a due time or an expiry, or
--- a schedule; false if there is none.
+-- When the first stored timer comes up or a schedule comes to be due, and when the first timer that is a due time or an
+-- expiry; false if there is none.
 function timers.next_ms()
   local next_ms, due_ms = false, false
   for _, key in ipairs({store.timers, store.leases, store.prunes}) do
@@ -114,10 +114,7 @@ function timers.next_ms()
     if time_ms and (not next_ms or time_ms < next_ms) then next_ms = time_ms end
   end
   local schedule_ms = S[NEXT_SCHEDULE] >= 0 and schedules.next_ms()
-  if schedule_ms then
-    next_ms = math.min(next_ms or schedule_ms, schedule_ms)
-    due_ms = math.min(due_ms or schedule_ms, schedule_ms)
-  end
+  if schedule_ms then next_ms = math.min(next_ms or schedule_ms, schedule_ms) end
   return next_ms, due_ms
 end
 end
