@@ -18,6 +18,7 @@ from queuehint.core.engine import Engine, EngineOptions
 from queuehint.errors import QueueHintError
 from queuehint.hint import parse_gate_key
 from queuehint.operations import (
+    ANYONE,
     Cancel,
     CancelFlow,
     CancelPath,
@@ -43,6 +44,7 @@ from queuehint.operations import (
     Resume,
     ResumeSchedule,
     Tick,
+    Weigh,
 )
 from queuehint.policy import Retention
 from queuehint.records import JobError, Outcome, OutcomeKind, Progress
@@ -192,6 +194,8 @@ def parse(name: str, args: list[bytes]) -> Operation[Any] | None:
             marks: dict[str, Any] = {"pause": Pause, "resume": Resume, "close": Close, "reopen": Reopen}
             mark: Operation[Any] = marks[name](parse_gate_key(texts[0]))
             return mark
+        case "weigh":
+            return Weigh(texts[0] or None, int(texts[1]))
         case "put_schedule":
             recurrence = Recurrence(**json.loads(args[4]))
             return PutSchedule(texts[0], codec.parse_head(texts[2], args[3]), recurrence, _number(texts[1]))
@@ -215,16 +219,28 @@ def _number(text: str) -> int | None:
 
 
 def _exchange(args: list[bytes]) -> Exchange:
-    worker, lease_ms, limit, pool_count = (arg.decode() for arg in args[:4])
-    at = 4 + int(pool_count)
-    pools = tuple(arg.decode() for arg in args[4:at])
+    worker, lease_ms, limit, users, steal, pool_count = (arg.decode() for arg in args[:6])
+    at = 6 + int(pool_count)
+    pools = tuple(arg.decode() for arg in args[6:at])
     settle = []
     while at < len(args):
         job_id, token, kind = (arg.decode() for arg in args[at : at + 3])
         size = {"f": 1, "n": 0, "z": 0, "x": 6, "s": 1, "r": 0, "u": 0, "l": 4, "d": 1, "c": 4}[kind]
         settle.append(_outcome(job_id, codec.parse_token(token) or 0, kind, args[at + 3 : at + 3 + size]))
         at += 3 + size
-    return Exchange(worker, tuple(settle), pools, int(limit), int(lease_ms))
+    return Exchange(
+        worker,
+        tuple(settle),
+        pools,
+        int(limit),
+        int(lease_ms),
+        users=_users(users),
+        steal=ANYONE if steal == ANYONE else _users(steal) or (),
+    )
+
+
+def _users(text: str) -> tuple[str | None, ...] | None:
+    return tuple([user or None for user in text[1:].split("\n")]) if text else None
 
 
 def _outcome(job_id: str, token: int, kind: str, parts: list[bytes]) -> Outcome:
