@@ -46,7 +46,8 @@ from queuehint.errors import (
     UnknownDependencyError,
     WouldDeadlockError,
 )
-from queuehint.events import Event, EventKind
+from queuehint.event_streams import EventStream, EventStreamSync
+from queuehint.events import Event, EventKind, Missed
 from queuehint.exclusive import Hold
 from queuehint.flow import Flow
 from queuehint.flow_graph import FlowGraph
@@ -56,6 +57,7 @@ from queuehint.handles import JobHandle
 from queuehint.hint import Claim, parse_key, queue_key
 from queuehint.jobs import Job
 from queuehint.limits import Limit, LimitState
+from queuehint.listening import ListenerState
 from queuehint.operations import ANYONE
 from queuehint.payload import Codec, JsonCodec
 from queuehint.policy import Backoff, Policy, Retention
@@ -105,6 +107,8 @@ __all__ = [
     "EdgeStats",
     "Event",
     "EventKind",
+    "EventStream",
+    "EventStreamSync",
     "Fail",
     "FakeClock",
     "Flow",
@@ -135,6 +139,8 @@ __all__ = [
     "LeaseLostError",
     "Limit",
     "LimitState",
+    "ListenerState",
+    "Missed",
     "MissingExtraError",
     "Node",
     "Outcome",

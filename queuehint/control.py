@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from queuehint.checks import check_id, check_int, check_items, check_name
 from queuehint.dialogue import Dialogue, finish, hold, hold_sync
 from queuehint.errors import InvalidJobError, InvalidJobTypeError
+from queuehint.event_streams import EventStream, EventStreamSync
 from queuehint.handles import Desk, JobHandle
 from queuehint.hint import Mode, parse_mode, parse_path
 from queuehint.limits import LimitState, check_limit
@@ -19,9 +20,12 @@ from queuehint.operations import (
     Close,
     CountEdges,
     CountJobs,
+    CountRecords,
+    Counts,
     DropLimit,
     ListLimits,
     ListWeights,
+    Operation,
     Pause,
     Reopen,
     Resume,
@@ -32,6 +36,7 @@ from queuehint.operations import (
     Weigh,
     Why,
 )
+from queuehint.record_dialogues import Filter, asked_for
 from queuehint.records import JobRecord
 from queuehint.reports import EdgeStats, Reason, Stats, TreeNode
 
@@ -88,13 +93,51 @@ class Control(Desk):
         """Like `can_dequeue`, for code without a loop."""
         return hint is None or self.backend.call_sync(CanDequeue(parse_path(hint), parse_mode(mode)))
 
-    async def stats(self) -> Stats:
-        """Return counts over the whole namespace."""
-        return await self.backend.call(CountJobs())
+    @overload
+    async def stats(self) -> Stats: ...
+    @overload
+    async def stats(self, **part: Unpack[Filter]) -> Counts: ...
+    async def stats(self, **part: Any) -> Stats | Counts:
+        """
+        Return counts over the whole namespace, or how many records of a part of it there are, by state.
 
-    def stats_sync(self) -> Stats:
+        Args:
+            service, user, task, pool, path, state, since, until: which part; as in `RecordStore.count`.
+        """
+        reply: Stats | Counts = await self.backend.call(_counts(part))
+        return reply
+
+    @overload
+    def stats_sync(self) -> Stats: ...
+    @overload
+    def stats_sync(self, **part: Unpack[Filter]) -> Counts: ...
+    def stats_sync(self, **part: Any) -> Stats | Counts:
         """Like `stats`, for code without a loop."""
-        return self.backend.call_sync(CountJobs())
+        reply: Stats | Counts = self.backend.call_sync(_counts(part))
+        return reply
+
+    def events(self, kinds: Any = None, *, after: int | None = None) -> EventStream:
+        """
+        Follow what happens to jobs, whoever makes it happen: ``async for event in sched.events(): ...``
+
+        An event comes half a second after it happened at most. While somebody follows the last 10 000 events are kept;
+        who asks for none for a minute misses those of that time. What was missed is counted in the stream's ``missed``,
+        and logged as a warning.
+
+        Args:
+            kinds: one or several kinds, as `EventKind` or their words; by default all.
+            after: the number of the last event seen, as in the stream's ``after``, to go on from there; by default it
+                begins with what happens from now on.
+
+        Raises:
+            InvalidJobError, InvalidJobTypeError: one is not a kind of event, or *after* not a number.
+            WouldDeadlockError: while reading, inside a handler that would have to wait.
+        """
+        return EventStream(self, kinds, after)
+
+    def events_sync(self, kinds: Any = None, *, after: int | None = None) -> EventStreamSync:
+        """Like `events`, for code without a loop: ``for event in sched.events_sync(): ...``."""
+        return EventStreamSync(self, kinds, after)
 
     async def edges(self) -> EdgeStats:
         """Return how many jobs wait for others, which longest, and whether an edge leads nowhere."""
@@ -260,6 +303,10 @@ def _id_of(job: Any) -> str:
 def _weigh(user: Any, weight: Any) -> Weigh:
     checked = None if user is None else check_name(user, parameter="user")
     return Weigh(checked, check_int(weight, parameter="weight", least=1, most=WEIGHT_MAX))
+
+
+def _counts(part: Any) -> Operation[Any]:
+    return CountRecords(asked_for(part)) if part else CountJobs()
 
 
 def _tree(path: Any, depth: Any) -> Tree:

@@ -75,3 +75,10 @@ class Event:
     pool: str = "default"
     user: str | None = None
     cause: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Missed:
+    """*count* events that are gone: nobody asked for them in time, or who listens is too slow for them."""
+
+    count: int

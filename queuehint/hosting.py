@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from queuehint.checks import check_int, check_items
 from queuehint.errors import WouldDeadlockError
 from queuehint.handles import Desk
+from queuehint.listening import Listening
 from queuehint.operations import ANYONE, GRANTS_MAX
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class _Maker(Desk, Protocol):
     ) -> Worker: ...
 
 
-class Hosting(_Maker):
+class Hosting(_Maker, Listening):
     """The part of `Scheduler` that runs workers."""
 
     @contextlib.asynccontextmanager
@@ -65,13 +66,14 @@ class Hosting(_Maker):
         """
         worker = self.make_worker(concurrency, pools=pools, users=users, steal=steal, grace=grace)
         with self.hosts(worker):
-            running = asyncio.create_task(worker.run(), name="queuehint-worker")
-            try:
-                await _first(worker.started.wait(), running)
-                yield worker
-            finally:
-                worker.stop()
-                await running
+            async with self.listening():
+                running = asyncio.create_task(worker.run(), name="queuehint-worker")
+                try:
+                    await _first(worker.started.wait(), running)
+                    yield worker
+                finally:
+                    worker.stop()
+                    await running
 
     @contextlib.contextmanager
     def worker_sync(

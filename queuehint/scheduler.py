@@ -33,6 +33,7 @@ from queuehint.hint import Claim, Mode, normalise, parse_mode, parse_path
 from queuehint.hosting import DEFAULT_CONCURRENCY
 from queuehint.ids import new_id
 from queuehint.jobs import Job
+from queuehint.listening import Announcer
 from queuehint.options import TASK_OPTIONS, Options
 from queuehint.payload import JsonCodec
 from queuehint.policy import Backoff, OnDead, OnDependencyFailure, OnRetry, Retention
@@ -127,6 +128,7 @@ class Scheduler(Control, Draining, Scheduling):
         self._workers: dict[Worker, int] = {}
         self._before: list[Callable[..., Any]] = []
         self._after: list[Callable[..., Any]] = []
+        self._announcer = Announcer(self)
         self.dead = DeadShelf(self)
         """The dead shelf: FAILED jobs, to list, redrive and discard."""
         self.records = RecordStore(self)

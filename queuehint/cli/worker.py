@@ -236,7 +236,8 @@ async def _serve(scheduler: Scheduler, made: Worker, options: Options) -> None:
             threading.Thread(target=_obey, args=(loop, stops), name="queuehint-parent", daemon=True).start()
         stack.enter_context(scheduler.hosts(made))
         try:
-            await made.run()
+            async with scheduler.listening():
+                await made.run()
         finally:
             await made.join_helper()
             await scheduler.close()

@@ -1,0 +1,386 @@
+"""Events through the door: streams to read, and listeners that are told, apart from the work."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from queuehint import (
+    BackendUnavailableError,
+    Event,
+    EventKind,
+    InvalidJobError,
+    InvalidJobTypeError,
+    JobState,
+    Missed,
+    Scheduler,
+    WouldDeadlockError,
+    listening,
+)
+from queuehint.backends.memory import MemoryBackend
+from queuehint.operations import Follow
+from tests.doors import in_thread, run, scheduler, until
+from tests.servers import new_namespace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from queuehint import Job
+    from tests.servers import Server
+
+
+def a_job(sched: Scheduler) -> Job[Any, int]:
+    @sched.job
+    async def work(number: int = 0) -> int:
+        if number < 0:
+            raise ValueError("no")
+        return number
+
+    return work.using(max_attempts=1)
+
+
+@pytest.fixture(params=["memory", "redis"])
+def sched(request: pytest.FixtureRequest) -> Iterator[Scheduler]:
+    if request.param == "memory":
+        sched = Scheduler("memory://")
+    else:
+        server: Server = request.getfixturevalue("redis_server")
+        sched = Scheduler(server.url, namespace=new_namespace("events"))
+    yield sched
+    sched.close_sync()
+
+
+# --- streams ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.redis
+def test_a_stream_has_each_move_of_each_job(sched: Scheduler) -> None:
+    work = a_job(sched)
+
+    async def main() -> list[tuple[str, JobState | None]]:
+        async with sched.events() as events, sched.worker():
+            await work.enqueue(1)
+            return [(event.kind.value, event.new) for event in [await anext(events) for _ in range(3)]]
+
+    assert run(main()) == [
+        ("enqueued", JobState.QUEUED),
+        ("started", JobState.STARTED),
+        ("finished", JobState.FINISHED),
+    ]
+
+
+@pytest.mark.redis
+def test_a_stream_may_be_read_without_a_loop(sched: Scheduler) -> None:
+    work = a_job(sched)
+    with sched.events_sync("enqueued") as events:
+        handles = [work.enqueue_sync(number) for number in range(3)]
+        found = [event.id for _, event in zip(handles, events, strict=False)]
+    assert found == [handle.id for handle in handles]
+
+
+@pytest.mark.redis
+def test_a_stream_waits_for_what_is_yet_to_happen(sched: Scheduler) -> None:
+    work = a_job(sched)
+    events = sched.events_sync()
+    events.__enter__()
+    first = in_thread(lambda: next(events))
+    work.enqueue_sync()
+    assert first().kind is EventKind.ENQUEUED
+
+
+def test_a_stream_has_the_kinds_asked_for(sched: Scheduler) -> None:
+    work = a_job(sched)
+
+    async def main() -> list[EventKind]:
+        async with sched.events([EventKind.FAILED, "finished"]) as events, sched.worker():
+            await work.enqueue(-1)
+            first = await anext(events)
+            await work.enqueue(1)
+            return [first.kind, (await anext(events)).kind]
+
+    assert run(main()) == [EventKind.FAILED, EventKind.FINISHED]
+
+
+def test_a_stream_goes_on_where_another_one_has_ended() -> None:
+    sched = Scheduler("memory://")
+    work = a_job(sched)
+    with sched.events_sync() as events:
+        handles = [work.enqueue_sync() for _ in range(3)]
+        first = next(events)
+    again = sched.events_sync(after=first.at)
+    assert [next(again).id, next(again).id] == [handles[1].id, handles[2].id]
+
+
+def test_what_a_stream_has_missed_is_counted_and_said(caplog: pytest.LogCaptureFixture) -> None:
+    sched, clock = scheduler()
+    work = a_job(sched)
+    with sched.events_sync() as events:
+        work.enqueue_sync()
+        clock.advance(seconds=61)
+        work.enqueue_sync()
+        end = in_thread(lambda: next(events))
+        run(until(lambda: events.missed == 2))
+        last = work.enqueue_sync()
+        assert end().id == last.id
+    (record,) = [record for record in caplog.records if record.name == "queuehint.events"]
+    assert (record.levelno, record.getMessage()) == (logging.WARNING, "2 events were missed")
+
+
+@pytest.mark.parametrize("kinds", ["ended", ["finished", "ended"], [1]])
+def test_a_kind_that_does_not_exist_is_refused(kinds: Any) -> None:
+    sched = Scheduler("memory://")
+    for call in (sched.events, sched.events_sync, sched.on):
+        with pytest.raises((InvalidJobError, InvalidJobTypeError), match="kind"):
+            call(kinds)
+
+
+@pytest.mark.parametrize("after", [-1, 1.5, "1", True])
+def test_a_place_that_is_no_number_is_refused(after: Any) -> None:
+    with pytest.raises((InvalidJobError, InvalidJobTypeError), match="after"):
+        Scheduler("memory://").events(after=after)
+
+
+def test_a_handler_does_not_wait_for_events() -> None:
+    sched = Scheduler("memory://")
+    caught: list[str] = []
+
+    @sched.job
+    async def curious() -> None:
+        try:
+            async for _ in sched.events("pruned"):
+                pass
+        except WouldDeadlockError as error:
+            caught.append(str(error))
+
+    async def main() -> None:
+        async with sched.worker():
+            await (await curious.enqueue()).result()
+            with pytest.raises(WouldDeadlockError, match="events_sync"):
+                next(sched.events_sync())
+
+    run(main())
+    assert len(caught) == 1 and "events()" in caught[0]
+
+
+# --- listeners -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.redis
+def test_listeners_are_told_while_a_worker_runs_and_of_the_last_event_too(sched: Scheduler) -> None:
+    work = a_job(sched)
+    told: list[tuple[str, str]] = []
+    threads: set[str] = set()
+
+    @sched.on(["started", "finished"])
+    def plain(event: Event) -> None:
+        told.append(("plain", event.kind.value))
+        threads.add(threading.current_thread().name)
+
+    async def on_loop(event: Event) -> None:
+        told.append(("async", event.kind.value))
+
+    assert sched.on(EventKind.FINISHED, on_loop) is on_loop
+
+    async def main() -> None:
+        async with sched.worker():
+            await (await work.enqueue()).result()
+
+    run(main())
+    assert sorted(told) == [("async", "finished"), ("plain", "finished"), ("plain", "started")]
+    assert threading.current_thread().name not in threads
+
+
+def test_listeners_are_told_without_a_worker_inside_listening() -> None:
+    sched = Scheduler("memory://")
+    work = a_job(sched)
+    told: list[str] = []
+    sched.on("*", lambda event: told.append(event.kind))
+
+    async def main() -> None:
+        await work.enqueue()
+        async with sched.listening():
+            await work.enqueue()
+
+    run(main())
+    assert told == ["enqueued"]
+
+
+def test_a_listener_that_raises_is_said_once_a_minute_and_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    sched = Scheduler("memory://")
+    work = a_job(sched)
+    told: list[str] = []
+
+    @sched.on("*")
+    def failing(event: Event) -> None:
+        raise SystemExit(event.id) if event.kind == "started" else ValueError
+
+    sched.on("finished", lambda event: told.append(event.id))
+
+    async def main() -> list[int]:
+        async with sched.worker():
+            return [await (await work.enqueue(number)).result() for number in range(5)]
+
+    assert run(main()) == list(range(5))
+    assert len(told) == 5
+    assert [state.failed for state in sched.listeners] == [15, 0]
+    (record,) = [record for record in caplog.records if record.name == "queuehint.events"]
+    assert record.levelno == logging.ERROR and "failing" in record.getMessage()
+
+
+def test_a_listener_that_is_slow_loses_its_own_oldest_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listening, "WAITING_MAX", 3)
+    sched = Scheduler("memory://")
+    work = a_job(sched)
+    told: list[Any] = []
+    others: list[str] = []
+    go_on = asyncio.Event()
+
+    @sched.on("*")
+    async def slow(event: Event | Missed) -> None:
+        told.append(event)
+        await go_on.wait()
+
+    sched.on("enqueued", lambda event: others.append(event.id))
+
+    async def main() -> list[str]:
+        async with sched.listening():
+            ids = [(await work.enqueue()).id]
+            await until(lambda: len(told) == 1)
+            for _ in range(10):
+                ids.append((await work.enqueue()).id)
+                await until(lambda: len(others) == len(ids))
+            go_on.set()
+        return ids
+
+    ids = run(main())
+    assert others == ids
+    first, *rest = told
+    assert first.id == ids[0]
+    missed = sum(each.count for each in rest if isinstance(each, Missed))
+    assert missed > 0 and missed == 10 - sum(isinstance(each, Event) for each in rest)
+    assert rest[-1].id == ids[-1]
+    assert sched.listeners[0].missed == missed
+
+
+def test_events_that_are_gone_are_told_as_missed(caplog: pytest.LogCaptureFixture) -> None:
+    sched, clock = scheduler()
+    work = a_job(sched)
+    told: list[Any] = []
+    sched.on("missed", told.append)
+
+    async def main() -> None:
+        async with sched.listening():
+            await work.enqueue()
+            sched._announcer._after = 0
+            # Nobody has asked for a minute.
+            clock.advance(seconds=61)
+            await work.enqueue()
+
+    run(main())
+    assert told and all(isinstance(each, Missed) for each in told)
+
+
+def test_a_listener_may_come_and_go_while_others_are_told() -> None:
+    sched = Scheduler("memory://")
+    work = a_job(sched)
+    told: list[str] = []
+
+    def late(event: Event) -> None:
+        told.append(event.id)
+
+    async def main() -> list[str]:
+        async with sched.listening():
+            ids = [(await work.enqueue()).id]
+            sched.on("enqueued", late)
+            await until(lambda: sched._announcer._after is not None)
+            ids.append((await work.enqueue()).id)
+            await until(lambda: ids[-1] in told)
+            sched.off(late)
+            await work.enqueue()
+            return ids
+
+    ids = run(main())
+    assert told == ids[-1:]
+    assert sched.listeners == ()
+
+
+def test_two_that_listen_in_one_process_tell_each_event_once_and_relieve_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(listening, "TURN_S", 0.01)
+    sched = Scheduler("memory://")
+    work = a_job(sched)
+    told: list[str] = []
+    sched.on("enqueued", lambda event: told.append(event.id))
+
+    async def main() -> list[str]:
+        async with sched.listening():
+            async with sched.listening():
+                ids = [(await work.enqueue()).id]
+            ids.append((await work.enqueue()).id)
+            await until(lambda: len(told) >= 2)
+        second = sched.listening()
+        async with sched.listening():
+            await second.__aenter__()
+        ids.append((await work.enqueue()).id)
+        await until(lambda: len(told) >= 3)
+        await second.__aexit__(None, None, None)
+        return ids
+
+    ids = run(main())
+    assert told == ids
+
+
+def test_a_store_that_cannot_be_asked_is_said_once_and_asked_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(listening, "STORE_PAUSE_S", 0.001)
+    sched = Scheduler("memory://")
+    work = a_job(sched)
+    told: list[str] = []
+    sched.on("enqueued", lambda event: told.append(event.id))
+    call = MemoryBackend.call
+    refusals = iter(range(5))
+
+    async def refuse(self: MemoryBackend, operation: Any) -> Any:
+        if isinstance(operation, Follow) and operation.after is not None and next(refusals, None) is not None:
+            raise BackendUnavailableError("away")
+        return await call(self, operation)
+
+    monkeypatch.setattr(MemoryBackend, "call", refuse)
+
+    async def main() -> str:
+        async with sched.listening():
+            handle = await work.enqueue()
+            await until(lambda: bool(told))
+            return handle.id
+
+    assert [run(main())] == told
+    (record,) = [record for record in caplog.records if record.name == "queuehint.events"]
+    assert "away" in record.getMessage()
+
+
+def test_what_cannot_be_called_is_no_listener() -> None:
+    with pytest.raises(InvalidJobTypeError, match="callable"):
+        Scheduler("memory://").on("failed", 1)  # type: ignore[call-overload]
+
+
+# --- counts of a part ------------------------------------------------------------------------------------------------
+
+
+def test_the_records_of_a_part_are_counted_by_state() -> None:
+    sched = Scheduler("memory://")
+    work = a_job(sched)
+    work.using(user="ann").enqueue_sync()
+    work.using(user="ann", queue_hint=["doc"]).enqueue_sync()
+    work.using(user="bob", pool="slow").enqueue_sync()
+    assert sched.stats_sync(user="ann").states[JobState.QUEUED] == 2
+    assert sched.stats_sync(path=["doc"]).states[JobState.QUEUED] == 1
+    assert run(sched.stats(pool="slow")).states[JobState.QUEUED] == 1
+    assert run(sched.stats()).enqueued == 3
+    with pytest.raises(InvalidJobTypeError, match="color"):
+        sched.stats_sync(color="red")  # type: ignore[call-overload]
