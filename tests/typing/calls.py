@@ -35,6 +35,7 @@ from queuehint import (
     Priority,
     Progress,
     RecordPage,
+    Schedule,
     Scheduler,
     Snooze,
     template,
@@ -300,3 +301,35 @@ async def records_are_found_by_what_they_are(ctx: JobContext) -> None:
     await sched.records.list(since="now")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     await sched.records.amend("a", task="x")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     ctx.update(5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+# --- schedules ---
+
+
+@sched.cron("0 5 * * *", timezone="Europe/Berlin", missed="once")
+@sched.job
+async def nightly(ctx: JobContext, rows: int = 1) -> str:
+    assert_type(ctx.schedule, str | None)
+    assert_type(ctx.due_at, datetime | None)
+    return "x"
+
+
+@sched.every(timedelta(minutes=1), name="often")
+@sched.job(queue_hint=["{doc}"])
+def often(doc: str = "doc1") -> int:
+    return 1
+
+
+async def schedules_keep_the_types_of_their_jobs() -> None:
+    assert_type(await nightly.enqueue(3), JobHandle[str])
+    assert_type(often.enqueue_sync(doc="d"), JobHandle[int])
+    await nightly.enqueue("3")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    assert_type(await sched.schedule("a", nightly, every=5, args=[3]), Schedule)
+    assert_type(sched.schedule_sync("a", often.using(user="ann"), cron="* * * * *", kwargs={"doc": "d"}), Schedule)
+    assert_type(await sched.schedules.list(), Sequence[Schedule])
+    assert_type((await sched.schedules.get("a")).next_at, datetime | None)
+    assert_type(await sched.schedules.run_now("a"), JobHandle[Any])
+    assert_type(await sched.schedules.sync(), Sequence[str])
+    await sched.schedule("a", nightly, every=5, missed="never")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await sched.schedule("a", "nightly", every=5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await sched.schedule("a", nightly, start="now", every=5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
