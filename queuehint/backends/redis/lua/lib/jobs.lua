@@ -41,6 +41,8 @@ function jobs.is_start(id) return string.byte(id) == 32 end
 -- Whether a job belongs to a submission in parts that is not committed, or is the start of one.
 function jobs.is_hidden(job)
   if not job[STAGED] then return jobs.is_start(job.id) end
+  -- One that was committed may be over before it is let go; what is dropped is gone.
+  if OVER[job[STATE]] and not job[GONE] then return false end
   local start = jobs.of(START_MARK .. job[STAGED])
   return start and start[STATE] ~= FINISHED
 end
