@@ -20,6 +20,7 @@ RATE_PER_MAX_MS = 24 * 3600 * 1000
 PENDING_MAX = 1_000_000_000
 LIMITS_MAX = 1000
 """How many limits a namespace may have."""
+TOO_MANY_LIMITS = f"a namespace has at most {LIMITS_MAX} limits"
 
 
 @attrs.frozen(kw_only=True)

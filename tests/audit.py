@@ -17,6 +17,7 @@ from queuehint.backends.redis import codec, keys
 from queuehint.core.engine import Engine, EngineOptions
 from queuehint.errors import QueueHintError
 from queuehint.hint import parse_gate_key
+from queuehint.limits import Limit
 from queuehint.operations import (
     ANYONE,
     Cancel,
@@ -26,6 +27,7 @@ from queuehint.operations import (
     Commit,
     Discard,
     Draw,
+    DropLimit,
     DropSchedule,
     Enqueue,
     Exchange,
@@ -43,6 +45,7 @@ from queuehint.operations import (
     Report,
     Resume,
     ResumeSchedule,
+    SetLimit,
     Tick,
     Weigh,
 )
@@ -194,6 +197,10 @@ def parse(name: str, args: list[bytes]) -> Operation[Any] | None:
             marks: dict[str, Any] = {"pause": Pause, "resume": Resume, "close": Close, "reopen": Reopen}
             mark: Operation[Any] = marks[name](parse_gate_key(texts[0]))
             return mark
+        case "set_limit":
+            return SetLimit(_limit(*texts))
+        case "drop_limit":
+            return DropLimit(None if texts[0] == "-" else parse_gate_key(texts[0][1:]))
         case "weigh":
             return Weigh(texts[0] or None, int(texts[1]))
         case "put_schedule":
@@ -216,6 +223,16 @@ def _firing(text: str) -> Firing:
 
 def _number(text: str) -> int | None:
     return int(text) if text else None
+
+
+def _limit(field: str, most: str, tokens: str, per_ms: str, max_pending: str) -> Limit:
+    return Limit(
+        path=None if field == "-" else parse_gate_key(field[1:]),
+        each=field[0] == "/",
+        most=_number(most),
+        rate=(int(tokens), int(per_ms)) if tokens else None,
+        max_pending=_number(max_pending),
+    )
 
 
 def _exchange(args: list[bytes]) -> Exchange:

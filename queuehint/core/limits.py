@@ -33,7 +33,7 @@ from queuehint.core.heap import LazyHeap
 from queuehint.core.sweeps import UnparkSweep
 from queuehint.errors import InvalidJobError
 from queuehint.hint import gate_key
-from queuehint.limits import LIMITS_MAX, Limit, LimitState, order_of
+from queuehint.limits import LIMITS_MAX, TOO_MANY_LIMITS, Limit, LimitState, order_of
 
 if TYPE_CHECKING:
     from collections import deque
@@ -149,7 +149,7 @@ class Limits:
             del self._limits[key]
         else:
             if key not in self._limits and len(self._limits) >= LIMITS_MAX:
-                raise InvalidJobError(f"a namespace has at most {LIMITS_MAX} limits")
+                raise InvalidJobError(TOO_MANY_LIMITS)
             self._limits[key] = limit
         if not limit.each:
             self._bound(limit.path, limit.max_pending)

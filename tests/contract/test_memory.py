@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.memory import MemoryBackend
-from tests.contract import catalog, edges, events, fairness, rules, schedules
+from tests.contract import catalog, edges, events, fairness, limits, rules, schedules
 
 if TYPE_CHECKING:
     from queuehint import Backend, FakeClock
@@ -182,4 +182,20 @@ class TestTurns(OnMemory, fairness.Turns):
 
 
 class TestServed(OnMemory, fairness.Served):
+    pass
+
+
+class TestLimitsAtOnce(OnMemory, limits.LimitsAtOnce):
+    pass
+
+
+class TestLimitsInTime(OnMemory, limits.LimitsInTime):
+    pass
+
+
+class TestLimitsInAll(OnMemory, limits.LimitsInAll):
+    pass
+
+
+class TestLimitChanges(OnMemory, limits.LimitChanges):
     pass

@@ -9,7 +9,7 @@ import pytest
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
-from tests.contract import edges, events, fairness, rules, schedules
+from tests.contract import edges, events, fairness, limits, rules, schedules
 from tests.servers import Binary, find_redis, find_valkey, new_namespace, shared_server
 
 if TYPE_CHECKING:
@@ -168,4 +168,20 @@ class TestTurns(OnRedis, fairness.Turns):
 
 
 class TestServed(OnRedis, fairness.Served):
+    pass
+
+
+class TestLimitsAtOnce(OnRedis, limits.LimitsAtOnce):
+    pass
+
+
+class TestLimitsInTime(OnRedis, limits.LimitsInTime):
+    pass
+
+
+class TestLimitsInAll(OnRedis, limits.LimitsInAll):
+    pass
+
+
+class TestLimitChanges(OnRedis, limits.LimitChanges):
     pass

@@ -79,6 +79,7 @@ SEEN_AT = {
     "blocked:": ("waiting:", "blocked:"),
     "jobs": ("meta", "jobs"),
     "shared_ends": ("shared",),
+    "looks": ("gauges:",),
     "schedules": ("schedule_names", "meta"),
     "schedule_names": ("schedules",),
     "schedule_dues": ("schedules", "meta"),
@@ -147,7 +148,7 @@ def drain(backend: RedisBackend, clock: FakeClock, server: Server, namespace: st
             return
         firsts = [
             client.zrange(keys.redis_key(namespace, name), 0, 0, withscores=True)
-            for name in ("timers", "leases", "prunes")
+            for name in ("timers", "leases", "prunes", "looks")
         ]
         next_ms = min((int(first[0][1]) for first in firsts if first), default=None)
         assert next_ms is not None, "there are jobs, and nothing will ever happen to them"
@@ -449,7 +450,7 @@ def test_each_counter_of_jobs_that_is_off_by_one_is_found_and_put_right() -> Non
     with Walk(3, STYLES[0], BUDGET) as walk:
         walk.go(80)
         store, found = walk.store, set[str]()
-        for at in range(1, 36):
+        for at in range(1, 48):
             before = counters(store)
             if at in {1, 11}:
                 continue  # the schema, and the name of a run

@@ -34,6 +34,7 @@ from queuehint.operations import (
     CanDequeue,
     CountJobs,
     CountPending,
+    DropLimit,
     DropSchedule,
     DueSchedules,
     Enqueue,
@@ -42,6 +43,7 @@ from queuehint.operations import (
     Follow,
     Get,
     ListDead,
+    ListLimits,
     ListSchedules,
     ListWeights,
     Log,
@@ -279,6 +281,7 @@ class Twins:
         self.do(CanDequeue(path, mode))
         self.count()
         self.do(ListWeights())
+        self.do(ListLimits())
         self.do(Tree(path, depth))
         self.do(CountPending(path, include_scheduled=depth > 1))
         self.do(CountPending(None, include_scheduled=depth > 1))
@@ -351,6 +354,9 @@ class Twins:
             "closed": len(self.engine.closed),
             "pauses": len(ledger.parked),
             "parked": sum(job.ready is not None and job.parked is not None for job in jobs),
+            "limits": len(ledger.limits.states(0)),
+            "gauges:": sum(len(meter.gauges) for meter in ledger.limits.meters.values()),
+            "looks": sum(g.look_ms is not None for m in ledger.limits.meters.values() for g in m.gauges.values()),
             "ready": sum(ledger.ready.sizes().values()),
             "pools": len(ledger.ready.sizes()),
             "wake:pool:": len(ledger.ready.sizes()),
@@ -518,6 +524,9 @@ class Twins:
             self.do(Exchange(worker))
         for schedule in self.do(ListSchedules()).schedules:
             self.do(DropSchedule(schedule.name))
+        for state in self.do(ListLimits()).limits:
+            self.do(DropLimit(state.limit.path))
+        self.do(Tick())
         while (end := self.engine.shared.next_ms()) is not None:
             self.go_to(end)
             self.do(Tick())

@@ -186,7 +186,7 @@ class Player:
             self._moves += (*besides, *[self.part] * parts, *[self.commit] * (parts // 2))
 
         if style.limited:
-            self._moves += (*[self.limit] * 4, self.unlimit)
+            self._moves += (*[self.limit] * 6, self.unlimit)
 
     def move(self) -> Operation[Any]:
         return self.random.choice(self._moves)()
@@ -450,12 +450,12 @@ class Player:
             most = random.choice((None, 1, 2, limit.most)) if limit.most is not None else None
             return SetLimit(attrs.evolve(limit, most=most))
         path, most, roll = self.path(), random.choice((1, 1, 2, 3)), random.random()
-        if roll < 0.35:
+        if roll < 0.3:
             return SetLimit(Limit(path=path[: random.choice((0, 1, 1, 2))], each=True, most=most))
-        if roll < 0.5:
-            rate = random.choice((1, 2, 3)), random.choice((1, 100, MINUTE, MINUTE))
-            return SetLimit(Limit(path=path, most=random.choice((None, most)), rate=rate))
-        if roll < 0.6:
+        if roll < 0.55:
+            rate = random.choice((1, 1, 2, 3)), random.choice((1, MINUTE, 2 * MINUTE, 5 * MINUTE))
+            return SetLimit(Limit(path=path[:2], most=random.choice((None, most)), rate=rate))
+        if roll < 0.65:
             pending = random.randint(2, self.style.unfinished_max)
             return SetLimit(Limit(path=random.choice((None, (), path)), max_pending=pending))
         return SetLimit(Limit(path=path, most=most))

@@ -17,6 +17,7 @@ from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.conversation import Ask, Desk
 from queuehint.core.lifecycle import MOVES
 from queuehint.hint import Claim
+from queuehint.limits import Limit
 from queuehint.operations import (
     Cancel,
     CancelFlow,
@@ -30,6 +31,7 @@ from queuehint.operations import (
     CountPending,
     Discard,
     Draw,
+    DropLimit,
     DropSchedule,
     DueSchedules,
     Enqueue,
@@ -40,6 +42,7 @@ from queuehint.operations import (
     Get,
     ListDead,
     ListFlow,
+    ListLimits,
     ListSchedules,
     ListWeights,
     Log,
@@ -55,6 +58,7 @@ from queuehint.operations import (
     Report,
     Resume,
     ResumeSchedule,
+    SetLimit,
     Tick,
     Tree,
     Weigh,
@@ -82,6 +86,9 @@ EXAMPLES: dict[str, Operation[Any]] = {
     "draw": Draw(1),
     "push": Push("n", "k", b"1", 1),
     "pull": Pull("n", "k"),
+    "set_limit": SetLimit(Limit(path=("a",), most=1)),
+    "drop_limit": DropLimit(("a",)),
+    "list_limits": ListLimits(),
     "put_schedule": PutSchedule("s", JobSpec(id="s", task="t"), Recurrence(every_ms=1000), 1000),
     "drop_schedule": DropSchedule("s"),
     "pause_schedule": PauseSchedule("s"),
@@ -443,6 +450,9 @@ WHOLE = {
     ("HGETALL", "pools"): "pools with ready jobs",
     ("HGETALL", "weights"): "1 000 users with a weight",
     ("HVALS", "pauses"): "paused paths",
+    ("HGETALL", "limits"): "1 000 limits",
+    ("HGETALL", "gauges"): "places of one limit that have jobs which run or were put aside",
+    ("HVALS", "gauges"): "the same",
     ("HKEYS", "blocked"): "1 000 dependencies of one job",
     ("HGETALL", "blocked"): "1 000 dependencies of one job",
     ("LRANGE", "errors"): "20 errors of one job",
@@ -527,12 +537,12 @@ def test_every_refusal_is_an_error_that_the_codec_knows() -> None:
     assert found == {
         "DUPLICATE_JOB", "KEY_TAKEN", "PATH_CLOSED", "UNKNOWN_DEPENDENCY", "CYCLE", "LEASE_LOST", "FLOW_GONE",
         "OTHER_FLOW", "SCHEDULE_CHANGED", "SCHEDULES_FULL", "NO_SCHEDULE", "STALE_REQUEST", "CORRUPT", "BAD_SCHEMA",
-        "WEIGHTS_FULL",
+        "WEIGHTS_FULL", "QUEUE_FULL", "LIMITS_FULL",
     }  # fmt: skip
     specs = (JobSpec(id="a", task="t", claims=(Claim(("a",)),)),)
     example = Enqueue(specs, staged="s", parent=("p", 1), firing=Firing("s", 1, 0, None))
     for word in found:
-        assert codec.refusal(PauseSchedule("s") if word == "NO_SCHEDULE" else example, f"{word} 0 0 0") is not None
+        assert codec.refusal(PauseSchedule("s") if word == "NO_SCHEDULE" else example, f"{word} 0 0 0 0 0") is not None
 
 
 def test_what_a_header_says_is_refused_is_refused_and_the_other_way_round() -> None:

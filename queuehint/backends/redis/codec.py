@@ -27,12 +27,14 @@ from queuehint.errors import (
     JobNotFoundError,
     LeaseLostError,
     PathClosedError,
+    QueueFullError,
     ScheduleChangedError,
     ScheduleNotFoundError,
     UnknownDependencyError,
 )
 from queuehint.events import Event, EventKind
 from queuehint.hint import Claim, Path, gate_key, parse_gate_key, queue_key
+from queuehint.limits import TOO_MANY_LIMITS, Limit, LimitState, order_of
 from queuehint.operations import (
     ANYONE,
     Cancel,
@@ -49,6 +51,7 @@ from queuehint.operations import (
     Discard,
     Draw,
     Drawn,
+    DropLimit,
     DropSchedule,
     DueSchedules,
     Enqueue,
@@ -64,9 +67,11 @@ from queuehint.operations import (
     Get,
     Got,
     Judged,
+    Limits,
     ListDead,
     Listed,
     ListFlow,
+    ListLimits,
     ListSchedules,
     ListWeights,
     Log,
@@ -89,6 +94,7 @@ from queuehint.operations import (
     Resume,
     ResumeSchedule,
     Schedules,
+    SetLimit,
     Swept,
     Tick,
     Ticked,
@@ -390,6 +396,13 @@ def _firing(firing: Firing) -> str:
     return f"{firing.name}\n{firing.version}\n{firing.last_ms}\n{_text(firing.next_ms)}"
 
 
+def _set_limit(operation: SetLimit) -> Args:
+    limit = operation.limit
+    field = "-" if limit.path is None else ("/" if limit.each else "=") + gate_key(limit.path)
+    tokens, per_ms = limit.rate or (None, None)
+    return [field, _text(limit.most), _text(tokens), _text(per_ms), _text(limit.max_pending)]
+
+
 def _put_schedule(operation: PutSchedule) -> Args:
     recurrence = _dump(attrs.asdict(operation.recurrence, filter=lambda _, value: value is not None))
     spec = operation.spec
@@ -483,6 +496,12 @@ _REQUESTS: Final[dict[type[Any], tuple[str, Callable[[Any], Args]]]] = {
     Weigh: ("weigh", lambda operation: [operation.user or "", operation.weight]),
     ListWeights: ("list_weights", lambda _: []),
     Reopen: ("reopen", lambda operation: [gate_key(operation.path)]),
+    SetLimit: ("set_limit", _set_limit),
+    DropLimit: (
+        "drop_limit",
+        lambda operation: ["-" if operation.path is None else "/" + gate_key(operation.path)],
+    ),
+    ListLimits: ("list_limits", lambda _: []),
     PutSchedule: ("put_schedule", _put_schedule),
     DropSchedule: ("drop_schedule", lambda operation: [operation.name]),
     PauseSchedule: ("pause_schedule", lambda operation: [operation.name]),
@@ -514,7 +533,7 @@ _REQUESTS: Final[dict[type[Any], tuple[str, Callable[[Any], Args]]]] = {
 QUESTIONS: Final = (
     Get, Fetch, Pull, ListDead, ListFlow, CountFlow, CountEdges, Why, Tree, CountJobs, CanDequeue, CountPending,
     ListSchedules, DueSchedules,
-    ListWeights,
+    ListWeights, ListLimits,
 )  # fmt: skip
 REPEATABLE: Final = (Follow,)
 """Changes that may be made twice: a repeat reads again, so they need no receipt."""
@@ -655,6 +674,23 @@ def _edge_stats(_operation: CountEdges, reply: list[Any]) -> EdgeStats:
         behind_dead=behind_dead,
         orphans=tuple([job_id.decode() for job_id in orphans]),
     )
+
+
+def _limits(_operation: ListLimits, reply: list[Any]) -> Limits:
+    states = []
+    for at in range(0, len(reply), 7):
+        field = reply[at].decode()
+        numbers = [None if item == b"" else item for item in reply[at + 1 : at + 7]]
+        most, tokens, per_ms, max_pending, started, pending = numbers
+        limit = Limit(
+            path=None if field == "-" else parse_gate_key(field[1:]),
+            each=field[0] == "/",
+            most=most,
+            rate=None if tokens is None or per_ms is None else (tokens, per_ms),
+            max_pending=max_pending,
+        )
+        states.append(LimitState(limit=limit, started=started, pending=pending))
+    return Limits(tuple(sorted(states, key=lambda state: order_of(state.limit))))
 
 
 def _schedules(_operation: Any, reply: list[Any]) -> Schedules:
@@ -877,6 +913,9 @@ _REPLIES: Final[dict[type[Any], Callable[[Any, list[Any]], Any]]] = {
     Resume: _marked,
     Close: _marked,
     Reopen: _marked,
+    SetLimit: _marked,
+    DropLimit: _marked,
+    ListLimits: _limits,
     PutSchedule: _marked,
     DropSchedule: _marked,
     PauseSchedule: _marked,
@@ -925,6 +964,12 @@ def refusal(operation: Operation[Any], message: str) -> Exception | None:
     if code == "PATH_CLOSED" and isinstance(operation, Enqueue):
         claim = operation.jobs[int(words[1])].claims[int(words[2])]
         return PathClosedError(queue_key(claim.path[: int(words[3])]))
+    if code == "QUEUE_FULL" and isinstance(operation, Enqueue):
+        index, claim_at, depth, pending, most = map(int, words[1:])
+        path = operation.jobs[index].claims[claim_at].path[:depth] if claim_at >= 0 else None
+        return QueueFullError(None if path is None else queue_key(path), pending, most)
+    if code == "LIMITS_FULL":
+        return InvalidJobError(TOO_MANY_LIMITS)
     if code == "SCHEDULE_CHANGED" and isinstance(operation, Enqueue) and operation.firing is not None:
         return ScheduleChangedError(operation.firing.name)
     if code == "NO_SCHEDULE" and isinstance(operation, (PauseSchedule, ResumeSchedule)):

@@ -66,6 +66,8 @@ _COUNTED: Final = {
     "strangers": "jobs are of unknown tasks",
     "backing_off": "jobs are backing off",
     "open_edges": "edges are open",
+    "limited": "jobs are put aside by limits",
+    "staged": "jobs wait for the commit of their submissions",
 }
 """Counters of the state that are sums over all heads, and what they count."""
 _SCHEMA: Final = re.compile(r"BAD_SCHEMA (\S+)")
@@ -81,7 +83,7 @@ _BY_JOB: Final = ("specs", "results", "progress", "asked", "needs")
 _SMALL: Final = (
     "parked", "gates", "users", "turns", "pools", "untold", "receipts", "pauses", "left", "shared", "shared_ends",
     "schedules", "schedule_names", "schedule_dues",
-    "weights",
+    "weights", "limits", "looks",
 )  # fmt: skip
 _OF_SCHEDULES: Final = ("schedules", "schedule_names", "schedule_dues")
 
@@ -431,7 +433,7 @@ class _Doctor:
                 yield from self._scan(this, name)
         for name in _SMALL:
             yield from self._scan(this, name)
-        for prefix in ("line:", "waiting:", "blocked:"):
+        for prefix in ("line:", "waiting:", "blocked:", "gauges:"):
             for name in this.by_prefix.get(prefix, ()):
                 yield from self._scan(this, name)
 
@@ -480,6 +482,10 @@ class _Doctor:
         if counters["shared_values"] != sizes["shared"]:
             what = f"{counters['shared_values']} values are shared by the state, and {sizes['shared']} by their key"
             this.add(miscounted(meta, what, "shared_values", counters["shared_values"], sizes["shared"]), "shared")
+        for name, what in (("limits", "hold jobs back"), ("watched", "bound what is unfinished")):
+            if counters[name] != sizes[name]:
+                what = f"{counters[name]} limits {what} by the state, and {sizes[name]} by {self._key('limits')}"
+                this.add(miscounted(meta, what, name, counters[name], sizes[name]), name)
         self._look_at_schedules(this, counters, sizes)
         # A submission in parts counts once it is committed.
         enqueued, pruned, there = counters["enqueued"], counters["pruned"], sizes["jobs"] - this.counted["hidden"]
@@ -523,6 +529,8 @@ class _Doctor:
             "closed": after.sizes["closed"],
             "enqueued": after.sizes["jobs"] - this.counted["hidden"],
             "shared_values": after.sizes["shared"],
+            "limits": after.sizes["limits"],
+            "watched": after.sizes["watched"],
             "schedules": after.sizes["schedules"],
             "next_schedule": after.sizes["next_schedule"],
             "weighted": after.sizes["weights"],

@@ -19,7 +19,9 @@ _TEXTS: Final = {
     "edges": "{about} counts other edges than it has",
     "ending": "the value at {about!r} would be kept for ever",
     "entry": "{about} should be there and is not",
+    "gauge": "the jobs that count or wait at {about!r} by its limit are miscounted",
     "head": "{about} {found}",
+    "limit": "a limit at {about!r} cannot be read: it is lost",
     "line": "the gate {about!r} counts others than stand in its line",
     "lost": "names {about}, which has no head",
     "pool": "the ready jobs of the pool {about!r} are miscounted",
@@ -29,7 +31,7 @@ _TEXTS: Final = {
     "stalled": "the line at the gate {about!r} may move on, and nobody moves it",
     "stray": "holds an entry that nothing leads to",
     "unlisted": "the schedule {about!r} is not where its name and its due time belong",
-    "unparked": "{about} was put aside by a pause that is no more",
+    "unparked": "{about} was put aside by a pause or a limit that is no more",
     "unreleased": "{about} is over, and what it depended on is kept for it for ever",
     "unresolved": "{about} is over or lost, and others wait for it for ever",
     "unswept": "what is behind the dead {about} should be canceled, and nobody does it",
@@ -43,11 +45,14 @@ _NOTES: Final = {
     "errors": "errors",
     "needs": "dependencies",
 }
-_OF_NO_JOB: Final = frozenset({"ending", "line", "pool", "schedule", "session", "stalled", "unlisted", "user"})
+_OF_NO_JOB: Final = frozenset(
+    {"ending", "gauge", "limit", "line", "pool", "schedule", "session", "stalled", "unlisted", "user"}
+)
 _REPAIR_OF: Final = {
     "lost": "drop",
     "stray": "drop",
     "damaged": "drop",
+    "limit": "drop",
     "schedule": "drop",
     "spec": "remove",
     "edges": "amend",
@@ -59,7 +64,7 @@ _ORDER: Final = (
     # Alone and first: where the state is lost, nothing may be written before its counters are far enough.
     ("counter",),
     ("persist", "key", "drop", "entry", "edge", "gate", "session", "untold", "ending", "unlisted"),
-    ("user",),
+    ("user", "gauge"),
     ("pool",),
     ("amend",),
     ("remove",),

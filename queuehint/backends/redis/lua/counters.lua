@@ -7,7 +7,8 @@
 
   Returns names, each with its value: packed, the state as it is stored; is, whether that is kept, none, lost or
   damaged; now, the server's time, and clock, the state's; counters, names and values; sizes, names of keys and how many entries they have;
-  of these next_schedule is when the first schedule is due. ]]
+  of these next_schedule is when the first schedule is due, limits how many limits hold back and watched how many bound what
+  is unfinished. ]]
 -- @include keys
 -- @include stand_in
 -- @include rules
@@ -27,6 +28,9 @@ add(sizes, 'needs', redis.call('HLEN', store.needs))
 add(sizes, 'shared', redis.call('HLEN', store.shared))
 add(sizes, 'schedules', redis.call('HLEN', store.schedules))
 add(sizes, 'next_schedule', redis.call('ZRANGE', store.schedule_dues, 0, 0, 'WITHSCORES')[2] or -1)
+local holding_back, watched = examine.count_limits()
+add(sizes, 'limits', holding_back)
+add(sizes, 'watched', watched)
 add(sizes, 'pauses', redis.call('HLEN', store.pauses))
 add(sizes, 'weights', redis.call('HLEN', store.weights))
 add(sizes, 'closed', redis.call('SCARD', store.closed))

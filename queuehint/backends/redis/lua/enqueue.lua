@@ -15,7 +15,8 @@
   Returns more, now, next, the first new number, and a line for each job: its state if it is new, with the next number;
   else id, number, state, created, presence token.
   Refuses DUPLICATE_JOB at, KEY_TAKEN at owner, PATH_CLOSED at claim depth, UNKNOWN_DEPENDENCY at id, CYCLE at, LEASE_LOST,
-    FLOW_GONE, OTHER_FLOW, SCHEDULE_CHANGED; nothing is changed.
+    FLOW_GONE, OTHER_FLOW, SCHEDULE_CHANGED, QUEUE_FULL at claim depth pending most (claim -1 for the namespace); nothing
+    is changed.
   Mirrors core.engine and core.admission   Cost O(depth) a claim, and what follows ]]
 -- @include lib/rules
 local ID, SPEC, P_PRIORITY, P_POOL, P_USER, P_KEY, CONFLICT, P_DELAY, P_RUN_AT, P_PRESENCE, P_POLICY, P_CLAIMS, P_FLOW, P_NEEDS = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14 -- @const
@@ -102,6 +103,31 @@ local function refused_edges(index, ask, seen)
   if parent_id ~= '' and edges.reaches(above, parent_id, seen) then return 'CYCLE ' .. index - 1 end
 end
 
+-- Why the submission would leave too many jobs unfinished; nil if it would not.
+local function too_many()
+  local new, pending, keys = {}, {}, {}
+  local function add(field, index, claim_at, depth)
+    local meter = limits.of(field)
+    if not meter or not meter.pending then return nil end
+    new[field] = (new[field] or 0) + 1
+    pending[field] = pending[field] or limits.count_pending(field)
+    if pending[field] + new[field] <= meter.pending then return nil end
+    return 'QUEUE_FULL ' .. table.concat({index, claim_at, depth, pending[field], meter.pending}, ' ')
+  end
+  for index, ask in ipairs(asked) do
+    local key = ask[P_KEY]
+    local found = key and newest(key)
+    if not existing_of(ask[ID]) and not (key and (keys[key] or (found and jobs.is_fresh(found)))) then
+      if key then keys[key] = true end
+      local full = add('-', index - 1, -1, 0)
+      for claim_at, claim in ipairs(form.claims(ask[P_CLAIMS])) do
+        for depth, gate_key in ipairs(claim.keys) do full = full or add('=' .. gate_key, index - 1, claim_at - 1, depth - 1) end
+      end
+      if full then return full end
+    end
+  end
+end
+
 -- Why the submission cannot be enqueued whole; nil if it can.
 local function refusal()
   local new_keys, seen = {}, {count = 0}
@@ -145,6 +171,7 @@ local function refusal()
       end
     end
   end
+  if S[WATCHED] > 0 then return too_many() end
 end
 
 -- A new head: QUEUED, without a place.

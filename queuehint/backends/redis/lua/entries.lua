@@ -51,6 +51,9 @@ for at = 1, #items do
   elseif name == 'schedules' then
     local schedule = examine.schedule(value)
     see('schedule_versions', schedule and schedule[VERSION_OF])
+  elseif name == 'limits' then
+    local limit = examine.limit(value)
+    see('pause', limit and limit[1])
   elseif name == 'pauses' then
     see('pause', tonumber(value))
   end

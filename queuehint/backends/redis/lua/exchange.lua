@@ -131,6 +131,7 @@ local function grant(job)
   local token = epoch.next_token()
   gates.check(job)
   ledger.become(job, STARTED)
+  if S[LIMITS] > 0 then limits.enter(job) end
   job[EXPIRY_MS] = false
   timers.set(job, LEASE, NOW + lease_ms)
   job[ATTEMPTS], job[TOKEN], job[WORKER] = job[ATTEMPTS] + 1, token, worker
@@ -148,8 +149,8 @@ local function grant(job)
     job[KEY] or '', job[PRESENCE] or '', job[POLICY], job[CLAIMS]}, '\n')
 end
 
--- Take jobs of some users, or of all, from pools in rotation until the limit, or the budget of jobs that a pause puts
--- aside, is used.
+-- Take jobs of some users, or of all, from pools in rotation until the limit, or the budget of jobs that are put aside,
+-- is used.
 local function claim_of(among, found)
   local turn = 0
   while #found > 0 and #granted < limit do
@@ -160,10 +161,16 @@ local function claim_of(among, found)
     else
       turn = turn + 1
       local pause = S[PAUSED] > 0 and paused_by(job)
-      if not pause then
+      local gauge = not pause and S[LIMITS] > 0 and limits.stops(job)
+      if not pause and not gauge then
         grant(job)
       else
-        job[OFFER] = pause
+        if pause then
+          job[OFFER] = pause
+          if S[LIMITS] > 0 then limits.left(job) end
+        else
+          limits.park(job, gauge)
+        end
         work.units = work.units - 1
         if work.units <= 0 then
           work.cut = true

@@ -65,10 +65,25 @@ local function check_offer(job)
   if redis.call('HEXISTS', store.pools, job[POOL]) == 0 then problem('pool', 'pools', job[POOL], job[POOL], '') end
 end
 
+local function check_limits(job)
+  local places = {}
+  if job[STATE] == STARTED then places = limits.places(job) end
+  if form.is_place(job[OFFER]) then
+    local meter, key = limits.at(job[OFFER])
+    if meter then places = {{meter = meter, key = key}} end
+  end
+  for _, at in ipairs(places) do
+    if redis.call('HEXISTS', store.gauges(at.meter.number), at.key) == 0 then
+      problem('gauge', 'gauges:' .. examine.int(at.meter.number), at.key, at.key, '')
+    end
+  end
+end
+
 local function see_all(job)
   see('numbers', math.max(job[NUMBER], job[SINCE]))
   see('places', job[SEQ])
   if type(job[OFFER]) == 'number' then see('pause', job[OFFER]) end
+  if form.is_place(job[OFFER]) then see('pause', (form.split(job[OFFER], 1))) end
   local epoch_s, grants = string.match(job[TOKEN] or '', '^(%d+)%.(%d+)$')
   if epoch_s then
     see('epoch', tonumber(epoch_s))
@@ -82,6 +97,8 @@ local function check(id, job)
   check_offer(job)
   count_gates(job)
   see_all(job)
+  -- One that cannot be read is told of where it is kept.
+  pcall(check_limits, job)
   if redis.call('HEXISTS', store.specs, id) == 0 then problem('spec', 'specs', id, id, '') end
   if job[STATE] == STARTED then
     started[#started + 1] = id

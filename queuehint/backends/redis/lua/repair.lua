@@ -31,7 +31,7 @@ local WRITE = {
   list = function(key, item) redis.call('LREM', key, 1, item) end,
 }
 local TYPE_OF = {['blocked:'] = 'hash', closed = 'set of', left = 'list', jobs = 'hash', specs = 'hash', asked = 'hash', results = 'hash',
-  needs = 'hash', shared = 'hash', schedules = 'hash', weights = 'hash',
+  needs = 'hash', shared = 'hash', schedules = 'hash', weights = 'hash', limits = 'hash', ['gauges:'] = 'hash',
   progress = 'hash', gates = 'hash', pools = 'hash', users = 'hash', pauses = 'hash', receipts = 'hash', untold = 'hash'}
 
 local turns, joined = {}, {}
@@ -55,7 +55,7 @@ end
 function REPAIR.drop(name, item)
   local base = examine.base(name)
   local problem = examine.check(name, item, value_of(name, item))
-  if problem ~= 'lost' and problem ~= 'stray' and problem ~= 'damaged' and problem ~= 'schedule' then return end
+  if problem ~= 'lost' and problem ~= 'stray' and problem ~= 'damaged' and problem ~= 'schedule' and problem ~= 'limit' then return end
   later(TYPE_OF[base] or 'zset', name, item)
   -- It was counted in.
   if base == 'weights' then S[WEIGHTED] = S[WEIGHTED] - 1 end
@@ -167,6 +167,16 @@ function REPAIR.pool(_, name)
   later('add', 'wake:pool:' .. name, '1', 0)
 end
 
+-- How many jobs run at a gate by a limit, and how many are put aside; those are looked at now.
+function REPAIR.gauge(name, key)
+  local meter, place = examine.place(name, key)
+  if not meter then return end
+  local started, parked, looks = examine.gauge(meter, place)
+  if started + parked == 0 then later('hash', name, key)
+  else later('set', name, key, cmsgpack.pack({started, parked, 0, looks and NOW})) end
+  if looks then later('add', 'looks', place, NOW) else later('zset', 'looks', place) end
+end
+
 -- A session of which only the receipt is known is forgotten in ten minutes, as all are.
 function REPAIR.session(_, session)
   if redis.call('HEXISTS', store.receipts, session) == 1 then later('add', 'sessions', session, NOW) end
@@ -206,12 +216,14 @@ end
 -- A job that cannot run any more, and whose edges keep others for it.
 function REPAIR.unreleased(_, id) work.push({'p', id}) end
 
--- Jobs put aside by a pause that is no more: offer them again.
+-- Jobs put aside by a pause or a limit that is no more: offer them again.
 function REPAIR.unparked(_, id)
   local job = jobs.of(id)
-  if job and type(job[OFFER]) == 'number' and not turns[job[OFFER]] then
-    turns[job[OFFER]] = true
-    work.push({'u', job[OFFER]})
+  local by = job and job[OFFER]
+  if form.is_place(by) then by = -form.split(by, 1) end
+  if type(by) == 'number' and not turns[by] then
+    turns[by] = true
+    work.push({'u', by})
   end
 end
 

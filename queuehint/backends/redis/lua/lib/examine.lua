@@ -9,11 +9,11 @@ local NAME_AT = #store.meta - 3
 -- Counters of the state that say how many jobs there are of a kind.
 local COUNTED = {scheduled = COUNT_OF.S, deferred = COUNT_OF.D, queued = COUNT_OF.Q, started = COUNT_OF.R,
   finished = COUNT_OF.F, failed = COUNT_OF.X, canceled = COUNT_OF.C, holding = HOLDING, strangers = STRANGERS_NOW,
-  backing_off = BACKING_OFF_NOW, open_edges = OPEN_EDGES}
+  backing_off = BACKING_OFF_NOW, open_edges = OPEN_EDGES, limited = LIMITED, staged = HIDDEN}
 -- Others that a repair may set or raise.
 local OTHERS = {numbers = NUMBERS, places = PLACES, turn = TURN, pause = PAUSE, marks = MARKS, drawn = DRAWN, epoch = EPOCH,
   paused = PAUSED, closed = CLOSED_PATHS, enqueued = ENQUEUED_IN_ALL, pruned = PRUNED_IN_ALL, shared_values = SHARED_VALUES,
-  schedules = SCHEDULES, schedule_versions = SCHEDULE_VERSIONS, next_schedule = NEXT_SCHEDULE, weighted = WEIGHTED, users_seen = USERS_SEEN}
+  limits = LIMITS, watched = WATCHED, schedules = SCHEDULES, schedule_versions = SCHEDULE_VERSIONS, next_schedule = NEXT_SCHEDULE, weighted = WEIGHTED, users_seen = USERS_SEEN}
 local LEFT_READ_MAX, WEIGHT_MAX = 10000, 100 -- @const
 
 examine.counted, examine.others = COUNTED, OTHERS
@@ -149,7 +149,10 @@ local ID_OF = {
   dead = function(member) return member end,
   keyed = function(member) return tag_id(member, string.find(member, '\0', 1, true) + 1) end,
   -- The number of its digits says where a sortable number ends.
-  parked = function(member) return tag_id(member, 2 + string.byte(member) - 64) end,
+  parked = function(member)
+    if string.find(member, '\0', 1, true) then return limits.id_of(member) end
+    return tag_id(member, 2 + string.byte(member) - 64)
+  end,
   ['line:'] = function(member) return string.sub(member, 3) end,
   deferred = function(member) return member end,
   fallen = function(member) return tag_id(member, string.find(member, '\0', 1, true) + 1) end,
@@ -173,7 +176,10 @@ local function check_member(name, base, member)
   -- What a damaged head has left is looked at once that is gone.
   if not entries then return nil end
   if not entries[name] or not entries[name][member] then return 'stray', id end
-  if base == 'parked' then
+  if base == 'parked' and form.is_place(job[OFFER]) then
+    local is_read, meter, _, number = pcall(limits.at, job[OFFER])
+    if is_read and not meter and not examine.is_left('u', -number) then return 'unparked', id end
+  elseif base == 'parked' then
     local pause = job[OFFER]
     local is_paused = false
     for _, stored in ipairs(redis.call('HVALS', store.pauses)) do is_paused = is_paused or tonumber(stored) == pause end
@@ -278,6 +284,79 @@ function CHECK.schedule_names(_, _, name)
 end
 CHECK.schedule_dues = CHECK.schedule_names
 
+-- A limit as it is packed; nil if it cannot be read.
+function examine.limit(packed)
+  local is_read, limit = pcall(cmsgpack.unpack, packed or '')
+  if not is_read or type(limit) ~= 'table' or type(limit[1]) ~= 'number' or #limit ~= 7 then return nil end
+  for at = 2, 7 do
+    if type(limit[at]) ~= 'number' and limit[at] ~= false then return nil end
+  end
+  return limit
+end
+
+-- How many limits hold back, and how many bound what is unfinished.
+function examine.count_limits()
+  local holding, watched = 0, 0
+  local stored = redis.call('HGETALL', store.limits)
+  for at = 2, #stored, 2 do
+    local limit = examine.limit(stored[at])
+    if limit and limit[1] > 0 then holding = holding + 1 end
+    if limit and limit[5] then watched = watched + 1 end
+  end
+  return holding, watched
+end
+
+local started_at
+
+-- What has to be counted at a place, by the heads: how many jobs run, how many are put aside, whether to look at it again.
+function examine.gauge(meter, place)
+  if not started_at then
+    started_at = {}
+    for _, member in ipairs(redis.call('ZRANGE', store.leases, 0, -1)) do
+      local job = examine.head(tag_id(member, 2))
+      local is_read, places = pcall(function() return job and job[STATE] == STARTED and limits.places(job) or {} end)
+      for _, at in ipairs(is_read and places or {}) do started_at[at.place] = (started_at[at.place] or 0) + 1 end
+    end
+  end
+  local started = started_at[place] or 0
+  local parked = redis.call('ZLEXCOUNT', store.parked, '[' .. place .. '\0', '(' .. place .. '\1')
+  return started, parked, parked > 0 and not (meter.most and started >= meter.most)
+end
+
+-- The limit of a key of gauges, and a place there; nil if there is none.
+function examine.place(name, key)
+  local number = tonumber(string.match(name, '^gauges:(%d+)$') or nil)
+  if not number then return nil end
+  local place = form.sortable(number) .. key
+  local is_read, meter = pcall(limits.at, place)
+  if is_read and meter then return meter, place end
+end
+
+function CHECK.limits(_, _, field, packed)
+  if not examine.limit(packed) then return 'limit', field end
+end
+
+CHECK['gauges:'] = function(name, _, key, packed)
+  local meter, place = examine.place(name, key)
+  if not meter then return 'stray', key end
+  local is_read, gauge = pcall(cmsgpack.unpack, packed)
+  local started, parked, looks = examine.gauge(meter, place)
+  if not is_read or type(gauge) ~= 'table' or gauge[1] ~= started or gauge[2] ~= parked or started + parked == 0
+    or type(gauge[3]) ~= 'number' or (gauge[4] and true or false) ~= looks
+    or (tonumber(redis.call('ZSCORE', store.looks, place) or nil) or false) ~= gauge[4] then
+    return 'gauge', key
+  end
+end
+
+function CHECK.looks(_, _, place)
+  local is_read, meter, key, number = pcall(limits.at, place)
+  local packed = is_read and meter and redis.call('HGET', store.gauges(number), key)
+  if not packed then return 'stray', place end
+  local is_gauge, gauge = pcall(cmsgpack.unpack, packed)
+  -- What is wrong with a gauge that says otherwise is told of that.
+  if is_gauge and type(gauge) == 'table' and not gauge[4] then return 'stray', place end
+end
+
 function CHECK.gates(_, _, key, packed)
   local gate = examine.gate(packed)
   if not gate or math.max(unpack(gate, 1, TO_ADVANCE)) == 0 then return 'stray', key end
@@ -353,6 +432,14 @@ function examine.is_stray_key(name)
   local base, rest = examine.base(name)
   if base == 'log:' then return check_log(nil, nil, rest) ~= nil end
   if base == 'errors:' then return check_errors(nil, nil, rest) ~= nil end
+  if base == 'gauges:' then
+    local stored = redis.call('HGETALL', store.limits)
+    for at = 2, #stored, 2 do
+      local limit = examine.limit(stored[at])
+      if not limit or examine.int(limit[1]) == rest then return false end
+    end
+    return true
+  end
   if base == 'wake:pool:' then return redis.call('HEXISTS', store.pools, rest) == 0 end
   if base == 'events' then return S[FOLLOWED] == 0 end
   if base == 'wake:user:' then return redis.call('HEXISTS', store.users, rest) == 0 end

@@ -2,7 +2,7 @@
   from ENDED on: at the end of a packed head it is left out, and nil means none too (0 for what counts).
   KIND of TIMER: DUE, LEASE, EXPIRY and PRUNE are '0' to '3', the order in which timers of one time come up.
   WALKS: for each claim the depth at which it stands in line, or GRANTED; false while the job has no place.
-  OFFER: false, 'r' in the ready queue, or the number of the pause it is put aside by.
+  OFFER: false, 'r' in the ready queue, the number of the pause it is put aside by, or the place of the limit (lib/limits).
   RESULT: false, 'n' for JSON null, 's' for what is stored in RESULTS. POLICY: see codec.py; '' is the default.
   AWAITED: other jobs have waited for this one. SINCE: 0 where it is the number.
   STAGED: the token of the submission in parts that has not let it go yet; DELAYED and RUN_AT are kept for it meanwhile.
@@ -27,6 +27,9 @@ function form.sortable(number)
   local digits = string.format('%.0f', number)
   return string.char(64 + #digits) .. digits
 end
+
+-- Whether an offer is a place: its job is put aside by a limit.
+function form.is_place(offer) return type(offer) == 'string' and offer ~= 'r' end
 
 local tags = {}
 

@@ -31,12 +31,16 @@ function work.follow()
       if again then work.push(item) end
     else
       local kind, job = timers.pop_due()
-      if not kind then break end
-      work.units = work.units - 1 - course.come_up(kind, job)
+      local used
+      if kind then used = course.come_up(kind, job) elseif S[LIMITS] > 0 then used = limits.come_up() end
+      if not used then break end
+      work.units = work.units - 1 - used
     end
   end
   if S[SHARED_VALUES] > 0 then work.expire_shared() end
 end
 
 -- Whether work is left over.
-function work.is_more() return work.any_left() or work.cut or timers.first_due() ~= nil end
+function work.is_more()
+  return work.any_left() or work.cut or timers.first_due() ~= nil or (S[LIMITS] > 0 and limits.is_due())
+end

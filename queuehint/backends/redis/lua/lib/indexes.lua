@@ -24,15 +24,22 @@ local function count_strangers(job, by)
   elseif job[BACKING_OFF] then S[BACKING_OFF_NOW] = S[BACKING_OFF_NOW] + by end
 end
 
+local function count_limited(job, by)
+  if form.is_place(job[OFFER]) then S[LIMITED] = S[LIMITED] + by end
+  if job[STAGED] and jobs.is_hidden(job) then S[HIDDEN] = S[HIDDEN] + by end
+end
+
 local function count(was, job)
   if was then
     if not job or was[STATE] ~= job[STATE] or job[ENDED] or was[STAGED] then count_state(was, -1) end
     count_strangers(was, -1)
+    count_limited(was, -1)
     if not was[STAGED] then S[OPEN_EDGES] = S[OPEN_EDGES] - was[BLOCKED] end
   end
   if job then
     if not was or was[STATE] ~= job[STATE] or job[ENDED] or was[STAGED] then count_state(job, 1) end
     count_strangers(job, 1)
+    count_limited(job, 1)
     if not job[STAGED] then S[OPEN_EDGES] = S[OPEN_EDGES] + job[BLOCKED] end
   end
 end

@@ -13,6 +13,7 @@ function store.log(id) return ROOT .. 'log:' .. id end
 function store.errors(id) return ROOT .. 'errors:' .. id end
 function store.waiting(id) return ROOT .. 'waiting:' .. id end
 function store.blocked(id) return ROOT .. 'blocked:' .. id end
+function store.gauges(number) return ROOT .. 'gauges:' .. string.format('%.0f', number) end
 function store.pool_wake(pool) return ROOT .. 'wake:pool:' .. pool end
 function store.user_wake(served) return ROOT .. 'wake:user:' .. served end
 function store.session_wake(session) return ROOT .. 'wake:session:' .. session end

@@ -70,12 +70,16 @@ function ledger.ask_to_stop(job, cause)
 end
 
 function ledger.withdraw(job)
+  if not job[OFFER] then return end
   if job[OFFER] == 'r' then
     ready.withdraw(job)
-  elseif job[OFFER] then
+  elseif form.is_place(job[OFFER]) then
+    limits.withdraw(job)
+  else
     job[OFFER] = false
     jobs.dirty[job.id] = job
   end
+  if S[LIMITS] > 0 then limits.left(job) end
 end
 
 function ledger.take_place(job)
@@ -98,6 +102,7 @@ end
 
 -- Take a STARTED job out of the registry and its lease out of the timers.
 function ledger.stop(job)
+  if S[LIMITS] > 0 then limits.leave(job) end
   timers.drop(job)
   job[STRANGERS] = 0
   if job[CANCEL] then ledger.tell(job) end
@@ -200,7 +205,7 @@ end
 function ledger.commit(start)
   local staged = edges.count(start.id)
   ledger.close_start(start, FINISHED)
-  S[COUNT_OF.D] = S[COUNT_OF.D] + staged
+  S[COUNT_OF.D], S[HIDDEN] = S[COUNT_OF.D] + staged, S[HIDDEN] - staged
   work.push({'k', start.id, 0, S[NUMBERS]})
   return staged
 end

@@ -26,7 +26,11 @@ local function rank_text(rank)
   return text
 end
 
-function ready.member(job) return ready_prefix(job[POOL], job[USER]) .. rank_text(rank_of(job)) .. form.tag(job) end
+-- What ready jobs are ordered by, as a number and, with the job's number and id, as text.
+ready.rank_of = rank_of
+function ready.ranked(job) return rank_text(rank_of(job)) .. form.tag(job) end
+
+function ready.member(job) return ready_prefix(job[POOL], job[USER]) .. ready.ranked(job) end
 
 local function pool_of(name)
   local pool = ready.pools[name]

@@ -1,5 +1,6 @@
 --[[ reasons: what a job waits for, as core.answers tells it. ]]
 -- @include paths
+-- @include limits
 local JOBS_NAMED_MAX, LOOKED_AT_MAX, POOL_SEEN_MS, SEEN_READ_MAX = 10, 1000, 60000, 10000 -- @const
 
 local function is_seen(served)
@@ -110,6 +111,10 @@ local function reason_queued(job)
   end
   local paused = paused_at(job)
   if paused then return {kind = 'paused', path = paused, stuck = true} end
+  if form.is_place(job[OFFER]) then
+    local meter, key = limits.at(job[OFFER])
+    if meter then return {kind = 'limit', path = key} end
+  end
   if job[PRESENCE] then return {kind = 'caller'} end
   local detail = 'pool ' .. job[POOL] .. (job[USER] ~= '' and ', user ' .. job[USER] or '')
   if not is_served(job[POOL], job[USER]) then return {kind = 'no_worker', stuck = true, detail = detail} end

@@ -10,6 +10,7 @@
 -- @include schedules
 -- @include timers
 -- @include paths
+-- @include limits
 -- @include edges
 -- @include epoch
 -- @include ledger

@@ -7,6 +7,7 @@ local HOLDING, STRANGERS_NOW, BACKING_OFF_NOW = 21, 22, 23 -- @const
 local COUNT_OF = {S = 24, D = 25, Q = 26, R = 27, F = 28, X = 29, C = 30}
 
 local TOLD_NEXT, MARKS, MEMORY_SEEN, OPEN_EDGES, SHARED_VALUES = 31, 32, 33, 34, 35 -- @const
+local LIMITS, WATCHED, LIMITED, HIDDEN = 44, 45, 46, 47 -- @const
 local SCHEDULES, SCHEDULE_VERSIONS, NEXT_SCHEDULE = 48, 49, 50 -- @const
 -- Moves of each kind that is counted; JOURNAL counts all moves, FOLLOWED is when events are dropped unless somebody asks.
 local TOTAL_OF = {finished = 51, failed = 52, canceled = 53, retried = 54, snoozed = 55, released = 56}

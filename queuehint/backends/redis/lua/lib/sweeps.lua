@@ -63,31 +63,37 @@ function sweeps.step_cancel(item, budget)
   return used, true
 end
 
-function sweeps.parked_member(job, pause) return form.sortable(pause) .. form.tag(job) end
+-- Those put aside by a pause stand in order of number, those by a limit in order of rank.
+function sweeps.parked_member(job, offer)
+  if form.is_place(offer) then return offer .. '\0' .. ready.ranked(job) end
+  return form.sortable(offer) .. form.tag(job)
+end
 
 local unparking = {}
 
--- The next job put aside by a pause.
-function sweeps.next_parked(pause)
-  local walk = unparking[pause]
+-- The next job put aside by a pause, or by the limit whose number is given below zero.
+function sweeps.next_parked(by)
+  local walk = unparking[by]
   if not walk then
-    local prefix = form.sortable(pause)
+    local prefix = form.sortable(math.abs(by))
     walk = paths.walk(store.parked, {{'[' .. prefix, '(' .. prefix .. '\255'}}, 1, false, 64)
-    walk.skip = #prefix
-    unparking[pause] = walk
+    walk.prefix = prefix
+    unparking[by] = walk
   end
   while true do
     local member = walk.ahead or walk.next()
     walk.ahead = member
     if not member then return nil end
-    local _, id = form.split(member, walk.skip + 1)
+    local id
+    if by < 0 then id = limits.id_of(member) else id = select(2, form.split(member, #walk.prefix + 1)) end
     local job = jobs.known(id, store.parked)
-    if job[OFFER] == pause then return job end
+    local offer = job[OFFER]
+    if offer == by or (by < 0 and form.is_place(offer) and string.sub(offer, 1, #walk.prefix) == walk.prefix) then return job end
     walk.ahead = nil
   end
 end
 
--- Offer again what was ready below a path that was paused, in order of number.
+-- Offer again what was put aside by a pause or a limit that is no more.
 function sweeps.step_unpark(item, budget)
   local used = 0
   local job = sweeps.next_parked(item[2])

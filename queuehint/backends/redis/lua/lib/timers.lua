@@ -115,6 +115,12 @@ function timers.next_ms()
   end
   local schedule_ms = S[NEXT_SCHEDULE] >= 0 and schedules.next_ms()
   if schedule_ms then next_ms = math.min(next_ms or schedule_ms, schedule_ms) end
+  -- A limit that is looked at again is as good as a job that comes to be due.
+  local look_ms = S[LIMITS] > 0 and tonumber(redis.call('ZRANGE', store.looks, 0, 0, 'WITHSCORES')[2])
+  if look_ms then
+    next_ms = math.min(next_ms or look_ms, look_ms)
+    due_ms = math.min(due_ms or look_ms, look_ms)
+  end
   return next_ms, due_ms
 end
 end

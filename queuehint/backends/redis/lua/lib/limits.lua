@@ -1,0 +1,339 @@
+--[[ limits: how many jobs may run or start at a place, and how many may wait; mirrors core.limits, which tells the theory.
+  LIMITS holds each limit by its field: = and a gate, / and a gate for each child of it, - for the namespace. One that holds
+  back has a number; GAUGES:number holds what counts at each gate: how many jobs run, how many are put aside, how many were
+  called at once, when to look again. A place is a sortable number and a gate; LOOKS holds places by ms. A job that is put
+  aside has its place as OFFER and stands in PARKED under it, by rank. ]]
+local LOOK_MS, CALLED_MAX, LIMITS_MAX = 5000, 100, 1000 -- @const
+local limits = {}
+
+lazily(limits, function()
+local meters, changed_meters, gauges, retired = {}, {}, {}, {}
+local places_known = {}
+
+local function read_meter(field, packed)
+  local kept = cmsgpack.unpack(packed)
+  return {field = field, number = kept[1], most = kept[2], tokens = kept[3], per_ms = kept[4], pending = kept[5], spent = kept[6], at = kept[7]}
+end
+
+-- The limit of a field; false if there is none.
+function limits.of(field)
+  local meter = meters[field]
+  if meter == nil then
+    local packed = redis.call('HGET', store.limits, field)
+    meter = packed and read_meter(field, packed)
+    meters[field] = meter
+  end
+  return meter
+end
+
+function limits.all()
+  local all, stored = {}, redis.call('HGETALL', store.limits)
+  for at = 1, #stored, 2 do all[#all + 1] = read_meter(stored[at], stored[at + 1]) end
+  return all
+end
+
+-- How many jobs are unfinished at or below the gate of a field, once a claim; in the namespace for "-".
+function limits.count_pending(field)
+  if field == '-' then return S[COUNT_OF.S] + S[COUNT_OF.D] + S[COUNT_OF.Q] + S[COUNT_OF.R] + S[HIDDEN] end
+  local count = 0
+  for _, range in ipairs(paths.ranges(string.sub(field, 2))) do
+    count = count + redis.call('ZLEXCOUNT', store.paths, range[1], range[2])
+  end
+  return count
+end
+
+-- The limits on starts at which a job counts, each with the gate where: for each claim from the deepest gate up.
+function limits.places(job)
+  local found = places_known[job[CLAIMS]]
+  if found then return found end
+  local seen = {}
+  found = {}
+  local function add(field, key)
+    local meter = limits.of(field)
+    if meter and meter.number > 0 then
+      local place = form.sortable(meter.number) .. key
+      if not seen[place] then
+        seen[place] = true
+        found[#found + 1] = {meter = meter, key = key, place = place}
+      end
+    end
+  end
+  for _, claim in ipairs(form.claims(job[CLAIMS])) do
+    for depth = #claim.keys, 1, -1 do
+      add('=' .. claim.keys[depth], claim.keys[depth])
+      if depth > 1 then add('/' .. claim.keys[depth - 1], claim.keys[depth]) end
+    end
+  end
+  places_known[job[CLAIMS]] = found
+  return found
+end
+
+-- The limit of a place, its gate and its number; false for the first if that limit is no more.
+function limits.at(place)
+  local number, key = form.split(place, 1)
+  local keys = form.claims('x' .. key)[1].keys
+  for _, field in ipairs({'=' .. key, #keys > 1 and '/' .. keys[#keys - 1] or nil}) do
+    local meter = limits.of(field)
+    if meter and meter.number == number then return meter, key, number end
+  end
+  return false, key, number
+end
+
+local function gauge_at(at)
+  local gauge = gauges[at.place]
+  if not gauge then
+    local packed = redis.call('HGET', store.gauges(at.meter.number), at.key)
+    local kept = packed and cmsgpack.unpack(packed) or {0, 0, 0, false}
+    gauge = {meter = at.meter, key = at.key, place = at.place, started = kept[1], parked = kept[2], calls = kept[3], look_ms = kept[4],
+      was_look_ms = kept[4], added = {}, added_ids = {}}
+    gauges[at.place] = gauge
+  end
+  return gauge
+end
+
+local function is_full(gauge) return gauge.meter.most and gauge.started >= gauge.meter.most end
+
+local function spent_of(meter) return math.max(0, meter.spent - (NOW - meter.at) * meter.tokens) end
+
+-- When there is a token: now, or later.
+local function token_ms(meter)
+  if not meter.tokens then return NOW end
+  local lack = spent_of(meter) - (meter.tokens - 1) * meter.per_ms
+  return lack > 0 and NOW + math.ceil(lack / meter.tokens) or NOW
+end
+
+local function sooner(left, right)
+  if left[1] ~= right[1] then return left[1] < right[1] end
+  return left[2] < right[2]
+end
+
+local function is_parked(job, gauge) return job[OFFER] == gauge.place end
+
+-- The first of those put aside at a gauge before this step that still is.
+local function first_stored(gauge)
+  gauge.walk = gauge.walk or paths.walk(store.parked, {{'[' .. gauge.place .. '\0', '(' .. gauge.place .. '\1'}}, 1, false, 16)
+  while not gauge.stored or not is_parked(gauge.stored, gauge) or gauge.added_ids[gauge.stored.id] do
+    local member = gauge.walk.next()
+    if not member then return nil end
+    gauge.stored = jobs.known(limits.id_of(member), store.parked)
+  end
+  return gauge.stored
+end
+
+-- The id in a member of PARKED that stands under a place.
+function limits.id_of(member)
+  local from = string.find(member, '\0', 1, true) + 1
+  local _, id = form.split(member, from + (string.byte(member, from) == 49 and 16 or 1))
+  return id
+end
+
+-- Take out the first by rank and number of those put aside at a gauge.
+local function take_parked(gauge)
+  local stored = first_stored(gauge)
+  if not gauge.is_sorted then
+    table.sort(gauge.added, sooner)
+    gauge.is_sorted = true
+  end
+  while gauge.added[1] and not is_parked(gauge.added[1][3], gauge) do table.remove(gauge.added, 1) end
+  local added = gauge.added[1]
+  if not stored and not added then corrupt('jobs are counted in ' .. store.gauges(gauge.meter.number) .. ' that nobody has put aside') end
+  if stored and (not added or sooner({ready.rank_of(stored), stored[NUMBER]}, added)) then return stored end
+  return added[3]
+end
+
+-- Call up to *count* jobs if there is room, and work out when to look again; return how many were called.
+local function tend(gauge, count)
+  local called, look_ms = 0, false
+  if gauge.parked > 0 and not is_full(gauge) then
+    look_ms = token_ms(gauge.meter)
+    if look_ms <= NOW then
+      called = math.min(count, gauge.parked)
+      for _ = 1, called do
+        local job = take_parked(gauge)
+        gauge.parked = gauge.parked - 1
+        job[OFFER] = false
+        ready.offer(job)
+      end
+      look_ms = gauge.parked > 0 and NOW + LOOK_MS
+    end
+  end
+  local calls = look_ms and called or 0
+  if called > 0 or gauge.calls ~= calls or gauge.look_ms ~= look_ms then
+    gauge.calls, gauge.look_ms, gauge.is_changed = calls, look_ms, true
+  end
+  return called
+end
+
+-- The gauge that has no room for a job; nil if it may start.
+function limits.stops(job)
+  for _, at in ipairs(limits.places(job)) do
+    local gauge = gauge_at(at)
+    if is_full(gauge) or token_ms(at.meter) > NOW then return gauge end
+  end
+end
+
+-- Put aside a job, just taken from the ready queue, that this gauge stops.
+function limits.park(job, gauge)
+  job[OFFER] = gauge.place
+  jobs.dirty[job.id] = job
+  gauge.parked, gauge.is_changed = gauge.parked + 1, true
+  gauge.added[#gauge.added + 1] = {ready.rank_of(job), job[NUMBER], job}
+  gauge.added_ids[job.id], gauge.is_sorted = true, false
+  tend(gauge, 1)
+  limits.left(job, gauge)
+end
+
+-- Count a job that starts.
+function limits.enter(job)
+  for _, at in ipairs(limits.places(job)) do
+    local gauge, meter = gauge_at(at), at.meter
+    gauge.started, gauge.is_changed = gauge.started + 1, true
+    if meter.tokens then
+      meter.spent, meter.at = spent_of(meter) + meter.per_ms, NOW
+      changed_meters[meter.field] = true
+    end
+  end
+  for _, at in ipairs(limits.places(job)) do tend(gauge_at(at), 1) end
+end
+
+-- Count a job no more that has stopped running.
+function limits.leave(job)
+  for _, at in ipairs(limits.places(job)) do
+    local gauge = gauge_at(at)
+    gauge.started, gauge.is_changed = gauge.started - 1, true
+    if gauge.started < 0 then corrupt('fewer than no jobs run at ' .. form.queue_key(at.key) .. ' by ' .. store.gauges(at.meter.number)) end
+  end
+  for _, at in ipairs(limits.places(job)) do tend(gauge_at(at), 1) end
+end
+
+-- Take back a job that was put aside.
+function limits.withdraw(job)
+  for _, at in ipairs(limits.places(job)) do
+    if at.place == job[OFFER] then
+      local gauge = gauge_at(at)
+      gauge.parked, gauge.is_changed = gauge.parked - 1, true
+    end
+  end
+  job[OFFER] = false
+  jobs.dirty[job.id] = job
+end
+
+-- Have others called in the stead of a job that is not in the ready queue any more and was not started; those at or below
+-- the gauge where it was put aside, if it was, could not start either.
+function limits.left(job, parked_at)
+  for _, at in ipairs(limits.places(job)) do
+    local key = parked_at and parked_at.key
+    local is_below = key and (key == '' or at.key == key or string.sub(at.key, 1, #key + 1) == key .. ':')
+    if not is_below then tend(gauge_at(at), 1) end
+  end
+end
+
+local due, due_at, due_offset, is_due_read = {}, 1, 0, false
+
+-- The first gauge whose time to look again has come; nil if there is none.
+local function first_due()
+  while true do
+    if due_at > #due then
+      if is_due_read then return nil end
+      due = redis.call('ZRANGEBYSCORE', store.looks, '-inf', string.format('%.0f', NOW), 'WITHSCORES', 'LIMIT', due_offset, 16)
+      due_at, due_offset, is_due_read = 1, due_offset + 16, #due < 32
+    else
+      local meter, key = limits.at(due[due_at])
+      local gauge = meter and gauge_at({meter = meter, key = key, place = due[due_at]})
+      if gauge and gauge.look_ms == tonumber(due[due_at + 1]) then return gauge end
+      due_at = due_at + 2
+    end
+  end
+end
+
+function limits.is_due() return first_due() ~= nil end
+
+-- Let the first gauge look whose time has come; return how many jobs it called, nil if there is no gauge.
+function limits.come_up()
+  local gauge = first_due()
+  if not gauge then return nil end
+  local count = math.min(2 * gauge.calls, CALLED_MAX)
+  return tend(gauge, count > 0 and count or 1)
+end
+
+-- Stop holding back by a limit: what was put aside is offered again.
+local function retire(meter)
+  S[LIMITS] = S[LIMITS] - 1
+  local looks, stored = {}, redis.call('HGETALL', store.gauges(meter.number))
+  for at = 1, #stored, 2 do
+    if cmsgpack.unpack(stored[at + 1])[4] then looks[#looks + 1] = form.sortable(meter.number) .. stored[at] end
+  end
+  retired[meter.number] = looks
+  work.push({'u', -meter.number})
+end
+
+-- Begin to hold back, from what runs and what was spent.
+local function measure(meter, old)
+  S[PAUSE], S[LIMITS] = S[PAUSE] + 1, S[LIMITS] + 1
+  meter.number = S[PAUSE]
+  if meter.tokens and old and old.tokens then
+    local spent = math.ceil(spent_of(old) / old.per_ms)
+    meter.spent, meter.at = math.min(spent, meter.tokens) * meter.per_ms, NOW
+  end
+  for _, member in ipairs(redis.call('ZRANGE', store.leases, 0, -1)) do
+    local _, id = form.split(member, 2)
+    local job = jobs.known(id, store.leases)
+    for _, at in ipairs(job[STATE] == STARTED and limits.places(job) or {}) do
+      if at.meter == meter then
+        local gauge = gauge_at(at)
+        gauge.started, gauge.is_changed = gauge.started + 1, true
+      end
+    end
+  end
+end
+
+-- Put a limit in place of that of its field; return whether this changed anything, nil if there are too many limits.
+function limits.set(field, most, tokens, per_ms, pending)
+  local old = limits.of(field)
+  local was = old or {most = false, tokens = false, per_ms = false, pending = false}
+  local holds_back = most or tokens
+  local is_measured_anew = was.most ~= most or was.tokens ~= tokens or was.per_ms ~= per_ms
+  if not is_measured_anew and was.pending == pending then return false end
+  if not old and redis.call('HLEN', store.limits) >= LIMITS_MAX then return nil end
+  S[WATCHED] = S[WATCHED] + (pending and 1 or 0) - (was.pending and 1 or 0)
+  local meter = {field = field, number = 0, most = most, tokens = tokens, per_ms = per_ms, pending = pending, spent = 0, at = 0}
+  meters[field] = (holds_back or pending) and meter
+  changed_meters[field], places_known = true, {}
+  if not is_measured_anew then
+    if old then meter.number, meter.spent, meter.at = old.number, old.spent, old.at end
+    return true
+  end
+  if old and old.number > 0 then retire(old) end
+  if holds_back then measure(meter, old) end
+  return true
+end
+
+function limits.write()
+  for field in pairs(changed_meters) do
+    local meter = meters[field]
+    if meter then
+      redis.call('HSET', store.limits, field,
+        cmsgpack.pack({meter.number, meter.most, meter.tokens, meter.per_ms, meter.pending, meter.spent, meter.at}))
+    else
+      redis.call('HDEL', store.limits, field)
+    end
+  end
+  for number, looks in pairs(retired) do
+    for _, place in ipairs(looks) do redis.call('ZREM', store.looks, place) end
+    redis.call('UNLINK', store.gauges(number))
+  end
+  for place, gauge in pairs(gauges) do
+    if gauge.is_changed then
+      if gauge.started == 0 and gauge.parked == 0 then
+        redis.call('HDEL', store.gauges(gauge.meter.number), gauge.key)
+      else
+        redis.call('HSET', store.gauges(gauge.meter.number), gauge.key,
+          cmsgpack.pack({gauge.started, gauge.parked, gauge.calls, gauge.look_ms}))
+      end
+      if gauge.look_ms ~= gauge.was_look_ms then
+        if gauge.look_ms then redis.call('ZADD', store.looks, gauge.look_ms, place) else redis.call('ZREM', store.looks, place) end
+      end
+    end
+  end
+end
+end)

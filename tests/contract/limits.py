@@ -1,0 +1,239 @@
+"""Limits, said once against the operations of a `Backend`; see `rules`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from queuehint import InvalidJobError, Limit, OutcomeKind, QueueFullError
+from queuehint.backends.base import Interest
+from queuehint.core.limits import LOOK_MS
+from queuehint.hint import Claim
+from queuehint.limits import LIMITS_MAX
+from queuehint.operations import DropLimit, ListLimits, SetLimit
+from queuehint.records import JobSpec
+from queuehint.reports import ReasonKind
+from tests.contract.rules import Store
+from tests.support import job
+
+
+def limit(store: Store, *path: str, **kinds: Any) -> bool:
+    return store.apply(SetLimit(Limit(path=path, **kinds))).changed
+
+
+def unlimit(store: Store, *path: str) -> bool:
+    return store.apply(DropLimit(path)).changed
+
+
+def started(store: Store) -> list[int | None]:
+    return [state.started for state in store.apply(ListLimits()).limits]
+
+
+def at(path: str, count: int, **fields: Any) -> list[JobSpec]:
+    return [job(f"{path}{number}", [*path.split(":"), str(number)], **fields) for number in range(count)]
+
+
+class LimitsAtOnce:
+    """No more jobs run at a place than its limit says, and none waits while there is room."""
+
+    def test_no_more_run_at_or_below_a_path_than_its_limit(self, store: Store) -> None:
+        store.enqueue(*at("a", 5), job("b", ["b"]), job("free"))
+        assert limit(store, "a", most=2)
+        assert store.start() == ["a0", "a1", "b", "free"]
+        assert started(store) == [2]
+        assert store.why("a2").kind is ReasonKind.LIMIT
+        assert store.why("a2").path_key == "a"
+        store.finish("a1")
+        assert store.start() == ["a2"]
+        assert store.start() == []
+        store.finish("a0", "a2")
+        assert store.start() == ["a3", "a4"]
+
+    def test_each_child_of_a_path_has_its_own(self, store: Store) -> None:
+        store.enqueue(*at("t:a", 3), *at("t:b", 2))
+        limit(store, "t", most=1, each=True)
+        assert store.start() == ["t:a0", "t:b0"]
+        assert started(store) == [2]
+        assert store.why("t:a1").path_key == "t:a"
+        store.finish("t:b0")
+        assert store.start() == ["t:b1"]
+        store.finish("t:a0")
+        assert store.start() == ["t:a1"]
+
+    def test_a_job_with_several_claims_below_a_path_counts_once(self, store: Store) -> None:
+        store.enqueue(JobSpec(id="two", task="t", claims=(Claim(("a", "x")), Claim(("a", "y")))), *at("a", 2))
+        limit(store, "a", most=2)
+        assert store.start() == ["two", "a0"]
+
+    def test_several_limits_hold_together(self, store: Store) -> None:
+        store.enqueue(*at("t:a", 3), *at("t:b", 3), *at("t:c", 3))
+        limit(store, "t", most=2)
+        limit(store, "t", most=1, each=True)
+        assert store.start() == ["t:a0", "t:b0"]
+        order = []
+        while running := [grant for grant in store.grants if store.state(grant) == "STARTED"]:
+            assert len(running) <= 2
+            assert len({grant[:3] for grant in running}) == len(running)
+            store.finish(running[0])
+            order.append(running[0])
+            store.start()
+        assert len(order) == 9
+
+    @pytest.mark.parametrize("kind", ["failed", "snoozed", "released", "lost", "discarded", "unknown_task"])
+    def test_a_slot_is_free_once_however_a_job_stops(self, store: Store, kind: str) -> None:
+        store.enqueue(*at("a", 3))
+        limit(store, "a", most=1)
+        assert store.start() == ["a0"]
+        store.settle("a0", OutcomeKind(kind), delay_ms=60_000)
+        assert started(store) == [0]
+        assert len(store.start()) == 1
+        assert store.start() == []
+        assert started(store) == [1]
+
+    def test_a_slot_of_a_dead_worker_is_free_when_its_job_is_reaped(self, store: Store) -> None:
+        store.enqueue(*at("a", 2, max_losses=1))
+        limit(store, "a", most=1)
+        store.start(lease_ms=1000)
+        store.wait(1000)
+        assert started(store) == [0]
+        assert store.start() == ["a1"]
+
+    def test_one_called_that_is_canceled_or_paused_leaves_the_slot_to_the_next(self, store: Store) -> None:
+        store.enqueue(*at("a", 4))
+        limit(store, "a", most=1)
+        store.start()
+        store.finish("a0")
+        store.cancel("a1")
+        store.pause("a", "2")
+        assert store.start() == ["a3"]
+        store.resume("a", "2")
+        store.finish("a3")
+        assert store.start() == ["a2"]
+
+    def test_one_called_that_nobody_claims_does_not_keep_the_slot_for_ever(self, store: Store) -> None:
+        store.enqueue(job("run", ["a", "x"]), *at("a", 10, pool="dead"), job("last", ["a", "y"]))
+        limit(store, "a", most=1)
+        assert store.start(pools=("default", "dead")) == ["run"]
+        store.finish("run")
+        looks = 0
+        while not (ids := store.start()):
+            assert store.tick().next_ms == store.clock.now_ms() + LOOK_MS
+            store.wait(LOOK_MS)
+            looks += 1
+        assert (ids, looks) == (["last"], 3)
+
+    def test_a_worker_that_waits_is_told_of_a_slot(self, store: Store) -> None:
+        store.enqueue(*at("a", 2))
+        limit(store, "a", most=1)
+        store.start()
+        store.finish("a0")
+        store.sleep(Interest(pools=("default",)), 30)
+        assert store.start() == ["a1"]
+
+
+class LimitsInTime:
+    """A start takes a token, and tokens come back evenly."""
+
+    def test_no_more_start_than_there_are_tokens(self, store: Store) -> None:
+        store.enqueue(*at("a", 7))
+        limit(store, "a", rate=(3, 1000))
+        assert store.start() == ["a0", "a1", "a2"]
+        assert store.why("a3").kind is ReasonKind.LIMIT
+        assert store.pending().moving
+        assert store.tick().next_ms == store.clock.now_ms() + 334
+        store.wait(333)
+        assert store.start() == []
+        store.wait(1)
+        assert store.start() == ["a3"]
+        store.settle("a3", OutcomeKind.RELEASED)
+        assert store.start() == []
+        store.wait(10_000)
+        assert len(store.start()) == 3
+
+    def test_spent_tokens_stay_spent_when_the_rate_changes(self, store: Store) -> None:
+        store.enqueue(*at("a", 9))
+        limit(store, "a", rate=(4, 1000))
+        assert len(store.start(limit=3)) == 3
+        limit(store, "a", rate=(5, 2000))
+        assert len(store.start()) == 2
+        assert not limit(store, "a", rate=(5, 2000))
+
+
+class LimitsInAll:
+    """A submission that would leave too many jobs unfinished is refused whole."""
+
+    def test_too_many_at_or_below_a_path(self, store: Store) -> None:
+        store.enqueue(*at("a", 2))
+        limit(store, "a", max_pending=3)
+        with pytest.raises(QueueFullError) as caught:
+            store.enqueue(job("b"), job("a8", ["a"]), job("a9", ["a", "x"]))
+        assert (caught.value.path_key, caught.value.pending, caught.value.limit) == ("a", 2, 3)
+        assert store.find("b") is None
+        store.enqueue(job("b"), job("a8", ["a"]), *at("a", 2))
+        store.finish(*store.start(limit=1))
+        store.enqueue(*at("a", 3))
+
+    def test_too_many_in_the_namespace(self, store: Store) -> None:
+        store.apply(SetLimit(Limit(path=None, max_pending=3)))
+        store.stage("S", job("1"), job("2"))
+        with pytest.raises(QueueFullError) as caught:
+            store.enqueue(job("3"), job("4"))
+        assert (caught.value.path_key, caught.value.pending, caught.value.limit) == (None, 2, 3)
+        store.commit("S")
+        store.enqueue(job("3"))
+        assert [state.pending for state in store.apply(ListLimits()).limits] == [3]
+        assert store.apply(DropLimit(None)).changed
+        store.enqueue(job("4"))
+
+    def test_a_job_counts_once_a_claim_and_those_of_one_key_are_one(self, store: Store) -> None:
+        limit(store, "a", max_pending=2)
+        two = JobSpec(id="1", task="t", claims=(Claim(("a", "x")), Claim(("a", "y"))))
+        with pytest.raises(QueueFullError, match="path 'a' has 0"):
+            store.enqueue(two, job("2", ["a"]))
+        store.enqueue(job("3", ["a"], key="k"), job("4", ["a"], key="k"), job("5", ["a"], key="l"))
+
+
+class LimitChanges:
+    """A limit may be set, changed and taken away while jobs run."""
+
+    def test_it_counts_what_runs_when_it_is_set(self, store: Store) -> None:
+        store.enqueue(*at("a", 4))
+        store.start(limit=3)
+        limit(store, "a", most=2)
+        assert started(store) == [3]
+        store.finish("a0")
+        assert store.start() == []
+        store.finish("a1")
+        assert store.start() == ["a3"]
+
+    def test_those_put_aside_go_on_when_it_is_raised_or_taken_away(self, store: Store) -> None:
+        store.enqueue(*at("a", 6))
+        limit(store, "a", most=1)
+        assert store.start() == ["a0"]
+        assert limit(store, "a", most=3)
+        assert store.start() == ["a1", "a2"]
+        assert unlimit(store, "a")
+        assert store.start() == ["a3", "a4", "a5"]
+        assert not unlimit(store, "a")
+
+    def test_what_is_set_is_listed_in_order_and_nothing_else(self, store: Store) -> None:
+        limits = [
+            Limit(path=None, max_pending=5),
+            Limit(path=(), most=2),
+            Limit(path=("a:b", "root"), most=1, each=True),
+            Limit(path=("b",), most=1_000_000, rate=(1_000_000, 86_400_000), max_pending=1_000_000_000),
+        ]
+        for each in reversed(limits):
+            assert store.apply(SetLimit(each)).changed
+            assert not store.apply(SetLimit(each)).changed
+        assert [state.limit for state in store.apply(ListLimits()).limits] == limits
+        for each in limits:
+            assert store.apply(SetLimit(Limit(path=each.path, each=each.each))).changed
+        assert store.apply(ListLimits()).limits == ()
+
+    def test_there_are_so_many_and_no_more(self, store: Store) -> None:
+        for number in range(LIMITS_MAX):
+            limit(store, str(number), most=1)
+        with pytest.raises(InvalidJobError, match="at most 1000 limits"):
+            limit(store, "one more", most=1)
