@@ -41,6 +41,10 @@ _FIRST_MS = -62_135_596_800_000
 _SPANS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
 
 
+UNITS = {"s": "seconds", "min": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+"""How spans of time are said on the command line, and what `timedelta` calls their units."""
+
+
 # --- text ------------------------------------------------------------------------------------------------------------
 
 

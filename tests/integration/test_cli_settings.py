@@ -1,4 +1,4 @@
-"""The commands for what is set rather than enqueued: weights, schedules."""
+"""The commands for what is set rather than enqueued: limits, weights, schedules."""
 
 from __future__ import annotations
 
@@ -23,6 +23,46 @@ def system(namespace: str) -> Iterator[System]:
 
 def lines_of(output: str) -> list[Any]:
     return [json.loads(line) for line in output.splitlines()]
+
+
+# --- limits ----------------------------------------------------------------------------------------------------------
+
+
+def test_limits_are_set_listed_and_dropped(system: System) -> None:
+    for section in ("intro", "end"):
+        system.enqueue("edit", "doc1", section)
+
+    assert system.ok("limits", "set", "doc1", "--most", "1", "--rate", "5/1min") == "doc1: limited\n"
+    assert system.json("limits", "set", "--max-pending", "100") == {"path": None, "done": "limited", "changed": True}
+    assert system.ok("limits", "set", "tenants", "--most", "2", "--each") == "tenants: limited\n"
+    assert len(system.claim(2)) == 1
+
+    assert system.ok("limits", "ls").splitlines() == [
+        "(no path)\t\t\t\t2 of 100",
+        "doc1\t\t1 of 1\t5 in 60 s\t",
+        "tenants\teach child\t0 of 2\t\t",
+    ]
+    told = lines_of(system.ok("limits", "ls", "--json"))[1]
+    assert (told["path"], told["most"], told["rate"]) == ("doc1", 1, {"starts": 5, "per_ms": 60_000})
+    assert system.ok("limits", "drop", "doc1") == "doc1: not limited any more\n"
+    assert system.ok("limits", "drop", "doc1") == "doc1: nothing to do, it is so already\n"
+    assert system.ok("limits", "drop") == "(no path): not limited any more\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("doc1",),
+        ("doc1", "--most", "0"),
+        ("doc1", "--rate", "many"),
+        ("doc1", "--rate", "5/999999999w"),
+        ("--most", "1"),
+        ("a::b", "--most", "1"),
+    ],
+)
+def test_a_limit_that_makes_no_sense_is_refused(system: System, words: tuple[str, ...]) -> None:
+    assert system.run("limits", "set", *words).exit_code == 2
+    assert system.ok("limits", "ls") == ""
 
 
 # --- weights ---------------------------------------------------------------------------------------------------------

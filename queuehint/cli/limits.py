@@ -1,0 +1,110 @@
+"""``queuehint limits ls, set, drop``: how much may run, start and wait at a place."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+
+from queuehint.cli.show import UNITS, Grid, Printer, cell
+from queuehint.cli.target import AsJson, Namespace, Target, UsageError, opened, place
+from queuehint.limits import Limit, LimitState
+
+app = typer.Typer(no_args_is_help=True, help="How much may run, start and wait at a place.")
+
+SomePlace = Annotated[
+    str | None, typer.Argument(metavar="[PATH]", help="A queue key such as doc1; the whole namespace if none is given.")
+]
+_RATE = re.compile(rf"(\d{{1,9}})/(\d{{0,9}}) ?({'|'.join(UNITS)})")
+
+
+@app.command("ls")
+def list_limits(target: Target = None, namespace: Namespace = None, as_json: AsJson = False) -> None:
+    """List the limits there are, and what counts towards them now."""
+    with opened(target, namespace, as_json=as_json) as sched:
+        printer = Printer(as_json=as_json)
+        found = sched.limits_sync()
+        if as_json:
+            for one in found:
+                printer.json(_fields(one))
+            return
+        rows = [
+            (
+                cell("(no path)" if one.limit.path is None else one.limit.path_key),
+                cell("each child" if one.limit.each else ""),
+                cell(_of(one.started, one.limit.most)),
+                cell(_rate_text(one.limit)),
+                cell(_of(one.pending, one.limit.max_pending)),
+            )
+            for one in found
+        ]
+        printer.put(Grid(("path", "", "running", "rate", "pending"), rows))
+
+
+@app.command("set")
+def set_limit(
+    path: SomePlace = None,
+    target: Target = None,
+    namespace: Namespace = None,
+    most: Annotated[int | None, typer.Option(help="How many run at once.")] = None,
+    each: Annotated[bool, typer.Option("--each", help="For each child of the path by itself.")] = False,
+    rate: Annotated[str | None, typer.Option(metavar="N/TIME", help="How many start in a time: 100/1s.")] = None,
+    max_pending: Annotated[int | None, typer.Option(help="How many may be unfinished.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Put a limit on a path, in place of the one it has; what runs is never stopped."""
+    with opened(target, namespace, as_json=as_json) as sched:
+        if most is None and rate is None and max_pending is None:
+            raise UsageError("say what is limited: --most, --rate, --max-pending")
+        changed = sched.limit_sync(
+            None if path is None else place(path), most, each=each, rate=_rate(rate), max_pending=max_pending
+        )
+        Printer(as_json=as_json).done("path", path, "limited", changed=changed)
+
+
+@app.command("drop")
+def drop_limit(
+    path: SomePlace = None, target: Target = None, namespace: Namespace = None, as_json: AsJson = False
+) -> None:
+    """Take away the limits of a path."""
+    with opened(target, namespace, as_json=as_json) as sched:
+        changed = sched.unlimit_sync(None if path is None else place(path))
+        Printer(as_json=as_json).done("path", path, "not limited any more", changed=changed)
+
+
+def _fields(one: LimitState) -> dict[str, object]:
+    limit = one.limit
+    rate = None if limit.rate is None else {"starts": limit.rate[0], "per_ms": limit.rate[1]}
+    return {
+        "path": limit.path_key,
+        "each": limit.each,
+        "most": limit.most,
+        "rate": rate,
+        "max_pending": limit.max_pending,
+        "started": one.started,
+        "pending": one.pending,
+    }
+
+
+def _of(now: int | None, most: int | None) -> str:
+    if now is None:
+        return ""
+    return str(now) if most is None else f"{now} of {most}"
+
+
+def _rate_text(limit: Limit) -> str:
+    return "" if limit.rate is None else f"{limit.rate[0]} in {limit.rate[1] / 1000:g} s"
+
+
+def _rate(text: str | None) -> tuple[int, timedelta] | None:
+    if text is None:
+        return None
+    said = _RATE.fullmatch(text)
+    if said is None:
+        raise UsageError(f"{text!r} is no rate: say 100/1s or 5/1min")
+    try:
+        return int(said[1]), timedelta(**{UNITS[said[3]]: int(said[2] or 1)})
+    except OverflowError:
+        raise UsageError(f"{text!r} is no rate: the time is too long") from None
