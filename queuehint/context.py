@@ -154,6 +154,11 @@ class JobContext:
         return self._grant.spec.id
 
     @property
+    def task(self) -> str:
+        """The name of the task it is a job of."""
+        return self._grant.spec.task
+
+    @property
     def attempt(self) -> int:
         """Which counted attempt this is, from 1."""
         return self._grant.attempt

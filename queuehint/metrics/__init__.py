@@ -1,0 +1,1 @@
+"""What a scheduler measures, for Prometheus (`queuehint[prometheus]`) and OpenTelemetry (`queuehint[otel]`)."""

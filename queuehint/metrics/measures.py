@@ -1,0 +1,191 @@
+"""
+The measures: one table from which both ecosystems' names are made, and how the store is asked for them.
+
+Counts come from the store, so any one process can tell those of all. A store that does not answer must not hold up who
+asks: it is asked in a thread of its own, one question at a time, and not again for a while after it has failed.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+import attrs
+
+from queuehint.checks import check_duration
+from queuehint.events import EventKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from datetime import timedelta
+
+    from queuehint.events import Event
+    from queuehint.reports import EdgeStats, Stats
+    from queuehint.scheduler import Scheduler
+
+TIMEOUT_S = 2.0
+FRESH_S = 1.0
+BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
+TIMED = (EventKind.STARTED, EventKind.FINISHED, EventKind.FAILED, EventKind.RETRIED, EventKind.CANCELED)
+"""The events that tell how long a job waited at its place, or ran."""
+
+
+@attrs.frozen
+class Answer:
+    """What the store has said."""
+
+    stats: Stats
+    edges: EdgeStats
+
+
+@attrs.frozen(kw_only=True)
+class Measure:
+    """
+    One number, or one for each value of a label.
+
+    Args:
+        name: words with dots, as OpenTelemetry writes them, without ``queuehint.``.
+        help: one sentence.
+        read: the numbers, by the value of *label*; by ``""`` if there is none.
+        is_counter: it only grows.
+        unit: ``"s"``, or ``""`` for a count.
+    """
+
+    name: str
+    help: str
+    read: Callable[[Answer], Mapping[str, float]]
+    is_counter: bool = False
+    label: str | None = None
+    unit: str = ""
+
+
+def _total(field: str, help: str) -> Measure:
+    return Measure(
+        name=f"jobs.{field}", help=help, read=lambda answer: {"": getattr(answer.stats, field)}, is_counter=True
+    )
+
+
+def _edges(field: str, help: str) -> Measure:
+    return Measure(name=f"edges.{field}", help=help, read=lambda answer: {"": getattr(answer.edges, field)})
+
+
+MEASURES = (
+    Measure(
+        name="jobs",
+        help="Jobs whose records are kept, by state.",
+        label="state",
+        read=lambda answer: {str(state): count for state, count in answer.stats.states.items()},
+    ),
+    Measure(
+        name="jobs.ready",
+        help="Jobs that a worker may start now, by pool.",
+        label="pool",
+        read=lambda answer: answer.stats.ready,
+    ),
+    Measure(
+        name="jobs.stuck",
+        help="Jobs that wait for a person or a new worker, by reason.",
+        label="reason",
+        read=lambda answer: answer.stats.stuck,
+    ),
+    _total("enqueued", "Jobs taken in."),
+    _total("started", "Grants of jobs to workers."),
+    _total("settled", "Outcomes that workers reported and that counted."),
+    _total("finished", "Jobs that have finished."),
+    _total("failed", "Jobs that have failed for good."),
+    _total("canceled", "Jobs that were canceled, and dead ones that were discarded."),
+    _total("retried", "Attempts that failed with another to follow."),
+    _total("snoozed", "Attempts that were put off by their handlers."),
+    _total("released", "Attempts that were given back by a worker that stops or does not know the task."),
+    _total("lost", "Attempts whose worker died."),
+    _total("pruned", "Jobs that were forgotten for good."),
+    Measure(
+        name="leftovers",
+        help="Pieces of work begun and not ended by the last operation.",
+        read=lambda answer: {"": answer.stats.leftovers},
+    ),
+    Measure(name="nodes", help="Places where something runs or waits.", read=lambda answer: {"": answer.stats.nodes}),
+    Measure(
+        name="edges.resolved",
+        help="Jobs that took their places when the last job they waited for had ended.",
+        read=lambda answer: {"": answer.stats.resolved.count},
+        is_counter=True,
+    ),
+    Measure(
+        name="edges.resolve.delay",
+        help="How long after that end they did, in all.",
+        read=lambda answer: {"": answer.stats.resolved.sum_ms / 1000},
+        is_counter=True,
+        unit="s",
+    ),
+    Measure(
+        name="edges.resolve.delay.max",
+        help="How long after that end one of them did at most.",
+        read=lambda answer: {"": answer.stats.resolved.max_ms / 1000},
+        unit="s",
+    ),
+    _edges("open_edges", "Edges to jobs whose end is waited for."),
+    _edges("behind_dead", "Jobs that wait for a job on the dead shelf, among the first thousand that wait for others."),
+    _edges("most_blocked", "The largest number of jobs that one job waits for, among these."),
+    _edges("most_awaited", "The largest number of jobs that wait for one job, among these."),
+    Measure(
+        name="edges.orphans",
+        help="Jobs with an edge that leads nowhere; must be 0.",
+        read=lambda answer: {"": len(answer.edges.orphans)},
+    ),
+    Measure(
+        name="edges.oldest.timestamp",
+        help="When the first of the jobs that wait for others was enqueued, in seconds since 1970.",
+        read=lambda answer: {} if answer.edges.oldest_ms is None else {"": answer.edges.oldest_ms / 1000},
+        unit="s",
+    ),
+)
+
+
+class Source:
+    """
+    Answers for whoever exports.
+
+    Args:
+        timeout: how long an answer is waited for, a timedelta or seconds.
+        fresh: how long an answer, also that there is none, is given again.
+    """
+
+    def __init__(self, scheduler: Scheduler, *, timeout: float | timedelta, fresh: float | timedelta) -> None:
+        self._scheduler = scheduler
+        self._timeout_s = check_duration(timeout, parameter="timeout") / 1000
+        self._fresh_s = check_duration(fresh, parameter="fresh", least_ms=0) / 1000
+        self._lock = threading.Lock()
+        self._asked: Future[Answer] | None = None
+        self._asked_s = 0.0
+
+    def answer(self) -> Answer | None:
+        """Return what the store says, None if it does not within the time-out."""
+        with self._lock:
+            asked = self._asked
+            if asked is None or (asked.done() and time.monotonic() - self._asked_s >= self._fresh_s):
+                asked = self._asked = Future()
+                self._asked_s = time.monotonic()
+                threading.Thread(target=self._ask, args=(asked,), name="queuehint-metrics", daemon=True).start()
+        try:
+            return asked.result(self._timeout_s)
+        except Exception:  # noqa: BLE001 - whatever is wrong with the store: there is no answer
+            return None
+
+    def _ask(self, asked: Future[Answer]) -> None:
+        try:
+            answer = Answer(self._scheduler.stats_sync(), self._scheduler.edges_sync())
+        except BaseException as error:  # noqa: BLE001 - handed to those who wait
+            self._asked_s = time.monotonic()
+            asked.set_exception(error)
+        else:
+            self._asked_s = time.monotonic()
+            asked.set_result(answer)
+
+
+def timings(event: Event) -> Iterator[tuple[str, float]]:
+    """Return what an event says of time: ``wait`` or ``run``, and seconds."""
+    if event.took_ms is not None:
+        yield "wait" if event.kind is EventKind.STARTED else "run", event.took_ms / 1000

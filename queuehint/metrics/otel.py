@@ -1,0 +1,134 @@
+"""Metrics and spans for OpenTelemetry: observable instruments, histograms of events, a span around each handler."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from queuehint.errors import MissingExtraError
+from queuehint.metrics.measures import BUCKETS_S, FRESH_S, MEASURES, TIMED, TIMEOUT_S, Measure, Source, timings
+
+try:
+    from opentelemetry import context, metrics, trace
+    from opentelemetry.metrics import CallbackOptions, Observation
+    from opentelemetry.trace import SpanKind, Status, StatusCode
+except ImportError:
+    raise MissingExtraError("otel", "metrics and spans for OpenTelemetry") from None
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from datetime import timedelta
+
+    from opentelemetry.metrics import Meter
+    from opentelemetry.trace import Span, Tracer
+
+    from queuehint.context import JobContext
+    from queuehint.events import Event
+    from queuehint.records import Outcome
+    from queuehint.scheduler import Scheduler
+
+PREFIX = "queuehint."
+NAMESPACE = "queuehint.namespace"
+
+
+def measure(
+    scheduler: Scheduler,
+    *,
+    meter: Meter | None = None,
+    timeout: float | timedelta = TIMEOUT_S,
+    fresh: float | timedelta = FRESH_S,
+) -> None:
+    """
+    Make an observable instrument of everything the store counts; none has a value while the store does not answer.
+
+    Args:
+        meter: by default that of the global provider.
+        timeout: how long an answer of the store is waited for, a timedelta or seconds.
+        fresh: how long an answer, also that there is none, is given again.
+
+    .. versionadded:: 0.1
+    """
+    meter = meter or metrics.get_meter("queuehint")
+    source = Source(scheduler, timeout=timeout, fresh=fresh)
+    for each in MEASURES:
+        make = meter.create_observable_counter if each.is_counter else meter.create_observable_gauge
+        make(PREFIX + each.name, [_callback(source, each, scheduler.namespace)], each.unit or "1", each.help)
+
+
+def _callback(source: Source, each: Measure, namespace: str) -> Callable[[CallbackOptions], Iterator[Observation]]:
+    def read(_options: CallbackOptions) -> Iterator[Observation]:
+        answer = source.answer()
+        for value, number in each.read(answer).items() if answer is not None else ():
+            said = {f"{PREFIX}{each.label}": value} if each.label else {}
+            yield Observation(number, {NAMESPACE: namespace, **said})
+
+    return read
+
+
+def observe(scheduler: Scheduler, *, meter: Meter | None = None) -> None:
+    """
+    Keep histograms of how long jobs wait at their places, and how long they run, made of events.
+
+    They grow while the scheduler's listeners are told of events: while a worker runs, or inside `Scheduler.listening`.
+    Each process that does so hears of the jobs of all: do it in one.
+    """
+    meter = meter or metrics.get_meter("queuehint")
+    waits = meter.create_histogram(
+        PREFIX + "job.wait.duration",
+        "s",
+        "How long jobs have waited at their places until they were started.",
+        explicit_bucket_boundaries_advisory=BUCKETS_S,
+    )
+    runs = meter.create_histogram(
+        PREFIX + "job.run.duration",
+        "s",
+        "How long attempts have run.",
+        explicit_bucket_boundaries_advisory=BUCKETS_S,
+    )
+
+    def tell(event: Event) -> None:
+        said = {NAMESPACE: scheduler.namespace, PREFIX + "pool": event.pool}
+        for what, seconds in timings(event):
+            if what == "wait":
+                waits.record(seconds, said)
+            else:
+                runs.record(seconds, {**said, PREFIX + "outcome": event.kind.value})
+
+    scheduler.on(TIMED, tell)
+
+
+def trace_jobs(scheduler: Scheduler, *, tracer: Tracer | None = None) -> None:
+    """
+    Have each attempt of this process run inside a span, ``process <task>``, which is an error where the job fails.
+
+    What the handler does is below it. The span of whoever enqueued the job is not known to it.
+
+    Args:
+        tracer: by default that of the global provider.
+    """
+    tracer = tracer or trace.get_tracer("queuehint")
+    open_spans: dict[tuple[str, int], tuple[Span, Any]] = {}
+
+    def begin(job: JobContext) -> None:
+        said: dict[str, str | int] = {
+            "messaging.system": "queuehint",
+            "messaging.operation.type": "process",
+            "messaging.message.id": job.id,
+            "messaging.destination.name": scheduler.namespace,
+            PREFIX + "task": job.task,
+            PREFIX + "attempt": job.attempt,
+        }
+        span = tracer.start_span(f"process {job.task}", kind=SpanKind.CONSUMER, attributes=said)
+        open_spans[job.id, job.token] = span, context.attach(trace.set_span_in_context(span))
+
+    def end(job: JobContext, outcome: Outcome) -> None:
+        if (opened := open_spans.pop((job.id, job.token), None)) is None:
+            return
+        span, token = opened
+        context.detach(token)
+        span.set_attribute(PREFIX + "outcome", outcome.kind.value)
+        if outcome.error is not None:
+            span.set_status(Status(StatusCode.ERROR, outcome.error.type))
+        span.end()
+
+    scheduler.before_job(begin)
+    scheduler.after_job(end)
