@@ -16,8 +16,10 @@ export PYTHON NO_APT
 PYTHON ?=
 REPO ?=
 ARGS ?=
-# Idle processes take work from busy ones: a few tests take most of the time.
-XDIST ?= -n auto --maxprocesses=4 --dist worksteal
+# Much of the time is waiting: one process more than there are processors, up to four. Idle processes take work from
+# busy ones, for a few tests take long.
+PROCESSES := $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1); echo $$((n < 4 ? n + 1 : 4)))
+XDIST ?= -n $(PROCESSES) --dist worksteal
 
 BIN := .venv/bin
 STAMP := .venv/.stamp
