@@ -18,6 +18,7 @@ from queuehint import (
     ScheduleNotFoundError,
     Scheduler,
 )
+from queuehint.backends.redis.keys import redis_key
 from queuehint.operations import CountJobs, DueSchedules
 from queuehint.schedule import SCHEDULE_BYTES_MAX
 from queuehint.timekeeping import firing_id
@@ -238,9 +239,9 @@ def test_a_firing_that_is_refused_is_lost_and_said_so(url: str, caplog: pytest.L
     run(main())
 
 
-def test_a_limit_on_what_waits_is_one_on_firings_too(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_limit_on_what_waits_is_one_on_firings_too(url: str, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
-        app = App("memory://")
+        app = App(url)
         async with app.sched:
             await app.sched.limit(["doc"], max_pending=2)
             await app.sched.schedule("m", app.work, cron="* * * * *", missed="all")
@@ -326,6 +327,21 @@ def test_inside_a_handler_drain_fires_nothing(url: str) -> None:
             assert seen == [1]
 
     run(main())
+
+
+@pytest.mark.redis
+def test_a_store_that_holds_10_000_takes_no_other() -> None:
+    namespace = new_namespace("full")
+    app = App(f"{shared_server().url}?namespace={namespace}")
+    app.sched.schedule_sync("m", app.work, every=60)
+    count = """local state = cmsgpack.unpack(redis.call('HGET', KEYS[1], 'state'))
+        state[48] = tonumber(ARGV[1])
+        redis.call('HSET', KEYS[1], 'state', cmsgpack.pack(state))"""
+    shared_server().call("EVAL", count, 1, redis_key(namespace, "meta"), 10_000)
+    with pytest.raises(InvalidJobError, match="10000 schedules, the limit"):
+        app.sched.schedule_sync("n", app.work, every=60)
+    assert app.sched.schedule_sync("m", app.work, every=30).recurrence.every_ms == 30_000
+    app.sched.close_sync()
 
 
 # --- bad input -------------------------------------------------------------------------------------------------------
