@@ -131,6 +131,9 @@ class Stats:
     Args:
         states: jobs by state; they always add up to the jobs whose records are kept.
         ready: jobs a worker may start now, by pool.
+        oldest_ready_ms: by pool, when the job that has waited longest of these took its place, ms since the epoch.
+            Looked at are the next jobs of the pool's first 100 users by name: with more users, or where a user has jobs
+            of several priorities or redriven ones, another one may have waited longer.
         stuck: waits that only a person or a new worker can end, by `ReasonKind` value.
         enqueued, started, settled: totals of jobs taken in, of grants, and of settlements that counted.
         finished, failed, canceled: totals of ends; a dead job that is discarded is CANCELED too.
@@ -146,6 +149,7 @@ class Stats:
 
     states: dict[JobState, int]
     ready: dict[str, int]
+    oldest_ready_ms: dict[str, int]
     stuck: dict[str, int]
     enqueued: int
     started: int

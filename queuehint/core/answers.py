@@ -392,6 +392,10 @@ def count_jobs(engine: Engine, _question: CountJobs) -> Stats:
     return Stats(
         states=dict(ledger.counts),
         ready=ready,
+        oldest_ready_ms={
+            pool: min([job.queued_ms for job in jobs if job.queued_ms is not None])
+            for pool, jobs in ledger.ready.firsts().items()
+        },
         stuck=stuck,
         enqueued=engine.enqueued,
         started=engine.started,

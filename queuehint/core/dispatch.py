@@ -16,6 +16,7 @@ Source: M. Shreedhar, G. Varghese, "Efficient Fair Queuing Using Deficit Round-R
 from __future__ import annotations
 
 from collections import OrderedDict
+from heapq import nsmallest
 from typing import TYPE_CHECKING
 
 from queuehint.core.heap import LazyHeap
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from queuehint.core.job import Job
 
 HEAD_START_MS = 60_000
+USERS_LOOKED_AT_MAX = 100
 _CRITICAL = int(Priority.CRITICAL)
 _CRITICAL_RANK = -(1 << 62)
 
@@ -168,6 +170,15 @@ class ReadyQueue:
     def sizes(self) -> dict[str, int]:
         """Return how many jobs are ready, by pool."""
         return {name: pool.size for name, pool in sorted(self._pools.items())}
+
+    def firsts(self) -> dict[str, list[Job]]:
+        """Return by pool the job that is next of each of its first `USERS_LOOKED_AT_MAX` users, by name."""
+        found = {}
+        for name, pool in self._pools.items():
+            users = nsmallest(USERS_LOOKED_AT_MAX, pool.users.items(), key=lambda item: item[0] or "")
+            entries = [user.first() for _, user in users]
+            found[name] = [entry[3] for entry in entries if entry is not None]
+        return found
 
     def jobs(self) -> list[Job]:
         """Return all ready jobs; for tests."""

@@ -85,6 +85,13 @@ MEASURES = (
         read=lambda answer: answer.stats.ready,
     ),
     Measure(
+        name="jobs.oldest.ready.timestamp",
+        help="When the job that has waited longest for a worker took its place, by pool, in seconds since 1970.",
+        label="pool",
+        read=lambda answer: {pool: ms / 1000 for pool, ms in answer.stats.oldest_ready_ms.items()},
+        unit="s",
+    ),
+    Measure(
         name="jobs.stuck",
         help="Jobs that wait for a person or a new worker, by reason.",
         label="reason",

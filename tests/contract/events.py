@@ -310,6 +310,18 @@ class Totals:
         assert (stats.retried, stats.snoozed, stats.released) == (1, 1, 1)
         assert (stats.enqueued, stats.started, stats.settled, stats.lost, stats.pruned) == (7, 7, 7, 0, 0)
 
+    def test_the_oldest_that_waits_for_a_worker_is_told_by_pool(self, store: Store) -> None:
+        assert store.stats().oldest_ready_ms == {}
+        began_ms = store.clock.now_ms()
+        store.enqueue(job("a", user="zoe", pool="p"), job("b", ["doc"]), job("c", ["doc"], pool="q"))
+        store.wait(SECOND)
+        store.enqueue(job("d", user="ann", pool="p"), job("e", user="bob", pool="p"))
+        assert store.stats().oldest_ready_ms == {"p": began_ms, "default": began_ms}
+        store.start(pools=("default",))
+        store.finish("b")
+        store.start(limit=1, pools=("p",))
+        assert store.stats().oldest_ready_ms == {"p": began_ms + SECOND, "q": began_ms}, "c has its place since then"
+
     def test_totals_outlive_the_records(self, store: Store) -> None:
         store.enqueue(job("a", retention_ms=0))
         store.run()

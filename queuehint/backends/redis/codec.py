@@ -842,10 +842,11 @@ _STATS = (
 
 
 def _stats(_operation: CountJobs, reply: list[Any]) -> Stats:
-    states, totals, stuck, ready, (resolved, sum_ms, max_ms) = reply
+    states, totals, stuck, ready, (resolved, sum_ms, max_ms), oldest = reply
     return Stats(
         states=dict(zip(JobState, states, strict=True)),
         ready={ready[at].decode(): ready[at + 1] for at in range(0, len(ready), 2)},
+        oldest_ready_ms={oldest[at].decode(): oldest[at + 1] for at in range(0, len(oldest), 2)},
         stuck=dict(
             zip(
                 (

@@ -5,11 +5,31 @@
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
   ARGV[2..8]             not used: as for changes
 
-  Returns counts by state, totals, what is stuck, ready jobs by pool, and delays of resolved edges; five lists.   Mirrors core.answers ]]
+  Returns counts by state, totals, what is stuck, ready jobs by pool, delays of resolved edges, and by
+  pool when the oldest ready job took its place; six lists.   Mirrors core.answers ]]
 -- @include lib/questions
 -- @include lib/reasons
 -- @include lib/deferred
 local sizes, _, unserved = count_ready()
+
+-- When the job that has waited longest took its place, of those that are next of the first users of a pool, by name.
+local USERS_LOOKED_AT_MAX = 100 -- @const
+local function oldest_of(pool)
+  local oldest, from = nil, '[' .. pool .. '\0'
+  for _ = 1, USERS_LOOKED_AT_MAX do
+    local member = redis.call('ZRANGEBYLEX', store.ready, from, '(' .. pool .. '\1', 'LIMIT', 0, 1)[1]
+    if not member then break end
+    local prefix = string.match(member, '^%Z*%z%Z*%z')
+    local _, id = form.split(member, #prefix + (string.byte(member, #prefix + 1) == 49 and 17 or 2))
+    local queued_ms = jobs.known(id, store.ready)[QUEUED_AT]
+    oldest = math.min(oldest or queued_ms, queued_ms)
+    from = '(' .. string.sub(prefix, 1, -2) .. '\1'
+  end
+  return oldest
+end
+
+local oldest = {}
+for at = 1, #sizes, 2 do oldest[at], oldest[at + 1] = sizes[at], oldest_of(sizes[at]) end
 local parked = 0
 local pauses = redis.call('HVALS', store.pauses)
 for _, pause in ipairs(pauses) do
@@ -26,4 +46,5 @@ return {
   {parked, S[HOLDING], behind_dead, unserved, S[STRANGERS_NOW]},
   sizes,
   {S[RESOLVED], S[RESOLVED_SUM], S[RESOLVED_MAX]},
+  oldest,
 }
