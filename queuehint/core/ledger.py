@@ -515,9 +515,7 @@ class Ledger:
         if not job.gone:
             self.journal.note(job, EventKind.PRUNED, job.state)
             self.edges.rise(job)
-            # One that was canceled before its submission in parts had let it go is not listed.
-            if job.block is not None:
-                self.catalog.remove(job)
+            self.catalog.remove(job)
             if job.spec.claims:
                 self.past.remove(job)
             if job.spec.flow is not None:
@@ -701,8 +699,8 @@ class Ledger:
             self.deferred[job.number] = job
         job.state = state
         job.version += 1
-        if job.block is not None:
-            job.block.states = None
+        assert job.block is not None
+        job.block.states = None
 
     def _stop(self, job: Job) -> None:
         """Take a STARTED job out of the registry and its lease out of the timers."""
