@@ -25,18 +25,21 @@ from queuehint.cli import doctor as command
 from queuehint.cli.app import app
 from queuehint.clock import FakeClock
 from queuehint.hint import Claim
+from queuehint.limits import Limit
 from queuehint.operations import (
     BUDGET,
     Close,
     CountJobs,
     Enqueue,
     Exchange,
+    ListLimits,
     ListSchedules,
     Pause,
     PauseSchedule,
     PutSchedule,
     Reopen,
     Resume,
+    SetLimit,
     Tick,
 )
 from queuehint.records import JobSpec, JobState, Outcome, OutcomeKind
@@ -487,6 +490,54 @@ def test_ready_jobs_that_are_miscounted_are_found_and_put_right(store: Store, na
     assert name.removesuffix("s") in store.kinds()
     assert store.is_put_right()
     store.drain()
+
+
+def limited(store: Store) -> list[str]:
+    """Have one job run, one be put aside by a number and one by a rate; return the keys of the gauges."""
+    store.do(SetLimit(Limit(path=("a",), most=1)))
+    store.do(SetLimit(Limit(path=("b",), rate=(1, 60_000))))
+    store.do(Enqueue((job("1", "a", "x"), job("2", "a", "y"), job("3", "b", "x"), job("4", "b", "y"))))
+    grants = store.do(Exchange("w", pools=("default",), limit=5)).grants
+    assert [grant.spec.id for grant in grants] == ["1", "3"]
+    begin = len(store.key(""))
+    return sorted(key.decode()[begin:] for key in store.server.client().keys(store.key("gauges:*")))
+
+
+@pytest.mark.parametrize("path", ["a", "b"])
+@pytest.mark.parametrize(
+    "change",
+    ["value[1] = value[1] + 1", "value[2] = value[2] + 1", "value[2] = 0", "value[4] = 7", "value = 'x'", "value = {}"],
+)
+def test_jobs_that_are_miscounted_for_a_limit_are_found_and_put_right(store: Store, path: str, change: str) -> None:
+    of_path = dict(zip("ab", limited(store), strict=True))
+    store.change_packed(of_path[path], path, change)
+    assert store.kinds() == {"gauge"}
+    assert store.is_put_right()
+    assert not store.do(Exchange("w", pools=("default",), limit=5)).grants
+    store.drain()
+    assert store.look().is_clean
+
+
+def test_a_limit_that_cannot_be_read_is_lost_and_what_waited_for_it_goes_on(store: Store) -> None:
+    limited(store)
+    for damaged in (b"", b"x", b"\x93\x01\x02\x03"):
+        store.server.client().hset(store.key("limits"), "=a", damaged)
+        assert "limit" in store.kinds()
+    assert store.is_put_right()
+    assert [state.limit.path for state in store.do(ListLimits()).limits] == [("b",)]
+    assert [grant.spec.id for grant in store.do(Exchange("w", pools=("default",), limit=5)).grants] == ["2"]
+    store.drain()
+    assert store.look().is_clean
+
+
+def test_a_time_to_look_at_a_limit_again_that_is_not_its_own_is_put_right(store: Store) -> None:
+    _, of_b = limited(store)
+    place = "A" + of_b.partition(":")[2] + "b"
+    assert store.call("ZSCORE", store.key("looks"), place) is not None
+    store.call("ZADD", store.key("looks"), 5, place)
+    assert store.is_put_right()
+    store.call("ZADD", store.key("looks"), 5, "A9z", 6, "x")
+    assert store.is_put_right()
 
 
 @pytest.mark.parametrize("counter", ["numbers", "places", "turn", "pause", "epoch"])

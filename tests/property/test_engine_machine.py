@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, multiple, rule
 
 from queuehint.hint import Claim, normalise
+from queuehint.limits import Limit
 from queuehint.operations import (
     BUDGET,
     Cancel,
@@ -16,6 +17,7 @@ from queuehint.operations import (
     Close,
     Commit,
     Discard,
+    DropLimit,
     Enqueue,
     Exchange,
     Fetch,
@@ -25,6 +27,7 @@ from queuehint.operations import (
     Renew,
     Reopen,
     Resume,
+    SetLimit,
     Tick,
 )
 from queuehint.records import ON_CHILD_FAILURE, Dependency, JobSpec, Outcome, OutcomeKind
@@ -116,6 +119,23 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(job_id=ids, task=st.sampled_from(["t", "other"]))
     def enqueue_an_id_again(self, job_id: str, task: str) -> None:
         self.pair.do(Enqueue((JobSpec(id=job_id, task=task),)))
+
+    @rule(
+        path=paths,
+        each=st.booleans(),
+        most=st.sampled_from([None, 1, 1, 2]),
+        rate=st.none() | st.tuples(st.sampled_from([1, 2, 3]), delays),
+    )
+    def set_limit(self, path: Any, each: bool, most: int | None, rate: tuple[int, int] | None) -> None:
+        self.pair.do(SetLimit(Limit(path=path, each=each, most=most, rate=None if each else rate)))
+
+    @rule(path=st.none() | paths, most=st.none() | st.integers(1, 8))
+    def bound_what_waits(self, path: Any, most: int | None) -> None:
+        self.pair.do(SetLimit(Limit(path=path, max_pending=most)))
+
+    @rule(path=st.none() | paths)
+    def drop_limit(self, path: Any) -> None:
+        self.pair.do(DropLimit(path))
 
     # --- edges ---
 

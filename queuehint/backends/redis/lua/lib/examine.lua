@@ -354,7 +354,7 @@ function CHECK.looks(_, _, place)
   if not packed then return 'stray', place end
   local is_gauge, gauge = pcall(cmsgpack.unpack, packed)
   -- What is wrong with a gauge that says otherwise is told of that.
-  if is_gauge and type(gauge) == 'table' and not gauge[4] then return 'stray', place end
+  if is_gauge and type(gauge) == 'table' and gauge[4] == false then return 'stray', place end
 end
 
 function CHECK.gates(_, _, key, packed)

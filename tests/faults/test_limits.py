@@ -1,0 +1,173 @@
+"""F-31 and limits on starts: producers that are faster than the workers, and worker processes that share a limit."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from queuehint import JobState, QueueFullError, Scheduler
+from tests.faults import app, books
+from tests.faults.books import figures, until_sync
+from tests.faults.crew import Crew
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from tests.servers import Server
+
+pytestmark = pytest.mark.redis
+
+LEASE_S = 1.0
+
+
+def most_at_once(lines: Iterable[books.Line], gone: Mapping[int, float]) -> int:
+    """Return how much code of jobs ran at once at most, by what it said and by when its process was gone."""
+    begun = {(line.job, line.token): line for line in lines if line.event == "start"}
+    ends = {(line.job, line.token): line.t for line in lines if line.event in {"end", "stopped"}}
+    moments = []
+    for key, line in begun.items():
+        moments += [(line.t, 1), (min(ends.get(key, float("inf")), gone.get(line.pid, float("inf"))), -1)]
+    now = most = 0
+    for _, by in sorted(moments):
+        now += by
+        most = max(most, now)
+    return most
+
+
+def test_two_processes_never_run_more_than_a_limit_although_one_is_killed(
+    redis_server: Server, namespace: str, tmp_path: Path
+) -> None:
+    client = redis_server.client()
+    books.start_audit(client, namespace)
+    made = app.make(redis_server.url, namespace=namespace, lease=LEASE_S)
+    sched, history = made.sched, books.History()
+    sched.limit_sync(["tenant"], 3)
+    sched.limit_sync(["tenant"], 2, each=True)
+    with Crew(redis_server.url, namespace, tmp_path, lease=LEASE_S) as crew:
+        for number in range(40):
+            name = f"job{number}"
+            path = ["tenant", "ab"[number % 2], str(number)] if number < 34 else ["else", str(number)]
+            made.work.using(id=name, queue_hint=path).enqueue_sync(30)
+            history.accepted.add(name)
+        members = [crew.started(crew.worker("--concurrency=8")) for _ in range(2)]
+        crew.wait_for("start", 6)
+        crew.kill(members[0])
+        until_sync(lambda: not sched.stats_sync().unfinished, "all jobs are over")
+        tenants = [line for line in crew.lines() if int(line.job[3:]) < 34]
+        most = most_at_once(tenants, crew.gone)
+        assert 2 <= most <= 3
+        of_one = [line for line in tenants if int(line.job[3:]) % 2]
+        assert most_at_once(of_one, crew.gone) <= 2
+    assert [state.started for state in sched.limits_sync()] == [0, 0]
+    assert sched.unlimit_sync(["tenant"])
+    books.close_books(client, redis_server.url, namespace, history, states=(JobState.FINISHED,))
+    books.check_no_overlap(crew.lines(), crew.gone)
+    sched.close_sync()
+
+
+def test_an_idle_worker_on_redis_is_woken_by_a_slot_a_token_and_a_change(redis_server: Server, namespace: str) -> None:
+    async def main() -> float:
+        sched = Scheduler(redis_server.url, namespace=namespace)
+        gates = [asyncio.Event() for _ in range(6)]
+        begun: list[int] = []
+
+        @sched.job(queue_hint=["a", "{n}"])
+        async def work(n: int) -> None:
+            begun.append(n)
+            await gates[n].wait()
+
+        await sched.limit(["a"], 1)
+        await work.enqueue_many([(n,) for n in range(6)])
+        clock = asyncio.get_running_loop().time
+        async with sched.worker(concurrency=2), sched.worker(concurrency=2):
+            await books.until(lambda: begun == [0], "one runs")
+            begun_s = clock()
+            gates[0].set()
+            await books.until(lambda: len(begun) == 2, "the next has the slot")
+            await sched.limit(["a"], 2)
+            await books.until(lambda: len(begun) == 3, "one more has the new slot")
+            await sched.limit(["a"], rate=(2, 0.4))
+            await books.until(lambda: len(begun) == 5, "there are two tokens")
+            for gate in gates:
+                gate.set()
+            await books.until(lambda: len(begun) == 6, "tokens come back")
+            took_s = clock() - begun_s
+            await sched.drain(timeout=30)
+        assert await sched.unlimit(["a"])
+        await sched.close()
+        return took_s
+
+    took_s = books.run(main())
+    # Without being woken, each of five would wait for up to five seconds.
+    assert took_s < 4, took_s
+
+
+def press(server: Server, namespace: str, most: int, jobs: int, *, batch: int) -> dict[str, float]:
+    """Submit faster than one worker works, wait where the queue is full, and see that it never holds more."""
+
+    async def main() -> dict[str, float]:
+        sched = Scheduler(server.url, namespace=namespace)
+        client = server.client()
+
+        @sched.job(queue_hint=["doc", "{n}"])
+        async def work(n: int) -> None: ...
+
+        await sched.limit(None, max_pending=most)
+        submitted = bytes_full = 0
+        seen: list[int] = []
+        refusals: list[tuple[int, int]] = []
+
+        async def produce(first: int) -> None:
+            nonlocal submitted, bytes_full
+            for begin in range(first, jobs, 2 * batch):
+                while True:
+                    try:
+                        await work.enqueue_many([(n,) for n in range(begin, begin + batch)])
+                        submitted += batch
+                        break
+                    except QueueFullError as error:
+                        refusals.append((error.limit, error.pending))
+                        bytes_full = bytes_full or int(client.info("memory")["used_memory"])
+                        await asyncio.sleep(0.05)
+
+        async def watch() -> None:
+            while True:
+                (state,) = await sched.limits()
+                assert state.pending is not None
+                seen.append(state.pending)
+                await asyncio.sleep(0.01)
+
+        watching = asyncio.create_task(watch())
+        producing = [asyncio.create_task(produce(first)) for first in (0, batch)]
+        await books.until(lambda: bool(refusals), "the queue is full", 600)
+        assert not watching.done()
+        assert submitted <= most
+        async with sched.worker(concurrency=32):
+            await asyncio.gather(*producing)
+            bytes_end = int(client.info("memory")["used_memory"])
+            await sched.drain(timeout=600)
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+        assert submitted == jobs
+        assert max(seen) <= most
+        assert all((limit, most - batch < pending <= most) == (most, True) for limit, pending in refusals)
+        await sched.close()
+        return {"refused": len(refusals), "most": max(seen), "bytes_full": bytes_full, "bytes_end": bytes_end}
+
+    return books.run(main(), 1_200)
+
+
+def test_producers_that_are_faster_than_the_workers_are_refused(redis_server: Server, namespace: str) -> None:
+    figures("F-31", **press(redis_server, namespace, 200, 800, batch=20))
+
+
+@pytest.mark.nightly
+@pytest.mark.heavy
+def test_fifty_thousand_jobs_may_wait_and_no_more(redis_server: Server, namespace: str) -> None:
+    found = press(redis_server, namespace, 50_000, 120_000, batch=500)
+    figures("F-31", **found)
+    # What is over is kept for a day: a record takes less than twice what a waiting job takes.
+    assert found["bytes_end"] < 5 * found["bytes_full"]
