@@ -32,6 +32,7 @@ from queuehint.operations import (
     CountJobs,
     Enqueue,
     Exchange,
+    Follow,
     ListLimits,
     ListSchedules,
     Pause,
@@ -429,6 +430,21 @@ def test_a_lost_state_begins_anew_above_all_that_was_seen(store: Store) -> None:
     store.do(Reopen(("z",)))
     store.drain()
     assert store.look().is_clean
+
+
+def test_events_that_no_state_knows_of_are_dropped(store: Store) -> None:
+    after = store.do(Follow()).after
+    store.do(Enqueue((job("1", "a"),)))
+    assert store.look().is_clean
+    store.server.client().hdel(store.key("meta"), "state")
+    assert store.kinds() == {"state", "key"}
+    assert store.is_put_right()
+    assert not store.server.client().exists(store.key("events"))
+    store.do(Enqueue((job("2", "a"),)))
+    followed = store.do(Follow(after + 100))
+    assert not followed.events, "nobody has followed the new history yet"
+    store.do(Enqueue((job("3", "a"),)))
+    assert [event.id for event in store.do(Follow(followed.after)).events] == ["3"]
 
 
 def test_a_damaged_state_is_as_good_as_a_lost_one(store: Store) -> None:
