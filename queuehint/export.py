@@ -95,6 +95,7 @@ def as_json(record: JobRecord) -> dict[str, Any]:
         "progress": None if record.progress is None else attrs.asdict(record.progress),
         "logs": list(record.logs),
         "logs_truncated": record.logs_truncated,
+        "level": record.level,
     }
 
 

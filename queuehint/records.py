@@ -435,6 +435,7 @@ class JobRecord:
         cause: why it is FAILED or CANCELED, or what its cancellation was asked with.
         cancel_requested: a cancellation was asked for while it ran.
         logs: the last 1 000 lines; *logs_truncated* says whether some are missing.
+        level: what it is ranked by among ready jobs: its priority, or a better one of a job that waits behind it.
     """
 
     id: str
@@ -459,6 +460,7 @@ class JobRecord:
     progress: Progress | None
     logs: tuple[str, ...]
     logs_truncated: bool
+    level: int
 
     @property
     def path(self) -> Path | None:

@@ -33,14 +33,30 @@ _CRITICAL = int(Priority.CRITICAL)
 _CRITICAL_RANK = -(1 << 62)
 
 
-def rank(priority: int, enqueued_ms: int) -> int:
+def rank(level: int, enqueued_ms: int) -> int:
     """Return the score by which a user's ready jobs are ordered, least first; ties go by number."""
-    if priority == _CRITICAL:
+    if level == _CRITICAL:
         return _CRITICAL_RANK
-    return enqueued_ms - HEAD_START_MS * (priority - 1)
+    return enqueued_ms - HEAD_START_MS * (level - 1)
 
 
-class _User(LazyHeap["Job"]):
+class Ranked(LazyHeap["Job"]):
+    """Jobs in order of their ranks."""
+
+    __slots__ = ()
+
+    def offer(self, job: Job) -> None:
+        """Put a job in by the level it has."""
+        job.ready = self.push(rank(job.level, job.enqueued_ms), job.number, job)
+
+    def rerank(self, job: Job) -> None:
+        """Order a job that is in by the level it has now."""
+        assert job.ready is not None
+        self.discard(job.ready)
+        self.offer(job)
+
+
+class _User(Ranked):
     """The ready jobs of a user of a pool; ``turn`` orders the turns, ``served`` counts the starts of this one."""
 
     __slots__ = ("served", "turn")
@@ -88,7 +104,7 @@ class ReadyQueue:
             user = pool.users[spec.user] = _User(self._turn)
             self.filled.add((spec.pool, spec.user))
         pool.size += 1
-        job.ready = user.push(rank(spec.priority, job.enqueued_ms), job.number, job)
+        job.ready = user.push(rank(job.level, job.enqueued_ms), job.number, job)
 
     def remove(self, job: Job) -> None:
         """Take back an offer."""
@@ -103,6 +119,10 @@ class ReadyQueue:
             del self._pools[name]
         elif not len(user):
             del pool.users[job.spec.user]
+
+    def rerank(self, job: Job) -> None:
+        """Order an offered job by the level it has now; its user's turn stays."""
+        self._pools[job.spec.pool].users[job.spec.user].rerank(job)
 
     def rotate(self, names: tuple[str, ...]) -> list[str]:
         """Return the pools among *names* that have ready jobs, beginning with another at each call."""

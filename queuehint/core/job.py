@@ -75,7 +75,7 @@ class Job:
     and among the timers, None while it has none; ``parked`` is the heap of the paused path it is put aside in.
     ``cancel`` is why a cancellation was asked for while it ran. ``first_ms`` is when it was first started, ``gone``
     says that its record has expired and only its id is kept. ``block`` is where the catalog lists it, None while it is
-    known to nobody.
+    known to nobody. ``level`` is what it is ranked by: its priority, or a better one that a job behind it handed on.
     """
 
     __slots__ = (
@@ -90,6 +90,7 @@ class Job:
         "first_ms",
         "gone",
         "id",
+        "level",
         "losses",
         "missing",
         "notes",
@@ -115,6 +116,7 @@ class Job:
         self.spec = spec
         self.number = self.since = number
         self.state = state
+        self.level = spec.priority
         self.enqueued_ms = now_ms
         self.version = 1
         self.walk: Walk | None = None
@@ -219,6 +221,7 @@ class Job:
             progress=notes.progress,
             logs=tuple(notes.logs),
             logs_truncated=notes.logs_truncated,
+            level=self.level,
         )
 
 

@@ -7,14 +7,14 @@ and indexes change in one method, and nothing else changes any of them. `check` 
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from typing import TYPE_CHECKING, Protocol
 
 from sortedcontainers import SortedDict
 
 from queuehint.core.catalog import Catalog
 from queuehint.core.dependencies import KEPT, START, DependencySets
-from queuehint.core.dispatch import ReadyQueue
+from queuehint.core.dispatch import Ranked, ReadyQueue
 from queuehint.core.flows import FlowIndex
 from queuehint.core.heap import LazyHeap
 from queuehint.core.job import Job
@@ -30,7 +30,7 @@ from queuehint.core.trie import Node, PathTrie, Walk
 from queuehint.events import EventKind
 from queuehint.hint import queue_key
 from queuehint.policy import Retention
-from queuehint.records import OVER, JobSpec, JobState
+from queuehint.records import OVER, JobSpec, JobState, Priority
 
 if TYPE_CHECKING:
     from queuehint.core.dependencies import Needs
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 DUE, LEASE, EXPIRY, PRUNE = TimerKind
+
+HEIRS_MAX = 100
+"""How many jobs are looked at when one begins to wait and hands its level on."""
 END = {FINISHED: EventKind.FINISHED, FAILED: EventKind.FAILED, CANCELED: EventKind.CANCELED}
 """What an end is called."""
 
@@ -59,7 +62,7 @@ class Ledger:
     ``backing_off`` those that wait for their next attempt on their places. ``holding`` counts the dead jobs that
     hold theirs. ``deferred`` holds the jobs that wait for others, by number. ``paths`` knows the unfinished jobs by
     their paths, ``past`` those that are over and whose records are kept. ``hidden`` counts the jobs of submissions in
-    parts that are not committed. ``journal`` notes every move.
+    parts that are not committed. ``journal`` notes every move. ``levels`` counts the jobs that have places by level.
     """
 
     def __init__(self, retention: Retention) -> None:
@@ -90,6 +93,7 @@ class Ledger:
         self.hidden = 0
         self.last_number = 0
         self.last_seq = 0
+        self.levels = [0] * (max(Priority) + 1)
 
     # --- the life of a job, move by move -------------------------------------------------------------------------
 
@@ -273,9 +277,53 @@ class Ledger:
             if not walk.granted:
                 missing += 1
         job.missing = missing
+        self.levels[job.level] += 1
         if not missing:
             self.ready.add(job)
+        else:
+            self._hand_on(job)
         return visited
+
+    def _hand_on(self, job: Job) -> None:
+        """
+        Let what stands before a job that waits take its level, if that is better: a critical job is not to wait for
+        one that nobody picks. Up to 100 jobs are looked at; those that wait in several lines hand it on there.
+
+        Nothing overtakes what it conflicts with: only ready jobs are ranked by their levels.
+        """
+        level, room = job.level, HEIRS_MAX
+        if not any(self.levels[1:level]):
+            return
+        waiting = [job]
+        for heir in waiting:
+            for walk in heir.walks:
+                # Who stands before it and has such a level has handed it on already.
+                if walk.granted or (walk.before is not None and walk.before.job.level >= level):
+                    continue
+                found: set[Job] = {other.job for other in self.trie.before(walk, HEIRS_MAX)}
+                for other in sorted(found - {heir}, key=lambda other: other.seq):
+                    if other.state is FAILED:
+                        continue
+                    room -= 1
+                    if room < 0:
+                        return
+                    if other.level < level:
+                        self._set_level(other, level)
+                        if other.missing:
+                            waiting.append(other)
+
+    def _set_level(self, job: Job, level: int) -> None:
+        """Rank a job anew."""
+        if job.seq:
+            self.levels[job.level] -= 1
+            self.levels[level] += 1
+        job.level = level
+        if job.ready is None:
+            return
+        if job.parked is None:
+            self.ready.rerank(job)
+        elif isinstance(job.parked, Ranked):
+            job.parked.rerank(job)
 
     def arrive(self, walk: Walk) -> None:
         """Note that a walk was granted after a wait; its job is ready when it was the last."""
@@ -423,6 +471,7 @@ class Ledger:
         left = 0
         if keep_place and job.walk is not None:
             self.holding += 1
+            self._set_level(job, spec.priority)
         else:
             left = self.vacate(job)
         if state is FAILED:
@@ -537,7 +586,9 @@ class Ledger:
             self.paths.remove(job)
         if job.spec.flow is not None:
             self.flows.remove(job)
+        handed_on = job.level if job.level > job.spec.priority else 0
         self.catalog.respec(job, spec)
+        self._set_level(job, max(spec.priority, handed_on))
         if is_moved:
             self.paths.add(job)
         if spec.flow is not None:
@@ -559,6 +610,8 @@ class Ledger:
             self.queue(job, now_ms)
         elif not job.missing:
             self.ready.add(job)
+        else:
+            self._hand_on(job)
 
     def amend(self, job: Job, spec: JobSpec) -> None:
         """Give a job another service or user; a ready one joins the end of its new user's turns."""
@@ -588,6 +641,8 @@ class Ledger:
         """Give up a job's place, if it has one; return the gates left."""
         if not job.seq:
             return 0
+        self.levels[job.level] -= 1
+        job.level = job.spec.priority
         job.seq = 0
         left = 0
         walk, job.walk = job.walk, None
@@ -668,6 +723,8 @@ class Ledger:
                 assert (job.number in self.past.at(key)) == (over and not job.gone)
             assert (self.dead.get(job.number) is job) == (job.state is FAILED and not job.gone)
         assert counts == self.counts
+        levels = Counter(job.level for job in self.jobs.values() if job.is_placed)
+        assert levels == Counter(dict(enumerate(self.levels)))
         assert holding == self.holding
         assert self.hidden == sum(job.is_hidden and not job.is_start for job in self.jobs.values())
         keyed = [job for job in self.jobs.values() if job.spec.key is not None and not job.is_over]

@@ -28,8 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from sortedcontainers import SortedDict
 
-from queuehint.core.dispatch import rank
-from queuehint.core.heap import LazyHeap
+from queuehint.core.dispatch import Ranked
 from queuehint.core.sweeps import UnparkSweep
 from queuehint.errors import InvalidJobError
 from queuehint.hint import gate_key
@@ -101,7 +100,7 @@ class Gauge:
         self.meter = meter
         self.path = path
         self.started = self.calls = 0
-        self.parked: LazyHeap[Job] = LazyHeap()
+        self.parked = Ranked()
         self.look_ms: int | None = None
 
     @property
@@ -209,7 +208,7 @@ class Limits:
     def park(self, job: Job, gauge: Gauge) -> None:
         """Put aside a job, just taken from the ready queue, that this gauge stops."""
         job.parked = gauge.parked
-        job.ready = gauge.parked.push(rank(job.spec.priority, job.enqueued_ms), job.number, job)
+        gauge.parked.offer(job)
         self._tend(gauge, 1)
         self.left(job, gauge)
 

@@ -25,6 +25,7 @@ Base" (1976); the fair line is that of PostgreSQL's lock manager.
 from __future__ import annotations
 
 from collections import deque
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -344,6 +345,20 @@ class PathTrie:
                     found.append(other)
                 if len(found) >= limit or looked_at >= _HOLDERS_LOOKED_AT_MAX:
                     break
+        ahead = node.line
+        while ahead is not None and ahead is not walk and len(found) < limit:
+            found.append(ahead)
+            ahead = ahead.after
+        return found
+
+    def before(self, walk: Walk, limit: int) -> list[Walk]:
+        """
+        Return up to *limit* walks that came to its gate before a waiting one: those that hold the gate, in whatever
+        mode, then those ahead in the line, from its head on.
+        """
+        node = walk.node
+        assert node is not None
+        found = list(islice(self._holders(node), limit))
         ahead = node.line
         while ahead is not None and ahead is not walk and len(found) < limit:
             found.append(ahead)

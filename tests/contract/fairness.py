@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from queuehint import InvalidJobError
+from queuehint import InvalidJobError, Limit, OutcomeKind
 from queuehint.backends.base import Interest
-from queuehint.operations import ANYONE, WEIGHTS_MAX, Exchange, ListWeights, Weigh
+from queuehint.operations import ANYONE, WEIGHTS_MAX, Exchange, ListWeights, SetLimit, Weigh
 from queuehint.reports import ReasonKind
-from tests.support import job
+from tests.support import claim, job
 
 if TYPE_CHECKING:
     from tests.contract.rules import Store
@@ -75,6 +75,152 @@ class Turns:
         assert self.weigh(store, "u0", 3)
         assert self.weigh(store, "u0", 1)
         assert self.weigh(store, "one more", 2)
+
+
+class Levels:
+    """A job that begins to wait hands its level on to those before it, so that they are not left behind by others."""
+
+    def flood(self, store: Store, count: int = 20) -> None:
+        store.enqueue(*[job(f"x{n}", priority=5) for n in range(count)])
+
+    def levels(self, store: Store, names: str) -> list[int]:
+        return [store.record(name).level for name in names]
+
+    def test_what_a_critical_job_waits_for_goes_before_a_flood_of_urgent_ones(self, store: Store) -> None:
+        store.enqueue(job("low", ["doc"], priority=1))
+        self.flood(store)
+        store.enqueue(job("critical", ["doc"], priority=9))
+        assert store.start(1) == ["low"]
+        store.finish("low")
+        assert store.start(1) == ["critical"]
+
+    def test_holders_and_those_ahead_in_line_take_the_level_and_keep_their_priorities(self, store: Store) -> None:
+        store.enqueue(job("a", ["d", "1"], priority=1), job("b", ["d", "2"], priority=2), job("c", ["d"], priority=1))
+        store.enqueue(job("d", ["d", "3"], priority=5), job("e", ["other"], priority=1))
+        assert self.levels(store, "abcde") == [5, 5, 5, 5, 1]
+        assert [store.record(name).spec.priority for name in "abc"] == [1, 2, 1]
+        self.flood(store, 3)
+        assert store.start(2) == ["a", "b"]
+
+    def test_a_level_is_never_made_worse(self, store: Store) -> None:
+        store.enqueue(job("a", ["d"], priority=5), job("b", ["d"], priority=2), job("c", ["d"], priority=3))
+        assert self.levels(store, "abc") == [5, 3, 3]
+
+    def test_who_waits_in_several_lines_hands_it_on_in_each(self, store: Store) -> None:
+        both = (claim("a"), claim("b"))
+        store.enqueue(job("x", ["a"], priority=1), job("y", ["b"], priority=1), job("z", priority=1, claims=both))
+        store.enqueue(job("w", ["a"], priority=4))
+        assert self.levels(store, "xyzw") == [4, 4, 4, 4]
+
+    def test_it_is_handed_on_by_a_job_that_is_due_or_let_go_too(self, store: Store) -> None:
+        store.enqueue(job("a", ["d"], priority=1), job("b", ["d"], priority=9, delay_ms=10))
+        store.enqueue(job("p"), job("c", ["e"], priority=1), job("d", ["e"], priority=5, after=["p"]))
+        assert self.levels(store, "ac") == [1, 1]
+        store.wait(10)
+        assert self.levels(store, "ac") == [9, 1]
+        assert store.start(2)[1] == "p"
+        store.finish("p")
+        assert self.levels(store, "ac") == [9, 5]
+
+    def test_it_counts_at_once_for_the_claim_that_finds_it_due(self, store: Store) -> None:
+        store.enqueue(job("a", ["d"], priority=1), job("b", ["d"], priority=9, delay_ms=10))
+        store.enqueue(job("c", ["e"], priority=1, delay_ms=10), job("d", ["e"], priority=9, delay_ms=10))
+        self.flood(store, 3)
+        store.clock.advance(ms=10)
+        assert store.start(2) == ["a", "c"]
+
+    def test_a_submission_hands_on_inside_itself(self, store: Store) -> None:
+        store.enqueue(
+            *[job(f"{n}", ["d", str(n % 3)], priority=1 + n % 3) for n in range(6)], job("c", ["d"], priority=9)
+        )
+        assert self.levels(store, "012345c") == [9] * 7
+        store.enqueue(job("x", priority=5))
+        assert store.start(4) == ["0", "1", "2", "x"]
+
+    def test_a_job_that_runs_takes_it_too_and_has_it_when_it_is_given_back(self, store: Store) -> None:
+        store.enqueue(job("a", ["d"], priority=1))
+        store.start()
+        store.enqueue(job("b", ["d"], priority=9))
+        self.flood(store, 3)
+        store.settle("a", OutcomeKind.RELEASED)
+        assert store.start(1) == ["a"]
+
+    def test_it_is_gone_with_the_place(self, store: Store) -> None:
+        store.enqueue(job("a", ["d"], priority=1, on_retry="yield"), job("b", ["d"], priority=9))
+        store.start()
+        store.fail("a", delay_ms=5)
+        assert self.levels(store, "a") == [1]
+        store.run()
+        assert self.levels(store, "b") == [9]
+
+    @pytest.mark.parametrize("on_dead", ["continue", "hold"])
+    def test_it_is_gone_with_the_end_and_with_a_redrive(self, store: Store, on_dead: str) -> None:
+        store.enqueue(job("a", ["d"], priority=1, max_attempts=1, on_dead=on_dead), job("b", ["d"], priority=9))
+        store.start()
+        store.fail("a")
+        assert self.levels(store, "a") == [1]
+        store.redrive("a")
+        assert self.levels(store, "a") == [1]
+
+    def test_what_is_replaced_hands_on_what_it_is_now(self, store: Store) -> None:
+        replace = {"key": "k", "on_conflict": "replace"}
+        store.enqueue(job("a", ["d"], priority=1), job("b", ["d"], priority=1, **replace))
+        store.enqueue(job("c", ["d"], priority=9, **replace))
+        assert self.levels(store, "ab") == [9, 9]
+        store.enqueue(job("c", ["d"], priority=2, **replace), job("e", ["d"], priority=4))
+        assert self.levels(store, "abe") == [9, 4, 4]
+        store.enqueue(job("f", ["d"], priority=1, **replace))
+        assert self.levels(store, "b") == [4]
+        store.enqueue(job("f", ["d"], priority=5, **replace))
+        store.enqueue(job("f", ["d"], priority=1, **replace))
+        assert self.levels(store, "b") == [1], "it was as good by itself in between"
+        store.enqueue(job("f", ["x"], priority=1, **replace))
+        assert self.levels(store, "b") == [1]
+
+    def test_the_hundred_first_in_the_way_are_looked_at(self, store: Store) -> None:
+        store.enqueue(*[job(f"j{n:03}", ["d"], priority=1) for n in range(120)], job("c", ["d"], priority=9))
+        levels = [store.record(f"j{n:03}").level for n in range(120)]
+        assert levels == [9] * 100 + [1] * 20
+
+    def test_the_hundred_are_counted_over_all_lines(self, store: Store) -> None:
+        both = (claim("a"), claim("b"))
+        store.enqueue(*[job(f"{line}{n:02}", [line], priority=1) for n in range(60) for line in "ab"])
+        store.enqueue(job("z", priority=1, claims=both), job("c", ["a"], priority=9))
+        levels = {line: [store.record(f"{line}{n:02}").level for n in range(60)] for line in "ab"}
+        assert levels == {"a": [9] * 60, "b": [9] * 38 + [1] * 22}
+        assert store.record("z").level == 9
+
+    def test_a_dead_job_in_the_way_is_left_alone(self, store: Store) -> None:
+        store.enqueue(job("a", ["d"], priority=1, max_attempts=1, on_dead="hold"), job("b", ["d"], priority=1))
+        store.start()
+        store.fail("a")
+        store.enqueue(job("c", ["d"], priority=9))
+        assert self.levels(store, "abc") == [1, 9, 9]
+
+    def test_a_job_put_aside_by_a_pause_has_it_when_that_is_over(self, store: Store) -> None:
+        store.enqueue(job("a", ["d"], priority=1))
+        store.pause("d")
+        assert store.start() == []
+        store.enqueue(job("b", ["d"], priority=9))
+        self.flood(store, 3)
+        store.resume("d")
+        assert store.start(1) == ["a"]
+
+    def test_a_job_put_aside_by_a_limit_is_called_by_its_level(self, store: Store) -> None:
+        store.apply(SetLimit(Limit(path=("d",), most=1)))
+        store.enqueue(
+            job("r", ["d", "0"], priority=9), job("x", ["d", "1"], priority=5), job("a", ["d", "2"], priority=1)
+        )
+        assert store.start() == ["r"]
+        store.enqueue(job("b", ["d", "2"], priority=9))
+        assert store.record("a").level == 9
+        store.finish("r")
+        assert store.start() == ["a"]
+
+    def test_a_turn_is_kept(self, store: Store) -> None:
+        store.enqueue(job("a", ["d"], priority=1, user="ann"), job("b", user="bob"), job("c", user="cy"))
+        store.enqueue(job("e", ["d"], priority=9, user="ann"))
+        assert store.start() == ["a", "b", "c"]
 
 
 class Served:

@@ -181,6 +181,10 @@ class TestTurns(OnMemory, fairness.Turns):
     pass
 
 
+class TestLevels(OnMemory, fairness.Levels):
+    pass
+
+
 class TestServed(OnMemory, fairness.Served):
     pass
 

@@ -167,6 +167,10 @@ class TestTurns(OnRedis, fairness.Turns):
     pass
 
 
+class TestLevels(OnRedis, fairness.Levels):
+    pass
+
+
 class TestServed(OnRedis, fairness.Served):
     pass
 

@@ -52,6 +52,7 @@ RECORD = JobRecord(
     progress=Progress(1, 2.5, "half"),
     logs=("one", "\x1b[31mtwo"),
     logs_truncated=True,
+    level=4,
 )
 
 

@@ -734,9 +734,10 @@ def _record(item: list[Any]) -> JobRecord:
         cause,
         has_result,
         logs_count,
+        level,
         *spec,
-    ) = [field.decode() for field in item[:25]]
-    rest, result, progress, errors, logs = item[25:]
+    ) = [field.decode() for field in item[:26]]
+    rest, result, progress, errors, logs = item[26:]
     job_state = STATES[state]
     return JobRecord(
         id=job_id,
@@ -761,6 +762,7 @@ def _record(item: list[Any]) -> JobRecord:
         progress=Progress(*json.loads(progress)) if progress else None,
         logs=tuple([line.decode() for line in logs]),
         logs_truncated=int(logs_count) > len(logs),
+        level=int(level),
     )
 
 

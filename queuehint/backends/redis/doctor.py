@@ -68,6 +68,7 @@ _COUNTED: Final = {
     "open_edges": "edges are open",
     "limited": "jobs are put aside by limits",
     "staged": "jobs wait for the commit of their submissions",
+    **{f"level_{level}": f"jobs of level {level} have places" for level in range(1, 6)},
 }
 """Counters of the state that are sums over all heads, and what they count."""
 _SCHEMA: Final = re.compile(r"BAD_SCHEMA (\S+)")

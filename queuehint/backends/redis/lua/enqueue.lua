@@ -269,6 +269,7 @@ local function respec(job, ask)
     job[CLAIMS] = ask[P_CLAIMS]
   end
   job[PRIORITY], job[POOL], job[USER], job[POLICY] = ask[P_PRIORITY], ask[P_POOL], ask[P_USER], ask[P_POLICY]
+  if job[LEVEL] and job[LEVEL] <= job[PRIORITY] then job[LEVEL] = false end
   job[FLOW] = ask[P_FLOW] ~= '' and ask[P_FLOW]
   plan.specs[job.id] = ask[SPEC]
   ledger.set_time(job, ask[P_DELAY], ask[P_RUN_AT], NOW)
@@ -285,8 +286,13 @@ local function respec(job, ask)
     ledger.note(job, 'deferred', old)
   elseif job[SEQ] == 0 then
     ledger.queue(job)
-  elseif gates.has_all(job) then
-    ready.offer(job)
+  else
+    levels.see(job)
+    if gates.has_all(job) then
+      ready.offer(job)
+    elseif levels.lowest < levels.of(job) then
+      levels.hand_on(job)
+    end
   end
 end
 

@@ -9,7 +9,8 @@ local NAME_AT = #store.meta - 3
 -- Counters of the state that say how many jobs there are of a kind.
 local COUNTED = {scheduled = COUNT_OF.S, deferred = COUNT_OF.D, queued = COUNT_OF.Q, started = COUNT_OF.R,
   finished = COUNT_OF.F, failed = COUNT_OF.X, canceled = COUNT_OF.C, holding = HOLDING, strangers = STRANGERS_NOW,
-  backing_off = BACKING_OFF_NOW, open_edges = OPEN_EDGES, limited = LIMITED, staged = HIDDEN}
+  backing_off = BACKING_OFF_NOW, open_edges = OPEN_EDGES, limited = LIMITED, staged = HIDDEN,
+  level_1 = LEVELS + 1, level_2 = LEVELS + 2, level_3 = LEVELS + 3, level_4 = LEVELS + 4, level_5 = LEVELS + 5}
 -- Others that a repair may set or raise.
 local OTHERS = {numbers = NUMBERS, places = PLACES, turn = TURN, pause = PAUSE, marks = MARKS, drawn = DRAWN, epoch = EPOCH,
   paused = PAUSED, closed = CLOSED_PATHS, enqueued = ENQUEUED_IN_ALL, pruned = PRUNED_IN_ALL, shared_values = SHARED_VALUES,

@@ -48,6 +48,44 @@ local function stands_at(job, index, seq, key)
   return depth and depth < GRANTED and form.claims(job[CLAIMS])[index].keys[depth + 1] == key
 end
 
+-- The job that stands in a line right before a walk that waits there; nil if none does.
+function gates.before(job, index, key)
+  local seq, depth = job[SEQ], job[WALKS][index]
+  for other = index - 1, 1, -1 do
+    if job[WALKS][other] == depth and form.claims(job[CLAIMS])[other].keys[depth + 1] == key then return job end
+  end
+  local joined = gates.lines[key] and gates.lines[key].joined or {}
+  for at = #joined, 1, -1 do
+    local entry = joined[at]
+    if entry[3] < seq and stands_at(entry[1], entry[2], entry[3], key) then return entry[1] end
+  end
+  local offset = 0
+  while true do
+    local stored = redis.call('ZRANGE', store.line(key), string.format('(%.0f', seq), '-inf', 'BYSCORE', 'REV', 'LIMIT', offset, 8, 'WITHSCORES')
+    for at = 1, #stored, 2 do
+      local other = jobs.known(string.sub(stored[at], 3), store.line(key))
+      if stands_at(other, tonumber(string.sub(stored[at], 1, 2)), tonumber(stored[at + 1]), key) then return other end
+    end
+    if #stored < 16 then return nil end
+    offset = offset + 8
+  end
+end
+
+-- The first walks in a line, as pairs of a job and a place, ahead of a place.
+function gates.ahead(key, seq, limit)
+  local found = {}
+  local stored = redis.call('ZRANGEBYSCORE', store.line(key), '-inf', string.format('(%.0f', seq), 'WITHSCORES', 'LIMIT', 0, limit)
+  for at = 1, #stored, 2 do
+    local job = jobs.known(string.sub(stored[at], 3), store.line(key))
+    if stands_at(job, tonumber(string.sub(stored[at], 1, 2)), tonumber(stored[at + 1]), key) then found[#found + 1] = job end
+  end
+  for _, entry in ipairs(gates.lines[key] and gates.lines[key].joined or {}) do
+    if #found >= limit then break end
+    if entry[3] < seq and stands_at(entry[1], entry[2], entry[3], key) then found[#found + 1] = entry[1] end
+  end
+  return found
+end
+
 -- The job and the claim at the head of a line, which is not empty.
 local function line_head(key)
   local line = line_of(key)
@@ -214,7 +252,7 @@ function gates.vacate(job)
       left = left + leave(claims[index], depth)
     end
   end
-  job[SEQ], job[WALKS] = 0, false
+  job[SEQ], job[WALKS], job[LEVEL] = 0, false, false
   return left
 end
 

@@ -29,14 +29,21 @@ local function count_limited(job, by)
   if job[STAGED] and jobs.is_hidden(job) then S[HIDDEN] = S[HIDDEN] + by end
 end
 
+local function count_level(job, by)
+  local level = job[SEQ] > 0 and (job[LEVEL] or job[PRIORITY])
+  if level and level < CRITICAL then S[LEVELS + level] = S[LEVELS + level] + by end
+end
+
 local function count(was, job)
   if was then
+    count_level(was, -1)
     if not job or was[STATE] ~= job[STATE] or job[ENDED] or was[STAGED] then count_state(was, -1) end
     count_strangers(was, -1)
     count_limited(was, -1)
     if not was[STAGED] then S[OPEN_EDGES] = S[OPEN_EDGES] - was[BLOCKED] end
   end
   if job then
+    count_level(job, 1)
     if not was or was[STATE] ~= job[STATE] or job[ENDED] or was[STAGED] then count_state(job, 1) end
     count_strangers(job, 1)
     count_limited(job, 1)

@@ -88,7 +88,12 @@ function ledger.take_place(job)
   job[SEQ] = S[PLACES]
   jobs.dirty[job.id] = job
   local visited = gates.place(job)
-  if gates.has_all(job) then ready.offer(job) end
+  levels.see(job)
+  if gates.has_all(job) then
+    ready.offer(job)
+  elseif levels.lowest < job[PRIORITY] then
+    levels.hand_on(job)
+  end
   return visited
 end
 
@@ -162,7 +167,7 @@ function ledger.finish(job, state, cause, keep_place)
   job[CAUSE], job[DUE_AT], job[ENDED] = cause or false, false, NOW
   if state ~= FINISHED then job[RESULT] = false end
   local left = 0
-  if not (keep_place and job[WALKS]) then left = gates.vacate(job) end
+  if keep_place and job[WALKS] then job[LEVEL] = false else left = gates.vacate(job) end
   timers.set(job, PRUNE, NOW + ledger.kept_ms(job, state))
   ledger.ended[#ledger.ended + 1] = job
   ledger.tell_dependents(job)

@@ -183,6 +183,17 @@ function limits.park(job, gauge)
   limits.left(job, gauge)
 end
 
+-- Order a job that is put aside by the level it has now, which is a better one.
+function limits.rerank(job)
+  for _, at in ipairs(limits.places(job)) do
+    if at.place == job[OFFER] then
+      local gauge = gauge_at(at)
+      gauge.added[#gauge.added + 1] = {ready.rank_of(job), job[NUMBER], job}
+      gauge.added_ids[job.id], gauge.is_sorted = true, false
+    end
+  end
+end
+
 -- Count a job that starts.
 function limits.enter(job)
   for _, at in ipairs(limits.places(job)) do

@@ -7,8 +7,9 @@ local ready = {pools = {}, users = {}}
 
 lazily(ready, function()
 local function rank_of(job)
-  if job[PRIORITY] == CRITICAL then return -2 ^ 62 end
-  return job[ENQUEUED] - HEAD_START_MS * (job[PRIORITY] - 1)
+  local level = job[LEVEL] or job[PRIORITY]
+  if level == CRITICAL then return -2 ^ 62 end
+  return job[ENQUEUED] - HEAD_START_MS * (level - 1)
 end
 
 -- Where the ready jobs of a user of a pool begin; a user is '' where there is none.
@@ -84,6 +85,14 @@ function ready.offer(job)
   jobs.dirty[job.id] = job
   user.added[#user.added + 1] = {rank_of(job), job[NUMBER], job}
   user.sorted = false
+end
+
+-- Order an offered job by the level it has now, which is a better one, so that the entry it had comes too late; its
+-- user's turn stays.
+function ready.rerank(job)
+  local user = user_of(pool_of(job[POOL]), job[USER])
+  job.is_new_offer, user.sorted = true, false
+  user.added[#user.added + 1] = {rank_of(job), job[NUMBER], job}
 end
 
 local function count_taken(user)

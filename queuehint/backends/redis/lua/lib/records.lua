@@ -14,7 +14,7 @@ local function record_of(id, job)
     id, job[STATE], text(job[NUMBER]), text(job[SEQ]), text(job[VERSION]), text(job[ATTEMPTS]), text(job[LOSSES]),
     text(job[TOKEN]), text(job[WORKER]), text(job[ENQUEUED]), text(job[DUE_AT]), text(job[QUEUED_AT]),
     text(job[STARTED_AT]), text(job[ENDED]), job[CANCEL] and '=' .. job[CANCEL] or '', job[CAUSE] and '=' .. job[CAUSE] or '',
-    job[RESULT] or '-', text(job[LOGS]),
+    job[RESULT] or '-', text(job[LOGS]), text(job[LEVEL] or job[PRIORITY]),
     text(job[PRIORITY]), job[POOL], job[USER], job[KEY] or '', text(job[PRESENCE]), job[POLICY], job[CLAIMS],
     redis.call('HGET', store.specs, id) or '', job[RESULT] == 's' and redis.call('HGET', store.results, id) or '',
     job[REPORTED] and redis.call('HGET', store.progress, id) or '', errors, logs,

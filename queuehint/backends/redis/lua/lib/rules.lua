@@ -11,6 +11,7 @@
 -- @include timers
 -- @include paths
 -- @include limits
+-- @include levels
 -- @include edges
 -- @include epoch
 -- @include ledger

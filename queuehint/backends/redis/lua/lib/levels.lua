@@ -1,0 +1,112 @@
+--[[ levels: what begins to wait hands its level on to what stands before it; mirrors core.ledger.
+  How many jobs there are of each level that have places is counted behind LEVELS, as of the begin of this step: `lowest`
+  is the lowest there is or was in this step. So in the usual case, where all levels are alike, nothing is looked at. ]]
+local HEIRS_MAX, LOOKED_AT_MAX, OTHERS_MAX = 100, 1000, 32 -- @const
+local levels = {lowest = 9, by_gate = false}
+for level = 5, 1, -1 do
+  if S[LEVELS + level] > 0 then levels.lowest = level end
+end
+
+function levels.of(job) return job[LEVEL] or job[PRIORITY] end
+
+-- Note that a job has a place, or another priority.
+function levels.see(job)
+  if job[PRIORITY] < levels.lowest then levels.lowest = job[PRIORITY] end
+  if levels.by_gate then levels.note(job) end
+end
+
+lazily(levels, function()
+-- Remember a job that took its place in this step, for no index knows it yet.
+function levels.note(job)
+  for _, claim in ipairs(form.claims(job[CLAIMS])) do
+    for _, key in ipairs(claim.keys) do
+      local known = levels.by_gate[key] or {}
+      levels.by_gate[key] = known
+      known[#known + 1] = job
+    end
+  end
+end
+
+-- How many walks of a job hold a gate: they are granted there, or have passed it.
+local function count_held(job, key, depth)
+  local walks, count = job[SEQ] > 0 and job[WALKS], 0
+  for index, claim in ipairs(walks and form.claims(job[CLAIMS]) or {}) do
+    if claim.keys[depth + 1] == key and walks[index] > depth then count = count + 1 end
+  end
+  return count
+end
+
+-- The jobs that came to a gate before one that waits there: those that hold it, and those ahead in its line.
+local function before(heir, key, depth)
+  local gate, found, seen = gates.of(key), {}, {[heir.id] = true}
+  local held = gate[IS] + gate[IX] + gate[S_MODE] + gate[X_MODE] - count_held(heir, key, depth)
+  local function add(job)
+    if seen[job.id] then return true end
+    local count = count_held(job, key, depth)
+    if count == 0 then return false end
+    seen[job.id], held = true, held - count
+    -- One that is dead holds its place, and nothing can be done for it.
+    if not OVER[job[STATE]] then found[#found + 1] = job end
+    return true
+  end
+  for _, job in ipairs(levels.by_gate[key] or {}) do
+    if held <= 0 or #found >= HEIRS_MAX then break end
+    add(job)
+  end
+  local looked_at = 0
+  for at, range in ipairs(paths.ranges(key)) do
+    local walk, others = paths.walk(store.paths, {range}, 1, false, 32), 0
+    -- At the very path those that wait stand behind those that hold it.
+    while held > 0 and #found < HEIRS_MAX and looked_at < LOOKED_AT_MAX and (at == 2 or key == '' or others < OTHERS_MAX) do
+      local member = walk.next()
+      if not member then break end
+      looked_at = looked_at + 1
+      local _, _, id = paths.split(member)
+      local job = jobs.of(id)
+      if not (job and add(job)) then others = others + 1 end
+    end
+  end
+  for _, job in ipairs(gates.ahead(key, heir[SEQ], HEIRS_MAX)) do
+    if not seen[job.id] and #found < HEIRS_MAX then
+      seen[job.id] = true
+      found[#found + 1] = job
+    end
+  end
+  table.sort(found, function(left, right) return left[SEQ] < right[SEQ] end)
+  return found
+end
+
+-- Let what stands before a job that waits take its level, if that is better; up to so many jobs are looked at.
+function levels.hand_on(job)
+  if not levels.by_gate then
+    levels.by_gate = {}
+    for _, changed in pairs(jobs.dirty) do
+      if changed[SEQ] > 0 then levels.note(changed) end
+    end
+  end
+  local level, room, waiting = levels.of(job), HEIRS_MAX, {job}
+  for _, heir in ipairs(waiting) do
+    for index, depth in ipairs(heir[WALKS]) do
+      local key = depth < GRANTED and form.claims(heir[CLAIMS])[index].keys[depth + 1]
+      local ahead = key and gates.before(heir, index, key)
+      -- Who stands before it and has such a level has handed it on already.
+      if key and not (ahead and levels.of(ahead) >= level) then
+        for _, other in ipairs(before(heir, key, depth)) do
+          room = room - 1
+          if room < 0 then return end
+          if levels.of(other) < level then
+            other[LEVEL] = level
+            jobs.dirty[other.id] = other
+            if other[OFFER] == 'r' then
+              ready.rerank(other)
+            elseif form.is_place(other[OFFER]) then
+              limits.rerank(other)
+            end
+            if not gates.has_all(other) then waiting[#waiting + 1] = other end
+          end
+        end
+      end
+    end
+  end
+end
+end)
