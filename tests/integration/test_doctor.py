@@ -516,7 +516,8 @@ def limited(store: Store) -> list[str]:
     grants = store.do(Exchange("w", pools=("default",), limit=5)).grants
     assert [grant.spec.id for grant in grants] == ["1", "3"]
     begin = len(store.key(""))
-    return sorted(key.decode()[begin:] for key in store.server.client().keys(store.key("gauges:*")))
+    found: Any = store.server.client().keys(store.key("gauges:*"))
+    return sorted(key.decode()[begin:] for key in found)
 
 
 @pytest.mark.parametrize("path", ["a", "b"])
