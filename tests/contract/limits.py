@@ -99,6 +99,33 @@ class LimitsAtOnce:
         assert started(store) == [0]
         assert store.start() == ["a1"]
 
+    def test_one_that_waits_above_stands_for_those_below(self, store: Store) -> None:
+        store.enqueue(*at("t:a", 20), *at("t:b", 1))
+        limit(store, "t", most=2)
+        limit(store, "t", "a", most=1)
+        assert store.start() == ["t:a0", "t:b0"]
+        store.enqueue(job("t:b1", ["t", "b", "1"], priority=5))
+        assert store.start() == []
+        store.finish("t:a0")
+        assert store.start() == ["t:b1"]
+        waits = [store.why(f"t:a{number}").path_key for number in range(1, 20)]
+        assert waits == ["t", *["t:a"] * 18]
+        store.finish("t:b0")
+        assert store.start() == ["t:a1"]
+
+    def test_one_called_that_is_put_aside_elsewhere_leaves_the_slot_to_the_next(self, store: Store) -> None:
+        both = JobSpec(id="both", task="t", claims=(Claim(("a", "0")), Claim(("b", "0"))))
+        store.enqueue(job("a", ["a", "1"]), job("b", ["b", "1"]), both, job("next", ["a", "2"]))
+        limit(store, "a", most=1)
+        limit(store, "b", most=1)
+        assert store.start() == ["a", "b"]
+        store.finish("a")
+        assert store.start() == ["next"]
+        store.finish("b")
+        assert store.start() == []
+        store.finish("next")
+        assert store.start() == ["both"]
+
     def test_one_called_that_is_canceled_or_paused_leaves_the_slot_to_the_next(self, store: Store) -> None:
         store.enqueue(*at("a", 4))
         limit(store, "a", most=1)

@@ -74,10 +74,13 @@ def test_each_child_of_a_path_may_have_a_limit_of_its_own() -> None:
 
 
 def test_a_job_of_the_path_itself_counts_under_no_child() -> None:
-    queue = Limited(job("whole", ["t"]))
+    queue = Limited(job("whole", ["t"]), job("all", []))
     queue.limit("t", most=1, each=True)
-    assert queue.start() == ["whole"]
-    assert queue.started("t", each=True) == 0
+    queue.limit(most=1, each=True)
+    assert queue.run(2) == ["whole", "all"]
+    queue.enqueue(job("again", []))
+    assert queue.start() == ["again"]
+    assert queue.started("t", each=True) == queue.started(each=True) == 0
 
 
 def test_a_job_with_several_claims_below_a_path_counts_once() -> None:

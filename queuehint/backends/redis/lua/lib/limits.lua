@@ -151,7 +151,6 @@ local function tend(gauge, count)
       for _ = 1, called do
         local job = take_parked(gauge)
         gauge.parked = gauge.parked - 1
-        job[OFFER] = false
         ready.offer(job)
       end
       look_ms = gauge.parked > 0 and NOW + LOOK_MS
