@@ -102,6 +102,8 @@ class ReferenceModel(World):
         self.weights: dict[str | None, int] = {}
         self.exact = True
         """Ready is foretold exactly: no claim so far was shared."""
+        self.level_of: Callable[[str], int] = lambda job_id: self.jobs[job_id].spec.priority
+        """What a job is ranked by: levels are handed on as far as somebody looks, which no definition says."""
         self.look_ms: Callable[[], int | None] = lambda: None
         """When somebody put aside by a limit is looked at again, which no definition says."""
 
@@ -430,10 +432,10 @@ class ReferenceModel(World):
         assert (grant.token, grant.attempt, grant.losses) == (self.tokens, job.attempts, job.losses)
         assert grant.lease_until_ms == job.alarms[LEASE]
 
-    @staticmethod
-    def urgency(job: Actor) -> tuple[bool, int, int]:
-        critical = job.spec.priority == 9
-        return (not critical, 0 if critical else job.enqueued - 60_000 * (job.spec.priority - 1), job.number)
+    def urgency(self, job: Actor) -> tuple[bool, int, int]:
+        level = self.level_of(job.id)
+        critical = level == 9
+        return (not critical, 0 if critical else job.enqueued - 60_000 * (level - 1), job.number)
 
     def cancel_ids(self, operation: Cancel, reply: Judged) -> None:
         verdicts: list[tuple[Verdict, JobState | None]] = []

@@ -212,6 +212,7 @@ class Pair:
         self.engine = Engine(EngineOptions(budget=budget, retention=RETENTION))
         self.model = ReferenceModel(RETENTION)
         self.model.look_ms = self.engine.ledger.limits.next_ms
+        self.model.level_of = lambda job_id: self.engine.ledger.jobs[job_id].level
         self.now_ms = 0
         self.history: list[tuple[int, Operation[Any]]] = []
         self.ended: dict[str, int] = {}
@@ -317,6 +318,7 @@ class Pair:
                 actor.cause,
                 actor.result,
             )
+            assert job.level == job.spec.priority or (job.level > job.spec.priority and job.seq)
             notes = job.notes
             if notes is not None:
                 assert notes.fallen_by == actor.fell
