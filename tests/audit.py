@@ -20,11 +20,13 @@ from queuehint.hint import parse_gate_key
 from queuehint.limits import Limit
 from queuehint.operations import (
     ANYONE,
+    Amend,
     Cancel,
     CancelFlow,
     CancelPath,
     Close,
     Commit,
+    Delete,
     Discard,
     Draw,
     DropLimit,
@@ -47,6 +49,7 @@ from queuehint.operations import (
     ResumeSchedule,
     SetLimit,
     Tick,
+    Update,
     Weigh,
 )
 from queuehint.policy import Retention
@@ -75,7 +78,12 @@ def check_audit(client: Redis, namespace: str) -> int:
     for name, argv, notes, now_ms, reply in entries(client, namespace):
         if engine is None:
             names = ("finished", "failed", "canceled", "service")
-            retention = Retention(**{name: int(ms) / 1000 for name, ms in zip(names, argv[3:7], strict=True)})
+            *states, kept = [arg.decode() for arg in argv[3:7]]
+            kept, *services = kept.split("\n")
+            retention = Retention(
+                **{name: int(ms) / 1000 for name, ms in zip(names, (*states, kept), strict=True)},
+                services={name: int(ms) / 1000 for name, ms in zip(services[::2], services[1::2], strict=True)},
+            )
             engine = Engine(EngineOptions(budget=int(argv[7]), retention=retention))
         operation = parse(name, argv[COMMON:])
         if operation is None:
@@ -192,7 +200,15 @@ def parse(name: str, args: list[bytes]) -> Operation[Any] | None:
         case "report":
             return Report(texts[0], codec.parse_token(texts[1]) or 0, Progress(*json.loads(texts[2])))
         case "log":
-            return Log(texts[0], codec.parse_token(texts[1]) or 0, tuple(texts[2:]))
+            proof = codec.parse_token(texts[1]) or 0 if texts[1] else None
+            return Log(texts[0], proof, tuple(texts[2:]))
+        case "update":
+            return Update(texts[0], codec.parse_token(texts[1]) or 0, args[3])
+        case "amend":
+            return Amend(codec.parse_head(texts[1], args[2]), int(texts[0]))
+        case "delete":
+            versions = tuple([int(version) for version in texts[1::2] if version])
+            return Delete(tuple(texts[::2]), versions or None)
         case "pause" | "resume" | "close" | "reopen":
             marks: dict[str, Any] = {"pause": Pause, "resume": Resume, "close": Close, "reopen": Reopen}
             mark: Operation[Any] = marks[name](parse_gate_key(texts[0]))

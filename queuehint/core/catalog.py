@@ -138,9 +138,14 @@ class Catalog:
 
     def respec(self, job: Job, spec: JobSpec) -> None:
         """Give a job another spec."""
-        self.remove(job)
+        block, old = job.block, job.spec
+        assert block is not None
         job.spec = spec
-        self.add(job)
+        block.terms = {}
+        if old.service is not None and old.user is not None:
+            self._count(old, -1)
+        if spec.service is not None and spec.user is not None:
+            self._count(spec, 1)
 
     def _count(self, spec: JobSpec, by: int) -> None:
         assert spec.service is not None

@@ -361,9 +361,10 @@ class Course:
         assert job.ended_ms is not None
         until_ms = job.ended_ms + ID_KEPT_MS
         holds = job.notes is not None and job.notes.holds
-        is_told = job.state is FAILED and not job.gone and (holds or ledger.edges.has_dependents(job.id))
-        if is_told or until_ms > self.now_ms:
-            # What is told now is over before a timer comes up again.
+        is_woven = not job.gone and (holds or ledger.edges.has_dependents(job.id))
+        is_told = is_woven and job.state is FAILED
+        if is_woven or until_ms > self.now_ms:
+            # What others are told now, or have still to be told, is over before a timer comes up again.
             ledger.forget(job, max(until_ms, self.now_ms))
         else:
             ledger.prune(job)

@@ -9,7 +9,7 @@ import pytest
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
-from tests.contract import edges, events, fairness, limits, rules, schedules
+from tests.contract import catalog, edges, events, fairness, limits, rules, schedules
 from tests.servers import Binary, find_redis, find_valkey, new_namespace, shared_server
 
 if TYPE_CHECKING:
@@ -188,4 +188,36 @@ class TestLimitsInAll(OnRedis, limits.LimitsInAll):
 
 
 class TestLimitChanges(OnRedis, limits.LimitChanges):
+    pass
+
+
+class TestListing(OnRedis, catalog.Listing):
+    pass
+
+
+class TestListingByPath(OnRedis, catalog.ListingByPath):
+    pass
+
+
+class TestCounting(OnRedis, catalog.Counting):
+    pass
+
+
+class TestDeletion(OnRedis, catalog.Deletion):
+    pass
+
+
+class TestAmending(OnRedis, catalog.Amending):
+    pass
+
+
+class TestInterim(OnRedis, catalog.Interim):
+    pass
+
+
+class TestOpenLog(OnRedis, catalog.OpenLog):
+    pass
+
+
+class TestNumbers(OnRedis, catalog.Numbers):
     pass

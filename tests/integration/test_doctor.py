@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import struct
 import threading
 import time
 from random import Random
@@ -33,6 +34,7 @@ from queuehint.operations import (
     Enqueue,
     Exchange,
     Follow,
+    List,
     ListLimits,
     ListSchedules,
     Pause,
@@ -43,6 +45,7 @@ from queuehint.operations import (
     SetLimit,
     Tick,
 )
+from queuehint.record_filter import RecordFilter
 from queuehint.records import JobSpec, JobState, Outcome, OutcomeKind
 from queuehint.schedule import Recurrence, Schedule
 from tests.property.agreement import ALPHABETS, Busybody, Twins
@@ -87,6 +90,8 @@ SEEN_AT = {
     "schedules": ("schedule_names", "meta"),
     "schedule_names": ("schedules",),
     "schedule_dues": ("schedules", "meta"),
+    "blocks": ("index",),
+    "tallied": ("tallies",),
 }
 """Where the loss of an entry shows, if not in its own key."""
 
@@ -607,6 +612,15 @@ def test_a_head_that_cannot_be_read_is_a_lost_job(store: Store) -> None:
         ("results", "1"),
         ("progress", "nobody"),
         ("asked", "nobody"),
+        ("past", "a\0A11"),
+        ("index", "nonsense"),
+        ("index", "sF\x000"),
+        ("blocks", "x"),
+        ("blocks", "sF\0A0"),
+        ("numbers", "99"),
+        ("numbers", "x"),
+        ("tallies", "s\0u"),
+        ("tallied", "s\0u"),
         ("gates", "nowhere"),
         ("untold", "w"),
         ("receipts", "w"),
@@ -658,6 +672,36 @@ def stored(store: Store) -> dict[str, Any]:
         else:
             found[name] = client.smembers(key) if kind == b"set" else client.lrange(key, 0, -1)
     return {name: found[name] for name in found.keys() - {"meta", "receipts", "sessions"}}
+
+
+@pytest.mark.parametrize(
+    "name, field, wrong",
+    [
+        ("index", "uu\x000", b"\x00\x60\x00\x00\x00"),  # number 2 too
+        ("index", "uu\x000", b"\x00\x20\x00\x00\x00"),  # number 2 for number 1
+        ("index", "uu\x000", b"\x1f\x40\x00\x00\x00\x00\x00\x00\x00"),  # beyond the block
+        ("index", "a\x000", struct.pack(">dd", 2**50, 2**50) + b"\x00\x60\x00\x00\x00"),
+        ("index", "a\x000", b"x"),
+        ("numbers", "1", b"2"),
+        ("tallies", "s\0u", b"5"),
+        ("tallies", "s\0u", b"x"),
+    ],
+)
+def test_bits_times_and_counts_of_records_that_are_wrong_are_put_right(
+    store: Store, name: str, field: str, wrong: bytes
+) -> None:
+    store.do(Enqueue((job("1", "a", user="u", service="s"), job("2", "a", user="v", service="s"))))
+    before = stored(store)
+    store.server.client().hset(store.key(name), field, wrong)
+    assert store.look().errors
+    assert store.is_put_right()
+    after = stored(store)
+    if field == "a\x000":
+        # Times of a block may be too wide, never too narrow.
+        before["index"][b"a\x000"] = after["index"][b"a\x000"]
+    assert {each: after.get(each) for each in before} == before
+    since_ms = store.clock.now_ms()
+    assert [record.id for record in store.do(List(RecordFilter(user="u", since_ms=since_ms))).records] == ["1"]
 
 
 def test_an_entry_with_another_score_is_found_and_put_right(store: Store) -> None:

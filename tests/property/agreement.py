@@ -21,8 +21,8 @@ from queuehint.backends.redis import codec, keys
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
 from queuehint.backends.redis.conversation import Ask, Desk, Lane, Move, Sleep
+from queuehint.backends.redis.scripts import LETTERS, script
 from queuehint.backends.redis.scripts import names as script_names
-from queuehint.backends.redis.scripts import script
 from queuehint.clock import FakeClock
 from queuehint.core.answers import JOBS_NAMED_MAX
 from queuehint.core.engine import EPOCH_BEGIN_S, Engine, EngineOptions
@@ -30,10 +30,13 @@ from queuehint.errors import QueueHintError
 from queuehint.operations import (
     BUDGET,
     IDS_MAX,
+    RECORDS_PER_BLOCK,
     Cancel,
     CanDequeue,
     CountJobs,
     CountPending,
+    CountRecords,
+    Delete,
     DropLimit,
     DropSchedule,
     DueSchedules,
@@ -42,13 +45,16 @@ from queuehint.operations import (
     Firing,
     Follow,
     Get,
+    List,
     ListDead,
     ListLimits,
     ListSchedules,
+    ListUsers,
     ListWeights,
     Log,
     Operation,
     PauseSchedule,
+    Peek,
     Pending,
     PutSchedule,
     Reopen,
@@ -57,6 +63,7 @@ from queuehint.operations import (
     ResumeSchedule,
     Tick,
     Tree,
+    Update,
     Weigh,
     Why,
 )
@@ -64,7 +71,7 @@ from queuehint.policy import Policy
 from queuehint.records import OVER, JobError, JobSpec, JobState, Outcome, OutcomeKind, Progress
 from queuehint.reports import Reason, ReasonKind
 from queuehint.schedule import Recurrence
-from tests.property.walks import MINUTE, POOLS, RETENTION, Player, check_empty
+from tests.property.walks import MINUTE, POOLS, RETENTION, Player, check_empty, filters
 from tests.servers import Server, new_namespace, shared_server
 
 if TYPE_CHECKING:
@@ -288,6 +295,7 @@ class Twins:
         self.do(ListDead(limit=2 * depth))
         self.do(ListSchedules(limit=depth or 1))
         self.do(DueSchedules())
+        self.ask_for_records(path, 2 * depth + 1)
         for first in range(0, len(known), IDS_MAX):
             self.do(Get(known[first : first + IDS_MAX]))
         for job in list(self.engine.ledger.jobs.values()):
@@ -315,6 +323,19 @@ class Twins:
             for job_id, state in self.told.items():
                 job = self.engine.ledger.jobs.get(job_id)
                 assert (None if job is None or job.gone else job.state) == state
+
+    def ask_for_records(self, path: Path, limit: int) -> None:
+        """Ask for the first pages of every kind, and count."""
+        self.do(Peek())
+        self.do(ListUsers("s", limit=limit))
+        for wanted in filters(path, self.now_ms):
+            self.do(CountRecords(wanted))
+            for newest_first in (False, True):
+                after = None
+                for _ in range(3):
+                    after = self.do(List(wanted, newest_first, after, limit)).after
+                    if after is None:
+                        break
 
     def compare_all(self) -> None:
         """Compare all that can be seen: every record, count, tree and reason, and what is kept in indexes."""
@@ -381,10 +402,39 @@ class Twins:
         }
         if ledger.journal.until_ms:
             expected["events"] = len(ledger.journal.kept)
+        self.recount_records()
+        listed = [job for job in jobs if job.block is not None]
+        expected["past"] = sum(len(job.spec.claims) for job in listed if job.is_over)
+        expected["numbers"] = len(listed)
+        expected["tallies"] = expected["tallied"] = sum(map(len, ledger.catalog.users.values()))
         expected["timers"] = sum(entry is not None for job in jobs for entry in (job.timer, job.expiry))
         sizes["timers"] = sum(sizes.get(name, 0) for name in ("timers", "leases", "prunes"))
         wrong = {name: (size, sizes.get(name, 0)) for name, size in expected.items() if size != sizes.get(name, 0)}
         assert not wrong, f"by the engine and in the store: {wrong}"
+
+    def recount_records(self) -> None:
+        """Compare the bits of each term with the records that should have it."""
+        expected: dict[str, set[int]] = {}
+        for job in self.engine.ledger.jobs.values():
+            spec = job.spec
+            terms = (
+                "a",
+                f"s{LETTERS[job.state]}",
+                f"t{spec.task}",
+                f"p{spec.pool}",
+                f"u{spec.user}",
+                f"v{spec.service}",
+            )
+            said = terms[:4] + terms[4:5] * (spec.user is not None) + terms[5:] * (spec.service is not None)
+            for term in said if job.block is not None else ():
+                expected.setdefault(f"{term}\0{job.number // RECORDS_PER_BLOCK}", set()).add(job.number)
+        client: Any = self.server.client()
+        stored = client.hgetall(keys.redis_key(self.namespace, "index"))
+        assert {field.decode(): bits_of(field, packed) for field, packed in stored.items()} == expected
+        blocks = client.zrange(keys.redis_key(self.namespace, "blocks"), 0, -1)
+        assert sorted(member.decode() for member in blocks) == sorted(
+            f"{term}\0{chr(64 + len(block))}{block}" for term, block in (field.split("\0") for field in expected)
+        )
 
     # --- the namespace as it is --------------------------------------------------------------------------------------
 
@@ -552,6 +602,16 @@ class Twins:
         assert left["meta"].keys() == {b"state", b"test"}
 
 
+def bits_of(field: bytes, packed: bytes) -> set[int]:
+    """Return the numbers whose bits a field of `index` holds; none of its ends is a word without any."""
+    term, block = field.split(b"\0")
+    packed = packed[16:] if term == b"a" else packed
+    first, data = packed[0], packed[1:]
+    assert len(data) % 4 == 0 and any(data[:4]) and any(data[-4:]) and first * 4 + len(data) <= 128
+    begin = int(block) * RECORDS_PER_BLOCK + first * 32
+    return {begin + at for at in range(8 * len(data)) if data[at // 8] & 128 >> at % 8}
+
+
 def epoch_s(now_ms: int) -> int:
     """Return the epoch of tokens that begins at a time."""
     return max(0, now_ms // 1000 - EPOCH_BEGIN_S)
@@ -670,12 +730,23 @@ class Busybody(Player):
     def note(self) -> Operation[Any]:
         if self.random.random() < 0.2:
             return Follow(self.random.choice((None, 0, self.engine.ledger.journal.last)), self.random.choice((1, 1000)))
-        if not self.grants:
-            return Tick()
-        grant = self.random.choice(self.grants)
-        if self.random.random() < 0.5:
-            return Log(*grant, self.random.choice(_LOGS))
-        return Report(*grant, self.random.choice(_NOTES))
+        operation = super().note()
+        if isinstance(operation, Log):
+            return attrs.evolve(operation, lines=self.random.choice(_LOGS))
+        if isinstance(operation, Update):
+            return attrs.evolve(operation, result=self.random.choice(_RESULTS[2:]))
+        assert isinstance(operation, Report)
+        return attrs.evolve(operation, progress=self.random.choice(_NOTES))
+
+    def delete(self) -> Operation[Any]:
+        """Now and then only if the records are as they were seen, or not any more."""
+        operation = super().delete()
+        assert isinstance(operation, Delete)
+        if self.random.random() < 0.7:
+            return operation
+        found = [self.engine.ledger.jobs.get(job_id) for job_id in operation.ids]
+        versions = [(job.version if job is not None else 1) - (self.random.random() < 0.2) for job in found]
+        return attrs.evolve(operation, versions=tuple(versions))
 
 
 def walk_together(twins: Twins, random: Random, style: Style, steps: int) -> None:

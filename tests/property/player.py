@@ -17,6 +17,7 @@ from queuehint.hint import Claim, normalise
 from queuehint.limits import Limit
 from queuehint.operations import (
     ANYONE,
+    Amend,
     Cancel,
     CancelFlow,
     CancelPath,
@@ -24,6 +25,7 @@ from queuehint.operations import (
     Commit,
     CountEdges,
     CountFlow,
+    Delete,
     Discard,
     DropLimit,
     Enqueue,
@@ -41,7 +43,7 @@ from queuehint.operations import (
     Report,
     Resume,
     SetLimit,
-    Tick,
+    Update,
     Weigh,
     Why,
 )
@@ -179,6 +181,8 @@ class Player:
             *[self.reopen] * 2,
             *[self.note] * 2,
             *[self.weigh] * 2,
+            *[self.delete] * 2,
+            *[self.amend] * 2,
         )
         if style.edges:
             besides = (*[self.redrive] * 5, *[self.push] * 2, *[self.question] * 4, self.cancel_flow)
@@ -475,10 +479,30 @@ class Player:
         return Weigh(self.random.choice((None, "u", "v")), self.random.choice((1, 1, 2, 3)))
 
     def note(self) -> Operation[Any]:
-        if not self.grants:
-            return Tick()
+        if not self.grants or self.random.random() < 0.2:
+            return Log(self.ids()[0] if self.engine.ledger.jobs else "nobody", None, ("line",))
         grant = self.random.choice(self.grants)
-        return Log(*grant, ("line",)) if self.random.random() < 0.5 else Report(*grant, Progress(1, 2))
+        roll = self.random.random()
+        if roll < 0.3:
+            return Log(*grant, ("line",))
+        return Update(*grant, b"3") if roll < 0.7 else Report(*grant, Progress(1, 2))
+
+    def delete(self) -> Operation[Any]:
+        over = [job.id for job in self.engine.ledger.jobs.values() if job.is_over and not job.gone and not job.is_start]
+        if over and self.random.random() < 0.9:
+            return Delete(tuple(self.random.sample(over, self.random.randint(1, min(2, len(over))))))
+        return Delete(self.ids())
+
+    def amend(self) -> Operation[Any]:
+        """Change a record; now and then one that nobody knows, or more of it, or another version."""
+        random = self.random
+        job = self.engine.ledger.jobs.get(random.choice((*self.ids(), "nobody")))
+        if job is None:
+            return Amend(JobSpec(id="nobody", task="t"), 1)
+        changed: dict[str, Any] = {"user": random.choice((None, "u", "v")), "service": random.choice((None, None, "s"))}
+        if random.random() < 0.05:
+            changed["task"] = "changed"
+        return Amend(attrs.evolve(job.spec, **changed), job.version if random.random() < 0.95 else 0)
 
     # --- values and questions ----------------------------------------------------------------------------------------
 

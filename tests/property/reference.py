@@ -24,9 +24,11 @@ from queuehint.errors import (
     QueueFullError,
     UnknownDependencyError,
 )
+from queuehint.hint import queue_key
 from queuehint.limits import Limit
 from queuehint.operations import (
     STAGED_KEPT_MS,
+    Amend,
     Cancel,
     CancelFlow,
     CancelPath,
@@ -35,6 +37,7 @@ from queuehint.operations import (
     Committed,
     CountEdges,
     CountFlow,
+    Delete,
     Discard,
     DropLimit,
     Enqueue,
@@ -62,6 +65,7 @@ from queuehint.operations import (
     Resume,
     SetLimit,
     Tick,
+    Update,
     Verdict,
     Weigh,
     Why,
@@ -89,6 +93,7 @@ if TYPE_CHECKING:
 
     from queuehint.hint import Claim
     from queuehint.policy import Retention
+    from queuehint.record_filter import RecordFilter
 
 __all__ = ["ReferenceModel", "clash"]
 
@@ -120,6 +125,14 @@ class ReferenceModel(World):
             return None if START_MARK + operation.staged in self.starts else FlowNotFoundError
         if isinstance(operation, Why):
             return None if self.find(operation.job_id) is not None else JobNotFoundError
+        if isinstance(operation, Amend):
+            job = self.find(operation.spec.id)
+            spec = operation.spec if job is None else attrs.evolve(job.spec, user=None, service=None)
+            return (
+                None
+                if attrs.evolve(operation.spec, user=None, service=None) == spec or job is None
+                else InvalidJobError
+            )
         return None
 
     @staticmethod
@@ -235,10 +248,18 @@ class ReferenceModel(World):
             self.take_off_the_shelf(operation, reply)
         elif isinstance(operation, Renew):
             self.renew(operation, reply)
-        elif isinstance(operation, (Report, Log)):
+        elif isinstance(operation, Log) and operation.token is None:
+            assert reply == Noted(Verdict.DONE if self.find(operation.job_id) is not None else Verdict.UNKNOWN)
+        elif isinstance(operation, (Report, Log, Update)):
             job = self.jobs.get(operation.job_id)
             held = job is not None and job.state is STARTED and job.token == operation.token
             assert reply == Noted(Verdict.DONE if held else Verdict.LOST)
+            if isinstance(operation, Update) and job is not None and held:
+                job.result = operation.result
+        elif isinstance(operation, Amend):
+            self.amend(operation, reply)
+        elif isinstance(operation, Delete):
+            self.delete(operation, reply)
         elif isinstance(operation, Push):
             self.catch_up()
             replaced = self.pull(operation.namespace, operation.key) is not None
@@ -380,7 +401,7 @@ class ReferenceModel(World):
         kind = outcome.kind
         for_caller = job.spec.presence_ms is not None
         if kind is OutcomeKind.FINISHED:
-            job.result = outcome.result
+            job.result = job.result if outcome.result is None else outcome.result
             self.end(job, FINISHED)
         elif job.cancel is not None:
             self.end(job, CANCELED, job.cancel)
@@ -482,6 +503,33 @@ class ReferenceModel(World):
                 if operation.downstream:
                     self.agenda.append(partial(self.revive_those_fallen, job))
 
+    def amend(self, operation: Amend, reply: Noted) -> None:
+        """Change a record; no version is 0."""
+        job = self.find(operation.spec.id)
+        if job is None or not operation.version:
+            assert reply == Noted(Verdict.UNKNOWN if job is None else Verdict.STALE)
+            return
+        assert reply == Noted(Verdict.DONE)
+        if job.is_over and job.spec.service != operation.spec.service:
+            job.set_spec(operation.spec)
+            job.alarms = {PRUNE: job.ended + self.kept_ms(job)}
+        job.set_spec(operation.spec)
+
+    def delete(self, operation: Delete, reply: Judged) -> None:
+        verdicts: list[tuple[Verdict, JobState | None]] = []
+        for job_id in operation.ids:
+            job = self.find(job_id)
+            if job is None:
+                verdicts.append((Verdict.UNKNOWN, None))
+            elif not job.is_over or (job.state is FINISHED and self.is_needed(job)):
+                verdicts.append((Verdict.REFUSED, job.state))
+            else:
+                job.alarms = {}
+                self.prune(job)
+                verdicts.append((Verdict.DONE, None))
+        assert reply.verdicts == tuple(verdicts)
+        self.catch_up()
+
     def renew(self, operation: Renew, reply: Renewed) -> None:
         verdicts = []
         for job_id, token in operation.leases:
@@ -527,6 +575,24 @@ class ReferenceModel(World):
             self.check_reason(self.jobs[question.job_id], reply)
         else:
             raise AssertionError(f"what does {question} mean?")
+
+    def listed(self, wanted: RecordFilter, *, newest_first: bool = False) -> list[str]:
+        """Return the ids of what passes a filter, in order, by looking at every record."""
+        places = []
+        for job in self.jobs.values():
+            keys = [
+                queue_key(claim.path)
+                for claim in job.claims
+                if wanted.path is not None and at_or_below((claim,), wanted.path)
+            ]
+            if job.gone or (wanted.states and job.state not in wanted.states) or (wanted.path is not None and not keys):
+                continue
+            named = (("user", wanted.user), ("service", wanted.service), ("task", wanted.task), ("pool", wanted.pool))
+            if any(value is not None and getattr(job.spec, name) != value for name, value in named):
+                continue
+            if (wanted.since_ms or 0) <= job.enqueued and (wanted.until_ms is None or job.enqueued < wanted.until_ms):
+                places.append((min(keys, default=""), job.number, job.id))
+        return [job_id for _, _, job_id in sorted(places, reverse=newest_first)]
 
     def pull(self, namespace: str, key: str) -> bytes | None:
         value, until = self.shared.get((namespace, key), (b"", 0))

@@ -20,13 +20,17 @@ from queuehint.operations import (
     CountFlow,
     CountJobs,
     CountPending,
+    CountRecords,
+    Counts,
     DropLimit,
     Enqueue,
     Exchange,
     Fetch,
+    List,
     ListDead,
     ListFlow,
     ListLimits,
+    ListUsers,
     Operation,
     Pull,
     Reopen,
@@ -37,6 +41,7 @@ from queuehint.operations import (
     Why,
 )
 from queuehint.policy import Retention
+from queuehint.record_filter import RecordFilter
 from queuehint.records import (
     OVER,
     JobSpec,
@@ -63,11 +68,12 @@ from tests.property.reference import ReferenceModel
 from tests.property.world import Actor, at_or_below, clash, conflict, shape
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from random import Random
 
     from queuehint.core.job import Job
     from queuehint.hint import Path
+    from queuehint.operations import Position
 
 __all__ = [
     "LEASE_MS",
@@ -82,6 +88,7 @@ __all__ = [
     "Player",
     "Style",
     "check_empty",
+    "filters",
 ]
 
 RETENTION = Retention(finished=180, failed=1800, canceled=0, service=900)
@@ -90,6 +97,17 @@ SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 
 _FOLLOWS = ("dependency ", "behind ")
 """How the causes begin of what is canceled because of another job."""
+
+
+def filters(path: Path, now_ms: int) -> Iterator[RecordFilter]:
+    """Yield a question of every kind."""
+    yield RecordFilter()
+    yield RecordFilter(path=path)
+    yield RecordFilter(user="u", path=path, states=(QUEUED, FAILED))
+    yield RecordFilter(service="s", user="v")
+    yield RecordFilter(states=(FINISHED, CANCELED, SCHEDULED))
+    yield RecordFilter(pool="p", task="t", since_ms=now_ms - 3 * MINUTE, until_ms=now_ms)
+    yield RecordFilter(states=(STARTED, QUEUED), until_ms=now_ms - MINUTE)
 
 
 # --- what holds whatever the budget ----------------------------------------------------------------------------------
@@ -155,6 +173,7 @@ def check_empty(engine: Engine) -> None:
     assert not root.children
     assert (root.held, root.active, root.waiting) == (0, 0, 0)
     assert root.line is root.line_end is root.owners is None
+    assert len(ledger.catalog) == len(ledger.catalog.users) == len(ledger.past) == 0
     assert len(ledger.timers) == len(ledger.paths) == len(ledger.edges) == len(ledger.flows) == 0
     assert ledger.timers.next_ms() is ledger.limits.next_ms() is None
     assert ledger.edges.open == 0
@@ -376,6 +395,7 @@ class Pair:
         assert below.unfinished == sum(c.path[: len(claim.path)] == claim.path for c in claims)
         self._ask_why(known)
         self._ask_about_edges()
+        self._ask_for_records(claim)
         self._compare_tree(engine.apply(Tree(claim.path, 1), now_ms), claim.path)
 
     def _ask_why(self, known: Iterable[Actor]) -> None:
@@ -411,6 +431,27 @@ class Pair:
                 page = engine.apply(question, now_ms)
                 model.check_answer(question, page)
                 cursor = page.cursor
+
+    def _ask_for_records(self, claim: Claim) -> None:
+        """What is listed, page by page, and counted is what a look at every record finds."""
+        engine, model, now_ms = self.engine, self.model, self.now_ms
+        for wanted in filters(claim.path, now_ms):
+            for newest_first in (False, True):
+                listed: list[str] = []
+                after: Position | None = None
+                while True:
+                    page = engine.apply(List(wanted, newest_first, after, 3), now_ms)
+                    listed += [record.id for record in page.records]
+                    after = page.after
+                    if after is None:
+                        break
+                assert listed == model.listed(wanted, newest_first=newest_first), wanted
+            states = [model.jobs[job_id].state for job_id in listed]
+            counts = engine.apply(CountRecords(wanted), now_ms)
+            assert counts == Counts({state: states.count(state) for state in JobState}, complete=True)
+        users = [job.spec.user for job in model.jobs.values() if job.spec.service == "s" and not job.gone]
+        expected = {user: users.count(user) for user in sorted(user for user in users if user is not None)}
+        assert dict(engine.apply(ListUsers("s"), now_ms).users) == expected
 
     def _compare_tree(self, tree: TreeNode, path: Path) -> None:
         running = [claim for actor in self.model.placed if actor.state is STARTED for claim in actor.claims]

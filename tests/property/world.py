@@ -504,7 +504,7 @@ class World:
         if any(child is None for _, child in children) or self.waits_for(unfinished, job.id):
             return self.die(job, "failed")
         strict = outcome.on_child_failure == "fail"
-        job.result = outcome.result
+        job.result = job.result if outcome.result is None else outcome.result
         job.is_parent = True
         job.child_failed = strict and any(child.state in {FAILED, CANCELED} for _, child in children if child)
         if not unfinished:

@@ -57,7 +57,7 @@ from queuehint.operations import (
     Tree,
     Why,
 )
-from queuehint.policy import DEFAULT_POLICY, Backoff, Policy
+from queuehint.policy import DEFAULT_POLICY, Backoff, Policy, Retention
 from queuehint.records import ON_CONFLICT, Dependency, JobError, JobSpec, Outcome, OutcomeKind, Progress
 
 if TYPE_CHECKING:
@@ -152,18 +152,20 @@ def specs(draw: st.DrawFn) -> JobSpec:
     ).check()
 
 
+def lines_of(spec: JobSpec) -> tuple[str, ...]:
+    """Return the lines of a head that a script keeps, as it tells them: priority, pool, user, task, ..., claims."""
+    _, *kept, _, _, _, presence, _, policy, claims_text = codec.spec_head(spec).split("\n", 13)
+    return (*kept, presence, policy, claims_text)
+
+
 def read_back(spec: JobSpec) -> JobSpec:
     """Take a head and a rest apart as scripts do, and make a spec of them."""
-    job_id, priority, pool, user, key, _, _, _, presence, _, policy, claims_text = codec.spec_head(spec).split("\n", 11)
-    rest = codec.spec_rest(spec)
-    return codec.parse_spec(job_id, (priority, pool, user, key, presence, policy, claims_text), rest)
+    return codec.parse_spec(spec.id, lines_of(spec), codec.spec_rest(spec))
 
 
 def content(spec: JobSpec) -> tuple[str, bytes]:
     """Return what scripts compare of a spec: all but its id, and not how a time was turned into ms."""
-    _, priority, pool, user, key, _, _, _, presence, _, policy, claims_text = codec.spec_head(spec).split("\n", 11)
-    seen = [priority, pool, user, key, presence, policy, claims_text]
-    return "\0".join(seen), codec.spec_rest(spec)
+    return "\0".join(lines_of(spec)), codec.spec_rest(spec)
 
 
 @given(specs())
@@ -174,16 +176,15 @@ def test_a_spec_comes_back_as_it_was_sent(spec: JobSpec) -> None:
 
 @given(specs())
 def test_a_spec_comes_back_through_the_script_that_tells_it(spec: JobSpec) -> None:
-    job_id, priority, pool, user, key, _, _, _, presence, _, policy, claims_text = codec.spec_head(spec).split("\n", 11)
-    reply: list[Any] = [text.encode() for text in (priority, pool, user, key, presence, policy, claims_text)]
-    assert codec.decode_spec(job_id, [*reply, codec.spec_rest(spec)]) == spec
-    assert codec.decode_spec(job_id, []) is None
+    reply: list[Any] = [text.encode() for text in lines_of(spec)]
+    assert codec.decode_spec(spec.id, [*reply, codec.spec_rest(spec)]) == spec
+    assert codec.decode_spec(spec.id, []) is None
 
 
 @given(specs())
-def test_a_head_has_eleven_lines_and_its_claims(spec: JobSpec) -> None:
+def test_a_head_has_thirteen_lines_and_its_claims(spec: JobSpec) -> None:
     lines = codec.spec_head(spec).split("\n")
-    assert len(lines) == 11 + max(1, len(spec.claims))
+    assert len(lines) == 13 + max(1, len(spec.claims))
     assert "\0" not in codec.spec_head(spec)
 
 
@@ -235,14 +236,16 @@ def test_each_field_of_a_policy_alone_makes_a_difference(spec: JobSpec, other: J
 
 
 def test_the_default_policy_takes_no_room() -> None:
-    assert codec.policy_line(DEFAULT_POLICY, has_service=False) == ""
-    assert codec.policy_line(Policy(timeout_ms=5), has_service=False) == ""
-    assert codec.spec_rest(JobSpec(id="a", task="t")) == b'["t"]\n{}'
+    assert codec.policy_line(DEFAULT_POLICY) == ""
+    assert codec.policy_line(Policy(timeout_ms=5)) == ""
+    assert codec.spec_rest(JobSpec(id="a", task="t")) == b"\n{}"
     assert read_back(JobSpec(id="a", task="t")).policy is DEFAULT_POLICY
 
 
-def test_what_the_rules_see_of_a_policy_says_whether_a_job_has_a_service() -> None:
-    assert codec.policy_line(DEFAULT_POLICY, has_service=True) == "5 3 hold continue 300000 - - 1"
+def test_how_long_records_are_kept_is_told_of_single_services_in_lines() -> None:
+    assert codec.kept_args(Retention(finished=1, failed=2, canceled=3, service=4)) == [1000, 2000, 3000, 4000]
+    of_services = Retention(service=4, services={"docs": 5, "a b": 0})
+    assert codec.kept_args(of_services)[3] == "4000\ndocs\n5000\na b\n0"
 
 
 # --- tokens and claims -----------------------------------------------------------------------------------------------
@@ -450,12 +453,11 @@ def damaged(data: bytes, random: Random) -> bytes:
 def check_read(rest: bytes) -> None:
     """What is read of a rest is a spec of the right types, or it is said to be damaged."""
     try:
-        spec = codec.decode_spec("a", [b"3", b"default", b"", b"", b"", b"", b"", rest])
+        spec = codec.decode_spec("a", [b"3", b"default", b"", b"t", b"", b"", b"", b"", b"", rest])
     except (CorruptStateError, PayloadError):
         return
     assert spec is not None
-    assert (type(spec.task), type(spec.arguments), type(spec.policy)) == (str, bytes, Policy)
-    assert type(spec.service) in {str, type(None)}
+    assert (type(spec.arguments), type(spec.policy)) == (bytes, Policy)
     assert {type(spec.delay_ms), type(spec.run_at_ms)} <= {int, type(None)}
     assert spec.on_conflict in ON_CONFLICT
 

@@ -573,14 +573,14 @@ def test_a_duplicate_is_asked_for_and_the_fields_that_differ_are_named(desk: Des
     talk.fail(driver.ResponseError("DUPLICATE_JOB 0"))
     assert script_of(talk) == "spec"
     assert talk.command[-1] == "a"
-    talk.answer([b"5", b"default", b"", b"", b"", b"", b"", b'["other"]\n{}'])
+    talk.answer([b"5", b"default", b"", b"other", b"", b"", b"", b"", b"", b"\n{}"])
     assert isinstance(talk.error, DuplicateJobError)
     assert (talk.error.job_id, talk.error.fields) == ("a", ("task", "priority"))
     assert talk.error.__cause__ is None
     assert len(desk._lanes) == 1
 
 
-@pytest.mark.parametrize("there", [[], [b"3", b"default", b"", b"", b"", b"", b"", b'["t"]\n{}']])
+@pytest.mark.parametrize("there", [[], [b"3", b"default", b"", b"t", b"", b"", b"", b"", b"", b"\n{}"]])
 def test_a_duplicate_that_has_gone_or_changed_meanwhile_is_one_all_the_same(desk: Desk, there: list[bytes]) -> None:
     talk = Talk(desk, ONE).fail(driver.ResponseError("DUPLICATE_JOB 0")).answer(there)
     assert isinstance(talk.error, DuplicateJobError)

@@ -19,6 +19,7 @@ from queuehint.core.lifecycle import MOVES
 from queuehint.hint import Claim
 from queuehint.limits import Limit
 from queuehint.operations import (
+    Amend,
     Cancel,
     CancelFlow,
     CancelPath,
@@ -29,6 +30,8 @@ from queuehint.operations import (
     CountFlow,
     CountJobs,
     CountPending,
+    CountRecords,
+    Delete,
     Discard,
     Draw,
     DropLimit,
@@ -40,15 +43,18 @@ from queuehint.operations import (
     Firing,
     Follow,
     Get,
+    List,
     ListDead,
     ListFlow,
     ListLimits,
     ListSchedules,
+    ListUsers,
     ListWeights,
     Log,
     Operation,
     Pause,
     PauseSchedule,
+    Peek,
     Pull,
     Push,
     PutSchedule,
@@ -61,6 +67,7 @@ from queuehint.operations import (
     SetLimit,
     Tick,
     Tree,
+    Update,
     Weigh,
     Why,
 )
@@ -108,6 +115,13 @@ EXAMPLES: dict[str, Operation[Any]] = {
     "renew": Renew((("a", 1),)),
     "report": Report("a", 1, Progress()),
     "log": Log("a", 1, ("line",)),
+    "update": Update("a", 1, b"1"),
+    "amend": Amend(JobSpec(id="a", task="t"), 1),
+    "delete": Delete(("a",)),
+    "peek": Peek(),
+    "list": List(),
+    "count_records": CountRecords(),
+    "list_users": ListUsers("s"),
     "tick": Tick(),
     "pause": Pause(()),
     "resume": Resume(()),
@@ -223,7 +237,8 @@ def test_questions_write_nothing_and_only_what_adds_is_refused_when_memory_is_fu
     if name in QUESTIONS:
         assert shebang == "#!lua flags=no-writes,allow-oom"
     else:
-        assert shebang == ("#!lua" if name in {"enqueue", "push", "put_schedule"} else "#!lua flags=allow-oom")
+        adds = {"enqueue", "push", "put_schedule", "update", "amend"}
+        assert shebang == ("#!lua" if name in adds else "#!lua flags=allow-oom")
     assert scripts.script(name).text.startswith(f"{shebang}\n")
 
 
@@ -459,6 +474,7 @@ WHOLE = {
     ("LRANGE", "log"): "1 000 lines of one job",
     ("ZRANGE", "leases"): "jobs that run",
     ("HGETALL", "gates"): "gates of a few jobs, for the doctor",
+    ("HGETALL", "tallies"): "users of a few jobs, for the doctor",
 }
 
 
@@ -536,8 +552,8 @@ def test_every_refusal_is_an_error_that_the_codec_knows() -> None:
     found = refusals()
     assert found == {
         "DUPLICATE_JOB", "KEY_TAKEN", "PATH_CLOSED", "UNKNOWN_DEPENDENCY", "CYCLE", "LEASE_LOST", "FLOW_GONE",
-        "OTHER_FLOW", "SCHEDULE_CHANGED", "SCHEDULES_FULL", "NO_SCHEDULE", "STALE_REQUEST", "CORRUPT", "BAD_SCHEMA",
-        "WEIGHTS_FULL", "QUEUE_FULL", "LIMITS_FULL",
+        "OTHER_FLOW", "OTHER_SPEC", "SCHEDULE_CHANGED", "SCHEDULES_FULL", "NO_SCHEDULE", "STALE_REQUEST", "CORRUPT",
+        "BAD_SCHEMA", "WEIGHTS_FULL", "QUEUE_FULL", "LIMITS_FULL",
     }  # fmt: skip
     specs = (JobSpec(id="a", task="t", claims=(Claim(("a",)),)),)
     example = Enqueue(specs, staged="s", parent=("p", 1), firing=Firing("s", 1, 0, None))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from queuehint.core.admission import OTHER_FLOW, WEIGHTS_FULL, check_limits
+from queuehint.core.admission import OTHER_FLOW, OTHER_SPEC, WEIGHTS_FULL, check_limits
 from queuehint.core.dependencies import needs_of
 from queuehint.core.timetable import TOO_MANY
 from queuehint.errors import (
@@ -37,6 +37,7 @@ from queuehint.hint import Claim, Path, gate_key, parse_gate_key, queue_key
 from queuehint.limits import TOO_MANY_LIMITS, Limit, LimitState, order_of
 from queuehint.operations import (
     ANYONE,
+    Amend,
     Cancel,
     CancelFlow,
     CancelPath,
@@ -48,6 +49,9 @@ from queuehint.operations import (
     CountFlow,
     CountJobs,
     CountPending,
+    CountRecords,
+    Counts,
+    Delete,
     Discard,
     Draw,
     Drawn,
@@ -68,18 +72,22 @@ from queuehint.operations import (
     Got,
     Judged,
     Limits,
+    List,
     ListDead,
     Listed,
     ListFlow,
     ListLimits,
     ListSchedules,
+    ListUsers,
     ListWeights,
     Log,
     Marked,
     Noted,
     Operation,
+    Page,
     Pause,
     PauseSchedule,
+    Peek,
     Pending,
     Pull,
     Pulled,
@@ -99,12 +107,14 @@ from queuehint.operations import (
     Tick,
     Ticked,
     Tree,
+    Update,
+    Users,
     Verdict,
     Weigh,
     Weights,
     Why,
 )
-from queuehint.policy import DEFAULT_BACKOFF, DEFAULT_POLICY, Backoff, Policy
+from queuehint.policy import DEFAULT_BACKOFF, DEFAULT_POLICY, Backoff, Policy, Retention
 from queuehint.records import (
     Dependency,
     Grant,
@@ -124,6 +134,8 @@ from .scripts import LETTERS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from queuehint.record_filter import RecordFilter
+
 Args = list[Any]
 SCHEMA: Final = 3
 """What ``lua/lib/state.lua`` calls SCHEMA_VERSION."""
@@ -135,6 +147,7 @@ _VERDICTS: Final = {
     "U": Verdict.UNKNOWN,
     "L": Verdict.LOST,
     "C": Verdict.CANCELED,
+    "T": Verdict.STALE,
 }
 _SHARED: Final = "shared"
 _HEADER = 3
@@ -181,7 +194,7 @@ def parse_claims_text(text: str) -> tuple[Claim, ...]:
 
 
 @lru_cache(maxsize=1024)
-def policy_line(policy: Policy, *, has_service: bool) -> str:
+def policy_line(policy: Policy) -> str:
     """Return what the rules see of a policy."""
     words = (
         policy.max_attempts,
@@ -191,7 +204,6 @@ def policy_line(policy: Policy, *, has_service: bool) -> str:
         policy.max_hold_ms,
         policy.start_within_ms,
         policy.retention_ms,
-        1 if has_service else None,
     )
     return "" if words == _DEFAULT_WORDS else " ".join("-" if word is None else str(word) for word in words)
 
@@ -202,7 +214,6 @@ _DEFAULT_WORDS: Final = (
     DEFAULT_POLICY.on_retry,
     DEFAULT_POLICY.on_dead,
     DEFAULT_POLICY.max_hold_ms,
-    None,
     None,
     None,
 )
@@ -224,7 +235,7 @@ def _rest_of_policy(policy: Policy) -> dict[str, Any]:
 @lru_cache(maxsize=1024)
 def _policy(line: str, backoff: tuple[float, ...] | None, timeout_ms: int | None, on_failure: str | None) -> Policy:
     words = [None if word == "-" else word for word in line.split(" ")] if line else list(_DEFAULT_WORDS)
-    attempts, losses, on_retry, on_dead, hold_ms, within_ms, retention_ms, _ = words
+    attempts, losses, on_retry, on_dead, hold_ms, within_ms, retention_ms = words
     policy = Policy(
         max_attempts=int(attempts or 0),
         max_losses=int(losses or 0),
@@ -242,10 +253,9 @@ def _policy(line: str, backoff: tuple[float, ...] | None, timeout_ms: int | None
 
 # --- specs ---------------------------------------------------------------------------------------------------------
 
-_NOTHING_SAID: Final = (None, None, None, None, None, None, None, None, (), False)
+_NOTHING_SAID: Final = (None, None, None, None, None, None, None, (), False)
 _PLAIN_FACTS: Final = (
-    "service", "on_conflict", "delay_ms", "run_at_ms", "name", "flow", "parent", "schedule", "scheduled_ms",
-    "templates",
+    "on_conflict", "delay_ms", "run_at_ms", "name", "flow", "parent", "schedule", "scheduled_ms", "templates",
 )  # fmt: skip
 _dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode
 
@@ -253,20 +263,20 @@ _dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=Tr
 def spec_head(spec: JobSpec) -> str:
     """Return what the rules see of a spec."""
     return (
-        f"{spec.id}\n{spec.priority}\n{spec.pool}\n{spec.user or ''}\n{spec.key or ''}\n{spec.on_conflict}\n"
+        f"{spec.id}\n{spec.priority}\n{spec.pool}\n{spec.user or ''}\n{spec.task}\n{spec.service or ''}\n"
+        f"{spec.key or ''}\n{spec.on_conflict}\n"
         f"{_text(spec.delay_ms)}\n{_text(spec.run_at_ms)}\n{_text(spec.presence_ms)}\n{spec.flow or ''}\n"
-        f"{policy_line(spec.policy, has_service=spec.service is not None)}\n{claims_text(spec.claims)}"
+        f"{policy_line(spec.policy)}\n{claims_text(spec.claims)}"
     )
 
 
 def spec_rest(spec: JobSpec) -> bytes:
     """Return the rest of a spec, so that equal specs are equal bytes."""
     on_conflict = None if spec.on_conflict == "return" else spec.on_conflict
-    said_of = (spec.service, spec.delay_ms, spec.run_at_ms, spec.name, spec.flow, spec.parent, spec.schedule)
+    said_of = (spec.delay_ms, spec.run_at_ms, spec.name, spec.flow, spec.parent, spec.schedule)
     if spec.policy is DEFAULT_POLICY and (on_conflict, *said_of, spec.depends_on, spec.templates) == _NOTHING_SAID:
-        return _plain_rest(spec.task) + spec.arguments
+        return b"\n" + spec.arguments
     rest = {
-        "service": spec.service,
         "on_conflict": on_conflict,
         "delay_ms": spec.delay_ms,
         "run_at_ms": spec.run_at_ms,
@@ -280,7 +290,7 @@ def spec_rest(spec: JobSpec) -> bytes:
         **_rest_of_policy(spec.policy),
     }
     said = {name: value for name, value in rest.items() if value is not None}
-    return _dump([spec.task, said] if said else [spec.task]).encode() + b"\n" + spec.arguments
+    return (_dump(said).encode() if said else b"") + b"\n" + spec.arguments
 
 
 def _edge(edge: Dependency) -> list[Any]:
@@ -293,15 +303,10 @@ def _edge(edge: Dependency) -> list[Any]:
     return said
 
 
-@lru_cache(maxsize=1024)
-def _plain_rest(task: str) -> bytes:
-    return _dump([task]).encode() + b"\n"
-
-
 @lru_cache(maxsize=4096)
-def _facts(line: bytes, policy_text: str) -> tuple[str, dict[str, Any]]:
-    """Return the task and what else the first line of a rest says, as fields of a spec."""
-    task, said = _checked_facts(json.loads(line))
+def _facts(line: bytes, policy_text: str) -> dict[str, Any]:
+    """Return what the first line of a rest and a policy's line say, as fields of a spec."""
+    said = _checked_facts(json.loads(line)) if line else {}
     backoff = said.pop("backoff", None)
     said["policy"] = _policy(
         policy_text,
@@ -309,14 +314,11 @@ def _facts(line: bytes, policy_text: str) -> tuple[str, dict[str, Any]]:
         said.pop("timeout_ms", None),
         said.pop("on_dependency_failure", None),
     )
-    return task, said
+    return said
 
 
-def _checked_facts(facts: Any) -> tuple[str, dict[str, Any]]:
+def _checked_facts(said: Any) -> dict[str, Any]:
     """See that the first line of a rest is one of ours: `JobSpec` itself checks nothing."""
-    if type(facts) is not list or not 1 <= len(facts) <= 2:
-        raise TypeError("no task")
-    said: dict[str, Any] = facts[1] if len(facts) == 2 else {}
     if type(said) is not dict:
         raise TypeError("no options")
     if "depends_on" in said:
@@ -324,8 +326,8 @@ def _checked_facts(facts: Any) -> tuple[str, dict[str, Any]]:
     if isinstance(said.get("templates"), list):
         said["templates"] = tuple(said["templates"])
     plain = {name: value for name, value in said.items() if name in _PLAIN_FACTS}
-    JobSpec(id="any", task=facts[0], **plain).check()
-    return facts[0], said
+    JobSpec(id="any", task="any", **plain).check()
+    return said
 
 
 def parse_spec(job_id: str, lines: Sequence[str], rest: bytes) -> JobSpec:
@@ -333,13 +335,12 @@ def parse_spec(job_id: str, lines: Sequence[str], rest: bytes) -> JobSpec:
     Return the spec of an id, a head's other lines and a rest.
 
     Args:
-        lines: priority, pool, user, key, presence, policy, claims.
+        lines: priority, pool, user, task, service, key, presence, policy, claims.
     """
-    priority, pool, user, key, presence, policy, claims = lines
+    priority, pool, user, task, service, key, presence, policy, claims = lines
     line, newline, arguments = rest.partition(b"\n")
     if not newline:
         raise CorruptStateError(f"the spec of job {job_id!r} is missing or damaged; run `queuehint doctor`")
-    task, said = _facts(line, policy)
     return JobSpec(
         id=job_id,
         task=task,
@@ -348,16 +349,17 @@ def parse_spec(job_id: str, lines: Sequence[str], rest: bytes) -> JobSpec:
         priority=int(priority),
         pool=pool,
         user=user or None,
+        service=service or None,
         key=key or None,
         presence_ms=int(presence) if presence else None,
-        **said,
+        **_facts(line, policy),
     )
 
 
 def parse_head(head: str, rest: bytes) -> JobSpec:
     """Return the spec of `spec_head` and `spec_rest`."""
-    job_id, priority, pool, user, key, _, _, _, presence, _, policy, claims = head.split("\n", 11)
-    return parse_spec(job_id, (priority, pool, user, key, presence, policy, claims), rest)
+    job_id, *kept, _, _, _, presence, _, policy, claims = head.split("\n", 13)
+    return parse_spec(job_id, (*kept, presence, policy, claims), rest)
 
 
 def decode_spec(job_id: str, reply: list[Any]) -> JobSpec | None:
@@ -377,6 +379,20 @@ def _text(number: int | None) -> str:
 
 def _number(text: str) -> int | None:
     return int(text) if text else None
+
+
+# --- settings --------------------------------------------------------------------------------------------------------
+
+
+def kept_args(retention: Retention) -> Args:
+    """Return how long records are kept, as every script is told: of single services in lines behind that of all."""
+    of_services = [f"\n{service}\n{kept_ms}" for service, kept_ms in retention.services_ms.items()]
+    return [
+        retention.finished_ms,
+        retention.failed_ms,
+        retention.canceled_ms,
+        f"{retention.service_ms}{''.join(of_services)}" if of_services else retention.service_ms,
+    ]
 
 
 # --- requests --------------------------------------------------------------------------------------------------------
@@ -467,6 +483,40 @@ def _report(operation: Report) -> Args:
     return [operation.job_id, token_text(operation.token), packed]
 
 
+def _log(operation: Log) -> Args:
+    token = "" if operation.token is None else token_text(operation.token)
+    return [operation.job_id, token, *operation.lines]
+
+
+def _update(operation: Update) -> Args:
+    result = operation.result
+    return [operation.job_id, token_text(operation.token), int(result == b"null"), result]
+
+
+def _amend(operation: Amend) -> Args:
+    return [operation.version, spec_head(operation.spec), spec_rest(operation.spec), ""]
+
+
+def _delete(operation: Delete) -> Args:
+    versions = operation.versions or ("",) * len(operation.ids)
+    return [part for item in zip(operation.ids, versions, strict=True) for part in item]
+
+
+def _filter(wanted: RecordFilter) -> Args:
+    return [
+        *[name or "" for name in (wanted.user, wanted.service, wanted.task, wanted.pool)],
+        "".join([LETTERS[state] for state in wanted.states]),
+        "" if wanted.path is None else "/" + gate_key(wanted.path),
+        _text(wanted.since_ms),
+        _text(wanted.until_ms),
+    ]
+
+
+def _list(operation: List) -> Args:
+    key, number = operation.after or ("", "")
+    return [*_filter(operation.filter), int(operation.newest_first), operation.limit, key, number]
+
+
 _REQUESTS: Final[dict[type[Any], tuple[str, Callable[[Any], Args]]]] = {
     Enqueue: ("enqueue", _enqueue),
     Commit: ("commit_parts", lambda operation: [operation.staged]),
@@ -488,7 +538,14 @@ _REQUESTS: Final[dict[type[Any], tuple[str, Callable[[Any], Args]]]] = {
     Exchange: ("exchange", _exchange),
     Renew: ("renew", _renew),
     Report: ("report", _report),
-    Log: ("log", lambda operation: [operation.job_id, token_text(operation.token), *operation.lines]),
+    Log: ("log", _log),
+    Update: ("update", _update),
+    Amend: ("amend", _amend),
+    Delete: ("delete", _delete),
+    Peek: ("peek", lambda _: []),
+    List: ("list", _list),
+    CountRecords: ("count_records", lambda operation: _filter(operation.filter)),
+    ListUsers: ("list_users", lambda operation: [operation.service, operation.after or "", operation.limit]),
     Tick: ("tick", lambda _: []),
     Pause: ("pause", lambda operation: [gate_key(operation.path)]),
     Resume: ("resume", lambda operation: [gate_key(operation.path)]),
@@ -531,9 +588,8 @@ _REQUESTS: Final[dict[type[Any], tuple[str, Callable[[Any], Args]]]] = {
 }
 
 QUESTIONS: Final = (
-    Get, Fetch, Pull, ListDead, ListFlow, CountFlow, CountEdges, Why, Tree, CountJobs, CanDequeue, CountPending,
-    ListSchedules, DueSchedules,
-    ListWeights, ListLimits,
+    Get, Fetch, Pull, Peek, List, CountRecords, ListUsers, ListDead, ListFlow, CountFlow, CountEdges, Why, Tree,
+    CountJobs, CanDequeue, CountPending, ListSchedules, DueSchedules, ListWeights, ListLimits,
 )  # fmt: skip
 REPEATABLE: Final = (Follow,)
 """Changes that may be made twice: a repeat reads again, so they need no receipt."""
@@ -608,7 +664,7 @@ def _exchanged(operation: Exchange, reply: list[Any]) -> Exchanged:
     lease_until_ms = reply[1] + operation.lease_ms
     grants = []
     for head, rest in zip(reply[6 : 6 + count], reply[6 + count :], strict=True):
-        job_id, token, attempts, losses, *lines = head.decode().split("\n", 10)
+        job_id, token, attempts, losses, *lines = head.decode().split("\n", 12)
         spec = parse_spec(job_id, lines, rest)
         grants.append(Grant(spec, parse_token(token) or 0, int(attempts), int(losses), lease_until_ms))
     return Exchanged(verdicts, tuple(grants), canceled, bool(reply[0]), bool(reply[5]))
@@ -651,6 +707,21 @@ def _listed(operation: ListDead, reply: list[Any]) -> Listed:
 
 def _listed_of_flow(_operation: ListFlow, reply: list[Any]) -> Listed:
     return Listed(tuple([_record(item) for item in reply[1:]]), reply[0] or None)
+
+
+def _page(_operation: List, reply: list[Any]) -> Page:
+    has_more, key, number, *items = reply
+    records = tuple([_record(item) for item in items])
+    return Page(records, (key.decode(), int(number)) if has_more else None)
+
+
+def _counts(_operation: CountRecords, reply: list[Any]) -> Counts:
+    return Counts(dict(zip(JobState, reply[1:], strict=True)), bool(reply[0]))
+
+
+def _users_page(_operation: ListUsers, reply: list[Any]) -> Users:
+    users = tuple([(name.decode(), count) for name, count in zip(reply[1::2], reply[2::2], strict=True)])
+    return Users(users, users[-1][0] if reply[0] else None)
 
 
 def _fetched(_operation: Fetch, reply: list[Any]) -> Fetched:
@@ -736,8 +807,8 @@ def _record(item: list[Any]) -> JobRecord:
         logs_count,
         level,
         *spec,
-    ) = [field.decode() for field in item[:26]]
-    rest, result, progress, errors, logs = item[26:]
+    ) = [field.decode() for field in item[:28]]
+    rest, result, progress, errors, logs = item[28:]
     job_state = STATES[state]
     return JobRecord(
         id=job_id,
@@ -795,7 +866,7 @@ def _overdue(reason: Reason, started: bytes, now_ms: bytes, rest: bytes) -> Reas
     """Say of a running job whether it runs past its timeout, which no script knows."""
     if reason.kind is not ReasonKind.RUNNING:
         return reason
-    timeout_ms = _facts(rest.partition(b"\n")[0], "")[1]["policy"].timeout_ms
+    timeout_ms = _facts(rest.partition(b"\n")[0], "")["policy"].timeout_ms
     overdue = timeout_ms is not None and int(started) + timeout_ms < int(now_ms)
     return attrs.evolve(reason, kind=ReasonKind.OVERDUE) if overdue else reason
 
@@ -911,6 +982,13 @@ _REPLIES: Final[dict[type[Any], Callable[[Any, list[Any]], Any]]] = {
     Renew: lambda _, reply: Renewed(tuple([_VERDICTS[letter] for letter in reply[3].decode()]), bool(reply[0])),
     Report: _noted,
     Log: _noted,
+    Update: _noted,
+    Amend: _noted,
+    Delete: _judged,
+    Peek: lambda _, reply: Drawn(reply[0]),
+    List: _page,
+    CountRecords: _counts,
+    ListUsers: _users_page,
     Tick: _ticked,
     Pause: _marked,
     Resume: _marked,
@@ -962,6 +1040,8 @@ def refusal(operation: Operation[Any], message: str) -> Exception | None:
         return LeaseLostError(*operation.parent)
     if code == "FLOW_GONE" and isinstance(operation, (Commit, Enqueue)) and operation.staged is not None:
         return FlowNotFoundError(operation.staged)
+    if code == "OTHER_SPEC":
+        return InvalidJobError(OTHER_SPEC)
     if code == "OTHER_FLOW":
         return InvalidJobError(OTHER_FLOW)
     if code == "PATH_CLOSED" and isinstance(operation, Enqueue):

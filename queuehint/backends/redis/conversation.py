@@ -117,14 +117,7 @@ class Desk:
         # names a key that is there and one that is not is refused by both, so no script sees half a namespace.
         self._keys = (2, self.root, keys.redis_key(options.namespace, "meta"))
         self._clock = None if isinstance(options.clock, SystemClock) else options.clock
-        retention = options.retention
-        self._settings = (
-            retention.finished_ms,
-            retention.failed_ms,
-            retention.canceled_ms,
-            retention.service_ms,
-            budget,
-        )
+        self._settings = (*codec.kept_args(options.retention), budget)
         self.begin()
 
     @property

@@ -44,6 +44,8 @@ ROUNDS_MAX: Final = 1000
 """How often repairs may follow upon repairs."""
 BATCH: Final = 100
 """Jobs or entries that one script looks at, in some ms."""
+OF_INDEX: Final = 4
+"""Entries of `index` that one script looks at: each may hold 1 024 records."""
 WHOLE_MAX: Final = 250
 """So many jobs are looked at by one script, which makes their sums exact."""
 SCAN_COUNT: Final = 500
@@ -77,7 +79,7 @@ _OF_KEYS: Final = frozenset({"type", "ttl", "foreign", "key", "setting"})
 _IN_USE: Final = "repairs: the namespace is in use; stop its workers and producers first"
 _NO_SCRIPT: Final = "the jobs: as long as a key is of the wrong type no script can run"
 _INDEXES: Final = (
-    "paths", "holds", "timers", "leases", "prunes", "ready", "dead", "keyed", "deferred", "fallen",
+    "paths", "holds", "past", "timers", "leases", "prunes", "ready", "dead", "keyed", "deferred", "fallen",
     "flow_jobs", "flow_states",
 )  # fmt: skip
 _BY_JOB: Final = ("specs", "results", "progress", "asked", "needs")
@@ -85,6 +87,7 @@ _SMALL: Final = (
     "parked", "gates", "users", "turns", "pools", "untold", "receipts", "pauses", "left", "shared", "shared_ends",
     "schedules", "schedule_names", "schedule_dues",
     "weights", "limits", "looks",
+    "index", "blocks", "numbers", "tallies", "tallied",
 )  # fmt: skip
 _OF_SCHEDULES: Final = ("schedules", "schedule_names", "schedule_dues")
 
@@ -178,6 +181,8 @@ class _Pass:
         self.greatest: dict[str, int] = {}
         self.is_whole = False
         self.stored_gates: dict[str, str] = {}
+        self.tallies: Counter[str] = Counter()
+        self.stored_tallies: dict[str, str] = {}
         self.stored_counters: dict[str, int] = {}
 
     def add(self, finding: Finding, item: str = "") -> None:
@@ -413,11 +418,13 @@ class _Doctor:
             held = this.gates.setdefault(_text(key), [0] * 5)
             for at, count in enumerate(counts.split()):
                 held[at] += int(count)
+        this.tallies.update(_numbers(said["tallies"]))
         for job_id, claims in zip(said["started"][::2], said["started"][1::2], strict=True):
             this.started[_text(job_id)] = _text(claims)
         this.is_whole = said["whole"] == 1
         if this.is_whole:
             this.stored_gates = _texts(said["stored"])
+            this.stored_tallies = _texts(said["counts"])
             this.stored_counters = _numbers(said["counters"])
 
     def _look_at_entries(self, this: _Pass, before: _State) -> Talk:
@@ -443,12 +450,13 @@ class _Doctor:
         key = _key_of(name)
         assert key is not None
         while True:
-            args = (_bytes(name), key.type, cursor, BATCH)
+            args = (_bytes(name), key.type, cursor, OF_INDEX if name == "index" else BATCH)
             said = _named((yield from self._desk.converse_script("entries", args)))
             self._add_problems(this, said["problems"])
             this.see(_numbers(said["greatest"]))
             if not this.is_whole:
                 this.stored_gates |= _texts(said["gates"])
+                this.stored_tallies |= _texts(said["tallies"])
             cursor = said["cursor"]
             if cursor == b"0":
                 return
@@ -559,6 +567,12 @@ class _Doctor:
             if stored != held:
                 what = f"the gate {key!r} should have {held} (IS IX S X, waiting) and has {stored or 'nothing'}"
                 this.add(repairable("gate", self._key("gates"), what, ("gate", key, f"{stored}\n{held}")), key)
+
+        for key in this.tallies.keys() | this.stored_tallies.keys():
+            stored, right = this.stored_tallies.get(key, ""), this.tallies[key]
+            if stored != str(right):
+                what = f"{right} records have the service and the user {key!r}, and {stored or 'none'} are counted"
+                this.add(repairable("tally", self._key("tallies"), what, ("tally", key, f"{stored}\n{right}")), key)
 
     def _look_at_conflicts(self, this: _Pass) -> Talk:
         """See that no two jobs run whose claims conflict."""

@@ -14,6 +14,8 @@ Repair = tuple[str, str, str]
 """Kind, key or counter, item; see ``lua/repair.lua``."""
 
 _TEXTS: Final = {
+    "bit": "{about} is not found by all it is",
+    "block": "the records of {about!r} are never looked at",
     "damaged": "the head of {about} cannot be read: the job is lost",
     "edge": "one end of an edge of {about} is missing",
     "edges": "{about} counts other edges than it has",
@@ -29,6 +31,8 @@ _TEXTS: Final = {
     "session": "a receipt of the session {about!r}, which nobody will forget",
     "spec": "{about} has no spec: what it should do is lost, and it can never run",
     "stalled": "the line at the gate {about!r} may move on, and nobody moves it",
+    "strays": "the records of {about!r} are others than it says",
+    "tallied": "the records of {about!r} are counted and not listed",
     "stray": "holds an entry that nothing leads to",
     "unlisted": "the schedule {about!r} is not where its name and its due time belong",
     "unparked": "{about} was put aside by a pause or a limit that is no more",
@@ -46,7 +50,10 @@ _NOTES: Final = {
     "needs": "dependencies",
 }
 _OF_NO_JOB: Final = frozenset(
-    {"ending", "gauge", "limit", "line", "pool", "schedule", "session", "stalled", "unlisted", "user"}
+    {
+        *("block", "ending", "gauge", "limit", "line", "pool", "schedule"),
+        *("session", "stalled", "strays", "tallied", "unlisted", "user"),
+    }
 )
 _REPAIR_OF: Final = {
     "lost": "drop",
@@ -63,7 +70,10 @@ _UNREPAIRABLE: Final = frozenset({"head"})
 _ORDER: Final = (
     # Alone and first: where the state is lost, nothing may be written before its counters are far enough.
     ("counter",),
-    ("persist", "key", "drop", "entry", "edge", "gate", "session", "untold", "ending", "unlisted"),
+    (
+        *("persist", "key", "drop", "entry", "edge", "gate", "session", "untold", "ending", "unlisted"),
+        *("bit", "strays", "block", "tally", "tallied"),
+    ),
     ("user", "gauge"),
     ("pool",),
     ("amend",),

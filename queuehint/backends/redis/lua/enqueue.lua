@@ -4,12 +4,12 @@
   KEYS[2] meta      str  the only key that always exists: see conversation.py
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
   ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
-  ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service; ms
+  ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service (lib/ledger); ms
   ARGV[8] budget    int  units of following work
   ARGV[9] staged    str  what the parts of one submission have in common, "" for a whole one
   ARGV[10] parent   str  the running job that makes these, "" for none; ARGV[11] its token
   ARGV[12] firing   str  the schedule that fires these (lib/schedules), "" for none
-  ARGV[13..]        three for each job: a head (id, priority, pool, user, key, on_conflict, delay_ms, run_at_ms,
+  ARGV[13..]        three for each job: a head (id, priority, pool, user, task, service, key, on_conflict, delay_ms, run_at_ms,
                     presence_ms, flow, policy, and claims, one a line, "" for none), a spec (opaque), and the fates and the
                     id of each job it depends on, one a line
   Returns more, now, next, the first new number, and a line for each job: its state if it is new, with the next number;
@@ -19,17 +19,14 @@
     is changed.
   Mirrors core.engine and core.admission   Cost O(depth) a claim, and what follows ]]
 -- @include lib/rules
-local ID, SPEC, P_PRIORITY, P_POOL, P_USER, P_KEY, CONFLICT, P_DELAY, P_RUN_AT, P_PRESENCE, P_POLICY, P_CLAIMS, P_FLOW, P_NEEDS = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14 -- @const
+-- @include lib/asked
 local STAGED_KEPT_MS = 600000 -- @const
-local HEAD = '^([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n(.*)$'
 
 local staged, parent_id, parent_token = ARGV[9], ARGV[10], ARGV[11]
 local firing = ARGV[12] ~= '' and schedules.firing(ARGV[12])
 local asked, ids, has_edges = {}, {}, false
 for at = 13, #ARGV, 3 do
-  local id, priority, pool, user, key, conflict, delay_ms, run_at_ms, presence_ms, flow, policy, claims = string.match(ARGV[at], HEAD)
-  asked[#asked + 1] = {id, ARGV[at + 1], tonumber(priority), pool, user, key ~= '' and key, conflict, tonumber(delay_ms),
-    tonumber(run_at_ms), tonumber(presence_ms) or false, policy, claims, flow, ARGV[at + 2]}
+  asked[#asked + 1] = parse_asked(ARGV[at], ARGV[at + 1], ARGV[at + 2])
   if ARGV[at + 2] ~= '' then has_edges = true end
 end
 if has_edges then
@@ -41,17 +38,6 @@ local function existing_of(id)
   local job = jobs.of(id)
   if job and jobs.is_hidden(job) and job[STAGED] ~= staged then return false end
   return job
-end
-
--- All that was asked of a job, its id left out, as one text.
-local function text_of(ask)
-  return table.concat({ask[P_PRIORITY], ask[P_POOL], ask[P_USER], ask[P_KEY] or '', ask[P_PRESENCE] or '', ask[P_POLICY],
-    ask[P_CLAIMS], ask[SPEC]}, '\0')
-end
-
-local function asked_of(job)
-  return table.concat({job[PRIORITY], job[POOL], job[USER], job[KEY] or '', job[PRESENCE] or '', job[POLICY],
-    job[CLAIMS], plan.specs[job.id] or redis.call('HGET', store.specs, job.id) or ''}, '\0')
 end
 
 local keyed = {}
@@ -179,7 +165,8 @@ local function make(id, ask)
   S[NUMBERS] = S[NUMBERS] + 1
   local job = {
     QUEUED, S[NUMBERS], 0, 1, 0, false, false, NOW, false, false,
-    false, false, false, false, false, ask[P_PRIORITY], ask[P_POOL], ask[P_USER], ask[P_POLICY], ask[P_CLAIMS],
+    false, false, false, false, false, ask[P_PRIORITY], ask[P_POOL], ask[P_USER], ask[P_TASK], ask[P_SERVICE],
+    ask[P_POLICY], ask[P_CLAIMS],
   }
   setmetatable(job, UNSAID)
   if ask[P_KEY] then job[KEY] = ask[P_KEY] end
@@ -252,7 +239,7 @@ local function start_of()
   local id = START_MARK .. staged
   local start = jobs.of(id)
   if not start or start.pruned then
-    start = make(id, {id, START_SPEC, 3, 'default', '', false, 'return', nil, nil, false, '', '', asked[1] and asked[1][P_FLOW] or ''})
+    start = make(id, {id, START_SPEC, 3, 'default', '', START_TASK, '', false, 'return', nil, nil, false, '', '', asked[1] and asked[1][P_FLOW] or ''})
     start[STATE], start[AWAITED] = DEFERRED, true
   end
   timers.set_expiry(start, NOW + STAGED_KEPT_MS)
@@ -263,12 +250,13 @@ end
 local function respec(job, ask)
   ledger.withdraw(job)
   timers.drop(job)
-  if not plan.asked[job.id] and redis.call('HEXISTS', store.asked, job.id) == 0 then plan.asked[job.id] = asked_of(job) end
+  keep_asked(job)
   if job[CLAIMS] ~= ask[P_CLAIMS] then
     gates.vacate(job)
     job[CLAIMS] = ask[P_CLAIMS]
   end
-  job[PRIORITY], job[POOL], job[USER], job[POLICY] = ask[P_PRIORITY], ask[P_POOL], ask[P_USER], ask[P_POLICY]
+  job[PRIORITY], job[POOL], job[USER] = ask[P_PRIORITY], ask[P_POOL], ask[P_USER]
+  job[TASK], job[SERVICE], job[POLICY] = ask[P_TASK], ask[P_SERVICE], ask[P_POLICY]
   if job[LEVEL] and job[LEVEL] <= job[PRIORITY] then job[LEVEL] = false end
   job[FLOW] = ask[P_FLOW] ~= '' and ask[P_FLOW]
   plan.specs[job.id] = ask[SPEC]

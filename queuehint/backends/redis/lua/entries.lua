@@ -6,7 +6,7 @@
   ARGV[2..8]             not used: as for changes
   ARGV[9] name      str  of the key in the namespace; ARGV[10] type; ARGV[11] cursor, "0" to begin; ARGV[12] count
   Returns names, each with its value: cursor, "0" at the end; problems, five for each: kind, key, item, what it is about,
-    what was found; gates, for the key of that name: keys and what is stored, IS IX S X WAITING; greatest, names of
+    what was found; gates, for the key of that name: keys and what is stored, IS IX S X WAITING; tallies, for that key: what is stored; greatest, names of
     counters and what these entries have seen of them. ]]
 -- @include keys
 -- @include stand_in
@@ -29,7 +29,7 @@ else
   cursor = #items < tonumber(count) and '0' or examine.int(from + #items)
 end
 
-local problems, stored_gates, greatest = {}, {}, {}
+local problems, stored_gates, stored_tallies, greatest = {}, {}, {}, {}
 local function see(counter, number)
   if number and number > (greatest[counter] or -1) then greatest[counter] = number end
 end
@@ -45,6 +45,9 @@ for at = 1, #items do
     stored_gates[#stored_gates + 1] = item
     stored_gates[#stored_gates + 1] = gate and table.concat(gate, ' ', 1, WAITING) or ''
     see('marks', gate and gate[TO_ADVANCE])
+  elseif name == 'tallies' then
+    stored_tallies[#stored_tallies + 1] = item
+    stored_tallies[#stored_tallies + 1] = value
   elseif name == 'users' then
     local _, turn = examine.pair(value)
     see('turn', turn)
@@ -63,4 +66,4 @@ for counter, number in pairs(greatest) do
   seen[#seen + 1] = counter
   seen[#seen + 1] = examine.int(number)
 end
-return {'cursor', cursor, 'problems', problems, 'gates', stored_gates, 'greatest', seen}
+return {'cursor', cursor, 'problems', problems, 'gates', stored_gates, 'tallies', stored_tallies, 'greatest', seen}

@@ -4,7 +4,7 @@
   KEYS[2] meta      str  the only key that always exists: see conversation.py
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
   ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
-  ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service; ms
+  ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service (lib/ledger); ms
   ARGV[8] budget    int  units of following work
   ARGV[9] worker    str  unique to this incarnation; ARGV[10] lease_ms, ARGV[11] limit
   ARGV[12] users    str  "" for everyone, else "=" and whom the worker is there for, one a line, "" for jobs without a user
@@ -17,7 +17,7 @@
                     "" for none, else with "t" before it
   Returns more, now, next, verdicts (D done, L lost), ids asked to stop, 1 if schedules are due, a head for each grant, then
     a spec for each.
-  A head is id, token, attempts, losses, priority, pool, user, key, presence, policy, claims, one a line.
+  A head is id, token, attempts, losses, priority, pool, user, task, service, key, presence, policy, claims, one a line.
   Mirrors core.engine   Cost O(depth) a job, and what follows ]]
 -- @include lib/rules
 local STRANGER_PAUSE_MS, STRANGER_PAUSE_MAX_MS, POOL_SEEN_MS = 5000, 300000, 60000 -- @const
@@ -45,14 +45,14 @@ local function error_at(first)
   return ARGV[first] == 'e' and ARGV[first + 1], ARGV[first + 2], traceback ~= '' and string.sub(traceback, 2)
 end
 
--- Keep a result: s for one that is stored, n for null, z for none; false if there is no room for it.
+-- Keep a result: f for one that is stored, n for null, z for what the job has so far; false if there is no room for it.
 local function keep_result(job, kind, result)
   if kind == 'f' and memory.is_refused(result) then
     course.fail(job, 'store_full', 'the result takes ' .. #result .. ' bytes and the store is full')
     return false
   end
   if kind == 'f' then plan.results[job.id] = result end
-  job[RESULT] = kind == 'f' and 's' or kind == 'n' and 'n'
+  if kind ~= 'z' then job[RESULT] = kind == 'f' and 's' or 'n' end
   return true
 end
 
@@ -146,7 +146,7 @@ local function grant(job)
   end
   granted[#granted + 1], specs[#specs + 1] = job.id, spec
   heads[#heads + 1] = table.concat({job.id, token, job[ATTEMPTS], job[LOSSES], job[PRIORITY], job[POOL], job[USER],
-    job[KEY] or '', job[PRESENCE] or '', job[POLICY], job[CLAIMS]}, '\n')
+    job[TASK], job[SERVICE], job[KEY] or '', job[PRESENCE] or '', job[POLICY], job[CLAIMS]}, '\n')
 end
 
 -- Take jobs of some users, or of all, from pools in rotation until the limit, or the budget of jobs that are put aside,

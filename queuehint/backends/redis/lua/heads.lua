@@ -8,15 +8,16 @@
   Returns names, each with its value:
     problems, five for each: kind, key, item, what it is about, what was found; counted, names of counters and how many
     of these jobs there are; entries, names of indexes and how many entries these jobs have there; gates, keys and what
-    these jobs hold there, IS IX S X, and how many stand in line; started, ids and claims of those that run; greatest,
+    these jobs hold there, IS IX S X, and how many stand in line; tallies, services with users and how many records they
+    have among these; started, ids and claims of those that run; greatest,
     names of counters and what these jobs have seen of them; whole, 1 if these were all jobs there are, and then
-    counters, as stored at that moment, and stored, the gates as they are stored. ]]
+    counters, as stored at that moment, and stored and counts, the gates and the tallies as they are stored. ]]
 -- @include keys
 -- @include stand_in
 -- @include rules
 -- @include examine
 local GATES_MAX = 4000 -- @const
-local problems, counted, entered, held, started, greatest = {}, {}, {}, {}, {}, {}
+local problems, counted, entered, held, tallies, started, greatest = {}, {}, {}, {}, {}, {}, {}
 
 local function problem(...)
   for _, part in ipairs({...}) do problems[#problems + 1] = tostring(part) end
@@ -91,7 +92,16 @@ local function see_all(job)
   end
 end
 
+local function check_catalog(id, job)
+  if not catalog.lists(job) then return end
+  local name = examine.unlisted(id, job)
+  if name then problem('bit', name, id, id, '') end
+  local key = catalog.tally_key(job)
+  if key then tallies[key] = (tallies[key] or 0) + 1 end
+end
+
 local function check(id, job)
+  check_catalog(id, job)
   check_notes(id, job)
   check_edges(id, job)
   check_offer(job)
@@ -142,12 +152,13 @@ local function flat(named)
   return list
 end
 
-local gates_held, stored_gates, counters = {}, {}, {}
+local gates_held, stored_gates, stored_tallies, counters = {}, {}, {}, {}
 for key, gate in pairs(held) do
   gates_held[#gates_held + 1] = key
   gates_held[#gates_held + 1] = table.concat(gate, ' ')
 end
 local is_whole = found == redis.call('HLEN', store.jobs) and redis.call('HLEN', store.gates) <= GATES_MAX
+  and redis.call('HLEN', store.tallies) <= GATES_MAX
 if is_whole then
   local stored = redis.call('HGETALL', store.gates)
   for at = 1, #stored, 2 do
@@ -155,9 +166,10 @@ if is_whole then
     stored_gates[#stored_gates + 1] = stored[at]
     stored_gates[#stored_gates + 1] = gate and table.concat(gate, ' ', 1, WAITING) or ''
   end
+  stored_tallies = redis.call('HGETALL', store.tallies)
   for name, at in pairs(examine.counted) do counters[name] = S[at] end
 end
 return {
-  'problems', problems, 'counted', flat(counted), 'entries', flat(entered), 'gates', gates_held, 'started', started,
-  'greatest', flat(greatest), 'whole', is_whole and 1 or 0, 'counters', flat(counters), 'stored', stored_gates,
+  'problems', problems, 'counted', flat(counted), 'entries', flat(entered), 'gates', gates_held, 'tallies', flat(tallies),
+  'started', started, 'greatest', flat(greatest), 'whole', is_whole and 1 or 0, 'counters', flat(counters), 'stored', stored_gates, 'counts', stored_tallies,
 }

@@ -1,18 +1,19 @@
 #!lua flags=allow-oom
---[[ log: append lines to a running job's log.
+--[[ log: append lines to a job's log.
   KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/keys builds every other key from it
   KEYS[2] meta      str  the only key that always exists: see conversation.py
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
   ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
-  ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service; ms
+  ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service (lib/ledger); ms
   ARGV[8] budget    int  units of following work
-  ARGV[9] id, ARGV[10] token, ARGV[11..] lines
-  Returns more, now, next, D done or L lost.   Mirrors core.engine ]]
+  ARGV[9] id, ARGV[10] token of the running job, "" for any record that is kept; ARGV[11..] lines
+  Returns more, now, next, D done, L lost or U unknown.   Mirrors core.engine ]]
 -- @include lib/rules
 local LINES_MAX = 1000 -- @const
-local job = jobs.of(ARGV[9])
-local held = job and job[STATE] == STARTED and job[TOKEN] == ARGV[10]
-if held then
+local id, token = ARGV[9], ARGV[10]
+local job = jobs.find(id)
+if job and token ~= '' and (job[STATE] ~= STARTED or job[TOKEN] ~= token) then job = false end
+if job then
   local logged = {}
   for at = math.max(11, #ARGV - LINES_MAX + 1), #ARGV do logged[#logged + 1] = ARGV[at] end
   if #logged > 0 then plan.logs[job.id] = logged end
@@ -20,4 +21,4 @@ if held then
   job[LOGS], job[VERSION] = math.min(job[LOGS] + #ARGV - 10, LINES_MAX + 1), job[VERSION] + 1
   jobs.dirty[job.id] = job
 end
-return request.reply('log', {held and 'D' or 'L'})
+return request.reply('log', {job and 'D' or token == '' and 'U' or 'L'})

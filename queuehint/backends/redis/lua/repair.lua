@@ -4,7 +4,7 @@
   KEYS[2] meta      str  the only key that always exists: see conversation.py
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
   ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
-  ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service; ms
+  ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service (lib/ledger); ms
   ARGV[8] budget    int  units of following work
   ARGV[9] packed    str  the state as it was when the doctor looked, "" if there was none
   ARGV[10..]        three for each repair: kind, name, item; see REPAIR
@@ -32,6 +32,7 @@ local WRITE = {
 }
 local TYPE_OF = {['blocked:'] = 'hash', closed = 'set of', left = 'list', jobs = 'hash', specs = 'hash', asked = 'hash', results = 'hash',
   needs = 'hash', shared = 'hash', schedules = 'hash', weights = 'hash', limits = 'hash', ['gauges:'] = 'hash',
+  index = 'hash', numbers = 'hash', tallies = 'hash',
   progress = 'hash', gates = 'hash', pools = 'hash', users = 'hash', pauses = 'hash', receipts = 'hash', untold = 'hash'}
 
 local turns, joined = {}, {}
@@ -111,6 +112,43 @@ function REPAIR.unlisted(_, name)
   later('add', 'schedule_names', name, 0)
   local due_ms = examine.due_of(schedule)
   if due_ms then later('add', 'schedule_dues', name, due_ms) else later('zset', 'schedule_dues', name) end
+end
+
+-- A record that is not found by all it is.
+function REPAIR.bit(_, id)
+  local job = examine.head(id)
+  if job and catalog.lists(job) then catalog.list(id, job) end
+end
+
+-- Bits of records that are not there or have not the term.
+function REPAIR.strays(_, field)
+  local numbers, term = examine.listed(field, redis.call('HGET', store.index, field) or '')
+  for _, number in ipairs(numbers or {}) do
+    if not examine.has_term(number, term) then catalog.change(term, number, false) end
+  end
+end
+
+-- Bits that no walk comes to.
+function REPAIR.block(_, field)
+  local _, term, block = examine.listed(field, redis.call('HGET', store.index, field) or '')
+  if term then later('add', 'blocks', term .. '\0' .. form.sortable(block), 0) end
+end
+
+-- How many records a service and a user have: what was seen, a line break, what it has to be.
+function REPAIR.tally(key, counts)
+  local was, now = string.match(counts, '^([^\n]*)\n([^\n]*)$')
+  if (redis.call('HGET', store.tallies, key) or '') ~= was then return end
+  if now == '0' then
+    later('hash', 'tallies', key)
+    return later('zset', 'tallied', key)
+  end
+  later('set', 'tallies', key, now)
+  later('add', 'tallied', key, 0)
+end
+
+-- A service and a user that are counted and not listed.
+function REPAIR.tallied(_, key)
+  if redis.call('HEXISTS', store.tallies, key) == 1 then later('add', 'tallied', key, 0) end
 end
 
 -- A gate's counts: what was seen, a line break, what it has to be.

@@ -5,11 +5,11 @@
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
   ARGV[2..8]             not used: as for changes
   ARGV[9] id
-  Returns priority, pool, user, key, presence, policy, claims and the rest (opaque); nothing if there is no such id. ]]
+  Returns priority, pool, user, task, service, key, presence, policy, claims and the rest (opaque); nothing if there is no such id. ]]
 -- @include lib/questions
 local job = jobs.of(ARGV[9])
 if not job then return {} end
 return {
-  tostring(job[PRIORITY]), job[POOL], job[USER], job[KEY] or '', job[PRESENCE] and string.format('%.0f', job[PRESENCE]) or '',
-  job[POLICY], job[CLAIMS], redis.call('HGET', store.specs, ARGV[9]) or '',
+  tostring(job[PRIORITY]), job[POOL], job[USER], job[TASK], job[SERVICE], job[KEY] or '',
+  job[PRESENCE] and string.format('%.0f', job[PRESENCE]) or '', job[POLICY], job[CLAIMS], redis.call('HGET', store.specs, ARGV[9]) or '',
 }

@@ -106,6 +106,11 @@ local function see_types()
   if rawget(edges, 'see_types') then edges.see_types() end
 end
 
+local function write_head(id, job)
+  catalog.write(id, job.was, not job.pruned and job)
+  indexes.write(id, job)
+end
+
 -- Write all that was planned. Returns when something is due next, -1 never.
 -- One that sleeps is woken when something is due before the time it was told.
 function plan.commit(tells)
@@ -117,8 +122,9 @@ function plan.commit(tells)
   end
   write_told()
   if rawget(edges, 'write') then edges.write() end
-  for _, buried in ipairs(jobs.buried) do indexes.write(buried[1], buried[2]) end
-  for id, job in pairs(jobs.dirty) do indexes.write(id, job) end
+  for _, buried in ipairs(jobs.buried) do write_head(buried[1], buried[2]) end
+  for id, job in pairs(jobs.dirty) do write_head(id, job) end
+  if rawget(catalog, 'flush') then catalog.flush() end
   write_gates()
   write_ready()
   write_leftovers()

@@ -219,6 +219,14 @@ function course.forget(job)
   S[PRUNED_IN_ALL] = S[PRUNED_IN_ALL] + 1
 end
 
+-- Drop a record before its time; false if the job is not over, or another may still read its result.
+function course.delete(job)
+  if not OVER[job[STATE]] or (job[STATE] == FINISHED and edges.has_dependents(job)) then return false end
+  timers.drop(job)
+  course.prune(job)
+  return true
+end
+
 -- Drop a record that was kept long enough, free a place it held; its id is kept for ten minutes at least. A result is kept
 -- as long as a job that depends on it may still run. Those that wait for a dead job are canceled.
 function course.prune(job)
@@ -229,8 +237,9 @@ function course.prune(job)
   end
   local left = gates.vacate(job)
   local until_ms, holds = job[ENDED] + ID_KEPT_MS, job[NEEDS] == HELD
-  local is_told = job[STATE] == FAILED and not job[GONE] and (holds or has_dependents)
-  if is_told or until_ms > NOW then
+  local is_woven = not job[GONE] and (holds or has_dependents)
+  local is_told = is_woven and job[STATE] == FAILED
+  if is_woven or until_ms > NOW then
     if not job[GONE] then ledger.note(job, 'pruned', job[STATE]) end
     job[GONE], job[RESULT], job[ERRORS], job[LOGS], job[REPORTED], job[FALLEN] = true, false, 0, 0, false, false
     if not holds then job[NEEDS] = false end

@@ -164,7 +164,7 @@ local ID_OF = {
     return tag_id(member, nul + 2)
   end,
 }
-ID_OF.holds, ID_OF.leases, ID_OF.prunes, ID_OF.flow_jobs = ID_OF.paths, ID_OF.timers, ID_OF.timers, ID_OF.fallen
+ID_OF.holds, ID_OF.past, ID_OF.leases, ID_OF.prunes, ID_OF.flow_jobs = ID_OF.paths, ID_OF.paths, ID_OF.timers, ID_OF.timers, ID_OF.fallen
 
 local CHECK = {}
 
@@ -284,6 +284,87 @@ function CHECK.schedule_names(_, _, name)
   if redis.call('HEXISTS', store.schedules, name) == 0 then return 'stray', name end
 end
 CHECK.schedule_dues = CHECK.schedule_names
+-- The numbers whose bits a field of INDEX holds, with its term and block; nil if it makes no sense.
+function examine.listed(field, packed)
+  local term, block = string.match(field, '^([asuvtp]%Z*)%z(%d+)$')
+  block = tonumber(block)
+  local bits = packed
+  if term == 'a' then bits = select(3, catalog.split(packed)) end
+  if not block or not bits or #bits < 5 or #bits % 4 ~= 1 or string.byte(bits) * 4 + #bits > 129 then return nil end
+  local numbers, from = {}, block * PER_BLOCK + string.byte(bits) * 32 - 16
+  for at = 2, #bits do
+    local byte = string.byte(bits, at)
+    for offset = 0, byte > 0 and 7 or -1 do
+      if bit.band(byte, 2 ^ (7 - offset)) > 0 then numbers[#numbers + 1] = from + at * 8 + offset end
+    end
+  end
+  return numbers, term, block
+end
+
+-- Whether the record of a number is there and has a term.
+function examine.has_term(number, term)
+  local id = redis.call('HGET', store.numbers, examine.int(number))
+  local job = id and examine.head(id)
+  if job == nil then return true end
+  if not catalog.lists(job) or job[NUMBER] ~= number then return false end
+  for _, each in ipairs(catalog.terms(job)) do
+    if each == term then return true end
+  end
+  return false
+end
+
+function CHECK.index(_, _, field, packed)
+  local numbers, term, block = examine.listed(field, packed)
+  if not numbers or #numbers == 0 then return 'stray', field end
+  if not redis.call('ZSCORE', store.blocks, term .. '\0' .. form.sortable(block)) then return 'block', field end
+  for _, number in ipairs(numbers) do
+    if not examine.has_term(number, term) then return 'strays', field end
+  end
+end
+
+function CHECK.blocks(_, _, member)
+  local term, from = string.match(member, '^(%Z*)%z()')
+  local is_read, block = pcall(form.split, member, from or 1)
+  if not term or not is_read or not block then return 'stray', member end
+  if member ~= term .. '\0' .. form.sortable(block) or redis.call('HEXISTS', store.index, catalog.field(term, block)) == 0 then
+    return 'stray', member
+  end
+end
+
+function CHECK.numbers(_, _, number, id)
+  local job = examine.head(id)
+  if job == false then return 'lost', id end
+  if job and not (catalog.lists(job) and examine.int(job[NUMBER]) == number) then return 'stray', id end
+end
+
+function CHECK.tallies(_, _, key)
+  if not redis.call('ZSCORE', store.tallied, key) then return 'tallied', key end
+end
+
+function CHECK.tallied(_, _, key)
+  if redis.call('HEXISTS', store.tallies, key) == 0 then return 'stray', key end
+end
+
+-- Where a record is not found by all it is; nil if it is.
+local fields_read = {}
+
+function examine.unlisted(id, job)
+  if redis.call('HGET', store.numbers, examine.int(job[NUMBER])) ~= id then return 'numbers' end
+  for _, term in ipairs(catalog.terms(job)) do
+    local block = math.floor(job[NUMBER] / PER_BLOCK)
+    local field = catalog.field(term, block)
+    local found = fields_read[field]
+    if not found then
+      local packed = redis.call('HGET', store.index, field)
+      found = {}
+      for _, number in ipairs(packed and examine.listed(field, packed) or {}) do found[number] = true end
+      if term == 'a' then found.first_ms, found.last_ms = catalog.split(packed) end
+      fields_read[field] = found
+    end
+    local is_timed = term ~= 'a' or (found.first_ms and found.first_ms <= job[ENQUEUED] and job[ENQUEUED] <= found.last_ms)
+    if not found[job[NUMBER]] or not is_timed then return 'index' end
+  end
+end
 
 -- A limit as it is packed; nil if it cannot be read.
 function examine.limit(packed)

@@ -99,6 +99,9 @@ local function write_paths(was, job)
   local moved = there and was_there and job[CLAIMS] ~= was[CLAIMS]
   if was_there and (not there or moved) then change_paths(store.paths, was, false) end
   if there and (not was_there or moved) then change_paths(store.paths, job, true) end
+  local past, was_past = job and OVER[job[STATE]] and not job[GONE], was and OVER[was[STATE]] and not was[GONE]
+  if was_past and not past and was[CLAIMS] ~= '' then change_paths(store.past, was, false) end
+  if past and not was_past and job[CLAIMS] ~= '' then change_paths(store.past, job, true) end
   local holds, was_holds = job and job[STATE] == FAILED and job[WALKS], was and was[STATE] == FAILED and was[WALKS]
   if was_holds and not holds then change_paths(store.holds, was, false) end
   if holds and not was_holds then change_paths(store.holds, job, true) end
@@ -209,7 +212,7 @@ function indexes.write(id, job)
   count(was, now)
   write_timers(was, now)
   -- A dead job may give up the place it held; all else about paths changes with the state, the claims or the key.
-  if not was or not now or was[STATE] ~= now[STATE] or now[STATE] == FAILED or was[CLAIMS] ~= now[CLAIMS]
+  if not was or not now or was[STATE] ~= now[STATE] or now[STATE] == FAILED or was[GONE] ~= now[GONE] or was[CLAIMS] ~= now[CLAIMS]
     or was[KEY] ~= now[KEY] then
     write_paths(was, now)
   end

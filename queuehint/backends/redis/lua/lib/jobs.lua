@@ -22,9 +22,9 @@ function jobs.of(id)
   return job
 end
 
--- The head of a job that an index names.
+-- The head of a job that an index names; what was forgotten in this step is named there still.
 function jobs.known(id, index)
-  local job = jobs.of(id)
+  local job = jobs.of(id) or jobs.dirty[id]
   if not job then corrupt('job ' .. id .. ' is named in ' .. index .. ' and has no head in ' .. store.jobs) end
   return job
 end

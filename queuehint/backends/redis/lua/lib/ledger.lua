@@ -3,7 +3,17 @@
 local ledger = {untold = {}, ended = {}, errors_added = {}, events = {}, drops_events = false}
 
 lazily(ledger, function()
-local KEEP = {F = tonumber(ARGV[4]), X = tonumber(ARGV[5]), C = tonumber(ARGV[6]), service = tonumber(ARGV[7])}
+local KEEP = {F = tonumber(ARGV[4]), X = tonumber(ARGV[5]), C = tonumber(ARGV[6])}
+local kept_by_service = nil
+
+-- How long records of a service are kept: ARGV[7] says it for all, and in lines behind that, name and ms, for some.
+local function kept_of(service)
+  if not kept_by_service then
+    kept_by_service = {all = tonumber(string.match(ARGV[7], '^%d+')), named = {}}
+    for name, ms in string.gmatch(ARGV[7], '\n([^\n]+)\n(%d+)') do kept_by_service.named[name] = tonumber(ms) end
+  end
+  return kept_by_service.named[service] or kept_by_service.all
+end
 
 local is_followed = S[FOLLOWED] > 0 and S[FOLLOWED] >= NOW
 
@@ -34,7 +44,7 @@ end
 function ledger.kept_ms(job, state)
   local policy = form.policy(job)
   if policy[RETENTION] then return policy[RETENTION] end
-  if policy[HAS_SERVICE] then return KEEP.service end
+  if job[SERVICE] ~= '' then return kept_of(job[SERVICE]) end
   return KEEP[state]
 end
 

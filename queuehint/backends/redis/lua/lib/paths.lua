@@ -1,5 +1,6 @@
 --[[ paths: unfinished jobs by path: PATHS holds queue key, NUL, sortable number and id, in lexical order; what has no
-  place lies under NO_PLACE. HOLDS holds the same for dead jobs that hold their places. ]]
+  place lies under NO_PLACE. HOLDS holds the same for dead jobs that hold their places, PAST for what has a place and is
+  over, while its record is kept. ]]
 local NO_PLACE = '\1' -- @const
 local paths = {}
 

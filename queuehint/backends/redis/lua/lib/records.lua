@@ -15,7 +15,7 @@ local function record_of(id, job)
     text(job[TOKEN]), text(job[WORKER]), text(job[ENQUEUED]), text(job[DUE_AT]), text(job[QUEUED_AT]),
     text(job[STARTED_AT]), text(job[ENDED]), job[CANCEL] and '=' .. job[CANCEL] or '', job[CAUSE] and '=' .. job[CAUSE] or '',
     job[RESULT] or '-', text(job[LOGS]), text(job[LEVEL] or job[PRIORITY]),
-    text(job[PRIORITY]), job[POOL], job[USER], job[KEY] or '', text(job[PRESENCE]), job[POLICY], job[CLAIMS],
+    text(job[PRIORITY]), job[POOL], job[USER], job[TASK], job[SERVICE], job[KEY] or '', text(job[PRESENCE]), job[POLICY], job[CLAIMS],
     redis.call('HGET', store.specs, id) or '', job[RESULT] == 's' and redis.call('HGET', store.results, id) or '',
     job[REPORTED] and redis.call('HGET', store.progress, id) or '', errors, logs,
   }

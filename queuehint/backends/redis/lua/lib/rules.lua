@@ -20,6 +20,7 @@
 -- @include dependents
 -- @include memory
 -- @include follow
+-- @include catalog
 -- @include indexes
 -- @include commit
 -- @include reply

@@ -117,15 +117,18 @@ function sweeps.step_flow(item, budget)
       position = 1
       if #members == 0 then return used, false end
     end
-    if used >= budget then return used, true end
     local number, id = form.split(members[position], #flow + 2)
-    position = position + 1
-    item[4], used = number, used + 1
     local job = jobs.known(id, store.flow_jobs)
-    local since = job[SINCE] > 0 and job[SINCE] or number
-    if not OVER[job[STATE]] and not jobs.is_hidden(job) and since < item[3] then
-      used = used + sweeps.cancel_job(job, item[5])
+    -- What was dropped in this step has its entry still.
+    if not job.pruned and not job[GONE] then
+      if used >= budget then return used, true end
+      used = used + 1
+      local since = job[SINCE] > 0 and job[SINCE] or number
+      if not OVER[job[STATE]] and not jobs.is_hidden(job) and since < item[3] then
+        used = used + sweeps.cancel_job(job, item[5])
+      end
     end
+    item[4], position = number, position + 1
   end
 end
 end)

@@ -1,0 +1,31 @@
+--[[ asked: what is asked of a job, as it is sent and as it is compared. ]]
+local ID, SPEC, P_PRIORITY, P_POOL, P_USER, P_TASK, P_SERVICE, P_KEY = 1, 2, 3, 4, 5, 6, 7, 8 -- @const
+local CONFLICT, P_DELAY, P_RUN_AT, P_PRESENCE, P_POLICY, P_CLAIMS, P_FLOW, P_NEEDS = 9, 10, 11, 12, 13, 14, 15, 16 -- @const
+local HEAD = '^' .. string.rep('([^\n]*)\n', 13) .. '(.*)$'
+
+-- A head, a spec, and the fates and ids of what a job depends on.
+local function parse_asked(head, spec, needs)
+  local id, priority, pool, user, task, service, key, conflict, delay_ms, run_at_ms, presence_ms, flow, policy, claims = string.match(head, HEAD)
+  return {id, spec, tonumber(priority), pool, user, task, service, key ~= '' and key, conflict, tonumber(delay_ms),
+    tonumber(run_at_ms), tonumber(presence_ms) or false, policy, claims, flow, needs}
+end
+
+-- All that can never be changed of what was asked, the id left out, as one text.
+local function lasting_of(ask)
+  return table.concat({ask[P_PRIORITY], ask[P_POOL], ask[P_TASK], ask[P_KEY] or '', ask[P_PRESENCE] or '', ask[P_POLICY],
+    ask[P_CLAIMS], ask[SPEC]}, '\0')
+end
+
+local function lasting_of_job(job)
+  return table.concat({job[PRIORITY], job[POOL], job[TASK], job[KEY] or '', job[PRESENCE] or '', job[POLICY],
+    job[CLAIMS], plan.specs[job.id] or redis.call('HGET', store.specs, job.id) or ''}, '\0')
+end
+
+-- All that was asked, the id left out, as one text.
+local function text_of(ask) return ask[P_USER] .. '\0' .. ask[P_SERVICE] .. '\0' .. lasting_of(ask) end
+local function asked_of(job) return job[USER] .. '\0' .. job[SERVICE] .. '\0' .. lasting_of_job(job) end
+
+-- Keep what a job was first asked to be, before it is anything else.
+local function keep_asked(job)
+  if not plan.asked[job.id] and redis.call('HEXISTS', store.asked, job.id) == 0 then plan.asked[job.id] = asked_of(job) end
+end

@@ -1,0 +1,270 @@
+--[[ filter: which records pass a filter, found by the bits of lib/catalog or along paths; mirrors core.catalog.
+  A script that includes this takes the filter in ARGV[9..16]. A block's bits are 32 words, the first number's bit is the
+  highest of the first. ]]
+-- @include paths
+-- @include catalog
+local PER_BLOCK, BLOCKS_MAX, LOOKED_AT_MAX, COUNTED_MAX = 1024, 4096, 4000, 10000 -- @const
+local WORDS, READ_AT_ONCE = 32, 64 -- @const
+local filter = {}
+
+do
+local terms, state_terms, driver = {}, {}, nil
+for at, letter in ipairs({'u', 'v', 't', 'p'}) do
+  if ARGV[8 + at] ~= '' then terms[#terms + 1] = letter .. ARGV[8 + at] end
+end
+for letter in string.gmatch(ARGV[13], '%u') do state_terms[#state_terms + 1] = 's' .. letter end
+-- The first term that is named; else all states that are; else every record.
+driver = terms[1] and {terms[1]} or state_terms[1] and state_terms or {'a'}
+filter.path = ARGV[14] ~= '' and string.sub(ARGV[14], 2)
+local since_ms, until_ms = tonumber(ARGV[15]), tonumber(ARGV[16])
+
+function filter.is_in_time(at_ms) return (not since_ms or at_ms >= since_ms) and (not until_ms or at_ms < until_ms) end
+
+-- The blocks in which some record has a term, in order, from one on: a function that returns the next, nil at the end.
+local function blocks_of(term, from, newest_first)
+  local skip, members, position = #term + 2, {}, 1
+  local low, high = '[' .. term .. '\0', '(' .. term .. '\1'
+  if from and newest_first then high = '[' .. term .. '\0' .. form.sortable(from)
+  elseif from then low = '[' .. term .. '\0' .. form.sortable(from) end
+  return function()
+    if position > #members then
+      if newest_first then members = redis.call('ZREVRANGEBYLEX', store.blocks, high, low, 'LIMIT', 0, READ_AT_ONCE)
+      else members = redis.call('ZRANGEBYLEX', store.blocks, low, high, 'LIMIT', 0, READ_AT_ONCE) end
+      position = 1
+      if #members == 0 then return nil end
+      if newest_first then high = '(' .. members[#members] else low = '(' .. members[#members] end
+    end
+    position = position + 1
+    return (form.split(members[position - 1], skip))
+  end
+end
+
+-- The blocks in which some record has the driver, in order, beginning with that of the first number behind *after*.
+function filter.blocks(after, newest_first)
+  local from = after and math.floor((newest_first and after - 1 or after + 1) / PER_BLOCK)
+  if from and from < 0 and newest_first then return function() return nil end end
+  local streams, heads = {}, {}
+  for at, term in ipairs(driver) do
+    streams[at] = blocks_of(term, from and math.max(from, 0), newest_first)
+    heads[at] = streams[at]()
+  end
+  if #streams == 1 then
+    local first = heads[1]
+    return function()
+      local block = first or streams[1]()
+      first = nil
+      return block
+    end
+  end
+  return function()
+    local nearest = nil
+    for at = 1, #streams do
+      local block = heads[at]
+      if block and (not nearest or (newest_first and block > nearest) or (not newest_first and block < nearest)) then
+        nearest = block
+      end
+    end
+    for at = 1, #streams do
+      if nearest and heads[at] == nearest then heads[at] = streams[at]() end
+    end
+    return nearest
+  end
+end
+
+local FORMATS = {}
+for size = 1, WORDS do FORMATS[size] = '>' .. string.rep('I4', size) end
+
+-- The words of packed bits; nil if there are none.
+local function words_of(packed)
+  if not packed or #packed < 5 then return nil end
+  local words, first, size = {}, string.byte(packed), (#packed - 1) / 4
+  local stored = {struct.unpack(FORMATS[size], packed, 2)}
+  for at = 1, WORDS do words[at] = at > first and at <= first + size and stored[at - first] or 0 end
+  return words
+end
+
+local function read(term, block)
+  local packed = redis.call('HGET', store.index, catalog.field(term, block))
+  if term == 'a' then packed = select(3, catalog.split(packed)) end
+  return words_of(packed)
+end
+
+-- Keep of words what others have too; nil if nothing is left.
+local function common(words, others)
+  if not others then return nil end
+  local any = false
+  for at = 1, WORDS do
+    if words[at] ~= 0 then
+      words[at] = bit.band(words[at], others[at])
+      any = any or words[at] ~= 0
+    end
+  end
+  return any and words or nil
+end
+
+local function any_of(terms_asked, block)
+  local all = nil
+  for _, term in ipairs(terms_asked) do
+    local words = read(term, block)
+    if not all then all = words
+    elseif words then
+      for at = 1, WORDS do all[at] = bit.bor(all[at], words[at]) end
+    end
+  end
+  return all
+end
+
+local function times_of(block)
+  local first_ms, last_ms = catalog.split(redis.call('HGET', store.index, catalog.field('a', block)))
+  return first_ms or 0, last_ms or 2 ^ 52
+end
+
+local function is_apart(block)
+  if not since_ms and not until_ms then return false end
+  local first_ms, last_ms = times_of(block)
+  return (since_ms and last_ms < since_ms) or (until_ms and first_ms >= until_ms)
+end
+
+function filter.is_wholly_in_time(block)
+  if not since_ms and not until_ms then return true end
+  local first_ms, last_ms = times_of(block)
+  return filter.is_in_time(first_ms) and filter.is_in_time(last_ms)
+end
+
+-- Leave out the numbers up to one; from it on with *newest_first*.
+local function cut(words, offset, newest_first)
+  for at = 1, WORDS do
+    local inside = offset - (at - 1) * 32
+    local before = inside <= 0 and 0 or inside >= 32 and -1 or bit.bnot(bit.rshift(-1, inside))
+    words[at] = bit.band(words[at], newest_first and before or bit.bnot(before))
+  end
+end
+
+-- What may pass in a block, behind *after*, the time of each record left aside; nil if nothing may.
+function filter.bits(block, after, newest_first)
+  if is_apart(block) then return nil end
+  local words = any_of(driver, block)
+  for at = 2, #terms do words = words and common(words, read(terms[at], block)) end
+  if words and terms[1] and state_terms[1] then words = common(words, any_of(state_terms, block) or nil) end
+  if words and after then
+    local offset = after - block * PER_BLOCK + (newest_first and 0 or 1)
+    if offset > 0 and offset < PER_BLOCK then cut(words, offset, newest_first) end
+  end
+  return words
+end
+
+-- The numbers that bits stand for, in order.
+function filter.numbers(words, block, newest_first)
+  local step = newest_first and -1 or 1
+  local offset = newest_first and PER_BLOCK or -1
+  return function()
+    if not words then return nil end
+    offset = offset + step
+    while offset >= 0 and offset < PER_BLOCK do
+      local inside = offset % 32
+      local word = words[(offset - inside) / 32 + 1]
+      if word == 0 then
+        offset = offset + (newest_first and -inside - 1 or 32 - inside)
+      elseif bit.band(word, bit.rshift(-2147483648, inside)) ~= 0 then
+        return block * PER_BLOCK + offset
+      else
+        offset = offset + step
+      end
+    end
+    return nil
+  end
+end
+
+local ONES = {[0] = 0}
+for byte = 1, 255 do ONES[byte] = ONES[math.floor(byte / 2)] + byte % 2 end
+
+-- How many of some bits have a term too.
+function filter.count(words, term, block)
+  local found = words and common({unpack(words)}, read(term, block))
+  local ones = 0
+  for at = 1, found and WORDS or 0 do
+    local word = found[at]
+    if word ~= 0 then
+      ones = ones + ONES[bit.band(word, 255)] + ONES[bit.band(bit.rshift(word, 8), 255)]
+        + ONES[bit.band(bit.rshift(word, 16), 255)] + ONES[bit.rshift(word, 24)]
+    end
+  end
+  return ones
+end
+
+function filter.job(number)
+  local id = redis.call('HGET', store.numbers, string.format('%.0f', number))
+  if not id then corrupt('record ' .. string.format('%.0f', number) .. ' is in ' .. store.index .. ' and not in ' .. store.numbers) end
+  return jobs.known(id, store.numbers)
+end
+
+-- Whether a job passes, its path left aside.
+function filter.passes(job)
+  if not catalog.lists(job) or (ARGV[13] ~= '' and not string.find(ARGV[13], job[STATE], 1, true)) then return false end
+  for at, field in ipairs({USER, SERVICE, TASK, POOL}) do
+    if ARGV[8 + at] ~= '' and ARGV[8 + at] ~= job[field] then return false end
+  end
+  return filter.is_in_time(job[ENQUEUED])
+end
+
+-- Whether a key is the first of a job's claims at or below the path.
+function filter.is_first(key, job)
+  if not string.find(job[CLAIMS], '\n', 1, true) then return true end
+  local below = filter.path .. ':'
+  for claim_text in string.gmatch(job[CLAIMS], '[^\n]+') do
+    local gate_key = string.sub(claim_text, 2)
+    local is_there = filter.path == '' or gate_key == filter.path or string.sub(gate_key, 1, #below) == below
+    if is_there and form.less(form.queue_key(gate_key), key) then return false end
+  end
+  return true
+end
+
+-- The members of a set at or below the path, in order, behind one: a function that returns the next, nil at the end.
+local function members_of(set, after, newest_first)
+  local ranges, at, members, position = paths.ranges(filter.path), 1, {}, 1
+  if newest_first then ranges = {ranges[2] or ranges[1], ranges[2] and ranges[1]} end
+  local cursor = false
+  return function()
+    while position > #members do
+      local range = ranges[at]
+      if not range then return nil end
+      local low, high = range[1], range[2]
+      if newest_first then
+        if cursor then high = '(' .. cursor
+        elseif after and (high == '+' or form.less(after, string.sub(high, 2))) then high = '(' .. after end
+        members = redis.call('ZREVRANGEBYLEX', set, high, low, 'LIMIT', 0, READ_AT_ONCE)
+      else
+        if cursor then low = '(' .. cursor
+        elseif after and form.less(string.sub(low, 2), after) then low = '(' .. after end
+        members = redis.call('ZRANGEBYLEX', set, low, high, 'LIMIT', 0, READ_AT_ONCE)
+      end
+      position, cursor = 1, members[#members] or false
+      if not cursor then at = at + 1 end
+    end
+    position = position + 1
+    return members[position - 1]
+  end
+end
+
+-- Queue key, number and job of each claim at or below the path of jobs in states that may pass, in order, behind a key
+-- and a number.
+function filter.entries(after_key, after_number, newest_first)
+  local after = after_key and after_key .. '\0' .. form.sortable(after_number) .. (newest_first and '' or '\255')
+  local sets, streams, heads = {}, {}, {}
+  if ARGV[13] == '' or string.find(ARGV[13], '[SDQR]') then sets[1] = store.paths end
+  if ARGV[13] == '' or string.find(ARGV[13], '[FXC]') then sets[#sets + 1] = store.past end
+  for at, set in ipairs(sets) do
+    streams[at] = members_of(set, after, newest_first)
+    heads[at] = streams[at]()
+  end
+  return function()
+    local at = 1
+    if heads[2] and (not heads[1] or form.less(heads[2], heads[1]) ~= newest_first) then at = 2 end
+    local member = heads[at]
+    if not member then return nil end
+    heads[at] = streams[at]()
+    local key, number, id = paths.split(member)
+    return key, number, jobs.known(id, sets[at])
+  end
+end
+end

@@ -1,0 +1,48 @@
+#!lua flags=no-writes,allow-oom
+--[[ list: a page of the records that pass a filter.
+  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/keys builds every other key from it
+  KEYS[2] meta      str  the only key that always exists: see conversation.py
+  ARGV[1] now_ms    int  the time, for tests only; "" asks the server
+  ARGV[2..8]             not used: as for changes
+  ARGV[9] user      str  "" for any, as ARGV[10] service, ARGV[11] task, ARGV[12] pool; ARGV[13] states, their letters, "" for any
+  ARGV[14] path     str  "/" and a gate key, "" for none; ARGV[15] since_ms, ARGV[16] until_ms int, "" for none
+  ARGV[17] newest   int  1 for the newest first; ARGV[18] limit int
+  ARGV[19] key      str  and ARGV[20] number int, to go on behind; the number is "" at the beginning
+  Returns 1 if there may be more, key and number to go on behind, and records.
+  Mirrors core.answers   Cost O(blocks) or O(entries below the path), bounded ]]
+-- @include lib/questions
+-- @include lib/records
+-- @include lib/filter
+local newest_first, limit, after = ARGV[17] == '1', tonumber(ARGV[18]), tonumber(ARGV[20])
+local records = {}
+
+local function page(has_more, key, number)
+  return {has_more and 1 or 0, key, string.format('%.0f', number), unpack(records)}
+end
+
+local function page_by_number()
+  local looked_at, edge, place = 0, 0, 0
+  for block in filter.blocks(after, newest_first) do
+    if place == BLOCKS_MAX or #records == limit then return page(true, '', edge) end
+    for number in filter.numbers(filter.bits(block, after, newest_first), block, newest_first) do
+      if looked_at == LOOKED_AT_MAX or #records == limit then return page(true, '', edge) end
+      looked_at, edge = looked_at + 1, number
+      local job = filter.job(number)
+      if filter.is_in_time(job[ENQUEUED]) then records[#records + 1] = record_of(job.id, job) end
+    end
+    edge, place = newest_first and block * PER_BLOCK or (block + 1) * PER_BLOCK - 1, place + 1
+  end
+  return page(false, '', 0)
+end
+
+local function page_by_path()
+  local looked_at, last_key, last_number = 0, '', 0
+  for key, number, job in filter.entries(after and ARGV[19], after, newest_first) do
+    if looked_at == LOOKED_AT_MAX or #records == limit then return page(true, last_key, last_number) end
+    looked_at, last_key, last_number = looked_at + 1, key, number
+    if filter.passes(job) and filter.is_first(key, job) then records[#records + 1] = record_of(job.id, job) end
+  end
+  return page(false, '', 0)
+end
+
+return filter.path and page_by_path() or page_by_number()
