@@ -14,6 +14,7 @@ from queuehint.cli.graph import graph, tree
 from queuehint.cli.live import top, watch
 from queuehint.cli.look import show, stats, why
 from queuehint.cli.operate import cancel, close, drain, pause, reopen, resume, retry
+from queuehint.cli.records import delete, export, ls
 from queuehint.cli.worker import worker
 
 # Errors of the application are shown as Python shows them: boxes of local variables would print arguments of jobs.
@@ -42,8 +43,8 @@ def options(
 
 PANELS: dict[str | None, tuple[Callable[..., None], ...]] = {
     None: (worker, doctor),
-    "Look": (show, why, tree, graph, top, watch, stats),
-    "Order": (cancel, retry, pause, resume, close, reopen, drain),
+    "Look": (ls, show, why, tree, graph, top, watch, stats, export),
+    "Order": (cancel, retry, pause, resume, close, reopen, drain, delete),
 }
 for panel, commands in PANELS.items():
     for command in commands:

@@ -7,6 +7,7 @@ import itertools
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, TypeVar
 
@@ -16,8 +17,8 @@ from rich.live import Live
 from rich.text import Text
 
 from queuehint.backends.base import Interest
-from queuehint.cli.look import Id, progress, spoken, stats_blocks
-from queuehint.cli.show import Block, Lines, Printer, Row, cell, group, plain, state_cell
+from queuehint.cli.look import Id, brief, places, progress, spoken, stats_blocks
+from queuehint.cli.show import Block, Grid, Lines, Printer, Row, ago, cell, group, plain, state_cell
 from queuehint.cli.target import EXIT_TIMEOUT, AsJson, Namespace, Target, namespace_of, opened
 from queuehint.errors import BackendError
 from queuehint.records import JobRecord, JobState
@@ -29,6 +30,8 @@ Every = Annotated[float, typer.Option("--every", metavar="SECONDS", min=0.1, max
 EXIT_OF = {JobState.FINISHED: 0, JobState.FAILED: 4, JobState.CANCELED: 5}
 """What `watch` ends with."""
 WATCH_S = 0.5
+RUNNING_SHOWN = 50
+"""How many of the jobs that run `top` shows, and counts by user."""
 SIGTERM_EXIT = 128 + signal.SIGTERM
 Look = Callable[[], tuple[Any, Sequence[Block | str]]]
 
@@ -97,7 +100,7 @@ def top(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what goes on: jobs by state, pools, rates."""
+    """Show what goes on: jobs by state, pools, users, rates, and what runs."""
     with opened(target, namespace, as_json=as_json) as sched:
         printer = Printer(as_json=as_json)
         if times is None and not printer.is_terminal and not as_json:
@@ -131,8 +134,35 @@ class _Top:
             "unfinished": found.unfinished,
             "rates": rates,
         }
-        told = Row([(f"{name}/s", cell(f"{rate:g}")) for name, rate in rates.items()])
-        return value, [namespace_of(self._sched), told, *stats_blocks(found)]
+        running = self._sched.records.list_sync(state=JobState.STARTED, limit=RUNNING_SHOWN)
+        users = Counter(record.spec.user for record in running).most_common()
+        value["running"] = [brief(record) for record in running]
+        value["users"] = [{"user": user, "running": count} for user, count in users]
+        blocks: list[Block | str] = [namespace_of(self._sched)]
+        blocks.append(Row([(f"{name}/s", cell(f"{rate:g}")) for name, rate in rates.items()]))
+        blocks += stats_blocks(found)
+        if running:
+            blocks.append("what runs, by user")
+            blocks.append(Row([(f"user {user or '(none)'}", cell(count)) for user, count in users]))
+            blocks.append("what runs, in order of enqueue")
+            blocks.append(_running(running))
+        return value, blocks
+
+
+def _running(records: Sequence[JobRecord]) -> Grid:
+    rows = [
+        (
+            cell(record.id),
+            cell(ago(record.started_ms)),
+            cell(record.spec.task),
+            cell(places(record)),
+            cell(progress(record)),
+            cell(record.spec.user),
+            cell(record.worker),
+        )
+        for record in records
+    ]
+    return Grid(("id", "for", "task", "place", "progress", "user", "worker"), rows)
 
 
 # --- one job ---------------------------------------------------------------------------------------------------------

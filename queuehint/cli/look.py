@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import attrs
 import typer
 from rich.text import Text
 
+from queuehint.cli.choose import Choose, choosing
 from queuehint.cli.show import STYLES, Block, Facts, Grid, Printer, Row, ago, cell, iso, state_cell, when
 from queuehint.cli.target import AsJson, Namespace, Target, namespace_of, opened
 from queuehint.export import as_json as fields_of
@@ -158,24 +159,40 @@ def why(id: Id, target: Target = None, namespace: Namespace = None, as_json: AsJ
 # --- all jobs --------------------------------------------------------------------------------------------------------
 
 
-def stats(target: Target = None, namespace: Namespace = None, as_json: AsJson = False) -> None:
-    """Count the jobs of a namespace: by state, ready by pool, stuck by reason, and since the beginning."""
+@choosing
+def stats(choose: Choose, target: Target = None, namespace: Namespace = None, as_json: AsJson = False) -> None:
+    """Count jobs: all by state, ready by pool, stuck by reason, since the beginning; those of a part by state."""
     with opened(target, namespace, as_json=as_json) as sched:
+        printer, chosen = Printer(as_json=as_json), choose()
+        if chosen:
+            counts = sched.records.count_sync(**chosen)
+            if as_json:
+                printer.json({"namespace": namespace_of(sched), "states": counts.states, "complete": counts.complete})
+                return
+            printer.put(_states(counts.states))
+            if not counts.complete:
+                printer.say("there are more: this is as far as one question looks", "dim")
+            return
         found = sched.stats_sync()
-        printer = Printer(as_json=as_json)
         if as_json:
             printer.json({"namespace": namespace_of(sched), **attrs.asdict(found), "unfinished": found.unfinished})
-            return
-        printer.put(*stats_blocks(found))
+        else:
+            printer.put(*stats_blocks(found))
+
+
+def _states(states: Mapping[JobState, int]) -> Row:
+    return Row([(state.value, cell(states.get(state, 0), STYLES[state])) for state in JobState])
 
 
 def stats_blocks(found: Stats) -> Iterator[Block | str]:
     """Yield counts as they are printed."""
-    yield Row([(state.value, cell(found.states.get(state, 0), STYLES[state])) for state in JobState])
+    yield _states(found.states)
     ready = {pool: count for pool, count in found.ready.items() if count}
     if ready:
         yield "ready, by pool"
         yield Row([(f"ready {pool}", cell(count)) for pool, count in ready.items()])
+        waits = [(f"oldest {pool}", cell(ago(found.oldest_ready_ms.get(pool)))) for pool in ready]
+        yield Row([(name, value) for name, value in waits if value])
     stuck = {kind: count for kind, count in found.stuck.items() if count}
     if stuck:
         yield "stuck until somebody helps"
@@ -193,7 +210,7 @@ def brief(record: JobRecord) -> dict[str, Any]:
     return {name: fields[name] for name in kept} | {name: fields["spec"][name] for name in spec} | times
 
 
-def records_grid(records: list[JobRecord]) -> Grid:
+def records_grid(records: Sequence[JobRecord]) -> Grid:
     """Return records as a table."""
     rows = [
         [

@@ -45,6 +45,9 @@ SomePathKey = Annotated[
     str | None, typer.Argument(metavar="[PATH]", help="A queue key such as doc1:intro; all jobs if none is given.")
 ]
 Reason = Annotated[str | None, typer.Option(help="What the records say of it.")]
+Downstream = Annotated[
+    bool, typer.Option("--downstream", help="Also revive the jobs that were canceled because of these.")
+]
 POLL_MIN_S = 0.05
 POLL_MAX_S = 1.0
 REASONS_SHOWN = 20
@@ -58,9 +61,7 @@ def retry(
     ids: Ids,
     target: Target = None,
     namespace: Namespace = None,
-    downstream: Annotated[
-        bool, typer.Option("--downstream", help="Also revive the jobs that were canceled because of these.")
-    ] = False,
+    downstream: Downstream = False,
     as_json: AsJson = False,
 ) -> None:
     """Queue dead jobs again; attempts and losses count anew."""

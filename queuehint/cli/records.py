@@ -1,0 +1,84 @@
+"""``queuehint ls, export, delete``: the records of jobs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from queuehint.checks import check_id
+from queuehint.cli.choose import Choose, choosing, states_of
+from queuehint.cli.look import brief, records_grid
+from queuehint.cli.operate import Ids, judge
+from queuehint.cli.show import Printer
+from queuehint.cli.target import AsJson, Namespace, Target, UsageError, Yes, confirm, namespace_of, opened
+from queuehint.operations import Delete
+
+States = Annotated[
+    list[str] | None,
+    typer.Option("--state", metavar="STATE", help="Only in this state, or one of several: failed,queued."),
+]
+Newest = Annotated[bool, typer.Option("--newest/--oldest", help="Which come first.")]
+
+
+@choosing
+def ls(
+    choose: Choose,
+    target: Target = None,
+    namespace: Namespace = None,
+    state: States = None,
+    newest: Newest = True,
+    limit: Annotated[int, typer.Option(help="How many at most, 1 to 200.")] = 50,
+    cursor: Annotated[str | None, typer.Option(help="Where to go on, as the page before says.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List jobs, those enqueued last first; of a path in order of their places."""
+    with opened(target, namespace, as_json=as_json) as sched:
+        chosen = choose(states_of(state))
+        page = sched.records.list_sync(newest_first=newest, limit=limit, cursor=cursor, **chosen)
+        # A cursor belongs to its question, and "two hours ago" is another one every time.
+        given = {"since": chosen.get("since"), "until": chosen.get("until")}
+        times = {name: time.isoformat() for name, time in given.items() if time is not None}
+        printer = Printer(as_json=as_json)
+        if as_json:
+            printer.json({"records": [brief(record) for record in page], "cursor": page.cursor, **times})
+            return
+        printer.put(records_grid(page))
+        if page.cursor is not None:
+            options = [f"--cursor {page.cursor}", *(f"--{name} {time}" for name, time in times.items())]
+            typer.echo(f"queuehint: there may be more: {' '.join(options)}", err=True)
+
+
+@choosing
+def export(
+    choose: Choose,
+    target: Target = None,
+    namespace: Namespace = None,
+    state: States = None,
+    newest: Newest = False,
+    file: Annotated[Path | None, typer.Option("--file", "-o", help="What is there is replaced; else printed.")] = None,
+) -> None:
+    """Write records as JSON, one object a line: every field, also arguments, results and logs."""
+    with opened(target, namespace, as_json=False) as sched:
+        try:
+            count = sched.records.export_sync(file, newest_first=newest, **choose(states_of(state)))
+        except OSError as error:
+            if file is None:
+                raise  # whoever reads it has gone
+            raise UsageError(f"{file} cannot be written: {error.strerror}") from None
+        sys.stdout.flush()
+        if file is not None:
+            typer.echo("1 record" if count == 1 else f"{count} records")
+
+
+def delete(
+    ids: Ids, target: Target = None, namespace: Namespace = None, yes: Yes = False, as_json: AsJson = False
+) -> None:
+    """Delete the records of jobs that are over, as if their time had come."""
+    with opened(target, namespace, as_json=as_json) as sched:
+        checked = [check_id(job_id) for job_id in ids]
+        what = "1 record" if len(checked) == 1 else f"{len(checked)} records"
+        confirm(f"Delete {what} in {namespace_of(sched)}?", yes=yes)
+        judge(sched, checked, Delete, as_json=as_json)
