@@ -49,3 +49,15 @@ async def tidy(sched: Scheduler) -> None:
     """Have done what is due and what is left over."""
     while (await sched.backend.call(Tick())).more:
         pass
+
+
+FEW, MANY, AT_ONCE = 100, 1000, 40
+"""How many lines each writer appends to two records, and how many at once to the second."""
+
+
+def write_lines(sched: Scheduler, who: int) -> None:
+    """Append lines that say who and which: to the record ``few`` one at a time, to ``many`` several at once."""
+    for n in range(FEW):
+        sched.records.append_log_sync("few", f"{who} {n}")
+    for n in range(0, MANY, AT_ONCE):
+        sched.records.append_log_sync("many", "\n".join(f"{who} {m}" for m in range(n, n + AT_ONCE)))

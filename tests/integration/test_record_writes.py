@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from datetime import datetime
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import attrs
 import pytest
@@ -23,13 +23,11 @@ from queuehint import (
     StaleRecordError,
 )
 from queuehint.records import LOG_LINE_BYTES_MAX, LOG_LINES_MAX, OutcomeKind
-from tests.shelf import ids, on, settle, spec
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tests.shelf import FEW, MANY, ids, on, settle, spec, write_lines
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 LIMIT_S = 60
+ROOT = Path(__file__).parents[2]
 
 
 # --- writers ----------------------------------------------------------------------------------------------------------
@@ -38,42 +36,38 @@ LIMIT_S = 60
 WRITER = """
 import sys
 from queuehint import Scheduler
-url, who, lines, at_once = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-sched = Scheduler(url)
-for n in range(0, lines, at_once):
-    sched.records.append_log_sync("a", "\\n".join(f"{who} {m}" for m in range(n, n + at_once)))
+from tests.shelf import write_lines
+sched = Scheduler(sys.argv[1])
+write_lines(sched, int(sys.argv[2]))
 sched.close_sync()
 """
 
 
-@pytest.mark.parametrize("lines, at_once", [(100, 1), (1000, 40)], ids=["fit", "do not fit"])
-def test_lines_of_eight_writers_are_all_kept_up_to_the_limit(url: str, lines: int, at_once: int) -> None:
+def test_lines_of_eight_writers_are_all_kept_up_to_the_limit(url: str) -> None:
     """Threads on memory, processes on Redis."""
     sched = Scheduler(url)
-    sched.submit_sync([spec("a")])
-
-    def write(who: int) -> None:
-        for n in range(0, lines, at_once):
-            sched.records.append_log_sync("a", "\n".join(f"{who} {m}" for m in range(n, n + at_once)))
-
+    sched.submit_sync([spec("few"), spec("many")])
     if url == "memory://":
-        threads = [threading.Thread(target=write, args=(who,)) for who in range(8)]
+        threads = [threading.Thread(target=write_lines, args=(sched, who)) for who in range(8)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(LIMIT_S)
     else:
         command = [sys.executable, "-c", WRITER, url]
-        writers = [subprocess.Popen([*command, str(who), str(lines), str(at_once)]) for who in range(8)]
+        writers = [subprocess.Popen([*command, str(who)], cwd=ROOT) for who in range(8)]
         assert [writer.wait(LIMIT_S) for writer in writers] == [0] * 8
-    record = sched.records.get_sync("a")
+    few, many = sched.records.list_by_ids_sync(["few", "many"])
     sched.close_sync()
-    said = [tuple(map(int, line.split())) for line in record.logs]
-    assert record.logs_truncated == (8 * lines > LOG_LINES_MAX)
-    assert len(said) == min(8 * lines, LOG_LINES_MAX)
-    for who in range(8):
-        mine = [n for writer, n in said if writer == who]
-        assert mine == list(range(lines - len(mine), lines))
+    assert [(len(record.logs), record.logs_truncated) for record in (few, many)] == [
+        (8 * FEW, False),
+        (LOG_LINES_MAX, True),
+    ]
+    for record, lines in ((few, FEW), (many, MANY)):
+        said = [tuple(map(int, line.split())) for line in record.logs]
+        for who in range(8):
+            mine = [n for writer, n in said if writer == who]
+            assert mine == list(range(lines - len(mine), lines))
 
 
 def test_lines_are_appended_whatever_the_state(url: str) -> None:
