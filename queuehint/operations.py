@@ -39,9 +39,9 @@ LEASES_MAX = 16_000
 LIST_MAX = 200
 RECORDS_PER_BLOCK = 1024
 """Records of so many consecutive numbers are indexed together."""
-BLOCKS_LOOKED_AT_MAX = 4096
+BLOCKS_LOOKED_AT_MAX = 2048
 RECORDS_LOOKED_AT_MAX = 4000
-RECORDS_COUNTED_MAX = 10_000
+RECORDS_COUNTED_MAX = 5000
 SCHEDULE_LIST_MAX = 100
 IDS_MAX = 1000
 EVENTS_MAX = 1000
@@ -688,7 +688,7 @@ class List(Operation[Page]):
     Read a page of the records that pass a filter, in order of number; with a path in order of queue key, then number.
 
     A job with several claims at or below the path is there once, at the first of their keys. One question looks at
-    4 096 blocks of 1 024 numbers and at 4 000 records at most.
+    2 048 blocks of 1 024 numbers and at 4 000 records at most.
 
     Args:
         newest_first: in the reverse order, that of the queue keys too.
@@ -723,7 +723,7 @@ class Counts:
 
 @attrs.frozen
 class CountRecords(Operation[Counts]):
-    """Ask how many records pass a filter; looks at 4 096 blocks, and 10 000 records by a path or a time, at most."""
+    """Ask how many records pass a filter; looks at 2 048 blocks, and 5 000 records by a path or a time, at most."""
 
     filter: RecordFilter = ALL_RECORDS
 

@@ -43,7 +43,10 @@ NEVER_S = float("inf")
 TEN_YEARS_S = 10 * 366 * 24 * 3600
 FIXED = {"meta", "sessions", "receipts", "seen"}
 """What an idle and pruned namespace may have: counters, who was heard of lately, which pools were asked for."""
-FINAL = FIXED | {"jobs", "specs", "results", "prunes", "dead", "errors:", "log:", "progress", "asked", "timers"}
+RECORDED = {"past", "index", "blocks", "numbers", "tallies", "tallied"}
+FINAL = (
+    FIXED | RECORDED | {"jobs", "specs", "results", "prunes", "dead", "errors:", "log:", "progress", "asked", "timers"}
+)
 """What a namespace may have whose jobs are over: besides, their records."""
 
 

@@ -14,10 +14,14 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 
+from queuehint.backends.redis import keys
 from queuehint.core.engine import EPOCH_BEGIN_S
 from queuehint.hint import Claim, normalise
 from queuehint.operations import (
+    BLOCKS_LOOKED_AT_MAX,
     BUDGET,
+    RECORDS_COUNTED_MAX,
+    RECORDS_PER_BLOCK,
     Cancel,
     CancelFlow,
     CancelPath,
@@ -26,12 +30,14 @@ from queuehint.operations import (
     CountEdges,
     CountFlow,
     CountJobs,
+    CountRecords,
     Discard,
     Draw,
     Enqueue,
     Exchange,
     Fetch,
     Get,
+    List,
     ListFlow,
     Log,
     Pause,
@@ -45,6 +51,7 @@ from queuehint.operations import (
     Tick,
 )
 from queuehint.policy import Policy
+from queuehint.record_filter import RecordFilter
 from queuehint.records import Dependency, JobError, JobSpec, Outcome, OutcomeKind, Progress
 from tests.property.agreement import FIXED, KEPT_MS, Busybody, Twins, walk_together
 from tests.property.walks import LEASE_MS, MINUTE, MIXED, PATHS, POLICIES, STYLES, Style
@@ -122,6 +129,58 @@ def test_the_engine_and_a_store_give_the_same_answers_for_a_million_steps(
 ) -> None:
     compared = sum(walk(seed, style, 400, budget) for seed in range(1_000 + 20 * block, 1_020 + 20 * block))
     assert compared >= 8_000
+
+
+# --- bounds ----------------------------------------------------------------------------------------------------------
+
+
+def page_on(twins: Twins, wanted: RecordFilter, pages: int, *, newest_first: bool = False) -> None:
+    """Read all pages of a question, with both; *pages* is how many there are."""
+    after, read = None, 0
+    while read == 0 or after is not None:
+        after = twins.do(List(wanted, newest_first, after, 200)).after
+        read += 1
+    assert read == pages
+
+
+def test_both_look_at_as_many_blocks_and_no_more(twins: Twins) -> None:
+    client: Any = twins.server.client()
+    skip = """local state = cmsgpack.unpack(redis.call('HGET', KEYS[1], 'state'))
+        state[3] = state[3] + ARGV[1]
+        redis.call('HSET', KEYS[1], 'state', cmsgpack.pack(state))"""
+    script = client.register_script(skip)
+    ledger = twins.engine.ledger
+    far = BLOCKS_LOOKED_AT_MAX
+    for block in range(far + 2):
+        service = "s" if block in {0, far - 1, far} else None
+        twins.do(Enqueue((JobSpec(id=str(block), task="t", user="u", service=service),)))
+        script(keys=[keys.redis_key(twins.namespace, "meta")], args=[RECORDS_PER_BLOCK - 1])
+        ledger.last_number += RECORDS_PER_BLOCK - 1
+    for newest_first in (False, True):
+        page_on(twins, RecordFilter(user="u", service="s"), 2, newest_first=newest_first)
+        page_on(twins, RecordFilter(service="s"), 1, newest_first=newest_first)
+    assert not twins.do(CountRecords(RecordFilter(user="u"))).complete
+    assert twins.do(CountRecords(RecordFilter(service="s"))).complete
+
+
+def test_both_look_at_as_many_records_and_no_more(twins: Twins) -> None:
+    for begin in range(0, RECORDS_COUNTED_MAX + 500, 500):
+        specs = [
+            JobSpec(
+                id=str(begin + at),
+                task="t",
+                claims=(Claim(("x", str(at % 3))),),
+                user="u" if at == 7 else None,
+                service=None if at % 5 else "kept",
+            )
+            for at in range(500)
+        ]
+        twins.do(Enqueue(tuple(specs)))
+    twins.do(Cancel(tuple([str(number) for number in range(0, 5000, 5)])))
+    for newest_first in (False, True):
+        page_on(twins, RecordFilter(path=("x",), user="u"), 2, newest_first=newest_first)
+    assert not twins.do(CountRecords(RecordFilter(path=("x",)))).complete
+    assert twins.do(CountRecords(RecordFilter(path=("x", "1")))).complete
 
 
 # --- residue ---------------------------------------------------------------------------------------------------------

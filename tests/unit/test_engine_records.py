@@ -75,7 +75,7 @@ def test_a_question_about_a_time_looks_at_so_many_records_and_no_more() -> None:
 
 
 def test_a_question_about_a_path_looks_at_so_many_records_and_no_more() -> None:
-    jobs = [job(str(number), ["x", str(number % 7)]) for number in range(RECORDS_COUNTED_MAX)]
+    jobs = [job(str(number), ["x", str(number % 7)]) for number in range(2 * RECORDS_LOOKED_AT_MAX)]
     queue = filled([*jobs, job("last", ["x", "z"], user="u")])
     assert walk(queue, path=("x",), user="u") == [0, 0, 1]
     assert walk(queue, path=("x",), user="u", newest_first=True) == [1, 0, 0]

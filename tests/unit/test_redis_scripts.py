@@ -11,6 +11,7 @@ import pytest
 from redis.exceptions import ResponseError
 
 import queuehint
+from queuehint import operations
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.redis import codec, keys, scripts
 from queuehint.backends.redis.address import parse_url
@@ -333,6 +334,18 @@ def test_a_constant_has_one_value_in_all_of_a_script() -> None:
         for script_name in SOURCES:
             text = with_includes(script_name)
             assert len(set(re.findall(rf"\b{name}\b(?=[\w, ]* = .* -- @const)", text))) <= 1, f"{name} in {script_name}"
+
+
+def test_questions_about_records_look_as_far_as_in_the_core() -> None:
+    names = "PER_BLOCK, BLOCKS_MAX, LOOKED_AT_MAX, COUNTED_MAX"
+    found = re.search(rf"^local {names} = (.*) -- @const$", ALL["lib/filter.lua"], re.MULTILINE)
+    assert found
+    assert [int(number) for number in found[1].split(", ")] == [
+        operations.RECORDS_PER_BLOCK,
+        operations.BLOCKS_LOOKED_AT_MAX,
+        operations.RECORDS_LOOKED_AT_MAX,
+        operations.RECORDS_COUNTED_MAX,
+    ]
 
 
 def with_includes(name: str) -> str:

@@ -25,18 +25,22 @@ local function count_by_path()
   return true
 end
 
+local STATE_TERMS = {}
+for at, letter in ipairs(LETTERS) do STATE_TERMS[at] = 's' .. letter end
+
 local function count_by_number()
   local looked_at, place = 0, 0
   for block in filter.blocks(false, false) do
     if place == BLOCKS_MAX then return false end
     place = place + 1
-    if filter.is_wholly_in_time(block) then
-      local bits = filter.bits(block, false, false)
-      for _, letter in ipairs(LETTERS) do
-        counts[letter] = counts[letter] + filter.count(bits, 's' .. letter, block)
+    local words, packed = filter.bits(block, false, false, STATE_TERMS)
+    if filter.is_wholly_in_time(packed) then
+      for term, count in pairs(filter.counts(words, packed, STATE_TERMS)) do
+        local letter = string.sub(term, 2)
+        counts[letter] = counts[letter] + count
       end
     else
-      for number in filter.numbers(filter.bits(block, false, false), block, false) do
+      for number in filter.numbers(words, block, false) do
         if looked_at == COUNTED_MAX then return false end
         looked_at = looked_at + 1
         local job = filter.job(number)

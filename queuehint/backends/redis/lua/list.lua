@@ -24,7 +24,8 @@ local function page_by_number()
   local looked_at, edge, place = 0, 0, 0
   for block in filter.blocks(after, newest_first) do
     if place == BLOCKS_MAX or #records == limit then return page(true, '', edge) end
-    for number in filter.numbers(filter.bits(block, after, newest_first), block, newest_first) do
+    local words = filter.bits(block, after, newest_first)
+    for number in filter.numbers(words, block, newest_first) do
       if looked_at == LOOKED_AT_MAX or #records == limit then return page(true, '', edge) end
       looked_at, edge = looked_at + 1, number
       local job = filter.job(number)

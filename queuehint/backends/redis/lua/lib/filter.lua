@@ -3,7 +3,7 @@
   highest of the first. ]]
 -- @include paths
 -- @include catalog
-local PER_BLOCK, BLOCKS_MAX, LOOKED_AT_MAX, COUNTED_MAX = 1024, 4096, 4000, 10000 -- @const
+local PER_BLOCK, BLOCKS_MAX, LOOKED_AT_MAX, COUNTED_MAX = 1024, 2048, 4000, 5000 -- @const
 local WORDS, READ_AT_ONCE = 32, 64 -- @const
 local filter = {}
 
@@ -17,6 +17,9 @@ for letter in string.gmatch(ARGV[13], '%u') do state_terms[#state_terms + 1] = '
 driver = terms[1] and {terms[1]} or state_terms[1] and state_terms or {'a'}
 filter.path = ARGV[14] ~= '' and string.sub(ARGV[14], 2)
 local since_ms, until_ms = tonumber(ARGV[15]), tonumber(ARGV[16])
+local asked_terms = {unpack(terms)}
+for _, term in ipairs(state_terms) do asked_terms[#asked_terms + 1] = term end
+if #asked_terms == 0 or since_ms or until_ms then asked_terms[#asked_terms + 1] = 'a' end
 
 function filter.is_in_time(at_ms) return (not since_ms or at_ms >= since_ms) and (not until_ms or at_ms < until_ms) end
 
@@ -83,10 +86,18 @@ local function words_of(packed)
   return words
 end
 
-local function read(term, block)
-  local packed = redis.call('HGET', store.index, catalog.field(term, block))
-  if term == 'a' then packed = select(3, catalog.split(packed)) end
-  return words_of(packed)
+-- What INDEX holds of a block for some terms, by term, all read at once.
+local function read(block, asked, more)
+  local fields, names = {}, {}
+  for _, list in ipairs({asked, more}) do
+    for _, term in ipairs(list) do
+      fields[#fields + 1], names[#names + 1] = catalog.field(term, block), term
+    end
+  end
+  local stored, packed = redis.call('HMGET', store.index, unpack(fields)), {}
+  for at, term in ipairs(names) do packed[term] = stored[at] end
+  if packed.a then packed.first_ms, packed.last_ms, packed.a = catalog.split(packed.a) end
+  return packed
 end
 
 -- Keep of words what others have too; nil if nothing is left.
@@ -102,33 +113,16 @@ local function common(words, others)
   return any and words or nil
 end
 
-local function any_of(terms_asked, block)
+local function any_of(asked, packed)
   local all = nil
-  for _, term in ipairs(terms_asked) do
-    local words = read(term, block)
+  for _, term in ipairs(asked) do
+    local words = words_of(packed[term])
     if not all then all = words
     elseif words then
       for at = 1, WORDS do all[at] = bit.bor(all[at], words[at]) end
     end
   end
   return all
-end
-
-local function times_of(block)
-  local first_ms, last_ms = catalog.split(redis.call('HGET', store.index, catalog.field('a', block)))
-  return first_ms or 0, last_ms or 2 ^ 52
-end
-
-local function is_apart(block)
-  if not since_ms and not until_ms then return false end
-  local first_ms, last_ms = times_of(block)
-  return (since_ms and last_ms < since_ms) or (until_ms and first_ms >= until_ms)
-end
-
-function filter.is_wholly_in_time(block)
-  if not since_ms and not until_ms then return true end
-  local first_ms, last_ms = times_of(block)
-  return filter.is_in_time(first_ms) and filter.is_in_time(last_ms)
 end
 
 -- Leave out the numbers up to one; from it on with *newest_first*.
@@ -140,17 +134,26 @@ local function cut(words, offset, newest_first)
   end
 end
 
--- What may pass in a block, behind *after*, the time of each record left aside; nil if nothing may.
-function filter.bits(block, after, newest_first)
-  if is_apart(block) then return nil end
-  local words = any_of(driver, block)
-  for at = 2, #terms do words = words and common(words, read(terms[at], block)) end
-  if words and terms[1] and state_terms[1] then words = common(words, any_of(state_terms, block) or nil) end
+-- What may pass in a block, behind *after*, the time of each record left aside; nil if nothing may. And what INDEX holds of
+-- the block for this, and for *more* terms.
+function filter.bits(block, after, newest_first, more)
+  local packed = read(block, asked_terms, more or {})
+  local first_ms, last_ms = packed.first_ms or 0, packed.last_ms or 2 ^ 52
+  if (since_ms and last_ms < since_ms) or (until_ms and first_ms >= until_ms) then return nil, packed end
+  local words = any_of(driver, packed)
+  for at = 2, #terms do words = words and common(words, words_of(packed[terms[at]])) end
+  if words and terms[1] and state_terms[1] then words = common(words, any_of(state_terms, packed)) end
   if words and after then
     local offset = after - block * PER_BLOCK + (newest_first and 0 or 1)
     if offset > 0 and offset < PER_BLOCK then cut(words, offset, newest_first) end
   end
-  return words
+  return words, packed
+end
+
+-- Whether all records of a block are of a time that passes.
+function filter.is_wholly_in_time(packed)
+  return (not since_ms and not until_ms)
+    or (filter.is_in_time(packed.first_ms or 0) and filter.is_in_time(packed.last_ms or 2 ^ 52))
 end
 
 -- The numbers that bits stand for, in order.
@@ -178,12 +181,10 @@ end
 local ONES = {[0] = 0}
 for byte = 1, 255 do ONES[byte] = ONES[math.floor(byte / 2)] + byte % 2 end
 
--- How many of some bits have a term too.
-function filter.count(words, term, block)
-  local found = words and common({unpack(words)}, read(term, block))
+local function ones_in(words)
   local ones = 0
-  for at = 1, found and WORDS or 0 do
-    local word = found[at]
+  for at = 1, WORDS do
+    local word = words[at]
     if word ~= 0 then
       ones = ones + ONES[bit.band(word, 255)] + ONES[bit.band(bit.rshift(word, 8), 255)]
         + ONES[bit.band(bit.rshift(word, 16), 255)] + ONES[bit.rshift(word, 24)]
@@ -192,10 +193,46 @@ function filter.count(words, term, block)
   return ones
 end
 
+local function ones_of(packed)
+  local ones = 0
+  for _, byte in ipairs({string.byte(packed, 2, -1)}) do ones = ones + ONES[byte] end
+  return ones
+end
+
+-- How many of what may pass in a block are in each state, by the state's term.
+function filter.counts(words, packed, states)
+  local counts, there = {}, {}
+  for _, term in ipairs(states) do
+    counts[term] = 0
+    if packed[term] then there[#there + 1] = term end
+  end
+  for _, term in ipairs(words and there or {}) do
+    -- What is packed is counted fastest as it is.
+    if #terms == 0 then
+      if ARGV[13] == '' or string.find(ARGV[13], string.sub(term, 2), 1, true) then counts[term] = ones_of(packed[term]) end
+    elseif #terms == 1 and #there == 1 and ARGV[13] == '' then
+      counts[term] = ones_of(packed[terms[1]])
+    else
+      local found = common({unpack(words)}, words_of(packed[term]))
+      counts[term] = found and ones_in(found) or 0
+    end
+  end
+  return counts
+end
+
+-- A head that is read and not changed.
+local function head_of(id, index)
+  local packed = redis.call('HGET', store.jobs, id)
+  if not packed then return jobs.known(id, index) end
+  local job = setmetatable(cmsgpack.unpack(packed), UNSAID)
+  job.id = id
+  return job
+end
+
 function filter.job(number)
   local id = redis.call('HGET', store.numbers, string.format('%.0f', number))
   if not id then corrupt('record ' .. string.format('%.0f', number) .. ' is in ' .. store.index .. ' and not in ' .. store.numbers) end
-  return jobs.known(id, store.numbers)
+  return head_of(id, store.numbers)
 end
 
 -- Whether a job passes, its path left aside.
@@ -264,7 +301,7 @@ function filter.entries(after_key, after_number, newest_first)
     if not member then return nil end
     heads[at] = streams[at]()
     local key, number, id = paths.split(member)
-    return key, number, jobs.known(id, sets[at])
+    return key, number, head_of(id, sets[at])
   end
 end
 end
