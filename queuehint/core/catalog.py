@@ -137,10 +137,11 @@ class Catalog:
             self._count(spec, -1)
 
     def respec(self, job: Job, spec: JobSpec) -> None:
-        """Give a job another spec."""
+        """Give a job another spec; one that was committed and is yet to be let go is not listed before that."""
         block, old = job.block, job.spec
-        assert block is not None
         job.spec = spec
+        if block is None:
+            return
         block.terms = {}
         if old.service is not None and old.user is not None:
             self._count(old, -1)

@@ -343,7 +343,8 @@ class Course:
         if not job.is_over or self._is_pinned(job):
             return False
         self.ledger.drop_timer(job)
-        self._prune(job)
+        # Of what follows from its end something may be left over, which comes first: its id goes when its turn comes.
+        self._forget(job)
         return True
 
     def _prune(self, job: Job) -> int:
@@ -357,18 +358,28 @@ class Course:
             kept_ms = ledger.kept_ms(job.spec, FINISHED)
             ledger.keep(job, self.now_ms + min(max(kept_ms, PINNED_LOOK_MIN_MS), PINNED_LOOK_MAX_MS))
             return 0
-        left = ledger.free(job) if job.is_placed else 0
         assert job.ended_ms is not None
-        until_ms = job.ended_ms + ID_KEPT_MS
+        if job.ended_ms + ID_KEPT_MS > self.now_ms or self._is_woven(job):
+            return self._forget(job)
+        left = ledger.free(job) if job.is_placed else 0
+        ledger.prune(job)
+        self.pruned += 1
+        return left
+
+    def _is_woven(self, job: Job) -> bool:
+        """Say whether a record that is still kept depends on others, or they on it."""
         holds = job.notes is not None and job.notes.holds
-        is_woven = not job.gone and (holds or ledger.edges.has_dependents(job.id))
-        is_told = is_woven and job.state is FAILED
-        if is_woven or until_ms > self.now_ms:
-            # What others are told now, or have still to be told, is over before a timer comes up again.
-            ledger.forget(job, max(until_ms, self.now_ms))
-        else:
-            ledger.prune(job)
-            self.pruned += 1
+        return not job.gone and (holds or self.ledger.edges.has_dependents(job.id))
+
+    def _forget(self, job: Job) -> int:
+        """Drop a record but its id, and tell of a dead job those that wait for it; return the gates left."""
+        ledger = self.ledger
+        left = ledger.free(job) if job.is_placed else 0
+        is_told = job.state is FAILED and self._is_woven(job)
+        holds = job.notes is not None and job.notes.holds
+        assert job.ended_ms is not None
+        # What others are told now, or have still to be told, is over before a timer comes up again.
+        ledger.forget(job, max(job.ended_ms + ID_KEPT_MS, self.now_ms))
         if is_told:
             self._tell_dependents(job)
             if holds:

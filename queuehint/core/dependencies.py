@@ -89,8 +89,9 @@ class DependencySets:
     """
     The edges of one namespace.
 
-    ``open`` counts the open ones, those to starts left out. ``fallen`` holds, for each job, those that were canceled
-    because of its end.
+    ``open`` counts the open ones, those to starts left out. ``late_added`` counts the jobs that depend on others later
+    than from their enqueue on: who goes through the dependents of one by number then looks again. ``fallen`` holds, for
+    each job, those that were canceled because of its end.
     """
 
     def __init__(self) -> None:
@@ -98,7 +99,7 @@ class DependencySets:
         self._fallen: dict[str, SortedDict[int, Job]] = {}
         self._awaited: set[str] = set()
         """Jobs that others depend on or did; one that gets the id of a job that was pruned is none of them."""
-        self.open = 0
+        self.open = self.late_added = 0
 
     # --- edges ---------------------------------------------------------------------------------------------------
 

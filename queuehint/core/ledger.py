@@ -216,6 +216,7 @@ class Ledger:
     def begin(self, job: Job, needs: Needs, blocked: Needs, commit_ms: int, now_ms: int) -> int:
         """Let a DEFERRED job without edges wait for its time or others, or take its place; return the gates visited."""
         self.bind(job, needs, blocked)
+        self.edges.late_added += bool(needs)
         self.set_time(job, commit_ms)
         if job.due_ms is not None:
             self._become(job, SCHEDULED)
@@ -549,9 +550,9 @@ class Ledger:
         job.result = None
         if job.notes is not None:
             old, job.notes = job.notes, None
-            if old.asked is not None or old.holds:
+            if old.asked is not None or old.holds or old.blocked:
                 notes = job.note()
-                notes.asked, notes.holds, notes.needs = old.asked, old.holds, old.needs
+                notes.asked, notes.holds, notes.needs, notes.blocked = old.asked, old.holds, old.needs, old.blocked
         job.timer = self.timers.add(PRUNE, until_ms, job)
 
     def prune(self, job: Job) -> None:

@@ -147,6 +147,8 @@ class DependentsSweep:
     """
     Go through the jobs that depended on one when the sweep began, in order of number; those over are passed over.
 
+    One that was sent in parts depends on others from when it is let go, and by its number: it is looked at too.
+
     Args:
         course: what is done with each.
         dependency: the job, or the start of a submission in parts.
@@ -157,26 +159,39 @@ class DependentsSweep:
         self._edges = course.ledger.edges
         self.dependency = dependency
         self._version = dependency.version
-        self._left = self._edges.dependents(dependency.id)[::-1]
+        self._before = course.ledger.last_number
+        self._at = 0
+        """The last number looked at or passed over."""
+        self._late_added = -1
+        self._left: list[tuple[int, Job]] = []
+        self._read()
+
+    def _read(self) -> None:
+        """Find out who is still to be looked at."""
+        if self._late_added != self._edges.late_added:
+            self._late_added = self._edges.late_added
+            dependents = self._edges.dependents(self.dependency.id)
+            self._left = [entry for entry in dependents if self._at < entry[0] <= self._before][::-1]
 
     def step(self, budget: int) -> tuple[int, bool]:
         """Look at dependents until the budget is used."""
         used = 0
         while (job := self._next()) is not None:
             if used >= budget:
+                self._at = self._left[-1][0] - 1
                 return used, True
-            self._left.pop()
+            self._at = self._left.pop()[0]
             used += 1 + self.act(job)
         return used + self.end(), False
 
     def _next(self) -> Job | None:
-        left = self._left
-        while self.goes_on() and left:
-            number, job = left[-1]
+        self._read()
+        while self.goes_on() and self._left:
+            number, job = self._left[-1]
             # One that was canceled and revived meanwhile has other edges.
             if not job.is_over and self._edges.is_since(job, self.dependency.id, number):
                 return job
-            left.pop()
+            self._left.pop()
         return None
 
     def goes_on(self) -> bool:

@@ -131,6 +131,7 @@ class Style:
         edges: the share of jobs that depend on others; with any, jobs have children, flows and results too.
         parts: how often a submission comes in parts, for one that comes whole.
         limited: limits are set, changed and dropped.
+        meddled: how often people amend and delete records, weigh users, pause and limit, for once in other styles.
         due_within: delays, back-offs of 0 and times in the past are used too; without, nothing an operation does is
             due in that same ms.
     """
@@ -142,6 +143,7 @@ class Style:
     edges: float = 0.0
     parts: float = 0.0
     limited: bool = False
+    meddled: int = 1
     due_within: bool = True
 
 
@@ -153,6 +155,17 @@ MIXED = Style(shared=0.3, depth_weights=(1, 3, 3, 2, 1), unfinished_max=14, limi
 WOVEN = Style(depth_weights=(0, 1, 2, 3, 3), unfinished_max=14, keyed=0.05, edges=0.7)
 IN_PARTS = Style(depth_weights=(0, 1, 2, 3, 3), unfinished_max=14, keyed=0.2, edges=0.4, parts=0.4, limited=True)
 TANGLED = Style(shared=0.2, depth_weights=(1, 4, 3, 1, 1), edges=0.6, parts=0.1)
+ALL_AT_ONCE = Style(
+    shared=0.2,
+    depth_weights=(1, 4, 3, 1, 1),
+    unfinished_max=16,
+    keyed=0.3,
+    edges=0.4,
+    parts=0.3,
+    limited=True,
+    meddled=4,
+)
+"""Every feature meets every other."""
 EXCLUSIVE_STYLES = (CROWDED, SPREAD, KEYED, WOVEN, IN_PARTS)
 STYLES = (*EXCLUSIVE_STYLES, SHARING, MIXED, TANGLED)
 
@@ -191,6 +204,8 @@ class Player:
 
         if style.limited:
             self._moves += (*[self.limit] * 6, self.unlimit)
+        meddles = (self.amend, self.amend, self.amend, self.delete, self.weigh, self.pause, self.resume, self.resume)
+        self._moves += meddles * (style.meddled - 1)
 
     def move(self) -> Operation[Any]:
         return self.random.choice(self._moves)()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -22,6 +23,7 @@ from queuehint.operations import (
     BUDGET,
     RECORDS_COUNTED_MAX,
     RECORDS_PER_BLOCK,
+    Amend,
     Cancel,
     CancelFlow,
     CancelPath,
@@ -31,6 +33,7 @@ from queuehint.operations import (
     CountFlow,
     CountJobs,
     CountRecords,
+    Delete,
     Discard,
     Draw,
     Enqueue,
@@ -39,6 +42,7 @@ from queuehint.operations import (
     Get,
     List,
     ListFlow,
+    ListUsers,
     Log,
     Pause,
     Pull,
@@ -315,6 +319,59 @@ def test_a_dependent_that_is_over_when_a_sweep_comes_by_is_passed_over_for_good(
         twins.wind_down()
     finally:
         twins.close()
+
+
+@pytest.fixture
+def cut() -> Iterator[Twins]:
+    """A pair whose work is cut after every unit, and that leaves nothing."""
+    twins = Twins(budget=1)
+    yield twins
+    twins.wind_down()
+    twins.check_residue()
+    twins.close()
+
+
+def test_a_record_that_was_committed_and_is_yet_to_be_let_go_is_amended_canceled_and_deleted(cut: Twins) -> None:
+    specs = [JobSpec(id=each, task="t", flow="f", service="s", user="u") for each in "abcd"]
+    cut.do(Enqueue(tuple(specs), staged="S"))
+    cut.do(Commit("S"))
+    for spec in specs:
+        (record,) = cut.do(Get((spec.id,))).records
+        cut.do(Amend(attrs.evolve(spec, user="v"), record.version))
+    cut.do(Cancel(("c", "d")))
+    cut.do(Delete(("d",)))
+    cut.recount()
+    while cut.do(Tick()).more:
+        cut.count()
+    assert cut.do(ListUsers("s")).users == (("v", 3),)
+
+
+@pytest.mark.parametrize("minutes", [0, 11])
+def test_a_record_is_deleted_before_its_job_has_let_go_of_others(cut: Twins, minutes: int) -> None:
+    cut.do(Enqueue(tuple([JobSpec(id=each, task="t") for each in "abpq"])))
+    tokens = {grant.spec.id: grant.token for grant in cut.do(Exchange("w", limit=4)).grants}
+    parents = [
+        Outcome(job_id=each, token=tokens[each], kind=OutcomeKind.CHILDREN, children=("a", "b")) for each in "pq"
+    ]
+    cut.do(Exchange("w", tuple(parents)))
+    cut.do(Cancel(("p", "q")))
+    cut.go_to(cut.now_ms + minutes * MINUTE)
+    cut.do(Delete(("p", "q")))
+    cut.recount()
+    cut.do(CountEdges())
+
+
+def test_who_depends_on_a_job_late_is_looked_at_by_a_sweep_that_began_before(cut: Twins) -> None:
+    def depending(job_id: str) -> JobSpec:
+        return JobSpec(id=job_id, task="t", depends_on=(Dependency("a"),), flow="f")
+
+    cut.do(Enqueue((JobSpec(id="a", task="t", flow="f"), *[depending(f"b{at}") for at in range(6)])))
+    cut.do(Enqueue((depending("c"), depending("d")), staged="S"))
+    (grant,) = cut.do(Exchange("w", limit=1)).grants
+    cut.do(Exchange("w", (Outcome(job_id="a", token=grant.token, kind=OutcomeKind.FAILED, final=True),)))
+    cut.do(Commit("S"))
+    while cut.do(Tick()).more:
+        cut.count()
 
 
 def test_a_log_keeps_its_last_thousand_lines_however_they_come(twins: Twins) -> None:

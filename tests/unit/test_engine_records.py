@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import attrs
 import pytest
 
 from queuehint.errors import InvalidJobError, InvalidJobTypeError
@@ -13,10 +14,12 @@ from queuehint.operations import (
     RECORDS_COUNTED_MAX,
     RECORDS_LOOKED_AT_MAX,
     RECORDS_PER_BLOCK,
+    Amend,
     CountRecords,
     Delete,
     List,
     ListUsers,
+    Verdict,
 )
 from queuehint.policy import SERVICES_KEPT_MAX, Retention
 from queuehint.record_filter import RecordFilter
@@ -140,3 +143,29 @@ def test_a_job_that_is_canceled_before_its_submission_has_let_it_go_has_a_record
     assert [record.id for record in queue.apply(List(RecordFilter(states=(CANCELED,)))).records] == ["4"]
     queue.wait(2 * DAY_MS)
     assert queue.find("4") is None
+
+
+def test_a_record_that_is_yet_to_be_let_go_is_amended_and_listed_as_it_is_then() -> None:
+    queue = Queue(budget=1)
+    specs = [job(each, user="u", service="s") for each in "ab"]
+    queue.stage("S", *specs)
+    queue.commit("S")
+    amended = attrs.evolve(specs[1], user="v")
+    assert queue.apply(Amend(amended, queue.record("b").version)).verdict is Verdict.DONE
+    assert queue.apply(ListUsers("s")).users == (("u", 1),)
+    queue.wait(0)
+    assert queue.apply(ListUsers("s")).users == (("u", 1), ("v", 1))
+
+
+@pytest.mark.parametrize("minutes", [0, 11])
+def test_what_a_deleted_job_has_waited_for_is_let_go_when_its_turn_comes(minutes: int) -> None:
+    queue = Queue(job("a"), *[job(f"p{at}") for at in range(3)], budget=1)
+    queue.start()
+    parents = ["p0", "p1", "p2"]
+    for parent in parents:
+        queue.await_children(parent, "a")
+    queue.cancel(*parents)
+    queue.now_ms += minutes * 60_000
+    assert queue.apply(Delete(tuple(parents))).verdicts == ((Verdict.DONE, None),) * 3
+    queue.wait(0)
+    assert queue.engine.ledger.edges.open == len(queue.engine.ledger.edges) == 0

@@ -219,11 +219,27 @@ function course.forget(job)
   S[PRUNED_IN_ALL] = S[PRUNED_IN_ALL] + 1
 end
 
+-- Drop a record but its id, and tell of a dead job those that wait for it; return the gates left.
+local function forget_record(job)
+  local left = gates.vacate(job)
+  local has_dependents, holds = edges.has_dependents(job), job[NEEDS] == HELD
+  local is_told = job[STATE] == FAILED and not job[GONE] and (holds or has_dependents)
+  if not job[GONE] then ledger.note(job, 'pruned', job[STATE]) end
+  job[GONE], job[RESULT], job[ERRORS], job[LOGS], job[REPORTED], job[FALLEN] = true, false, 0, 0, false, false
+  if not holds then job[NEEDS] = false end
+  timers.set(job, PRUNE, math.max(job[ENDED] + ID_KEPT_MS, NOW))
+  if is_told then
+    if has_dependents then work.push({'r', job.id, 0, S[NUMBERS], 'gone', NOW}) end
+    if holds then work.push({'p', job.id}) end
+  end
+  return left
+end
+
 -- Drop a record before its time; false if the job is not over, or another may still read its result.
 function course.delete(job)
   if not OVER[job[STATE]] or (job[STATE] == FINISHED and edges.has_dependents(job)) then return false end
-  timers.drop(job)
-  course.prune(job)
+  -- Of what follows from its end something may be left over, which comes first: its id goes when its turn comes.
+  forget_record(job)
   return true
 end
 
@@ -235,22 +251,10 @@ function course.prune(job)
     timers.set(job, PRUNE, NOW + math.min(math.max(ledger.kept_ms(job, FINISHED), PINNED_LOOK_MIN_MS), PINNED_LOOK_MAX_MS))
     return 0
   end
+  local is_woven = not job[GONE] and (job[NEEDS] == HELD or has_dependents)
+  if job[ENDED] + ID_KEPT_MS > NOW or is_woven then return forget_record(job) end
   local left = gates.vacate(job)
-  local until_ms, holds = job[ENDED] + ID_KEPT_MS, job[NEEDS] == HELD
-  local is_woven = not job[GONE] and (holds or has_dependents)
-  local is_told = is_woven and job[STATE] == FAILED
-  if is_woven or until_ms > NOW then
-    if not job[GONE] then ledger.note(job, 'pruned', job[STATE]) end
-    job[GONE], job[RESULT], job[ERRORS], job[LOGS], job[REPORTED], job[FALLEN] = true, false, 0, 0, false, false
-    if not holds then job[NEEDS] = false end
-    timers.set(job, PRUNE, math.max(until_ms, NOW))
-  else
-    course.forget(job)
-  end
-  if is_told then
-    if has_dependents then work.push({'r', job.id, 0, S[NUMBERS], 'gone', NOW}) end
-    if holds then work.push({'p', job.id}) end
-  end
+  course.forget(job)
   return left
 end
 
