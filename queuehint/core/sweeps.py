@@ -158,7 +158,6 @@ class DependentsSweep:
         self._course = course
         self._edges = course.ledger.edges
         self.dependency = dependency
-        self._version = dependency.version
         self._before = course.ledger.last_number
         self._at = 0
         """The last number looked at or passed over."""
@@ -213,10 +212,12 @@ class ResolveSweep(DependentsSweep):
     def __init__(self, course: Course, dependency: Job) -> None:
         super().__init__(course, dependency)
         self._since_ms = course.now_ms
+        # Its version would not do: whoever writes to a record that is over changes that, too.
+        self._end_of = dependency.state, dependency.since
 
     def goes_on(self) -> bool:
         """Not if it was redriven meanwhile, or discarded."""
-        return self.dependency.gone or self.dependency.version == self._version
+        return self.dependency.gone or (self.dependency.state, self.dependency.since) == self._end_of
 
     def act(self, job: Job) -> int:
         """Follow the edge."""

@@ -374,6 +374,18 @@ def test_who_depends_on_a_job_late_is_looked_at_by_a_sweep_that_began_before(cut
         cut.count()
 
 
+def test_who_writes_to_a_record_that_is_over_keeps_nobody_waiting_for_it(cut: Twins) -> None:
+    needy = [JobSpec(id=f"b{at}", task="t", depends_on=(Dependency("a", when="done"),)) for at in range(4)]
+    cut.do(Enqueue((JobSpec(id="a", task="t"), *needy)))
+    cut.do(Cancel(("a",)))
+    cut.do(Log("a", None, ("line",)))
+    (record,) = cut.do(Get(("a",))).records
+    cut.do(Amend(attrs.evolve(record.spec, user="v"), record.version))
+    while cut.do(Tick()).more:
+        cut.count()
+    assert [record.state for record in cut.do(Get(tuple([spec.id for spec in needy]))).records] == ["QUEUED"] * 4
+
+
 def test_a_log_keeps_its_last_thousand_lines_however_they_come(twins: Twins) -> None:
     twins.do(Enqueue((JobSpec(id="a", task="t"),)))
     (grant,) = twins.do(Exchange("w", limit=1)).grants

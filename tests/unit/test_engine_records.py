@@ -19,11 +19,12 @@ from queuehint.operations import (
     Delete,
     List,
     ListUsers,
+    Log,
     Verdict,
 )
 from queuehint.policy import SERVICES_KEPT_MAX, Retention
 from queuehint.record_filter import RecordFilter
-from queuehint.records import JobSpec, JobState
+from queuehint.records import Dependency, JobSpec, JobState
 from tests.support import Queue, job
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
@@ -169,3 +170,11 @@ def test_what_a_deleted_job_has_waited_for_is_let_go_when_its_turn_comes(minutes
     assert queue.apply(Delete(tuple(parents))).verdicts == ((Verdict.DONE, None),) * 3
     queue.wait(0)
     assert queue.engine.ledger.edges.open == len(queue.engine.ledger.edges) == 0
+
+
+def test_who_writes_to_a_record_that_is_over_keeps_nobody_waiting_for_it() -> None:
+    queue = Queue(job("a"), *[job(f"b{at}", after=[Dependency("a", when="done")]) for at in range(4)], budget=1)
+    queue.cancel("a")
+    queue.apply(Log("a", None, ("line",)))
+    queue.wait(0)
+    assert queue.states("b0", "b1", "b2", "b3") == "QUEUED QUEUED QUEUED QUEUED"

@@ -17,7 +17,7 @@ local function goes_on(sweep)
   if sweep[1] ~= 'r' or sweep[5] == 'gone' then return true end
   -- The job may have been redriven meanwhile.
   local dependency = jobs.of(sweep[2])
-  return dependency and dependency[VERSION] == sweep[5]
+  return dependency and ledger.end_of(dependency) == sweep[5]
 end
 
 -- Go through the jobs that depended on one when the sweep began, in order of number; those over are passed over.

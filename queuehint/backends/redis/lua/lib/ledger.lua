@@ -186,10 +186,13 @@ function ledger.finish(job, state, cause, keep_place)
   return left
 end
 
+-- What tells an end of a job from another one: not its version, which whoever writes to the record changes too.
+function ledger.end_of(job) return job[STATE] .. string.format('%.0f', job[SINCE]) end
+
 -- Begin to resolve the edges to a job that is over. A sweep over dependents: kind, whose, the number it has come to, the
--- number at which it began, the version of the job whose end it is about, and when it began.
+-- number at which it began, which end of the job it is about, and when it began.
 function ledger.tell_dependents(job)
-  if edges.has_dependents(job) then work.push({'r', job.id, 0, S[NUMBERS], job[VERSION], NOW}) end
+  if edges.has_dependents(job) then work.push({'r', job.id, 0, S[NUMBERS], ledger.end_of(job), NOW}) end
 end
 
 -- Give a job its edges: all it depends on, and those of them, and others, it waits for.
