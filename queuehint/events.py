@@ -59,7 +59,7 @@ class Event:
         attempt: how many attempts are counted.
         took_ms: how long it ran, if it was STARTED; if it starts, how long it had its place, None if it ran there
             before; None for all other moves.
-        pool, user: whose it is.
+        task, pool, user: what it is to do, and whose it is.
         cause: why, where there is something to say.
     """
 
@@ -72,6 +72,7 @@ class Event:
     new: JobState | None
     attempt: int = 0
     took_ms: int | None = None
+    task: str = ""
     pool: str = "default"
     user: str | None = None
     cause: str | None = None

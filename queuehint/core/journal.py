@@ -71,6 +71,7 @@ class Journal:
             new=None if kind is EventKind.PRUNED else job.state,
             attempt=job.attempts,
             took_ms=None if since_ms is None else self.now_ms - since_ms,
+            task=job.spec.task,
             pool=job.spec.pool,
             user=job.spec.user,
             cause=cause or None,

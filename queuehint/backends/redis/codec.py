@@ -946,7 +946,7 @@ def _followed(operation: Follow, reply: list[Any]) -> Followed:
 
 
 def _event(at: int, text: str) -> Event:
-    kind, at_ms, old, new, number, attempt, took_ms, pool, user, job_id, cause = text.split("\n", 10)
+    kind, at_ms, old, new, number, attempt, took_ms, task, pool, user, job_id, cause = text.split("\n", 11)
     return Event(
         at=at,
         at_ms=int(at_ms),
@@ -957,6 +957,7 @@ def _event(at: int, text: str) -> Event:
         new=STATES.get(new),
         attempt=int(attempt),
         took_ms=_number(took_ms),
+        task=task,
         pool=pool,
         user=user or None,
         cause=cause or None,

@@ -28,7 +28,8 @@ function ledger.note(job, kind, old, cause)
   if kind == 'started' and (not job[STARTED_AT] or job[STARTED_AT] < job[QUEUED_AT]) then since = job[QUEUED_AT] end
   ledger.events[#ledger.events + 1] = table.concat({
     kind, string.format('%.0f', NOW), old or '-', kind == 'pruned' and '-' or job[STATE], string.format('%.0f', job[NUMBER]),
-    job[ATTEMPTS], since and string.format('%.0f', NOW - since) or '', job[POOL], job[USER], job.id, cause or '',
+    job[ATTEMPTS], since and string.format('%.0f', NOW - since) or '', job[TASK], job[POOL], job[USER], job.id,
+    cause or '',
   }, '\n')
 end
 
