@@ -255,7 +255,8 @@ class Delete(Operation[Judged]):
     """
     Drop up to 1 000 records as the end of their retention does: a place is freed, dependents are told, the id is kept.
 
-    REFUSED are jobs that are not over, and results that a job that depends on them may still read.
+    REFUSED are jobs that are not over, and results that a job that depends on them may still read; one that is deleted
+    by the same operation counts among these.
 
     Args:
         versions: if given, one for each id: STALE if the record has another.

@@ -236,7 +236,7 @@ class Engine:
         """
         check_limits(operation)
         self._see_time(now_ms)
-        self.ledger.ended.clear()
+        self.ledger.begin_step()
         return cast("Reply", self._handlers[type(operation)](operation))
 
     def _see_time(self, now_ms: int) -> None:

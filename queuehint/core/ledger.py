@@ -42,6 +42,8 @@ DUE, LEASE, EXPIRY, PRUNE = TimerKind
 
 HEIRS_MAX = 100
 """How many jobs are looked at when one begins to wait and hands its level on."""
+HEIRS_OF_STEP_MAX = 400
+"""How many of them for all that begin to wait in one operation: a Redis is not to be held up by 1 000 times 100."""
 END = {FINISHED: EventKind.FINISHED, FAILED: EventKind.FAILED, CANCELED: EventKind.CANCELED}
 """What an end is called."""
 
@@ -62,7 +64,8 @@ class Ledger:
     ``backing_off`` those that wait for their next attempt on their places. ``holding`` counts the dead jobs that
     hold theirs. ``deferred`` holds the jobs that wait for others, by number. ``paths`` knows the unfinished jobs by
     their paths, ``past`` those that are over and whose records are kept. ``hidden`` counts the jobs of submissions in
-    parts that are not committed. ``journal`` notes every move. ``levels`` counts the jobs that have places by level.
+    parts that are not committed. ``journal`` notes every move. ``levels`` counts the jobs that have places by level;
+    ``heirs_left`` is how many jobs may still be looked at in this operation to hand a level on.
     """
 
     def __init__(self, retention: Retention) -> None:
@@ -94,6 +97,12 @@ class Ledger:
         self.last_number = 0
         self.last_seq = 0
         self.levels = [0] * (max(Priority) + 1)
+        self.heirs_left = HEIRS_OF_STEP_MAX
+
+    def begin_step(self) -> None:
+        """Forget what belongs to the operation before."""
+        self.ended.clear()
+        self.heirs_left = HEIRS_OF_STEP_MAX
 
     # --- the life of a job, move by move -------------------------------------------------------------------------
 
@@ -288,12 +297,13 @@ class Ledger:
     def _hand_on(self, job: Job) -> None:
         """
         Let what stands before a job that waits take its level, if that is better: a critical job is not to wait for
-        one that nobody picks. Up to 100 jobs are looked at; those that wait in several lines hand it on there.
+        one that nobody picks. Up to 100 jobs are looked at, and 400 in one operation; those that wait in several lines
+        hand it on there.
 
         Nothing overtakes what it conflicts with: only ready jobs are ranked by their levels.
         """
-        level, room = job.level, HEIRS_MAX
-        if not any(self.levels[1:level]):
+        level, room = job.level, min(HEIRS_MAX, self.heirs_left)
+        if not room or not any(self.levels[1:level]):
             return
         waiting = [job]
         for heir in waiting:
@@ -305,9 +315,10 @@ class Ledger:
                 for other in sorted(found - {heir}, key=lambda other: other.seq):
                     if other.state is FAILED:
                         continue
-                    room -= 1
-                    if room < 0:
+                    if not room:
                         return
+                    room -= 1
+                    self.heirs_left -= 1
                     if other.level < level:
                         self._set_level(other, level)
                         if other.missing:

@@ -190,6 +190,12 @@ class Levels:
         assert levels == {"a": [9] * 60, "b": [9] * 38 + [1] * 22}
         assert store.record("z").level == 9
 
+    def test_four_hundred_are_looked_at_in_one_operation(self, store: Store) -> None:
+        store.enqueue(*[job(f"{doc}{n:02}", [doc, str(n)], priority=1) for doc in "abcdef" for n in range(90)])
+        store.enqueue(*[job(doc, [doc], priority=9) for doc in "abcdef"])
+        found = [store.record(f"{doc}{n:02}").level for doc in "abcdef" for n in range(90)]
+        assert found == [9] * 400 + [1] * 140
+
     def test_a_dead_job_in_the_way_is_left_alone(self, store: Store) -> None:
         store.enqueue(job("a", ["d"], priority=1, max_attempts=1, on_dead="hold"), job("b", ["d"], priority=1))
         store.start()

@@ -495,7 +495,7 @@ class Player:
 
     def note(self) -> Operation[Any]:
         if not self.grants or self.random.random() < 0.2:
-            return Log(self.ids()[0] if self.engine.ledger.jobs else "nobody", None, ("line",))
+            return Log((*self.ids(), "nobody")[0], None, ("line",))
         grant = self.random.choice(self.grants)
         roll = self.random.random()
         if roll < 0.3:

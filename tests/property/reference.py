@@ -517,11 +517,14 @@ class ReferenceModel(World):
 
     def delete(self, operation: Delete, reply: Judged) -> None:
         verdicts: list[tuple[Verdict, JobState | None]] = []
+        # What is deleted by the same operation lets go of others after it.
+        found = [self.find(job_id) for job_id in operation.ids]
+        needed = {job.id for job in found if job is not None and job.state is FINISHED and self.is_needed(job)}
         for job_id in operation.ids:
             job = self.find(job_id)
             if job is None:
                 verdicts.append((Verdict.UNKNOWN, None))
-            elif not job.is_over or (job.state is FINISHED and self.is_needed(job)):
+            elif not job.is_over or job_id in needed:
                 verdicts.append((Verdict.REFUSED, job.state))
             else:
                 job.alarms = {}

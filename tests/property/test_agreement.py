@@ -58,6 +58,7 @@ from queuehint.policy import Policy
 from queuehint.record_filter import RecordFilter
 from queuehint.records import Dependency, JobError, JobSpec, Outcome, OutcomeKind, Progress
 from tests.property.agreement import FIXED, KEPT_MS, Busybody, Twins, walk_together
+from tests.property.player import ALL_AT_ONCE
 from tests.property.walks import LEASE_MS, MINUTE, MIXED, PATHS, POLICIES, STYLES, Style
 
 if TYPE_CHECKING:
@@ -115,6 +116,21 @@ def test_the_walks_below_are_at_least_20_000_steps() -> None:
 def test_the_engine_and_a_store_give_the_same_answers_at_every_step(style: Style, budget: int) -> None:
     compared = sum(walk(10 * BUDGETS.index(budget) + part, style, STEPS // 3, budget) for part in range(3))
     assert compared >= STEPS
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_they_do_where_every_feature_meets_every_other(budget: int) -> None:
+    walk(200 + budget, ALL_AT_ONCE, 150, budget)
+
+
+@pytest.mark.nightly
+@pytest.mark.heavy
+@pytest.mark.parametrize("block", range(5))
+@pytest.mark.parametrize("budget", [*BUDGETS, 3, 11])
+def test_they_do_where_every_feature_meets_every_other_for_many_steps(budget: int, block: int) -> None:
+    for seed in range(3_000 + 40 * block, 3_040 + 40 * block):
+        walk(seed, ALL_AT_ONCE, 400, budget)
 
 
 @pytest.mark.heavy

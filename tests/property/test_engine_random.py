@@ -17,6 +17,7 @@ from queuehint.operations import Enqueue, Exchange, Tick
 from queuehint.policy import Policy
 from queuehint.records import JobSpec, JobState, Outcome, OutcomeKind
 from tests.property.player import (
+    ALL_AT_ONCE,
     EXCLUSIVE_STYLES,
     MINUTE,
     MIXED,
@@ -80,10 +81,17 @@ def test_the_order_holds_while_newcomers_overtake_work_that_is_left_over(style: 
     run(partial(walk_overtaking, style=style, steps=STEPS, budget=budget), range(4))
 
 
+@pytest.mark.heavy
+def test_the_rules_hold_where_every_feature_meets_every_other() -> None:
+    run(partial(walk_in_step, style=ALL_AT_ONCE, steps=STEPS), range(2))
+    for budget in BUDGETS:
+        run(partial(walk_overtaking, style=ALL_AT_ONCE, steps=STEPS, budget=budget), range(2))
+
+
 @pytest.mark.nightly
 @pytest.mark.heavy
 @pytest.mark.parametrize("block", range(10))
-@pytest.mark.parametrize("style", STYLES, ids=named)
+@pytest.mark.parametrize("style", [*STYLES, ALL_AT_ONCE], ids=named)
 def test_the_engine_and_the_plain_definition_agree_for_millions_of_steps(style: Style, block: int) -> None:
     begin = 1_000 + 100 * block
     run(partial(walk_in_step, style=style, steps=STEPS), range(begin, begin + 100))

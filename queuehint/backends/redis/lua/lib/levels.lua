@@ -1,7 +1,7 @@
 --[[ levels: what begins to wait hands its level on to what stands before it; mirrors core.ledger.
   How many jobs there are of each level that have places is counted behind LEVELS, as of the begin of this step: `lowest`
   is the lowest there is or was in this step. So in the usual case, where all levels are alike, nothing is looked at. ]]
-local HEIRS_MAX, LOOKED_AT_MAX, OTHERS_MAX = 100, 1000, 32 -- @const
+local HEIRS_MAX, HEIRS_OF_STEP_MAX, LOOKED_AT_MAX, OTHERS_MAX = 100, 400, 1000, 32 -- @const
 local levels = {lowest = 9, by_gate = false}
 for level = 5, 1, -1 do
   if S[LEVELS + level] > 0 then levels.lowest = level end
@@ -16,6 +16,9 @@ function levels.see(job)
 end
 
 lazily(levels, function()
+-- What may still be looked at in this step: jobs that a level is handed on to, and entries to find these.
+local heirs_left, entries_left = HEIRS_OF_STEP_MAX, 4 * LOOKED_AT_MAX
+
 -- Remember a job that took its place in this step, for no index knows it yet.
 function levels.note(job)
   for _, claim in ipairs(form.claims(job[CLAIMS])) do
@@ -57,10 +60,10 @@ local function before(heir, key, depth)
   for at, range in ipairs(paths.ranges(key)) do
     local walk, others = paths.walk(store.paths, {range}, 1, false, 32), 0
     -- At the very path those that wait stand behind those that hold it.
-    while held > 0 and #found < HEIRS_MAX and looked_at < LOOKED_AT_MAX and (at == 2 or key == '' or others < OTHERS_MAX) do
+    while held > 0 and #found < HEIRS_MAX and looked_at < LOOKED_AT_MAX and entries_left > 0 and (at == 2 or key == '' or others < OTHERS_MAX) do
       local member = walk.next()
       if not member then break end
-      looked_at = looked_at + 1
+      looked_at, entries_left = looked_at + 1, entries_left - 1
       local _, _, id = paths.split(member)
       local job = jobs.of(id)
       if not (job and add(job)) then others = others + 1 end
@@ -78,13 +81,14 @@ end
 
 -- Let what stands before a job that waits take its level, if that is better; up to so many jobs are looked at.
 function levels.hand_on(job)
+  local level, room, waiting = levels.of(job), math.min(HEIRS_MAX, heirs_left), {job}
+  if room == 0 then return end
   if not levels.by_gate then
     levels.by_gate = {}
     for _, changed in pairs(jobs.dirty) do
       if changed[SEQ] > 0 then levels.note(changed) end
     end
   end
-  local level, room, waiting = levels.of(job), HEIRS_MAX, {job}
   for _, heir in ipairs(waiting) do
     for index, depth in ipairs(heir[WALKS]) do
       local key = depth < GRANTED and form.claims(heir[CLAIMS])[index].keys[depth + 1]
@@ -92,8 +96,8 @@ function levels.hand_on(job)
       -- Who stands before it and has such a level has handed it on already.
       if key and not (ahead and levels.of(ahead) >= level) then
         for _, other in ipairs(before(heir, key, depth)) do
-          room = room - 1
-          if room < 0 then return end
+          if room == 0 then return end
+          room, heirs_left = room - 1, heirs_left - 1
           if levels.of(other) < level then
             other[LEVEL] = level
             jobs.dirty[other.id] = other
