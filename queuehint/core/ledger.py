@@ -22,7 +22,7 @@ from queuehint.core.journal import Journal
 from queuehint.core.keys import KeyIndex
 from queuehint.core.lifecycle import MOVES, check_move
 from queuehint.core.limits import Limits
-from queuehint.core.paths import PathIndex
+from queuehint.core.paths import LatePathIndex, PathIndex
 from queuehint.core.registry import ActiveExecutions
 from queuehint.core.sweeps import ReleaseSweep, UnparkSweep
 from queuehint.core.timers import TimerKind, Timers
@@ -44,6 +44,8 @@ HEIRS_MAX = 100
 """How many jobs are looked at when one begins to wait and hands its level on."""
 HEIRS_OF_STEP_MAX = 400
 """How many of them for all that begin to wait in one operation: a Redis is not to be held up by 1 000 times 100."""
+ENQUEUED, BEGUN = EventKind.ENQUEUED, EventKind.STARTED
+"""Looked up once: a member of an enumeration takes longer to find than to count."""
 END = {FINISHED: EventKind.FINISHED, FAILED: EventKind.FAILED, CANCELED: EventKind.CANCELED}
 """What an end is called."""
 
@@ -79,7 +81,7 @@ class Ledger:
         self.ready = ReadyQueue()
         self.timers = Timers()
         self.paths = PathIndex()
-        self.past = PathIndex()
+        self.past = LatePathIndex()
         self.catalog = Catalog()
         self.edges = DependencySets()
         self.deferred: SortedDict[int, Job] = SortedDict()
@@ -129,7 +131,7 @@ class Ledger:
             self._place(job, now_ms)
         self.counts[job.state] += 1
         self.catalog.add(job)
-        self.journal.note(job, EventKind.ENQUEUED, None)
+        self.journal.note(job, ENQUEUED, None)
         return job
 
     def _make(self, spec: JobSpec, now_ms: int) -> Job:
@@ -186,7 +188,7 @@ class Ledger:
         self.deferred[job.number] = job
         self.counts[DEFERRED] += 1
         self.catalog.add(job)
-        self.journal.note(job, EventKind.ENQUEUED, None)
+        self.journal.note(job, ENQUEUED, None)
         return job
 
     def commit(self, start: Job, now_ms: int) -> int:
@@ -219,7 +221,7 @@ class Ledger:
         self.deferred[job.number] = job
         job.enqueued_ms = start.ended_ms
         self.catalog.add(job)
-        self.journal.note(job, EventKind.ENQUEUED, None)
+        self.journal.note(job, ENQUEUED, None)
         return start.ended_ms
 
     def begin(self, job: Job, needs: Needs, blocked: Needs, commit_ms: int, now_ms: int) -> int:
@@ -360,7 +362,7 @@ class Ledger:
         job.attempts += 1
         job.token = token
         job.worker = worker
-        self.journal.note(job, EventKind.STARTED, QUEUED)
+        self.journal.note(job, BEGUN, QUEUED)
         job.started_ms = now_ms
         if job.first_ms is None:
             job.first_ms = now_ms
@@ -454,7 +456,7 @@ class Ledger:
         if job.block is None:
             # It was committed, and is over before it was let go.
             self.catalog.add(job)
-            self.journal.note(job, EventKind.ENQUEUED, None)
+            self.journal.note(job, ENQUEUED, None)
         if old is STARTED:
             self._stop(job)
         elif job.ready is not None:
@@ -730,9 +732,8 @@ class Ledger:
             is_ready = job.state is QUEUED and not job.missing and not back_off
             assert is_ready == (job.ready is not None), f"{job_id} {job.state}"
             for claim in job.spec.claims:
-                key = queue_key(claim.path)
-                assert (job.number in self.paths.at(key)) == (not over)
-                assert (job.number in self.past.at(key)) == (over and not job.gone)
+                assert (job.number in self.paths.at(queue_key(claim.path))) == (not over)
+            assert not job.spec.claims or (job in self.past) == (over and not job.gone)
             assert (self.dead.get(job.number) is job) == (job.state is FAILED and not job.gone)
         assert counts == self.counts
         levels = Counter(job.level for job in self.jobs.values() if job.is_placed)

@@ -143,3 +143,44 @@ class PathIndex:
         while key is not None:
             yield from self.at(key).values()
             key = self.next_key(path, key)
+
+
+class LatePathIndex:
+    """
+    Jobs by the paths they claim, indexed when somebody asks for them.
+
+    What most jobs are never asked for by path costs them one entry in a dictionary until then.
+
+    Complexity: O(1) to add a job, or to remove one nobody has asked for since; a question indexes what has come since
+    the last one.
+    """
+
+    def __init__(self) -> None:
+        self._index = PathIndex()
+        self._new: dict[int, Job] = {}
+
+    def __len__(self) -> int:
+        return len(self._new) + len(self._index)
+
+    def __contains__(self, job: Job) -> bool:
+        if job.number in self._new:
+            return True
+        return all(job.number in self._index.at(queue_key(claim.path)) for claim in job.spec.claims)
+
+    def add(self, job: Job) -> None:
+        """Take in a job."""
+        self._new[job.number] = job
+
+    def remove(self, job: Job) -> None:
+        """Forget a job."""
+        if self._new.pop(job.number, None) is None:
+            self._index.remove(job)
+
+    def entries(
+        self, path: Path, after: tuple[str, int] | None = None, *, newest_first: bool = False
+    ) -> Iterator[tuple[str, int, Job]]:
+        """Yield what `PathIndex.entries` does."""
+        for job in self._new.values():
+            self._index.add(job)
+        self._new.clear()
+        return self._index.entries(path, after, newest_first=newest_first)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from queuehint.core.job import Job
-from queuehint.core.paths import PathIndex
+from queuehint.core.paths import LatePathIndex, PathIndex
 from queuehint.hint import is_prefix, queue_key
 from queuehint.records import JobState
 from tests.support import claim, job
@@ -69,3 +69,23 @@ def test_a_job_is_forgotten_at_each_of_its_paths() -> None:
     made.remove(several)
     assert len(made) == 1
     assert list(made.at("a")) == [0]
+
+
+def test_an_index_made_late_answers_as_one_made_at_once() -> None:
+    late = LatePathIndex()
+    jobs = [Job(job(str(number), ["a", str(number)]), number, JobState.FINISHED, 0) for number in range(4)]
+    late.add(jobs[0])
+    late.add(jobs[1])
+    late.remove(jobs[0])
+    assert [number for _, number, _ in late.entries(("a",))] == [1]
+    late.add(jobs[2])
+    late.add(jobs[3])
+    assert [each in late for each in jobs] == [False, True, True, True]
+    assert [number for _, number, _ in late.entries(("a",), ("a:1", 1))] == [2, 3]
+    late.remove(jobs[1])
+    late.add(jobs[0])
+    assert [number for _, number, _ in late.entries((), newest_first=True)] == [3, 2, 0]
+    for each in (jobs[0], jobs[2], jobs[3]):
+        assert len(late)
+        late.remove(each)
+    assert not len(late)
