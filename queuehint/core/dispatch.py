@@ -164,10 +164,11 @@ class ReadyQueue:
         pool.size -= 1
         if not pool.size:
             del self._pools[name]
-        elif not len(user):
-            del users[whose]
         elif len(users) > 1:
-            self._count(users, whose, user)
+            if len(user):
+                self._count(users, whose, user)
+            else:
+                del users[whose]
         return job
 
     def _count(self, users: OrderedDict[str | None, _User], whose: str | None, user: _User) -> None:

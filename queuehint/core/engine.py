@@ -119,6 +119,7 @@ Reply = TypeVar("Reply")
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 DONE, REQUESTED, REFUSED, UNKNOWN, LOST, CANCELED_VERDICT, STALE = Verdict
+SUCCEEDED = OutcomeKind.FINISHED
 
 STRANGER_PAUSE_MS = 5_000
 STRANGER_PAUSE_MAX_MS = 300_000
@@ -240,8 +241,9 @@ class Engine:
         return cast("Reply", self._handlers[type(operation)](operation))
 
     def _see_time(self, now_ms: int) -> None:
-        self.now_ms = self.course.now_ms = self.ledger.limits.now_ms = max(self.now_ms, now_ms)
-        self.ledger.journal.see_time(self.now_ms)
+        if now_ms > self.now_ms:
+            self.now_ms = self.course.now_ms = self.ledger.limits.now_ms = now_ms
+            self.ledger.journal.see_time(now_ms)
 
     def begin_epoch(self, token: int, reap_from_ms: int) -> None:
         """
@@ -464,7 +466,7 @@ class Engine:
             return LOST
         self.settled += 1
         kind, course = outcome.kind, self.course
-        if kind is OutcomeKind.FINISHED:
+        if kind is SUCCEEDED:
             if outcome.result is not None:
                 job.result = outcome.result
             course.end(job, FINISHED, None)

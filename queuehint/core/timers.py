@@ -58,7 +58,12 @@ class Timers:
 
     def next_ms(self) -> int | None:
         """Return when the next entry is due, None if there is none."""
-        return min((entry[0] for heap in self._heaps if (entry := heap.first()) is not None), default=None)
+        least_ms = None
+        for heap in self._heaps:
+            entry = heap.first()
+            if entry is not None and (least_ms is None or entry[0] < least_ms):
+                least_ms = entry[0]
+        return least_ms
 
     def pop_due(self, now_ms: int) -> tuple[TimerKind, Job] | None:
         """Take out the first entry that is due at *now_ms*: in order of time, then of kind, then of number."""
