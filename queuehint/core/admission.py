@@ -122,8 +122,9 @@ class Submission:
                 raise InvalidJobError(OTHER_FLOW)
         new_keys: dict[str, str] = {}
         seen: set[str] = set()
+        jobs, closed = self._ledger.jobs, self._closed
         for spec in self._specs:
-            existing = self._ledger.jobs.get(spec.id)
+            existing = jobs.get(spec.id)
             if existing is not None and not self._is_known(existing):
                 self.elsewhere.append(existing)
                 existing = None
@@ -131,8 +132,8 @@ class Submission:
                 if existing.spec != spec and (existing.notes is None or existing.notes.asked != spec):
                     raise DuplicateJobError(spec.id, fields=existing.spec.differing_fields(spec))
                 continue
-            if self._closed:
-                _check_open(self._closed, spec)
+            if closed:
+                _check_open(closed, spec)
             if spec.key is not None:
                 self._check_key(spec, spec.key, new_keys)
             if spec.depends_on:

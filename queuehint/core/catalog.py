@@ -111,10 +111,9 @@ class Catalog:
         block = self._blocks.get(at)
         if block is None:
             block = self._blocks[at] = Block(at * RECORDS_PER_BLOCK, enqueued_ms)
-        elif enqueued_ms > block.last_ms:
-            block.last_ms = enqueued_ms
-        elif enqueued_ms < block.first_ms:
-            block.first_ms = enqueued_ms
+        elif enqueued_ms != block.last_ms:
+            block.first_ms = min(block.first_ms, enqueued_ms)
+            block.last_ms = max(block.last_ms, enqueued_ms)
         block.jobs[number] = job
         job.block = block
         block.states = None

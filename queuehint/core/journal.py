@@ -28,18 +28,22 @@ class Journal:
     """
     What has happened in one namespace.
 
-    ``totals`` counts the moves of each kind, ``last`` all of them. ``until_ms`` is when the events are dropped unless
+    ``totals`` counts the moves of each kind. ``until_ms`` is when the events are dropped unless
     somebody asks for them, 0 while nobody does.
     """
 
-    __slots__ = ("kept", "last", "now_ms", "totals", "until_ms")
+    __slots__ = ("kept", "now_ms", "totals", "until_ms")
 
     def __init__(self) -> None:
         self.totals = dict.fromkeys(EventKind, 0)
-        self.last = 0
         self.now_ms = 0
         self.until_ms = 0
         self.kept: deque[Event] = deque(maxlen=EVENTS_KEPT)
+
+    @property
+    def last(self) -> int:
+        """The number of the last move, which is how many there were."""
+        return sum(self.totals.values())
 
     def see_time(self, now_ms: int) -> None:
         """Drop what nobody has asked for lately."""
@@ -51,7 +55,6 @@ class Journal:
     def note(self, job: Job, kind: EventKind, old: JobState | None, cause: str | None = None) -> None:
         """Note a move that was made, from *old* to the state the job has now; a start before its time is set."""
         self.totals[kind] += 1
-        self.last += 1
         if self.until_ms:
             self.kept.append(self._event(job, kind, old, cause))
 
@@ -88,9 +91,10 @@ class Journal:
         self.until_ms = self.now_ms + FOLLOWED_FOR_MS
         if after is None:
             return (), 0
-        if after > self.last:
+        last = self.last
+        if after > last:
             after = 0
-        first = self.last - len(self.kept) + 1
+        first = last - len(self.kept) + 1
         skipped = max(0, after + 1 - first)
         return tuple(islice(self.kept, skipped, skipped + limit)), max(0, first - after - 1)
 
