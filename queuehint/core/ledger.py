@@ -304,10 +304,10 @@ class Ledger:
 
         Nothing overtakes what it conflicts with: only ready jobs are ranked by their levels.
         """
-        level, room = job.level, min(HEIRS_MAX, self.heirs_left)
-        if not room or not any(self.levels[1:level]):
+        level = job.level
+        if not any(self.levels[1:level]) or not self.heirs_left:
             return
-        waiting = [job]
+        room, waiting = min(HEIRS_MAX, self.heirs_left), [job]
         for heir in waiting:
             for walk in heir.walks:
                 # Who stands before it and has such a level has handed it on already.
