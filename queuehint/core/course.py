@@ -189,9 +189,10 @@ class Course:
         edge = job.blocked.get(dependency.id)
         if edge is None:
             return 0
-        if dependency.gone and edge[-1] == KEPT:
-            return self.end(job, CANCELED, cause_of(dependency.id, None))
         what = fate(edge, dependency.state)
+        # What was dropped has no end; of what has one and is gone, only those that were to wait on find it expired.
+        if dependency.gone and edge[-1] == KEPT and (dependency.ended_ms is None or what == WAIT):
+            return self.end(job, CANCELED, cause_of(dependency.id, None))
         if what == WAIT:
             return 0
         if what == CANCEL:
@@ -216,7 +217,8 @@ class Course:
 
     def _fell(self, job: Job, dependency: Job) -> int:
         left = self.end(job, CANCELED, cause_of(dependency.id, dependency.state))
-        self.ledger.edges.fall(job, dependency.id)
+        if not dependency.gone:
+            self.ledger.edges.fall(job, dependency.id)
         return left
 
     def judge(self, needs: Needs, coming: Collection[str] = ()) -> tuple[Needs, str | None]:

@@ -377,6 +377,28 @@ def test_a_record_is_deleted_before_its_job_has_let_go_of_others(cut: Twins, min
     cut.do(CountEdges())
 
 
+@pytest.mark.parametrize("when", ["success", "failure", "done"])
+@pytest.mark.parametrize("on_failure", ["wait", "cancel", "run"])
+def test_a_dead_job_is_deleted_before_all_that_depend_on_it_are_told(cut: Twins, when: Any, on_failure: Any) -> None:
+    def end(children: Any) -> dict[str, Any]:
+        return {"kind": OutcomeKind.CHILDREN, "children": children}
+
+    policy = Policy(on_dependency_failure=on_failure, retention_ms=MINUTE)
+    needy = [JobSpec(id=f"b{at}", task="t", depends_on=(Dependency("a", when),), policy=policy) for at in range(3)]
+    cut.do(Enqueue((*[JobSpec(id=each, task="t") for each in "apqr"], *needy)))
+    tokens = {grant.spec.id: grant.token for grant in cut.do(Exchange("w", limit=9)).grants}
+    cut.do(Exchange("w", tuple([Outcome(job_id=each, token=tokens[each], **end(("a",))) for each in "pqr"])))
+    cut.do(Exchange("w", (Outcome(job_id="a", token=tokens["a"], kind=OutcomeKind.FAILED, final=True),)))
+    cut.do(Delete(("a",)))
+    while cut.do(Tick()).more:
+        cut.count()
+    records = cut.do(Get(tuple([spec.id for spec in needy] + list("pqr")))).records
+    cause = "has expired" if (when, on_failure) == ("success", "wait") else "has failed"
+    is_run = when != "success" or on_failure == "run"
+    assert [record.cause for record in records[:3]] == [None if is_run else f"dependency a {cause}"] * 3
+    assert [record.errors[0].message for record in records[3:]] == ["child a is FAILED"] * 3
+
+
 def test_who_depends_on_a_job_late_is_looked_at_by_a_sweep_that_began_before(cut: Twins) -> None:
     def depending(job_id: str) -> JobSpec:
         return JobSpec(id=job_id, task="t", depends_on=(Dependency("a"),), flow="f")

@@ -178,3 +178,19 @@ def test_who_writes_to_a_record_that_is_over_keeps_nobody_waiting_for_it() -> No
     queue.apply(Log("a", None, ("line",)))
     queue.wait(0)
     assert queue.states("b0", "b1", "b2", "b3") == "QUEUED QUEUED QUEUED QUEUED"
+
+
+@pytest.mark.parametrize(
+    "on_failure, cause",
+    [("wait", "dependency a has expired"), ("cancel", "dependency a has failed"), ("run", None)],
+)
+def test_who_is_not_told_yet_of_a_dead_job_that_is_deleted_does_what_it_was_to_do(
+    on_failure: str, cause: str | None
+) -> None:
+    needy = [job(f"b{at}", after=["a"], on_dependency_failure=on_failure) for at in range(3)]
+    queue = Queue(job("a"), *needy, budget=1)
+    queue.start()
+    queue.fail("a", final=True)
+    assert queue.apply(Delete(("a",))).verdicts == ((Verdict.DONE, None),)
+    queue.wait(0)
+    assert [queue.record(spec.id).cause for spec in needy] == [cause] * 3

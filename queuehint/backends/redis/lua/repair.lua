@@ -247,7 +247,7 @@ function REPAIR.unresolved(_, id)
   if job and jobs.is_start(id) then
     work.push({job[STATE] == FINISHED and 'k' or 'x', id, 0, S[NUMBERS]})
   else
-    work.push({'r', id, 0, S[NUMBERS], job and not job[GONE] and ledger.end_of(job) or 'gone'})
+    work.push({'r', id, 0, S[NUMBERS], job and (job[GONE] and 'gone' .. job[STATE] or ledger.end_of(job)) or 'gone'})
   end
 end
 

@@ -70,10 +70,10 @@ end
 
 local HAS_ENDED = {F = ' has finished', X = ' has failed', C = ' was canceled'}
 
--- Cancel a job because of another one's end; false if the other's record has expired. Returns the gates left.
-function course.fell(job, id, state)
+-- Cancel a job because of another one's end, its state; false if the other's record has expired. Returns the gates left.
+function course.fell(job, id, state, gone)
   local left = ledger.finish(job, CANCELED, 'dependency ' .. id .. (state and HAS_ENDED[state] or ' has expired'), false)
-  if state then edges.fall(job, id) end
+  if state and not gone then edges.fall(job, id) end
   return left
 end
 
@@ -83,15 +83,16 @@ local function count_delay(delay_ms)
   S[RESOLVED_MAX] = math.max(S[RESOLVED_MAX], delay_ms)
 end
 
--- Do with a job that waits for one that is over, since a time, what their edge says; return the gates visited or left.
-function course.resolve(job, id, state, since_ms)
+-- Do with a job that waits for one that is over, since a time, what their edge says; return the gates visited or left. Of
+-- what was dropped the state is false; of what has one and is gone, only those that were to wait on find it expired.
+function course.resolve(job, id, state, gone, since_ms)
   local fates = edges.of(job, id)
   if not fates then return 0 end
-  if not state and string.sub(fates, 4) == IS_KEPT then return course.fell(job, id, false) end
+  local fate = edges.fate(fates, state or CANCELED)
+  if gone and string.sub(fates, 4) == IS_KEPT and (not state or fate == TO_WAIT) then return course.fell(job, id, false) end
   state = state or CANCELED
-  local fate = edges.fate(fates, state)
   if fate == TO_WAIT then return 0 end
-  if fate == TO_CANCEL then return course.fell(job, id, state) end
+  if fate == TO_CANCEL then return course.fell(job, id, state, gone) end
   if fate == TO_NOTE and not job[CHILD_FAILED] then job[CHILD_FAILED] = state .. id end
   edges.close(job, id)
   if job[BLOCKED] > 0 then return 0 end
@@ -229,7 +230,7 @@ local function forget_record(job)
   if not holds then job[NEEDS] = false end
   timers.set(job, PRUNE, math.max(job[ENDED] + ID_KEPT_MS, NOW))
   if is_told then
-    if has_dependents then work.push({'r', job.id, 0, S[NUMBERS], 'gone', NOW}) end
+    if has_dependents then work.push({'r', job.id, 0, S[NUMBERS], 'gone' .. job[STATE], NOW}) end
     if holds then work.push({'p', job.id}) end
   end
   return left

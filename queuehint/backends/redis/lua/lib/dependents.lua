@@ -3,18 +3,27 @@
 local dependents = {}
 
 lazily(dependents, function()
+-- The state of a job whose end a sweep is about, false if it was dropped or lost, and whether it is gone. A sweep may
+-- say so itself, for the id may be taken again.
+local function end_of(sweep)
+  local state = string.match(sweep[5], '^gone(.*)$')
+  if state then return state ~= '' and state, true end
+  local dependency = jobs.of(sweep[2])
+  return dependency and dependency[STATE], not dependency or dependency[GONE]
+end
+
 -- What a sweep over dependents does with each of them, whether it still has a reason to, and how it ends.
 local ACT = {
   r = function(job, sweep)
-    local dependency = sweep[5] ~= 'gone' and jobs.of(sweep[2])
-    return course.resolve(job, sweep[2], dependency and not dependency[GONE] and dependency[STATE], sweep[6] or NOW)
+    local state, gone = end_of(sweep)
+    return course.resolve(job, sweep[2], state, gone, sweep[6] or NOW)
   end,
   k = course.begin,
   x = course.drop,
 }
 
 local function goes_on(sweep)
-  if sweep[1] ~= 'r' or sweep[5] == 'gone' then return true end
+  if sweep[1] ~= 'r' or string.sub(sweep[5], 1, 4) == 'gone' then return true end
   -- The job may have been redriven meanwhile.
   local dependency = jobs.of(sweep[2])
   return dependency and ledger.end_of(dependency) == sweep[5]
