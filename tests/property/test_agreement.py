@@ -399,6 +399,20 @@ def test_a_dead_job_is_deleted_before_all_that_depend_on_it_are_told(cut: Twins,
     assert [record.errors[0].message for record in records[3:]] == ["child a is FAILED"] * 3
 
 
+@pytest.mark.parametrize("on_conflict", ["return", "replace", "after"])
+def test_a_job_that_is_brought_back_has_its_key_in_that_very_step(cut: Twins, on_conflict: Any) -> None:
+    policy = Policy(on_dependency_failure="cancel", retention_ms=MINUTE)
+    cut.do(Enqueue((JobSpec(id="a", task="t"),)))
+    cut.do(Enqueue((JobSpec(id="b", task="t", key="k", depends_on=(Dependency("a"),), policy=policy),)))
+    (grant,) = cut.do(Exchange("w", limit=1)).grants
+    cut.do(Exchange("w", (Outcome(job_id="a", token=grant.token, kind=OutcomeKind.FAILED, final=True),)))
+    while cut.do(Tick()).more:
+        pass
+    cut.do(Redrive(("a",), downstream=True))
+    (found,) = cut.do(Enqueue((JobSpec(id="c", task="t", key="k", on_conflict=on_conflict),))).jobs
+    assert found.id == "b"
+
+
 def test_who_depends_on_a_job_late_is_looked_at_by_a_sweep_that_began_before(cut: Twins) -> None:
     def depending(job_id: str) -> JobSpec:
         return JobSpec(id=job_id, task="t", depends_on=(Dependency("a"),), flow="f")

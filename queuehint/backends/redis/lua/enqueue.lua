@@ -45,8 +45,10 @@ local keyed = {}
 -- The newest unfinished job of a key, false if there is none.
 local function newest(key)
   local found = false
-  for _, job in ipairs(keyed[key] or {}) do
-    if not OVER[job[STATE]] and (not found or job[NUMBER] > found[NUMBER]) then found = job end
+  for _, some in ipairs({keyed[key] or {}, ledger.renewed[key] or {}}) do
+    for _, job in ipairs(some) do
+      if not OVER[job[STATE]] and (not found or job[NUMBER] > found[NUMBER]) then found = job end
+    end
   end
   local offset = 0
   while true do

@@ -1,6 +1,6 @@
 --[[ ledger: the moves of a job, as core.ledger makes them: state, gates, offers, timers and edges change together.
   Counts and indexes are not changed here: they follow from the heads, see lib/commit. ]]
-local ledger = {untold = {}, ended = {}, errors_added = {}, events = {}, drops_events = false}
+local ledger = {untold = {}, ended = {}, errors_added = {}, events = {}, drops_events = false, renewed = {}}
 
 lazily(ledger, function()
 local KEEP = {F = tonumber(ARGV[4]), X = tonumber(ARGV[5]), C = tonumber(ARGV[6])}
@@ -287,6 +287,12 @@ function ledger.renew(job)
   job[ATTEMPTS], job[LOSSES] = 0, 0
   job[CAUSE], job[CANCEL], job[ENDED], job[RESULT] = false, false, false, false
   job[PARENT], job[CHILD_FAILED] = false, false
+  -- No index knows yet that it has its key again.
+  local key = job[KEY]
+  if key then
+    ledger.renewed[key] = ledger.renewed[key] or {}
+    table.insert(ledger.renewed[key], job)
+  end
 end
 
 -- Bring a dead job back: FAILED -> QUEUED, to the place it held or to a new one.
