@@ -20,8 +20,8 @@ class PathIndex:
 
     Most paths have one job at a time, which is then kept without a dictionary around it.
 
-    ``old_added`` counts the jobs that were added behind newer ones of their path: who goes through a path by number
-    then looks again. ``watched`` counts, for some paths, the entries at or below them.
+    ``old_added`` counts the jobs that were added to others of their path and are not the newest of all: who goes
+    through a path by number then looks again. ``watched`` counts, for some paths, the entries at or below them.
 
     Complexity: O(1) to add or remove on a path that has other jobs, O(log paths) for a new path.
     """
@@ -29,6 +29,7 @@ class PathIndex:
     def __init__(self) -> None:
         self._jobs: SortedDict[str, Job | dict[int, Job]] = SortedDict()
         self.old_added = 0
+        self._newest = 0
         self.watched: dict[Path, int] = {}
 
     def __len__(self) -> int:
@@ -37,16 +38,18 @@ class PathIndex:
     def add(self, job: Job) -> None:
         """Index a job at each path it claims."""
         index = self._jobs
+        self._newest = max(self._newest, job.number)
         for claim in job.spec.claims:
             key = queue_key(claim.path)
             there = index.get(key)
             if there is None:
                 index[key] = job
-            elif isinstance(there, dict):
-                self.old_added += next(reversed(there)) > job.number
+                continue
+            # The last of a path may be an old one itself.
+            self.old_added += job.number < self._newest
+            if isinstance(there, dict):
                 there[job.number] = job
             else:
-                self.old_added += there.number > job.number
                 index[key] = {there.number: there, job.number: job}
         if self.watched:
             self._count(job, 1)

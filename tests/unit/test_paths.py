@@ -89,3 +89,14 @@ def test_an_index_made_late_answers_as_one_made_at_once() -> None:
         assert len(late)
         late.remove(each)
     assert not len(late)
+
+
+def test_who_comes_back_to_a_path_is_counted_also_behind_another_who_did() -> None:
+    made = index(("a",), ("a",), ("a",), ("a",))
+    assert made.old_added == 0
+    old = [made.at("a")[number] for number in (0, 1)]
+    for each in old:
+        made.remove(each)
+    for each in old:
+        made.add(each)
+    assert made.old_added == 2
