@@ -66,6 +66,7 @@ class Crowd:
     def __init__(self, random: Random, budget: int, count: int) -> None:
         self.random = random
         self.engine = Engine(EngineOptions(budget=budget))
+        self.now_ms = 0
         watch_places(self.engine)
         self.specs = self.graph(count)
         self.children = 0
@@ -119,7 +120,7 @@ class Crowd:
             yield Commit("T")
 
     def do(self, operation: Any) -> Any:
-        reply = self.engine.apply(operation, self.engine.now_ms)
+        reply = self.engine.apply(operation, self.now_ms)
         self.engine.ledger.check()
         check_order(self.engine)
         return reply
@@ -128,7 +129,7 @@ class Crowd:
     def moves(self) -> bool:
         """Something runs, may run, is left over or due."""
         engine, ledger = self.engine, self.engine.ledger
-        is_due = engine.next_ms is not None and engine.next_ms <= engine.now_ms
+        is_due = engine.next_ms is not None and engine.next_ms <= self.now_ms
         return bool(is_due or ledger.registry.running or ledger.ready.sizes())
 
     def end_some(self, kinds: tuple[OutcomeKind, ...]) -> None:
@@ -185,7 +186,7 @@ class Crowd:
             self.do(submission)
             if random.random() < 0.3:
                 self.end_some(kinds)
-        self.engine.now_ms += 1
+        self.now_ms += 1
         self.do(Tick())
         while self.moves:
             self.end_some(kinds)
@@ -203,7 +204,7 @@ class Crowd:
         engine = self.engine
         check_edges(engine)
         unfinished = [job for job in engine.ledger.jobs.values() if job.state not in OVER]
-        reasons = {job.id: engine.apply(Why(job.id), engine.now_ms) for job in unfinished}
+        reasons = {job.id: engine.apply(Why(job.id), self.now_ms) for job in unfinished}
         accounted: set[str] = set()
         while True:
             more = set()
@@ -221,9 +222,9 @@ class Crowd:
                 break
             accounted = more
         assert accounted == reasons.keys(), f"{reasons.keys() - accounted} wait in a circle"
-        pending = engine.apply(CountPending(), engine.now_ms)
+        pending = engine.apply(CountPending(), self.now_ms)
         assert (pending.unfinished, pending.moving) == (len(unfinished), False)
-        assert engine.apply(CountEdges(), engine.now_ms).orphans == ()
+        assert engine.apply(CountEdges(), self.now_ms).orphans == ()
 
     def revive_all(self) -> None:
         """A redrive of what is dead, if it is successful, lets all that waits go on; or its record expires."""
@@ -239,7 +240,7 @@ class Crowd:
 
     def expire_all(self) -> None:
         while self.engine.next_ms is not None:
-            self.engine.now_ms = max(self.engine.now_ms, self.engine.next_ms)
+            self.now_ms = max(self.now_ms, self.engine.next_ms)
             self.do(Tick())
             while self.moves:
                 self.end_some((OutcomeKind.FINISHED,))
