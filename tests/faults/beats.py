@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 POLL_S = 0.002
+LEASE_S = 12 * 3600
+"""Longer than a test lasts by the time in the file, shorter than records are kept."""
 
 
 class FileClock:
@@ -55,7 +57,7 @@ class FileClock:
 
 def scheduler(url: str, clock: FileClock) -> Scheduler:
     """Return a scheduler that has the job."""
-    sched = Scheduler(url, clock=clock, lease=24 * 3600)
+    sched = Scheduler(url, clock=clock, lease=LEASE_S)
 
     @sched.job(queue_hint=["beats"])
     async def beat() -> None: ...
