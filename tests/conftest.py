@@ -41,8 +41,9 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev"))
 
 
-def pytest_configure() -> None:
-    """Let the output expected by a doctest end at the fence that closes a block of Markdown."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Take our own plugin; let the output expected by a doctest end at the fence that closes a block of Markdown."""
+    config.pluginmanager.import_plugin("queuehint.testing.plugin")
     example_re: re.Pattern[str] = vars(doctest.DocTestParser)["_EXAMPLE_RE"]
     prompt = "(?![ ]*>>>)"
     assert prompt in example_re.pattern

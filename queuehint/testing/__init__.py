@@ -1,0 +1,27 @@
+"""
+What it takes to prove ordering rules: of handlers, of production logs, of backends, of queues of any make.
+
+Needs the extra ``queuehint[testing]``, but for what reads traces. A name is imported when it is first used, so a
+program that asks for one part carries no other.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+_MODULES: dict[str, str] = {}
+"""In which module of this package each public name is."""
+
+__all__: list[str] = []
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{module}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES})
