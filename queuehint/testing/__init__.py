@@ -8,12 +8,19 @@ program that asks for one part carries no other.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-_MODULES: dict[str, str] = {}
+if TYPE_CHECKING:
+    from queuehint.testing.model import ReferenceModel
+
+_MODULES: dict[str, str] = {
+    "ReferenceModel": "model",
+}
 """In which module of this package each public name is."""
 
-__all__: list[str] = []
+__all__ = [
+    "ReferenceModel",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -48,8 +48,8 @@ from queuehint.operations import (
 from queuehint.record_filter import RecordFilter
 from queuehint.records import JobSpec, JobState, Outcome, OutcomeKind
 from queuehint.schedule import Recurrence, Schedule
+from queuehint.testing.player import POOLS, STYLES, Style
 from tests.property.agreement import ALPHABETS, Busybody, Twins
-from tests.property.walks import POOLS, STYLES, Style
 from tests.servers import Cluster, Server, new_namespace, shared_server
 
 if TYPE_CHECKING:

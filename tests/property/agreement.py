@@ -71,7 +71,9 @@ from queuehint.policy import Policy
 from queuehint.records import OVER, JobError, JobSpec, JobState, Outcome, OutcomeKind, Progress
 from queuehint.reports import Reason, ReasonKind
 from queuehint.schedule import Recurrence
-from tests.property.walks import MINUTE, POOLS, RETENTION, Player, check_empty, filters
+from queuehint.testing.invariants import check_empty
+from queuehint.testing.pair import RETENTION, filters
+from queuehint.testing.player import MINUTE, POOLS, Player
 from tests.servers import Server, new_namespace, shared_server
 
 if TYPE_CHECKING:
@@ -81,7 +83,7 @@ if TYPE_CHECKING:
     from queuehint.core.job import Job
     from queuehint.core.trie import Walk
     from queuehint.hint import Mode, Path
-    from tests.property.walks import Style
+    from queuehint.testing.player import Style
 
 FIXED = {"meta", "seen", "sessions", "receipts", "wake:timer"}
 """

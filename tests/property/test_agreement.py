@@ -57,9 +57,8 @@ from queuehint.operations import (
 from queuehint.policy import Policy
 from queuehint.record_filter import RecordFilter
 from queuehint.records import Dependency, JobError, JobSpec, Outcome, OutcomeKind, Progress
+from queuehint.testing.player import ALL_AT_ONCE, LEASE_MS, MINUTE, MIXED, PATHS, POLICIES, STYLES, Style
 from tests.property.agreement import FIXED, KEPT_MS, Busybody, Twins, walk_together
-from tests.property.player import ALL_AT_ONCE
-from tests.property.walks import LEASE_MS, MINUTE, MIXED, PATHS, POLICIES, STYLES, Style
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -31,8 +31,8 @@ from queuehint.operations import (
     Tick,
 )
 from queuehint.records import ON_CHILD_FAILURE, Dependency, JobSpec, Outcome, OutcomeKind
-from tests.property.player import FLOWS, LEASE_MS, MINUTE, PARTS, PATHS, POLICIES, SHARED_KEYS, WOVEN_POLICIES
-from tests.property.walks import Pair
+from queuehint.testing.pair import Pair
+from queuehint.testing.player import FLOWS, LEASE_MS, MINUTE, PARTS, PATHS, POLICIES, SHARED_KEYS, WOVEN_POLICIES
 
 paths = st.sampled_from(PATHS)
 modes = st.sampled_from(["exclusive", "exclusive", "exclusive", "shared"])

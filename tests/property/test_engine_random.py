@@ -16,7 +16,9 @@ from queuehint.errors import QueueHintError
 from queuehint.operations import Enqueue, Exchange, Tick
 from queuehint.policy import Policy
 from queuehint.records import JobSpec, JobState, Outcome, OutcomeKind
-from tests.property.player import (
+from queuehint.testing.invariants import check_order, check_ready
+from queuehint.testing.pair import RETENTION, Pair
+from queuehint.testing.player import (
     ALL_AT_ONCE,
     EXCLUSIVE_STYLES,
     MINUTE,
@@ -28,15 +30,7 @@ from tests.property.player import (
     Style,
     one_claim,
 )
-from tests.property.walks import (
-    RETENTION,
-    Pair,
-    check_order,
-    check_ready,
-    walk_cut,
-    walk_in_step,
-    walk_overtaking,
-)
+from tests.property.walks import walk_cut, walk_in_step, walk_overtaking
 
 BUDGETS = (1, 2, 5)
 STEPS = 400

@@ -30,9 +30,9 @@ from queuehint.operations import (
 from queuehint.policy import ON_DEAD, ON_DEPENDENCY_FAILURE, OnDependencyFailure, Policy
 from queuehint.records import ON_CHILD_FAILURE, OVER, WHEN, Dependency, JobSpec, JobState, Outcome, OutcomeKind, When
 from queuehint.reports import ReasonKind
-from tests.property.player import PATHS_BY_DEPTH
-from tests.property.walks import check_edges, check_empty, check_order
-from tests.property.world import what_an_end_does
+from queuehint.testing.invariants import check_edges, check_empty, check_order
+from queuehint.testing.model.world import what_an_end_does
+from queuehint.testing.player import PATHS_BY_DEPTH
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 BUDGETS = (BUDGET, 1, 2, 5)

@@ -10,8 +10,8 @@ from queuehint.core.engine import Engine
 from queuehint.hint import Path
 from queuehint.operations import Cancel, Enqueue, Exchange, Tick
 from queuehint.records import JobSpec, JobState, Outcome, OutcomeKind
-from tests.property.player import one_claim, paths
-from tests.property.world import clash
+from queuehint.testing.model.world import clash
+from queuehint.testing.player import one_claim, paths
 
 PATHS = paths(2)
 # An event is what happens to one job: it is enqueued, or it is ended, by the worker that runs it or by a cancellation.

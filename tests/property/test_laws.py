@@ -30,8 +30,8 @@ from queuehint.hint import (
 )
 from queuehint.policy import Backoff
 from queuehint.records import JobSpec, JobState
-from tests.property.reference import clash
-from tests.property.walks import RETENTION
+from queuehint.testing.model.world import clash
+from queuehint.testing.pair import RETENTION
 
 # The letters that could confuse keys, and what sorts right below and right above a colon.
 segments = st.text(alphabet="ab\\:;/9", min_size=1, max_size=3) | st.sampled_from(["root", "\\root", "a", "b"])

@@ -112,6 +112,7 @@ WOVEN_POLICIES = tuple(
 
 @cache
 def one_claim(path: Path, mode: Mode) -> tuple[Claim, ...]:
+    """The claims of a job with one claim; equal ones are one object."""
     return (Claim(path, mode),)
 
 

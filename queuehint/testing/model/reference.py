@@ -72,7 +72,7 @@ from queuehint.operations import (
 )
 from queuehint.records import OVER, Grant, JobSpec, JobState, Outcome, OutcomeKind
 from queuehint.reports import EdgeStats, FlowStats, Reason, ReasonKind
-from tests.property.world import (
+from queuehint.testing.model.world import (
     CANCELED,
     DEFERRED,
     EXPIRY,

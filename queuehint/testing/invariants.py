@@ -1,0 +1,118 @@
+"""What holds of an engine after every step: the rules, told by looking at all its jobs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from queuehint.core.dependencies import WAIT, fate
+from queuehint.errors import CycleError, QueueHintError
+from queuehint.operations import Enqueue, Operation
+from queuehint.records import OVER, JobState
+from queuehint.testing.model.world import at_or_below, conflict, shape
+
+if TYPE_CHECKING:
+    from queuehint.core.engine import Engine
+    from queuehint.core.job import Job
+
+SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
+
+
+def placed(engine: Engine) -> list[Job]:
+    """The jobs that have a place, in order of place, as the engine reports it."""
+    return sorted((job for job in engine.ledger.jobs.values() if job.seq), key=lambda job: job.seq)
+
+
+def check_order(engine: Engine) -> None:
+    """R1 and R2 as far as they hold in the middle of a cut: what runs or may run has nothing in conflict before it."""
+    jobs = [(job, shape(job.spec.claims)) for job in placed(engine)]
+    for index, (job, claims) in enumerate(jobs):
+        if job.state is STARTED or job.ready is not None:
+            for other, others in jobs[:index]:
+                assert not conflict(claims, others), f"{job.id} may run before {other.id}"
+
+
+def check_ready(engine: Engine, *, exact: bool) -> None:
+    """R2 once nothing is left over: by the plain definition what is ready is ready, and if *exact* nothing else is."""
+    jobs = placed(engine)
+    shapes = [shape(job.spec.claims) for job in jobs]
+    for index, job in enumerate(jobs):
+        if job.state is not QUEUED or job.id in engine.ledger.backing_off:
+            assert job.ready is None
+            continue
+        free = not any(conflict(shapes[index], others) for others in shapes[:index])
+        if job.ready is not None:
+            assert free, f"{job.id} is ready out of order"
+        elif free:
+            assert not exact, f"{job.id} should be ready"
+            assert waits_behind_a_line(job, jobs[:index]), f"{job.id} waits for nothing"
+
+
+def waits_behind_a_line(job: Job, before: list[Job]) -> bool:
+    """What shared claims may add: an earlier job stands in line at a node that both pass."""
+    return any(
+        walk.node is not None and at_or_below(job.spec.claims, walk.node.path)
+        for other in before
+        for walk in other.walks
+        if not walk.granted
+    )
+
+
+def check_edges(engine: Engine) -> None:
+    """Once nothing is left over who waits for others waits for some that are not over, or may be redriven."""
+    jobs = engine.ledger.jobs
+    for job in jobs.values():
+        assert (job.state is DEFERRED) <= (bool(job.blocked) or job.is_start)
+        assert not job.blocked or job.state in {DEFERRED, SCHEDULED}
+        for job_id, edge in job.blocked.items():
+            state = jobs[job_id].state
+            assert state not in OVER or (state is FAILED and fate(edge, FAILED) == WAIT), f"{job.id} waits for nothing"
+
+
+def check_empty(engine: Engine) -> None:
+    """R4: nothing remembers what is gone."""
+    ledger = engine.ledger
+    ledger.check()
+    root = ledger.trie.root
+    assert ledger.trie.nodes == 0
+    assert not root.children
+    assert (root.held, root.active, root.waiting) == (0, 0, 0)
+    assert root.line is root.line_end is root.owners is None
+    assert len(ledger.catalog) == len(ledger.catalog.users) == len(ledger.past) == 0
+    assert len(ledger.timers) == len(ledger.paths) == len(ledger.edges) == len(ledger.flows) == 0
+    assert ledger.timers.next_ms() is ledger.limits.next_ms() is None
+    assert ledger.edges.open == 0
+    assert len(engine.shared) == 0
+    remembered: tuple[Any, ...] = (
+        ledger.jobs,
+        ledger.dead,
+        ledger.deferred,
+        ledger.keys,
+        ledger.leftovers,
+        ledger.registry.running,
+        ledger.ready.sizes(),
+        ledger.parked,
+        ledger.untold,
+        ledger.strangers,
+        ledger.backing_off,
+        engine.closed,
+        ledger.limits.meters,
+        ledger.limits.max_pending,
+        ledger.paths.watched,
+        ledger.ready.weights,
+    )
+    assert not any(remembered), remembered
+    assert ledger.holding == 0
+    assert not any(ledger.counts.values())
+
+
+def check_refusal(error: QueueHintError, operation: Operation[Any]) -> None:
+    """A circle that is named is one: each job on it depends on the next, and the last on the first."""
+    if isinstance(error, CycleError) and isinstance(operation, Enqueue):
+        needs = {spec.id: {edge.id for edge in spec.depends_on} for spec in operation.jobs}
+        if operation.parent is not None and operation.parent[0] in error.cycle:
+            return
+        assert len(set(error.cycle)) == len(error.cycle)
+        assert all(
+            after in needs[before]
+            for before, after in zip(error.cycle, (*error.cycle[1:], error.cycle[0]), strict=True)
+        )
