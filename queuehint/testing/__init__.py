@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from queuehint.testing.model import ReferenceModel
+    from queuehint.testing.simulation import FaultPlan
 
 _MODULES: dict[str, str] = {
+    "FaultPlan": "simulation",
     "ReferenceModel": "model",
 }
 """In which module of this package each public name is."""
 
 __all__ = [
+    "FaultPlan",
     "ReferenceModel",
 ]
 

@@ -1,0 +1,12 @@
+"""
+A deterministic world on a virtual clock: the same seed, the same story.
+
+Workers crash, pause beyond their leases and wake again; requests and replies are lost, doubled and delayed; the clock
+of the store is set, the store is started anew without its last steps. After each step what is promised is checked.
+"""
+
+from __future__ import annotations
+
+from queuehint.testing.simulation.faults import FaultPlan
+
+__all__ = ["FaultPlan"]

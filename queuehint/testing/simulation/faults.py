@@ -1,0 +1,135 @@
+"""What goes wrong in a simulation, and how often."""
+
+from __future__ import annotations
+
+import attrs
+
+from queuehint.checks import check_choice, check_int, check_number
+
+ROLLBACK_MAX = 50
+"""How many of its last steps a restarted store may have lost at most."""
+DELAY_MAX_MS = 60_000
+PAUSE_MAX_MS = 24 * 3600 * 1000
+
+_PROBABILITIES = (
+    "lose_request",
+    "lose_reply",
+    "double_request",
+    "delay",
+    "crash",
+    "pause",
+    "clog",
+    "step_clock",
+    "restart",
+)
+
+
+@attrs.frozen(kw_only=True)
+class FaultPlan:
+    """
+    Which faults a simulation has, and how often: probabilities from 0 to 1 for each request that a client sends.
+
+    Args:
+        lose_request: it never arrives; its sender waits in vain and sends it again.
+        lose_reply: it is carried out, and its sender does not learn of it.
+        double_request: it arrives a second time, later.
+        delay: it is on its way for up to *delay_ms*, instead of a few ms.
+        crash: its sender dies, and is started anew up to *down_ms* later.
+        pause: its sender stands still for up to *pause_ms* and then goes on as if nothing had been (a zombie, if its
+            leases have ended meanwhile).
+        clog: some clients are paused one by one, and go on in another order.
+        step_clock: the clock of the store is set forwards or backwards, by up to *step_ms*.
+        restart: the store is started anew, is away for up to *down_ms*, and has lost up to *rollback* of its last
+            steps.
+        delay_ms: 1 to 60 000.
+        pause_ms: several leases make zombies; 1 to 86 400 000.
+        step_ms: 1 to 86 400 000.
+        down_ms: 1 to 86 400 000.
+        rollback: 0 to 50.
+
+    Raises:
+        InvalidJobError, InvalidJobTypeError: naming the field.
+
+    >>> FaultPlan.named("crashes").crash
+    0.02
+    >>> FaultPlan().is_calm
+    True
+
+    .. versionadded:: 0.1
+    """
+
+    lose_request: float = 0.0
+    lose_reply: float = 0.0
+    double_request: float = 0.0
+    delay: float = 0.0
+    crash: float = 0.0
+    pause: float = 0.0
+    clog: float = 0.0
+    step_clock: float = 0.0
+    restart: float = 0.0
+    delay_ms: int = 2_000
+    pause_ms: int = 90_000
+    step_ms: int = 60_000
+    down_ms: int = 5_000
+    rollback: int = 0
+
+    def __attrs_post_init__(self) -> None:
+        for name in _PROBABILITIES:
+            object.__setattr__(self, name, check_number(getattr(self, name), parameter=name, least=0, most=1))
+        for name, most in (
+            ("delay_ms", DELAY_MAX_MS),
+            *((f"{name}_ms", PAUSE_MAX_MS) for name in ("pause", "step", "down")),
+        ):
+            check_int(getattr(self, name), parameter=name, least=1, most=most)
+        check_int(self.rollback, parameter="rollback", least=0, most=ROLLBACK_MAX)
+
+    @property
+    def is_calm(self) -> bool:
+        """Nothing goes wrong."""
+        return not any(getattr(self, name) for name in _PROBABILITIES)
+
+    @classmethod
+    def none(cls) -> FaultPlan:
+        """Return a plan by which nothing goes wrong; what happens first is still a matter of chance."""
+        return cls()
+
+    @classmethod
+    def crashes(cls) -> FaultPlan:
+        """Return a plan by which workers die, or stand still beyond their leases."""
+        return cls(crash=0.02, pause=0.02, clog=0.005)
+
+    @classmethod
+    def wire(cls) -> FaultPlan:
+        """Return a plan by which requests and replies are lost, doubled and delayed."""
+        return cls(lose_request=0.05, lose_reply=0.05, double_request=0.05, delay=0.1)
+
+    @classmethod
+    def chaos(cls) -> FaultPlan:
+        """Return a plan by which everything goes wrong, the clock and the memory of the store too."""
+        return cls(
+            lose_request=0.04,
+            lose_reply=0.04,
+            double_request=0.04,
+            delay=0.08,
+            crash=0.015,
+            pause=0.015,
+            clog=0.005,
+            step_clock=0.01,
+            restart=0.008,
+            rollback=ROLLBACK_MAX,
+        )
+
+    @classmethod
+    def named(cls, name: str) -> FaultPlan:
+        """
+        Return a plan by its name: none, crashes, wire or chaos.
+
+        Raises:
+            InvalidJobError, InvalidJobTypeError: there is no such plan.
+        """
+        plan: FaultPlan = getattr(cls, check_choice(name, PLANS, parameter="faults"))()
+        return plan
+
+
+PLANS = ("none", "crashes", "wire", "chaos")
+"""The plans that have names."""

@@ -1,0 +1,33 @@
+"""Plans of faults: their names, their limits."""
+
+import attrs
+import pytest
+
+from queuehint.errors import InvalidJobError, InvalidJobTypeError
+from queuehint.testing import FaultPlan
+from queuehint.testing.simulation.faults import PLANS
+
+
+def test_each_plan_has_its_name_and_is_another() -> None:
+    plans = [FaultPlan.named(name) for name in PLANS]
+    assert plans[0] == FaultPlan()
+    assert len(set(plans)) == len(PLANS)
+
+
+def test_just_one_plan_is_calm() -> None:
+    assert [FaultPlan.named(name).is_calm for name in PLANS] == [True, False, False, False]
+
+
+@pytest.mark.parametrize("name", [field.name for field in attrs.fields(FaultPlan)])
+def test_what_is_not_possible_is_refused_by_name(name: str) -> None:
+    field: dict[str, object] = {name: -1}
+    with pytest.raises(InvalidJobError, match=name):
+        FaultPlan(**field)  # type: ignore[arg-type]
+    field = {name: "1"}
+    with pytest.raises(InvalidJobTypeError, match=name):
+        FaultPlan(**field)  # type: ignore[arg-type]
+
+
+def test_a_plan_of_another_name_is_refused() -> None:
+    with pytest.raises(InvalidJobError, match="chaos"):
+        FaultPlan.named("bad luck")
