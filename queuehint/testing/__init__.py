@@ -11,16 +11,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from queuehint.testing.contract import BackendConformance
     from queuehint.testing.model import ReferenceModel
     from queuehint.testing.simulation import FaultPlan
 
 _MODULES: dict[str, str] = {
+    "BackendConformance": "contract",
     "FaultPlan": "simulation",
     "ReferenceModel": "model",
 }
 """In which module of this package each public name is."""
 
 __all__ = [
+    "BackendConformance",
     "FaultPlan",
     "ReferenceModel",
 ]

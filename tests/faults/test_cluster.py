@@ -15,7 +15,7 @@ from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
 from queuehint.errors import BackendError
 from queuehint.operations import CanDequeue, CountJobs, CountPending, Enqueue, Exchange, Get, ListDead, Tree, Why
-from tests.contract import rules
+from queuehint.testing import contract
 from tests.faults import books
 from tests.faults.books import figures, run, until
 from tests.faults.desk import Desk
@@ -54,54 +54,23 @@ def cluster() -> Cluster:
 # --- the rules, on a cluster -----------------------------------------------------------------------------------------
 
 
-class OnCluster(rules.Binding):
+class TestOnCluster(
+    contract.Binding,
+    contract.SerialPath,
+    contract.Ancestors,
+    contract.ArrivalOrder,
+    contract.Leases,
+    contract.Retries,
+    contract.Cancellation,
+    contract.Dead,
+    contract.Keys,
+    contract.Pauses,
+    contract.Presence,
+    contract.Waiting,
+):
     def open(self, clock: FakeClock) -> Backend:
         options = BackendOptions(namespace=new_namespace(), clock=clock)
         return RedisBackend(parse_url(url_of(shared_cluster())), options)
-
-
-class TestSerialPath(OnCluster, rules.SerialPath):
-    pass
-
-
-class TestAncestors(OnCluster, rules.Ancestors):
-    pass
-
-
-class TestArrivalOrder(OnCluster, rules.ArrivalOrder):
-    pass
-
-
-class TestLeases(OnCluster, rules.Leases):
-    pass
-
-
-class TestRetries(OnCluster, rules.Retries):
-    pass
-
-
-class TestCancellation(OnCluster, rules.Cancellation):
-    pass
-
-
-class TestDead(OnCluster, rules.Dead):
-    pass
-
-
-class TestKeys(OnCluster, rules.Keys):
-    pass
-
-
-class TestPauses(OnCluster, rules.Pauses):
-    pass
-
-
-class TestPresence(OnCluster, rules.Presence):
-    pass
-
-
-class TestWaiting(OnCluster, rules.Waiting):
-    pass
 
 
 # --- faults ----------------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from queuehint.errors import (
     CorruptStateError,
 )
 from queuehint.operations import CountJobs, Enqueue, Exchange, Get
-from tests.contract import rules
+from queuehint.testing import contract
 from tests.faults import books
 from tests.faults.books import figures, run
 from tests.faults.desk import Desk
@@ -127,58 +127,24 @@ def strict_server() -> Server:
     return _servers[0]
 
 
-class AsLeast(rules.Binding):
+class TestAsLeast(
+    contract.Binding,
+    contract.Ancestors,
+    contract.ArrivalOrder,
+    contract.Leases,
+    contract.Retries,
+    contract.Cancellation,
+    contract.Dead,
+    contract.Keys,
+    contract.Identity,
+    contract.Pauses,
+    contract.Presence,
+    contract.Records,
+    contract.Waiting,
+):
     def open(self, clock: FakeClock) -> Backend:
         options = BackendOptions(namespace=new_namespace(), clock=clock)
         return RedisBackend(parse_url(url_as(strict_server())), options)
-
-
-class TestAncestors(AsLeast, rules.Ancestors):
-    pass
-
-
-class TestArrivalOrder(AsLeast, rules.ArrivalOrder):
-    pass
-
-
-class TestLeases(AsLeast, rules.Leases):
-    pass
-
-
-class TestRetries(AsLeast, rules.Retries):
-    pass
-
-
-class TestCancellation(AsLeast, rules.Cancellation):
-    pass
-
-
-class TestDead(AsLeast, rules.Dead):
-    pass
-
-
-class TestKeys(AsLeast, rules.Keys):
-    pass
-
-
-class TestIdentity(AsLeast, rules.Identity):
-    pass
-
-
-class TestPauses(AsLeast, rules.Pauses):
-    pass
-
-
-class TestPresence(AsLeast, rules.Presence):
-    pass
-
-
-class TestRecords(AsLeast, rules.Records):
-    pass
-
-
-class TestWaiting(AsLeast, rules.Waiting):
-    pass
 
 
 def test_a_worker_with_few_rights_works_listens_and_answers(namespace: str, lines: Path) -> None:

@@ -18,8 +18,8 @@ from queuehint.backends.base import BackendOptions, Interest
 from queuehint.backends.memory import MemoryBackend
 from queuehint.operations import Cancel, CountJobs, Enqueue, Exchange, Get, Tick
 from queuehint.records import Outcome, OutcomeKind
+from queuehint.testing.driver import job
 from tests.doors import LIMIT_S, in_thread, memory, run, scheduler, turns, until
-from tests.support import job
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,7 @@ from queuehint.errors import JobNotFoundError
 from queuehint.operations import Close, Get, Tree
 from queuehint.records import JobState, OutcomeKind
 from queuehint.reports import Reason, ReasonKind, TreeNode
-from tests.support import SHARED, Queue, claim, job
+from queuehint.testing.driver import SHARED, Queue, claim, job
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 

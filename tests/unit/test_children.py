@@ -12,7 +12,8 @@ from queuehint import Children, InvalidJobError, InvalidJobTypeError, JobContext
 from queuehint.handler import Handler
 from queuehint.outcomes import Outcomes
 from queuehint.records import Grant, OutcomeKind
-from tests.support import HostileStr, job
+from queuehint.testing.driver import job
+from tests.support import HostileStr
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -24,7 +24,7 @@ from queuehint.core.dependencies import (
 from queuehint.core.job import Job
 from queuehint.policy import OnDependencyFailure
 from queuehint.records import Dependency, JobState, When
-from tests.support import Queue, job
+from queuehint.testing.driver import Queue, job
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 KEPT = "dwdk"

@@ -10,7 +10,7 @@ import pytest
 from queuehint.core.dispatch import HEAD_START_MS, ReadyQueue, rank
 from queuehint.core.job import Job
 from queuehint.records import JobState, Priority
-from tests.support import Queue, job
+from queuehint.testing.driver import Queue, job
 
 numbers = itertools.count(1)
 

@@ -31,7 +31,7 @@ from queuehint.operations import (
     Verdict,
 )
 from queuehint.records import JobState, OutcomeKind
-from tests.support import Queue, job
+from queuehint.testing.driver import Queue, job
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 

@@ -11,7 +11,7 @@ from queuehint.errors import CycleError, LeaseLostError
 from queuehint.operations import FETCH_BYTES_MAX, FETCH_MAX, Enqueue, Exchange, Fetch, Verdict
 from queuehint.records import Dependency, JobState, Outcome, OutcomeKind
 from queuehint.reports import ReasonKind
-from tests.support import Queue, job
+from queuehint.testing.driver import Queue, job
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 DAY_MS = 24 * 3600 * 1000

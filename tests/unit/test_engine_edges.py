@@ -15,7 +15,7 @@ from queuehint.operations import EDGES_PER_SUBMISSION_MAX, Verdict
 from queuehint.policy import ON_DEPENDENCY_FAILURE
 from queuehint.records import Dependency, JobSpec, JobState, OutcomeKind
 from queuehint.reports import EdgeStats, ReasonKind
-from tests.support import Queue, job
+from queuehint.testing.driver import Queue, job
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 DAY_MS = 24 * 3600 * 1000

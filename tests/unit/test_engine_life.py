@@ -8,7 +8,7 @@ from queuehint.core.course import ID_KEPT_MS
 from queuehint.operations import Cancel, CancelPath, Discard, ListDead, Redrive, Verdict
 from queuehint.policy import Retention
 from queuehint.records import JobError, JobState, OutcomeKind, Priority
-from tests.support import SHARED, Queue, claim, job
+from queuehint.testing.driver import SHARED, Queue, claim, job
 
 DAY_MS = 24 * 3600 * 1000
 

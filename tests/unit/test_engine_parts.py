@@ -32,7 +32,7 @@ from queuehint.operations import (
 )
 from queuehint.records import Dependency, JobState
 from queuehint.reports import ReasonKind
-from tests.support import Queue, job
+from queuehint.testing.driver import Queue, job
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 MINUTE = 60_000

@@ -6,7 +6,7 @@ import pytest
 
 from queuehint.operations import Verdict
 from queuehint.records import Grant, JobError, JobState, OutcomeKind, Priority
-from tests.support import SHARED, Queue, claim, job
+from queuehint.testing.driver import SHARED, Queue, claim, job
 
 DONE, LOST = Verdict.DONE, Verdict.LOST
 

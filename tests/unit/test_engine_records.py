@@ -25,7 +25,7 @@ from queuehint.operations import (
 from queuehint.policy import SERVICES_KEPT_MAX, Retention
 from queuehint.record_filter import RecordFilter
 from queuehint.records import Dependency, JobSpec, JobState
-from tests.support import Queue, job
+from queuehint.testing.driver import Queue, job
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 DAY_MS = 24 * 3600 * 1000

@@ -11,7 +11,7 @@ from queuehint.errors import DuplicateJobError, InvalidJobError, PathClosedError
 from queuehint.operations import Close, Draw, Reopen, Verdict
 from queuehint.records import JobError, JobSpec, JobState, OutcomeKind
 from queuehint.reports import ReasonKind
-from tests.support import Queue, claim, job
+from queuehint.testing.driver import Queue, claim, job
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 

@@ -10,7 +10,7 @@ import pytest
 
 from queuehint.flow_graph import FlowEdge, FlowGraph, FlowNode, draw
 from queuehint.records import Dependency, JobSpec, JobState
-from tests.support import Queue, job
+from queuehint.testing.driver import Queue, job
 
 EVIL = [
     '"]; click n0 "javascript:alert(1)"',

@@ -26,7 +26,8 @@ from queuehint.hint import (
     parse_path,
     queue_key,
 )
-from tests.support import SHARED, HostileStr, claim
+from queuehint.testing.driver import SHARED, claim
+from tests.support import HostileStr
 
 PATHS: list[tuple[str, ...]] = [
     (),

@@ -13,7 +13,7 @@ from queuehint import inputs as inputs_module
 from queuehint.inputs import Results, fetch, filled
 from queuehint.operations import FETCH_MAX, Fetch, Fetched, Verdict
 from queuehint.records import Dependency, Grant, JobState
-from tests.support import job
+from queuehint.testing.driver import job
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -17,7 +17,7 @@ from queuehint.notes import Notes
 from queuehint.operations import Log
 from queuehint.payload import decode_json
 from queuehint.records import RESULT_BYTES_MAX, Grant
-from tests.support import job
+from queuehint.testing.driver import job
 
 CODEC = JsonCodec()
 TOKEN = 7

@@ -5,7 +5,7 @@ from __future__ import annotations
 from queuehint.core.job import START_MARK, Job
 from queuehint.operations import Log, Report, Verdict
 from queuehint.records import JobError, JobState, OutcomeKind, Progress
-from tests.support import Queue, job
+from queuehint.testing.driver import Queue, job
 
 
 def test_the_last_thousand_log_lines_are_kept() -> None:

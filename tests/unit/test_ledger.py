@@ -10,7 +10,7 @@ from queuehint.core.job import START_MARK
 from queuehint.core.ledger import Ledger
 from queuehint.policy import Retention
 from queuehint.records import JobState
-from tests.support import Queue, job
+from queuehint.testing.driver import Queue, job
 
 DAY_MS = 24 * 3600 * 1000
 

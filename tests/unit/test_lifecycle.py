@@ -12,7 +12,7 @@ from queuehint.core.lifecycle import MOVES, check_move, diagram
 from queuehint.errors import InvalidTransitionError
 from queuehint.policy import Retention
 from queuehint.records import JobState
-from tests.support import job
+from queuehint.testing.driver import job
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 

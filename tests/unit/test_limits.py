@@ -14,7 +14,7 @@ from queuehint.limits import LIMITS_MAX, Limit, LimitState, check_limit
 from queuehint.operations import DropLimit, ListLimits, SetLimit
 from queuehint.records import JobSpec, OutcomeKind
 from queuehint.reports import ReasonKind
-from tests.support import Queue, job
+from queuehint.testing.driver import Queue, job
 
 A_SECOND = timedelta(seconds=1)
 

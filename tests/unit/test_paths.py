@@ -8,7 +8,7 @@ from queuehint.core.job import Job
 from queuehint.core.paths import LatePathIndex, PathIndex
 from queuehint.hint import is_prefix, queue_key
 from queuehint.records import JobState
-from tests.support import claim, job
+from queuehint.testing.driver import claim, job
 
 PATHS: list[tuple[str, ...]] = [
     *[(), ("a",), ("a", "b"), ("a", "b", "c"), ("a", "c"), ("a!",), ("a;",), ("a:b",), ("ab",), ("A",), ("\\",)],

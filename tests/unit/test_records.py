@@ -26,7 +26,8 @@ from queuehint.records import (
     log_lines,
 )
 from queuehint.reports import Reason, ReasonKind
-from tests.support import SHARED, HostileStr, Queue, claim, job
+from queuehint.testing.driver import SHARED, Queue, claim, job
+from tests.support import HostileStr
 
 NAN, INFINITE = float("nan"), float("inf")
 

@@ -14,7 +14,7 @@ from queuehint.errors import CorruptStateError
 from queuehint.hint import Claim, Mode, conflict
 from queuehint.operations import CanDequeue
 from queuehint.records import JobSpec, JobState
-from tests.support import SHARED, Queue, claim, job
+from queuehint.testing.driver import SHARED, Queue, claim, job
 
 
 def placed(trie: PathTrie, spec: JobSpec, number: int = 1) -> Job:

@@ -19,7 +19,7 @@ from queuehint.core.sweeps import (
 )
 from queuehint.operations import CancelFlow, Enqueue
 from queuehint.records import Dependency, JobState, OutcomeKind
-from tests.support import Queue, job
+from queuehint.testing.driver import Queue, job
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from queuehint.core.job import Job
 from queuehint.core.timers import TimerKind, Timers
 from queuehint.records import JobState
-from tests.support import job
+from queuehint.testing.driver import job
 
 DUE, LEASE, EXPIRY, PRUNE = TimerKind
 

@@ -8,7 +8,7 @@ from queuehint.core.timetable import Timetable
 from queuehint.errors import InvalidJobError
 from queuehint.operations import Enqueue, Firing, ListSchedules, PutSchedule, Tick
 from queuehint.schedule import SCHEDULES_MAX, Recurrence
-from tests.support import Queue, job
+from queuehint.testing.driver import Queue, job
 
 EVERY = Recurrence(every_ms=1000)
 

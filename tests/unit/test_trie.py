@@ -12,7 +12,7 @@ import pytest
 
 from queuehint.core.trie import CLASHES, IS, IX, ONE, Node, PathTrie, S, Walk, X, counts
 from queuehint.hint import Claim
-from tests.support import SHARED, claim
+from queuehint.testing.driver import SHARED, claim
 
 
 @dataclass

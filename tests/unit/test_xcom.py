@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from queuehint.core.xcom import EXPIRED_AT_ONCE, SharedStore
 from queuehint.operations import Pull, Push
-from tests.support import Queue, job
+from queuehint.testing.driver import Queue, job
 
 PLACE = ("n", "k")
 

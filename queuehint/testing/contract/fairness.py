@@ -1,4 +1,4 @@
-"""Users in turn, by weight, and workers that are there for some of them."""
+"""The rules of fairness: users in turn, by weight, levels handed on, and workers that are there for some users."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from queuehint import InvalidJobError, Limit, OutcomeKind
 from queuehint.backends.base import Interest
 from queuehint.operations import ANYONE, WEIGHTS_MAX, Exchange, ListWeights, SetLimit, Weigh
 from queuehint.reports import ReasonKind
-from tests.support import claim, job
+from queuehint.testing.driver import claim, job
 
 if TYPE_CHECKING:
-    from tests.contract.rules import Store
+    from queuehint.testing.contract.store import Store
 
 MINUTE_MS = 60_000
 
@@ -23,72 +23,75 @@ def letters(store: Store, count: int) -> str:
     return "".join(job_id[0] for job_id in store.start(count))
 
 
+def weigh(store: Store, user: str | None, weight: int) -> bool:
+    return store.apply(Weigh(user, weight)).changed
+
+
 class Turns:
     """A user gets as many starts a turn as their weight, which is 1 unless it was set."""
 
-    def weigh(self, store: Store, user: str | None, weight: int) -> bool:
-        return store.apply(Weigh(user, weight)).changed
-
     def test_a_user_who_weighs_more_gets_more_starts_a_turn(self, store: Store) -> None:
-        self.weigh(store, "ann", 3)
+        weigh(store, "ann", 3)
         store.enqueue(*[job(f"{user[0]}{n}", user=user) for n in range(7) for user in ("ann", "bob")])
         assert letters(store, 12) == "aaabaaababbb"
 
     def test_starts_of_a_turn_are_counted_over_several_claims(self, store: Store) -> None:
-        self.weigh(store, "ann", 3)
+        weigh(store, "ann", 3)
         store.enqueue(*[job(f"{user[0]}{n}", user=user) for n in range(5) for user in ("ann", "bob")])
         assert "".join(letters(store, 1) for _ in range(8)) == "aaabaabb"
 
     def test_who_has_nothing_left_gives_up_the_rest_of_a_turn(self, store: Store) -> None:
-        self.weigh(store, "ann", 3)
+        weigh(store, "ann", 3)
         store.enqueue(job("a0", user="ann"), job("b0", user="bob"), job("b1", user="bob"))
         assert letters(store, 1) == "a"
         store.enqueue(*[job(f"a{n}", user="ann") for n in range(1, 4)])
         assert letters(store, 5) == "baaab"
 
     def test_jobs_without_a_user_have_a_weight_too(self, store: Store) -> None:
-        assert self.weigh(store, None, 2)
+        assert weigh(store, None, 2)
         store.enqueue(*[job(f"n{n}") for n in range(4)], *[job(f"b{n}", user="bob") for n in range(2)])
         assert letters(store, 6) == "nnbnnb"
 
     def test_a_weight_is_kept_until_it_is_1_again(self, store: Store) -> None:
-        assert self.weigh(store, "bob", 100)
-        assert not self.weigh(store, "bob", 100)
-        assert self.weigh(store, None, 2)
-        assert not self.weigh(store, "nobody", 1)
+        assert weigh(store, "bob", 100)
+        assert not weigh(store, "bob", 100)
+        assert weigh(store, None, 2)
+        assert not weigh(store, "nobody", 1)
         assert store.apply(ListWeights()).users == ((None, 2), ("bob", 100))
-        assert self.weigh(store, "bob", 1)
-        assert self.weigh(store, None, 1)
+        assert weigh(store, "bob", 1)
+        assert weigh(store, None, 1)
         assert store.apply(ListWeights()).users == ()
 
     @pytest.mark.parametrize("weight", [0, -1, 101])
     def test_a_weight_is_1_to_100(self, store: Store, weight: int) -> None:
         with pytest.raises(InvalidJobError, match=f"^weight must be from 1 to 100, got {weight}$"):
-            self.weigh(store, "ann", weight)
+            weigh(store, "ann", weight)
 
     def test_a_thousand_users_may_have_a_weight(self, store: Store) -> None:
         for number in range(WEIGHTS_MAX):
-            assert self.weigh(store, f"u{number}", 2)
+            assert weigh(store, f"u{number}", 2)
         with pytest.raises(InvalidJobError, match=r"^weights: 1000 users have one other than 1, limit 1000$"):
-            self.weigh(store, "one more", 2)
+            weigh(store, "one more", 2)
         assert len(store.apply(ListWeights()).users) == WEIGHTS_MAX
-        assert self.weigh(store, "u0", 3)
-        assert self.weigh(store, "u0", 1)
-        assert self.weigh(store, "one more", 2)
+        assert weigh(store, "u0", 3)
+        assert weigh(store, "u0", 1)
+        assert weigh(store, "one more", 2)
+
+
+def flood(store: Store, count: int = 20) -> None:
+    store.enqueue(*[job(f"x{n}", priority=5) for n in range(count)])
+
+
+def levels(store: Store, names: str) -> list[int]:
+    return [store.record(name).level for name in names]
 
 
 class Levels:
     """A job that begins to wait hands its level on to those before it, so that they are not left behind by others."""
 
-    def flood(self, store: Store, count: int = 20) -> None:
-        store.enqueue(*[job(f"x{n}", priority=5) for n in range(count)])
-
-    def levels(self, store: Store, names: str) -> list[int]:
-        return [store.record(name).level for name in names]
-
     def test_what_a_critical_job_waits_for_goes_before_a_flood_of_urgent_ones(self, store: Store) -> None:
         store.enqueue(job("low", ["doc"], priority=1))
-        self.flood(store)
+        flood(store)
         store.enqueue(job("critical", ["doc"], priority=9))
         assert store.start(1) == ["low"]
         store.finish("low")
@@ -97,35 +100,35 @@ class Levels:
     def test_holders_and_those_ahead_in_line_take_the_level_and_keep_their_priorities(self, store: Store) -> None:
         store.enqueue(job("a", ["d", "1"], priority=1), job("b", ["d", "2"], priority=2), job("c", ["d"], priority=1))
         store.enqueue(job("d", ["d", "3"], priority=5), job("e", ["other"], priority=1))
-        assert self.levels(store, "abcde") == [5, 5, 5, 5, 1]
+        assert levels(store, "abcde") == [5, 5, 5, 5, 1]
         assert [store.record(name).spec.priority for name in "abc"] == [1, 2, 1]
-        self.flood(store, 3)
+        flood(store, 3)
         assert store.start(2) == ["a", "b"]
 
     def test_a_level_is_never_made_worse(self, store: Store) -> None:
         store.enqueue(job("a", ["d"], priority=5), job("b", ["d"], priority=2), job("c", ["d"], priority=3))
-        assert self.levels(store, "abc") == [5, 3, 3]
+        assert levels(store, "abc") == [5, 3, 3]
 
     def test_who_waits_in_several_lines_hands_it_on_in_each(self, store: Store) -> None:
         both = (claim("a"), claim("b"))
         store.enqueue(job("x", ["a"], priority=1), job("y", ["b"], priority=1), job("z", priority=1, claims=both))
         store.enqueue(job("w", ["a"], priority=4))
-        assert self.levels(store, "xyzw") == [4, 4, 4, 4]
+        assert levels(store, "xyzw") == [4, 4, 4, 4]
 
     def test_it_is_handed_on_by_a_job_that_is_due_or_let_go_too(self, store: Store) -> None:
         store.enqueue(job("a", ["d"], priority=1), job("b", ["d"], priority=9, delay_ms=10))
         store.enqueue(job("p"), job("c", ["e"], priority=1), job("d", ["e"], priority=5, after=["p"]))
-        assert self.levels(store, "ac") == [1, 1]
+        assert levels(store, "ac") == [1, 1]
         store.wait(10)
-        assert self.levels(store, "ac") == [9, 1]
+        assert levels(store, "ac") == [9, 1]
         assert store.start(2)[1] == "p"
         store.finish("p")
-        assert self.levels(store, "ac") == [9, 5]
+        assert levels(store, "ac") == [9, 5]
 
     def test_it_counts_at_once_for_the_claim_that_finds_it_due(self, store: Store) -> None:
         store.enqueue(job("a", ["d"], priority=1), job("b", ["d"], priority=9, delay_ms=10))
         store.enqueue(job("c", ["e"], priority=1, delay_ms=10), job("d", ["e"], priority=9, delay_ms=10))
-        self.flood(store, 3)
+        flood(store, 3)
         store.clock.advance(ms=10)
         assert store.start(2) == ["a", "c"]
 
@@ -133,7 +136,7 @@ class Levels:
         store.enqueue(
             *[job(f"{n}", ["d", str(n % 3)], priority=1 + n % 3) for n in range(6)], job("c", ["d"], priority=9)
         )
-        assert self.levels(store, "012345c") == [9] * 7
+        assert levels(store, "012345c") == [9] * 7
         store.enqueue(job("x", priority=5))
         assert store.start(4) == ["0", "1", "2", "x"]
 
@@ -141,7 +144,7 @@ class Levels:
         store.enqueue(job("a", ["d"], priority=1))
         store.start()
         store.enqueue(job("b", ["d"], priority=9))
-        self.flood(store, 3)
+        flood(store, 3)
         store.settle("a", OutcomeKind.RELEASED)
         assert store.start(1) == ["a"]
 
@@ -149,33 +152,33 @@ class Levels:
         store.enqueue(job("a", ["d"], priority=1, on_retry="yield"), job("b", ["d"], priority=9))
         store.start()
         store.fail("a", delay_ms=5)
-        assert self.levels(store, "a") == [1]
+        assert levels(store, "a") == [1]
         store.run()
-        assert self.levels(store, "b") == [9]
+        assert levels(store, "b") == [9]
 
     @pytest.mark.parametrize("on_dead", ["continue", "hold"])
     def test_it_is_gone_with_the_end_and_with_a_redrive(self, store: Store, on_dead: str) -> None:
         store.enqueue(job("a", ["d"], priority=1, max_attempts=1, on_dead=on_dead), job("b", ["d"], priority=9))
         store.start()
         store.fail("a")
-        assert self.levels(store, "a") == [1]
+        assert levels(store, "a") == [1]
         store.redrive("a")
-        assert self.levels(store, "a") == [1]
+        assert levels(store, "a") == [1]
 
     def test_what_is_replaced_hands_on_what_it_is_now(self, store: Store) -> None:
         replace = {"key": "k", "on_conflict": "replace"}
         store.enqueue(job("a", ["d"], priority=1), job("b", ["d"], priority=1, **replace))
         store.enqueue(job("c", ["d"], priority=9, **replace))
-        assert self.levels(store, "ab") == [9, 9]
+        assert levels(store, "ab") == [9, 9]
         store.enqueue(job("c", ["d"], priority=2, **replace), job("e", ["d"], priority=4))
-        assert self.levels(store, "abe") == [9, 4, 4]
+        assert levels(store, "abe") == [9, 4, 4]
         store.enqueue(job("f", ["d"], priority=1, **replace))
-        assert self.levels(store, "b") == [4]
+        assert levels(store, "b") == [4]
         store.enqueue(job("f", ["d"], priority=5, **replace))
         store.enqueue(job("f", ["d"], priority=1, **replace))
-        assert self.levels(store, "b") == [1], "it was as good by itself in between"
+        assert levels(store, "b") == [1], "it was as good by itself in between"
         store.enqueue(job("f", ["x"], priority=1, **replace))
-        assert self.levels(store, "b") == [1]
+        assert levels(store, "b") == [1]
 
     def test_the_hundred_first_in_the_way_are_looked_at(self, store: Store) -> None:
         store.enqueue(*[job(f"j{n:03}", ["d"], priority=1) for n in range(120)], job("c", ["d"], priority=9))
@@ -201,14 +204,14 @@ class Levels:
         store.start()
         store.fail("a")
         store.enqueue(job("c", ["d"], priority=9))
-        assert self.levels(store, "abc") == [1, 9, 9]
+        assert levels(store, "abc") == [1, 9, 9]
 
     def test_a_job_put_aside_by_a_pause_has_it_when_that_is_over(self, store: Store) -> None:
         store.enqueue(job("a", ["d"], priority=1))
         store.pause("d")
         assert store.start() == []
         store.enqueue(job("b", ["d"], priority=9))
-        self.flood(store, 3)
+        flood(store, 3)
         store.resume("d")
         assert store.start(1) == ["a"]
 

@@ -1,4 +1,4 @@
-"""The rules of events and of what is counted; bound as those of `rules`."""
+"""The rules of events and of what is counted."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 from queuehint import EventKind, InvalidJobError, JobState, OutcomeKind
 from queuehint.operations import EVENTS_MAX, Exchange, Follow, Followed
 from queuehint.reports import Delays
-from tests.contract.rules import error
-from tests.support import job
+from queuehint.testing.contract.store import error
+from queuehint.testing.driver import job
 
 if TYPE_CHECKING:
     from queuehint import Event
-    from tests.contract.rules import Store
+    from queuehint.testing.contract.store import Store
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 SECOND, MINUTE, DAY = 1000, 60_000, 86_400_000

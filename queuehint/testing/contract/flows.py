@@ -1,15 +1,13 @@
-"""The rules of explicit edges, submissions in parts, children, flows and shared values; bound as those of `rules`."""
+"""The rules of what goes with edges: results, submissions in parts, children, flows, counts and shared values."""
 
 from __future__ import annotations
 
-from itertools import permutations
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from queuehint import (
     CycleError,
-    DuplicateJobError,
     InvalidJobError,
     JobNotFoundError,
     JobState,
@@ -27,335 +25,30 @@ from queuehint.operations import (
     ListFlow,
     Pull,
     Push,
-    Redrive,
     Verdict,
 )
 from queuehint.policy import ON_DEPENDENCY_FAILURE
 from queuehint.records import Dependency
-from queuehint.reports import EdgeStats, ReasonKind
-from tests.contract.rules import DAY_MS, error
-from tests.support import job
+from queuehint.reports import EdgeStats
+from queuehint.testing.contract.edges import end
+from queuehint.testing.contract.store import DAY_MS
+from queuehint.testing.driver import job
 
 if TYPE_CHECKING:
     from queuehint.records import JobSpec
-    from tests.contract.rules import Store
+    from queuehint.testing.contract.store import Store
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 MINUTE = 60_000
 CANCELING: dict[str, Any] = {"on_dependency_failure": "cancel"}
 
 
-def end(store: Store, job_id: str, how: str) -> None:
-    """End a job that is QUEUED or STARTED."""
-    if how == "canceled":
-        store.cancel(job_id)
-        return
-    if store.state(job_id) is QUEUED:
-        store.start()
-    store.settle(job_id, OutcomeKind(how), final=True, result=b"1" if how == "finished" else None)
-    store.wait(0)
-
-
-class Edges:
-    """A job waits for those it depends on, without a place, and is queued once when the last is over."""
-
-    def test_a_dependent_is_deferred_until_its_dependency_has_finished(self, store: Store) -> None:
-        store.enqueue(job("a", ["doc"]), job("b", ["doc"], after=["a"]), job("c", ["doc"]))
-        record = store.record("b")
-        assert (record.state, record.seq) == (DEFERRED, None)
-        assert (store.why("b").kind, store.why("b").jobs) == (ReasonKind.DEPENDENCY, ("a",))
-        assert store.run() == ["a", "c", "b"]
-
-    def test_a_job_may_depend_on_one_behind_it_on_its_path(self, store: Store) -> None:
-        store.enqueue(job("first", ["doc"], after=["second"]), job("second", ["doc"]))
-        assert store.run() == ["second", "first"]
-
-    def test_a_line_runs_one_after_the_other(self, store: Store) -> None:
-        store.enqueue(job("c", after=["b"]), job("b", after=["a"]), job("a"))
-        assert store.run() == ["a", "b", "c"]
-
-    def test_a_diamond_joins_once_both_its_sides_are_over(self, store: Store) -> None:
-        store.enqueue(job("top"), job("left", after=["top"]), job("right", after=["top"]))
-        store.enqueue(job("bottom", after=["left", "right"]))
-        store.start()
-        store.finish("top")
-        assert store.start() == ["left", "right"]
-        store.finish("right")
-        assert store.start() == []
-        store.finish("left")
-        assert store.start() == ["bottom"]
-
-    def test_the_complex_case_goes_step_by_step(self, store: Store) -> None:
-        store.enqueue(job("A"), job("B"), job("C"))
-        store.enqueue(job("D", after="ABC"), job("E", after="AB"), job("F", after="C"))
-        assert [store.why(each).jobs for each in "DEF"] == [("A", "B", "C"), ("A", "B"), ("C",)]
-        assert store.start() == ["A", "B", "C"]
-        store.finish("A")
-        assert [store.why(each).jobs for each in "DEF"] == [("B", "C"), ("B",), ("C",)]
-        assert store.start() == []
-        store.finish("C")
-        assert store.start() == ["F"]
-        assert [store.why(each).jobs for each in "DE"] == [("B",), ("B",)]
-        store.finish("B")
-        assert store.start() == ["D", "E"]
-
-    def test_one_end_releases_all_that_wait_in_order_of_enqueue(self, store: Store) -> None:
-        store.enqueue(job("a"), *[job(f"b{number:03}", ["doc"], after=["a"]) for number in range(300)])
-        store.start()
-        store.finish("a")
-        store.wait(0)
-        assert store.stats().states[QUEUED] == 300
-        assert store.run()[:3] == ["b000", "b001", "b002"]
-
-    def test_a_fan_in_is_queued_once_however_its_parents_end(self, store: Store) -> None:
-        for number, order in enumerate(permutations("abc")):
-            for groups in ([order], [order[:1], order[1:]], [order[:2], order[2:]], [(each,) for each in order]):
-                names = {each: f"{each}{number}-{len(groups)}{len(groups[0])}" for each in "abcd"}
-                store.enqueue(*[job(names[each]) for each in "abc"])
-                store.enqueue(job(names["d"], after=[names[each] for each in "abc"]))
-                store.start()
-                for group in groups:
-                    assert store.state(names["d"]) is DEFERRED
-                    store.exchange(*[store.outcome(names[each]) for each in group])
-                assert store.start() == [names["d"]]
-                assert store.start() == []
-                store.finish(names["d"])
-
-    def test_a_finished_dependency_opens_no_edge(self, store: Store) -> None:
-        store.enqueue(job("a"))
-        store.run()
-        assert store.enqueue(job("b", after=["a"])).jobs[0].state is QUEUED
-        assert store.edges().open_edges == 0
-
-    def test_a_job_that_is_scheduled_and_dependent_waits_for_both(self, store: Store) -> None:
-        store.enqueue(job("a"), job("b", after=["a"], delay_ms=1_000), job("c", after=["a"], delay_ms=1_000))
-        assert store.states("b", "c") == "SCHEDULED SCHEDULED"
-        store.wait(1_000)
-        assert store.states("b", "c") == "DEFERRED DEFERRED"
-        assert store.run() == ["a", "b", "c"]
-
-    def test_a_dependency_that_ends_first_leaves_a_scheduled_job_its_time(self, store: Store) -> None:
-        store.enqueue(job("a"), job("b", after=["a"], delay_ms=1_000))
-        store.run()
-        assert store.state("b") is SCHEDULED
-        store.wait(1_000)
-        assert store.start() == ["b"]
-
-    def test_canceling_one_that_waits_leaves_the_others_waiting(self, store: Store) -> None:
-        store.enqueue(job("a"), job("b", after=["a"]), job("c", after=["a", "b"]))
-        assert store.cancel("b") == [Verdict.DONE]
-        assert store.why("c").jobs == ("a",)
-        assert store.run() == ["a", "c"]
-
-    def test_a_key_and_its_dependencies_are_both_waited_for(self, store: Store) -> None:
-        store.enqueue(job("a", key="k"), job("x"))
-        store.start()
-        store.enqueue(job("b", key="k", on_conflict="after", after=["x"]))
-        assert store.why("b").jobs == ("a", "x")
-        store.finish("a")
-        store.finish("x")
-        assert store.start() == ["b"]
-
-    def test_a_dependent_of_a_key_is_replaced_and_keeps_its_edges(self, store: Store) -> None:
-        store.enqueue(job("a"), job("b", key="k", after=["a"]))
-        store.enqueue(job("c", key="k", on_conflict="replace", arguments=b'{"n":2}'))
-        assert (store.state("b"), store.record("b").spec.arguments) == (DEFERRED, b'{"n":2}')
-        assert store.run() == ["a", "b"]
-
-    def test_the_same_dependent_again_changes_nothing(self, store: Store) -> None:
-        store.enqueue(job("a"))
-        spec = job("b", after=["a", Dependency("a")], name="n", flow="f")
-        assert [store.enqueue(spec.check()).jobs[0].created for _ in "12"] == [True, False]
-        assert store.record("b").spec == spec.check()
-        with pytest.raises(DuplicateJobError) as caught:
-            store.enqueue(job("b", name="n", flow="f"))
-        assert caught.value.fields == ("depends_on",)
-
-    def test_what_was_asked_of_edges_comes_back_as_it_was(self, store: Store) -> None:
-        store.enqueue(job("a"), job("é"))
-        edges = [Dependency("a", name="first", data=True), Dependency("é", when="failure")]
-        spec = job("b", after=edges, templates=("/x", "/y~1z"), name="Ü", flow="f", parent="p", **CANCELING)
-        other = job("c", after=[Dependency("a", when="done")], templates=True)
-        store.enqueue(spec, other)
-        assert (store.record("b").spec, store.record("c").spec) == (spec, other)
-
-
-class Refusals:
-    """A submission with a wrong edge is refused as a whole."""
-
-    def test_an_unknown_dependency_is_named(self, store: Store) -> None:
-        store.enqueue(job("a"))
-        with pytest.raises(UnknownDependencyError) as caught:
-            store.enqueue(job("b"), job("c", after=["a", "nobody"]))
-        assert (caught.value.job_id, caught.value.dependency) == ("c", "nobody")
-        assert store.find("b") is None
-
-    def test_a_dependency_whose_record_has_expired_is_unknown(self, store: Store) -> None:
-        store.enqueue(job("a", retention_ms=0))
-        store.run()
-        store.wait(0)
-        with pytest.raises(UnknownDependencyError):
-            store.enqueue(job("b", after=["a"]))
-        with pytest.raises(UnknownDependencyError):
-            store.enqueue(job("a", retention_ms=0), job("b", after=["a"]))
-
-    @pytest.mark.parametrize("edges", [{"a": "a"}, {"a": "b", "b": "a"}, {"a": "c", "b": "a", "c": "b", "d": "a"}])
-    def test_a_circle_is_named_with_just_the_jobs_on_it(self, store: Store, edges: dict[str, str]) -> None:
-        with pytest.raises(CycleError) as caught:
-            store.enqueue(*[job(each, after=others) for each, others in edges.items()])
-        assert set(caught.value.cycle) == set(edges) - {"d"}
-        assert store.stats().unfinished == 0
-
-    def test_a_job_cannot_depend_on_one_whose_key_may_make_it_another(self, store: Store) -> None:
-        with pytest.raises(InvalidJobError):
-            store.enqueue(job("a", key="k"), job("b", after=["a"]))
-        store.enqueue(job("a", key="k", on_conflict="reject"), job("b", after=["a"]))
-        assert store.run() == ["a", "b"]
-
-
-class Ends:
-    """What the end of a dependency does is the dependent's choice."""
-
-    @pytest.mark.parametrize("late", [False, True])
-    @pytest.mark.parametrize("on_failure", ON_DEPENDENCY_FAILURE)
-    @pytest.mark.parametrize("how", ["finished", "failed", "discarded", "canceled"])
-    def test_the_policy_says_what_an_end_does(self, store: Store, how: str, on_failure: str, late: bool) -> None:
-        expected = {"finished": QUEUED, "failed": DEFERRED}.get(how, QUEUED)
-        if how != "finished" and on_failure != "wait":
-            expected = CANCELED if on_failure == "cancel" else QUEUED
-        dependent = job("b", ["doc"], after=["a"], on_dependency_failure=on_failure)
-        store.enqueue(job("a"))
-        if not late:
-            store.enqueue(dependent)
-        end(store, "a", how)
-        if late:
-            assert store.enqueue(dependent).jobs[0].state is expected
-        assert store.state("b") is expected
-        if expected is CANCELED:
-            cause = "has failed" if how == "failed" else "was canceled"
-            assert store.record("b").cause == f"dependency a {cause}"
-        elif expected is QUEUED:
-            assert store.start() == ["b"]
-
-    @pytest.mark.parametrize(
-        "edge, how, state",
-        [
-            (Dependency("a", when="failure"), "finished", CANCELED),
-            (Dependency("a", when="failure"), "failed", QUEUED),
-            (Dependency("a", when="failure"), "canceled", CANCELED),
-            (Dependency("a", when="done"), "finished", QUEUED),
-            (Dependency("a", when="done"), "failed", QUEUED),
-            (Dependency("a", when="done"), "canceled", QUEUED),
-            (Dependency("a", data=True), "failed", DEFERRED),
-            (Dependency("a", data=True), "canceled", CANCELED),
-            (Dependency("a", when="done", data=True), "failed", CANCELED),
-        ],
-    )
-    def test_a_condition_says_after_which_ends_a_job_runs(
-        self, store: Store, edge: Dependency, how: str, state: JobState
-    ) -> None:
-        store.enqueue(job("a"), job("b", after=[edge]))
-        end(store, "a", how)
-        assert store.state("b") is state
-
-    def test_a_cancellation_goes_on_down_the_graph(self, store: Store) -> None:
-        store.enqueue(job("a"), job("b", after=["a"], **CANCELING), job("c", after=["b"], **CANCELING))
-        end(store, "a", "failed")
-        assert [store.record(each).cause for each in "bc"] == ["dependency a has failed", "dependency b was canceled"]
-
-    def test_a_job_canceled_at_enqueue_is_over_with_all_that_depends_on_it(self, store: Store) -> None:
-        store.enqueue(job("a"))
-        end(store, "a", "failed")
-        reply = store.enqueue(job("c", after=["b"], **CANCELING), job("b", ["doc"], after=["a"], **CANCELING))
-        assert [made.state for made in reply.jobs] == [DEFERRED, CANCELED]
-        store.wait(0)
-        assert store.states("b", "c") == "CANCELED CANCELED"
-
-    def test_a_lost_worker_s_job_fails_its_dependents_when_it_is_dead(self, store: Store) -> None:
-        store.enqueue(job("a", max_losses=1), job("b", after=["a"], **CANCELING))
-        store.start(lease_ms=30_000)
-        store.wait(30_000)
-        assert store.record("b").cause == "dependency a has failed"
-
-    def test_a_job_that_expires_cancels_its_dependents(self, store: Store) -> None:
-        store.enqueue(job("a", start_within_ms=1_000), job("b", after=["a"], **CANCELING), job("c", after=["a"]))
-        store.wait(1_000)
-        assert store.states("a", "b", "c") == "CANCELED CANCELED QUEUED"
-
-    def test_a_job_behind_a_dead_one_waits_for_its_redrive(self, store: Store) -> None:
-        store.enqueue(job("a", max_attempts=1), job("b", ["doc"], after=["a"]))
-        store.start()
-        store.fail("a", error=error())
-        reason = store.why("b")
-        assert (reason.kind, reason.jobs, reason.stuck) == (ReasonKind.DEAD_DEPENDENCY, ("a",), True)
-        assert store.stats().stuck["dead_dependency"] == 1
-        assert store.pending().moving is False
-        store.redrive("a")
-        assert store.run() == ["a", "b"]
-
-    def test_discarding_a_dead_job_counts_as_its_cancellation(self, store: Store) -> None:
-        store.enqueue(job("a", max_attempts=1), job("b", after=["a"]), job("c", after=[Dependency("a", data=True)]))
-        end(store, "a", "failed")
-        store.discard("a")
-        assert store.states("b", "c") == "QUEUED CANCELED"
-
-    def test_when_a_dead_record_expires_those_that_wait_for_it_are_canceled(self, store: Store) -> None:
-        store.enqueue(job("a", max_attempts=1), job("b", after=["a"]), job("c", after=["b"]))
-        end(store, "a", "failed")
-        store.wait(7 * DAY_MS)
-        assert store.find("a") is None
-        assert store.record("b").cause == "dependency a has expired"
-        assert store.start() == ["c"]
-
-
-class Downstream:
-    """A redrive may bring back what was canceled because of a job."""
-
-    def test_a_redrive_downstream_revives_all_that_fell(self, store: Store) -> None:
-        store.enqueue(job("a", max_attempts=1), job("b", ["doc"], after=["a"], **CANCELING))
-        store.enqueue(job("c", after=["b"], **CANCELING), job("d", ["doc"], after=["a"], **CANCELING))
-        end(store, "a", "failed")
-        assert store.states("b", "c", "d") == "CANCELED CANCELED CANCELED"
-        assert store.apply(Redrive(("a",), downstream=True)).verdicts == ((Verdict.DONE, QUEUED),)
-        store.wait(0)
-        assert store.states("a", "b", "c", "d") == "QUEUED DEFERRED DEFERRED DEFERRED"
-        assert store.record("b").cause is None
-        assert store.run() == ["a", "b", "c", "d"]
-
-    def test_a_plain_redrive_revives_nobody(self, store: Store) -> None:
-        store.enqueue(job("a", max_attempts=1), job("b", after=["a"], **CANCELING))
-        end(store, "a", "failed")
-        store.redrive("a")
-        store.wait(0)
-        assert store.state("b") is CANCELED
-
-    def test_what_another_dependency_cancels_stays_canceled_until_that_is_redriven(self, store: Store) -> None:
-        store.enqueue(job("a", max_attempts=1), job("x", max_attempts=1), job("b", after=["a", "x"], **CANCELING))
-        store.start()
-        store.fail("a")
-        store.fail("x")
-        store.redrive("a", downstream=True)
-        store.wait(0)
-        assert store.state("b") is CANCELED
-        store.redrive("x", downstream=True)
-        store.wait(0)
-        assert (store.state("b"), store.why("b").jobs) == (DEFERRED, ("a", "x"))
-
-    def test_a_revived_job_has_its_key_and_its_place_in_its_flow_again(self, store: Store) -> None:
-        store.enqueue(job("a", max_attempts=1), job("b", after=["a"], key="k", flow="f", **CANCELING))
-        end(store, "a", "failed")
-        store.redrive("a", downstream=True)
-        store.wait(0)
-        assert store.enqueue(job("c", key="k")).jobs[0].id == "b"
-        assert store.flow("f").states[DEFERRED] == 1
+def fetch(store: Store, job_id: str, *ids: str) -> tuple[Any, ...]:
+    return store.apply(Fetch(job_id, store.grants[job_id].token, ids)).results
 
 
 class Results:
     """A running job reads what its dependencies have brought, which is kept as long as it may run."""
-
-    @staticmethod
-    def fetch(store: Store, job_id: str, *ids: str) -> tuple[Any, ...]:
-        return store.apply(Fetch(job_id, store.grants[job_id].token, ids)).results
 
     def test_a_running_job_reads_its_dependencies_and_nothing_else(self, store: Store) -> None:
         store.enqueue(job("a"), job("f"), job("stranger"))
@@ -366,8 +59,8 @@ class Results:
         store.settle("stranger", result=b"3")
         store.start()
         results = ((FAILED, None), (FINISHED, b'{"result":"\xc3\xa9"}'), (None, None), (None, None))
-        assert self.fetch(store, "b", "f", "a", "stranger", "nobody") == results
-        assert self.fetch(store, "b") == ()
+        assert fetch(store, "b", "f", "a", "stranger", "nobody") == results
+        assert fetch(store, "b") == ()
 
     def test_only_who_holds_the_lease_may_read(self, store: Store) -> None:
         store.enqueue(job("a"), job("b", after=["a"]))
@@ -390,7 +83,7 @@ class Results:
         assert store.record("a").result == b"1"
         store.wait(MINUTE)
         assert store.start() == ["c"]
-        assert self.fetch(store, "c", "a") == ((FINISHED, b"1"),)
+        assert fetch(store, "c", "a") == ((FINISHED, b"1"),)
         store.finish("c")
         store.wait(MINUTE)
         assert store.find("a") is None
@@ -404,19 +97,19 @@ class Results:
         store.wait(DAY_MS)
         store.redrive("b")
         store.start()
-        assert self.fetch(store, "b", "a") == ((FINISHED, b"1"),)
+        assert fetch(store, "b", "a") == ((FINISHED, b"1"),)
+
+
+def stage_two(store: Store) -> None:
+    store.stage("T", job("a", ["doc"], flow="f"))
+    store.stage("T", job("b", ["doc", "1"], after=["a"], flow="f"))
 
 
 class Parts:
     """A submission in parts takes effect at its commit; before that nobody knows of it."""
 
-    @staticmethod
-    def begin(store: Store) -> None:
-        store.stage("T", job("a", ["doc"], flow="f"))
-        store.stage("T", job("b", ["doc", "1"], after=["a"], flow="f"))
-
     def test_nobody_knows_of_a_part(self, store: Store) -> None:
-        self.begin(store)
+        stage_two(store)
         assert store.apply(Get(("a", "b"))).records == (None, None)
         with pytest.raises(JobNotFoundError):
             store.why("a")
@@ -468,14 +161,14 @@ class Parts:
         assert store.states("b", "c") == "CANCELED DEFERRED"
 
     def test_parts_never_committed_are_gone_after_ten_minutes(self, store: Store) -> None:
-        self.begin(store)
+        stage_two(store)
         store.wait(STAGED_KEPT_MS)
         with pytest.raises(FlowNotFoundError):
             store.commit("T")
         assert store.enqueue(job("a", ["elsewhere"])).jobs[0].created
 
     def test_a_submission_is_committed_once(self, store: Store) -> None:
-        self.begin(store)
+        stage_two(store)
         store.commit("T")
         with pytest.raises(FlowNotFoundError) as caught:
             store.commit("T")
@@ -510,17 +203,17 @@ class Parts:
         assert store.commit("T") == 1
 
 
+def start_parent(store: Store, *children: str, **fields: Any) -> None:
+    store.enqueue(job("p", ["doc"], **fields))
+    store.start()
+    store.enqueue_from("p", *[job(each, ["doc"], max_attempts=1, parent="p") for each in children])
+
+
 class Children:
     """A job may be over when its children are."""
 
-    @staticmethod
-    def begin(store: Store, *children: str, **fields: Any) -> None:
-        store.enqueue(job("p", ["doc"], **fields))
-        store.start()
-        store.enqueue_from("p", *[job(each, ["doc"], max_attempts=1, parent="p") for each in children])
-
     def test_only_a_running_job_makes_children(self, store: Store) -> None:
-        self.begin(store, "a")
+        start_parent(store, "a")
         token = store.grants["p"].token
         for parent in [("p", token + 1), ("a", token), ("nobody", token)]:
             with pytest.raises(LeaseLostError):
@@ -535,7 +228,7 @@ class Children:
                 store.enqueue_from("p", job("child", after=[dependency]))
 
     def test_a_job_that_waits_for_its_children_frees_its_place_for_them(self, store: Store) -> None:
-        self.begin(store, "a", "b")
+        start_parent(store, "a", "b")
         assert store.start() == []
         store.await_children("p", "a", "b", result=b"1")
         record = store.record("p")
@@ -550,7 +243,7 @@ class Children:
     def test_a_child_that_does_not_finish_fails_its_parent_unless_it_is_ignored(
         self, store: Store, how: OutcomeKind, on_child_failure: str
     ) -> None:
-        self.begin(store, "a", "b")
+        start_parent(store, "a", "b")
         store.enqueue(job("after", after=["p"], **CANCELING))
         store.await_children("p", "a", "b", result=b"1", on_child_failure=on_child_failure)
         store.start()
@@ -580,7 +273,7 @@ class Children:
         assert [store.record(each).result for each in "pqr"] == [b"1", None, b"1"]
 
     def test_a_child_that_is_not_there_fails_the_job_for_good(self, store: Store) -> None:
-        self.begin(store, max_attempts=9)
+        start_parent(store, max_attempts=9)
         store.await_children("p", "nobody")
         record = store.record("p")
         assert (record.state, record.cause) == (FAILED, "failed")
@@ -600,7 +293,7 @@ class Children:
             assert (record.state, record.errors[0].type) == (FAILED, "queuehint.errors.CycleError")
 
     def test_a_cancellation_wins_and_leaves_the_children(self, store: Store) -> None:
-        self.begin(store, "a")
+        start_parent(store, "a")
         store.cancel("p")
         store.await_children("p", "a")
         assert store.states("p", "a") == "CANCELED QUEUED"
@@ -612,7 +305,7 @@ class Children:
         assert store.states("q", "a") == "CANCELED FINISHED"
 
     def test_a_redriven_parent_runs_again(self, store: Store) -> None:
-        self.begin(store, "a")
+        start_parent(store, "a")
         store.await_children("p", "a")
         store.start()
         store.fail("a")
@@ -697,7 +390,7 @@ class Counts:
         store.fail("a12")
         assert store.why("b").jobs == ("a12", "a14")
 
-    def test_nothing_is_left_when_all_is_over(self, store: Store) -> None:
+    def test_nothing_is_left_of_a_graph_when_all_is_over(self, store: Store) -> None:
         specs: list[JobSpec] = []
         for layer in range(4):
             above = [f"{layer - 1}-{number}" for number in range(5)] if layer else []

@@ -1,4 +1,4 @@
-"""Limits, said once against the operations of a `Backend`; see `rules`."""
+"""The rules of limits."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from queuehint.limits import LIMITS_MAX
 from queuehint.operations import DropLimit, ListLimits, SetLimit
 from queuehint.records import JobSpec
 from queuehint.reports import ReasonKind
-from tests.contract.rules import Store
-from tests.support import job
+from queuehint.testing.contract.store import Store
+from queuehint.testing.driver import job
 
 
 def limit(store: Store, *path: str, **kinds: Any) -> bool:

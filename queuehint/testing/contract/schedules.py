@@ -1,4 +1,4 @@
-"""The rules of schedules: who fires, when they are due, what a pause and a change do; bound as those of `rules`."""
+"""The rules of schedules: who fires, when they are due, what a pause and a change do."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from queuehint.operations import (
 )
 from queuehint.records import JobSpec
 from queuehint.schedule import FIRINGS_MAX, SCHEDULE_BYTES_MAX, Recurrence, Schedule
-from tests.contract.rules import Store
-from tests.support import job
+from queuehint.testing.contract.store import Store
+from queuehint.testing.driver import job
 
 MINUTE = 60_000
 EVERY_MINUTE = Recurrence(every_ms=MINUTE)
@@ -328,28 +328,28 @@ class SchedulePauses:
                 store.apply(operation)
 
 
+def asleep(store: Store) -> threading.Thread:
+    store.exchange()
+    sleeper = threading.Thread(
+        target=lambda: store.backend.wait_sync(Interest(pools=("default",), worker="w"), 60), daemon=True
+    )
+    sleeper.start()
+    time.sleep(0.05)
+    return sleeper
+
+
 class ScheduleWaits:
     """Who waits for work is up when a schedule is due."""
 
-    @staticmethod
-    def asleep(store: Store) -> threading.Thread:
-        store.exchange()
-        sleeper = threading.Thread(
-            target=lambda: store.backend.wait_sync(Interest(pools=("default",), worker="w"), 60), daemon=True
-        )
-        sleeper.start()
-        time.sleep(0.05)
-        return sleeper
-
     def test_who_sleeps_is_woken_by_one_that_is_due_already(self, store: Store) -> None:
-        sleeper = self.asleep(store)
+        sleeper = asleep(store)
         put(store, due_ms=0)
         sleeper.join(3)
         assert not sleeper.is_alive()
 
     def test_who_sleeps_is_woken_by_one_that_is_due_earlier_than_was_known(self, store: Store) -> None:
         store.enqueue(job("x", delay_ms=60 * MINUTE))
-        sleeper = self.asleep(store)
+        sleeper = asleep(store)
         put(store, due_ms=1000)
         sleeper.join(3)
         assert not sleeper.is_alive()

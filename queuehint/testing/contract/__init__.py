@@ -1,0 +1,143 @@
+"""
+The rules, said once against the operations of a `Backend`; a backend binds them to itself.
+
+A test class that inherits `BackendConformance` and says how to open a store carries them all::
+
+    class TestMine(BackendConformance):
+        def open(self, clock: FakeClock) -> Backend:
+            return MyBackend(BackendOptions(clock=clock))
+
+A backend that leaves out a part names the rules that it keeps, one class each, after `Binding`::
+
+    class TestMine(Binding, SerialPath, Ancestors, Leases):
+        def open(self, clock: FakeClock) -> Backend: ...
+"""
+
+from __future__ import annotations
+
+from queuehint.testing.contract.amending import Amending, Deletion, Interim, Numbers, OpenLog
+from queuehint.testing.contract.attempts import Cancellation, Dead, Retries
+from queuehint.testing.contract.edges import Downstream, Edges, Ends, Refusals
+from queuehint.testing.contract.events import Events, Following, Totals
+from queuehint.testing.contract.fairness import Levels, Served, Turns
+from queuehint.testing.contract.flows import Children, Counts, Flows, Parts, Results, Shared
+from queuehint.testing.contract.identity import Identity, Keys, Records
+from queuehint.testing.contract.leases import Leases, Presence, Waiting
+from queuehint.testing.contract.limits import LimitChanges, LimitsAtOnce, LimitsInAll, LimitsInTime
+from queuehint.testing.contract.listing import Counting, Listing, ListingByPath
+from queuehint.testing.contract.places import Ancestors, ArrivalOrder, Pauses, Root, SerialPath, Siblings
+from queuehint.testing.contract.schedules import Firings, SchedulePauses, ScheduleWaits, Timetable
+from queuehint.testing.contract.store import Binding, Store
+
+__all__ = [
+    "Amending",
+    "Ancestors",
+    "ArrivalOrder",
+    "BackendConformance",
+    "Binding",
+    "Cancellation",
+    "Children",
+    "Counting",
+    "Counts",
+    "Dead",
+    "Deletion",
+    "Downstream",
+    "Edges",
+    "Ends",
+    "Events",
+    "Firings",
+    "Flows",
+    "Following",
+    "Identity",
+    "Interim",
+    "Keys",
+    "Leases",
+    "Levels",
+    "LimitChanges",
+    "LimitsAtOnce",
+    "LimitsInAll",
+    "LimitsInTime",
+    "Listing",
+    "ListingByPath",
+    "Numbers",
+    "OpenLog",
+    "Parts",
+    "Pauses",
+    "Presence",
+    "Records",
+    "Refusals",
+    "Results",
+    "Retries",
+    "Root",
+    "SchedulePauses",
+    "ScheduleWaits",
+    "SerialPath",
+    "Served",
+    "Shared",
+    "Siblings",
+    "Store",
+    "Timetable",
+    "Totals",
+    "Turns",
+    "Waiting",
+]
+
+
+class BackendConformance(
+    Binding,
+    SerialPath,
+    Ancestors,
+    Siblings,
+    Root,
+    ArrivalOrder,
+    Pauses,
+    Leases,
+    Presence,
+    Waiting,
+    Retries,
+    Cancellation,
+    Dead,
+    Keys,
+    Identity,
+    Records,
+    Edges,
+    Refusals,
+    Ends,
+    Downstream,
+    Results,
+    Parts,
+    Children,
+    Flows,
+    Counts,
+    Shared,
+    Listing,
+    ListingByPath,
+    Counting,
+    Deletion,
+    Amending,
+    Interim,
+    OpenLog,
+    Numbers,
+    Events,
+    Following,
+    Totals,
+    Turns,
+    Levels,
+    Served,
+    LimitsAtOnce,
+    LimitsInTime,
+    LimitsInAll,
+    LimitChanges,
+    Timetable,
+    Firings,
+    SchedulePauses,
+    ScheduleWaits,
+):
+    """
+    All rules that a backend keeps, each a test on both of its shells: asynchronous and not.
+
+    Subclass it in a module of tests, as ``Test...``, with a method ``open`` that returns an empty store on the clock
+    that it is given. A test that fails names the rule that is broken.
+
+    .. versionadded:: 0.1.0
+    """

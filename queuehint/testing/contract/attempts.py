@@ -1,0 +1,210 @@
+"""The rules of ends: retries, cancellation, and the shelf of the dead."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import pytest
+
+from queuehint import (
+    JobState,
+    OutcomeKind,
+)
+from queuehint.operations import (
+    Cancel,
+    ListDead,
+    Verdict,
+)
+from queuehint.reports import ReasonKind
+from queuehint.testing.contract.store import Store, error
+from queuehint.testing.driver import job
+
+Reply = TypeVar("Reply")
+
+SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
+
+
+class Retries:
+    """A failed attempt is tried again, on its place or off it, until none is left."""
+
+    def test_a_failed_attempt_keeps_its_place_while_it_waits(self, store: Store) -> None:
+        store.enqueue(job("a", ["doc"]), job("b", ["doc"]))
+        store.start()
+        store.fail("a", error=error(), delay_ms=1_000)
+        assert store.start() == []
+        assert (store.why("a").kind, store.why("b").jobs) == (ReasonKind.BACKOFF, ("a",))
+        store.wait(1_000)
+        assert store.start() == ["a"]
+        assert store.grants["a"].attempt == 2
+
+    def test_a_failed_attempt_that_yields_lets_others_pass(self, store: Store) -> None:
+        store.enqueue(job("a", ["doc"], on_retry="yield"), job("b", ["doc"]))
+        store.start()
+        store.fail("a", error=error(), delay_ms=1_000)
+        assert store.state("a") is SCHEDULED
+        assert store.start() == ["b"]
+        store.wait(1_000)
+        assert store.start() == []
+        store.finish("b")
+        assert store.start() == ["a"]
+
+    def test_a_place_is_held_no_longer_than_max_hold(self, store: Store) -> None:
+        store.enqueue(job("a", ["doc"], max_hold_ms=500), job("b", ["doc"]))
+        store.start()
+        store.fail("a", error=error(), delay_ms=10_000)
+        store.wait(499)
+        assert store.start() == []
+        store.wait(1)
+        assert store.state("a") is SCHEDULED
+        assert store.start() == ["b"]
+
+    def test_a_snooze_counts_for_nothing(self, store: Store) -> None:
+        store.enqueue(job("a", max_attempts=1))
+        for _ in range(3):
+            store.start()
+            store.settle("a", OutcomeKind.SNOOZED, delay_ms=1_000)
+            store.wait(1_000)
+        assert (store.state("a"), store.record("a").attempts) == (QUEUED, 0)
+
+    def test_the_last_attempt_leaves_a_dead_job_and_frees_the_path(self, store: Store) -> None:
+        store.enqueue(job("a", ["doc"], max_attempts=2), job("b", ["doc"]))
+        for attempt in (1, 2):
+            store.start()
+            store.fail("a", error=error(str(attempt)))
+        record = store.record("a")
+        assert record.state is FAILED
+        assert [(e.message, e.attempt) for e in record.errors] == [("1", 1), ("2", 2)]
+        assert store.start() == ["b"]
+
+    def test_a_final_failure_leaves_no_attempt(self, store: Store) -> None:
+        store.enqueue(job("a"))
+        store.start()
+        store.fail("a", error=error(), final=True)
+        assert store.state("a") is FAILED
+
+    def test_a_job_that_is_due_later_takes_its_place_when_it_is_due(self, store: Store) -> None:
+        store.enqueue(job("later", ["doc"], delay_ms=1_000), job("now", ["doc"]))
+        assert store.states("later", "now") == "SCHEDULED QUEUED"
+        store.wait(1_000)
+        assert store.run() == ["now", "later"]
+
+    def test_a_time_in_the_past_is_now(self, store: Store) -> None:
+        store.enqueue(job("a", run_at_ms=0))
+        assert store.state("a") is QUEUED
+
+    def test_a_job_not_started_in_time_expires(self, store: Store) -> None:
+        store.enqueue(job("a", ["doc"]), job("b", ["doc"], start_within_ms=1_000))
+        store.start()
+        store.wait(1_000)
+        assert (store.state("b"), store.record("b").cause) == (CANCELED, "expired")
+
+
+class Cancellation:
+    """Any unfinished job can be canceled; one that runs is asked to stop."""
+
+    def test_a_waiting_job_leaves_its_place(self, store: Store) -> None:
+        store.enqueue(job("a", ["doc"]), job("b", ["doc"]), job("c", ["doc"]))
+        assert store.cancel("b") == [Verdict.DONE]
+        assert store.run() == ["a", "c"]
+
+    def test_a_running_job_is_asked_and_its_worker_told_once(self, store: Store) -> None:
+        store.enqueue(job("a"))
+        store.start(worker="w")
+        assert store.cancel("a") == [Verdict.REQUESTED]
+        assert store.exchange(worker="other").canceled == ()
+        assert store.exchange(worker="w").canceled == ("a",)
+        assert store.exchange(worker="w").canceled == ()
+        assert (store.state("a"), store.record("a").cancel_requested) == (STARTED, True)
+
+    def test_a_renewal_tells_too(self, store: Store) -> None:
+        store.enqueue(job("a"))
+        store.start()
+        store.cancel("a")
+        assert store.renew("a") == [Verdict.CANCELED]
+
+    def test_one_that_finishes_all_the_same_is_finished(self, store: Store) -> None:
+        store.enqueue(job("a"))
+        store.start()
+        store.cancel("a")
+        store.finish("a")
+        assert store.state("a") is FINISHED
+
+    @pytest.mark.parametrize(
+        "kind", [OutcomeKind.FAILED, OutcomeKind.RELEASED, OutcomeKind.SNOOZED, OutcomeKind.LOST, OutcomeKind.DISCARDED]
+    )
+    def test_any_other_end_makes_it_canceled(self, store: Store, kind: OutcomeKind) -> None:
+        store.enqueue(job("a"))
+        store.start()
+        store.apply(Cancel(("a",), "enough"))
+        assert store.settle("a", kind) is Verdict.DONE
+        assert (store.state("a"), store.record("a").cause) == (CANCELED, "enough")
+
+    def test_unknown_and_over_jobs_are_named(self, store: Store) -> None:
+        store.enqueue(job("a"))
+        store.run()
+        assert store.apply(Cancel(("a", "b"))).verdicts == ((Verdict.REFUSED, FINISHED), (Verdict.UNKNOWN, None))
+
+    def test_a_path_is_canceled_with_all_below_it_and_nothing_enqueued_later(self, store: Store) -> None:
+        store.enqueue(job("a", ["doc"]), job("b", ["doc", "1"]), job("c", ["other"]), job("d"), job("r", []))
+        store.cancel_path("doc")
+        store.wait(0)
+        store.enqueue(job("e", ["doc"]))
+        assert store.states("a", "b", "c", "d", "r", "e") == "CANCELED CANCELED QUEUED QUEUED QUEUED QUEUED"
+
+    def test_a_discarding_handler_cancels_its_job(self, store: Store) -> None:
+        store.enqueue(job("a"))
+        store.start()
+        store.settle("a", OutcomeKind.DISCARDED, reason="moot")
+        assert (store.state("a"), store.record("a").cause) == (CANCELED, "moot")
+
+
+def let_one_die(store: Store, **fields: Any) -> None:
+    store.enqueue(job("a", ["doc"], max_attempts=1, **fields), job("b", ["doc"]), job("c", ["doc", "1"]))
+    store.start()
+    store.fail("a", error=error())
+
+
+class Dead:
+    """Dead jobs lie on a shelf until somebody redrives or discards them."""
+
+    def test_a_dead_job_holds_its_place_if_asked_to(self, store: Store) -> None:
+        let_one_die(store, on_dead="hold")
+        assert store.start() == []
+        assert (store.why("b").kind, store.why("b").jobs) == (ReasonKind.DEAD_HOLD, ("a",))
+
+    def test_a_redriven_job_takes_the_place_it_held(self, store: Store) -> None:
+        let_one_die(store, on_dead="hold")
+        assert store.redrive("a") == [Verdict.DONE]
+        assert store.start() == ["a"]
+        assert store.grants["a"].attempt == 1
+
+    def test_a_redriven_job_that_held_no_place_goes_to_the_end(self, store: Store) -> None:
+        let_one_die(store)
+        store.redrive("a")
+        assert store.run() == ["b", "c", "a"]
+
+    def test_discarding_a_dead_job_frees_its_place(self, store: Store) -> None:
+        let_one_die(store, on_dead="hold")
+        assert store.discard("a") == [Verdict.DONE]
+        assert store.state("a") is CANCELED
+        assert store.start() == ["b"]
+
+    def test_a_dead_job_cancels_those_behind_it_if_asked_to(self, store: Store) -> None:
+        let_one_die(store, on_dead="cancel_behind")
+        store.wait(0)
+        assert store.states("b", "c") == "CANCELED CANCELED"
+
+    def test_the_shelf_is_read_in_pages(self, store: Store) -> None:
+        store.enqueue(*[job(f"j{n}", max_attempts=1) for n in range(5)])
+        for n in store.start():
+            store.fail(n)
+        page = store.apply(ListDead(0, 3))
+        assert [record.id for record in page.records] == ["j0", "j1", "j2"]
+        assert page.cursor is not None
+        rest = store.apply(ListDead(page.cursor, 3))
+        assert ([record.id for record in rest.records], rest.cursor) == (["j3", "j4"], None)
+
+    def test_what_is_not_dead_is_refused(self, store: Store) -> None:
+        store.enqueue(job("a"))
+        assert store.redrive("a", "b") == [Verdict.REFUSED, Verdict.UNKNOWN]
+        assert store.discard("a", "b") == [Verdict.REFUSED, Verdict.UNKNOWN]

@@ -1,0 +1,201 @@
+"""The rules of identity: ids, keys, and the record that a job is."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import pytest
+
+from queuehint import (
+    Backoff,
+    Claim,
+    DuplicateJobError,
+    JobNotFoundError,
+    JobState,
+    OutcomeKind,
+    Policy,
+)
+from queuehint.operations import (
+    Tree,
+)
+from queuehint.testing.contract.store import DAY_MS, Store
+from queuehint.testing.driver import SHARED, job
+
+Reply = TypeVar("Reply")
+
+SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
+
+
+class Keys:
+    """A key names its newest unfinished job; a burst becomes one job."""
+
+    def test_a_fresh_job_of_the_key_is_returned(self, store: Store) -> None:
+        store.enqueue(job("a", key="k"))
+        again = store.enqueue(job("b", key="k", arguments=b"[1]")).jobs[0]
+        assert (again.id, again.created) == ("a", False)
+        assert store.find("b") is None
+
+    def test_a_started_job_is_not_fresh(self, store: Store) -> None:
+        store.enqueue(job("a", key="k"))
+        store.start()
+        assert store.enqueue(job("b", key="k")).jobs[0].id == "b"
+
+    def test_replace_gives_a_fresh_job_new_content_at_its_place(self, store: Store) -> None:
+        store.enqueue(job("a", ["doc"], key="k"), job("z", ["doc"]))
+        store.enqueue(job("b", ["doc"], key="k", on_conflict="replace", arguments=b'{"n":2}'))
+        assert store.start() == ["a"]
+        assert store.grants["a"].spec.arguments == b'{"n":2}'
+
+    def test_after_waits_for_one_that_was_started(self, store: Store) -> None:
+        store.enqueue(job("a", key="k"))
+        store.start()
+        store.enqueue(job("b", key="k", on_conflict="after"))
+        assert (store.state("b"), store.why("b").jobs) == (DEFERRED, ("a",))
+        store.finish("a")
+        assert store.start() == ["b"]
+
+    def test_reject_refuses_while_one_exists(self, store: Store) -> None:
+        store.enqueue(job("a", key="k"))
+        with pytest.raises(DuplicateJobError) as caught:
+            store.enqueue(job("other"), job("b", key="k", on_conflict="reject"))
+        assert (caught.value.key, caught.value.job_id) == ("k", "a")
+        assert store.find("other") is None
+
+    def test_the_key_is_free_in_the_step_that_ends_its_job(self, store: Store) -> None:
+        store.enqueue(job("a", key="k"))
+        store.run()
+        assert store.enqueue(job("b", key="k", on_conflict="reject")).jobs[0].created
+
+
+class Identity:
+    """A job is its id: the same again is the same job, another of that id is refused."""
+
+    def test_the_same_submission_again_changes_nothing(self, store: Store) -> None:
+        first = store.enqueue(job("a", ["doc"])).jobs[0]
+        again = store.enqueue(job("a", ["doc"])).jobs[0]
+        assert (first.created, again.created, first.number) == (True, False, again.number)
+
+    def test_the_same_id_is_found_while_it_runs_and_after_its_end(self, store: Store) -> None:
+        for state in (QUEUED, STARTED, FINISHED):
+            reply = store.enqueue(job("a")).jobs[0]
+            assert (reply.created, reply.state) == (state is QUEUED, state)
+            if not store.start():
+                store.settle("a")
+
+    def test_the_id_is_free_once_its_record_has_expired(self, store: Store) -> None:
+        store.enqueue(job("a"))
+        store.run()
+        store.wait(DAY_MS)
+        assert store.enqueue(job("a", ["elsewhere"])).jobs[0].created
+
+    def test_other_content_is_refused_naming_the_fields_and_not_their_values(self, store: Store) -> None:
+        store.enqueue(job("a", ["doc"]))
+        with pytest.raises(DuplicateJobError) as caught:
+            store.enqueue(job("new"), job("a", ["secret"], arguments=b'{"password":1}'))
+        assert caught.value.fields == ("claims", "arguments")
+        assert "secret" not in str(caught.value)
+        assert "password" not in str(caught.value)
+        assert store.find("new") is None
+
+    def test_an_id_twice_in_one_submission_is_refused(self, store: Store) -> None:
+        with pytest.raises(DuplicateJobError):
+            store.enqueue(job("a"), job("b"), job("a"))
+        assert store.stats().unfinished == 0
+
+    @pytest.mark.parametrize("id", ["{}", "*", "meta", "__root__", "id:sequence", "123", "é", "e\u0301", "🙂"])
+    def test_an_id_is_literal(self, store: Store, id: str) -> None:
+        store.enqueue(job(id), job("x"))
+        assert store.run() == [id, "x"]
+        assert store.record(id).state is FINISHED
+
+    def test_an_unknown_job_is_not_found(self, store: Store) -> None:
+        assert store.find("a") is None
+        with pytest.raises(JobNotFoundError):
+            store.why("a")
+
+
+class Records:
+    """A job is its record, kept for a time after its end."""
+
+    def test_a_record_tells_the_life_of_its_job(self, store: Store) -> None:
+        began = store.clock.now_ms()
+        store.enqueue(job("a", ["doc", "1"], user="ann", service="s"))
+        store.wait(10)
+        store.start(worker="w")
+        store.wait(10)
+        store.settle("a", result=b'{"result":1}')
+        record = store.record("a")
+        assert (record.state, record.result, record.attempts) == (FINISHED, b'{"result":1}', 1)
+        assert (record.enqueued_ms, record.started_ms, record.ended_ms) == (began, began + 10, began + 20)
+        assert (record.path, record.queue_keys) == (("doc", "1"), ("doc:1",))
+        assert (record.spec.user, record.spec.service) == ("ann", "s")
+
+    @pytest.mark.parametrize("failing, kept_ms", [(False, DAY_MS), (True, 7 * DAY_MS)])
+    def test_a_record_expires_after_its_end(self, store: Store, failing: bool, kept_ms: int) -> None:
+        store.enqueue(job("a", max_attempts=1))
+        store.start()
+        store.settle("a", OutcomeKind.FAILED if failing else OutcomeKind.FINISHED)
+        store.wait(kept_ms - 1)
+        assert store.find("a") is not None
+        store.wait(1)
+        assert store.find("a") is None
+        assert sum(store.stats().states.values()) == 0
+
+    def test_a_jobs_own_retention_wins(self, store: Store) -> None:
+        store.enqueue(job("a", retention_ms=0))
+        store.run()
+        store.wait(0)
+        assert store.find("a") is None
+
+    def test_counts_add_up(self, store: Store) -> None:
+        store.enqueue(job("a"), job("b", ["doc"]), job("c", ["doc"]), job("d", delay_ms=1_000))
+        store.start(1)
+        stats = store.stats()
+        assert stats.states[STARTED] == 1
+        assert stats.states[QUEUED] == 2
+        assert stats.states[SCHEDULED] == 1
+        assert (stats.unfinished, stats.enqueued, stats.started, stats.ready) == (4, 4, 1, {"default": 1})
+
+    def test_the_tree_shows_who_is_where(self, store: Store) -> None:
+        store.enqueue(job("a", ["doc", "1"]), job("b", ["doc"]))
+        store.start()
+        doc = store.apply(Tree(("doc",), 1))
+        assert (doc.path_key, doc.started, doc.started_below, doc.waiting) == ("doc", 0, 1, 1)
+        assert [(child.path_key, child.started) for child in doc.children] == [("doc:1", 1)]
+
+    def test_nothing_is_left_when_all_is_over(self, store: Store) -> None:
+        store.enqueue(*[job(f"j{n}", ["doc", str(n % 3)]) for n in range(12)], job("whole", ["doc"]))
+        store.run(4)
+        assert store.stats().nodes == 0
+        store.wait(DAY_MS)
+        stats = store.stats()
+        assert (sum(stats.states.values()), stats.leftovers, stats.pruned) == (0, 0, 13)
+
+    def test_what_a_job_was_asked_comes_back_as_it_was(self, store: Store) -> None:
+        policy = Policy(
+            max_attempts=7,
+            max_losses=2,
+            backoff=Backoff(base=2, factor=3, cap=9, jitter=0.5),
+            timeout_ms=5,
+            on_retry="yield",
+            on_dead="hold",
+            on_dependency_failure="run",
+            max_hold_ms=6,
+            start_within_ms=7,
+            retention_ms=8,
+        )
+        spec = job(
+            "a",
+            claims=(Claim(("x",), SHARED), Claim(("y", "ü:\\"))),
+            arguments='{"é":[1.0,-0.0,18446744073709551616,null,"\\u0000"]}'.encode(),
+            priority=9,
+            pool="p q",
+            user="u:v",
+            service="s",
+            key="k",
+            on_conflict="after",
+            run_at_ms=store.clock.now_ms() + 99,
+            policy=policy,
+        )
+        store.enqueue(spec)
+        assert store.record("a").spec == spec

@@ -1,0 +1,206 @@
+"""The rules of leases: who may settle a job, who loses it, and who is woken."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import pytest
+
+from queuehint import (
+    JobState,
+    OutcomeKind,
+    Progress,
+)
+from queuehint.backends.base import Interest
+from queuehint.operations import (
+    Exchange,
+    Log,
+    Renew,
+    Report,
+    Verdict,
+)
+from queuehint.reports import ReasonKind
+from queuehint.testing.contract.store import Store
+from queuehint.testing.driver import job
+
+Reply = TypeVar("Reply")
+
+SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
+
+
+class Leases:
+    """A grant is a lease with a token; who does not renew it loses the job, which keeps its place."""
+
+    def test_a_job_whose_lease_expired_is_ready_again_at_its_old_place(self, store: Store) -> None:
+        store.enqueue(job("a", ["doc"]), job("b", ["doc"]))
+        store.start(lease_ms=30_000)
+        store.wait(30_000)
+        record = store.record("a")
+        assert (record.state, record.losses, record.attempts) == (QUEUED, 1, 0)
+        assert store.start() == ["a"]
+
+    def test_a_renewed_lease_lasts(self, store: Store) -> None:
+        store.enqueue(job("a"))
+        store.start(lease_ms=30_000)
+        store.wait(29_000)
+        assert store.renew("a") == [Verdict.DONE]
+        store.wait(29_000)
+        assert store.state("a") is STARTED
+
+    def test_a_late_settlement_counts_until_the_job_was_reaped(self, store: Store) -> None:
+        store.enqueue(job("a"))
+        store.start(lease_ms=30_000)
+        store.clock.advance(seconds=60)
+        assert store.settle("a") is Verdict.DONE
+
+    def test_a_worker_that_lost_its_lease_changes_nothing(self, store: Store) -> None:
+        store.enqueue(job("a"))
+        store.start()
+        late = store.outcome("a", result=b"1")
+        store.wait(30_000)
+        store.start()
+        before = store.record("a")
+        assert store.exchange(late).verdicts == (Verdict.LOST,)
+        assert store.record("a") == before
+
+    def test_every_grant_has_a_greater_token(self, store: Store) -> None:
+        tokens = []
+        store.enqueue(job("a", max_losses=10), job("b"))
+        for _ in range(5):
+            store.start()
+            tokens.append(store.grants["a"].token)
+            store.wait(30_000)
+        assert tokens == sorted(set(tokens))
+
+    @pytest.mark.parametrize("token", [0, -1, 10**30, None, "1", b"", "garbage"])
+    def test_a_garbage_token_changes_nothing(self, store: Store, token: Any) -> None:
+        store.enqueue(job("a"), job("b"))
+        store.start()
+        before = store.record("a")
+        outcome = store.outcome("a")
+        object.__setattr__(outcome, "token", token)
+        assert store.exchange(outcome).verdicts == (Verdict.LOST,)
+        assert store.record("a") == before
+
+    def test_the_token_of_another_job_changes_nothing(self, store: Store) -> None:
+        store.enqueue(job("a"), job("b"))
+        store.start()
+        outcome = store.outcome("a")
+        object.__setattr__(outcome, "token", store.grants["b"].token)
+        assert store.exchange(outcome).verdicts == (Verdict.LOST,)
+        assert store.states("a", "b") == "STARTED STARTED"
+
+    def test_a_settlement_without_a_claim_is_lost(self, store: Store) -> None:
+        store.enqueue(job("a"), job("b"))
+        store.start(1)
+        outcome = store.outcome("a")
+        object.__setattr__(outcome, "job_id", "b")
+        assert store.exchange(outcome).verdicts == (Verdict.LOST,)
+        assert store.state("b") is QUEUED
+
+    def test_a_repeated_settlement_is_lost_and_changes_nothing(self, store: Store) -> None:
+        store.enqueue(job("a"))
+        store.start()
+        outcome = store.outcome("a", result=b"1")
+        store.exchange(outcome)
+        before = store.record("a")
+        assert store.exchange(outcome).verdicts == (Verdict.LOST,)
+        assert store.record("a") == before
+
+    def test_a_job_that_loses_its_workers_too_often_is_dead(self, store: Store) -> None:
+        store.enqueue(job("a", max_losses=2, max_attempts=1))
+        for _ in range(2):
+            store.start()
+            store.wait(30_000)
+        record = store.record("a")
+        assert (record.state, record.cause, record.losses) == (FAILED, "worker_lost", 2)
+
+    def test_a_released_job_is_ready_at_its_old_place_and_nothing_is_counted(self, store: Store) -> None:
+        store.enqueue(job("a", ["doc"]), job("b", ["doc"]))
+        store.start()
+        store.settle("a", OutcomeKind.RELEASED)
+        record = store.record("a")
+        assert (record.state, record.attempts, record.losses) == (QUEUED, 0, 0)
+        assert store.start() == ["a"]
+
+    def test_a_job_nobody_knows_is_given_back_with_a_growing_pause(self, store: Store) -> None:
+        store.enqueue(job("a", ["doc"]), job("b", ["doc"]))
+        for pause_ms in (5_000, 10_000, 20_000):
+            assert store.start() == ["a"]
+            store.settle("a", OutcomeKind.UNKNOWN_TASK)
+            assert store.why("a").kind is ReasonKind.UNKNOWN_TASK
+            store.wait(pause_ms - 1)
+            assert store.start() == []
+            store.wait(1)
+        assert store.record("a").attempts == 0
+
+    def test_progress_and_log_lines_are_kept_while_the_lease_is_held(self, store: Store) -> None:
+        store.enqueue(job("a"))
+        store.start()
+        token = store.grants["a"].token
+        assert store.apply(Report("a", token, Progress(1, 2, "half"))).verdict is Verdict.DONE
+        assert store.apply(Log("a", token, ("one", "two"))).verdict is Verdict.DONE
+        assert store.apply(Log("a", token + 1, ("three",))).verdict is Verdict.LOST
+        store.finish("a")
+        assert store.apply(Log("a", token, ("four",))).verdict is Verdict.LOST
+        record = store.record("a")
+        assert record.progress == Progress(1, 2, "half")
+        assert (record.logs, record.logs_truncated) == (("one", "two"), False)
+
+    def test_the_last_thousand_log_lines_are_kept(self, store: Store) -> None:
+        store.enqueue(job("a"))
+        store.start()
+        store.apply(Log("a", store.grants["a"].token, tuple(str(n) for n in range(1_001))))
+        record = store.record("a")
+        assert (record.logs[0], len(record.logs), record.logs_truncated) == ("1", 1_000, True)
+
+
+class Presence:
+    """A job that only its caller may start is there while its caller is."""
+
+    def test_a_caller_that_does_not_renew_while_it_waits_loses_its_place(self, store: Store) -> None:
+        store.enqueue(job("a", ["doc"]))
+        store.start()
+        store.enqueue(job("x", ["doc"], presence_ms=10_000, pool="@x"), job("b", ["doc"]))
+        store.wait(10_000)
+        store.renew("a")
+        assert (store.state("x"), store.record("x").cause) == (CANCELED, "waiter_lost")
+        store.finish("a")
+        assert store.start() == ["b"]
+
+    def test_a_caller_that_renews_keeps_waiting(self, store: Store) -> None:
+        token = store.enqueue(job("x", ["doc"], presence_ms=10_000, pool="@x")).jobs[0].presence_token
+        assert token is not None
+        store.wait(9_000)
+        assert store.apply(Renew((("x", token),), 10_000)).verdicts == (Verdict.DONE,)
+        store.wait(9_000)
+        assert store.state("x") is QUEUED
+
+    def test_a_caller_that_dies_holding_is_canceled_and_never_started_again(self, store: Store) -> None:
+        store.enqueue(job("x", ["doc"], presence_ms=10_000, pool="@x"), job("b", ["doc"]))
+        assert [g.spec.id for g in store.apply(Exchange("@x", (), ("@x",), 1, 10_000)).grants] == ["x"]
+        store.wait(10_000)
+        assert (store.state("x"), store.record("x").cause) == (CANCELED, "waiter_lost")
+        assert store.start() == ["b"]
+
+
+class Waiting:
+    """Who waits for work or for an end is woken; a wait never outlasts its time."""
+
+    def test_a_wait_for_what_is_there_returns_at_once(self, store: Store) -> None:
+        store.enqueue(job("a"))
+        store.sleep(Interest(pools=("default",)), 60)
+        store.start()
+        store.finish("a")
+        store.sleep(Interest(jobs=("a",)), 60)
+        store.sleep(Interest(jobs=("unknown",)), 60)
+
+    def test_a_wait_for_a_cancellation_that_was_asked_for_returns_at_once(self, store: Store) -> None:
+        store.enqueue(job("a"))
+        store.start(worker="w")
+        store.cancel("a")
+        store.sleep(Interest(worker="w"), 60)
+
+    def test_a_wait_for_nothing_ends(self, store: Store) -> None:
+        store.enqueue(job("a", pool="other"))
+        store.sleep(Interest(pools=("default",), worker="w", jobs=("a",)), 0.001)

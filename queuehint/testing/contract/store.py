@@ -1,0 +1,84 @@
+"""A backend with its clock in hand, and how a test class opens one."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, TypeVar
+
+import pytest
+
+from queuehint import (
+    Backend,
+    FakeClock,
+    JobError,
+    JobState,
+)
+from queuehint.backends.base import Interest
+from queuehint.operations import (
+    Operation,
+)
+from queuehint.testing.driver import Driver
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Reply = TypeVar("Reply")
+
+SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
+DAY_MS = 24 * 3600 * 1000
+
+
+class Store(Driver):
+    """A backend, its clock, and the newest grant of each job; asked through one of its two shells."""
+
+    def __init__(self, backend: Backend, clock: FakeClock, shell: str) -> None:
+        super().__init__()
+        self.backend = backend
+        self.clock = clock
+        self.runner = asyncio.Runner() if shell == "async" else None
+
+    def apply(self, operation: Operation[Reply]) -> Reply:
+        if self.runner is None:
+            return self.backend.call_sync(operation)
+        return self.runner.run(self.backend.call(operation))
+
+    def advance(self, ms: int) -> None:
+        self.clock.advance(ms=ms)
+
+    def sleep(self, interest: Interest, timeout_s: float) -> None:
+        if self.runner is None:
+            self.backend.wait_sync(interest, timeout_s)
+        else:
+            self.runner.run(self.backend.wait(interest, timeout_s))
+
+    def close(self) -> None:
+        if self.runner is None:
+            self.backend.close_sync()
+        else:
+            self.runner.run(self.backend.close())
+            self.runner.close()
+
+
+class Binding(ABC):
+    """
+    How to open a store. A test class names it beside the rules that are to hold, each of which asks for a `store`.
+
+    .. versionadded:: 0.1.0
+    """
+
+    @abstractmethod
+    def open(self, clock: FakeClock) -> Backend:
+        """Return an empty store whose time is *clock*; it is closed at the end of the test."""
+
+    @pytest.fixture(params=["sync", "async"])
+    def store(self, request: pytest.FixtureRequest) -> Iterator[Store]:
+        """The store under test, called by one of its two shells."""
+        clock = FakeClock()
+        store = Store(self.open(clock), clock, request.param)
+        yield store
+        store.close()
+
+
+def error(message: str = "no") -> JobError:
+    return JobError(type="ValueError", message=message)

@@ -1,0 +1,304 @@
+"""Job specs in a few letters, and who drives a store by operations with the newest grant of each job in hand."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, TypeVar
+
+import attrs
+
+from queuehint.core.engine import Engine, EngineOptions
+from queuehint.hint import Claim, Mode
+from queuehint.operations import (
+    BUDGET,
+    Cancel,
+    CancelFlow,
+    CancelPath,
+    Commit,
+    CountEdges,
+    CountFlow,
+    CountJobs,
+    CountPending,
+    Discard,
+    Enqueue,
+    Enqueued,
+    Exchange,
+    Exchanged,
+    Get,
+    Operation,
+    Pause,
+    Pending,
+    Redrive,
+    Renew,
+    Resume,
+    Tick,
+    Ticked,
+    Verdict,
+    Why,
+)
+from queuehint.policy import Policy, Retention
+from queuehint.records import Dependency, Grant, JobRecord, JobSpec, JobState, Outcome, OutcomeKind
+from queuehint.reports import EdgeStats, FlowStats, Reason, Stats
+
+Reply = TypeVar("Reply")
+
+SHARED: Mode = "shared"
+_POLICY_FIELDS = {field.name for field in attrs.fields(Policy)}
+
+
+def claim(*path: str, mode: Mode = "exclusive") -> Claim:
+    """Return a claim on a path."""
+    return Claim(path, mode)
+
+
+def job(id: str, hint: list[str] | None = None, **fields: Any) -> JobSpec:
+    """
+    Return the spec of a job with one exclusive claim, or with none; *fields* as of `JobSpec` or of `Policy`.
+
+    The field ``after`` names the jobs it depends on, by id or as `Dependency`.
+    """
+    policy = {name: fields.pop(name) for name in list(fields) if name in _POLICY_FIELDS}
+    if policy:
+        fields["policy"] = Policy(**policy)
+    if hint is not None:
+        fields["claims"] = (Claim(tuple(hint)),)
+    if after := fields.pop("after", ()):
+        fields["depends_on"] = tuple([edge if isinstance(edge, Dependency) else Dependency(edge) for edge in after])
+    return JobSpec(id=id, task="task", **fields)
+
+
+class Driver(ABC):
+    """
+    Whoever calls a store, as methods: what producers, workers and operators ask, and the newest grant of each job.
+
+    A subclass says how an operation is done and how time passes.
+    """
+
+    def __init__(self) -> None:
+        self.grants: dict[str, Grant] = {}
+
+    @abstractmethod
+    def apply(self, operation: Operation[Reply]) -> Reply:
+        """Do one operation now."""
+
+    @abstractmethod
+    def advance(self, ms: int) -> None:
+        """Let time pass; nothing is done yet of what comes due."""
+
+    # --- producers ---
+
+    def enqueue(self, *jobs: JobSpec) -> Enqueued:
+        """Enqueue jobs in one submission."""
+        return self.apply(Enqueue(jobs))
+
+    def cancel(self, *ids: str) -> list[Verdict]:
+        """Cancel jobs; a verdict each."""
+        return [verdict for verdict, _ in self.apply(Cancel(ids)).verdicts]
+
+    def cancel_path(self, *path: str) -> bool:
+        """Cancel what is at or below a path; True while some of it is left to do."""
+        return self.apply(CancelPath(path)).more
+
+    def cancel_flow(self, flow: str) -> bool:
+        """Cancel a flow; True while some of it is left to do."""
+        return self.apply(CancelFlow(flow)).more
+
+    def stage(self, part: str, *jobs: JobSpec) -> Enqueued:
+        """Send a part of a large submission."""
+        return self.apply(Enqueue(jobs, staged=part))
+
+    def commit(self, part: str) -> int:
+        """Have all parts take effect; return how many jobs they were."""
+        return self.apply(Commit(part)).jobs
+
+    def redrive(self, *ids: str, downstream: bool = False) -> list[Verdict]:
+        """Bring dead jobs back; a verdict each."""
+        return [verdict for verdict, _ in self.apply(Redrive(ids, downstream)).verdicts]
+
+    def discard(self, *ids: str) -> list[Verdict]:
+        """Take dead jobs off the shelf; a verdict each."""
+        return [verdict for verdict, _ in self.apply(Discard(ids)).verdicts]
+
+    # --- workers ---
+
+    def exchange(self, *settle: Outcome, worker: str = "w", **fields: Any) -> Exchanged:
+        """Settle outcomes and claim jobs in one step; fields as of `Exchange`."""
+        reply = self.apply(Exchange(worker, settle, **fields))
+        self.grants.update({grant.spec.id: grant for grant in reply.grants})
+        return reply
+
+    def start(self, limit: int = 1000, **fields: Any) -> list[str]:
+        """Claim jobs and return their ids, in the order in which they were granted."""
+        return [grant.spec.id for grant in self.exchange(limit=limit, **fields).grants]
+
+    def outcome(self, id: str, kind: OutcomeKind = OutcomeKind.FINISHED, **fields: Any) -> Outcome:
+        """Return an outcome that the newest grant of a job proves."""
+        return Outcome(job_id=id, token=self.grants[id].token, kind=kind, **fields)
+
+    def settle(self, id: str, kind: OutcomeKind = OutcomeKind.FINISHED, **fields: Any) -> Verdict:
+        """Settle one job."""
+        return self.exchange(self.outcome(id, kind, **fields)).verdicts[0]
+
+    def finish(self, *ids: str) -> None:
+        """Settle jobs as finished."""
+        assert all(self.settle(job_id) is Verdict.DONE for job_id in ids)
+
+    def fail(self, id: str, **fields: Any) -> None:
+        """Settle a job as failed."""
+        assert self.settle(id, OutcomeKind.FAILED, **fields) is Verdict.DONE
+
+    def enqueue_from(self, parent: str, *jobs: JobSpec) -> Enqueued:
+        """Enqueue as the handler of a running job does."""
+        return self.apply(Enqueue(jobs, parent=(parent, self.grants[parent].token)))
+
+    def await_children(self, id: str, *children: str, **fields: Any) -> None:
+        """Have a running job be over when these are."""
+        assert self.settle(id, OutcomeKind.CHILDREN, children=children, **fields) is Verdict.DONE
+
+    def renew(self, *ids: str, lease_ms: int = 30_000) -> list[Verdict]:
+        """Renew leases; a verdict each."""
+        leases = tuple((job_id, self.grants[job_id].token) for job_id in ids)
+        return list(self.apply(Renew(leases, lease_ms)).verdicts)
+
+    def run(self, limit: int = 1) -> list[str]:
+        """Start and finish ready jobs, up to *limit* at once, until none is left; return their ids in order."""
+        order = []
+        while ids := self.start(limit):
+            self.finish(*ids)
+            order += ids
+        return order
+
+    # --- time ---
+
+    def tick(self) -> Ticked:
+        """Do what is due and left over."""
+        return self.apply(Tick())
+
+    def wait(self, ms: int) -> None:
+        """Let time pass, then do what is due and all that follows."""
+        self.advance(ms)
+        while self.tick().more:
+            pass
+
+    # --- operators ---
+
+    def pause(self, *path: str) -> bool:
+        """Pause a path; True unless it was."""
+        return self.apply(Pause(path)).changed
+
+    def resume(self, *path: str) -> bool:
+        """Resume a path; True unless it was not paused."""
+        return self.apply(Resume(path)).changed
+
+    # --- questions ---
+
+    def find(self, id: str) -> JobRecord | None:
+        """Return the record of a job, or None."""
+        return self.apply(Get((id,))).records[0]
+
+    def record(self, id: str) -> JobRecord:
+        """Return the record of a job that is there."""
+        record = self.find(id)
+        assert record is not None
+        return record
+
+    def state(self, id: str) -> JobState:
+        """Return the state of a job."""
+        return self.record(id).state
+
+    def states(self, *ids: str) -> str:
+        """Return the states of jobs as one string of words."""
+        return " ".join(self.state(job_id) for job_id in ids)
+
+    def why(self, id: str) -> Reason:
+        """Return what a job waits for."""
+        return self.apply(Why(id))
+
+    def stats(self) -> Stats:
+        """Return all counts."""
+        return self.apply(CountJobs())
+
+    def pending(self, path: tuple[str, ...] | None = None, *, include_scheduled: bool = False) -> Pending:
+        """Count who waits at or below a path."""
+        return self.apply(CountPending(path, include_scheduled))
+
+    def edges(self) -> EdgeStats:
+        """Count edges."""
+        return self.apply(CountEdges())
+
+    def flow(self, flow: str) -> FlowStats:
+        """Count the jobs of a flow."""
+        return self.apply(CountFlow(flow))
+
+
+class Queue(Driver):
+    """
+    An engine, a clock that moves by hand, and the newest grant of each job.
+
+    Args:
+        jobs: what is enqueued at once.
+        checked: assert all invariants of the engine after each operation; O(jobs).
+    """
+
+    def __init__(
+        self,
+        *jobs: JobSpec,
+        budget: int = BUDGET,
+        retention: Retention | None = None,
+        now_ms: int = 1_000_000,
+        checked: bool = True,
+    ) -> None:
+        super().__init__()
+        self.engine = Engine(EngineOptions(budget=budget, retention=retention or Retention()))
+        self.now_ms = now_ms
+        self.checked = checked
+        if jobs:
+            self.enqueue(*jobs)
+
+    def apply(self, operation: Operation[Reply]) -> Reply:
+        """Do one operation now."""
+        try:
+            return self.engine.apply(operation, self.now_ms)
+        finally:
+            if self.checked:
+                self.engine.ledger.check()
+
+    def advance(self, ms: int) -> None:
+        """Let time pass; nothing is done yet of what comes due."""
+        self.now_ms += ms
+
+    def everything(self) -> object:
+        """Return all that can be seen of the engine and all that decides what it does next, to be compared."""
+        ledger = self.engine.ledger
+        return (
+            self.apply(Get(tuple(ledger.jobs))) if len(ledger.jobs) <= 1000 else len(ledger.jobs),
+            self.stats(),
+            [(owner.spec.key, owner.id) for owner in ledger.keys],
+            sorted(ready.id for ready in ledger.ready.jobs()),
+            sorted(entry.id for entry in ledger.timers.entries()),
+            (ledger.last_number, ledger.last_seq, self.engine.next_ms),
+            (self.engine._token, self.engine._drawn),  # What it will hand out next decides too.
+            (list(ledger.parked), sorted(self.engine.closed), list(ledger.untold)),
+            (len(ledger.edges), ledger.edges.open, len(ledger.flows), len(self.engine.shared), list(ledger.deferred)),
+        )
+
+    @property
+    def is_clean(self) -> bool:
+        """Nothing in the engine remembers a place or an edge: no node, line, key, index entry, offer or leftover."""
+        ledger = self.engine.ledger
+        return not (
+            ledger.trie.nodes
+            or ledger.trie.root.held
+            or ledger.trie.root.active
+            or len(ledger.paths)
+            or ledger.edges.awaited()
+            or ledger.edges.open
+            or ledger.deferred
+            or ledger.keys
+            or ledger.ready.sizes()
+            or ledger.leftovers
+            or ledger.untold
+            or ledger.strangers
+            or ledger.backing_off
+            or ledger.registry.running
+        )
