@@ -14,18 +14,50 @@ if TYPE_CHECKING:
     from queuehint.testing.contract import BackendConformance
     from queuehint.testing.model import ReferenceModel
     from queuehint.testing.simulation import FaultPlan
+    from queuehint.testing.trace import (
+        Fault,
+        InvalidTraceError,
+        Rule,
+        TraceError,
+        TraceEvent,
+        TraceJob,
+        TraceReport,
+        check_trace,
+        examine_trace,
+        find_faults,
+    )
 
 _MODULES: dict[str, str] = {
     "BackendConformance": "contract",
     "FaultPlan": "simulation",
     "ReferenceModel": "model",
+    "Fault": "trace",
+    "InvalidTraceError": "trace",
+    "Rule": "trace",
+    "TraceError": "trace",
+    "TraceEvent": "trace",
+    "TraceJob": "trace",
+    "TraceReport": "trace",
+    "check_trace": "trace",
+    "examine_trace": "trace",
+    "find_faults": "trace",
 }
 """In which module of this package each public name is."""
 
 __all__ = [
     "BackendConformance",
+    "Fault",
     "FaultPlan",
+    "InvalidTraceError",
     "ReferenceModel",
+    "Rule",
+    "TraceError",
+    "TraceEvent",
+    "TraceJob",
+    "TraceReport",
+    "check_trace",
+    "examine_trace",
+    "find_faults",
 ]
 
 

@@ -1,0 +1,24 @@
+"""
+Traces: what happened in a queue, of whatever make, held against the rules of order.
+
+Needs neither Hypothesis nor pytest.
+"""
+
+from __future__ import annotations
+
+from queuehint.testing.trace.checker import check_trace, examine_trace, find_faults
+from queuehint.testing.trace.faults import Fault, Rule, TraceError, TraceReport
+from queuehint.testing.trace.values import InvalidTraceError, TraceEvent, TraceJob
+
+__all__ = [
+    "Fault",
+    "InvalidTraceError",
+    "Rule",
+    "TraceError",
+    "TraceEvent",
+    "TraceJob",
+    "TraceReport",
+    "check_trace",
+    "examine_trace",
+    "find_faults",
+]

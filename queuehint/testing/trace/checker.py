@@ -1,0 +1,606 @@
+"""
+Whether what happened in a queue is what its rules allow.
+
+The events are gone through once. What counts is when a job took its place (it was queued), when it ran and when it was
+over; a job that is put back keeps its place unless its events or its job say otherwise. A start is held against
+
+- the jobs that run: none may conflict,
+- the jobs with an earlier place: none that conflicts may have its place still. Exactly this is the rule for exclusive
+  claims; with shared ones a queue may let more jobs wait, never fewer,
+- the jobs it depends on.
+
+A trace may begin in the middle: what is not known is not held against anybody, but told as not judged.
+
+Complexity: O(depth) for each event and claim, beside sorting; who waits in vain for a slot is found by asking again
+those that wait for a job when it is over.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from math import isfinite
+
+import attrs
+
+from queuehint.errors import shown
+from queuehint.events import Event
+from queuehint.hint import Claim, conflict, queue_key
+from queuehint.records import Dependency
+from queuehint.testing.trace.faults import Fault, Rule, TraceError, TraceReport
+from queuehint.testing.trace.picture import draw
+from queuehint.testing.trace.places import Places
+from queuehint.testing.trace.slots import Slots
+from queuehint.testing.trace.values import InvalidTraceError, TraceEvent, TraceJob
+
+FAULTS_MAX = 100
+KEYS_SHOWN = 3
+
+BEGINNINGS = frozenset({"enqueued", "scheduled", "deferred", "queued", "started"})
+"""What a job that is not over yet may begin with, in a trace that has all of it."""
+_PUT_BACK = frozenset({"retried", "snoozed", "released", "lost"})
+_ENDS = frozenset({"finished", "failed", "canceled", "ended", "pruned"})
+_FREES = _PUT_BACK | _ENDS | {"scheduled", "deferred"}
+"""What takes a job from its worker, or its place away."""
+_STRANGER = "unknown_task"
+
+_NOT_DESCRIBED = "have events and are not described, so that no conflict of theirs is seen"
+_NEVER_QUEUED = "started and never queued, so that nobody knows whose turn it was"
+_STARTED_BEFORE = "ended and were started before the trace begins"
+_WITHOUT_EVENTS = "are depended on and have no events, so that nobody knows whether they were over"
+
+
+class Life:
+    """What is known of one job at one moment."""
+
+    __slots__ = (
+        "after",
+        "bound",
+        "claims",
+        "ended",
+        "is_awaiting",
+        "is_away",
+        "is_known",
+        "is_over",
+        "job",
+        "job_id",
+        "placed_ms",
+        "put_back",
+        "ran",
+        "seq",
+        "started_ms",
+        "token",
+        "worker",
+    )
+
+    def __init__(self, job_id: str, job: TraceJob | None) -> None:
+        self.job_id = job_id
+        self.job = job
+        self.claims: tuple[Claim, ...] = () if job is None else job.claims
+        self.seq = 0
+        """Its place; 0 if it has none."""
+        self.placed_ms = 0.0
+        self.after = 0
+        """A place it takes unseen is not before this one."""
+        self.bound = 0
+        """Who has a lesser place than this was surely before it."""
+        self.ran = 0
+        """The number of its start, while it runs."""
+        self.started_ms = 0.0
+        self.token: int | None = None
+        self.worker: str | None = None
+        self.put_back: str | None = None
+        """How it was put back to its place, if it was; until it starts again."""
+        self.is_away = False
+        """It was put back and not queued since: to be queued then is no second place."""
+        self.ended: set[str] = set()
+        """In which ways it has ever ended."""
+        self.is_known = False
+        self.is_over = False
+        self.is_awaiting = False
+        """Its handler has ended, and it waits for its children."""
+
+
+def check_trace(
+    events: Iterable[TraceEvent | Event],
+    jobs: Iterable[TraceJob] = (),
+    *,
+    tolerance_ms: float = 0,
+    idle_ms: float | None = None,
+    slots: int | Mapping[str, int] | None = None,
+    complete: bool = False,
+) -> None:
+    """
+    Check that nothing in a trace breaks the rules of order.
+
+    Args:
+        as `find_faults`.
+
+    Raises:
+        TraceError: something does; an AssertionError that names the rule and the two jobs and draws the moment.
+        InvalidTraceError: it is no trace.
+
+    >>> jobs = [TraceJob.of("a", ["doc1"]), TraceJob.of("b", ["doc1", "s1"])]
+    >>> happened = [("queued", "a"), ("queued", "b"), ("started", "b")]
+    >>> check_trace([TraceEvent(kind=kind, job=job) for kind, job in happened], jobs)
+    Traceback (most recent call last):
+    ...
+    queuehint.testing.trace.faults.TraceError: order: b at doc1:s1 overtook a at doc1, which was queued before it...
+    """
+    faults = find_faults(events, jobs, tolerance_ms=tolerance_ms, idle_ms=idle_ms, slots=slots, complete=complete)
+    if faults:
+        raise TraceError(faults)
+
+
+def find_faults(
+    events: Iterable[TraceEvent | Event],
+    jobs: Iterable[TraceJob] = (),
+    *,
+    tolerance_ms: float = 0,
+    idle_ms: float | None = None,
+    slots: int | Mapping[str, int] | None = None,
+    complete: bool = False,
+    limit: int = FAULTS_MAX,
+) -> list[Fault]:
+    """
+    Return which rules a trace breaks, in order of time.
+
+    Args:
+        events: what happened, in any order; of what happened at the same time, in the order in which it did.
+        jobs: what is known of the jobs; of one that is missing here nothing is held against others.
+        tolerance_ms: how far apart the clocks of the events may be: what is in order when some are moved by less is no
+            fault.
+        idle_ms: how long a slot may be idle while a job is ready; by default *tolerance_ms*.
+        slots: how many slots there are for all jobs, or by pool; if not given, only what events say of free slots is
+            held against a queue.
+        complete: the trace has all that happened: every job must be over at its end.
+        limit: how many faults to look for at most.
+
+    Raises:
+        InvalidTraceError: it is no trace.
+    """
+    report = examine_trace(
+        events, jobs, tolerance_ms=tolerance_ms, idle_ms=idle_ms, slots=slots, complete=complete, limit=limit
+    )
+    return list(report.faults)
+
+
+def examine_trace(
+    events: Iterable[TraceEvent | Event],
+    jobs: Iterable[TraceJob] = (),
+    *,
+    tolerance_ms: float = 0,
+    idle_ms: float | None = None,
+    slots: int | Mapping[str, int] | None = None,
+    complete: bool = False,
+    limit: int = FAULTS_MAX,
+) -> TraceReport:
+    """
+    Like `find_faults`; return also what could not be judged.
+
+    Raises:
+        InvalidTraceError: it is no trace.
+    """
+    if not tolerance_ms >= 0 or not (idle_ms is None or idle_ms >= 0):
+        raise InvalidTraceError("tolerance_ms and idle_ms must be 0 or more")
+    known: dict[str, TraceJob] = {}
+    for job in jobs:
+        if known.setdefault(job.id, job) != job:
+            raise InvalidTraceError(f"job {shown(job.id)} is given twice, and differs")
+    given = [event if isinstance(event, TraceEvent) else TraceEvent.of(event) for event in events]
+    order = in_order(given, tolerance_ms)
+    checker = Checker(given, known, tolerance_ms=tolerance_ms, complete=complete, limit=limit)
+    if slots is not None or any(event.free_slots is not None or event.kind == "idle" for event in given):
+        checker.slots = Slots(slots, tolerance_ms if idle_ms is None else idle_ms)
+    checker.run(order)
+    pictures = draw(given, order, known, checker.faults)
+    faults = [attrs.evolve(fault, picture=picture) for fault, picture in zip(checker.faults, pictures, strict=True)]
+    return TraceReport(faults=tuple(faults), unjudged=checker.unjudged(), events=len(given), jobs=len(checker.lives))
+
+
+def in_order(events: Sequence[TraceEvent], tolerance_ms: float) -> list[int]:
+    """
+    Return the positions of events in the order in which they are gone through.
+
+    That is by time, with what frees a place moved forward by *tolerance_ms*, never before what the job did last: so
+    that what is in order within the tolerance is in order.
+    """
+    if not all(isfinite(event.at_ms) for event in events):
+        raise InvalidTraceError("at_ms must be a finite number")
+    order = list(range(len(events)))
+    if any(events[index].at_ms < events[index - 1].at_ms for index in range(1, len(events))):
+        order.sort(key=lambda index: events[index].at_ms)
+    if not tolerance_ms:
+        return order
+    keys: dict[int, tuple[float, int]] = {}
+    last: dict[str, tuple[float, int]] = {}
+    for index in order:
+        event = events[index]
+        key = event.at_ms, 1
+        if event.kind in _FREES:
+            key = max((event.at_ms - tolerance_ms, 0), last.get(event.job, (float("-inf"), 0)))
+        keys[index] = last[event.job] = key
+    return sorted(order, key=keys.__getitem__)
+
+
+class Checker:
+    """Goes through a trace; ``faults`` is what it found."""
+
+    def __init__(
+        self,
+        events: Sequence[TraceEvent],
+        jobs: Mapping[str, TraceJob],
+        *,
+        tolerance_ms: float,
+        complete: bool,
+        limit: int,
+    ) -> None:
+        self._events = events
+        self._jobs = jobs
+        self._tolerance_ms = tolerance_ms
+        self._is_complete = complete
+        self._limit = limit
+        self.faults: list[Fault] = []
+        self.lives: dict[str, Life] = {}
+        self.slots: Slots | None = None
+        self._placed: Places[Life] = Places()
+        self._running: Places[Life] = Places()
+        self._number = 0
+        self._queued_later = {event.job for event in events if event.kind == "queued"}
+        self._unseen: dict[str, list[Fault]] = {}
+        """By a dependency of which nothing was seen yet: what is a fault if it begins later."""
+        self._missing: Counter[str] = Counter()
+        self._index = 0
+
+    def run(self, order: Iterable[int]) -> None:
+        """Go through events in this order, until enough faults are found."""
+        for self._index in order:
+            if len(self.faults) >= self._limit:
+                break
+            event = self._events[self._index]
+            if self.slots is not None:
+                for life, since_ms in self.slots.idle_until(event.at_ms):
+                    self._blame_idle(event, life, since_ms)
+            if event.kind == "idle":
+                self._idle(event)
+            else:
+                self._happen(event, self._life(event))
+            if self.slots is not None:
+                self.slots.told(event)
+        else:
+            self._end()
+        self.faults.sort(key=lambda fault: fault.at_ms)
+        del self.faults[self._limit :]
+
+    def unjudged(self) -> tuple[str, ...]:
+        """Return what could not be judged, and why."""
+        return tuple(f"{text}: {count} {'job' if count == 1 else 'jobs'}" for text, count in self._missing.items())
+
+    # --- one event -----------------------------------------------------------------------------------------------
+
+    def _life(self, event: TraceEvent) -> Life:
+        life = self.lives.get(event.job)
+        if life is not None:
+            return life
+        job = self._jobs.get(event.job)
+        if job is None and event.claims is None:
+            self._missing[_NOT_DESCRIBED] += 1
+        life = self.lives[event.job] = Life(event.job, job)
+        for fault in self._unseen.pop(event.job, ()):
+            if event.kind != "pruned":
+                self.faults.append(fault)
+        return life
+
+    def _happen(self, event: TraceEvent, life: Life) -> None:
+        kind = event.kind
+        if event.claims is not None and event.claims != life.claims:
+            self._move(life, event.claims, event)
+        if kind == "started":
+            self._start(event, life)
+        elif kind == "queued":
+            self._queue(event, life)
+        elif kind == "enqueued":
+            self._enqueue(event, life)
+        elif kind == "redriven":
+            self._redrive(event, life)
+        elif kind in _PUT_BACK:
+            self._stop(event, life)
+            if event.state == "SCHEDULED" or (event.state is None and self._yields(kind, life)):
+                self._leave(life, event)
+            else:
+                life.put_back, life.is_away = kind, True
+                if self.slots is not None and life.seq:
+                    is_ready = kind in {"released", "lost"} and event.cause != _STRANGER
+                    self.slots.put_back(life, event.at_ms, is_ready=is_ready)
+        elif kind in _ENDS:
+            self._finish(event, life)
+        else:
+            life.is_awaiting = kind == "deferred" and bool(life.ran)
+            if life.ran:
+                self._halt(life, event)
+            self._leave(life, event)
+        life.is_known = True
+
+    def _yields(self, kind: str, life: Life) -> bool:
+        return kind in {"retried", "snoozed"} and life.job is not None and life.job.on_retry == "yield"
+
+    def _enqueue(self, event: TraceEvent, life: Life) -> None:
+        if life.is_over:
+            self._begin_anew(life)
+        if life.seq or life.ran:
+            return
+        if event.state is None:
+            waits = life.job is not None and any(not self._is_met(edge, life.job) for edge in life.job.depends_on)
+            has_place = event.job not in self._queued_later and not waits
+        else:
+            has_place = event.state == "QUEUED"
+        if has_place:
+            self._place(life, event)
+        else:
+            life.after = self._number
+
+    def _queue(self, event: TraceEvent, life: Life) -> None:
+        if event.old == "QUEUED":  # given new content by its key
+            self._leave(life, event)
+        elif life.ran and event.at_ms - life.started_ms <= self._tolerance_ms and self._tolerance_ms:
+            return
+        elif (life.seq and not life.is_over and not life.is_away) or life.ran:
+            how = "runs" if life.ran else "has its place already"
+            self._blame(Rule.QUEUED_TWICE, event, life, None, f"{_named(life)} was queued again while it {how}")
+            return
+        if life.is_over:
+            self._begin_anew(life)
+        if life.seq:
+            # A back-off has ended, or a dead job is brought back: it has its place.
+            life.is_away = False
+            if self.slots is not None:
+                self.slots.put_back(life, event.at_ms, is_ready=True)
+        else:
+            self._place(life, event)
+
+    def _redrive(self, event: TraceEvent, life: Life) -> None:
+        self._begin_anew(life)
+        if life.seq:
+            life.put_back, life.is_away = "redriven", False
+            if self.slots is not None:
+                self.slots.put_back(life, event.at_ms, is_ready=True)
+        elif event.state != "DEFERRED":
+            self._place(life, event)
+        else:
+            life.after = self._number
+
+    def _finish(self, event: TraceEvent, life: Life) -> None:
+        kind = event.kind
+        if kind in {"finished", "failed", "ended"} and not life.is_awaiting:
+            self._stop(event, life)
+        elif life.ran:
+            self._halt(life, event)
+        life.is_awaiting = False
+        life.ended.add(kind)
+        is_held = kind == "failed" and life.job is not None and life.job.on_dead == "hold" and life.seq
+        life.is_over = True
+        if not is_held:
+            self._leave(life, event)
+        elif self.slots is not None:
+            self.slots.put_back(life, event.at_ms, is_ready=False)
+        life.put_back = "held" if is_held else None
+
+    def _begin_anew(self, life: Life) -> None:
+        life.is_over = life.is_awaiting = life.is_away = False
+        life.put_back = "redriven" if life.put_back else None
+
+    # --- starts and stops ----------------------------------------------------------------------------------------
+
+    def _start(self, event: TraceEvent, life: Life) -> None:
+        if life.token is not None and event.token is not None and event.token <= life.token:
+            said = f"{_named(life)} was started with token {event.token}, after it had {life.token}"
+            self._blame(Rule.TOKEN, event, life, None, said)
+        life.token = event.token if event.token is not None else life.token
+        if life.ran:
+            worker = f" by {life.worker}" if life.worker is not None else ""
+            said = f"{_named(life)} was started again while it runs{worker}"
+            self._blame(Rule.STARTED_TWICE, event, life, None, said)
+            life.worker = event.worker
+            return
+        if life.is_over:
+            said = f"{_named(life)} was started after it was over, and was not queued again"
+            self._blame(Rule.STARTED_AFTER_END, event, life, None, said)
+            life.is_over = False
+            if life.seq:
+                self._leave(life, event)
+        elif not self._judge_conflicts(event, life):
+            self._judge_edges(event, life)
+        if not life.seq:
+            if not life.is_known and life.claims:
+                self._missing[_NEVER_QUEUED] += 1
+            bound = life.after
+            self._place(life, event)
+            life.bound = bound
+        if self.slots is not None:
+            self.slots.started(life, event)
+        self._number += 1
+        life.ran = self._number
+        life.started_ms, life.worker = event.at_ms, event.worker
+        life.put_back = None
+        life.is_awaiting = life.is_away = False
+        self._running.add(life.claims, life.ran, life)
+
+    def _judge_conflicts(self, event: TraceEvent, life: Life) -> bool:
+        """Hold a start against the jobs in its way; return whether there is one."""
+        found = self._running.first(life.claims)
+        if found is not None:
+            other = found[1]
+            said = f"{_at(life, other)} was started while {_at(other, life)} was running"
+            self._blame(Rule.OVERLAP, event, life, other, said)
+            return True
+        found = self._placed.first(life.claims)
+        if found is None:
+            return False
+        seq, other = found
+        if seq >= (life.bound if life.seq else life.after):
+            return False
+        if life.seq and self._tolerance_ms and life.placed_ms - other.placed_ms <= self._tolerance_ms:
+            return False
+        said = f"{_at(life, other)} overtook {_at(other, life)}, {_WHY[other.put_back]}"
+        self._blame(Rule.ORDER, event, life, other, said)
+        return True
+
+    def _judge_edges(self, event: TraceEvent, life: Life) -> None:
+        job = life.job
+        if job is None:
+            return
+        for edge in job.depends_on:
+            if self._is_met(edge, job):
+                continue
+            other = self.lives.get(edge.id)
+            if other is None:
+                said = f"{_named(life)} was started before {edge.id}, which it depends on, began"
+                fault = self._fault(Rule.DEPENDENCY, event, life, edge.id, said)
+                if self._is_complete:
+                    self.faults.append(fault)
+                else:
+                    self._unseen.setdefault(edge.id, []).append(fault)
+                continue
+            if other.is_over:
+                how = "failed" if "failed" in other.ended else "finished" if "finished" in other.ended else "canceled"
+                wanted = "" if edge.when == "success" else f" on {edge.when}"
+                said = f"{_named(life)} was started although {other.job_id}, which it depends on{wanted}, is {how}"
+            else:
+                said = f"{_named(life)} was started before {other.job_id}, which it depends on, was over"
+            self._blame(Rule.DEPENDENCY, event, life, other, said)
+
+    def _is_met(self, edge: Dependency, job: TraceJob) -> bool:
+        """Say whether a job has ended in a way that opens an edge; a resolved edge stays so."""
+        other = self.lives.get(edge.id)
+        if other is None:
+            return False
+        ended = other.ended
+        if not ended:
+            return False
+        if edge.when == "done" or "ended" in ended or ended == {"pruned"}:
+            return True
+        if edge.when == "failure":
+            return "failed" in ended
+        on_failure = job.on_dependency_failure
+        return (
+            "finished" in ended
+            or (on_failure == "run" and not edge.data)
+            or (on_failure == "wait" and not edge.data and "canceled" in ended)
+        )
+
+    def _stop(self, event: TraceEvent, life: Life) -> None:
+        """Take a job from its worker; that it was not started is a fault, unless nothing is known of it."""
+        if life.ran:
+            if event.token is not None and life.token is not None and event.token != life.token:
+                said = f"{_named(life)} was {event.kind} with token {event.token}, and runs with {life.token}"
+                self._blame(Rule.TOKEN, event, life, None, said)
+            self._halt(life, event)
+        elif life.is_known:
+            said = f"{_named(life)} {_ENDED.get(event.kind, f'was {event.kind}')} and was not running"
+            self._blame(Rule.NOT_STARTED, event, life, None, said)
+        else:
+            self._missing[_STARTED_BEFORE] += 1
+
+    def _halt(self, life: Life, event: TraceEvent) -> None:
+        self._running.remove(life.claims, life.ran)
+        life.ran = 0
+        if self.slots is not None:
+            self.slots.stopped(life, event)
+
+    # --- places --------------------------------------------------------------------------------------------------
+
+    def _place(self, life: Life, event: TraceEvent) -> None:
+        self._number += 1
+        if self.slots is not None:
+            self.slots.place(life, self._number, event.at_ms, self._placed)
+        life.seq = life.bound = self._number
+        life.placed_ms = event.at_ms
+        life.put_back, life.is_away = None, False
+        self._placed.add(life.claims, life.seq, life)
+
+    def _leave(self, life: Life, event: TraceEvent) -> None:
+        life.after = self._number
+        life.put_back, life.is_away = None, False
+        if life.seq:
+            self._placed.remove(life.claims, life.seq)
+            life.seq = 0
+            if self.slots is not None:
+                self.slots.left(life, event.at_ms, self._placed)
+
+    def _move(self, life: Life, claims: tuple[Claim, ...], event: TraceEvent) -> None:
+        if life.ran:
+            self._running.remove(life.claims, life.ran)
+            self._running.add(claims, life.ran, life)
+        if life.seq:
+            self._leave(life, event)
+            life.claims = claims
+            if event.kind not in _FREES and event.kind != "queued":
+                self._place(life, event)
+        life.claims = claims
+
+    # --- slots ---------------------------------------------------------------------------------------------------
+
+    def _idle(self, event: TraceEvent) -> None:
+        assert self.slots is not None
+        life = self.slots.any_ready(event.pool)
+        if life is not None:
+            worker = f"worker {event.worker}" if event.worker is not None else "a worker"
+            said = f"{worker} asked for a job and got none while {_named(life)} was ready"
+            self._blame(Rule.IDLE, event, life, self.slots.freed_by(life), said)
+
+    def _blame_idle(self, event: TraceEvent, life: Life, since_ms: float) -> None:
+        assert self.slots is not None
+        said = f"a slot was idle for {event.at_ms - since_ms:g} ms while {_named(life)} was ready"
+        self._blame(Rule.IDLE, event, life, self.slots.freed_by(life), said)
+
+    # --- the end -------------------------------------------------------------------------------------------------
+
+    def _end(self) -> None:
+        if self._unseen:
+            self._missing[_WITHOUT_EVENTS] += len(self._unseen)
+        if not self._is_complete or not self._events:
+            return
+        for life in self.lives.values():
+            if not life.is_over:
+                how = (
+                    "still runs" if life.ran else "was not started" if not life.started_ms else "was not started again"
+                )
+                self._blame(
+                    Rule.NOT_OVER,
+                    self._events[self._index],
+                    life,
+                    None,
+                    f"{_named(life)} {how} at the end of the trace",
+                )
+
+    def _blame(self, rule: Rule, event: TraceEvent, life: Life, other: Life | None, said: str) -> None:
+        self.faults.append(self._fault(rule, event, life, None if other is None else other.job_id, said))
+
+    def _fault(self, rule: Rule, event: TraceEvent, life: Life, other: str | None, said: str) -> Fault:
+        return Fault(rule=rule, job=life.job_id, other=other, at_ms=event.at_ms, index=self._index, message=said)
+
+
+# --- words -----------------------------------------------------------------------------------------------------------
+
+_WHY = {
+    None: "which was queued before it and was not over",
+    "retried": "which was put back for another attempt and keeps its place",
+    "snoozed": "which was put back by its handler and keeps its place",
+    "released": "which was given back by its worker and keeps its place",
+    "lost": "which was taken from a dead worker and keeps its place",
+    "redriven": "which was brought back to the place it held",
+    "held": "which is dead and holds its place",
+}
+_ENDED = {"finished": "finished", "failed": "failed", "ended": "ended"}
+
+
+def _named(life: Life) -> str:
+    return life.job_id if life.job_id.isprintable() else shown(life.job_id)
+
+
+def _at(life: Life, other: Life) -> str:
+    """Name a job and those of its claims that conflict with another's."""
+    met = [claim for claim in life.claims if conflict([claim], other.claims)]
+    shared = any(one.mode == "shared" for life_ in (life, other) for one in life_.claims)
+    keys = [queue_key(claim.path) + (f" ({claim.mode})" if shared else "") for claim in met[:KEYS_SHOWN]]
+    return f"{_named(life)} at {', '.join(keys)}"

@@ -1,0 +1,95 @@
+"""What a checker finds: faults, each with its rule and its two jobs, and what could not be judged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+import attrs
+
+
+class Rule(StrEnum):
+    """What must hold in every trace."""
+
+    OVERLAP = "overlap"
+    """Two jobs that conflict do not run at once."""
+    ORDER = "order"
+    """A job does not start before a conflicting one that has its place before it is over."""
+    IDLE = "idle"
+    """No slot is idle while a job is ready."""
+    DEPENDENCY = "dependency"
+    """A job does not start before those it depends on are over as it wants."""
+    QUEUED_TWICE = "queued_twice"
+    """A job takes its place once, however many dependencies end."""
+    STARTED_TWICE = "started_twice"
+    """A job that runs is not started."""
+    STARTED_AFTER_END = "started_after_end"
+    """A job that is over is not started, unless it is queued again."""
+    NOT_STARTED = "not_started"
+    """What has not been started does not end."""
+    TOKEN = "token"
+    """Each grant of a job has a greater token, and only the newest can settle it."""
+    NOT_OVER = "not_over"
+    """In a trace that is complete every job is over at the end."""
+
+
+@attrs.frozen(kw_only=True)
+class Fault:
+    """
+    One rule that was broken.
+
+    Args:
+        rule: which.
+        job: the id of the job that did what it must not.
+        other: the id of the job it did it to; None where there is none.
+        at_ms: when.
+        index: the position, in the trace as it was given, of the event that shows it.
+        message: what happened, in one sentence.
+        picture: the moment, drawn in text.
+    """
+
+    rule: Rule
+    job: str
+    other: str | None
+    at_ms: float
+    index: int
+    message: str
+    picture: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.message}" + (f"\n\n{self.picture}" if self.picture else "")
+
+
+@attrs.frozen(kw_only=True)
+class TraceReport:
+    """
+    What was found in a trace.
+
+    Args:
+        faults: in order of their events, up to as many as were asked for.
+        unjudged: what could not be judged, and why, one sentence each.
+        events, jobs: how many there were.
+    """
+
+    faults: tuple[Fault, ...]
+    unjudged: tuple[str, ...]
+    events: int
+    jobs: int
+
+
+class TraceError(AssertionError):
+    """
+    A trace breaks rules.
+
+    ``faults`` are all that were found.
+    """
+
+    SHOWN = 5
+
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        self.faults = tuple(faults)
+        more = len(self.faults) - self.SHOWN
+        texts = [str(fault) for fault in self.faults[: self.SHOWN]]
+        if more > 0:
+            texts.append(f"and {more} more")
+        super().__init__("\n\n".join(texts))

@@ -1,0 +1,123 @@
+"""
+Who has a place where, so that the first one in a job's way is found in O(depth).
+
+Independent of the engine on purpose: nobody waits in line here. Each node of a tree of paths knows who claims it and
+who claims something at or below it, all of them and the exclusive ones, in the order in which they came. What conflicts
+with a claim at a path is what claims a node above it, and what claims something at or below it: of each of these sets
+the first is at hand, for numbers are given in order and an `OrderedDict` keeps it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+from queuehint.hint import Claim
+
+Item = TypeVar("Item")
+Line = OrderedDict[int, Item]
+"""Who is there, by number."""
+
+
+class _Node(Generic[Item]):
+    __slots__ = ("below", "below_exclusive", "children", "here", "here_exclusive")
+
+    def __init__(self) -> None:
+        self.children: dict[str, _Node[Item]] = {}
+        self.here: Line[Item] = OrderedDict()
+        self.here_exclusive: Line[Item] = OrderedDict()
+        self.below: Line[Item] = OrderedDict()
+        self.below_exclusive: Line[Item] = OrderedDict()
+
+
+class Places(Generic[Item]):
+    """Items with claims, each under a number that is greater than all before it."""
+
+    def __init__(self) -> None:
+        self._root: _Node[Item] = _Node()
+
+    def add(self, claims: tuple[Claim, ...], number: int, item: Item) -> None:
+        """Put down an item; O(depth) a claim."""
+        for claim in claims:
+            is_exclusive = claim.mode == "exclusive"
+            node = self._root
+            for segment in (None, *claim.path):
+                if segment is not None:
+                    child = node.children.get(segment)
+                    if child is None:
+                        child = node.children[segment] = _Node()
+                    node = child
+                node.below[number] = item
+                if is_exclusive:
+                    node.below_exclusive[number] = item
+            node.here[number] = item
+            if is_exclusive:
+                node.here_exclusive[number] = item
+
+    def remove(self, claims: tuple[Claim, ...], number: int) -> None:
+        """Take away what was put down with these claims; nodes that are empty go."""
+        for claim in claims:
+            node = self._root
+            above: list[tuple[_Node[Item], str]] = []
+            for segment in (None, *claim.path):
+                if segment is not None:
+                    above.append((node, segment))
+                    if segment not in node.children:
+                        break  # gone with another claim of the same item
+                    node = node.children[segment]
+                node.below.pop(number, None)
+                node.below_exclusive.pop(number, None)
+                node.here.pop(number, None)
+                node.here_exclusive.pop(number, None)
+            for parent, segment in reversed(above):
+                child = parent.children.get(segment)
+                if child is not None and not child.below:
+                    del parent.children[segment]
+
+    def in_the_way(self, claims: tuple[Claim, ...]) -> Iterator[Line[Item]]:
+        """Yield sets that together hold all that conflicts with one of *claims*, and nothing else."""
+        for claim in claims:
+            is_exclusive = claim.mode == "exclusive"
+            node: _Node[Item] | None = self._root
+            for segment in claim.path:
+                assert node is not None
+                line = node.here if is_exclusive else node.here_exclusive
+                if line:
+                    yield line
+                node = node.children.get(segment)
+                if node is None:
+                    break
+            else:
+                assert node is not None
+                line = node.below if is_exclusive else node.below_exclusive
+                if line:
+                    yield line
+
+    def first(self, claims: tuple[Claim, ...]) -> tuple[int, Item] | None:
+        """Return the first that conflicts with one of *claims*."""
+        return min((next(iter(line.items())) for line in self.in_the_way(claims)), key=_number, default=None)
+
+    def last(self, claims: tuple[Claim, ...]) -> tuple[int, Item] | None:
+        """Return the last that conflicts with one of *claims*."""
+        return max((next(reversed(line.items())) for line in self.in_the_way(claims)), key=_number, default=None)
+
+    def nodes(self, claim: Claim) -> Iterator[tuple[Line[Item], Line[Item]]]:
+        """Yield, for each node from the root to a claim's own, who claims it, and who claims below it exclusively."""
+        node: _Node[Item] | None = self._root
+        for segment in (None, *claim.path):
+            if segment is not None:
+                assert node is not None
+                node = node.children.get(segment)
+            if node is None:
+                return
+            yield node.here, node.below_exclusive
+
+    @property
+    def is_empty(self) -> bool:
+        """True if nothing is left, no node either."""
+        return not self._root.below and not self._root.children
+
+
+def _number(found: tuple[int, Item]) -> int:
+    return found[0]

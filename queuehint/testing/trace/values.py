@@ -1,0 +1,184 @@
+"""What a trace consists of: the jobs of a queue, and what happened to them when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal, cast
+
+import attrs
+
+from queuehint.errors import QueueHintError, shown
+from queuehint.events import Event, EventKind
+from queuehint.hint import Claim, Mode, parse_claims
+from queuehint.policy import OnDead, OnDependencyFailure, OnRetry
+from queuehint.records import Dependency, JobRecord, JobSpec, JobState, check_dependencies
+
+Kind = Literal[
+    "enqueued",
+    "scheduled",
+    "deferred",
+    "queued",
+    "started",
+    "finished",
+    "failed",
+    "retried",
+    "snoozed",
+    "released",
+    "lost",
+    "canceled",
+    "redriven",
+    "pruned",
+    "ended",
+    "idle",
+]
+"""The words of `EventKind`; ``"ended"``, for who does not tell how; ``"idle"``, a worker that asked and got nothing."""
+KINDS: frozenset[str] = frozenset([*map(str, EventKind), "ended", "idle"])
+
+
+class InvalidTraceError(QueueHintError, ValueError):
+    """What is to be checked is no trace."""
+
+
+def _claims(value: object) -> tuple[Claim, ...]:
+    return parse_claims(value)
+
+
+def _edges(value: object) -> tuple[Dependency, ...]:
+    return check_dependencies(value)
+
+
+@attrs.frozen(kw_only=True)
+class TraceJob:
+    """
+    What a checker has to know of one job.
+
+    Args:
+        id: what the events call it.
+        claims: where it belongs: `Claim` values, hints, or pairs of a hint and a mode; none is no place.
+        depends_on: the jobs it waits for: `Dependency` values or ids.
+        on_dependency_failure, on_retry, on_dead: as in `JobSpec.policy`.
+        pool: which workers serve it.
+        needs_slot: False for one that runs in no slot of a worker, such as the caller of `exclusive`.
+        task, user, priority: only shown.
+
+    Raises:
+        InvalidHintError, InvalidJobError: the claims or the edges are none.
+
+    >>> TraceJob(id="b", claims=[["doc1"]], depends_on=["a"]).depends_on[0].id
+    'a'
+    """
+
+    id: str
+    claims: tuple[Claim, ...] = attrs.field(default=(), converter=_claims)
+    depends_on: tuple[Dependency, ...] = attrs.field(default=(), converter=_edges)
+    on_dependency_failure: OnDependencyFailure = "wait"
+    on_retry: OnRetry = "hold"
+    on_dead: OnDead = "continue"
+    pool: str = "default"
+    needs_slot: bool = True
+    task: str = ""
+    user: str | None = None
+    priority: int = 3
+
+    @classmethod
+    def of(
+        cls,
+        job: str | JobSpec | JobRecord,
+        hint: Iterable[str] | None = None,
+        *,
+        mode: Mode = "exclusive",
+        after: Iterable[str | Dependency] = (),
+        **fields: Any,
+    ) -> TraceJob:
+        """
+        Return a job with one claim, or what a `JobSpec` or a `JobRecord` says.
+
+        Args:
+            job: its id; with a spec or a record nothing else is given.
+            hint: its place; None for no place, ``[]`` for the root.
+            after: the jobs it waits for.
+            fields: further fields of `TraceJob`.
+
+        >>> TraceJob.of("b", ["doc1", "s1"], after=["a"]).claims
+        (Claim(path=('doc1', 's1'), mode='exclusive'),)
+        """
+        if isinstance(job, (JobSpec, JobRecord)):
+            return cls._of_spec(job if isinstance(job, JobSpec) else job.spec)
+        claims = () if hint is None else ((hint if isinstance(hint, (list, tuple, str)) else tuple(hint), mode),)
+        return cls(id=job, claims=cast("Any", claims), depends_on=cast("Any", list(after)), **fields)
+
+    @classmethod
+    def _of_spec(cls, spec: JobSpec) -> TraceJob:
+        policy = spec.policy
+        return cls(
+            id=spec.id,
+            claims=spec.claims,
+            depends_on=spec.depends_on,
+            on_dependency_failure=policy.on_dependency_failure,
+            on_retry=policy.on_retry,
+            on_dead=policy.on_dead,
+            pool=spec.pool,
+            needs_slot=spec.presence_ms is None,
+            task=spec.task,
+            user=spec.user,
+            priority=spec.priority,
+        )
+
+
+def _kind(value: object) -> Kind:
+    if not isinstance(value, str) or value not in KINDS:
+        raise InvalidTraceError(f"{shown(value)} is no kind of event; there are {', '.join(sorted(KINDS))}")
+    return cast("Kind", str.__str__(value))
+
+
+@attrs.frozen(kw_only=True)
+class TraceEvent:
+    """
+    What happened to a job of any queue; an `Event` of a store serves as well.
+
+    Args:
+        kind: a word of `EventKind`, or ``"ended"`` where nobody tells how, or ``"idle"``: a worker with a free slot
+            asked for a job and got none.
+        job: its id; empty for ``"idle"``.
+        at_ms: when, of any clock; events of the same time happened in the order of their list.
+        worker: who ran it.
+        token: of the grant it was started or settled with.
+        free_slots: how many slots of *worker* (of all, if none is given) were free right after this, if known.
+        pool: which jobs may run in these; None for all.
+        state: the job's state since then, one of `JobState`, where the kind leaves it open: a job that is put back as
+            QUEUED keeps its place, as SCHEDULED it has none.
+        old: its state before.
+        claims: where it belongs since then, if that has changed.
+        cause: why.
+
+    Raises:
+        InvalidTraceError: there is no such kind of event.
+    """
+
+    kind: Kind = attrs.field(converter=_kind)
+    job: str = ""
+    at_ms: float = 0
+    worker: str | None = None
+    token: int | None = None
+    free_slots: int | None = None
+    pool: str | None = None
+    state: str | None = None
+    old: str | None = None
+    claims: tuple[Claim, ...] | None = None
+    cause: str | None = None
+
+    @classmethod
+    def of(cls, event: Event) -> TraceEvent:
+        """Return an event of a store as one of a trace."""
+        return cls(
+            kind=cast("Kind", event.kind),
+            job=event.id,
+            at_ms=event.at_ms,
+            state=_word(event.new),
+            old=_word(event.old),
+            cause=event.cause,
+        )
+
+
+def _word(state: JobState | None) -> str | None:
+    return None if state is None else state.value

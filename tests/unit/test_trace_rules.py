@@ -1,0 +1,266 @@
+"""Each rule of a trace: what keeps it, and what breaks it, told by its name and its two jobs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from queuehint.testing import Fault, Rule, TraceError, TraceEvent, TraceJob, check_trace, examine_trace, find_faults
+from queuehint.testing.trace.places import Places
+
+J = TraceJob.of
+A, B = J("a", ["doc"]), J("b", ["doc", "intro"])
+ELSEWHERE = J("c", ["other"])
+
+
+def happened(text: str, *, step_ms: float = 10) -> list[TraceEvent]:
+    """Events a step apart: ``queued:a started:a@7`` and so on, with a token behind ``@``."""
+    events = []
+    for number, word in enumerate(text.split()):
+        kind, _, rest = word.partition(":")
+        job, _, token = rest.partition("@")
+        events.append(
+            TraceEvent(kind=kind, job=job, at_ms=1000 + number * step_ms, token=int(token) if token else None)
+        )
+    return events
+
+
+def broken(text: str, *jobs: TraceJob, **options: Any) -> list[tuple[str, str, str | None]]:
+    faults = find_faults(happened(text), jobs or (A, B, ELSEWHERE), **options)
+    return [(fault.rule.value, fault.job, fault.other) for fault in faults]
+
+
+# --- places ----------------------------------------------------------------------------------------------------------
+
+
+def test_jobs_on_one_path_that_run_one_after_the_other_are_in_order() -> None:
+    assert broken("queued:a queued:b started:a ended:a started:b ended:b") == []
+
+
+def test_jobs_of_other_places_run_at_once() -> None:
+    assert broken("queued:a queued:c started:a started:c ended:c ended:a") == []
+
+
+def test_two_jobs_that_conflict_and_run_at_once() -> None:
+    assert broken("queued:a queued:b started:a started:b ended:b ended:a") == [("overlap", "b", "a")]
+
+
+def test_a_job_that_overtakes_one_that_was_queued_before_it() -> None:
+    assert broken("queued:a queued:b started:b ended:b started:a ended:a") == [("order", "b", "a")]
+
+
+def test_a_parent_that_overtakes_one_of_its_children() -> None:
+    assert broken("queued:b queued:a started:a ended:a") == [("order", "a", "b")]
+
+
+def test_the_root_is_in_the_way_of_all() -> None:
+    assert broken("queued:r queued:b started:b", J("r", []), B) == [("order", "b", "r")]
+    assert broken("queued:b queued:r started:r", J("r", []), B) == [("order", "r", "b")]
+
+
+def test_a_job_without_a_place_is_in_nobodys_way() -> None:
+    assert broken("queued:n queued:a started:a started:n ended:n ended:a", J("n"), A) == []
+
+
+def test_shared_claims_conflict_with_exclusive_ones_alone() -> None:
+    s, t = J("s", ["doc"], mode="shared"), J("t", ["doc", "intro"], mode="shared")
+    assert broken("queued:s queued:t started:t started:s ended:s ended:t", s, t) == []
+    assert broken("queued:s queued:b started:b", s, B) == [("order", "b", "s")]
+    assert broken("queued:b queued:s started:s", s, B) == [("order", "s", "b")]
+
+
+def test_a_job_with_several_claims_is_in_the_way_at_each() -> None:
+    both = TraceJob(id="both", claims=[["doc", "intro"], ["other"]])
+    assert broken("queued:both queued:c started:c", both, ELSEWHERE) == [("order", "c", "both")]
+    assert broken("queued:c queued:both started:both", both, ELSEWHERE) == [("order", "both", "c")]
+
+
+def test_a_canceled_job_is_in_nobodys_way() -> None:
+    assert broken("queued:a queued:b canceled:a started:b ended:b") == []
+
+
+# --- retries ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["retried", "snoozed", "released", "lost"])
+def test_a_job_that_is_put_back_keeps_its_place(kind: str) -> None:
+    assert broken(f"queued:a queued:b started:a {kind}:a started:a ended:a started:b ended:b") == []
+    assert broken(f"queued:a queued:b started:a {kind}:a started:b ended:b") == [("order", "b", "a")]
+
+
+def test_a_queue_that_retries_to_the_tail_is_told_so() -> None:
+    (fault,) = find_faults(happened("queued:a queued:b started:a retried:a queued:a started:b"), [A, B])
+    assert (
+        fault.message == "b at doc:intro overtook a at doc, which was put back for another attempt and keeps its place"
+    )
+
+
+def test_a_job_that_yields_is_overtaken() -> None:
+    a = J("a", ["doc"], on_retry="yield")
+    assert broken("queued:a queued:b started:a retried:a started:b ended:b started:a ended:a", a, B) == []
+    # It is behind the others from then on.
+    assert broken("queued:a queued:b started:a retried:a started:a", a, B) == [("order", "a", "b")]
+
+
+def test_what_the_events_say_of_the_place_goes_before_what_the_job_says() -> None:
+    events = happened("queued:a queued:b started:a retried:a started:b ended:b")
+    events[3] = TraceEvent(kind="retried", job="a", at_ms=events[3].at_ms, state="SCHEDULED")
+    assert find_faults(events, [A, B]) == []
+
+
+def test_a_dead_job_holds_its_place_if_it_is_to() -> None:
+    a = J("a", ["doc"], on_dead="hold")
+    assert broken("queued:a queued:b started:a failed:a started:b", A, B) == []
+    assert broken("queued:a queued:b started:a failed:a started:b", a, B) == [("order", "b", "a")]
+    assert broken("queued:a queued:b started:a failed:a canceled:a started:b", a, B) == []
+    assert broken("queued:a queued:b started:a failed:a redriven:a started:b", a, B) == [("order", "b", "a")]
+    assert broken("queued:a queued:b started:a failed:a redriven:a started:a ended:a started:b", a, B) == []
+    assert broken("queued:a queued:b started:a failed:a redriven:a started:a", A, B) == [("order", "a", "b")]
+
+
+# --- edges -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_that_does_not_wait_for_what_it_depends_on() -> None:
+    c = J("c", ["other"], after=["a"])
+    assert broken("queued:a started:a ended:a queued:c started:c ended:c", A, c) == []
+    assert broken("queued:a queued:c started:c", A, c) == [("dependency", "c", "a")]
+    assert broken("queued:a queued:c started:a started:c", A, c) == [("dependency", "c", "a")]
+    assert broken("queued:c started:c queued:a", A, c) == [("dependency", "c", "a")]
+
+
+def test_what_failed_opens_only_the_edges_that_say_so() -> None:
+    def of(end: str, **fields: Any) -> list[tuple[str, str, str | None]]:
+        return broken(f"queued:a started:a {end}:a queued:c started:c", A, J("c", after=["a"], **fields))
+
+    fault = [("dependency", "c", "a")]
+    assert of("finished") == of("canceled") == []
+    assert of("failed") == fault
+    assert of("failed", on_dependency_failure="run") == of("canceled", on_dependency_failure="run") == []
+    assert of("failed", on_dependency_failure="cancel") == of("canceled", on_dependency_failure="cancel") == fault
+
+
+def test_a_fan_in_job_is_queued_once() -> None:
+    assert broken("queued:a queued:a started:a ended:a") == [("queued_twice", "a", None)]
+    assert broken("queued:a started:a queued:a ended:a") == [("queued_twice", "a", None)]
+    assert broken("queued:a started:a ended:a queued:a started:a ended:a") == []
+
+
+# --- starts and ends -------------------------------------------------------------------------------------------------
+
+
+def test_a_job_that_runs_is_not_started() -> None:
+    assert broken("queued:a started:a started:a ended:a") == [("started_twice", "a", None)]
+
+
+def test_a_job_that_is_over_is_not_started() -> None:
+    assert broken("queued:a started:a ended:a started:a") == [("started_after_end", "a", None)]
+
+
+@pytest.mark.parametrize("kind", ["finished", "failed", "ended", "retried", "lost"])
+def test_what_was_not_started_does_not_end(kind: str) -> None:
+    assert broken(f"queued:a {kind}:a") == [("not_started", "a", None)]
+
+
+def test_a_job_that_waits_for_its_children_ends_without_running() -> None:
+    assert broken("queued:a started:a deferred:a queued:b started:b finished:b finished:a") == []
+
+
+def test_tokens_of_a_job_grow() -> None:
+    assert broken("queued:a started:a@7 lost:a started:a@8 finished:a@8") == []
+    assert broken("queued:a started:a@7 lost:a started:a@7") == [("token", "a", None)]
+    assert broken("queued:a started:a@7 lost:a started:a@8 finished:a@7") == [("token", "a", None)]
+
+
+def test_in_a_complete_trace_everything_ends() -> None:
+    assert broken("queued:a started:a queued:c") == []
+    assert broken("queued:a started:a queued:c", complete=True) == [("not_over", "a", None), ("not_over", "c", None)]
+
+
+# --- slots -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_slot_is_idle_while_a_job_is_ready() -> None:
+    assert broken("queued:a started:a ended:a", slots=1, idle_ms=10) == []
+    assert broken("queued:a queued:c started:a ended:a started:c", slots=1, idle_ms=10) == [("idle", "a", None)]
+    last = broken("queued:a started:a queued:b ended:a canceled:x canceled:y started:b", slots=1, idle_ms=20)
+    assert last == [("idle", "b", "a")]
+
+
+def test_a_job_that_waits_for_its_place_is_not_ready() -> None:
+    text = "queued:a started:a queued:b queued:c started:c ended:c canceled:x ended:a started:b"
+    assert broken(text, slots=2, idle_ms=10) == []
+
+
+def test_a_worker_that_gets_nothing_while_a_job_is_ready() -> None:
+    assert broken("idle: queued:a started:a queued:b idle: ended:a") == []
+    assert broken("queued:a idle:") == [("idle", "a", None)]
+    assert broken("queued:a queued:b started:a ended:a idle:") == [("idle", "b", "a")]
+
+
+def test_slots_of_other_pools_are_idle_by_right() -> None:
+    jobs = J("a", ["doc"], pool="p"), J("b", ["other"], pool="q")
+    assert broken("queued:a queued:b started:b", *jobs, slots={"p": 0, "q": 1}, idle_ms=10) == []
+    assert broken("queued:a queued:b started:b", *jobs, slots={"p": 1, "q": 1}, idle_ms=10) == [("idle", "a", None)]
+
+
+# --- what is not known -----------------------------------------------------------------------------------------------
+
+
+def test_a_trace_that_begins_in_the_middle_is_held_against_nobody() -> None:
+    report = examine_trace(happened("ended:a queued:b started:c started:b retried:c started:c"), [A, B, ELSEWHERE])
+    assert report.faults == ()
+    assert report.unjudged == (
+        "ended and were started before the trace begins: 1 job",
+        "started and never queued, so that nobody knows whose turn it was: 1 job",
+    )
+
+
+def test_a_job_that_is_not_described_conflicts_with_nothing() -> None:
+    report = examine_trace(happened("queued:x queued:y started:y started:x"))
+    assert report.faults == ()
+    assert report.unjudged == ("have events and are not described, so that no conflict of theirs is seen: 2 jobs",)
+
+
+def test_clocks_may_be_apart() -> None:
+    events = happened("queued:a queued:b started:a started:b ended:a ended:b", step_ms=10)
+    assert [fault.rule for fault in find_faults(events, [A, B])] == [Rule.OVERLAP]
+    assert [fault.rule for fault in find_faults(events, [A, B], tolerance_ms=9)] == [Rule.OVERLAP]
+    assert find_faults(events, [A, B], tolerance_ms=10) == []
+
+
+def test_who_was_first_is_not_known_within_the_tolerance() -> None:
+    events = happened("queued:a queued:b started:b ended:b started:a ended:a", step_ms=10)
+    assert [fault.rule for fault in find_faults(events, [A, B], tolerance_ms=9)] == [Rule.ORDER]
+    assert find_faults(events, [A, B], tolerance_ms=10) == []
+
+
+# --- what is told ----------------------------------------------------------------------------------------------------
+
+
+def test_the_error_names_the_rule_and_both_jobs_and_draws_the_moment() -> None:
+    with pytest.raises(TraceError) as caught:
+        check_trace(happened("queued:a queued:b started:a retried:a started:b"), [A, B])
+    assert isinstance(caught.value, AssertionError)
+    assert [type(fault) for fault in caught.value.faults] == [Fault]
+    assert str(caught.value).split("\n") == [
+        "order: b at doc:intro overtook a at doc, which was put back for another attempt and keeps its place",
+        "",
+        "  ms            0   10  20  30  40",
+        "* a  doc        Q.......S===R....",
+        "* b  doc:intro      Q...........S",
+        "                                ^ order",
+        "  Q queued, S started, R retried; . waits, = runs",
+    ]
+
+
+def test_nothing_is_left_of_places_that_were_left() -> None:
+    places: Places[str] = Places()
+    both = TraceJob(id="x", claims=[["a", "b"], ["a", "c"], (["d"], "shared")]).claims
+    places.add(both, 1, "x")
+    places.add(A.claims, 2, "y")
+    places.remove(both, 1)
+    assert not places.is_empty
+    places.remove(A.claims, 2)
+    assert places.is_empty
