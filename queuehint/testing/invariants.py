@@ -8,7 +8,7 @@ from queuehint.core.dependencies import WAIT, fate
 from queuehint.errors import CycleError, QueueHintError
 from queuehint.operations import Enqueue, Operation
 from queuehint.records import OVER, JobState
-from queuehint.testing.model.world import at_or_below, conflict, shape
+from queuehint.testing.model.places import at_or_below, conflict, shape
 
 if TYPE_CHECKING:
     from queuehint.core.engine import Engine

@@ -18,7 +18,6 @@ from queuehint.operations import (
     CountRecords,
     Counts,
     DropLimit,
-    Enqueue,
     Exchange,
     Fetch,
     List,
@@ -40,8 +39,9 @@ from queuehint.record_filter import RecordFilter
 from queuehint.records import OVER, JobState, Outcome, OutcomeKind
 from queuehint.reports import ReasonKind, TreeNode
 from queuehint.testing.invariants import check_empty, check_order, check_ready, check_refusal, placed
+from queuehint.testing.model.jobs import Actor
+from queuehint.testing.model.places import clash
 from queuehint.testing.model.reference import ReferenceModel
-from queuehint.testing.model.world import Actor, clash
 from queuehint.testing.player import FLOWS, MINUTE, POOLS, SHARED_KEYS, SHARED_MS
 
 if TYPE_CHECKING:
@@ -92,10 +92,8 @@ class Pair:
         """Apply one operation to both and compare; return the reply, None if it was refused as foretold."""
         engine, model = self.engine, self.model
         self.history.append((self.now_ms, operation))
-        model.now = max(model.now, self.now_ms)
+        model.now_ms = max(model.now_ms, self.now_ms)
         refusal = model.refuses(operation)
-        if isinstance(operation, Enqueue):
-            model.exact = model.exact and all(claim.mode == "exclusive" for s in operation.jobs for claim in s.claims)
         refused: QueueHintError | None = None
         try:
             reply = engine.apply(operation, self.now_ms)
@@ -233,7 +231,7 @@ class Pair:
     def ask(self, claim: Claim) -> None:
         """Ask everything and compare."""
         engine, model, now_ms = self.engine, self.model, self.now_ms
-        model.now = max(model.now, now_ms)
+        model.now_ms = max(model.now_ms, now_ms)
         assert engine.apply(CanDequeue(claim.path, claim.mode), now_ms) == model.can_dequeue(claim)
         known = sorted((actor for actor in model.jobs.values() if not actor.gone), key=lambda actor: actor.number)
         stats = engine.apply(CountJobs(), now_ms)
@@ -272,7 +270,7 @@ class Pair:
             if actor.state is STARTED:
                 questions.append(Fetch(actor.id, actor.token or 0, (*actor.needs, "nobody")))
         for question in questions:
-            model.check_answer(question, engine.apply(question, now_ms))
+            model.follow(question, engine.apply(question, now_ms))
         stats = engine.apply(CountJobs(), now_ms)
         assert stats.stuck["dead_dependency"] == model.edge_stats().behind_dead
         assert stats.pruned == model.pruned
@@ -281,7 +279,7 @@ class Pair:
             while cursor is not None:
                 question = ListFlow(flow, cursor, 3)
                 page = engine.apply(question, now_ms)
-                model.check_answer(question, page)
+                model.follow(question, page)
                 cursor = page.cursor
 
     def _ask_for_records(self, claim: Claim) -> None:

@@ -31,7 +31,7 @@ from queuehint.policy import ON_DEAD, ON_DEPENDENCY_FAILURE, OnDependencyFailure
 from queuehint.records import ON_CHILD_FAILURE, OVER, WHEN, Dependency, JobSpec, JobState, Outcome, OutcomeKind, When
 from queuehint.reports import ReasonKind
 from queuehint.testing.invariants import check_edges, check_empty, check_order
-from queuehint.testing.model.world import what_an_end_does
+from queuehint.testing.model.edges import what_an_end_does
 from queuehint.testing.player import PATHS_BY_DEPTH
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState

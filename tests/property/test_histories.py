@@ -10,7 +10,7 @@ from queuehint.core.engine import Engine
 from queuehint.hint import Path
 from queuehint.operations import Cancel, Enqueue, Exchange, Tick
 from queuehint.records import JobSpec, JobState, Outcome, OutcomeKind
-from queuehint.testing.model.world import clash
+from queuehint.testing.model.places import clash
 from queuehint.testing.player import one_claim, paths
 
 PATHS = paths(2)

@@ -30,7 +30,7 @@ from queuehint.hint import (
 )
 from queuehint.policy import Backoff
 from queuehint.records import JobSpec, JobState
-from queuehint.testing.model.world import clash
+from queuehint.testing.model.places import clash
 from queuehint.testing.pair import RETENTION
 
 # The letters that could confuse keys, and what sorts right below and right above a colon.

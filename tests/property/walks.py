@@ -22,7 +22,7 @@ from queuehint.operations import (
 )
 from queuehint.records import OVER, JobSpec, JobState, Outcome, OutcomeKind
 from queuehint.testing.invariants import check_edges, check_empty, check_order, check_ready, check_refusal
-from queuehint.testing.model.world import at_or_below
+from queuehint.testing.model.places import at_or_below
 from queuehint.testing.pair import RETENTION, Pair
 from queuehint.testing.player import POOLS, SHARED_MS, Player, Style
 

@@ -1,5 +1,6 @@
-"""The rules as the plainest program that is obviously right: what every backend must answer."""
+"""The rules as the plainest program that is obviously right: what every backend must answer; see `reference`."""
 
+from queuehint.testing.model.jobs import Actor
 from queuehint.testing.model.reference import ReferenceModel
 
-__all__ = ["ReferenceModel"]
+__all__ = ["Actor", "ReferenceModel"]

@@ -1,0 +1,172 @@
+"""
+Edges between jobs: what a job has to wait for, and what the end of one job does to those that depend on it.
+
+Children are edges too: a parent that waits for its children holds no place, and ends when the last of them has ended.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Literal
+
+from queuehint.records import Dependency, JobState, Outcome
+from queuehint.testing.model.jobs import CANCELED, DEFERRED, EXPIRY, FAILED, FINISHED, Actor
+from queuehint.testing.model.moves import Moves
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from queuehint.policy import OnDependencyFailure
+
+
+def what_an_end_does(
+    edge: Dependency, on_failure: OnDependencyFailure, state: JobState
+) -> Literal["drop", "wait", "cancel"]:
+    """
+    Read the table of the documentation: what the end of a dependency does to the job that depends on it.
+
+    >>> what_an_end_does(Dependency("A"), "wait", JobState.FAILED)
+    'wait'
+    >>> what_an_end_does(Dependency("A", data=True), "run", JobState.FAILED)
+    'cancel'
+    """
+    if edge.when == "failure":
+        return "drop" if state is FAILED else "cancel"
+    if state is FINISHED:
+        return "drop"
+    if edge.when == "success" and on_failure == "wait" and state is FAILED:
+        return "wait"
+    if edge.when == "success" and on_failure == "cancel":
+        return "cancel"
+    return "cancel" if edge.data else "drop"
+
+
+def cause_of(job_id: str, state: JobState | None) -> str:
+    """Return why a job is canceled that depends on one that ended so."""
+    how = {FINISHED: "has finished", FAILED: "has failed", CANCELED: "was canceled", None: "has expired"}
+    return f"dependency {job_id} {how[state]}"
+
+
+class Edges(Moves):
+    """What jobs do because of others."""
+
+    # --- at first ----------------------------------------------------------------------------------------------------
+
+    def judge(self, job: Actor, coming: Collection[str] = ()) -> tuple[list[str], str | None]:
+        """Return what a job has to wait for, and the first of those it needs because of which it is canceled."""
+        waits = []
+        for edge, on_failure in job.needs.values():
+            other = self.find(edge.id)
+            if other is None:
+                if edge.id in self.jobs or edge.id not in coming:
+                    return [], edge.id
+                what = "wait"
+            else:
+                what = what_an_end_does(edge, on_failure, other.state) if other.is_over else "wait"
+            if what == "cancel":
+                return [], edge.id
+            if what == "wait":
+                waits.append(edge.id)
+        return waits, None
+
+    def bind(self, job: Actor, coming: Collection[str] = ()) -> bool:
+        """Let a job wait for what it needs; False if it is canceled instead."""
+        waits, fell = self.judge(job, coming)
+        if fell is None:
+            job.waits.update(dict.fromkeys(waits, "need"))
+            self.awaited.update(job.needs)
+            return True
+        dependency = self.find(fell)
+        if dependency is None:
+            self.end(job, CANCELED, cause_of(fell, None))
+        else:
+            self.fell(job, dependency)
+        return False
+
+    # --- when one ends -----------------------------------------------------------------------------------------------
+
+    def resolve(self, dependency: Actor, waiting: list[Actor]) -> None:
+        for job in waiting:
+            if not dependency.is_over:
+                return
+            if not job.is_over and dependency.id in job.waits:
+                self.follow_edge(job, dependency)
+
+    def follow_edge(self, job: Actor, dependency: Actor) -> None:
+        kind = job.waits[dependency.id]
+        if dependency.gone:
+            return self.end(job, CANCELED, cause_of(dependency.id, None))
+        if kind == "need":
+            edge, on_failure = job.needs[dependency.id]
+            what = what_an_end_does(edge, on_failure, dependency.state)
+            if what == "wait":
+                return None
+            if what == "cancel":
+                return self.fell(job, dependency)
+        if kind == "child" and dependency.state is not FINISHED:
+            job.child_failed = True
+        del job.waits[dependency.id]
+        if job.waits:
+            return None
+        if job.is_parent:
+            return self.end_parent(job)
+        return self.place(job) if job.state is DEFERRED else None
+
+    def fell(self, job: Actor, dependency: Actor) -> None:
+        self.end(job, CANCELED, cause_of(dependency.id, dependency.state))
+        job.fell = dependency.id
+
+    # --- when one comes back -----------------------------------------------------------------------------------------
+
+    def revive_those_fallen(self, by: Actor) -> None:
+        """Bring back those that were canceled because of a job, in order of number, unless it is over once more."""
+        for job in sorted(self.jobs.values(), key=lambda job: job.number):
+            if by.is_over and by.state is not FINISHED:
+                return
+            if job.fell == by.id:
+                self.revive(job)
+
+    def revive(self, job: Actor) -> None:
+        waits, fell = self.judge(job)
+        if fell is not None:
+            job.fell = fell if self.find(fell) is not None else None
+            return
+        self.begin_anew(job)
+        job.waits.update(dict.fromkeys(waits, "need"))
+        self.awaited.update(job.needs)
+        within = job.spec.policy.start_within_ms
+        if within is not None and not job.ever_started:
+            job.alarms[EXPIRY] = self.now_ms + within
+        if job.waits:
+            job.state = DEFERRED
+        else:
+            self.place(job)
+        self.agenda.append(partial(self.revive_those_fallen, job))
+
+    # --- children ----------------------------------------------------------------------------------------------------
+
+    def await_children(self, job: Actor, outcome: Outcome) -> None:
+        """Have a running job wait for others; it fails if one is unknown, or waits for the parent in turn."""
+        # Of one whose record has expired it is still known how it ended, as long as its id is kept.
+        children = [(child_id, self.jobs.get(child_id)) for child_id in dict.fromkeys(outcome.children)]
+        unfinished = [child_id for child_id, child in children if child is not None and not child.is_over]
+        if any(child is None for _, child in children) or self.waits_for(unfinished, job.id):
+            return self.die(job, "failed")
+        strict = outcome.on_child_failure == "fail"
+        job.result = job.result if outcome.result is None else outcome.result
+        job.is_parent = True
+        job.child_failed = strict and any(child.state in {FAILED, CANCELED} for _, child in children if child)
+        if not unfinished:
+            return self.end_parent(job)
+        self.woven = True
+        self.stop(job)
+        self.vacate(job)
+        job.state = DEFERRED
+        self.awaited.update(unfinished)
+        return job.waits.update(dict.fromkeys(unfinished, "child" if strict else "ignored child"))
+
+    def end_parent(self, job: Actor) -> None:
+        if job.child_failed:
+            self.die(job, "child_failed")
+        else:
+            self.end(job, FINISHED)

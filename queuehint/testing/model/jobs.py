@@ -1,0 +1,169 @@
+"""
+What is known of jobs: one `Actor` each, and `Jobs`, all of them with what can be asked about them.
+
+Nothing is kept that can be asked: who depends on whom is found by looking at all jobs.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Literal
+
+from queuehint.core.timers import TimerKind
+from queuehint.records import OVER, JobSpec, JobState
+from queuehint.testing.model.places import ready, shape
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from fractions import Fraction
+
+    from queuehint.hint import Path
+    from queuehint.limits import Limit
+    from queuehint.policy import Retention
+
+__all__ = [
+    "CANCELED",
+    "DEFERRED",
+    "DUE",
+    "EXPIRY",
+    "FAILED",
+    "FINISHED",
+    "LEASE",
+    "PRUNE",
+    "QUEUED",
+    "SCHEDULED",
+    "STARTED",
+    "Actor",
+    "Jobs",
+]
+
+SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
+DUE, LEASE, EXPIRY, PRUNE = TimerKind
+
+
+class Actor:
+    """
+    One job as the model knows it.
+
+    ``seq`` is its place, 0 while it has none; ``number`` the order of enqueue, ``since`` that of its last redrive.
+    ``due`` is when it may go on, while it waits for a time. ``needs`` is what it was told to depend on, ``waits`` whom
+    it waits for at present and as what: for a job it needs, for one of its key, for a child of its own. ``fell`` is the
+    job because of which it is CANCELED, ``part`` the submission in parts it belongs to while nobody knows of it.
+    ``alarms`` says when it is to be looked at, and why. It is ``gone`` when its record is dropped and only its id kept.
+    """
+
+    def __init__(self, spec: JobSpec, number: int) -> None:
+        self.id = spec.id
+        self.number = self.since = number
+        self.state = QUEUED
+        self.seq = self.attempts = self.losses = self.strangers = 0
+        self.ever_started = self.gone = False
+        self.needs = {edge.id: (edge, spec.policy.on_dependency_failure) for edge in spec.depends_on}
+        self.waits: dict[str, Literal["need", "key", "child", "ignored child"]] = {}
+        self.is_parent = self.child_failed = False
+        self.fell: str | None = None
+        self.part: str | None = None
+        self.alarms: dict[TimerKind, int] = {}
+        self.token: int | None = None
+        self.worker: str | None = None
+        self.cancel: str | None = None
+        self.cause: str | None = None
+        self.result: bytes | None = None
+        self.due: int | None = None
+        self.ended = 0
+        self.enqueued = 0
+        self.asked = spec
+        self.set_spec(spec)
+
+    def __repr__(self) -> str:
+        claims = " ".join(f"{'~' * (claim.mode == 'shared')}{':'.join(claim.path) or 'root'}" for claim in self.claims)
+        return f"<{self.id} {self.state.value} {claims or 'nowhere'}>"
+
+    def set_spec(self, spec: JobSpec) -> None:
+        self.spec = spec
+        self.claims = shape(spec.claims)
+
+    @property
+    def is_waiting(self) -> bool:
+        """It waits for its turn and for nothing else."""
+        return self.state is QUEUED and self.due is None
+
+    @property
+    def is_over(self) -> bool:
+        return self.state in OVER
+
+    @property
+    def is_for_a_caller(self) -> bool:
+        """Nobody but who enqueued it may start it, and it lives as long as that one waits."""
+        return self.spec.presence_ms is not None
+
+    @property
+    def is_waiting_parent(self) -> bool:
+        return self.is_parent and not self.is_over
+
+    @property
+    def can_run(self) -> bool:
+        """It may run some day: a dead job may be redriven while its record is kept."""
+        return self.state not in {FINISHED, CANCELED} and not self.gone
+
+    def depends_on(self, other: Actor) -> bool:
+        return other.id in self.waits or (other.id in self.needs and self.can_run)
+
+
+class Jobs:
+    """All jobs, who has a place, what is to be done next."""
+
+    def __init__(self, retention: Retention) -> None:
+        self.retention = retention
+        self.jobs: dict[str, Actor] = {}
+        self.placed: list[Actor] = []
+        """Those with a place, in order."""
+        self.starts: dict[str, Actor] = {}
+        """What has an alarm for each submission in parts that waits for its commit."""
+        self.hidden: dict[str, Actor] = {}
+        """The jobs of such submissions."""
+        self.paused: set[Path] = set()
+        self.closed: set[Path] = set()
+        self.limits: dict[tuple[Path | None, bool], Limit] = {}
+        self.tokens_left: dict[Path, tuple[Fraction, int]] = {}
+        """What is left of the bucket of each rate, and when that was so."""
+        self.untold: dict[str, list[str]] = {}
+        """Which jobs each worker has still to be told to stop."""
+        self.agenda: deque[Callable[[], None]] = deque()
+        """What follows from what was done, first in first out."""
+        self.now_ms = self.numbers = self.seqs = self.tokens = self.pruned = 0
+        self.awaited: set[str] = set()
+        """Jobs on which others depend or did: a new job of the id of one that is forgotten is none of these."""
+        self.woven = False
+        """There were edges of other kinds than those of a key."""
+
+    def ready(self) -> list[Actor]:
+        """R2: return the jobs that may start by the rules of places, in order of place."""
+        return ready(self.placed)
+
+    def find(self, job_id: str) -> Actor | None:
+        """Return a job whose record is kept and that somebody may know of."""
+        job = self.jobs.get(job_id)
+        return None if job is None or job.gone else job
+
+    def held(self, job_id: str, token: int | None) -> Actor | None:
+        """Return a job that runs by this very grant."""
+        job = self.jobs.get(job_id)
+        return job if job is not None and job.state is STARTED and job.token == token else None
+
+    def newest(self, key: str | None) -> Actor | None:
+        """Return the newest unfinished job of a key."""
+        peers = [job for job in self.jobs.values() if job.spec.key == key is not None and not job.is_over]
+        return max(peers, key=lambda job: job.number, default=None)
+
+    def is_needed(self, job: Actor) -> bool:
+        """Some job that may run yet depends on it."""
+        return job.id in self.awaited and any(other.depends_on(job) for other in self.jobs.values())
+
+    def waits_for(self, job_ids: Iterable[str], target: str) -> bool:
+        """One of these is the target, or waits for it, through however many others."""
+        for job_id in job_ids:
+            job = self.find(job_id)
+            if job_id == target or (job is not None and not job.is_over and self.waits_for(job.waits, target)):
+                return True
+        return False

@@ -1,0 +1,79 @@
+"""Limits: how many jobs may run or be unfinished somewhere, and how many may start in a time."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import ceil
+from typing import TYPE_CHECKING
+
+from queuehint.limits import Limit
+from queuehint.testing.model.jobs import STARTED, Actor, Jobs
+from queuehint.testing.model.places import is_at_or_below
+
+if TYPE_CHECKING:
+    from queuehint.hint import Path
+
+
+class Limits(Jobs):
+    """What keeps a job that is ready from being started, and a submission out."""
+
+    def places(self, job: Actor, limit: Limit) -> set[Path]:
+        """Return at which places a job counts towards a limit on starts."""
+        assert limit.path is not None
+        length = len(limit.path) + limit.each
+        return {
+            claim.path[:length]
+            for claim in job.claims
+            if is_at_or_below(claim.path, limit.path) and len(claim.path) >= length
+        }
+
+    def is_limited(self, job: Actor) -> bool:
+        """Some limit may keep a job from being started."""
+        return any(limit.holds_back and self.places(job, limit) for limit in self.limits.values())
+
+    def count_started(self, limit: Limit) -> list[Path]:
+        """Return the places of all STARTED jobs that count towards a limit."""
+        return [place for job in self.placed if job.state is STARTED for place in self.places(job, limit)]
+
+    def count_unfinished(self, path: Path | None) -> int:
+        """Return how many jobs are unfinished below a path, once a claim; all of them if there is none."""
+        jobs = [job for jobs in (self.jobs, self.hidden) for job in jobs.values() if not job.is_over]
+        if path is None:
+            return len(jobs)
+        return sum(is_at_or_below(claim.path, path) for job in jobs for claim in job.claims)
+
+    def tokens_of(self, path: Path, rate: tuple[int, int]) -> Fraction:
+        """Return what is in a bucket that holds as many starts as a rate has, and fills up in its time."""
+        left, as_of = self.tokens_left.get(path, (Fraction(rate[0]), self.now_ms))
+        return min(Fraction(rate[0]), left + Fraction((self.now_ms - as_of) * rate[0], rate[1]))
+
+    def set_limit(self, limit: Limit) -> bool:
+        """Put a limit in place of another; what was spent of a rate stays spent, in whole tokens."""
+        key = limit.path, limit.each
+        old = self.limits.pop(key, Limit(path=limit.path, each=limit.each))
+        if limit.holds_back or limit.max_pending is not None:
+            self.limits[key] = limit
+        if limit.path is not None and not limit.each and (limit.most, limit.rate) != (old.most, old.rate):
+            spent = 0 if old.rate is None else ceil(old.rate[0] - self.tokens_of(limit.path, old.rate))
+            self.tokens_left.pop(limit.path, None)
+            if limit.rate is not None:
+                self.tokens_left[limit.path] = Fraction(max(0, limit.rate[0] - spent)), self.now_ms
+        return limit != old
+
+    def broken_by(self, job: Actor) -> Limit | None:
+        """Return a limit that a job which has just been started breaks."""
+        for limit in self.limits.values():
+            if limit.path is None or not (places := self.places(job, limit)):
+                continue
+            started = self.count_started(limit)
+            if limit.most is not None and any(started.count(place) > limit.most for place in places):
+                return limit
+            if limit.rate is not None and self.tokens_of(limit.path, limit.rate) < 1:
+                return limit
+        return None
+
+    def spend(self, job: Actor) -> None:
+        """Take the tokens of a job that has just been started."""
+        for limit in self.limits.values():
+            if limit.path is not None and limit.rate is not None and self.places(job, limit):
+                self.tokens_left[limit.path] = self.tokens_of(limit.path, limit.rate) - 1, self.now_ms

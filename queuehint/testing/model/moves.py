@@ -1,0 +1,214 @@
+"""
+The moves of a job: how it takes its place, starts over, and ends.
+
+Who waits for a job that ends, and what becomes of them, is said in `edges`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from queuehint.hint import queue_key
+from queuehint.records import JobState
+from queuehint.testing.model.jobs import (
+    CANCELED,
+    DEFERRED,
+    DUE,
+    EXPIRY,
+    FAILED,
+    FINISHED,
+    LEASE,
+    PRUNE,
+    QUEUED,
+    SCHEDULED,
+    STARTED,
+    Actor,
+    Jobs,
+)
+from queuehint.testing.model.places import is_at_or_below
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from queuehint.hint import Path
+
+
+class Moves(Jobs):
+    """What a job does by itself."""
+
+    # --- to its place ------------------------------------------------------------------------------------------------
+
+    def begin(self, job: Actor) -> None:
+        """Let a job wait for its time, else for its edges, else take its place unless it has it."""
+        spec = job.spec
+        job.alarms = {}
+        due = self.now_ms + spec.delay_ms if spec.delay_ms else spec.run_at_ms
+        job.due = due if due is not None and due > self.now_ms else None
+        if spec.policy.start_within_ms is not None:
+            job.alarms[EXPIRY] = (job.due or self.now_ms) + spec.policy.start_within_ms
+        if job.due is not None:
+            self.vacate(job)
+            job.state = SCHEDULED
+            job.alarms[DUE] = job.due
+        elif job.waits:
+            job.state = DEFERRED
+        elif not job.seq:
+            self.place(job)
+
+    def place(self, job: Actor) -> None:
+        job.state, job.due = QUEUED, None
+        self.seqs += 1
+        job.seq = self.seqs
+        self.placed.append(job)
+
+    def vacate(self, job: Actor) -> None:
+        if job.seq:
+            self.placed.remove(job)
+            job.seq = 0
+
+    # --- back to it --------------------------------------------------------------------------------------------------
+
+    def stop(self, job: Actor) -> None:
+        """Take a job from its worker, which need not be told anything about it any more."""
+        job.strangers = 0
+        job.alarms.pop(LEASE, None)
+        self.told(job)
+        job.worker = None
+
+    def told(self, job: Actor) -> None:
+        """Its worker knows, or need not know any more, that it is to stop."""
+        if job.worker is not None and job.id in self.untold.get(job.worker, ()):
+            self.untold[job.worker].remove(job.id)
+
+    def put_back(self, job: Actor, again: int | None) -> None:
+        """Queue a job at the place it has kept; *again* is when it may start."""
+        self.stop(job)
+        job.state, job.due = QUEUED, again
+        if again is not None:
+            job.alarms[DUE] = again
+
+    def yield_place(self, job: Actor, again: int) -> None:
+        """Have a job give its place up and take a new one when it is due."""
+        self.stop(job)
+        self.vacate(job)
+        job.state, job.due = SCHEDULED, again
+        job.alarms[DUE] = again
+
+    def back_off(self, job: Actor, delay: int) -> None:
+        """Retry or snooze: the place is kept, for as long as may be, or given up, as the job's policy says."""
+        policy = job.spec.policy
+        again = self.now_ms + delay
+        if policy.on_retry == "yield":
+            self.yield_place(job, again)
+        elif delay <= 0:
+            self.put_back(job, None)
+        else:
+            self.put_back(job, again)
+            job.alarms[DUE] = self.now_ms + min(delay, policy.max_hold_ms)
+
+    def lose(self, job: Actor) -> None:
+        """Its worker is dead: that is no attempt, but too often is too often."""
+        job.attempts -= 1
+        job.losses += 1
+        if job.losses >= job.spec.policy.max_losses:
+            self.die(job, "worker_lost")
+        else:
+            self.put_back(job, None)
+
+    def begin_anew(self, job: Actor) -> None:
+        """Have a job that is over be a new one that takes a new number."""
+        self.numbers += 1
+        job.since = self.numbers
+        job.attempts = job.losses = 0
+        job.cancel = job.cause = job.result = job.fell = None
+        job.is_parent = job.child_failed = False
+        job.alarms = {}
+
+    # --- to its end --------------------------------------------------------------------------------------------------
+
+    def end(self, job: Actor, state: JobState, cause: str | None = None, *, keep_place: bool = False) -> None:
+        self.stop(job)
+        job.state, job.due, job.ended, job.cause = state, None, self.now_ms, cause
+        job.waits.clear()
+        if state is not FINISHED:
+            job.result = None
+        job.alarms = {PRUNE: self.now_ms + self.kept_ms(job)}
+        if not (keep_place and job.claims):
+            self.vacate(job)
+        self.tell(job)
+
+    def tell(self, job: Actor) -> None:
+        """Have those that wait for a job learn that it is over, or that nothing is known of it any more."""
+        waiting = [other for other in self.jobs.values() if job.id in other.waits]
+        if waiting:
+            self.agenda.append(partial(self.resolve, job, sorted(waiting, key=lambda other: other.since)))
+
+    def resolve(self, dependency: Actor, waiting: list[Actor]) -> None:
+        """Do with those that wait for a job that is over what their edges say."""
+        raise NotImplementedError
+
+    def kept_ms(self, job: Actor) -> int:
+        """Return how long the record of a job that is over is kept."""
+        kept, retention, service = job.spec.policy.retention_ms, self.retention, job.spec.service
+        if kept is not None:
+            return kept
+        if service is not None:
+            return retention.of_service_ms(service)
+        return {FINISHED: retention.finished_ms, FAILED: retention.failed_ms, CANCELED: retention.canceled_ms}[
+            job.state
+        ]
+
+    def die(self, job: Actor, cause: str) -> None:
+        """FAILED: the path is freed, or held by the dead, or those behind are canceled, as its policy says."""
+        on_dead, seq = job.spec.policy.on_dead, job.seq
+        self.end(job, FAILED, cause, keep_place=on_dead != "continue")
+        if on_dead == "cancel_behind" and job.claims and seq:
+            self.numbers += 1
+            paths = [claim.path for claim in job.claims]
+            cause = f"behind the dead job {job.id}"
+            self.agenda.append(partial(self.sweep, paths, self.numbers, cause, job, (seq, self.seqs)))
+
+    def cancel(self, job: Actor, cause: str) -> None:
+        """CANCELED at once; one that runs is asked to stop, and its worker told."""
+        if job.state is not STARTED:
+            self.end(job, CANCELED, cause)
+        elif job.cancel is None:
+            assert job.worker is not None
+            job.cancel = cause
+            self.untold.setdefault(job.worker, []).append(job.id)
+
+    def sweep(
+        self,
+        paths: Iterable[Path],
+        before: int,
+        cause: str,
+        behind: Actor | None = None,
+        seqs: tuple[int, int] = (0, 0),
+    ) -> None:
+        """
+        Cancel what was enqueued before a number at or below paths, by queue key and number.
+
+        Args:
+            behind: only what stands behind this dead job, with a place in *seqs*; then its place is freed.
+        """
+        for path in paths:
+            there = [
+                (queue_key(claim.path), job.number, job)
+                for job in self.jobs.values()
+                for claim in job.claims
+                if is_at_or_below(claim.path, path)
+            ]
+            for _, _, job in sorted(there, key=lambda item: item[:2]):
+                if job.is_over or job.since >= before:
+                    continue
+                if behind is None or (job.state is QUEUED and seqs[0] < job.seq <= seqs[1]):
+                    self.cancel(job, cause)
+        if behind is not None and behind.state is FAILED and behind.seq == seqs[0]:
+            self.vacate(behind)
+
+    def sweep_flow(self, flow: str, before: int, cause: str) -> None:
+        """Cancel what was enqueued before a number in a flow, the last first."""
+        for job in sorted(self.jobs.values(), key=lambda job: -job.number):
+            if job.spec.flow == flow and not job.is_over and job.since < before:
+                self.cancel(job, cause)

@@ -1,0 +1,120 @@
+"""
+The rules of places, R1 and R2: who is in whose way, and who may start. Begin to read here.
+
+A *claim* is a path, such as ``("doc1", "intro")``, and whether it is exclusive or shared. Two jobs *conflict* when
+claims of theirs lie on one line of the tree, one at or below the other, and not both are shared. Jobs take *places* in
+the order in which they become QUEUED. A job has its place until it is over, through starts, retries and back-offs.
+
+- R1, safety: two jobs that conflict never run at once.
+- R2, order: a job starts only when no job that conflicts with it has a place before it.
+
+R1 follows from R2: of two jobs in conflict one has the earlier place, and the other starts only when that one has left.
+That is all; what follows in the other modules is who takes a place when, and who leaves it.
+
+>>> from queuehint.hint import Claim
+>>> document, intro, notes = (Claim(("doc",)),), (Claim(("doc", "intro")),), (Claim(("doc", "notes")),)
+>>> clash(document, intro), clash(intro, notes)
+(True, False)
+>>> [job.name for job in ready([Waiting("edit", intro), Waiting("list", notes), Waiting("print", document)])]
+['edit', 'list']
+>>> [job.name for job in ready([Waiting("list", notes), Waiting("print", document), Waiting("edit", intro)])]
+['list']
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+import attrs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from queuehint.hint import Claim, Path
+
+
+def is_at_or_below(path: Path, other: Path) -> bool:
+    """*path* begins with *other*: ``("doc", "intro")`` is below ``("doc",)``, and everything is below ``()``."""
+    return path[: len(other)] == other
+
+
+def at_or_below(claims: Iterable[Claim], path: Path) -> bool:
+    """One of the claims is at *path* or below it."""
+    return any(is_at_or_below(claim.path, path) for claim in claims)
+
+
+def clash(claims: Iterable[Claim], others: tuple[Claim, ...]) -> bool:
+    """Two jobs conflict: one path is a prefix of the other, and not both claims are shared."""
+    return any(
+        (is_at_or_below(one.path, other.path) or is_at_or_below(other.path, one.path))
+        and "exclusive" in {one.mode, other.mode}
+        for one in claims
+        for other in others
+    )
+
+
+class HasPlace(Protocol):
+    """A job with a place: what it claims, and whether it waits for nothing but its turn."""
+
+    @property
+    def claims(self) -> tuple[Claim, ...]:
+        """What it wants for itself, or shares."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """It is QUEUED and in no back-off: not running, and not dead."""
+
+
+@attrs.frozen
+class Waiting:
+    """The least there is to a job with a place."""
+
+    name: str
+    claims: tuple[Claim, ...]
+    is_waiting: bool = True
+
+
+Job = TypeVar("Job", bound=HasPlace)
+
+
+def ready(placed: Sequence[Job]) -> list[Job]:
+    """
+    R2: those that wait and have no job in conflict before them.
+
+    Args:
+        placed: all jobs with a place, in order of place: waiting, running, in back-off, or dead and holding it.
+
+    Complexity: O(n²), by comparing everyone with everyone before.
+    """
+    return [
+        job
+        for index, job in enumerate(placed)
+        if job.is_waiting and not any(conflict(other.claims, job.claims) for other in placed[:index])
+    ]
+
+
+def can_start(claim: Claim, running: Iterable[HasPlace]) -> bool:
+    """R1 asked of a claim: nothing that runs conflicts with it."""
+    return not any(clash(job.claims, (claim,)) for job in running)
+
+
+# --- the same, asked often -------------------------------------------------------------------------------------------
+
+_clashes: dict[tuple[int, int], bool] = {}
+_shapes: dict[tuple[Claim, ...], tuple[Claim, ...]] = {}
+
+
+def shape(claims: tuple[Claim, ...]) -> tuple[Claim, ...]:
+    """Return the one object that stands for equal claims; it lives for ever, so that its `id` is its own."""
+    return _shapes.setdefault(claims, claims)
+
+
+def conflict(claims: tuple[Claim, ...], others: tuple[Claim, ...]) -> bool:
+    """`clash`, remembered for two shapes."""
+    key = (id(claims), id(others))
+    known = _clashes.get(key)
+    if known is None:
+        known = clash(claims, others)
+        if _shapes.get(claims) is claims and _shapes.get(others) is others:
+            _clashes[key] = known
+    return known

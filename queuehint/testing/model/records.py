@@ -1,0 +1,211 @@
+"""Records: what people do to them, and what can be read of jobs, flows and edges."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from queuehint.hint import queue_key
+from queuehint.operations import (
+    Amend,
+    Cancel,
+    CountEdges,
+    CountFlow,
+    Delete,
+    Discard,
+    Judged,
+    Listed,
+    ListFlow,
+    Noted,
+    Pull,
+    Pulled,
+    Push,
+    Pushed,
+    Redrive,
+    Verdict,
+    Why,
+)
+from queuehint.records import JobState
+from queuehint.reports import EdgeStats, FlowStats, Reason, ReasonKind
+from queuehint.testing.model.jobs import CANCELED, DEFERRED, FAILED, FINISHED, PRUNE, QUEUED, STARTED, Actor
+from queuehint.testing.model.places import at_or_below
+from queuehint.testing.model.work import Work
+
+if TYPE_CHECKING:
+    from queuehint.policy import Retention
+    from queuehint.record_filter import RecordFilter
+
+Verdicts = list[tuple[Verdict, JobState | None]]
+
+
+class Records(Work):
+    """What people do with jobs by id, and what they ask."""
+
+    def __init__(self, retention: Retention) -> None:
+        super().__init__(retention)
+        self.shared: dict[tuple[str, str], tuple[bytes, int]] = {}
+        """The store for values: what is under a key of a namespace, and until when."""
+
+    # --- by id -------------------------------------------------------------------------------------------------------
+
+    def cancel_ids(self, operation: Cancel, told: Judged | None) -> Judged:
+        verdicts: Verdicts = []
+        for job_id in operation.ids:
+            job = self.find(job_id)
+            if job is None:
+                verdicts.append((Verdict.UNKNOWN, None))
+            elif job.is_over:
+                verdicts.append((Verdict.REFUSED, job.state))
+            else:
+                self.cancel(job, operation.reason or "canceled")
+                verdicts.append((Verdict.REQUESTED if job.state is STARTED else Verdict.DONE, job.state))
+        self.catch_up()
+        return Judged(tuple(verdicts), more=False)
+
+    def take_off_the_shelf(self, operation: Redrive | Discard, told: Judged | None) -> Judged:
+        again = isinstance(operation, Redrive)
+        dead: dict[str, Actor] = {}
+        verdicts: Verdicts = []
+        for job_id in operation.ids:
+            job = self.find(job_id)
+            if job is None:
+                verdicts.append((Verdict.UNKNOWN, None))
+            elif job.state is not FAILED or (again and job.is_for_a_caller):
+                verdicts.append((Verdict.REFUSED, job.state))
+            else:
+                dead[job_id] = job
+                job.alarms = {}
+                verdicts.append((Verdict.DONE, QUEUED if again else CANCELED))
+        if not again:
+            for job in dead.values():
+                self.vacate(job)
+                job.state, job.cause = CANCELED, "discarded"
+                job.alarms = {PRUNE: self.now_ms + self.kept_ms(job)}
+                self.tell(job)
+        self.catch_up()
+        if isinstance(operation, Redrive):
+            for job in sorted(dead.values(), key=lambda job: job.number):
+                self.begin_anew(job)
+                job.state = QUEUED
+                if not job.seq:
+                    self.place(job)
+                if operation.downstream:
+                    self.agenda.append(partial(self.revive_those_fallen, job))
+        return Judged(tuple(verdicts), more=False)
+
+    def delete(self, operation: Delete, told: Judged | None) -> Judged:
+        verdicts: Verdicts = []
+        # What is deleted by the same operation lets go of others after it.
+        found = [self.find(job_id) for job_id in operation.ids]
+        needed = {job.id for job in found if job is not None and job.state is FINISHED and self.is_needed(job)}
+        for job_id in operation.ids:
+            job = self.find(job_id)
+            if job is None:
+                verdicts.append((Verdict.UNKNOWN, None))
+            elif not job.is_over or job_id in needed:
+                verdicts.append((Verdict.REFUSED, job.state))
+            else:
+                job.alarms = {}
+                self.prune(job)
+                verdicts.append((Verdict.DONE, None))
+        self.catch_up()
+        return Judged(tuple(verdicts), more=False)
+
+    def amend(self, operation: Amend, told: Noted | None) -> Noted:
+        """Change a record; the model counts no versions, and takes 0 for one that is not that of the record."""
+        job = self.find(operation.spec.id)
+        if job is None or not operation.version:
+            return Noted(Verdict.UNKNOWN if job is None else Verdict.STALE)
+        moves = job.is_over and job.spec.service != operation.spec.service
+        job.set_spec(operation.spec)
+        if moves:
+            job.alarms = {PRUNE: job.ended + self.kept_ms(job)}
+        return Noted(Verdict.DONE)
+
+    # --- values ------------------------------------------------------------------------------------------------------
+
+    def push(self, operation: Push, told: Pushed | None) -> Pushed:
+        self.catch_up()
+        replaced = self.value(operation.namespace, operation.key) is not None
+        self.shared[operation.namespace, operation.key] = operation.value, self.now_ms + operation.ttl_ms
+        return Pushed(replaced, more=False)
+
+    def pull(self, operation: Pull, told: Pulled | None) -> Pulled:
+        return Pulled(self.value(operation.namespace, operation.key))
+
+    def value(self, namespace: str, key: str) -> bytes | None:
+        value, until = self.shared.get((namespace, key), (b"", 0))
+        return value if until > self.now_ms else None
+
+    # --- questions ---------------------------------------------------------------------------------------------------
+
+    def listed(self, wanted: RecordFilter, *, newest_first: bool = False) -> list[str]:
+        """Return the ids of what passes a filter, in order, by looking at every record."""
+        places = []
+        for job in self.jobs.values():
+            keys = [
+                queue_key(claim.path)
+                for claim in job.claims
+                if wanted.path is not None and at_or_below((claim,), wanted.path)
+            ]
+            if job.gone or (wanted.states and job.state not in wanted.states) or (wanted.path is not None and not keys):
+                continue
+            named = (("user", wanted.user), ("service", wanted.service), ("task", wanted.task), ("pool", wanted.pool))
+            if any(value is not None and getattr(job.spec, name) != value for name, value in named):
+                continue
+            if (wanted.since_ms or 0) <= job.enqueued and (wanted.until_ms is None or job.enqueued < wanted.until_ms):
+                places.append((min(keys, default=""), job.number, job.id))
+        return [job_id for _, _, job_id in sorted(places, reverse=newest_first)]
+
+    def of_flow(self, flow: str) -> list[Actor]:
+        return [job for job in self.jobs.values() if job.spec.flow == flow and not job.gone]
+
+    def count_flow(self, question: CountFlow, told: FlowStats | None) -> FlowStats:
+        states = [job.state for job in self.of_flow(question.flow)]
+        return FlowStats(states={state: states.count(state) for state in JobState})
+
+    def check_page(self, question: ListFlow, told: Listed) -> Listed:
+        """A page shows the jobs of a flow between two numbers, all of them and in order."""
+        last = self.numbers if told.cursor is None else told.cursor
+        numbers = sorted(job.number for job in self.of_flow(question.flow) if question.cursor < job.number <= last)
+        assert [record.number for record in told.records] == numbers, f"{numbers} are the jobs of the page"
+        assert len(numbers) <= question.limit
+        return told
+
+    def edge_stats(self) -> EdgeStats:
+        jobs = [job for job in self.jobs.values() if not job.gone]
+        deferred = sorted((job for job in jobs if job.state is DEFERRED), key=lambda job: job.number)
+        awaited = [self.jobs[job_id] for job in deferred for job_id in job.waits]
+        return EdgeStats(
+            deferred=len(deferred),
+            open_edges=sum(len(job.waits) for job in jobs),
+            oldest_id=deferred[0].id if deferred else None,
+            oldest_ms=deferred[0].enqueued if deferred else None,
+            looked_at=len(deferred),
+            most_blocked=max((len(job.waits) for job in deferred), default=0),
+            most_awaited=max((sum(job.depends_on(other) for job in jobs) for other in awaited), default=0),
+            behind_dead=sum(any(self.jobs[job_id].state is FAILED for job_id in job.waits) for job in deferred),
+            orphans=(),
+        )
+
+    def count_edges(self, question: CountEdges, told: EdgeStats | None) -> EdgeStats:
+        return self.edge_stats()
+
+    def check_why(self, question: Why, told: Reason) -> Reason:
+        self.check_reason(self.jobs[question.job_id], told)
+        return told
+
+    def check_reason(self, job: Actor, told: Reason) -> None:
+        """A job that waits for others names ten of them, the dead ones if there are any."""
+        assert (told.job_id, told.state) == (job.id, job.state), f"{job} is told to be {told}"
+        if job.state is DEFERRED:
+            waits = sorted(job.waits)
+            dead = [job_id for job_id in waits if self.jobs[job_id].state is FAILED]
+            kind = ReasonKind.DEAD_DEPENDENCY if dead else ReasonKind.DEPENDENCY
+            expected = (kind, tuple((dead or waits)[:10]), bool(dead))
+            assert (told.kind, told.jobs, told.stuck) == expected, f"{job} waits for {expected}, not {told}"
+        elif job.is_over:
+            assert (told.kind, told.detail) == (ReasonKind.OVER, job.cause), f"{job} ended by {job.cause}, not {told}"
+        else:
+            others = {ReasonKind.DEPENDENCY, ReasonKind.DEAD_DEPENDENCY, ReasonKind.OVER}
+            assert told.kind not in others, f"{job} waits for no job, but {told}"

@@ -1,0 +1,116 @@
+"""What is refused, with which error; nothing that is refused changes anything."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from queuehint.core.job import START_MARK
+from queuehint.errors import (
+    CycleError,
+    DuplicateJobError,
+    FlowNotFoundError,
+    InvalidJobError,
+    JobNotFoundError,
+    LeaseLostError,
+    PathClosedError,
+    QueueFullError,
+    QueueHintError,
+    UnknownDependencyError,
+)
+from queuehint.operations import Amend, Commit, Enqueue, Why
+from queuehint.testing.model.places import at_or_below, is_at_or_below
+from queuehint.testing.model.records import Records
+
+if TYPE_CHECKING:
+    from queuehint.records import JobSpec
+
+
+class Refusals(Records):
+    """What nobody may do."""
+
+    def refuses(self, operation: Any) -> type[QueueHintError] | None:
+        """Return the error an operation must be refused with, None if it must be done."""
+        if isinstance(operation, Enqueue):
+            return refuses_by_itself(operation) or self._refuses_here(operation)
+        if isinstance(operation, Commit):
+            return None if START_MARK + operation.staged in self.starts else FlowNotFoundError
+        if isinstance(operation, Why):
+            return None if self.find(operation.job_id) is not None else JobNotFoundError
+        if isinstance(operation, Amend):
+            job = self.find(operation.spec.id)
+            if job is None:
+                return None
+            old, new = (attrs.evolve(spec, user=None, service=None) for spec in (job.spec, operation.spec))
+            return None if old == new else InvalidJobError
+        return None
+
+    def _refuses_here(self, operation: Enqueue) -> type[QueueHintError] | None:
+        """What the jobs that are there forbid."""
+        if operation.parent is not None and self.held(*operation.parent) is None:
+            return LeaseLostError
+        start = self.starts.get(f"{START_MARK}{operation.staged}")
+        if start is not None and operation.jobs and operation.jobs[0].flow != start.spec.flow:
+            return InvalidJobError
+        ids = {spec.id for spec in operation.jobs}
+        new_keys: set[str] = set()
+        for spec in operation.jobs:
+            existing = self.existing(spec.id, operation.staged)
+            if existing is not None:
+                if spec not in (existing.spec, existing.asked):
+                    return DuplicateJobError
+                continue
+            if any(at_or_below(spec.claims, path) for path in self.closed):
+                return PathClosedError
+            if spec.key is not None:
+                if spec.on_conflict == "reject" and (self.newest(spec.key) is not None or spec.key in new_keys):
+                    return DuplicateJobError
+                new_keys.add(spec.key)
+            for edge in spec.depends_on:
+                other = self.existing(edge.id, operation.staged)
+                if other.gone if other is not None else edge.id not in ids:
+                    return UnknownDependencyError
+            if operation.parent is not None:
+                if self.waits_for([edge.id for edge in spec.depends_on], operation.parent[0]):
+                    return CycleError
+        return QueueFullError if self._leaves_too_many(operation) else None
+
+    def _leaves_too_many(self, operation: Enqueue) -> bool:
+        """Some limit on unfinished jobs would be broken."""
+        new: dict[object, JobSpec] = {}
+        for spec in operation.jobs:
+            newest = self.newest(spec.key)
+            is_there = self.existing(spec.id, operation.staged) is not None
+            if not is_there and (newest is None or newest.ever_started):
+                new.setdefault(spec.key if spec.key is not None else (spec.id,), spec)
+        for limit in self.limits.values():
+            path = limit.path
+            claims = [claim for spec in new.values() for claim in spec.claims]
+            added = len(new) if path is None else sum(is_at_or_below(claim.path, path) for claim in claims)
+            if limit.max_pending is not None and added:
+                if self.count_unfinished(path) + added > limit.max_pending:
+                    return True
+        return False
+
+
+def refuses_by_itself(operation: Enqueue) -> type[QueueHintError] | None:
+    """Return the error that a look at a submission alone shows."""
+    specs = {spec.id: spec for spec in operation.jobs}
+    if operation.staged is not None:
+        if len({spec.flow for spec in specs.values()}) > 1:
+            return InvalidJobError
+        if any(spec.key is not None or spec.presence_ms is not None for spec in specs.values()):
+            return InvalidJobError
+    edges = {spec.id: {edge.id for edge in spec.depends_on} & specs.keys() for spec in specs.values()}
+    named = [specs[job_id] for ids in edges.values() for job_id in ids]
+    if any(spec.key is not None and spec.on_conflict != "reject" for spec in named):
+        return InvalidJobError
+    # What waits for nothing that is left can go first; if nothing can, there is a circle.
+    while edges:
+        free = [job_id for job_id, ids in edges.items() if not ids & edges.keys()]
+        if not free:
+            return CycleError
+        for job_id in free:
+            del edges[job_id]
+    return None

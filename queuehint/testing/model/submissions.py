@@ -1,0 +1,130 @@
+"""Submissions: jobs come in, alone or together, as one of their key, or in parts that take effect at once."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import attrs
+
+from queuehint.core.job import START_MARK
+from queuehint.operations import STAGED_KEPT_MS, Commit, Committed, Enqueue, Enqueued, EnqueuedJob
+from queuehint.records import JobSpec
+from queuehint.testing.model.jobs import DEFERRED, EXPIRY, LEASE, Actor
+from queuehint.testing.model.times import Times
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+
+class Submissions(Times):
+    """What producers do."""
+
+    exact = True
+    """Ready is foretold exactly: no claim so far was shared."""
+
+    def existing(self, job_id: str, staged: str | None) -> Actor | None:
+        """Return the job that has an id, as far as one who enqueues may know of it."""
+        hidden = self.hidden.get(job_id)
+        if hidden is not None and staged is not None and hidden.part == START_MARK + staged:
+            return hidden
+        return self.jobs.get(job_id)
+
+    def enqueue(self, operation: Enqueue, told: Enqueued | None) -> Enqueued:
+        staged = operation.staged
+        self.exact = self.exact and all(claim.mode == "exclusive" for spec in operation.jobs for claim in spec.claims)
+        if staged is not None:
+            self.keep_part(operation)
+        self.catch_up()
+        ids = {spec.id for spec in operation.jobs}
+        for job_id in ids:
+            if self.existing(job_id, staged) is None:
+                # Nobody knows of it, and it is asked for anew.
+                self.hidden.pop(job_id, None)
+        tokens = [job.presence_token for job in told.jobs] if told is not None else []
+        tokens += [None] * len(operation.jobs)
+        jobs = [self.take_in(spec, staged, ids, token) for spec, token in zip(operation.jobs, tokens, strict=False)]
+        return Enqueued(tuple(jobs), more=False)
+
+    def take_in(self, spec: JobSpec, staged: str | None, coming: Collection[str], token: int | None) -> EnqueuedJob:
+        """Find the job that is asked for, or make it."""
+        job = self.existing(spec.id, staged)
+        newest = self.newest(spec.key)
+        created = False
+        if job is None and newest is not None and not newest.ever_started:
+            job = newest
+            if spec.on_conflict == "replace":
+                self.replace(job, attrs.evolve(spec, id=job.id))
+        elif job is None:
+            created = True
+            if staged is not None:
+                job = self.hide(spec, START_MARK + staged)
+            else:
+                job = self.admit(spec, newest if spec.on_conflict == "after" else None, coming, token)
+        presence_token = job.token if job.is_for_a_caller else None
+        return EnqueuedJob(job.id, job.number, job.state, created, presence_token)
+
+    def admit(self, spec: JobSpec, after: Actor | None, coming: Collection[str], token: int | None) -> Actor:
+        """Let a new job begin; *after* is the one of its key that it waits for, *token* that of its caller."""
+        self.numbers += 1
+        job = self.jobs[spec.id] = Actor(spec, self.numbers)
+        job.enqueued = self.now_ms
+        job.state = DEFERRED
+        self.woven = self.woven or bool(spec.depends_on)
+        if self.bind(job, coming):
+            if after is not None:
+                job.waits.setdefault(after.id, "key")
+                self.awaited.add(after.id)
+            self.begin(job)
+        if spec.presence_ms is not None:
+            job.token = self.new_token(token)
+            job.alarms[LEASE] = self.now_ms + spec.presence_ms
+        return job
+
+    def new_token(self, told: int | None) -> int:
+        """Return the token that was *told* if it is greater than all before, as each must be; else one that is."""
+        self.tokens = told if told is not None and told > self.tokens else self.tokens + 1
+        return self.tokens
+
+    def replace(self, job: Actor, spec: JobSpec) -> None:
+        """Have a job that was never started be another one, at its place if it claims the same."""
+        if spec.claims != job.spec.claims:
+            self.vacate(job)
+        job.set_spec(spec)
+        self.begin(job)
+
+    # --- parts -------------------------------------------------------------------------------------------------------
+
+    def keep_part(self, operation: Enqueue) -> None:
+        """Wait for the commit of a submission in parts from now on."""
+        self.woven = True
+        start_id = f"{START_MARK}{operation.staged}"
+        start = self.starts.get(start_id)
+        if start is None:
+            self.numbers += 1
+            flow = operation.jobs[0].flow if operation.jobs else None
+            start = self.starts[start_id] = Actor(JobSpec(id=start_id, task="start", flow=flow), self.numbers)
+        start.alarms[EXPIRY] = self.now_ms + STAGED_KEPT_MS
+
+    def hide(self, spec: JobSpec, part: str) -> Actor:
+        self.numbers += 1
+        job = self.hidden[spec.id] = Actor(spec, self.numbers)
+        job.state, job.part = DEFERRED, part
+        return job
+
+    def commit(self, operation: Commit, told: Committed | None) -> Committed:
+        start_id = START_MARK + operation.staged
+        del self.starts[start_id]
+        jobs = [job for job in self.hidden.values() if job.part == start_id]
+        for job in jobs:
+            del self.hidden[job.id]
+            self.jobs[job.id] = job
+            job.part, job.enqueued = None, self.now_ms
+        self.agenda.append(partial(self.take_up, jobs))
+        self.catch_up()
+        return Committed(len(jobs), more=False)
+
+    def take_up(self, jobs: list[Actor]) -> None:
+        for job in jobs:
+            if not job.is_over and self.bind(job):
+                self.begin(job)

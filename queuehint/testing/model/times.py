@@ -1,0 +1,90 @@
+"""What time does: jobs come to be due, leases end, waits expire, records are dropped; and what follows is done."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from queuehint.core.course import ID_KEPT_MS, PINNED_LOOK_MAX_MS, PINNED_LOOK_MIN_MS
+from queuehint.testing.model.edges import Edges
+from queuehint.testing.model.jobs import CANCELED, DEFERRED, EXPIRY, FINISHED, LEASE, PRUNE, QUEUED, Actor
+
+if TYPE_CHECKING:
+    from queuehint.core.timers import TimerKind
+
+
+class Times(Edges):
+    """What jobs do because of the time."""
+
+    def next_alarm(self) -> tuple[int, TimerKind, int, Actor] | None:
+        """Return what is due first: when, why, and who, the one enqueued first before others."""
+        return min(
+            (
+                (at, kind, job.number, job)
+                for jobs in (self.jobs, self.starts)
+                for job in jobs.values()
+                for kind, at in job.alarms.items()
+            ),
+            default=None,
+        )
+
+    def catch_up(self) -> None:
+        """Do what follows: what is on the agenda first in first out, then what is due, each with its own agenda."""
+        while True:
+            while self.agenda:
+                self.agenda.popleft()()
+            alarm = self.next_alarm()
+            if alarm is None or alarm[0] > self.now_ms:
+                return
+            self.come_up(alarm[1], alarm[3])
+
+    def come_up(self, kind: TimerKind, job: Actor) -> None:
+        """Do what is due."""
+        del job.alarms[kind]
+        if job.id in self.starts:
+            self.drop_parts(job)
+        elif kind is EXPIRY:
+            self.end(job, CANCELED, "expired")
+        elif kind is LEASE:
+            self.reap(job)
+        elif kind is PRUNE:
+            self.prune(job)
+        elif job.state is QUEUED and job.due is not None and job.due > self.now_ms:
+            # It has held its place long enough.
+            self.yield_place(job, job.due)
+        elif job.state is QUEUED:
+            job.due = None
+        elif job.waits:
+            job.state, job.due = DEFERRED, None
+        else:
+            self.place(job)
+
+    def drop_parts(self, start: Actor) -> None:
+        """Forget a submission in parts that was never committed."""
+        del self.starts[start.id]
+        self.hidden = {job.id: job for job in self.hidden.values() if job.part != start.id}
+
+    def reap(self, job: Actor) -> None:
+        """Take a job from a worker, or a caller, that did not renew."""
+        if job.is_for_a_caller:
+            self.end(job, CANCELED, "waiter_lost")
+        elif job.cancel is not None:
+            self.end(job, CANCELED, job.cancel)
+        else:
+            self.lose(job)
+
+    def prune(self, job: Actor) -> None:
+        """Drop a record, later if its result is needed still; and later its id."""
+        if job.state is FINISHED and not job.gone and self.is_needed(job):
+            kept = min(max(self.kept_ms(job), PINNED_LOOK_MIN_MS), PINNED_LOOK_MAX_MS)
+            job.alarms[PRUNE] = self.now_ms + kept
+            return
+        self.vacate(job)
+        job.gone = True
+        job.fell = job.result = None
+        if job.ended + ID_KEPT_MS > self.now_ms:
+            job.alarms[PRUNE] = job.ended + ID_KEPT_MS
+        else:
+            del self.jobs[job.id]
+            self.awaited.discard(job.id)
+            self.pruned += 1
+        self.tell(job)

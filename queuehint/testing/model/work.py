@@ -1,0 +1,235 @@
+"""
+Work: what a worker reports of its jobs, and which it may be given.
+
+The rules do not say which of the ready jobs a worker gets, but that it gets one, that its limits allow it, and that of
+the jobs of one user in one pool the most urgent comes first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from queuehint.operations import (
+    Exchange,
+    Exchanged,
+    Fetch,
+    Fetched,
+    Log,
+    Noted,
+    Renew,
+    Renewed,
+    Report,
+    Update,
+    Verdict,
+)
+from queuehint.records import Grant, Outcome, OutcomeKind
+from queuehint.testing.model.jobs import CANCELED, FINISHED, LEASE, QUEUED, STARTED, Actor
+from queuehint.testing.model.limits import Limits
+from queuehint.testing.model.places import at_or_below, conflict
+from queuehint.testing.model.submissions import Submissions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CRITICAL = 9
+HEAD_START_MS = 60_000
+STRANGER_PAUSE_MS, STRANGER_PAUSE_MAX_MS = 5_000, 300_000
+
+
+class Work(Submissions, Limits):
+    """What workers do."""
+
+    level_of: Callable[[str], int] | None = None
+    """
+    What a job is ranked by, where somebody knows: a job hands its level on to those before it as far as somebody
+    looks, which no definition says.
+    """
+
+    # --- the end of an attempt ---------------------------------------------------------------------------------------
+
+    def settle(self, outcome: Outcome) -> Verdict:
+        """Do what becomes of a job whose worker reports; without its newest grant a worker changes nothing."""
+        job = self.held(outcome.job_id, outcome.token)
+        if job is None:
+            return Verdict.LOST
+        kind = outcome.kind
+        if kind is OutcomeKind.FINISHED:
+            job.result = job.result if outcome.result is None else outcome.result
+            self.end(job, FINISHED)
+        elif job.cancel is not None:
+            self.end(job, CANCELED, job.cancel)
+        elif kind is OutcomeKind.DISCARDED:
+            self.end(job, CANCELED, outcome.reason or "discarded")
+        elif kind is OutcomeKind.FAILED:
+            if outcome.final or job.is_for_a_caller or job.attempts >= job.spec.policy.max_attempts:
+                self.die(job, "failed")
+            else:
+                self.back_off(job, outcome.delay_ms)
+        elif job.is_for_a_caller:
+            self.end(job, CANCELED, "waiter_lost")
+        elif kind is OutcomeKind.LOST:
+            self.lose(job)
+        elif kind is OutcomeKind.CHILDREN:
+            self.await_children(job, outcome)
+        else:
+            self.give_back(job, outcome)
+        return Verdict.DONE
+
+    def give_back(self, job: Actor, outcome: Outcome) -> None:
+        """End an attempt that does not count."""
+        job.attempts -= 1
+        if outcome.kind is OutcomeKind.SNOOZED:
+            self.back_off(job, outcome.delay_ms)
+        elif outcome.kind is OutcomeKind.RELEASED:
+            self.put_back(job, None)
+        else:
+            # The worker does not know the task: another may.
+            strangers = job.strangers
+            self.put_back(job, self.now_ms + min(STRANGER_PAUSE_MS << strangers, STRANGER_PAUSE_MAX_MS))
+            job.strangers = strangers + 1
+
+    # --- the begin of one --------------------------------------------------------------------------------------------
+
+    def exchange(self, operation: Exchange, told: Exchanged | None, *, cut: bool) -> Exchanged:
+        verdicts = tuple([self.settle(outcome) for outcome in operation.settle])
+        self.catch_up()
+        if told is None:
+            grants = self.choose(operation)
+        else:
+            grants = [self.check_grant(grant, operation, cut=cut) for grant in told.grants]
+            assert len(grants) <= operation.limit, f"{operation.limit} were asked for, {len(grants)} granted"
+            self.check_users(operation, told, cut=cut)
+        due = told is not None and told.due
+        return Exchanged(verdicts, tuple(grants), tuple(self.untold.pop(operation.worker, [])), more=False, due=due)
+
+    def is_paused(self, job: Actor) -> bool:
+        return any(at_or_below(job.claims, path) for path in self.paused)
+
+    def offered(self, operation: Exchange) -> list[Actor]:
+        """Return the jobs that may be granted, in order of place."""
+        among = operation.among
+        return [
+            job
+            for job in self.ready()
+            if job.spec.pool in operation.pools
+            and (among is None or job.spec.user in among)
+            and not self.is_paused(job)
+        ]
+
+    def start(self, job: Actor, operation: Exchange, token: int | None) -> Grant:
+        job.state, job.token, job.worker, job.ever_started = STARTED, self.new_token(token), operation.worker, True
+        job.attempts += 1
+        job.alarms = {LEASE: self.now_ms + operation.lease_ms}
+        return Grant(
+            spec=job.spec,
+            token=job.token,
+            attempt=job.attempts,
+            losses=job.losses,
+            lease_until_ms=job.alarms[LEASE],
+        )
+
+    def choose(self, operation: Exchange) -> list[Grant]:
+        """Grant the most urgent jobs: one choice of those that the rules allow."""
+        grants: list[Grant] = []
+        while len(grants) < operation.limit:
+            for job in sorted(self.offered(operation), key=self.urgency):
+                job.state = STARTED
+                limit = self.broken_by(job)
+                job.state = QUEUED
+                if limit is None:
+                    grants.append(self.start(job, operation, None))
+                    self.spend(job)
+                    break
+            else:
+                break
+        return grants
+
+    def check_grant(self, told: Grant, operation: Exchange, *, cut: bool) -> Grant:
+        """Start a job that was granted; assert that the rules allow it."""
+        job = self.jobs.get(told.spec.id)
+        assert job is not None, f"{told.spec.id} was started and is not there"
+        assert job.state is not STARTED, f"{job.id} was started while it runs by token {job.token}"
+        ready = self.ready()
+        assert job in ready, f"{job.id} was started {self.what_forbids(job)}"
+        assert not self.is_paused(job), f"{job.id} was started while {sorted(self.paused)} are paused"
+        assert job in self.offered(operation), f"{job.id} was started by somebody who did not ask for its pool or user"
+        if self.exact and not cut:
+            peers = [peer for peer in ready if (peer.spec.pool, peer.spec.user) == (job.spec.pool, job.spec.user)]
+            # Who of those that a limit keeps waiting is looked at, and when, is not foretold.
+            free = [peer for peer in peers if not self.is_paused(peer) and not self.is_limited(peer)]
+            first = min([job, *free], key=self.urgency)
+            assert first is job or self.may_precede(job, first), f"{job.id} was started before {first.id}"
+        grant = self.start(job, operation, told.token)
+        limit = self.broken_by(job)
+        assert limit is None, f"{job.id} was started over {limit}"
+        self.spend(job)
+        return grant
+
+    def what_forbids(self, job: Actor) -> str:
+        if not job.is_waiting:
+            return f"while it is {job.state.value}" + (f" until {job.due}" if job.due is not None else "")
+        before = [other for other in self.placed[: self.placed.index(job)] if conflict(other.claims, job.claims)]
+        return f"out of order: {before} " + ("comes" if len(before) == 1 else "come") + f" before {job}"
+
+    def check_users(self, operation: Exchange, told: Exchanged, *, cut: bool) -> None:
+        """Own users go first, and nobody is left waiting while a worker is free."""
+        left = [job for job in self.offered(operation) if not self.is_limited(job)]
+        if operation.users is not None:
+            stolen = [grant.spec.user not in operation.users for grant in told.grants]
+            assert stolen == sorted(stolen), "others were helped first"
+            own = [job.id for job in left if job.spec.user in operation.users]
+            assert cut or not self.exact or not (own and any(stolen)), f"{own} were left for others"
+        if self.exact and not cut and len(told.grants) < operation.limit:
+            assert not left, f"{left} could have been granted"
+
+    def urgency(self, job: Actor) -> tuple[bool, int, int]:
+        """Critical jobs first, first in first out; then by the time of enqueue, with a head start for each level."""
+        return self.urgency_at(job, job.spec.priority if self.level_of is None else self.level_of(job.id))
+
+    def urgency_at(self, job: Actor, level: int) -> tuple[bool, int, int]:
+        critical = level == CRITICAL
+        return (not critical, 0 if critical else job.enqueued - HEAD_START_MS * (level - 1), job.number)
+
+    def may_precede(self, job: Actor, other: Actor) -> bool:
+        """A better level that jobs behind it have handed on may let a job come before another."""
+        if self.level_of is not None:
+            return False
+        levels: dict[str, int] = {}
+        for index, each in reversed([*enumerate(self.placed)]):
+            behind = [later for later in self.placed[index + 1 :] if conflict(each.claims, later.claims)]
+            levels[each.id] = max([each.spec.priority, *[levels[later.id] for later in behind]])
+        return self.urgency_at(job, levels[job.id]) < self.urgency(other)
+
+    # --- in between --------------------------------------------------------------------------------------------------
+
+    def renew(self, operation: Renew, told: Renewed | None) -> Renewed:
+        verdicts = []
+        for job_id, token in operation.leases:
+            job = self.jobs.get(job_id)
+            if job is None or job.token != token:
+                verdicts.append(Verdict.LOST)
+            elif job.state is STARTED or (job.state is QUEUED and job.is_for_a_caller):
+                job.alarms[LEASE] = self.now_ms + operation.lease_ms
+                verdicts.append(Verdict.DONE if job.cancel is None else Verdict.CANCELED)
+                if job.cancel is not None:
+                    self.told(job)
+            else:
+                verdicts.append(Verdict.LOST)
+        self.catch_up()
+        return Renewed(tuple(verdicts), more=False)
+
+    def note(self, operation: Report | Log | Update, told: Noted | None) -> Noted:
+        """Only who holds a job writes to it, but for lines of a log that anybody may add."""
+        if isinstance(operation, Log) and operation.token is None:
+            return Noted(Verdict.DONE if self.find(operation.job_id) is not None else Verdict.UNKNOWN)
+        job = self.held(operation.job_id, operation.token)
+        if isinstance(operation, Update) and job is not None:
+            job.result = operation.result
+        return Noted(Verdict.DONE if job is not None else Verdict.LOST)
+
+    def fetch(self, operation: Fetch, told: Fetched | None) -> Fetched:
+        job = self.held(operation.job_id, operation.token)
+        if job is None:
+            return Fetched(Verdict.LOST, ())
+        found = [self.find(job_id) if job_id in job.needs else None for job_id in operation.ids]
+        return Fetched(Verdict.DONE, tuple([(other.state, other.result) if other else (None, None) for other in found]))

@@ -1,0 +1,134 @@
+"""The reference model by itself: it judges without being told more than replies, and answers what it allows."""
+
+from __future__ import annotations
+
+from random import Random
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from queuehint.core.engine import Engine, EngineOptions
+from queuehint.hint import Claim, normalise
+from queuehint.operations import Enqueue, Enqueued, EnqueuedJob, Exchange, Exchanged, Fetch, ListSchedules, Tick, Why
+from queuehint.policy import Policy
+from queuehint.records import Grant, JobSpec, JobState, Outcome, OutcomeKind
+from queuehint.testing import ReferenceModel
+from queuehint.testing.model.places import Waiting, clash, conflict, ready, shape
+from queuehint.testing.pair import RETENTION
+from queuehint.testing.player import ALL_AT_ONCE, PATHS, STYLES, Player, Style
+
+claims = st.lists(st.builds(Claim, st.sampled_from(PATHS), st.sampled_from(["exclusive", "shared"])), max_size=3).map(
+    normalise
+)
+
+
+@pytest.mark.parametrize("style", [*STYLES, ALL_AT_ONCE], ids=lambda style: f"{style.shared}-{style.edges}")
+def test_a_model_that_sees_replies_alone_follows_an_engine(style: Style) -> None:
+    engine, model = Engine(EngineOptions(retention=RETENTION)), ReferenceModel(RETENTION)
+    player = Player(engine, Random(style.unfinished_max), style)
+    now_ms = 0
+    for _ in range(300):
+        now_ms = player.pass_time(now_ms)
+        move = player.move()
+        model.now_ms = now_ms
+        refusal = model.refuses(move)
+        if refusal is not None:
+            with pytest.raises(refusal):
+                engine.apply(move, now_ms)
+        else:
+            model.follow(move, engine.apply(move, now_ms))
+            model.follow(Tick(), engine.apply(Tick(), now_ms))
+
+
+@given(st.lists(st.tuples(claims, st.sampled_from([1, 3, 9])), max_size=8), st.randoms(use_true_random=False))
+def test_a_model_allows_what_a_model_answers(wanted: list[tuple[tuple[Claim, ...], int]], random: Random) -> None:
+    speaker, judge = ReferenceModel(), ReferenceModel()
+    jobs = [
+        JobSpec(id=str(at), task="t", claims=each, priority=level, policy=Policy(max_attempts=2))
+        for at, (each, level) in enumerate(wanted)
+    ]
+    operations = [Enqueue(tuple(jobs[:4])), Enqueue(tuple(jobs[4:]))]
+    running: list[Grant] = []
+    for now_ms in range(100):
+        ending = [grant for grant in running if random.random() < 0.5]
+        running = [grant for grant in running if grant not in ending]
+        settle = [Outcome(job_id=g.spec.id, token=g.token, kind=random.choice(list(OutcomeKind)[:2])) for g in ending]
+        reply = speaker.apply(Exchange("w", settle=tuple(settle), limit=2), now_ms * 1_000)
+        judge.follow(Exchange("w", settle=tuple(settle), limit=2), reply, now_ms=now_ms * 1_000)
+        running += reply.grants
+        if operations:
+            operation = operations.pop()
+            judge.follow(operation, speaker.apply(operation))
+    assert all(job.is_over for job in judge.jobs.values())
+    assert not judge.placed
+
+
+def enqueued(model: ReferenceModel, *specs: JobSpec) -> ReferenceModel:
+    model.apply(Enqueue(specs))
+    return model
+
+
+def claim_of(*segments: str) -> tuple[Claim, ...]:
+    return (Claim(segments),)
+
+
+A = JobSpec(id="A", task="t", claims=claim_of("x"))
+B = JobSpec(id="B", task="t", claims=claim_of("x", "y"))
+
+
+def test_a_wrong_reply_is_told_beside_the_right_one() -> None:
+    right = EnqueuedJob("A", 1, JobState.QUEUED, created=True)
+    wrong = Enqueued((attrs.evolve(right, number=2),), more=False)
+    with pytest.raises(AssertionError, match=r"(?s)expected:\n.*number=1.*but the reply was:\n.*number=2"):
+        ReferenceModel().follow(Enqueue((A,)), wrong)
+
+
+def test_a_reply_to_what_must_be_refused_is_wrong() -> None:
+    with pytest.raises(AssertionError, match="must be refused with DuplicateJobError"):
+        enqueued(ReferenceModel(), A).follow(Enqueue((attrs.evolve(A, task="u"),)), Enqueued((), more=False))
+
+
+def test_a_job_that_is_left_is_named() -> None:
+    with pytest.raises(AssertionError, match=r"\[<A QUEUED x>\] could have been granted"):
+        enqueued(ReferenceModel(), A).follow(Exchange("w", limit=1), Exchanged((), (), (), more=False))
+
+
+def test_a_token_that_was_there_before_is_wrong() -> None:
+    model, apart = ReferenceModel(), attrs.evolve(B, claims=claim_of("z"))
+    grant = enqueued(model, A, apart).apply(Exchange("w", limit=1)).grants[0]
+    again = attrs.evolve(grant, spec=apart)
+    with pytest.raises(AssertionError, match="expected:"):
+        model.follow(Exchange("w", limit=1), Exchanged((), (again,), (), more=False))
+
+
+def test_a_job_that_is_started_twice_is_wrong() -> None:
+    model = ReferenceModel()
+    grant = enqueued(model, A).apply(Exchange("w", limit=1)).grants[0]
+    again = Exchanged((), (attrs.evolve(grant, token=grant.token + 1),), (), more=False)
+    with pytest.raises(AssertionError, match="A was started while it runs"):
+        model.follow(Exchange("x", limit=1), again)
+
+
+def test_what_must_be_refused_is_not_answered() -> None:
+    with pytest.raises(ValueError, match="must be refused with JobNotFoundError"):
+        ReferenceModel().apply(Why("nobody"))
+
+
+def test_what_the_model_does_not_know_it_says_so() -> None:
+    with pytest.raises(NotImplementedError):
+        ReferenceModel().apply(ListSchedules())
+    with pytest.raises(NotImplementedError):
+        enqueued(ReferenceModel(), A).apply(Why("A"))
+    assert ReferenceModel().apply(Fetch("nobody", 1, ())).verdict == "lost"
+
+
+@given(claims, claims)
+def test_conflict_is_clash_remembered(one: tuple[Claim, ...], other: tuple[Claim, ...]) -> None:
+    assert conflict(one, other) == conflict(shape(one), shape(other)) == clash(one, other) == clash(other, one)
+
+
+def test_who_holds_a_place_without_waiting_is_in_the_way() -> None:
+    dead = Waiting("dead", claim_of("x"), is_waiting=False)
+    assert ready([dead, Waiting("behind", claim_of("x", "y"))]) == []
