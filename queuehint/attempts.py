@@ -18,13 +18,13 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from queuehint.context import CURRENT, JobContext
+from queuehint.context import CURRENT
 from queuehint.crash import reach
 from queuehint.errors import BackendError, PayloadError
 from queuehint.inputs import PAUSE_S, fetch, filled
 from queuehint.operations import Get
 from queuehint.outcomes import Outcomes, outcome_of
-from queuehint.records import Grant, Outcome, OutcomeKind
+from queuehint.records import OutcomeKind
 from queuehint.renewal import is_on_last_life
 
 if TYPE_CHECKING:
@@ -35,27 +35,14 @@ if TYPE_CHECKING:
     from queuehint.inputs import Results
     from queuehint.interim import Interim
     from queuehint.payload import Codec
+    from queuehint.records import Grant, Outcome
+    from queuehint.slots import Slot
 
 logger = logging.getLogger("queuehint.worker")
 
 LAST_LIFE_S = 5.0
 LOADS_MAX = 5
 """How often what a job has stored of its result is asked for, `PAUSE_S` apart, before the job is given back."""
-
-
-class Slot:
-    """One running job: why it was asked to stop, if it was, and whether its task may be canceled now."""
-
-    __slots__ = ("context", "grant", "is_overdue", "stoppable", "task", "timer", "why_stop")
-
-    def __init__(self, grant: Grant, context: JobContext) -> None:
-        self.grant = grant
-        self.context = context
-        self.task: asyncio.Task[None] | None = None
-        self.timer: asyncio.TimerHandle | None = None
-        self.why_stop: str | None = None
-        self.stoppable = False
-        self.is_overdue = False
 
 
 class Attempts:
@@ -69,7 +56,7 @@ class Attempts:
         before: hooks, called with the context.
         redact: applied to texts of errors before they are stored.
         threads: how many plain functions may run at once.
-        stop: asks a job's code to stop, given its id and why.
+        stop: asks code to stop, given its slot and why.
         begin: called with the grant of a job on its last life before its code runs.
     """
 
@@ -82,7 +69,7 @@ class Attempts:
         before: Iterable[Callable[..., Any]],
         redact: Callable[[str], str] | None,
         threads: int,
-        stop: Callable[[str, str], None],
+        stop: Callable[[Slot, str], None],
         begin: Callable[[Grant], None],
     ) -> None:
         self.outcomes = Outcomes(codec, redact)
@@ -169,7 +156,7 @@ class Attempts:
             timeout_ms = spec.policy.timeout_ms
             if timeout_ms is not None:
                 loop = asyncio.get_running_loop()
-                slot.timer = loop.call_later(timeout_ms / 1000, self._stop, spec.id, "timeout")
+                slot.timer = loop.call_later(timeout_ms / 1000, self._stop, slot, "timeout")
             if reach is not None:
                 reach("handler")
             if handler.is_async:

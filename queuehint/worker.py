@@ -8,7 +8,8 @@ task of its own: async handlers in it, plain functions in a thread.
 A job is settled when its code has *really* ended. A time-out or a cancellation asks the code to stop (async code is
 canceled, a thread sees ``ctx.canceled``); until it does, slot, lease and place are kept, and after a while it is
 reported as overdue. So no two conflicting jobs' code ever runs at once in workers that live. Code that never ends is
-given up with its process only: a worker that has one to itself lets its other jobs end and ends it.
+given up with its process only: a worker that has one to itself lets its other jobs end and ends it. A job that is
+granted again while its code goes on for a lease that has ended waits for that code, in a slot of its own.
 
 An exchange whose reply did not come is sent again as it was, so that a backend can tell the repetition and answer
 what it has answered before.
@@ -27,7 +28,7 @@ from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
-from queuehint.attempts import Attempts, Slot
+from queuehint.attempts import Attempts
 from queuehint.backends.base import Interest
 from queuehint.checks import LEASE_MAX_MS, LEASE_MIN_MS, check_duration, check_int, check_items, check_name
 from queuehint.context import JobContext
@@ -52,6 +53,7 @@ from queuehint.operations import (
 from queuehint.outcomes import outcome_of
 from queuehint.records import Grant, Outcome, OutcomeKind, Progress
 from queuehint.renewal import Renewal, now_s
+from queuehint.slots import Slot, Slots
 from queuehint.timekeeping import Timekeeper
 
 if TYPE_CHECKING:
@@ -152,7 +154,7 @@ class Worker:
         wanted = self._ask((), 0)
         check_limits(wanted)
         self._among = wanted.among
-        self._slots: dict[str, Slot] = {}
+        self._slots = Slots()
         self._outcomes: deque[Outcome] = deque()
         self._unanswered: tuple[Exchange, float] | None = None
         self._timekeeper = Timekeeper(backend, definitions)
@@ -239,7 +241,7 @@ class Worker:
             return False
         if self._stopping and not self._slots:
             return True
-        if self._giving_up is not None and all(slot.is_overdue for slot in self._slots.values()):
+        if self._giving_up is not None and all(slot.is_overdue for slot in self._slots):
             self._end_process()
             return True
         self._listen(() if full or self._stopping else self._pools)
@@ -279,7 +281,7 @@ class Worker:
 
     def _end_process(self) -> None:
         assert self._give_up is not None
-        job_ids = list(self._slots)
+        job_ids = list(dict.fromkeys(slot.grant.spec.id for slot in self._slots))
         logger.error(
             "the process ends with code that does not",
             extra={"event": "worker.gives_up", "worker": self.name, "job_ids": job_ids},
@@ -290,7 +292,7 @@ class Worker:
 
     @property
     def running(self) -> int:
-        """How many jobs run."""
+        """How many slots are taken."""
         return len(self._slots)
 
     @property
@@ -352,7 +354,7 @@ class Worker:
             for grant in reply.grants:
                 self._begin(grant)
         for job_id in reply.canceled:
-            self._ask_to_stop(job_id, "canceled")
+            self._find_and_stop(job_id, None, "canceled")
         if reply.more:
             self._event.set()
 
@@ -457,7 +459,7 @@ class Worker:
 
     def _leases(self) -> tuple[tuple[str, int], ...]:
         """Return what runs, and what has ended and is still to be settled: nobody may reap that either."""
-        running = [(job_id, slot.grant.token) for job_id, slot in list(self._slots.items())]
+        running = [(slot.grant.spec.id, slot.grant.token) for slot in self._slots]
         return tuple(running + [(outcome.job_id, outcome.token) for outcome in list(self._outcomes)])
 
     # --- one job -------------------------------------------------------------------------------------------------
@@ -465,10 +467,21 @@ class Worker:
     def _begin(self, grant: Grant) -> None:
         assert self._loop is not None
         slot = Slot(grant, JobContext(grant, self))
-        self._slots[grant.spec.id] = slot
+        self._slots.enter(slot)
+        if slot.former is not None:
+            self._hold_back(slot, slot.former)
         run = self._run(slot)
         # Without a factory of the application's, `create_task` does nothing more than this.
         slot.task = self._loop.create_task(run) if self._loop.get_task_factory() else asyncio.Task(run, loop=self._loop)
+
+    def _hold_back(self, slot: Slot, former: Slot) -> None:
+        """Have a job that was granted again wait for its code, which goes on although that lease has ended."""
+        spec = slot.grant.spec
+        logger.warning(
+            "a job was granted again while its code runs still for a lease that has ended; it waits for that",
+            extra={"event": "job.waits_for_its_code", "job_id": spec.id, "task": spec.task},
+        )
+        self._ask_to_stop(former, "lease lost")
 
     def _begin_last_life(self, grant: Grant) -> None:
         logger.warning(
@@ -481,6 +494,8 @@ class Worker:
     async def _run(self, slot: Slot) -> None:
         """Run one job to its end and leave its outcome to the main task."""
         try:
+            if slot.former is not None:
+                await _end_of(slot.former)
             outcome = await self._attempts.run(slot)
         except BaseException as error:  # noqa: BLE001 - whatever goes wrong around a handler, its slot is freed
             outcome = self._attempts.outcomes.of_accident(slot.grant, error)
@@ -496,33 +511,38 @@ class Worker:
             slot.timer.cancel()
         slot.context.is_over = True
         self._outcomes.append(outcome)
-        del self._slots[outcome.job_id]
+        self._slots.leave(slot)
         self._event.set()
 
     # --- stopping a job ------------------------------------------------------------------------------------------
 
-    def _ask_to_stop(self, job_id: str, why: str, token: int | None = None) -> None:
+    def _ask_to_stop(self, slot: Slot, why: str) -> None:
         """Ask a job's code to stop, and report it if it does not for long."""
-        slot = self._slots.get(job_id)
-        if slot is None or slot.task is None or slot.why_stop is not None or token not in (None, slot.grant.token):
+        if slot.why_stop is not None:
             return
         slot.why_stop = why
         slot.context.ask_to_stop()
-        if slot.stoppable:
+        if slot.stoppable and slot.task is not None:
             slot.task.cancel()
         assert self._loop is not None
         if slot.timer is not None:
             slot.timer.cancel()
         slot.timer = self._loop.call_later(self._abandon_after_s, self._report_overdue, slot)
 
+    def _find_and_stop(self, job_id: str, token: int | None, why: str) -> None:
+        """Ask the code of a grant to stop, of the newest one without a token, unless it has ended."""
+        slot = self._slots.find(job_id, token)
+        if slot is not None:
+            self._ask_to_stop(slot, why)
+
     def _tell(self, job_id: str, token: int, why: str) -> None:
         """Have a job's code asked to stop, from any thread; a plain function hears of it although the loop is busy."""
-        slot = self._slots.get(job_id)
-        if slot is None or slot.grant.token != token or self._loop is None:
+        slot = self._slots.find(job_id, token)
+        if slot is None or self._loop is None:
             return
         with contextlib.suppress(RuntimeError):  # the loop was closed over this worker
             # The reason first: code that sees `canceled` and raises must not be taken for failed.
-            self._loop.call_soon_threadsafe(self._ask_to_stop, job_id, why, token)
+            self._loop.call_soon_threadsafe(self._find_and_stop, job_id, token, why)
         slot.context.ask_to_stop()
 
     def _report_overdue(self, slot: Slot) -> None:
@@ -536,8 +556,8 @@ class Worker:
             self.abandon()
 
     def _release_all(self) -> None:
-        for job_id in list(self._slots):
-            self._ask_to_stop(job_id, "shutdown")
+        for slot in self._slots:
+            self._ask_to_stop(slot, "shutdown")
 
     # --- what contexts ask of their worker -------------------------------------------------------------------------
 
@@ -560,6 +580,14 @@ class Worker:
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop was closed over this worker
                 self._loop.call_soon_threadsafe(self._event.set)
+
+
+async def _end_of(slot: Slot) -> None:
+    """Return when a slot's task has ended, whoever cancels the one that waits: a thread cannot be stopped."""
+    assert slot.task is not None
+    while not slot.task.done():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait((slot.task,))
 
 
 def _check_users(users: Iterable[str | None], parameter: str) -> tuple[str | None, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 import time
@@ -17,6 +18,7 @@ from queuehint import (
     Claim,
     Discard,
     Fail,
+    FakeClock,
     JobCanceledError,
     JobContext,
     JobFailedError,
@@ -38,7 +40,7 @@ from tests.doors import Gate, in_thread, memory, run, scheduler, turns, until
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from queuehint import JobHandle, JobRecord
+    from queuehint import JobHandle, JobRecord, Worker
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 
@@ -676,7 +678,7 @@ def test_a_thread_keeps_its_path_although_the_task_that_waits_for_it_is_canceled
         async with sched.worker() as worker:
             handle = await work.enqueue()
             await gate.reached()
-            (slot,) = worker._slots.values()
+            (slot,) = worker._slots
             assert slot.task is not None
             for _ in range(3):
                 slot.task.cancel()  # as a loop does that is closed over it
@@ -859,7 +861,7 @@ def test_a_job_canceled_while_a_before_hook_runs_does_not_run(kind: str) -> None
             await handle.cancel()
 
             (worker,) = sched._workers
-            (slot,) = worker._slots.values()
+            (slot,) = worker._slots
             await until(lambda: slot.context.canceled)
             gate.open()
             with pytest.raises(JobCanceledError):
@@ -888,7 +890,7 @@ def test_a_cancellation_while_an_after_hook_runs_changes_nothing(
             await gate.reached()
             assert await handle.cancel() is False
             (worker,) = sched._workers
-            (slot,) = worker._slots.values()
+            (slot,) = worker._slots
             await until(lambda: slot.context.canceled)
             gate.open()
             assert await handle.result() == "done"
@@ -1368,6 +1370,162 @@ def test_what_was_granted_too_long_ago_is_given_back_and_does_not_run(far: Calla
         async with sched.worker():
             assert await handle.result() == 1
         assert len(began) == 1
+
+    run(main())
+
+
+class Stubborn:
+    """
+    A handler that ends when its run's gate is opened, whatever it is asked; at the end of the block all are.
+
+    Args:
+        kind: ``async``, or in a ``thread``.
+    """
+
+    def __init__(self, sched: Scheduler, kind: str) -> None:
+        self.gates = [Gate(), Gate(), Gate()]
+        self.tokens: list[int] = []
+        self.inside: list[int] = []
+        self.most = 0
+        options: dict[str, Any] = {"queue_hint": ["a"], "max_losses": 9}
+
+        @sched.job(name="stubborn", **options)
+        async def on_loop(ctx: JobContext) -> int:
+            waiting = asyncio.ensure_future(self._enter(ctx).wait())
+            while not waiting.done():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.shield(waiting)
+            return self._leave(ctx)
+
+        @sched.job(name="stubborn_in_thread", **options)
+        def in_thread(ctx: JobContext) -> int:
+            self._enter(ctx).wait_sync()
+            return self._leave(ctx)
+
+        self.job: Any = on_loop if kind == "async" else in_thread
+
+    async def __aenter__(self) -> None: ...
+
+    async def __aexit__(self, *_: object) -> None:
+        for gate in self.gates:
+            gate.open()
+
+    def _enter(self, ctx: JobContext) -> Gate:
+        gate = self.gates[len(self.tokens)]
+        self.tokens.append(ctx.token)
+        self.inside.append(ctx.token)
+        self.most = max(self.most, len(self.inside))
+        return gate
+
+    def _leave(self, ctx: JobContext) -> int:
+        self.inside.remove(ctx.token)
+        return ctx.token
+
+
+async def lose_all(sched: Scheduler, clock: FakeClock, worker: Worker, running: int) -> None:
+    """Have all leases end behind a worker's back, and wait until so many slots are taken by what it is granted."""
+    clock.advance(seconds=60)
+    while (await sched.backend.call(Tick())).more:
+        pass
+    await until(lambda: worker.running == running)
+    await turns()
+
+
+@KINDS
+def test_a_job_granted_again_begins_when_the_code_of_its_former_lease_has_ended(
+    far: Callable[..., Scheduler], kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        clock = FakeClock()
+        sched = far(clock=clock)
+        code = Stubborn(sched, kind)
+        handle = await code.job.enqueue()
+        behind = await code.job.enqueue()
+        async with sched.worker(4) as worker, code:
+            await code.gates[0].reached()
+            await lose_all(sched, clock, worker, running=2)
+            record = await handle.record()
+            assert (record.state, record.losses, len(code.tokens)) == (STARTED, 1, 1)
+            assert await behind.state() is QUEUED
+            code.gates[0].open()
+            await code.gates[1].reached()
+            code.gates[1].open()
+            assert await handle.result() == code.tokens[1] > code.tokens[0]
+            code.gates[2].open()
+            await behind.result()
+        assert code.most == 1
+        assert (await handle.record()).attempts == 1
+
+    run(main())
+    assert events(caplog).count("job.waits_for_its_code") == 1
+    assert events(caplog).count("job.lease_lost") == 1
+    assert "hook.failed" not in events(caplog)
+
+
+def test_a_job_granted_a_third_time_runs_once_for_the_newest_grant(far: Callable[..., Scheduler]) -> None:
+    async def main() -> None:
+        clock = FakeClock()
+        sched = far(clock=clock)
+        code = Stubborn(sched, "async")
+        handle = await code.job.enqueue()
+        async with sched.worker(4) as worker, code:
+            await code.gates[0].reached()
+            await lose_all(sched, clock, worker, running=2)
+            await lose_all(sched, clock, worker, running=3)
+            for gate in code.gates:
+                gate.open()
+            newest = await handle.result()
+        assert len(code.tokens) == 2
+        assert newest == code.tokens[1]
+        assert (code.most, (await handle.record()).losses) == (1, 2)
+
+    run(main())
+
+
+@pytest.mark.parametrize("end", ["canceled", "stopped"])
+def test_what_waits_for_its_code_is_given_back_once_that_has_ended(far: Callable[..., Scheduler], end: str) -> None:
+    async def main() -> None:
+        clock = FakeClock()
+        sched = far(clock=clock)
+        code = Stubborn(sched, "async")
+        handle = await code.job.enqueue()
+        async with sched.worker(4) as worker, code:
+            await code.gates[0].reached()
+            await lose_all(sched, clock, worker, running=2)
+            if end == "canceled":
+                await handle.cancel()
+            else:
+                worker.stop(at_once=True)
+            await turns()
+            assert (worker.running, await handle.state()) == (2, STARTED)
+            code.gates[0].open()
+            await until(lambda: not worker.running)
+        record = await handle.record()
+        assert record.state is (CANCELED if end == "canceled" else QUEUED)
+        assert (record.losses, record.errors[1:], len(code.tokens)) == (1, (), 1)
+
+    run(main())
+
+
+def test_code_whose_job_was_granted_again_is_asked_to_stop(far: Callable[..., Scheduler]) -> None:
+    async def main() -> None:
+        clock = FakeClock()
+        sched = far(clock=clock)
+        gate = Gate()
+
+        @sched.job(max_losses=9)
+        async def work(ctx: JobContext) -> int:
+            await gate.wait(ctx.token)
+            return ctx.token
+
+        handle = await work.enqueue()
+        async with sched.worker(4) as worker:
+            await gate.reached()
+            await lose_all(sched, clock, worker, running=1)
+            await gate.reached(2)
+            gate.open()
+            assert await handle.result() == gate.entered[1]
+        assert len(gate.entered) == 2
 
     run(main())
 
