@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from queuehint.testing.contract import BackendConformance
+    from queuehint.testing.interleaving import SerialEquivalence, check_serial_equivalence
     from queuehint.testing.model import ReferenceModel
     from queuehint.testing.simulation import FaultPlan
     from queuehint.testing.trace import (
@@ -29,15 +30,17 @@ if TYPE_CHECKING:
 
 _MODULES: dict[str, str] = {
     "BackendConformance": "contract",
-    "FaultPlan": "simulation",
-    "ReferenceModel": "model",
     "Fault": "trace",
+    "FaultPlan": "simulation",
     "InvalidTraceError": "trace",
+    "ReferenceModel": "model",
     "Rule": "trace",
+    "SerialEquivalence": "interleaving",
     "TraceError": "trace",
     "TraceEvent": "trace",
     "TraceJob": "trace",
     "TraceReport": "trace",
+    "check_serial_equivalence": "interleaving",
     "check_trace": "trace",
     "examine_trace": "trace",
     "find_faults": "trace",
@@ -51,10 +54,12 @@ __all__ = [
     "InvalidTraceError",
     "ReferenceModel",
     "Rule",
+    "SerialEquivalence",
     "TraceError",
     "TraceEvent",
     "TraceJob",
     "TraceReport",
+    "check_serial_equivalence",
     "check_trace",
     "examine_trace",
     "find_faults",
