@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from queuehint.testing.contract import BackendConformance
     from queuehint.testing.interleaving import SerialEquivalence, check_serial_equivalence
     from queuehint.testing.model import ReferenceModel
-    from queuehint.testing.simulation import FaultPlan
+    from queuehint.testing.simulation import FaultPlan, SimulationError, simulate_engine, simulate_gates
     from queuehint.testing.trace import (
         Fault,
         InvalidTraceError,
@@ -44,6 +44,9 @@ _MODULES: dict[str, str] = {
     "check_trace": "trace",
     "examine_trace": "trace",
     "find_faults": "trace",
+    "SimulationError": "simulation",
+    "simulate_engine": "simulation",
+    "simulate_gates": "simulation",
 }
 """In which module of this package each public name is."""
 
@@ -55,6 +58,7 @@ __all__ = [
     "ReferenceModel",
     "Rule",
     "SerialEquivalence",
+    "SimulationError",
     "TraceError",
     "TraceEvent",
     "TraceJob",
@@ -63,6 +67,8 @@ __all__ = [
     "check_trace",
     "examine_trace",
     "find_faults",
+    "simulate_engine",
+    "simulate_gates",
 ]
 
 

@@ -1,0 +1,238 @@
+"""
+What is promised of a store, checked after every step from the moves of its jobs alone.
+
+The books say of each job what its moves have made of it: its state, its place, its token, until when its lease lasts.
+They are kept apart from the engine, from the events it tells, so that the two may be compared; order of place is the
+order in which jobs came to be QUEUED, whatever the engine says.
+
+A step costs what it moves. Twenty steps apart `check_all` compares all pairs, and has all structures recounted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from queuehint.core.journal import Journal
+from queuehint.events import EventKind
+from queuehint.operations import Exchange, Renew, Verdict
+from queuehint.records import JobState
+from queuehint.testing.invariants import check_edges, check_order, check_ready, placed
+from queuehint.testing.model.places import conflict, shape
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from queuehint.core.engine import Engine
+    from queuehint.core.job import Job
+    from queuehint.hint import Claim
+    from queuehint.operations import Operation
+
+SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
+DONE, LOST = Verdict.DONE, Verdict.LOST
+ENQUEUED, BEGUN, PRUNED, REDRIVEN = EventKind.ENQUEUED, EventKind.STARTED, EventKind.PRUNED, EventKind.REDRIVEN
+GIVEN_BACK = frozenset({EventKind.RETRIED, EventKind.SNOOZED, EventKind.RELEASED, EventKind.LOST})
+"""What may happen to a job that was STARTED and is QUEUED afterwards: it keeps its place."""
+
+Move = tuple[EventKind, "Job", JobState | None, JobState, int]
+
+
+class Recorder(Journal):
+    """A journal that hands over every move: what happened, to which job, its states before and after, its place."""
+
+    __slots__ = ("moves",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.moves: list[Move] = []
+
+    def note(self, job: Job, kind: EventKind, old: JobState | None, cause: str | None = None) -> None:
+        """Note a move."""
+        super().note(job, kind, old, cause)
+        self.moves.append((kind, job, old, job.state, job.seq))
+
+
+class Book:
+    """What the moves of one job have made of it."""
+
+    __slots__ = ("claims", "id", "lease_until_ms", "spec", "state", "token", "worker")
+
+    def __init__(self, job: Job) -> None:
+        self.id = job.id
+        self.spec = job.spec
+        self.claims: tuple[Claim, ...] = shape(job.spec.claims)
+        self.state: JobState | None = None
+        self.token: int | None = None
+        self.worker: str | None = None
+        self.lease_until_ms = 0
+
+
+class Promises:
+    """
+    The books of one history.
+
+    ``books`` holds the jobs whose records are kept, ``placed`` those that have a place, in order of place. ``ids`` are
+    all that were ever enqueued.
+    """
+
+    def __init__(self) -> None:
+        self.books: dict[str, Book] = {}
+        self.placed: dict[str, Book] = {}
+        self.started: dict[str, Book] = {}
+        self.counts = dict.fromkeys(JobState, 0)
+        self.ids: dict[str, None] = {}
+        self.token = -1
+        self._lingering: dict[str, Job] = {}
+        """Dead jobs that keep their places until they have canceled those behind them, which no move tells of."""
+        self.is_exclusive = True
+        """No claim was ever shared: whoever may start has to be ready."""
+
+    # --- each step -----------------------------------------------------------------------------------------------
+
+    def expect(self, operation: Operation[Any]) -> list[bool]:
+        """Return which settlements, or renewals, of an operation have to be accepted; asked before it is done."""
+        proofs: Sequence[tuple[str, int]]
+        if type(operation) is Exchange:
+            proofs = [(outcome.job_id, outcome.token) for outcome in operation.settle]
+        elif type(operation) is Renew:
+            proofs = operation.leases
+        else:
+            return []
+        started = self.started
+        return [job_id in started and started[job_id].token == token for job_id, token in proofs]
+
+    def see(
+        self, engine: Engine, operation: Operation[Any], reply: Any, expected: list[bool], moves: list[Move]
+    ) -> None:
+        """Take in what an operation has done."""
+        settled: Sequence[str] = ()
+        lease_ms = 0
+        if type(operation) is Exchange:
+            lease_ms = operation.lease_ms
+            if operation.settle:
+                settled = [outcome.job_id for outcome in operation.settle]
+                for outcome, verdict, proven in zip(operation.settle, reply.verdicts, expected, strict=True):
+                    assert (verdict is DONE) == proven, (
+                        f"job {outcome.job_id} was settled with token {outcome.token}, and the answer was {verdict}; "
+                        f"its newest is {self._token(outcome.job_id)}"
+                    )
+        elif type(operation) is Renew:
+            for (job_id, token), verdict, proven in zip(operation.leases, reply.verdicts, expected, strict=True):
+                if job_id in self.started or verdict is LOST:
+                    assert (verdict is not LOST) == proven, f"the lease of {job_id}, token {token}, was {verdict}"
+                if proven:
+                    self.started[job_id].lease_until_ms = engine.now_ms + operation.lease_ms
+        for move in moves:
+            self._follow(engine, move, settled, lease_ms)
+        if self._lingering:
+            self._let_go()
+        self.check(engine)
+
+    def _let_go(self) -> None:
+        """Forget the places of dead jobs that have canceled those behind them."""
+        for job_id, job in list(self._lingering.items()):
+            if job.state is not FAILED or not job.seq:
+                del self._lingering[job_id]
+                if job.state is FAILED:
+                    self.placed.pop(job_id, None)
+
+    def _token(self, job_id: str) -> int | None:
+        book = self.books.get(job_id)
+        return book.token if book is not None else None
+
+    def _follow(self, engine: Engine, move: Move, settled: Sequence[str], lease_ms: int) -> None:
+        kind, job, old, new, seq = move
+        job_id = job.id
+        if kind is ENQUEUED:
+            assert job_id not in self.books, f"job {job_id} was enqueued twice"
+            book = self.books[job_id] = Book(job)
+            self.ids[job_id] = None
+            if self.is_exclusive and any(claim.mode == "shared" for claim in book.claims):
+                self.is_exclusive = False
+        else:
+            book = self.books[job_id]
+            assert book.state is old, f"job {job_id} is {book.state} and moves from {old}"
+            assert old is not None
+            self.counts[old] -= 1
+        if kind is PRUNED:
+            del self.books[job_id]
+            self.placed.pop(job_id, None)
+            return
+        self.counts[new] += 1
+        if old is STARTED:
+            del self.started[job_id]
+            now_ms = engine.now_ms
+            if job_id not in settled:
+                assert book.lease_until_ms <= now_ms, (
+                    f"job {job_id} was taken from {book.worker} {book.lease_until_ms - now_ms} ms before its lease ends"
+                )
+        book.state = new
+        if kind is BEGUN:
+            self._start(engine, book, job, lease_ms)
+        elif new is QUEUED:
+            if kind not in GIVEN_BACK:
+                if job_id not in self.placed or kind is not REDRIVEN or (job_id in self._lingering and not seq):
+                    self.placed.pop(job_id, None)
+                    book.spec, book.claims = job.spec, shape(job.spec.claims)
+                    self.placed[job_id] = book
+            else:
+                assert job_id in self.placed, f"job {job_id} was given back and has no place"
+        elif new is not FAILED or job.spec.policy.on_dead == "continue" or not job.spec.claims:
+            self.placed.pop(job_id, None)
+        elif job.spec.policy.on_dead == "cancel_behind":
+            self._lingering[job_id] = job
+
+    def _start(self, engine: Engine, book: Book, job: Job, lease_ms: int) -> None:
+        token = job.token
+        assert token is not None
+        assert token > self.token, f"job {job.id} was granted with token {token} after token {self.token}"
+        self.token = book.token = token
+        book.worker = job.worker
+        book.lease_until_ms = engine.now_ms + lease_ms
+        assert job.id in self.placed, f"job {job.id} was started without a place"
+        is_before = True
+        claims = book.claims
+        for other in self.placed.values():
+            if other is book:
+                is_before = False
+            elif is_before:
+                assert not conflict(other.claims, claims) or self._is_let_go(other), (
+                    f"job {job.id} was started before {other.id}, which was placed before it, is {other.state} and "
+                    "conflicts with it"
+                )
+            elif other.state is STARTED:
+                assert not conflict(other.claims, claims), f"jobs {other.id} and {job.id} run at once and conflict"
+        self.started[job.id] = book
+
+    def _is_let_go(self, book: Book) -> bool:
+        job = self._lingering.get(book.id)
+        return job is not None and not job.seq
+
+    def check(self, engine: Engine) -> None:
+        """Assert what can be told without looking at all jobs: conservation, and that no wait is for nothing."""
+        ledger, counts = engine.ledger, self.counts
+        assert counts == ledger.counts, f"by their moves there are {counts}, and the store counts {ledger.counts}"
+        assert len(self.started) == len(ledger.registry.running)
+        if counts[QUEUED] and not counts[STARTED] and not (ledger.leftovers or ledger.backing_off or ledger.holding):
+            assert ledger.ready.sizes() or ledger.parked or ledger.limits.meters or engine.course.reap_from_ms, (
+                f"{counts[QUEUED]} jobs are QUEUED, nothing runs, and none is ready"
+            )
+
+    # --- now and then ----------------------------------------------------------------------------------------------
+
+    def check_all(self, engine: Engine) -> None:
+        """Assert I1 to I8 by looking at everything; O(all)."""
+        ledger = engine.ledger
+        ledger.check()
+        check_order(engine)
+        if not ledger.leftovers:
+            if not ledger.parked and not ledger.limits.meters:
+                check_ready(engine, exact=self.is_exclusive)
+            check_edges(engine)
+        running = [(job.id, job.token) for job in ledger.registry.running.values()]
+        assert sorted(running) == sorted((book.id, book.token) for book in self.started.values())
+        kept = {job.id: job.state for job in ledger.jobs.values() if not (job.gone or job.is_hidden)}
+        assert kept == {book.id: book.state for book in self.books.values()}
+        order = [job.id for job in placed(engine)]
+        assert order == list(self.placed), f"places are in order {order} and were taken in order {list(self.placed)}"
+        for job in ledger.jobs.values():
+            assert job.is_hidden or job.id in self.ids

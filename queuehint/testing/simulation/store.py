@@ -1,0 +1,145 @@
+"""
+A store that can fail: the engine behind sessions, with what it needs to be started anew.
+
+A client numbers its requests in a lane, one in flight at a time; the store keeps a receipt of the lane's last one, so
+that a repeat is answered and changes nothing. This is what the conversation with Redis amounts to. All that was done
+is remembered: a store that is started anew without its last steps is the others done again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from queuehint.core.engine import EPOCH_BEGIN_S, Engine, EngineOptions
+from queuehint.testing.simulation.promises import Promises, Recorder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from queuehint.operations import Operation
+    from queuehint.testing.simulation.promises import Move
+
+BEGIN_MS = 1_600_000_000_000
+"""When every simulation begins, by the clock of its store."""
+
+
+class StaleRequestError(Exception):
+    """A request came late, after a newer one of its lane."""
+
+
+@attrs.frozen
+class _Epoch:
+    """A new history of tokens was begun."""
+
+    token: int
+    reap_from_ms: int
+
+
+class Store:
+    """
+    One namespace, and all that was ever done to it.
+
+    Args:
+        options: of the engine.
+        lease_max_ms: the longest lease that clients ask for; after a restart nothing is reaped for so long.
+        make: another engine, for tests of the simulation itself.
+        keeps_receipts, fences, waits: another session, for tests of the simulation itself: no receipts, tokens that go
+            on after a restart, leases that are not waited for after one.
+    """
+
+    def __init__(
+        self,
+        options: EngineOptions,
+        *,
+        lease_max_ms: int = 30_000,
+        make: Callable[[EngineOptions], Engine] = Engine,
+        keeps_receipts: bool = True,
+        fences: bool = True,
+        waits: bool = True,
+    ) -> None:
+        self._options = options
+        self._make = make
+        self._lease_max_ms = lease_max_ms
+        self._keeps_receipts = keeps_receipts
+        self._fences = fences
+        self._waits = waits
+        self.history: list[tuple[Operation[Any] | _Epoch, int, str, int, Any]] = []
+        self.moves: list[Move] = []
+        """Those of the last operation."""
+        self.restarts = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self.engine = self._make(self._options)
+        self._recorder = self.engine.ledger.journal = Recorder()
+        self.promises = Promises()
+        self.receipts: dict[str, tuple[int, Any]] = {}
+
+    @property
+    def now_ms(self) -> int:
+        """The latest time it has seen."""
+        return self.engine.now_ms
+
+    def ask(self, lane: str, number: int, operation: Operation[Any], now_ms: int) -> Any:
+        """
+        Answer a request of a lane.
+
+        Raises:
+            StaleRequestError: a newer one of the lane was answered; nothing was changed.
+            QueueHintError: as the operation says; nothing was changed.
+            AssertionError: a promise was broken.
+        """
+        receipt = self.receipts.get(lane)
+        if receipt is not None and number <= receipt[0] and self._keeps_receipts:
+            if number < receipt[0]:
+                raise StaleRequestError(lane)
+            self.moves = []
+            return receipt[1]
+        reply = self._apply(operation, now_ms)
+        self.receipts[lane] = (number, reply)
+        self.history.append((operation, now_ms, lane, number, reply))
+        return reply
+
+    def _apply(self, operation: Operation[Any], now_ms: int) -> Any:
+        promises, recorder, engine = self.promises, self._recorder, self.engine
+        expected = promises.expect(operation)
+        self.moves = recorder.moves = []
+        reply = engine.apply(operation, now_ms)
+        promises.see(engine, operation, reply, expected, recorder.moves)
+        return reply
+
+    def restart(self, lost: int, now_ms: int) -> int:
+        """
+        Start anew without the last steps; return how many are kept.
+
+        Args:
+            lost: how many of the last steps are gone; never what was done before the first.
+        """
+        kept = max(0, len(self.history) - lost)
+        token = self.promises.token
+        done = self.history[:kept]
+        self._begin()
+        self.restarts += 1
+        epoch = -1
+        for operation, then_ms, lane, number, reply in done:
+            if isinstance(operation, _Epoch):
+                self.engine.begin_epoch(operation.token, operation.reap_from_ms)
+                self.promises.token = max(self.promises.token, operation.token)
+            else:
+                again = self._apply(operation, then_ms)
+                assert again == reply, f"{operation} was answered {reply}, and {again} when it was done again"
+                self.receipts[lane] = (number, reply)
+        self.moves = []
+        epoch = max((self.engine._token >> 32) + 1, now_ms // 1000 - EPOCH_BEGIN_S)
+        begun = _Epoch((epoch << 32) + (now_ms % 1000 << 20), now_ms + self._lease_max_ms)
+        if not self._fences:
+            begun = _Epoch(self.engine._token, begun.reap_from_ms)
+        if not self._waits:
+            begun = _Epoch(begun.token, 0)
+        self.engine.begin_epoch(begun.token, begun.reap_from_ms)
+        # Whatever was lost, no token of any history may come again.
+        self.promises.token = token
+        self.history = [*done, (begun, now_ms, "", 0, None)]
+        return kept

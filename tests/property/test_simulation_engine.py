@@ -1,0 +1,344 @@
+"""The world of operations keeps its promises, is the same for the same seed, and finds what breaks them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import pytest
+
+from queuehint.core import engine as engine_module
+from queuehint.core import trie as trie_module
+from queuehint.core.course import Course
+from queuehint.core.engine import Engine
+from queuehint.core.ledger import Ledger
+from queuehint.core.registry import ActiveExecutions
+from queuehint.core.trie import IS, IX, ONE, Node, PathTrie, Walk
+from queuehint.operations import Verdict
+from queuehint.records import JobState
+from queuehint.testing.simulation import FaultPlan, SimulationError, simulate_engine, simulate_gates
+from queuehint.testing.simulation.__main__ import main
+from queuehint.testing.simulation.faults import PLANS
+from queuehint.testing.simulation.gates import GateWorld
+from queuehint.testing.simulation.store import Store
+from queuehint.testing.simulation.world import LEASE_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from queuehint.core.engine import EngineOptions
+    from queuehint.events import EventKind
+
+pytestmark = pytest.mark.heavy
+
+SEEDS_AT_MOST = 200
+"""Within so many seeds a broken rule is found."""
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_the_engine_keeps_its_promises(plan: str) -> None:
+    for seed in range(150 if plan == "chaos" else 40):
+        simulate_engine(seed, faults=plan)
+
+
+def test_the_gates_keep_their_promises() -> None:
+    for seed in range(300):
+        simulate_gates(seed)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("part", range(10))
+def test_the_engine_keeps_its_promises_for_long(part: int) -> None:
+    for seed in range(part * 1000, part * 1000 + 1000):
+        simulate_engine(seed)
+
+
+@pytest.mark.nightly
+def test_the_gates_keep_their_promises_for_long() -> None:
+    for seed in range(10_000):
+        simulate_gates(seed)
+
+
+# --- the same seed, the same story -----------------------------------------------------------------------------------
+
+_PRINT = """
+import hashlib
+from queuehint.testing.simulation import simulate_engine
+told = [simulate_engine(seed) for seed in range(8)]
+print(hashlib.sha256(repr(told).encode()).hexdigest())
+"""
+
+
+def test_a_seed_tells_the_same_story_in_every_process() -> None:
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", _PRINT],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(told) == 1
+
+
+def test_seeds_tell_different_stories() -> None:
+    stories = [simulate_engine(seed, steps=40) for seed in range(20)]
+    assert all(story != other for at, story in enumerate(stories) for other in stories[:at])
+
+
+# --- what breaks a promise is found ----------------------------------------------------------------------------------
+
+
+def first_to_fail(play: Callable[[int], Any]) -> SimulationError:
+    """Play seeds until one fails, and say how many it took."""
+    for seed in range(SEEDS_AT_MOST):
+        try:
+            play(seed)
+        except SimulationError as error:
+            return error
+    pytest.fail(f"{SEEDS_AT_MOST} seeds have found nothing")
+
+
+def break_lease_checks(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(engine_module, "_proves", lambda _token, _newest: True)
+
+
+def reap_early(patch: pytest.MonkeyPatch) -> None:
+    set_lease, start = Ledger.set_lease, Ledger.start
+
+    def shorter(self: Ledger, job: Any, until_ms: int) -> None:
+        set_lease(self, job, until_ms - 4_000)
+
+    def start_shorter(self: Ledger, job: Any, worker: str, token: int, until_ms: int, now_ms: int) -> None:
+        start(self, job, worker, token, until_ms - 4_000, now_ms)
+
+    patch.setattr(Ledger, "set_lease", shorter)
+    patch.setattr(Ledger, "start", start_shorter)
+
+
+def reuse_tokens(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Engine, "_next_token", lambda self: 1 + self.started % 7)
+
+
+def retry_to_the_tail(patch: pytest.MonkeyPatch) -> None:
+    put_back = Ledger.put_back
+
+    def to_the_tail(self: Ledger, job: Any, again_ms: int | None, kind: EventKind, cause: str | None = None) -> None:
+        put_back(self, job, again_ms, kind, cause)
+        if job.ready is not None:
+            self._withdraw(job)
+            self.vacate(job)
+            self._place(job, job.queued_ms)
+
+    patch.setattr(Ledger, "put_back", to_the_tail)
+
+
+def forget_ancestors(patch: pytest.MonkeyPatch) -> None:
+    """A job looks at its own path only, and holds no more."""
+
+    def walk_on(self: PathTrie, walk: Walk, node: Node, depth: int) -> int:
+        intention = IS if walk.shared else IX
+        while depth < len(walk.path):
+            node.held += ONE[intention]
+            node = self._child(node, walk.path[depth])
+            depth += 1
+        own = trie_module.S if walk.shared else trie_module.X
+        here = trie_module._MASK[trie_module.S] * (not walk.shared) | trie_module._MASK[trie_module.X]
+        if node.line is not None or node.held & here:
+            self._join(walk, node, depth, own)
+        else:
+            self._grant(walk, node, depth, own)
+        return depth + 1
+
+    patch.setattr(PathTrie, "_walk_on", walk_on)
+    patch.setattr(ActiveExecutions, "enter", lambda self, job: self.running.__setitem__(job.id, job))
+    patch.setattr(ActiveExecutions, "leave", lambda self, job: self.running.pop(job.id))
+    patch.setattr(ActiveExecutions, "check", lambda _self: None)
+    patch.setattr(PathTrie, "check", lambda _self: None)
+
+
+def keep_no_place_in_back_off(patch: pytest.MonkeyPatch) -> None:
+    """Others may pass a job that waits for its next attempt."""
+    put_back = Ledger.put_back
+
+    def give_way(self: Ledger, job: Any, again_ms: int | None, kind: EventKind, cause: str | None = None) -> None:
+        put_back(self, job, again_ms, kind, cause)
+        if again_ms is not None:
+            walk, job.walk = job.walk, None
+            while walk is not None:
+                self.trie.leave(walk)
+                walk = walk.next
+
+    def come_back(self: Ledger, job: Any) -> None:
+        self._place(job, job.queued_ms)
+
+    patch.setattr(Ledger, "put_back", give_way)
+    patch.setattr(Ledger, "offer", come_back)
+
+
+def lose_a_dependent(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Course, "_tell_dependents", lambda _self, _job: False)
+
+
+def drop_jobs(patch: pytest.MonkeyPatch) -> None:
+    enqueue = Engine._enqueue
+
+    def forgetful(self: Engine, operation: Any) -> Any:
+        reply = enqueue(self, operation)
+        job = self.ledger.jobs[reply.jobs[-1].id]
+        if job.spec.priority == 9 and job.state is JobState.QUEUED:
+            self.ledger._withdraw(job)
+        return reply
+
+    patch.setattr(Engine, "_enqueue", forgetful)
+
+
+def settle_twice(patch: pytest.MonkeyPatch) -> None:
+    settle = Engine._settle
+    patch.setattr(Engine, "_settle", lambda self, outcome: (settle(self, outcome), Verdict.DONE)[1])
+
+
+BROKEN = [
+    break_lease_checks,
+    reap_early,
+    reuse_tokens,
+    retry_to_the_tail,
+    forget_ancestors,
+    keep_no_place_in_back_off,
+    lose_a_dependent,
+    drop_jobs,
+    settle_twice,
+]
+
+
+@pytest.mark.parametrize("breaks", BROKEN, ids=lambda breaks: breaks.__name__)
+def test_a_broken_rule_is_found(breaks: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    breaks(monkeypatch)
+    error = first_to_fail(simulate_engine)
+    assert len(error.story) <= 25
+
+
+def _store(options: EngineOptions, broken: str) -> Store:
+    flags: dict[str, Any] = {broken: False}
+    return Store(options, lease_max_ms=LEASE_MS, **flags)
+
+
+@pytest.mark.parametrize("broken", ["keeps_receipts", "fences", "waits"])
+def test_a_broken_session_is_found(broken: str) -> None:
+    make = partial(_store, broken=broken)
+    error = first_to_fail(lambda seed: simulate_engine(seed, make=make))
+    assert len(error.story) <= 25
+
+
+def test_a_failure_says_what_happened_and_how_to_see_it_again() -> None:
+    error = first_to_fail(lambda seed: simulate_engine(seed, make=partial(_store, broken="fences")))
+    said = str(error)
+    assert error.reason in said
+    assert f"seed {error.seed}, step {error.step}" in said
+    assert "the store is started anew without its last" in said
+    assert said.endswith(f"simulation engine --seed {error.seed} --steps 200 --faults chaos")
+    with pytest.raises(SimulationError) as again:
+        simulate_engine(error.seed, make=partial(_store, broken="fences"))
+    assert str(again.value) == said
+
+
+# --- the gates alone -------------------------------------------------------------------------------------------------
+
+
+class NoLine(PathTrie):
+    """Who fits passes those in line."""
+
+    def place(self, walk: Walk) -> int:
+        lines = []
+        node: Node | None = self.root
+        for segment in (*walk.path, ""):
+            if node is None:
+                break
+            lines.append((node, node.line))
+            node.line = None
+            node = (node.children or {}).get(segment)
+        try:
+            return super().place(walk)
+        finally:
+            for node, line in lines:
+                if node.line is None:
+                    node.line = line
+
+
+class OneCountTooMany(PathTrie):
+    """A claim that leaves forgets to leave the root."""
+
+    def leave(self, walk: Walk) -> int:
+        used = super().leave(walk)
+        if len(walk.path) == 2:
+            self.root.held += ONE[IX]
+        return used
+
+
+class Forgetful(PathTrie):
+    """A line is never moved after a job was canceled in it."""
+
+    def leave(self, walk: Walk) -> int:
+        before = len(self._leftovers)
+        was_waiting = not walk.granted
+        used = super().leave(walk)
+        while was_waiting and len(self._leftovers) > before:
+            self._leftovers.pop().to_advance = False
+        return used
+
+
+@pytest.mark.parametrize("broken", [NoLine, OneCountTooMany, Forgetful])
+def test_a_broken_gate_is_found(broken: type[PathTrie]) -> None:
+    class World(GateWorld):
+        def __init__(self) -> None:
+            super().__init__(trie=broken)
+
+    error = first_to_fail(lambda seed: simulate_gates(seed, make=World))
+    assert len(error.story) <= 6
+
+
+def test_ancestors_that_are_not_asked_are_found_at_the_gates(monkeypatch: pytest.MonkeyPatch) -> None:
+    forget_ancestors(monkeypatch)
+    error = first_to_fail(simulate_gates)
+    assert len(error.story) == 2
+    assert "is let through before" in error.reason
+
+
+def test_a_calm_world_has_no_faults() -> None:
+    kinds = {step[1] for seed in range(5) for step in simulate_engine(seed, faults=FaultPlan())}
+    assert kinds == {"send", "deliver", "answer"}
+
+
+# --- from a terminal -------------------------------------------------------------------------------------------------
+
+
+def test_seeds_are_played_from_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["engine", "--seed", "3"]) == 0
+    assert main(["gates", "--seed", "3", "--seeds", "5"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "seed 3: every promise was kept",
+        "seeds 3 to 7: every promise was kept",
+    ]
+
+
+def test_a_failure_is_told_in_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    break_lease_checks(monkeypatch)
+    plan = FaultPlan.chaos()
+    error = first_to_fail(lambda seed: simulate_engine(seed, faults=attrs.evolve(plan, crash=0.02)))
+    command = error.command.split()
+    assert command[:3] == ["python", "-m", "queuehint.testing.simulation"]
+    assert main(command[3:]) == 1
+    assert capsys.readouterr().out == f"{error}\n"
+
+
+@pytest.mark.parametrize("plan", ["bad luck", "luck=1", "crash=often", "crash=2"])
+def test_a_plan_that_is_none_is_refused(plan: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["engine", "--faults", plan])
+    assert "error:" in capsys.readouterr().err
