@@ -1,0 +1,34 @@
+"""What the arguments of strategies must be."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TypeVar
+
+from hypothesis import strategies as st
+from hypothesis.errors import InvalidArgument
+
+Value = TypeVar("Value")
+
+
+def check_range(what: str, least: object, most_wanted: object, *, most: int) -> None:
+    """Check how much of something is wanted."""
+    for name, value in ((f"min_{what}", least), (f"max_{what}", most_wanted)):
+        if type(value) is not int or not 0 <= value <= most:
+            raise InvalidArgument(f"{name}={value!r} must be an int from 0 to {most}")
+    assert isinstance(least, int) and isinstance(most_wanted, int)
+    if least > most_wanted:
+        raise InvalidArgument(f"min_{what}={least} must not be more than max_{what}={most_wanted}")
+
+
+def check_strategy(name: str, value: object) -> None:
+    """Check that a strategy is given and not a value."""
+    if not isinstance(value, st.SearchStrategy):
+        raise InvalidArgument(f"{name}={value!r} must be a strategy; st.just(...) makes one of a value")
+
+
+def check_choices(name: str, chosen: object, known: Collection[Value]) -> tuple[Value, ...]:
+    """Check that some of what is known are chosen."""
+    if isinstance(chosen, str) or not isinstance(chosen, Collection) or not chosen or not set(chosen) <= set(known):
+        raise InvalidArgument(f"{name}={chosen!r} must be some of {', '.join(map(repr, known))}")
+    return tuple(chosen)
