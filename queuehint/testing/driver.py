@@ -43,6 +43,8 @@ from queuehint.reports import EdgeStats, FlowStats, Reason, Stats
 Reply = TypeVar("Reply")
 
 SHARED: Mode = "shared"
+TICKS_MAX = 20_000
+"""Whoever has not done what is left over after so many ticks never will."""
 _POLICY_FIELDS = {field.name for field in attrs.fields(Policy)}
 
 
@@ -177,8 +179,10 @@ class Driver(ABC):
     def wait(self, ms: int) -> None:
         """Let time pass, then do what is due and all that follows."""
         self.advance(ms)
-        while self.tick().more:
-            pass
+        for _ in range(TICKS_MAX):
+            if not self.tick().more:
+                return
+        raise AssertionError(f"after {TICKS_MAX} ticks the store still says that something is left to do")
 
     # --- operators ---
 

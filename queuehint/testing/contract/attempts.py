@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+import attrs
 import pytest
 
 from queuehint import (
+    Claim,
     JobState,
     OutcomeKind,
 )
@@ -17,7 +19,7 @@ from queuehint.operations import (
 )
 from queuehint.reports import ReasonKind
 from queuehint.testing.contract.store import Store, error
-from queuehint.testing.driver import job
+from queuehint.testing.driver import SHARED, job
 
 Reply = TypeVar("Reply")
 
@@ -97,6 +99,13 @@ class Retries:
         store.start()
         store.wait(1_000)
         assert (store.state("b"), store.record("b").cause) == (CANCELED, "expired")
+
+    def test_the_time_to_start_in_counts_from_when_a_job_is_due(self, store: Store) -> None:
+        store.enqueue(job("a", delay_ms=1_000, start_within_ms=1_000))
+        store.wait(1_999)
+        assert store.state("a") is QUEUED
+        store.wait(1)
+        assert store.state("a") is CANCELED
 
 
 class Cancellation:
@@ -193,6 +202,15 @@ class Dead:
         let_one_die(store, on_dead="cancel_behind")
         store.wait(0)
         assert store.states("b", "c") == "CANCELED CANCELED"
+
+    def test_a_dead_job_cancels_nothing_that_came_before_it(self, store: Store) -> None:
+        before = job("before", claims=(Claim(("doc", "1"), SHARED),), priority=1)
+        dead = job("dead", claims=(Claim(("doc",), SHARED),), priority=5, max_attempts=1, on_dead="cancel_behind")
+        store.enqueue(before, dead, attrs.evolve(before, id="behind"))
+        assert store.start(limit=1) == ["dead"]
+        store.fail("dead", error=error())
+        store.wait(0)
+        assert store.states("before", "dead", "behind") == "QUEUED FAILED CANCELED"
 
     def test_the_shelf_is_read_in_pages(self, store: Store) -> None:
         store.enqueue(*[job(f"j{n}", max_attempts=1) for n in range(5)])

@@ -17,6 +17,7 @@ from queuehint.operations import (
     Log,
     Renew,
     Report,
+    Update,
     Verdict,
 )
 from queuehint.reports import ReasonKind
@@ -61,6 +62,41 @@ class Leases:
         store.start()
         before = store.record("a")
         assert store.exchange(late).verdicts == (Verdict.LOST,)
+        assert store.record("a") == before
+
+    @pytest.mark.parametrize("kind", OutcomeKind)
+    def test_an_old_grant_settles_nothing(self, store: Store, kind: OutcomeKind) -> None:
+        store.enqueue(job("a", ["doc"]), job("b", ["doc"]))
+        store.start(worker="old")
+        old = store.outcome("a", kind)
+        store.wait(30_000)
+        assert store.start(worker="new") == ["a"]
+        before = store.record("a")
+        assert store.exchange(old, worker="old", limit=1).verdicts == (Verdict.LOST,)
+        assert store.record("a") == before
+        assert store.state("b") is QUEUED
+        store.finish("a")
+
+    def test_an_old_grant_renews_nothing(self, store: Store) -> None:
+        store.enqueue(job("a"))
+        store.start()
+        old = store.grants["a"].token
+        store.wait(30_000)
+        store.start(lease_ms=30_000)
+        store.wait(29_000)
+        assert store.apply(Renew((("a", old),), 30_000)).verdicts == (Verdict.LOST,)
+        store.wait(1_000)
+        assert (store.state("a"), store.record("a").losses) == (QUEUED, 2)
+
+    def test_an_old_grant_writes_nothing(self, store: Store) -> None:
+        store.enqueue(job("a"))
+        store.start()
+        old = store.grants["a"].token
+        store.wait(30_000)
+        store.start()
+        before = store.record("a")
+        for operation in (Log("a", old, ("one",)), Report("a", old, Progress(1, 2)), Update("a", old, b"1")):
+            assert store.apply(operation).verdict is Verdict.LOST
         assert store.record("a") == before
 
     def test_every_grant_has_a_greater_token(self, store: Store) -> None:
@@ -114,6 +150,14 @@ class Leases:
             store.wait(30_000)
         record = store.record("a")
         assert (record.state, record.cause, record.losses) == (FAILED, "worker_lost", 2)
+
+    def test_a_lost_job_that_was_to_stop_is_over(self, store: Store) -> None:
+        store.enqueue(job("a", ["doc"]), job("b", ["doc"]))
+        store.start()
+        store.cancel("a")
+        store.wait(30_000)
+        assert store.state("a") is CANCELED
+        assert store.start() == ["b"]
 
     def test_a_released_job_is_ready_at_its_old_place_and_nothing_is_counted(self, store: Store) -> None:
         store.enqueue(job("a", ["doc"]), job("b", ["doc"]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+import attrs
 import pytest
 
 from queuehint import (
@@ -72,6 +73,24 @@ class SerialPath:
         store.finish("b")
         assert store.start() == ["c"]
 
+    def test_a_job_never_waits_for_its_own_claims(self, store: Store) -> None:
+        store.enqueue(job("a", claims=(Claim(("doc",)), Claim(("doc", "1")), Claim(("doc",), SHARED))).check())
+        assert store.start() == ["a"]
+
+    def test_a_job_that_reads_a_whole_and_writes_a_part_shares_neither(self, store: Store) -> None:
+        store.enqueue(
+            job("a", claims=(Claim(("doc",), SHARED), Claim(("doc", "1")))).check(),
+            job("b", claims=(Claim(("doc", "1"), SHARED),)),
+            job("c", claims=(Claim(("doc", "2"), SHARED),)),
+        )
+        assert store.start() == ["a"]
+        store.finish("a")
+        assert store.start() == ["b", "c"]
+
+    def test_two_places_whose_names_begin_alike_are_both_taken(self, store: Store) -> None:
+        store.enqueue(job("a", claims=(Claim(("doc1",)), Claim(("doc10",)))).check(), job("b", ["doc10"]))
+        assert store.start() == ["a"]
+
 
 class Ancestors:
     """A path conflicts with those above and below it."""
@@ -86,6 +105,25 @@ class Ancestors:
         assert store.start() == []
         store.finish("whole")
         assert store.start() == ["c"]
+
+    def test_all_parts_queued_behind_a_whole_go_on_when_it_ends(self, store: Store) -> None:
+        store.enqueue(job("whole", ["doc"]), *[job(f"c{n}", ["doc", str(n)]) for n in range(9)])
+        assert store.start() == ["whole"]
+        store.finish("whole")
+        assert store.start() == [f"c{n}" for n in range(9)]
+
+    @pytest.mark.parametrize("above, below", [("doc", "doc:1"), ("doc", "doc:1:x"), ("", "doc")])
+    def test_a_shared_job_and_an_exclusive_one_below_it_exclude_each_other(
+        self, store: Store, above: str, below: str
+    ) -> None:
+        whole, part = (tuple(key.split(":")) if key else () for key in (above, below))
+        reads, writes = job("reads", claims=(Claim(whole, SHARED),)), job("writes", claims=(Claim(part),))
+        for first, second in ((reads, writes), (writes, reads)):
+            first, second = attrs.evolve(first, id=f"{first.id}1"), attrs.evolve(second, id=f"{second.id}2")
+            store.enqueue(first, second)
+            assert store.start() == [first.id]
+            store.finish(first.id)
+            assert store.run() == [second.id]
 
     def test_a_parent_is_not_starved_by_a_stream_of_children(self, store: Store) -> None:
         store.enqueue(job("a", ["doc", "1"]), job("whole", ["doc"]), *[job(f"c{n}", ["doc", str(n)]) for n in range(9)])
@@ -163,6 +201,10 @@ class ArrivalOrder:
         store.enqueue(job("a", ["doc"], priority=1), job("b", ["doc"], priority=9))
         assert store.run() == ["a", "b"]
 
+    def test_priority_never_overtakes_in_a_line(self, store: Store) -> None:
+        store.enqueue(*[job(name, ["doc"], priority=level) for name, level in zip("abcd", (3, 1, 9, 5), strict=True)])
+        assert store.run() == ["a", "b", "c", "d"]
+
     def test_a_low_priority_ages_into_its_turn(self, store: Store) -> None:
         store.enqueue(job("old", priority=1))
         store.wait(5 * 60_000)
@@ -202,6 +244,13 @@ class Pauses:
         store.enqueue(job("a", ["doc", "1"]), job("whole", ["doc"]))
         store.pause("doc", "1")
         assert store.start() == []
+
+    def test_what_lies_above_a_paused_path_goes_on(self, store: Store) -> None:
+        store.enqueue(job("whole", ["doc"]), job("a", ["doc", "1"]), job("b", ["doc", "2"]))
+        store.pause("doc", "1")
+        assert store.start() == ["whole"]
+        store.finish("whole")
+        assert store.start() == ["b"]
 
     def test_a_job_that_runs_goes_on(self, store: Store) -> None:
         store.enqueue(job("a", ["doc"]))
