@@ -79,7 +79,12 @@ class Backend(Protocol):
 
     @property
     def is_local(self) -> bool:
-        """True when jobs live and die with this process."""
+        """True when only this process can use the store: it renews the leases of this process by itself."""
+
+    @property
+    def is_durable(self) -> bool:
+        """True when jobs outlive this process."""
+        return not self.is_local
 
 
 @attrs.frozen(kw_only=True)

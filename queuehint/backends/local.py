@@ -1,0 +1,230 @@
+"""
+What the stores of one process have in common: the engine behind a lock, a clock, and those who wait.
+
+Such a store belongs to the process that uses it. Whoever holds leases lives in this process too, so the store renews
+these itself in the step before it reaps, and no stalled loop loses its own work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import threading
+from abc import abstractmethod
+from typing import TYPE_CHECKING, ClassVar, TypeVar
+
+from queuehint.backends.base import Backend
+from queuehint.backends.waiting import Waiter, WaitingRoom
+from queuehint.errors import BackendUnavailableError
+from queuehint.operations import Operation, PutSchedule, ResumeSchedule, Tick
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from queuehint.backends.base import BackendOptions, Interest
+    from queuehint.core.engine import Engine
+
+Reply = TypeVar("Reply")
+
+OWN_LEASE_MS = 30_000
+READY_WITHOUT_WORKER_MS = 5_000
+
+
+class LocalBackend(Backend):
+    """
+    An engine that only this process has, and those who wait for it.
+
+    ``engine`` is set by whoever inherits from this, before anybody may ask or wait; it is touched under ``_lock`` only.
+    """
+
+    kind: ClassVar[str]
+    """What it is called in errors, and in the names of events."""
+    logger: ClassVar[logging.Logger]
+    unserved: ClassVar[str]
+    """What is said, once, when jobs are ready and nobody in this process works."""
+    engine: Engine
+
+    def __init__(self, options: BackendOptions) -> None:
+        self._clock = options.clock
+        self._lock = threading.RLock()
+        self._waiting = WaitingRoom()
+        self._adopted: dict[object, Callable[[], Sequence[tuple[str, int]]]] = {}
+        self._pid: int | None = None
+        """The process that may use it, once it is in use."""
+        self._closed = False
+        self._said_unserved = False
+        self._unserved_since_ms: int | None = None
+        self._clock.subscribe(self._wake_all)
+
+    @property
+    def is_local(self) -> bool:
+        """Always true."""
+        return True
+
+    @abstractmethod
+    async def call(self, operation: Operation[Reply]) -> Reply:
+        """Do one operation."""
+
+    @abstractmethod
+    def call_sync(self, operation: Operation[Reply]) -> Reply:
+        """Do one operation, for code without a loop."""
+
+    # --- waiting -------------------------------------------------------------------------------------------------
+
+    async def wait(self, interest: Interest, timeout_s: float) -> None:
+        """Return once what is waited for may be there, or after *timeout_s*."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+
+        def resolve() -> None:
+            if not future.done():
+                future.set_result(None)
+
+        def wake() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop that waited has been closed
+                loop.call_soon_threadsafe(resolve)
+
+        waiter = self._enter(interest, timeout_s, wake)
+        if waiter is None:
+            await asyncio.sleep(0)
+            return
+        timer = loop.call_later(self._left_s(waiter), resolve)
+        try:
+            await future
+        finally:
+            timer.cancel()
+            self._leave(waiter)
+        if self._is_left_to_waiters():
+            await self.call(Tick())
+
+    def wait_sync(self, interest: Interest, timeout_s: float) -> None:
+        """Like `wait`, blocking this thread."""
+        event = threading.Event()
+        waiter = self._enter(interest, timeout_s, event.set)
+        if waiter is None:
+            return
+        try:
+            event.wait(self._left_s(waiter))
+        finally:
+            self._leave(waiter)
+        if self._is_left_to_waiters():
+            self.call_sync(Tick())
+
+    def adopt(self, leases: Callable[[], Sequence[tuple[str, int]]]) -> Callable[[], None]:
+        """Renew these leases before anything is reaped."""
+        key = object()
+        with self._lock:
+            self._adopted[key] = leases
+
+        def forget() -> None:
+            with self._lock:
+                self._adopted.pop(key, None)
+
+        return forget
+
+    def _enter(self, interest: Interest, timeout_s: float, wake: Callable[[], None]) -> Waiter | None:
+        """Register somebody who waits; None if what they wait for is there."""
+        self._check_usable()
+        with self._lock:
+            if self._closed:  # meanwhile: nobody would wake this waiter any more
+                return None
+            engine, now_ms = self.engine, self._clock.now_ms()
+            ledger = engine.ledger
+            until_ms = now_ms + round(timeout_s * 1000)
+            if any(ledger.ready.size(pool, interest.users) for pool in interest.pools):
+                return None
+            # A worker is up when something is due; where there is none, whoever waits for a result is.
+            next_ms = engine.next_ms if interest.pools or not self._adopted else None
+            if next_ms is not None:
+                if next_ms <= now_ms and interest.pools:
+                    return None
+                until_ms = min(until_ms, next_ms)
+            if interest.worker is not None and interest.worker in ledger.untold:
+                return None
+            for job_id in interest.jobs:
+                job = ledger.jobs.get(job_id)
+                if job is None or job.is_over:
+                    return None
+            waiter = Waiter(interest, until_ms, wake)
+            self._waiting.enter(waiter)
+            return waiter
+
+    def _is_left_to_waiters(self) -> bool:
+        """Say whether something is due that those do who wait for results, in a process without a worker."""
+        if self._adopted or self._closed:
+            return False
+        with self._lock:
+            next_ms = self.engine.next_ms
+        return next_ms is not None and next_ms <= self._clock.now_ms()
+
+    def _leave(self, waiter: Waiter) -> None:
+        with self._lock:
+            self._waiting.leave(waiter)
+
+    def _left_s(self, waiter: Waiter) -> float:
+        return max(0, waiter.until_ms - self._clock.now_ms()) / 1000
+
+    def _wake(self) -> None:
+        """Wake those whose wait is over after an operation."""
+        ledger, waiting = self.engine.ledger, self._waiting
+        if waiting:
+            waiting.call("job", ledger.ended)
+            waiting.call("pool", {pool for pool, _ in ledger.ready.filled})
+            waiting.call("user", ledger.ready.filled)
+            waiting.call("worker", list(ledger.untold))
+            next_ms = self.engine.next_ms
+            if next_ms is not None:
+                waiting.call_workers(next_ms)
+        ledger.ready.filled.clear()
+
+    def _wake_all(self) -> None:
+        with self._lock:
+            self._waiting.call_all()
+
+    # --- what every operation does -------------------------------------------------------------------------------
+
+    def _apply(self, operation: Operation[Reply], now_ms: int) -> Reply:
+        """Have the engine answer, and wake whom it concerns; under the lock."""
+        engine = self.engine
+        try:
+            reply = engine.apply(operation, now_ms)
+        finally:
+            self._wake()
+        if type(operation) in {PutSchedule, ResumeSchedule} and engine.timetable.is_due(engine.now_ms):
+            self._waiting.call_workers(engine.now_ms)
+        if not self._adopted and not self._said_unserved:
+            self._watch_unserved(now_ms)
+        return reply
+
+    def _own_leases(self, now_ms: int) -> list[tuple[str, int]]:
+        """Return the leases to be renewed before something is reaped; none while nothing is due."""
+        if not self._adopted:
+            return []
+        next_ms = self.engine.ledger.timers.next_ms()
+        if next_ms is None or next_ms > now_ms:
+            return []
+        return [lease for held in list(self._adopted.values()) for lease in held()]
+
+    # --- care ----------------------------------------------------------------------------------------------------
+
+    def _check_usable(self) -> None:
+        """Refuse before the lock is taken: in a fork, the thread that held it may not exist."""
+        if self._closed:
+            raise BackendUnavailableError(f"the {self.kind} backend was closed")
+        if self._pid not in {None, os.getpid()}:
+            raise BackendUnavailableError(
+                f"the {self.kind} backend belongs to process {self._pid} and cannot be used in its fork {os.getpid()}; "
+                "make the scheduler after the fork, or use Redis"
+            )
+
+    def _watch_unserved(self, now_ms: int) -> None:
+        """Say once that jobs have been ready for a while and no worker runs in this process."""
+        if not self.engine.ledger.ready.sizes():
+            self._unserved_since_ms = None
+        elif self._unserved_since_ms is None:
+            self._unserved_since_ms = now_ms
+        elif now_ms - self._unserved_since_ms >= READY_WITHOUT_WORKER_MS:
+            self._said_unserved = True
+            self.logger.warning(self.unserved, extra={"event": f"{self.kind}.unserved"})

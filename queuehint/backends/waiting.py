@@ -1,0 +1,89 @@
+"""Those who wait in one process, by what for: what an operation did wakes just those whom it concerns."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from queuehint.backends.base import Interest
+
+_Topic = tuple[str, object]
+
+
+class Waiter:
+    """Somebody who waits: until when at most, how to wake them, and what for, as topics."""
+
+    __slots__ = ("topics", "until_ms", "wake", "works")
+
+    def __init__(self, interest: Interest, until_ms: int, wake: Callable[[], None]) -> None:
+        topics: list[_Topic] = [("pool", pool) for pool in interest.pools]
+        if interest.users is not None:
+            topics = [("user", served) for served in product(interest.pools, interest.users)]
+        topics += [("job", job_id) for job_id in interest.jobs]
+        if interest.worker is not None:
+            topics.append(("worker", interest.worker))
+        self.topics = topics
+        self.works = bool(interest.pools)
+        self.until_ms = until_ms
+        self.wake = wake
+
+
+class WaitingRoom:
+    """Those who wait, by topic."""
+
+    def __init__(self) -> None:
+        self._by_topic: dict[_Topic, dict[Waiter, None]] = {}
+        self._workers: dict[Waiter, None] = {}
+        self._latest_ms = 0
+        """No worker here sleeps longer than this."""
+        self._all: dict[Waiter, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def enter(self, waiter: Waiter) -> None:
+        """Take in somebody."""
+        self._all[waiter] = None
+        for topic in waiter.topics:
+            self._by_topic.setdefault(topic, {})[waiter] = None
+        if waiter.works:
+            self._workers[waiter] = None
+            self._latest_ms = max(self._latest_ms, waiter.until_ms)
+
+    def leave(self, waiter: Waiter) -> None:
+        """Forget somebody who waits no more; they may be gone already."""
+        if waiter not in self._all:
+            return
+        del self._all[waiter]
+        self._workers.pop(waiter, None)
+        for topic in waiter.topics:
+            waiters = self._by_topic.get(topic)
+            if waiters is not None:
+                waiters.pop(waiter, None)
+                if not waiters:
+                    del self._by_topic[topic]
+
+    def call(self, kind: str, names: Iterable[object]) -> None:
+        """Wake those who wait for any of these."""
+        for name in names:
+            for waiter in list(self._by_topic.get((kind, name), ())):
+                self.leave(waiter)
+                waiter.wake()
+
+    def call_workers(self, next_ms: int) -> None:
+        """Wake the workers that would sleep past the time when something is due."""
+        if next_ms >= self._latest_ms:
+            return
+        self._latest_ms = next_ms
+        for waiter in [waiter for waiter in self._workers if waiter.until_ms > next_ms]:
+            self.leave(waiter)
+            waiter.wake()
+
+    def call_all(self) -> None:
+        """Wake everybody."""
+        for waiter in list(self._all):
+            self.leave(waiter)
+            waiter.wake()
