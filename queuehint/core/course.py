@@ -7,7 +7,6 @@ about for other jobs is put among the leftovers and done in bounded steps.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
@@ -84,12 +83,9 @@ class Course:
             ledger = self.ledger
             ledger.last_number += 1
             paths = tuple(walk.path for walk in job.walks)
-            cancel = partial(self._cancel_for, f"behind the dead job {job.id}")
-            ledger.leftovers.append(CancelSweep(ledger, paths, ledger.last_number, cancel, behind=job))
+            cause = f"behind the dead job {job.id}"
+            ledger.leftovers.append(CancelSweep(self, paths, ledger.last_number, cause, behind=job))
         return left
-
-    def _cancel_for(self, cause: str, job: Job) -> int:
-        return self.cancel(job, cause)
 
     def discard(self, job: Job) -> None:
         """Take a dead job off the shelf: it cannot be redriven any more."""

@@ -29,6 +29,7 @@ from queuehint.core.heap import LazyHeap
 from queuehint.core.job import START_MARK
 from queuehint.core.ledger import Ledger
 from queuehint.core.sweeps import CancelFlowSweep, CancelSweep, CommitSweep
+from queuehint.core.timers import TimerKind
 from queuehint.core.timetable import Timetable
 from queuehint.core.trie import Node, Walk
 from queuehint.core.xcom import SharedStore
@@ -158,7 +159,7 @@ class Engine:
     """
 
     def __init__(self, options: EngineOptions | None = None) -> None:
-        self.options = options or EngineOptions()
+        self.bind(options or EngineOptions())
         self.ledger = Ledger(self.options.retention)
         self.closed: set[Path] = set()
         self.seen: dict[tuple[str, str | None] | str, int] = {}
@@ -173,6 +174,10 @@ class Engine:
         self._units = 0
         self._cut = False
         self._arrived: list[Walk] = []
+
+    def bind(self, options: EngineOptions) -> None:
+        """Take options, and know who answers what: all of an engine that is no state."""
+        self.options = options
         self._handlers: dict[type[Any], Callable[[Any], Any]] = {
             Enqueue: self._enqueue,
             Commit: self._commit,
@@ -255,6 +260,23 @@ class Engine:
         """
         self._token = token
         self.course.reap_from_ms = reap_from_ms
+
+    def end_leases(self, now_ms: int) -> None:
+        """
+        Let every lease end now, and the presence of every waiting caller: all who held them are known to be dead.
+
+        They are reaped in what follows from the next operation.
+
+        Complexity: O(n log n) of the leases.
+        """
+        self._see_time(now_ms)
+        for job in self.ledger.timers.of(TimerKind.LEASE):
+            self.ledger.set_lease(job, self.now_ms)
+
+    @property
+    def token(self) -> int:
+        """The newest token there is."""
+        return self._token
 
     @property
     def next_ms(self) -> int | None:
@@ -387,9 +409,7 @@ class Engine:
         # The cancellation takes a number itself: what comes after it, by enqueue or redrive, is not covered.
         ledger.last_number += 1
         cause = operation.reason or "canceled"
-        ledger.leftovers.append(
-            CancelSweep(ledger, (operation.path,), ledger.last_number, lambda job: self.course.cancel(job, cause))
-        )
+        ledger.leftovers.append(CancelSweep(self.course, (operation.path,), ledger.last_number, cause))
         self._follow()
         return Swept(self._more())
 

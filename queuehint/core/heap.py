@@ -58,10 +58,15 @@ class LazyHeap(Generic[Item]):
         assert entry[2] not in dead
         dead.add(entry[2])
         if len(dead) > _DEAD_ALLOWED and len(dead) * 2 > len(self._run) + len(self._heap):
-            self._run = deque(entry for entry in self._run if entry[2] not in dead)
-            self._heap = [entry for entry in self._heap if entry[2] not in dead]
-            heapify(self._heap)
-            dead.clear()
+            self.bury()
+
+    def bury(self) -> None:
+        """Drop the dead entries; O(n)."""
+        dead = self._dead
+        self._run = deque(entry for entry in self._run if entry[2] not in dead)
+        self._heap = [entry for entry in self._heap if entry[2] not in dead]
+        heapify(self._heap)
+        dead.clear()
 
     def first(self) -> Entry | None:
         """Return the first living entry, None if there is none."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from queuehint.records import JobState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from queuehint.core.course import Course
     from queuehint.core.dispatch import ReadyQueue
@@ -33,24 +33,24 @@ class CancelSweep:
     Args:
         paths: one after the other.
         before: jobs enqueued or redriven from this number on are not covered.
-        cancel: ends one job or asks it to stop; returns the gates left.
         behind: if given, only jobs that are QUEUED behind this dead job now are canceled, and its place is freed at
             the end.
     """
 
     def __init__(
         self,
-        ledger: Ledger,
+        course: Course,
         paths: tuple[Path, ...],
         before: int,
-        cancel: Callable[[Job], int],
+        cause: str,
         *,
         behind: Job | None = None,
     ) -> None:
-        self._ledger = ledger
+        self._course = course
+        self._ledger = ledger = course.ledger
         self._paths = paths
         self._before = before
-        self._cancel = cancel
+        self._cause = cause
         self._behind = behind
         self._behind_seq = behind.seq if behind is not None else 0
         self._last_seq = ledger.last_seq
@@ -70,7 +70,7 @@ class CancelSweep:
             used += 1
             job = self._look()
             if job is not None and self._covers(job):
-                used += self._cancel(job)
+                used += self._course.cancel(job, self._cause)
         return used, True
 
     def _numbers_left(self) -> bool:

@@ -74,6 +74,10 @@ class Timers:
                 least_ms, least_kind = entry[0], kind
         return None if least_kind is None else (TimerKind(least_kind), self._heaps[least_kind].pop())
 
+    def of(self, kind: int) -> list[Job]:
+        """Return the jobs of all entries of a kind, in the order in which they come up."""
+        return self._heaps[kind].items()
+
     def entries(self) -> list[Job]:
         """Return the jobs of all entries; for tests."""
         return [job for heap in self._heaps for job in heap.items()]

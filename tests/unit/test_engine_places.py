@@ -346,6 +346,20 @@ def test_after_a_restart_tokens_go_on_from_a_later_one_and_nobody_is_reaped_who_
     assert queue.grants["a"].token == (7 << 32) + 1
 
 
+def test_when_all_who_held_leases_are_dead_the_leases_end_at_once_and_what_waits_for_nobody_too() -> None:
+    queue = Queue(job("a", ["x"]), job("b", ["y"]), job("c", ["x"], presence_ms=9000), job("later", ["z"]), now_ms=0)
+    assert queue.start(2, lease_ms=5000) == ["a", "b"]
+    token = queue.engine.token
+    assert token == queue.grants["b"].token
+    queue.engine.end_leases(1000)
+    assert (queue.engine.next_ms, queue.states("a", "b", "c")) == (1000, "STARTED STARTED QUEUED")
+    queue.wait(1000)
+    assert queue.states("a", "b", "c", "later") == "QUEUED QUEUED CANCELED QUEUED"
+    assert (queue.record("a").losses, queue.record("a").seq, queue.record("c").cause) == (1, 1, "waiter_lost")
+    assert queue.settle("a") is Verdict.LOST
+    assert queue.engine.token == token
+
+
 # --- the caller of exclusive -----------------------------------------------------------------------------------------
 
 

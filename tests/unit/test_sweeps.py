@@ -25,11 +25,15 @@ SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 
 
 def cancel_sweep(queue: Queue, *paths: tuple[str, ...], seen: list[str], before: int = 10**6) -> CancelSweep:
-    def cancel(found: object) -> int:
-        seen.append(found.id)  # type: ignore[attr-defined]
+    course = queue.engine.course
+
+    def cancel(found: Job, cause: str) -> int:
+        assert cause == "swept"
+        seen.append(found.id)
         return 0
 
-    return CancelSweep(queue.engine.ledger, paths, before, cancel)
+    course.cancel = cancel  # type: ignore[method-assign, assignment]
+    return CancelSweep(course, paths, before, "swept")
 
 
 @pytest.mark.parametrize("budget", [1, 2, 3, 100])
@@ -52,7 +56,7 @@ def test_a_cancel_sweep_passes_over_what_ended_and_what_came_later() -> None:
     seen: list[str] = []
     sweep = cancel_sweep(queue, ("a",), seen=seen, before=5)
     assert sweep.step(1) == (1, True)
-    queue.cancel("j1")
+    queue.engine.ledger.end(queue.engine.ledger.jobs["j1"], CANCELED, "ended", 0)
     queue.enqueue(job("late", ["a"]), job("later", ["a", "b"]))
     while sweep.step(1)[1]:
         pass

@@ -1,0 +1,252 @@
+"""
+Operations as bytes and back: what is written to a journal, and read from one by another process or another release.
+
+The bytes are ASCII JSON. A value of one of our classes is an object that names its class under the key ``""`` and has
+the fields that differ from their defaults; bytes are such an object too, of text where they are UTF-8, else of base64;
+a tuple is an array. Classes are looked up in a closed table: nothing is imported because a journal named it. A field
+that was added later has its default; one that is unknown is an error.
+
+Reads back to an equal value of the same types, and the engine gives the same reply to both: a history of these, with
+the times at which they were applied, is the whole of what has happened.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from functools import lru_cache
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from queuehint import operations
+from queuehint.errors import CorruptStateError, InvalidJobTypeError, shown
+from queuehint.hint import Claim
+from queuehint.limits import Limit
+from queuehint.operations import Firing, Operation
+from queuehint.policy import Backoff, Policy, Retention
+from queuehint.record_filter import RecordFilter
+from queuehint.records import Dependency, JobError, JobSpec, JobState, Outcome, OutcomeKind, Progress
+from queuehint.schedule import Recurrence
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+_CLASS: Final = ""
+_TEXT: Final = "b"
+_BASE64: Final = "x"
+
+VALUES: Final[tuple[type[Any], ...]] = (
+    Backoff,
+    Claim,
+    Dependency,
+    Firing,
+    JobError,
+    JobSpec,
+    Limit,
+    Outcome,
+    Policy,
+    Progress,
+    RecordFilter,
+    Recurrence,
+)
+"""The classes of which operations are made, besides tuples, numbers, texts, bytes, True, False and None."""
+
+QUESTIONS: Final[frozenset[type[Any]]] = frozenset(
+    {
+        operations.CanDequeue,
+        operations.CountEdges,
+        operations.CountFlow,
+        operations.CountJobs,
+        operations.CountPending,
+        operations.CountRecords,
+        operations.DueSchedules,
+        operations.Fetch,
+        operations.Get,
+        operations.List,
+        operations.ListDead,
+        operations.ListFlow,
+        operations.ListLimits,
+        operations.ListSchedules,
+        operations.ListUsers,
+        operations.ListWeights,
+        operations.Peek,
+        operations.Pull,
+        operations.Tree,
+        operations.Why,
+    }
+)
+"""The operations that change nothing: a journal does without them. `Follow` does change something: what is kept."""
+
+
+@attrs.frozen
+class Extend(Operation[None]):
+    """A store of one process has renewed the leases of this process, of its own accord, before anything is reaped."""
+
+    leases: tuple[tuple[str, int], ...]
+    lease_ms: int
+
+
+@attrs.frozen(kw_only=True)
+class Begin(Operation[None]):
+    """
+    The store was opened.
+
+    Args:
+        epoch_s: tokens count from here on, in seconds since 2020; None if the same process has opened it again: then
+            whoever has leases may still be there.
+        retention: finished, failed, canceled, of services, in ms.
+        services: the retention of single services, by name, in ms.
+        budget: as of `EngineOptions`.
+        release: the version of queuehint that has opened it.
+    """
+
+    epoch_s: int | None
+    budget: int
+    retention: tuple[int, int, int, int]
+    services: tuple[tuple[str, int], ...]
+    release: str
+
+    @classmethod
+    def of(cls, retention: Retention, *, epoch_s: int | None, budget: int, release: str) -> Begin:
+        """Make one of a retention."""
+        kept = (retention.finished_ms, retention.failed_ms, retention.canceled_ms, retention.service_ms)
+        services = tuple(retention.services_ms.items())
+        return cls(epoch_s=epoch_s, budget=budget, retention=kept, services=services, release=release)
+
+    def kept(self) -> Retention:
+        """Return the retention."""
+        finished, failed, canceled, service = [ms / 1000 for ms in self.retention]
+        services = {name: ms / 1000 for name, ms in self.services}
+        return Retention(finished=finished, failed=failed, canceled=canceled, service=service, services=services)
+
+
+OPERATIONS: Final[tuple[type[Any], ...]] = tuple(
+    sorted(
+        [
+            each
+            for each in vars(operations).values()
+            if isinstance(each, type) and issubclass(each, Operation) and attrs.has(each)
+        ],
+        key=attrgetter("__name__"),
+    )
+)
+"""All operations there are."""
+
+
+class _Form:
+    """How the values of one class are written and read."""
+
+    __slots__ = ("_defaults", "_get", "_make", "_name", "_names", "_readers")
+
+    def __init__(self, cls: type[Any]) -> None:
+        fields = [field for field in attrs.fields(cls) if field.init]
+        self._name = cls.__name__
+        self._names = [field.name for field in fields]
+        self._defaults = [field.default for field in fields]
+        self._get: Callable[[Any], tuple[Any, ...]] = _getter(self._names)
+        self._readers = _READERS.get(cls, {})
+        self._make: Callable[..., Any] = lru_cache(4096, typed=True)(cls) if cls in _FEW else cls
+
+    def dump(self, value: Any) -> dict[str, Any]:
+        """Return a value as an object of JSON, what is as by default left out."""
+        # 0 and False are equal, and not the same.
+        return {_CLASS: self._name} | {
+            name: field
+            for name, field, default in zip(self._names, self._get(value), self._defaults, strict=True)
+            if field is not default and (type(field) is not type(default) or field != default)
+        }
+
+    def load(self, pairs: list[tuple[str, Any]]) -> Any:
+        """Return the value of an object of JSON, given without its class."""
+        fields = {name: _tupled(field) if type(field) is list else field for name, field in pairs}
+        for name, read in self._readers.items():
+            if name in fields:
+                fields[name] = read(fields[name])
+        return self._make(**fields)
+
+
+def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
+    if len(names) > 1:
+        return attrgetter(*names)
+    one = names[0] if names else None
+    return lambda value: () if one is None else (getattr(value, one),)
+
+
+def _tupled(items: list[Any]) -> tuple[Any, ...]:
+    return tuple([_tupled(item) if type(item) is list else item for item in items])
+
+
+def _states(names: Iterable[str]) -> tuple[JobState, ...]:
+    return tuple([JobState(name) for name in names])
+
+
+_READERS: Final[dict[type[Any], dict[str, Callable[[Any], Any]]]] = {
+    Outcome: {"kind": OutcomeKind},
+    RecordFilter: {"states": _states},
+}
+_FEW: Final = frozenset({Backoff, Claim, Policy})
+"""Of these there are few different ones, which many jobs share: they are made once."""
+
+_FORMS: Final = {cls: _Form(cls) for cls in (*OPERATIONS, *VALUES, Extend, Begin)}
+_BY_NAME: Final = {cls.__name__: form for cls, form in _FORMS.items()}
+
+
+def _dump_value(value: Any) -> dict[str, Any]:
+    form = _FORMS.get(type(value))
+    if form is not None:
+        return form.dump(value)
+    if type(value) is bytes:
+        try:
+            return {_CLASS: _TEXT, _TEXT: value.decode()}
+        except UnicodeDecodeError:
+            return {_CLASS: _BASE64, _BASE64: b64encode(value).decode()}
+    raise InvalidJobTypeError(f"an operation holds a {type(value).__name__}: {shown(value)}")
+
+
+def _load_value(pairs: list[tuple[str, Any]]) -> Any:
+    (key, name), *fields = pairs
+    if key != _CLASS:
+        raise ValueError("an object without a class")
+    if name == _TEXT:
+        return fields[0][1].encode()
+    if name == _BASE64:
+        return b64decode(fields[0][1], validate=True)
+    return _BY_NAME[name].load(fields)
+
+
+_encode: Final = json.JSONEncoder(default=_dump_value, separators=(",", ":"), check_circular=False).encode
+_decode: Final = json.JSONDecoder(object_pairs_hook=_load_value).decode
+
+
+def encode(operation: Operation[Any]) -> bytes:
+    """
+    Return an operation as bytes.
+
+    Raises:
+        InvalidJobTypeError: it holds a value that is none of ours.
+
+    >>> encode(operations.Cancel(("a",)))
+    b'{"":"Cancel","ids":["a"]}'
+    """
+    return _encode(operation).encode("ascii")
+
+
+def decode(data: bytes) -> Operation[Any]:
+    """
+    Return the operation that some bytes stand for.
+
+    Raises:
+        CorruptStateError: they stand for none.
+
+    >>> decode(b'{"":"Cancel","ids":["a"]}')
+    Cancel(ids=('a',), reason=None)
+    """
+    try:
+        found = _decode(data.decode("ascii"))
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
+        raise CorruptStateError(f"the journal holds what is no operation: {shown(data[:200])}") from error
+    if not isinstance(found, Operation):
+        raise CorruptStateError(f"the journal holds what is no operation: {shown(data[:200])}")
+    return found

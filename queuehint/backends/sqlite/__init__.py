@@ -1,0 +1,1 @@
+"""Jobs in one file, for one process."""

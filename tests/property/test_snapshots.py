@@ -1,0 +1,144 @@
+"""Engines that are written down and read again, or told everything again, go on as if nothing had happened."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from enum import Enum
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import attrs
+import pytest
+
+from queuehint.backends.journal import decode, encode
+from queuehint.backends.sqlite.snapshot import CLASSES, ENUMERATIONS, freeze, pack, thaw
+from queuehint.core.engine import Engine, EngineOptions
+from queuehint.errors import QueueHintError
+from queuehint.operations import Operation, Tick
+from queuehint.testing.player import ALL_AT_ONCE, STYLES, Player
+
+STEPS = 250
+
+
+def answer(engine: Engine, operation: Operation[Any], now_ms: int) -> Any:
+    """What an engine says, a refusal too."""
+    try:
+        return engine.apply(operation, now_ms)
+    except QueueHintError as error:
+        return type(error), str(error)
+
+
+def walk(seed: int, snapshot_every: float = 0.0) -> tuple[Engine, list[tuple[int, bytes]]]:
+    """
+    Take a walk; return the engine and what it was told.
+
+    Beside it go an engine that is written down and read again now and then, and gives the same replies.
+    """
+    random = Random(seed)
+    options = EngineOptions(budget=random.choice((1, 3, 1000)))
+    engine = Engine(options)
+    twin = Engine(options) if snapshot_every else None
+    player = Player(engine, random, random.choice((*STYLES, ALL_AT_ONCE)))
+    told = []
+    for _ in range(STEPS):
+        now_ms = player.pass_time(engine.now_ms)
+        operation = player.move() if random.random() < 0.9 else Tick()
+        told.append((now_ms, encode(operation)))
+        reply = answer(engine, operation, now_ms)
+        if twin is not None:
+            assert answer(twin, operation, now_ms) == reply
+            if random.random() < snapshot_every:
+                # Who is written down buries its dead entries: the other one does that at the same time.
+                freeze(engine)
+                twin = thaw(pack(freeze(twin)), options)
+                twin.ledger.check()
+    if twin is not None:
+        assert digest(twin) == digest(engine)
+    return engine, told
+
+
+def digest(engine: Engine) -> str:
+    """All that an engine remembers, as one word: what can change by its place, what cannot by its value."""
+    frozen = freeze(engine)
+    classes: tuple[type[Any], ...] = (*CLASSES, *ENUMERATIONS)
+    values = {"bytes", "tuple", *[each.__name__ for each in classes if not is_changed(each)]}
+    places, order = {0: 0}, [0]
+
+    def said(item: Any) -> str:
+        if type(item) is not list:
+            return repr(item)
+        kind, *items = frozen.rows[item[0]]
+        if frozen.kinds[kind][0] in values:
+            return f"{frozen.kinds[kind]}{[said(each) for each in items]}"
+        if item[0] not in places:
+            places[item[0]] = len(order)
+            order.append(item[0])
+        return f"#{places[item[0]]}"
+
+    whole = hashlib.sha256()
+    for number in order:  # it grows as more is found
+        kind, *items = frozen.rows[number]
+        whole.update(f"{frozen.kinds[kind]}{[said(each) for each in items]}".encode())
+    return whole.hexdigest()
+
+
+def is_changed(cls: type[Any]) -> bool:
+    """Say whether objects of a class are changed while they are there."""
+    return not attrs.has(cls) and not issubclass(cls, Enum)
+
+
+def replay(seed: int, told: list[tuple[int, bytes]]) -> Engine:
+    engine = Engine(EngineOptions(budget=Random(seed).choice((1, 3, 1000))))
+    for now_ms, data in told:
+        answer(engine, decode(data), now_ms)
+    return engine
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_who_is_read_again_goes_on_as_the_other(seed: int) -> None:
+    walk(seed, 0.05)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("block", range(20))
+def test_in_a_thousand_walks_who_is_read_again_goes_on_as_the_other(block: int) -> None:
+    for seed in range(1000 + 50 * block, 1050 + 50 * block):
+        walk(seed, 0.03)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_who_is_told_everything_again_remembers_the_same(seed: int) -> None:
+    engine, told = walk(seed)
+    assert digest(replay(seed, told)) == digest(engine)
+
+
+def test_nothing_depends_on_the_hashes_of_one_process(tmp_path: Path) -> None:
+    mine = []
+    for seed in range(100, 106):
+        engine, told = walk(seed)
+        (tmp_path / f"{seed}").write_bytes(b"".join(b"%d %s\n" % row for row in told))
+        mine.append(digest(engine))
+    for hash_seed in ("1", "2"):
+        ended = subprocess.run(
+            [sys.executable, __file__, tmp_path],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(Path(__file__).parents[2])},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert ended.stdout.split() == mine
+
+
+def main(folder: Path) -> None:
+    """Tell engines everything that is in files, and print what they remember."""
+    for journal in sorted(folder.iterdir()):
+        rows = [line.split(b" ", 1) for line in journal.read_bytes().splitlines()]
+        print(digest(replay(int(journal.name), [(int(now_ms), data) for now_ms, data in rows])))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,219 @@
+"""Operations as bytes and back: each class of them, and what is no operation."""
+
+from __future__ import annotations
+
+from random import Random
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import attrs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from queuehint import operations
+from queuehint.backends.journal import OPERATIONS, QUESTIONS, VALUES, Begin, Extend, decode, encode
+from queuehint.backends.sqlite.snapshot import freeze
+from queuehint.core.engine import Engine
+from queuehint.errors import CorruptStateError, InvalidJobTypeError, QueueHintError
+from queuehint.operations import Cancel, Enqueue, Follow, Operation, Report
+from queuehint.policy import Backoff, Policy, Retention
+from queuehint.records import Dependency, JobSpec, Outcome, OutcomeKind, Priority, Progress
+from queuehint.testing.player import ALL_AT_ONCE, Player
+
+# --- values of every class -------------------------------------------------------------------------------------------
+
+texts = st.text(max_size=4) | st.sampled_from(["", "b", "x", "\ud800", "\x00", '"', "Cancel"])
+data = st.binary(max_size=6) | st.sampled_from([b"", b"{}", b"\xff", '{"é": "😀"}'.encode()])
+ids = st.text("ab", min_size=1, max_size=3)
+backoffs = st.builds(Backoff, base=st.sampled_from([1, 1.5, 60]), cap=st.just(100), jitter=st.sampled_from([0, 0.5]))
+policies = st.builds(
+    Policy,
+    max_attempts=st.integers(1, 9),
+    backoff=backoffs,
+    timeout_ms=st.none() | st.integers(1, 10**9),
+    on_dead=st.sampled_from(["continue", "hold", "cancel_behind"]),
+    retention_ms=st.none() | st.integers(0, 10**9),
+)
+dependencies = st.builds(Dependency, ids, st.sampled_from(["success", "done"]), st.none() | ids, st.booleans())
+_CHECKED: dict[Any, st.SearchStrategy[Any]] = {
+    Policy: policies,
+    Backoff: backoffs,
+    Dependency: dependencies,
+    str: texts,
+    bytes: data,
+    int: st.integers(),
+    float: st.floats(allow_nan=False),
+    bool: st.booleans(),
+    type(None): st.none(),
+}
+
+
+def values_of(kind: Any) -> st.SearchStrategy[Any]:
+    """Values of a type, every field of a class given."""
+    if kind in _CHECKED:
+        return _CHECKED[kind]
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        return st.sampled_from(arguments)
+    if origin in {Union, UnionType}:
+        return st.one_of([values_of(each) for each in arguments])
+    if origin is tuple:
+        if arguments[-1] is Ellipsis:
+            return st.lists(values_of(arguments[0]), max_size=3).map(tuple)
+        return st.tuples(*[values_of(each) for each in arguments])
+    if attrs.has(kind):
+        hints = get_type_hints(kind)
+        fields = {field.name: values_of(hints[field.name]) for field in attrs.fields(kind) if field.init}
+        made = st.builds(kind, **fields)
+        return (
+            st.builds(kind) | made if all(field.default is not attrs.NOTHING for field in attrs.fields(kind)) else made
+        )
+    return st.from_type(kind)
+
+
+def classes_in(kind: Any) -> set[type[Any]]:
+    """Our classes that the fields of a class may hold."""
+    if attrs.has(kind):
+        hints = get_type_hints(kind)
+        return {kind}.union(*[classes_in(hints[field.name]) for field in attrs.fields(kind)])
+    return set().union(*[classes_in(each) for each in get_args(kind)])
+
+
+def same(left: Any, right: Any) -> bool:
+    """Equal, and of the same types all the way down."""
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, tuple):
+        return len(left) == len(right) and all(map(same, left, right))
+    if attrs.has(type(left)):
+        return all(same(getattr(left, field.name), getattr(right, field.name)) for field in attrs.fields(type(left)))
+    return bool(left == right)
+
+
+# --- there and back --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", OPERATIONS, ids=lambda kind: kind.__name__)
+def test_every_operation_comes_back_as_it_was(kind: type[Any]) -> None:
+    @settings(max_examples=25)
+    @given(values_of(kind))
+    def comes_back(operation: Operation[Any]) -> None:
+        data = encode(operation)
+        assert data.isascii()
+        assert same(decode(data), operation)
+
+    comes_back()
+
+
+def test_no_class_is_forgotten() -> None:
+    known = {each for each in vars(operations).values() if isinstance(each, type) and issubclass(each, Operation)}
+    assert set(OPERATIONS) == known - {Operation}
+    assert set(Operation.__subclasses__()) >= set(OPERATIONS)
+    assert set(OPERATIONS) >= QUESTIONS
+    held = set().union(*[classes_in(kind) for kind in OPERATIONS]) - set(OPERATIONS)
+    assert held == set(VALUES)
+
+
+def test_what_only_a_store_does_comes_back_too() -> None:
+    extend = Extend((("a", 1), ("b", 2**60)), 30_000)
+    retention = Retention(finished=0.001, failed=7, service=86_400.5, services={"s": 0, "t": 12.345})
+    begin = Begin.of(retention, epoch_s=5, budget=7, release="1.2")
+    assert (decode(encode(extend)), decode(encode(begin))) == (extend, begin)
+    kept = begin.kept()
+    assert Begin.of(kept, epoch_s=5, budget=7, release="1.2") == begin
+    assert (kept.finished_ms, kept.services_ms) == (1, {"s": 0, "t": 12_345})
+
+
+@pytest.mark.parametrize("ms", [1, 999, 86_399_999, 315_359_999_999])
+def test_a_retention_of_any_length_is_kept_to_the_ms(ms: int) -> None:
+    retention = Retention(finished=ms / 1000)
+    assert Begin.of(retention, epoch_s=None, budget=1, release="").kept().finished_ms == ms
+
+
+def test_what_is_as_by_default_is_left_out() -> None:
+    assert encode(Enqueue((JobSpec(id="a", task="t"),))) == (
+        b'{"":"Enqueue","jobs":[{"":"JobSpec","id":"a","task":"t"}]}'
+    )
+
+
+def test_what_is_equal_and_not_the_same_is_told_apart() -> None:
+    assert decode(encode(Report("a", True, Progress(1.0, True)))).token is True  # type: ignore[attr-defined]
+    spec = JobSpec(id="a", task="t", templates=0, priority=Priority.NORMAL)  # type: ignore[arg-type]
+    back = decode(encode(Enqueue((spec,)))).jobs[0]  # type: ignore[attr-defined]
+    assert (type(back.templates), back.priority) == (int, 3)
+
+
+# --- what is no operation --------------------------------------------------------------------------------------------
+
+
+def test_what_is_none_of_ours_is_refused() -> None:
+    with pytest.raises(InvalidJobTypeError, match="an operation holds a object"):
+        encode(Report("a", object(), Progress()))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "{}", "[]", "1", '{"":"Nobody"}', '{"a":1}', '{"":"Cancel"}', '{"":"Cancel","ids":[],"more":1}', '{"":"b"}',
+        '{"":"x","x":"?"}', '{"":"JobSpec","id":"a","task":"t"}', '{"":["Cancel"]}', "é", "[" * 100_000,
+        '{"":"Exchange","worker":"w","settle":[{"":"Outcome","job_id":"a","token":1,"kind":"done"}]}',
+    ],
+)  # fmt: skip
+def test_what_is_no_operation_is_said_to_be_damaged(text: str) -> None:
+    with pytest.raises(CorruptStateError, match="the journal holds what is no operation"):
+        decode(text.encode())
+
+
+@given(st.randoms(use_true_random=False))
+def test_changed_bytes_are_an_operation_or_said_to_be_damaged(random: Random) -> None:
+    whole = encode(Cancel(("a", "b"), "c"))
+    at = random.randrange(len(whole))
+    try:
+        assert isinstance(decode(whole[:at] + bytes([random.randrange(256)]) + whole[at + 1 :]), Operation)
+    except CorruptStateError:
+        pass
+
+
+# --- questions ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [each for each in OPERATIONS if each in QUESTIONS], ids=lambda kind: kind.__name__)
+def test_a_question_changes_nothing(kind: type[Any]) -> None:
+    random = Random(5)
+    engine = Engine()
+    player = Player(engine, random, ALL_AT_ONCE)
+    for _ in range(120):
+        try:
+            engine.apply(player.move(), player.pass_time(engine.now_ms))
+        except QueueHintError:
+            pass
+    # What questions work out for themselves lies in what a snapshot leaves out, or in another order.
+    list(engine.ledger.past.entries(()))
+    before = freeze(engine)
+
+    @settings(max_examples=25)
+    @given(values_of(kind))
+    def changes_nothing(question: Operation[Any]) -> None:
+        try:
+            engine.apply(question, engine.now_ms)
+        except QueueHintError:
+            pass
+        engine.ledger.ended.extend(before_ended)
+        assert freeze(engine) == before
+
+    before_ended = list(engine.ledger.ended)
+    changes_nothing()
+
+
+def test_to_follow_does_change_something() -> None:
+    engine = Engine()
+    before = freeze(engine)
+    engine.apply(Follow(), 0)
+    assert freeze(engine) != before
+
+
+def test_outcomes_have_their_kinds() -> None:
+    outcome = Outcome(job_id="a", token=1, kind=OutcomeKind.LOST)
+    back: Any = decode(encode(operations.Exchange("w", (outcome,))))
+    assert back.settle[0].kind is OutcomeKind.LOST

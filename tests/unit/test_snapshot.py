@@ -1,0 +1,166 @@
+"""Snapshots of an engine: what is in them, which layout they have, and what is no snapshot."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import inspect
+import json
+import textwrap
+import zlib
+from random import Random
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from queuehint.backends.sqlite import snapshot
+from queuehint.backends.sqlite.snapshot import CLASSES, OMITTED, SCHEMA, fields_of, freeze, pack, thaw
+from queuehint.core.engine import Engine, EngineOptions
+from queuehint.errors import CorruptStateError
+from queuehint.operations import Pause
+from queuehint.policy import Retention
+from queuehint.testing.driver import Queue, job
+
+LAYOUTS = {1: "a2b52578fd5f365d"}
+"""The fingerprint of each layout there was. Who changes what a class remembers adds a line, and counts `SCHEMA` up."""
+
+
+def remembered(cls: type[Any]) -> list[str]:
+    """The fields of a class, by its slots or by what its ``__init__`` and those it inherits from assign."""
+    fields = fields_of(cls)
+    if fields:
+        return sorted(fields)
+    names = set()
+    for base in cls.__mro__[:-1]:
+        for method in (vars(base).get("__init__"), vars(base).get("bind")):
+            if method is not None:
+                for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(method)))):
+                    if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                        names.add(node.attr)
+    return sorted(names - OMITTED.get(cls, frozenset()))
+
+
+def test_a_change_of_what_is_remembered_is_a_change_of_the_layout() -> None:
+    fields = {cls.__name__: remembered(cls) for cls in CLASSES}
+    found = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
+    assert LAYOUTS[SCHEMA] == found, "count SCHEMA up, and add the fingerprint of the new layout"
+    assert max(LAYOUTS) == SCHEMA
+
+
+def sample() -> Engine:
+    """An engine with some of everything."""
+    queue = Queue(
+        job("a", ["x"]), job("b", ["x", "y"]), job("c", after=["a"]), job("d", delay_ms=5), budget=1, now_ms=0
+    )
+    queue.start(1)
+    queue.apply(Pause(("x",)))
+    return queue.engine
+
+
+def test_what_is_thawed_freezes_to_the_same_and_has_the_options_it_is_given() -> None:
+    engine = sample()
+    options = EngineOptions(budget=9, retention=Retention(finished=1))
+    again = thaw(pack(freeze(engine)), options)
+    assert freeze(again) == freeze(engine)
+    again.ledger.check()
+    assert again.options is options
+    assert again.ledger.retention is options.retention
+    assert again.token == engine.token
+
+
+def test_nothing_is_shared_with_the_engine_it_was_made_of() -> None:
+    queue = Queue(job("a", ["x"]))
+    frozen = freeze(queue.engine)
+    again = thaw(pack(frozen), EngineOptions())
+    queue.run()
+    assert freeze(again) == frozen
+
+
+def test_many_rows_come_in_several_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshot, "ROWS_PER_PART", 10)
+    engine = sample()
+    parts = list(pack(freeze(engine)))
+    assert len(parts) > 5
+    assert freeze(thaw(parts, EngineOptions())) == freeze(engine)
+
+
+def test_results_that_are_no_text_are_kept() -> None:
+    queue = Queue(job("a", arguments=b"\xff\x00"))
+    queue.start()
+    queue.settle("a", result=b"\xfe")
+    again = thaw(pack(freeze(queue.engine)), EngineOptions())
+    found = again.ledger.jobs["a"]
+    assert (found.spec.arguments, found.result) == (b"\xff\x00", b"\xfe")
+
+
+def test_dead_entries_of_heaps_are_left_out() -> None:
+    queue = Queue(*[job(f"j{n}", delay_ms=9) for n in range(20)], now_ms=0)
+    whole = sum(map(len, pack(freeze(queue.engine))))
+    queue.cancel(*[f"j{n}" for n in range(20)])
+    queue.wait(10**12)
+    assert queue.is_clean
+    assert sum(map(len, pack(freeze(queue.engine)))) < whole / 2
+
+
+def test_an_object_of_no_known_class_is_refused() -> None:
+    engine = Engine()
+    engine.ledger.leftovers.append(object())  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="an engine is not known to hold a object"):
+        freeze(engine)
+
+
+# --- what is no snapshot ---------------------------------------------------------------------------------------------
+
+
+def packed(*parts: Any) -> list[bytes]:
+    return [zlib.compress(json.dumps(part).encode()) for part in parts]
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [],
+        [b""],
+        [b"no"],
+        packed([]),
+        packed([["Nobody"]], [[0]]),
+        packed([["list"]], [[0]]),
+        packed([["list"]], [[0, [7]]]),
+        packed([["list"]], [[3]]),
+        packed([["tuple"]], [[0, [0]]]),
+        packed([["Node", "held"]], [[0, 1]]),
+        packed([["Engine", "ledger"]], [[0, 1]]),
+        packed([["Engine"], ["dict"]], [[0], [1, 1]]),
+        packed([["JobState"]], [[0, "?"]]),
+    ],
+)
+def test_what_is_no_snapshot_is_said_to_be_damaged(parts: list[bytes]) -> None:
+    with pytest.raises(CorruptStateError):
+        thaw(parts, EngineOptions())
+
+
+PARTS = list(pack(freeze(sample())))
+
+
+@given(st.randoms(use_true_random=False))
+def test_a_snapshot_with_changed_bytes_is_said_to_be_damaged(random: Random) -> None:
+    parts = list(PARTS)
+    which = random.randrange(len(parts))
+    at = random.randrange(len(parts[which]))
+    changed = bytearray(parts[which])
+    changed[at] ^= 1 << random.randrange(8)
+    parts[which] = bytes(changed)
+    try:
+        again = thaw(parts, EngineOptions())
+    except CorruptStateError:
+        return
+    # Some bits of the packing mean nothing.
+    assert freeze(again) == freeze(sample())
+
+
+def test_frozen_values_are_compared_whole() -> None:
+    frozen = freeze(sample())
+    assert attrs.evolve(frozen, rows=frozen.rows[:-1]) != frozen
