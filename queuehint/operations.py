@@ -788,9 +788,15 @@ class ListSchedules(Operation[Schedules]):
 
 @attrs.frozen
 class DueSchedules(Operation[Schedules]):
-    """Read schedules that are due, those due first first, at most 100."""
+    """
+    Read schedules that are due, those due first first and of those due at once by name, at most 100.
+
+    Args:
+        after: the due time and the name of a schedule: of those due, only what comes behind it.
+    """
 
     limit: int = 100
+    after: tuple[int, str] | None = None
 
 
 @attrs.frozen

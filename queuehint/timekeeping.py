@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 import logging
 import random
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 import attrs
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("queuehint.schedules")
 
+DUE_AT_ONCE = 100
 REST_S = 5.0
 """How long a worker leaves schedules alone that it cannot fire; another one may."""
 
@@ -81,25 +83,32 @@ def store(definition: Definition) -> Dialogue[bool]:
 
 def fire_due() -> Dialogue[bool]:
     """Fire all that is due, in order of due time; return False if some of it cannot be fired here."""
+    stuck: set[tuple[str, int]] = set()
+    after: tuple[int, str] | None = None
     begin = 0
     while True:
-        reply = yield DueSchedules()
-        has_moved, is_alone, is_stuck = False, True, False
+        reply = yield DueSchedules(DUE_AT_ONCE, after)
+        has_moved, is_alone = False, True
         for schedule in (*reply.schedules[begin:], *reply.schedules[:begin]):
+            if (schedule.name, schedule.version) in stuck:
+                continue
             try:
                 is_alone = yield from _fire(schedule, reply.now_ms)
                 has_moved = True
             except BackendError:
                 raise
             except Exception:
-                is_stuck = True
+                stuck.add((schedule.name, schedule.version))
                 logger.exception(
                     "a schedule cannot be fired here", extra={"event": "schedule.stuck", "schedule": schedule.name}
                 )
             if not is_alone:
                 break
-        if not has_moved:
-            return not is_stuck
+        if not has_moved and len(reply.schedules) < DUE_AT_ONCE:
+            return not stuck
+        # What stays due stands before all others: those behind it have to be asked for.
+        for schedule in takewhile(lambda each: (each.name, each.version) in stuck, reply.schedules):
+            after = schedule.next_ms, schedule.name
         # Where somebody else is at work there is nothing to be won: go on elsewhere.
         begin = 0 if is_alone else random.randrange(len(reply.schedules))
 

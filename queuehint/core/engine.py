@@ -726,7 +726,7 @@ class Engine:
         return Schedules(tuple(found), self.now_ms, following)
 
     def _due_schedules(self, operation: DueSchedules) -> Schedules:
-        return Schedules(tuple(self.timetable.due(self.now_ms, operation.limit)), self.now_ms)
+        return Schedules(tuple(self.timetable.due(self.now_ms, operation.limit, operation.after)), self.now_ms)
 
     def _weigh(self, operation: Weigh) -> Marked:
         weights, user, weight = self.ledger.ready.weights, operation.user, operation.weight

@@ -124,10 +124,10 @@ class Timetable:
         names = list(islice(self._by_name.irange(first), limit + 1))
         return [self._by_name[name] for name in names[:limit]], names[limit] if len(names) > limit else None
 
-    def due(self, now_ms: int, limit: int) -> list[Schedule]:
-        """Return schedules that are due, those due first first, and of those due at once by name."""
+    def due(self, now_ms: int, limit: int, after: tuple[int, str] | None = None) -> list[Schedule]:
+        """Return schedules that are due, behind a place: those due first first, and of those due at once by name."""
         found = []
-        for next_ms, name in islice(self._dues, limit):
+        for next_ms, name in islice(self._dues.irange(after, inclusive=(False, True)), limit):
             if next_ms > now_ms:
                 break
             found.append(self._by_name[name])

@@ -6,9 +6,10 @@ import asyncio
 import logging
 from typing import Any
 
+import attrs
 import pytest
 
-from queuehint import BackendUnavailableError, Claim, InvalidJobError
+from queuehint import BackendUnavailableError, Claim, InvalidJobError, timekeeping
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.memory import MemoryBackend
 from queuehint.clock import FakeClock
@@ -80,6 +81,36 @@ def test_of_many_firings_that_are_refused_together_those_are_fired_that_are_take
     (after,) = backend.call_sync(ListSchedules()).schedules
     assert after.last_ms == schedule.next_ms + 4000
     assert after.next_ms == schedule.next_ms + 5000
+
+
+def test_many_that_cannot_be_fired_here_hold_up_none_behind_them(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = Store()
+    for at in range(250):
+        hold_sync(backend, store(defined(f"stuck{at:03}")))
+    backend.clock.advance(ms=1)
+    # One amid them, and one behind them that has missed more due times than are fired at once.
+    hold_sync(backend, store(defined("s")))
+    hold_sync(backend, store(attrs.evolve(defined("stuck100!"), recurrence=Recurrence(every_ms=999))))
+    backend.clock.advance(ms=150_000)
+    come_due = timekeeping.come_due
+    tries = []
+
+    def fire_some(recurrence: Recurrence, next_ms: int, now_ms: int) -> Any:
+        if recurrence == EVERY and next_ms % 1000 == 0:
+            tries.append(next_ms)
+            raise InvalidJobError("no such zone")
+        return come_due(recurrence, next_ms, now_ms)
+
+    monkeypatch.setattr(timekeeping, "come_due", fire_some)
+    assert not hold_sync(backend, fire_due())
+    due = backend.call_sync(DueSchedules()).schedules
+    assert {schedule.name[:5] for schedule in due} == {"stuck"}
+    last = {schedule.name: schedule.last_id for schedule in backend.call_sync(ListSchedules()).schedules}
+    assert last["s"] == "s@2020-09-13T12:29:10.001Z"
+    assert backend.call_sync(CountJobs()).states[JobState.QUEUED] == 150 + 60
+    assert (len(tries), len(caplog.records)) == (250, 250)
 
 
 def test_a_store_that_cannot_be_reached_loses_no_firing() -> None:

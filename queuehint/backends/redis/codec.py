@@ -567,7 +567,7 @@ _REQUESTS: Final[dict[type[Any], tuple[str, Callable[[Any], Args]]]] = {
         lambda operation: [operation.name, operation.version, _text(operation.next_ms)],
     ),
     ListSchedules: ("list_schedules", lambda operation: [operation.first, operation.limit]),
-    DueSchedules: ("due_schedules", lambda operation: [operation.limit]),
+    DueSchedules: ("due_schedules", lambda operation: [operation.limit, *(operation.after or ("", ""))]),
     Follow: (
         "follow_events",
         lambda operation: ["" if operation.after is None else operation.after, operation.limit],

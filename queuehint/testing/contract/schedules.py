@@ -142,6 +142,39 @@ class Timetable:
         assert due(store) == ["c", "a", "b", "d"]
         assert [each.name for each in store.apply(DueSchedules(2)).schedules] == ["c", "a"]
 
+    @pytest.mark.parametrize("limit", [1, 2, 3, 100])
+    def test_those_behind_a_place_are_asked_for(self, store: Store, limit: int) -> None:
+        names = sorted(["b", "a", "é", "a!", "a:", "aa", "Z", "😀"])
+        for name in reversed(names):
+            put(store, name, due_ms=2)
+        for name, due_ms in (("first", 1), ("last", 3), ("later", MINUTE)):
+            put(store, name, due_ms=due_ms)
+        store.clock.advance(ms=10)
+        found: list[Schedule] = []
+        place: tuple[int, str] | None = None
+        while len(found) <= 10:
+            page = store.apply(DueSchedules(limit, place)).schedules
+            if not page:
+                break
+            found += page
+            place = page[-1].next_ms or 0, page[-1].name
+        assert [schedule.name for schedule in found] == ["first", *names, "last"]
+
+    def test_a_place_may_be_one_where_no_schedule_is(self, store: Store) -> None:
+        for name, due_ms in (("b", 2), ("d", 2), ("a", 3)):
+            put(store, name, due_ms=due_ms)
+        store.clock.advance(ms=10)
+        now_ms = store.clock.now_ms() - 10
+
+        def behind(due_ms: int, name: str) -> list[str]:
+            return [each.name for each in store.apply(DueSchedules(after=(now_ms + due_ms, name))).schedules]
+
+        assert behind(1, "z") == ["b", "d", "a"]
+        assert behind(2, "a") == ["b", "d", "a"]
+        assert behind(2, "c") == ["d", "a"]
+        assert behind(2, "e") == ["a"]
+        assert behind(3, "a") == behind(4, "") == []
+
     def test_the_next_time_something_is_due_is_told_and_one_that_waits_to_be_fired_is_not_in_it(
         self, store: Store
     ) -> None:
