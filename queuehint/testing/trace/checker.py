@@ -61,6 +61,7 @@ class Life:
         "is_awaiting",
         "is_away",
         "is_known",
+        "is_off",
         "is_over",
         "job",
         "job_id",
@@ -93,6 +94,8 @@ class Life:
         """How it was put back to its place, if it was; until it starts again."""
         self.is_away = False
         """It was put back and not queued since: to be queued then is no second place."""
+        self.is_off = False
+        """It was put back for a time that nobody tells."""
         self.ended: set[str] = set()
         """In which ways it has ever ended."""
         self.is_known = False
@@ -309,9 +312,11 @@ class Checker:
                 self._leave(life, event)
             else:
                 life.put_back, life.is_away = kind, True
-                if self.slots is not None and life.seq:
-                    is_ready = kind in {"released", "lost"} and event.cause != _STRANGER
-                    self.slots.put_back(life, event.at_ms, is_ready=is_ready)
+                life.is_off = kind in {"retried", "snoozed"} or event.cause == _STRANGER
+                if self.slots is not None and life.seq and not life.is_over:
+                    self.slots.withdraw(life)
+                    if not life.is_off:
+                        self.slots.put_back(life, event.at_ms, self._placed)
         elif kind in _ENDS:
             self._finish(event, life)
         else:
@@ -337,7 +342,7 @@ class Checker:
         if has_place:
             self._place(life, event)
         else:
-            life.after = self._number
+            life.after = self._number + 1
 
     def _queue(self, event: TraceEvent, life: Life) -> None:
         if event.old == "QUEUED":  # given new content by its key
@@ -352,22 +357,28 @@ class Checker:
             self._begin_anew(life)
         if life.seq:
             # A back-off has ended, or a dead job is brought back: it has its place.
-            life.is_away = False
+            life.is_away = life.is_off = False
             if self.slots is not None:
-                self.slots.put_back(life, event.at_ms, is_ready=True)
+                self.slots.put_back(life, event.at_ms, self._placed)
         else:
             self._place(life, event)
 
     def _redrive(self, event: TraceEvent, life: Life) -> None:
         self._begin_anew(life)
         if life.seq:
-            life.put_back, life.is_away = "redriven", False
+            life.put_back, life.is_away, life.is_off = "redriven", False, False
             if self.slots is not None:
-                self.slots.put_back(life, event.at_ms, is_ready=True)
+                self.slots.put_back(life, event.at_ms, self._placed)
         elif event.state != "DEFERRED":
+            bound = life.bound
             self._place(life, event)
+            if life.job is not None and life.job.on_dead == "cancel_behind":
+                # It has its old place still if not all behind it were canceled yet: nothing tells.
+                life.bound = bound
+                if self.slots is not None:
+                    self.slots.doubt(life)
         else:
-            life.after = self._number
+            life.after = self._number + 1
 
     def _finish(self, event: TraceEvent, life: Life) -> None:
         kind = event.kind
@@ -382,11 +393,11 @@ class Checker:
         if not is_held:
             self._leave(life, event)
         elif self.slots is not None:
-            self.slots.put_back(life, event.at_ms, is_ready=False)
+            self.slots.withdraw(life)
         life.put_back = "held" if is_held else None
 
     def _begin_anew(self, life: Life) -> None:
-        life.is_over = life.is_awaiting = life.is_away = False
+        life.is_over = life.is_awaiting = life.is_away = life.is_off = False
         life.put_back = "redriven" if life.put_back else None
 
     # --- starts and stops ----------------------------------------------------------------------------------------
@@ -406,8 +417,7 @@ class Checker:
             said = f"{_named(life)} was started after it was over, and was not queued again"
             self._blame(Rule.STARTED_AFTER_END, event, life, None, said)
             life.is_over = False
-            if life.seq:
-                self._leave(life, event)
+            self._leave(life, event)
         elif not self._judge_conflicts(event, life):
             self._judge_edges(event, life)
         if not life.seq:
@@ -422,7 +432,7 @@ class Checker:
         life.ran = self._number
         life.started_ms, life.worker = event.at_ms, event.worker
         life.put_back = None
-        life.is_awaiting = life.is_away = False
+        life.is_awaiting = life.is_away = life.is_off = False
         self._running.add(life.claims, life.ran, life)
 
     def _judge_conflicts(self, event: TraceEvent, life: Life) -> bool:
@@ -515,12 +525,13 @@ class Checker:
             self.slots.place(life, self._number, event.at_ms, self._placed)
         life.seq = life.bound = self._number
         life.placed_ms = event.at_ms
-        life.put_back, life.is_away = None, False
+        life.is_awaiting = False
+        life.put_back, life.is_away, life.is_off = None, False, False
         self._placed.add(life.claims, life.seq, life)
 
     def _leave(self, life: Life, event: TraceEvent) -> None:
-        life.after = self._number
-        life.put_back, life.is_away = None, False
+        life.after = self._number + 1
+        life.put_back, life.is_away, life.is_off = None, False, False
         if life.seq:
             self._placed.remove(life.claims, life.seq)
             life.seq = 0

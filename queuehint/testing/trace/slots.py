@@ -6,6 +6,8 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from queuehint.hint import conflict
+
 if TYPE_CHECKING:
     from queuehint.testing.trace.checker import Life
     from queuehint.testing.trace.places import Places
@@ -32,6 +34,7 @@ class Slots:
         self._watchers: dict[str, list[tuple[Life, int]]] = {}
         """By job, who was found to wait for it, with the place it had then."""
         self._waits_for: dict[str, Life] = {}
+        self._doubtful: dict[str, Life] = {}
         self._counts: dict[tuple[str | None, str | None], int] = {}
         """Free slots by worker and pool, as far as they are known."""
         if isinstance(slots, Mapping):
@@ -54,20 +57,28 @@ class Slots:
 
     def left(self, life: Life, at_ms: float, placed: Places[Life]) -> None:
         """Note that a job has no place any more: those that waited for it may be ready."""
-        self._withdraw(life)
+        self.withdraw(life)
+        self._doubtful.pop(life.job_id, None)
         for other, seq in self._watchers.pop(life.job_id, ()):
-            if other.seq != seq or other.ran or other.is_over:
+            if other.seq != seq or other.ran or other.is_over or other.is_off:
                 continue
-            found = placed.first(other.claims)
-            blocker = None if found is None or found[0] >= seq else found[1]
-            self._wait_or_be_ready(other, seq, at_ms, placed, blocker)
+            self._ask_again(other, seq, at_ms, placed)
 
-    def put_back(self, life: Life, at_ms: float, *, is_ready: bool) -> None:
-        """Note that a job has its place again and waits."""
-        if is_ready:
-            self._offer(life, at_ms)
-        else:
-            self._withdraw(life)
+    def put_back(self, life: Life, at_ms: float, placed: Places[Life]) -> None:
+        """Note that a job has its place still, and waits for no time."""
+        self._ask_again(life, life.seq, at_ms, placed)
+
+    def doubt(self, life: Life) -> None:
+        """Note that a job may have an earlier place than its events say: nobody whom it may hold up is ready."""
+        self._doubtful[life.job_id] = life
+        for ready in self._ready.values():
+            for other, _ in list(ready.values()):
+                if other is not life and conflict(other.claims, life.claims):
+                    del ready[other.job_id]
+
+    def _ask_again(self, life: Life, seq: int, at_ms: float, placed: Places[Life]) -> None:
+        found = placed.first(life.claims)
+        self._wait_or_be_ready(life, seq, at_ms, placed, None if found is None or found[0] >= seq else found[1])
 
     def _wait_or_be_ready(self, life: Life, seq: int, at_ms: float, placed: Places[Life], blocker: Life | None) -> None:
         if blocker is not None:
@@ -90,10 +101,13 @@ class Slots:
         self._watchers.setdefault(blocker.job_id, []).append((life, seq))
 
     def _offer(self, life: Life, at_ms: float) -> None:
+        if any(conflict(other.claims, life.claims) for other in self._doubtful.values() if other is not life):
+            return
         if life.job is None or life.job.needs_slot:
             self._ready.setdefault(_pool(life), OrderedDict()).setdefault(life.job_id, (life, at_ms))
 
-    def _withdraw(self, life: Life) -> None:
+    def withdraw(self, life: Life) -> None:
+        """Note that a job is not ready, or not any more."""
         ready = self._ready.get(_pool(life))
         if ready is not None:
             ready.pop(life.job_id, None)
@@ -112,7 +126,7 @@ class Slots:
 
     def started(self, life: Life, event: TraceEvent) -> None:
         """Note that a job takes a slot."""
-        self._withdraw(life)
+        self.withdraw(life)
         self._count(life, event.worker, -1)
 
     def stopped(self, life: Life, event: TraceEvent) -> None:
