@@ -15,7 +15,7 @@ import asyncio
 import contextvars
 import inspect
 import logging
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from queuehint.context import CURRENT
@@ -56,6 +56,7 @@ class Attempts:
         before: hooks, called with the context.
         redact: applied to texts of errors before they are stored.
         threads: how many plain functions may run at once.
+        executor: what runs them instead of threads of its own; it is not shut down.
         stop: asks code to stop, given its slot and why.
         begin: called with the grant of a job on its last life before its code runs.
     """
@@ -69,6 +70,7 @@ class Attempts:
         before: Iterable[Callable[..., Any]],
         redact: Callable[[str], str] | None,
         threads: int,
+        executor: Executor | None = None,
         stop: Callable[[Slot, str], None],
         begin: Callable[[Grant], None],
     ) -> None:
@@ -80,7 +82,8 @@ class Attempts:
         self._threads = threads
         self._stop = stop
         self._begin = begin
-        self._executor: ThreadPoolExecutor | None = None
+        self._executor = executor
+        self._own_executor: ThreadPoolExecutor | None = None
         self._last_life = asyncio.Lock()
 
     async def run(self, slot: Slot) -> Outcome:
@@ -98,8 +101,8 @@ class Attempts:
 
     def close(self) -> None:
         """Let go of the threads; one that runs still is not waited for."""
-        if self._executor is not None:
-            self._executor.shutdown(wait=False)
+        if self._own_executor is not None:
+            self._own_executor.shutdown(wait=False)
 
     async def _run_on_last_life(self, slot: Slot, handler: Handler) -> Outcome:
         slot.stoppable = True
@@ -195,7 +198,7 @@ class Attempts:
         """Run a plain function in a thread, and do not come back before it has ended."""
         loop = asyncio.get_running_loop()
         if self._executor is None:
-            self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix="queuehint")
+            self._executor = self._own_executor = ThreadPoolExecutor(self._threads, thread_name_prefix="queuehint")
         context = contextvars.copy_context()
 
         def call() -> tuple[Any, BaseException | None]:

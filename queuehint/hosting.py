@@ -65,15 +65,21 @@ class Hosting(_Maker, Listening):
                 back to their places. A plain function is waited for until its code has ended.
         """
         worker = self.make_worker(concurrency, pools=pools, users=users, steal=steal, grace=grace)
+        async with self.running(worker):
+            yield worker
+
+    @contextlib.asynccontextmanager
+    async def running(self, worker: Worker) -> AsyncIterator[None]:
+        """Run a worker that was made by `make_worker` on this loop while the block runs."""
         with self.hosts(worker):
             async with self.listening():
-                running = asyncio.create_task(worker.run(), name="queuehint-worker")
+                task = asyncio.create_task(worker.run(), name="queuehint-worker")
                 try:
-                    await _first(worker.started.wait(), running)
-                    yield worker
+                    await _first(worker.started.wait(), task)
+                    yield
                 finally:
                     worker.stop()
-                    await running
+                    await task
 
     @contextlib.contextmanager
     def worker_sync(

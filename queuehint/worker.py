@@ -58,6 +58,7 @@ from queuehint.timekeeping import Timekeeper
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from concurrent.futures import Executor
     from datetime import timedelta
 
     from queuehint.backends.base import Backend
@@ -101,6 +102,7 @@ class Worker:
         give_up: ends the process at once; only for a worker that has a process to itself. Called with the ids of the
             jobs whose code has not ended, once all others have been settled.
         helper: renews the leases from another process; without it a thread does.
+        executor: what runs plain functions, by default threads of the worker's own; it is not shut down.
     """
 
     def __init__(
@@ -123,6 +125,7 @@ class Worker:
         abandon_after: float | timedelta | None = None,
         give_up: Callable[[list[str]], None] | None = None,
         helper: Helper | None = None,
+        executor: Executor | None = None,
     ) -> None:
         self.scheduler = scheduler
         self._backend = backend
@@ -146,6 +149,7 @@ class Worker:
             before=before,
             redact=redact,
             threads=self._concurrency,
+            executor=executor,
             stop=self._ask_to_stop,
             begin=self._begin_last_life,
         )

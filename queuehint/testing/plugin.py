@@ -1,10 +1,69 @@
-"""The pytest plugin: fixtures for applications. Loaded by the entry point ``pytest11``."""
+"""
+The pytest plugin: fixtures for applications. Loaded by the entry point ``pytest11``.
+
+Each test has a scheduler of its own, or the application's on a store of the test's own: override `queuehint_app`.
+"""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
 import pytest
+
+if TYPE_CHECKING:
+    from queuehint.clock import FakeClock
+    from queuehint.records import JobRecord
+    from queuehint.scheduler import Scheduler
 
 __all__: list[str] = []
 
 # Tests that others inherit: what fails in them is shown as in tests of one's own.
 pytest.register_assert_rewrite("queuehint.testing.contract", "queuehint.testing.driver")
+
+
+@pytest.fixture
+def queuehint_clock() -> FakeClock:
+    """The time of `queuehint_sched`: it begins now and stands still until it is moved."""
+    from queuehint.clock import FakeClock
+
+    return FakeClock(time.time_ns() // 1_000_000)
+
+
+@pytest.fixture
+def queuehint_app() -> Scheduler | None:
+    """The application's scheduler: override this fixture to return it. By default each test has a new scheduler."""
+    return None
+
+
+@pytest.fixture
+def queuehint_sched(queuehint_app: Scheduler | None, queuehint_clock: FakeClock) -> Iterator[Scheduler]:
+    """
+    A scheduler on an empty store in memory whose time is `queuehint_clock`; it is closed at the end of the test.
+
+    It is that of `queuehint_app` if there is one, so that code under test enqueues here.
+    """
+    from queuehint.scheduler import Scheduler
+    from queuehint.testing.virtual import on_memory
+
+    sched = queuehint_app if queuehint_app is not None else Scheduler("memory://")
+    with on_memory(sched, queuehint_clock):
+        yield sched
+
+
+@pytest.fixture
+def drain(queuehint_sched: Scheduler) -> Callable[..., Coroutine[Any, Any, list[JobRecord]]]:
+    """Run all jobs of `queuehint_sched` now, from a loop; see `queuehint.testing.drain`."""
+    from queuehint.testing.virtual import drain
+
+    return partial(drain, queuehint_sched)
+
+
+@pytest.fixture
+def drain_sync(queuehint_sched: Scheduler) -> Callable[..., list[JobRecord]]:
+    """Run all jobs of `queuehint_sched` now, from plain code; see `queuehint.testing.drain_sync`."""
+    from queuehint.testing.virtual import drain_sync
+
+    return partial(drain_sync, queuehint_sched)

@@ -357,6 +357,27 @@ def test_a_time_out_strikes_what_sleeps_longer_and_nothing_shorter() -> None:
     assert tried.is_exhaustive
 
 
+def test_time_passes_by_sleeping() -> None:
+    async def measure(state: list[float]) -> None:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(5):
+                await asyncio.sleep(3)
+                state.append(loop.time() - began)
+                await asyncio.sleep(3)
+        state.append(loop.time() - began)
+
+    seen: list[list[float]] = []
+
+    def view(state: list[float]) -> list[float]:
+        seen.append(state)
+        return state
+
+    check_serial_equivalence({"m": measure}, [("m", ["a"]), ("m", ["a"])], list, view=view)
+    assert seen[-1] == [3, 5, 3, 5]
+
+
 def test_a_time_out_strikes_where_nothing_else_can_go_on() -> None:
     async def hang(state: list[str]) -> None:
         with contextlib.suppress(TimeoutError):

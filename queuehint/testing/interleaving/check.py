@@ -241,7 +241,7 @@ class _Check:
             finding.parts, Rules(finding.parts), self.make(), lambda options, current: next(choices), telling=True
         )
         states = {"this order leaves": self.view(played.state), "one by one they leave": finding.serial.state}
-        found = f"Found in the {_ordinal(finding.runs)} order that was tried"
+        found = f"Found as number {finding.runs} of the orders tried"
         footnote = f"{found}; {len(finding.parts)} of {count} jobs are enough." if count > 1 else f"{found}."
         return story(finding.headline, finding.parts, played, states, footnote)
 
@@ -262,11 +262,6 @@ def _named(parts: Sequence[Part], number: int) -> str:
 
 def _jobs(count: int) -> str:
     return "1 job" if count == 1 else f"{count} jobs"
-
-
-def _ordinal(number: int) -> str:
-    ending = "th" if number % 100 in {11, 12, 13} else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return f"{number}{ending}"
 
 
 def _at(where: str | None) -> str:
