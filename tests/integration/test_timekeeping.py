@@ -14,6 +14,7 @@ from queuehint.backends.base import BackendOptions
 from queuehint.backends.memory import MemoryBackend
 from queuehint.clock import FakeClock
 from queuehint.dialogue import hold_sync
+from queuehint.due_times import come_due
 from queuehint.errors import ScheduleChangedError
 from queuehint.operations import Close, CountJobs, DueSchedules, Enqueue, ListSchedules, PutSchedule, Tick
 from queuehint.records import JobSpec, JobState
@@ -94,7 +95,6 @@ def test_many_that_cannot_be_fired_here_hold_up_none_behind_them(
     hold_sync(backend, store(defined("s")))
     hold_sync(backend, store(attrs.evolve(defined("stuck100!"), recurrence=Recurrence(every_ms=999))))
     backend.clock.advance(ms=150_000)
-    come_due = timekeeping.come_due
     tries = []
 
     def fire_some(recurrence: Recurrence, next_ms: int, now_ms: int) -> Any:
