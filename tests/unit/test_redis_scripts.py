@@ -16,6 +16,8 @@ from queuehint.backends.base import BackendOptions
 from queuehint.backends.redis import codec, keys, scripts
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.conversation import Ask, Desk
+from queuehint.backends.redis.replies import REPLIES
+from queuehint.backends.redis.requests import REQUESTS
 from queuehint.core.lifecycle import MOVES
 from queuehint.hint import Claim
 from queuehint.limits import Limit
@@ -203,7 +205,7 @@ def arguments_sent(name: str) -> int:
 def test_there_is_an_example_of_every_script() -> None:
     assert EXAMPLES.keys() | MORE_EXAMPLES.keys() == SOURCES.keys() == set(scripts.names())
     assert all(codec.encode(operation)[0] == name for name, operation in EXAMPLES.items())
-    assert {type(operation) for operation in EXAMPLES.values()} == set(codec._REQUESTS) == set(codec._REPLIES)
+    assert {type(operation) for operation in EXAMPLES.values()} == set(REQUESTS) == set(REPLIES)
 
 
 @pytest.mark.parametrize("name", SOURCES)
@@ -377,9 +379,9 @@ def test_no_field_has_the_name_of_a_constant(name: str) -> None:
 
 def test_the_legal_moves_are_those_of_the_core() -> None:
     rows = dict(re.findall(r"(\w) = '(\w*)'", scripts._moves()))
-    assert {codec.STATES[state]: [codec.STATES[target] for target in targets] for state, targets in rows.items()} == {
-        state: list(targets) for state, targets in MOVES.items() if state is not None
-    }
+    assert {
+        scripts.STATES[state]: [scripts.STATES[target] for target in targets] for state, targets in rows.items()
+    } == {state: list(targets) for state, targets in MOVES.items() if state is not None}
 
 
 # --- on a server -----------------------------------------------------------------------------------------------------
@@ -669,11 +671,11 @@ def test_what_is_put_into_a_script_is_a_file_or_the_table_of_moves() -> None:
 
 
 def test_the_name_of_a_script_is_never_what_a_user_said() -> None:
-    tree = dict(modules())["backends/redis/codec.py"]
+    tree = dict(modules())["backends/redis/requests.py"]
     table = next(
         node.value
         for node in ast.walk(tree)
-        if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "_REQUESTS"
+        if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "REQUESTS"
     )
     assert isinstance(table, ast.Dict)
     for value in table.values:

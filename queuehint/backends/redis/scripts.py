@@ -28,6 +28,7 @@ LETTERS: Final = {
     JobState.CANCELED: "C",
 }
 """A state in a script: one letter."""
+STATES: Final = {letter: state for state, letter in LETTERS.items()}
 
 _INCLUDE = re.compile(r"^-- @include (?:lib/)?(\w+)\n", re.MULTILINE)
 _CONST = re.compile(r"^local ([\w, ]+) = (.+?) -- @const\n", re.MULTILINE)
