@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import secrets
 import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 
 class _Maker:
     """Makes the ids of one process; a fork makes a maker of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, make: Callable[[], str] | None = None) -> None:
         self.pid = os.getpid()
+        if make is not None:
+            self.make = make  # type: ignore[method-assign]
         self._mark = secrets.token_hex(4)
         self._count = itertools.count(secrets.randbits(20))
         self._last = (0, "")
@@ -39,3 +46,14 @@ def new_id() -> str:
     if _maker.pid != os.getpid():
         _maker = _Maker()
     return _maker.make()
+
+
+@contextlib.contextmanager
+def ids_from(make: Callable[[], str]) -> Iterator[None]:
+    """Have ids made by *make* while the block runs: where the same is to happen again, ids have to be the same."""
+    global _maker  # noqa: PLW0603 - one a process
+    before, _maker = _maker, _Maker(make)
+    try:
+        yield
+    finally:
+        _maker = before

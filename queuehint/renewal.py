@@ -23,7 +23,7 @@ import time
 from typing import TYPE_CHECKING, Protocol
 
 from queuehint.errors import BackendError
-from queuehint.operations import LEASES_MAX, Renew, Verdict
+from queuehint.operations import LEASES_MAX, Renew, Renewed, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -121,6 +121,9 @@ class Renewal:
         helper: renews from another process.
     """
 
+    now_s = staticmethod(now_s)
+    """The clock by which leases are held to last; not compared with that of the store."""
+
     def __init__(
         self,
         backend: Backend,
@@ -154,7 +157,7 @@ class Renewal:
         """Begin to renew and to watch; a helper process is there, if still starting, when this returns."""
         if self._helper is not None:
             self._helper.start(self._lease_s)
-            self._heard_s = self._started_s = now_s()
+            self._heard_s = self._started_s = self.now_s()
         elif not _said:
             _said.append(True)
             logger.info(
@@ -184,7 +187,7 @@ class Renewal:
         Args:
             sent_s: when the exchange was sent, for the first time if it was repeated.
         """
-        until_s, began_s = sent_s + self._lease_s, now_s()
+        until_s, began_s = sent_s + self._lease_s, self.now_s()
         text = []
         with self._lock:
             held, line = self._held, self._lines
@@ -212,7 +215,7 @@ class Renewal:
                 return
             lease.has_begun = True
             if grant.spec.policy.timeout_ms is not None:
-                lease.overdue_s = now_s() + grant.spec.policy.timeout_ms / 1000
+                lease.overdue_s = self.now_s() + grant.spec.policy.timeout_ms / 1000
             self._lines += 1
             self._helper.send(lease.told(job_id, token))
 
@@ -223,7 +226,7 @@ class Renewal:
 
     def is_short(self, sent_s: float) -> bool:
         """Say whether what was granted by an exchange sent then may have to be fenced at once."""
-        return now_s() >= sent_s + self._lease_s - self._margin_s
+        return self.now_s() >= sent_s + self._lease_s - self._margin_s
 
     # --- watching ------------------------------------------------------------------------------------------------
 
@@ -234,7 +237,7 @@ class Renewal:
                 try:
                     if helper is None:
                         self._done.wait(self._tick_s)
-                        self._fence(now_s())
+                        self._fence(self.now_s())
                     else:
                         self._fence(self._hear(helper))
                 except Exception:  # without this thread nothing would be fenced
@@ -249,7 +252,7 @@ class Renewal:
         lines = helper.hear(self._tick_s)
         # Code that holds the GIL may keep this thread at any line for long. So first the time, then all that was said
         # until now: only then it can be told who had not been renewed by that time.
-        time_s = now_s()
+        time_s = self.now_s()
         lines += helper.hear(0)
         if lines:
             self._heard_s, self._pause_s = time_s, 0.0
@@ -282,7 +285,7 @@ class Renewal:
                 "the process that renews leases cannot be started",
                 extra={"event": "renewal.helper_failed", "error": str(error)},
             )
-        self._heard_s = self._started_s = now_s()
+        self._heard_s = self._started_s = self.now_s()
 
     def _take(self, lines: list[str]) -> None:
         """Take in what the helper has said."""
@@ -349,15 +352,18 @@ class Renewal:
 
     def _due(self) -> tuple[tuple[str, int], ...]:
         """Return all leases once one of them is due; none before."""
-        oldest_s = now_s() + self._lease_s - self._due_s
+        oldest_s = self.now_s() + self._lease_s - self._due_s
         with self._lock:
             if any(lease.until_s <= oldest_s for lease in self._held.values()):
                 return tuple(self._held)[:LEASES_MAX]
         return ()
 
     def _renew_now(self, leases: tuple[tuple[str, int], ...]) -> None:
-        sent_s = now_s()
-        reply = self._backend.call_sync(Renew(leases, self._lease_ms))
+        sent_s = self.now_s()
+        self._take_in(leases, self._backend.call_sync(Renew(leases, self._lease_ms)), sent_s)
+
+    def _take_in(self, leases: tuple[tuple[str, int], ...], reply: Renewed, sent_s: float) -> None:
+        """Take in the answer to a renewal that was sent then."""
         with self._lock:
             self.answered_s = max(self.answered_s, sent_s)
             for key, verdict in zip(leases, reply.verdicts, strict=True):

@@ -171,10 +171,17 @@ class Timekeeper:
 
     Args:
         definitions: schedules to store before the first look; told when the worker has reached the store.
+        now_s: the clock by which it rests.
     """
 
-    def __init__(self, backend: Backend, definitions: Callable[[], Iterable[Definition]]) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        definitions: Callable[[], Iterable[Definition]],
+        now_s: Callable[[], float] = now_s,
+    ) -> None:
         self._backend = backend
+        self._now_s = now_s
         self._definitions = definitions
         self._is_stored = False
         self._rests_until_s = 0.0
@@ -184,7 +191,7 @@ class Timekeeper:
         """Learn from an exchange whether schedules are due, and do what is to be done."""
         if self._is_stored and not due:
             return
-        if (self._task is None or self._task.done()) and now_s() >= self._rests_until_s:
+        if (self._task is None or self._task.done()) and self._now_s() >= self._rests_until_s:
             self._task = asyncio.get_running_loop().create_task(self._work(), name="queuehint-timekeeper")
 
     def stop(self) -> None:
@@ -204,7 +211,7 @@ class Timekeeper:
         except Exception:
             logger.exception("schedules cannot be looked after", extra={"event": "schedule.stuck"})
         if not is_well:
-            self._rests_until_s = now_s() + REST_S
+            self._rests_until_s = self._now_s() + REST_S
 
     async def _store_all(self) -> None:
         for definition in self._definitions():

@@ -103,6 +103,7 @@ class Worker:
             jobs whose code has not ended, once all others have been settled.
         helper: renews the leases from another process; without it a thread does.
         executor: what runs plain functions, by default threads of the worker's own; it is not shut down.
+        renewal: makes what keeps the leases.
     """
 
     def __init__(
@@ -126,6 +127,7 @@ class Worker:
         give_up: Callable[[list[str]], None] | None = None,
         helper: Helper | None = None,
         executor: Executor | None = None,
+        renewal: Callable[..., Renewal] = Renewal,
     ) -> None:
         self.scheduler = scheduler
         self._backend = backend
@@ -161,12 +163,13 @@ class Worker:
         self._slots = Slots()
         self._outcomes: deque[Outcome] = deque()
         self._unanswered: tuple[Exchange, float] | None = None
-        self._timekeeper = Timekeeper(backend, definitions)
         self._notes = Notes()
         self._outbox: deque[Report | Log | Interim] = deque()
         self._renewal: Renewal | None = None
         if not backend.is_local:
-            self._renewal = Renewal(backend, self._lease_ms, tell=self._tell, more=self._wake, helper=helper)
+            self._renewal = renewal(backend, self._lease_ms, tell=self._tell, more=self._wake, helper=helper)
+        self._now_s = now_s if self._renewal is None else self._renewal.now_s
+        self._timekeeper = Timekeeper(backend, definitions, self._now_s)
         self._failures = 0
         self._answered_s = 0.0
         self._listening: asyncio.Task[None] | None = None
@@ -323,7 +326,7 @@ class Worker:
             return await self._rest()
         if again is None:
             limit = 0 if self._stopping else self._concurrency - len(self._slots)
-            again = self._unanswered = self._ask(settle, limit), now_s()
+            again = self._unanswered = self._ask(settle, limit), self._now_s()
         operation, sent_s = again
         reply: Exchanged | None = await (self._call(operation) if reach is None else self._call_and_crash(operation))
         if reply is None:
@@ -337,7 +340,7 @@ class Worker:
 
     def _take_in(self, operation: Exchange, reply: Exchanged, sent_s: float) -> None:
         if self._renewal is not None:
-            self._answered_s = now_s()
+            self._answered_s = self._now_s()
             self._renewal.exchange(operation.settle, reply.grants, sent_s)
         if self._failures:
             logger.info("the store answers again", extra={"event": "worker.reconnected", "worker": self.name})

@@ -163,11 +163,10 @@ def test_who_cannot_store_or_fire_rests_and_tries_again(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [1000.0]
-    monkeypatch.setattr("queuehint.timekeeping.now_s", lambda: now[0])
 
     async def main() -> None:
         backend = Store()
-        keeper = Timekeeper(backend, lambda: [defined("s")])
+        keeper = Timekeeper(backend, lambda: [defined("s")], lambda: now[0])
 
         async def see() -> int:
             before = len(backend.asked)
@@ -185,7 +184,7 @@ def test_who_cannot_store_or_fire_rests_and_tries_again(
         assert await see() == 1
         assert await see() == 0
         monkeypatch.undo()
-        monkeypatch.setattr("queuehint.timekeeping.now_s", lambda: now[0] + 5)
+        now[0] += 5
         assert await see() == 3
         assert counted(backend) == 1
 

@@ -38,3 +38,9 @@ def test_a_fork_marks_its_ids_as_its_own(monkeypatch: pytest.MonkeyPatch) -> Non
     assert child != parent
     monkeypatch.undo()
     assert ids.new_id()[-8:] not in {parent, child}
+
+
+def test_ids_may_be_made_otherwise_for_a_while() -> None:
+    with ids_from(iter("abc").__next__):
+        assert (new_id(), new_id()) == ("a", "b")
+    assert len(new_id()) == 28
