@@ -23,7 +23,14 @@ if TYPE_CHECKING:
     )
     from queuehint.testing.interleaving import SerialEquivalence, check_serial_equivalence
     from queuehint.testing.model import ReferenceModel
-    from queuehint.testing.simulation import FaultPlan, SimulationError, simulate_engine, simulate_gates
+    from queuehint.testing.simulation import (
+        FaultPlan,
+        Simulation,
+        SimulationError,
+        simulate,
+        simulate_engine,
+        simulate_gates,
+    )
     from queuehint.testing.strategies import (
         backoffs,
         claims,
@@ -58,6 +65,7 @@ _MODULES: dict[str, str] = {
     "ReferenceModel": "model",
     "Rule": "trace",
     "SerialEquivalence": "interleaving",
+    "Simulation": "simulation",
     "SimulationError": "simulation",
     "TooManyRunsError": "virtual",
     "TraceError": "trace",
@@ -88,6 +96,7 @@ _MODULES: dict[str, str] = {
     "refute_enqueued": "enqueued",
     "refute_enqueued_sync": "enqueued",
     "schedules": "strategies",
+    "simulate": "simulation",
     "simulate_engine": "simulation",
     "simulate_gates": "simulation",
 }
@@ -101,6 +110,7 @@ __all__ = [
     "ReferenceModel",
     "Rule",
     "SerialEquivalence",
+    "Simulation",
     "SimulationError",
     "TooManyRunsError",
     "TraceError",
@@ -131,6 +141,7 @@ __all__ = [
     "refute_enqueued",
     "refute_enqueued_sync",
     "schedules",
+    "simulate",
     "simulate_engine",
     "simulate_gates",
 ]

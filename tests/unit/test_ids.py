@@ -41,6 +41,6 @@ def test_a_fork_marks_its_ids_as_its_own(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_ids_may_be_made_otherwise_for_a_while() -> None:
-    with ids_from(iter("abc").__next__):
-        assert (new_id(), new_id()) == ("a", "b")
-    assert len(new_id()) == 28
+    with ids.ids_from(iter("abc").__next__):
+        assert (ids.new_id(), ids.new_id()) == ("a", "b")
+    assert len(ids.new_id()) == 28

@@ -10,7 +10,7 @@ A step costs what it moves. Twenty steps apart `check_all` compares all pairs, a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from queuehint.core.journal import Journal
 from queuehint.events import EventKind
@@ -18,6 +18,7 @@ from queuehint.operations import Exchange, Renew, Verdict
 from queuehint.records import JobState
 from queuehint.testing.invariants import check_edges, check_order, check_ready, placed
 from queuehint.testing.model.places import conflict, shape
+from queuehint.testing.trace import TraceEvent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from queuehint.core.job import Job
     from queuehint.hint import Claim
     from queuehint.operations import Operation
+    from queuehint.testing.trace.values import Kind
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 DONE, LOST = Verdict.DONE, Verdict.LOST
@@ -37,18 +39,38 @@ Move = tuple[EventKind, "Job", JobState | None, JobState, int]
 
 
 class Recorder(Journal):
-    """A journal that hands over every move: what happened, to which job, its states before and after, its place."""
+    """
+    A journal that hands over every move: what happened, to which job, its states before and after, its place.
 
-    __slots__ = ("moves",)
+    Args:
+        trace: where events are written down too, unless it is None.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("moves", "trace")
+
+    def __init__(self, trace: list[TraceEvent] | None = None) -> None:
         super().__init__()
         self.moves: list[Move] = []
+        self.trace = trace
 
     def note(self, job: Job, kind: EventKind, old: JobState | None, cause: str | None = None) -> None:
         """Note a move."""
         super().note(job, kind, old, cause)
         self.moves.append((kind, job, old, job.state, job.seq))
+        if self.trace is not None:
+            self.trace.append(
+                TraceEvent(
+                    kind=cast("Kind", str(kind)),
+                    job=job.id,
+                    at_ms=self.now_ms,
+                    worker=job.worker,
+                    token=job.token,
+                    old=None if old is None else str(old),
+                    state=None if kind is PRUNED else str(job.state),
+                    claims=job.spec.claims,
+                    cause=cause or None,
+                )
+            )
 
 
 class Book:

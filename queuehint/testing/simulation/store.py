@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from queuehint.operations import Operation
     from queuehint.testing.simulation.promises import Move
+    from queuehint.testing.trace import TraceEvent
 
 BEGIN_MS = 1_600_000_000_000
 """When every simulation begins, by the clock of its store."""
@@ -47,6 +48,7 @@ class Store:
         make: another engine, for tests of the simulation itself.
         keeps_receipts, fences, waits: another session, for tests of the simulation itself: no receipts, tokens that go
             on after a restart, leases that are not waited for after one.
+        traced: events are written down, as `trace`.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class Store:
         keeps_receipts: bool = True,
         fences: bool = True,
         waits: bool = True,
+        traced: bool = False,
     ) -> None:
         self._options = options
         self._make = make
@@ -65,6 +68,7 @@ class Store:
         self._keeps_receipts = keeps_receipts
         self._fences = fences
         self._waits = waits
+        self._traced = traced
         self.history: list[tuple[Operation[Any] | _Epoch, int, str, int, Any]] = []
         self.moves: list[Move] = []
         """Those of the last operation."""
@@ -73,7 +77,8 @@ class Store:
 
     def _begin(self) -> None:
         self.engine = self._make(self._options)
-        self._recorder = self.engine.ledger.journal = Recorder()
+        self.trace: list[TraceEvent] = []
+        self._recorder = self.engine.ledger.journal = Recorder(self.trace if self._traced else None)
         self.promises = Promises()
         self.receipts: dict[str, tuple[int, Any]] = {}
 
@@ -91,11 +96,11 @@ class Store:
             QueueHintError: as the operation says; nothing was changed.
             AssertionError: a promise was broken.
         """
+        self.moves = []
         receipt = self.receipts.get(lane)
         if receipt is not None and number <= receipt[0] and self._keeps_receipts:
             if number < receipt[0]:
                 raise StaleRequestError(lane)
-            self.moves = []
             return receipt[1]
         reply = self._apply(operation, now_ms)
         self.receipts[lane] = (number, reply)

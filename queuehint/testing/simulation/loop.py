@@ -1,0 +1,165 @@
+"""
+An event loop on which no time passes while code waits, and processes that can be killed in the middle of anything.
+
+Time is virtual: when nothing is ready it jumps to the next timer, so ``asyncio.sleep(3600)`` takes no time. All runs on
+one thread, in one order. What is called through the loop belongs to the **process** whose code asked for it, also from
+a task that it began: a context variable says so. The callbacks of a process that stands still wait until it goes on;
+those of one that was killed never run again, so that no ``finally`` and no ``except`` of its code does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, Unpack
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextvars import Context
+
+Ts = TypeVarTuple("Ts")
+T = TypeVar("T")
+
+PROCESS: ContextVar[Process | None] = ContextVar("queuehint_process", default=None)
+
+
+class Process:
+    """What runs together and dies together: a worker, or a producer."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.is_dead = False
+        self.is_paused = False
+        self._parked: list[_Call] = []
+
+    def kill(self) -> None:
+        """Have nothing of it run any more."""
+        self.is_dead = True
+        self._parked.clear()
+
+    def pause(self) -> None:
+        """Have it stand still, while the time passes."""
+        self.is_paused = True
+
+    def resume(self, loop: VirtualLoop) -> None:
+        """Have it go on, with all that came up meanwhile, in order."""
+        self.is_paused = False
+        parked, self._parked = self._parked, []
+        for call in parked:
+            loop.call_again(call)
+
+    def park(self, call: _Call) -> None:
+        """Keep a callback until it goes on."""
+        self._parked.append(call)
+
+
+class _Call:
+    """A callback that belongs to a process; ``handle`` is what its caller may cancel."""
+
+    __slots__ = ("args", "callback", "context", "handle", "process")
+
+    def __init__(
+        self, process: Process, callback: Callable[..., object], args: tuple[Any, ...], context: Context | None
+    ) -> None:
+        self.process = process
+        self.callback = callback
+        self.args = args
+        self.context = context
+        self.handle: asyncio.Handle | None = None
+
+    def __call__(self) -> None:
+        process, handle = self.process, self.handle
+        if process.is_dead or (handle is not None and handle.cancelled()):
+            return
+        if process.is_paused:
+            process.park(self)
+            return
+        self.callback(*self.args)
+
+
+class DeadlockError(Exception):
+    """Nothing is ready and nothing will ever be."""
+
+
+class _NoInput:
+    """In place of the operating system: nothing ever comes from outside, so the time jumps."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._loop = loop
+
+    def select(self, timeout: float | None) -> list[Any]:
+        if timeout is None:
+            raise DeadlockError("nothing is ready, no timer runs: the simulation would wait for ever")
+        if timeout > 0:
+            self._loop.pass_time(timeout)
+        return []
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class VirtualLoop(asyncio.BaseEventLoop):
+    """A loop of one simulated world; it does no input or output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._now_s = 0.0
+        self._selector = _NoInput(self)
+
+    def time(self) -> float:
+        """Return the virtual seconds since the beginning."""
+        return self._now_s
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time jump, not beyond the next timer."""
+        scheduled: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
+        then_s = self._now_s + seconds
+        self._now_s = min(then_s, scheduled[0].when()) if scheduled else then_s
+
+    def call_soon(
+        self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        """Have something called in its turn, unless the process it belongs to is killed before."""
+        process = PROCESS.get() if context is None else context.get(PROCESS)
+        if process is None:
+            return super().call_soon(callback, *args, context=context)
+        call = _Call(process, callback, args, context)
+        call.handle = super().call_soon(call, context=context)
+        return call.handle
+
+    def call_soon_threadsafe(
+        self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        """Like `call_soon`: there is one thread only."""
+        return self.call_soon(callback, *args, context=context)
+
+    def call_at(
+        self, when: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Have something called at a virtual time, unless the process it belongs to is killed before."""
+        process = PROCESS.get() if context is None else context.get(PROCESS)
+        if process is None:
+            return super().call_at(when, callback, *args, context=context)
+        call = _Call(process, callback, args, context)
+        handle = super().call_at(when, call, context=context)
+        call.handle = handle
+        return handle
+
+    def call_again(self, call: Any) -> None:
+        """Have a callback called that came up while its process stood still."""
+        super().call_soon(call, context=call.context)
+
+    def run_in_executor(self, executor: Any, func: Callable[[Unpack[Ts]], T], *args: *Ts) -> asyncio.Future[T]:
+        """Call a plain function here and now: it takes no time."""
+        future: asyncio.Future[T] = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except Exception as error:  # noqa: BLE001 - it is the caller's
+            future.set_exception(error)
+        return future
+
+    def _process_events(self, event_list: list[Any]) -> None:
+        """Nothing comes from outside."""
+
+    def _write_to_self(self) -> None:
+        """Nobody has to be woken: there is one thread only."""

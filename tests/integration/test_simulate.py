@@ -1,0 +1,305 @@
+"""The real worker and real handlers in a simulated world."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from queuehint import Children, JobContext, JobSpec, Retry, Scheduler, Snooze
+from queuehint.errors import InvalidJobError, InvalidJobTypeError
+from queuehint.hint import Claim
+from queuehint.testing import FaultPlan, SimulationError, simulate
+from queuehint.testing.simulation.renewal import LoopRenewal
+from queuehint.testing.simulation.store import Store
+from queuehint.worker import Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SEEDS = 10
+
+
+class Document:
+    """What handlers write to: it refuses tokens smaller than the last."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        self.written: list[int] = []
+        self.token = 0
+        self.refused = 0
+
+    def write(self, number: int, token: int) -> None:
+        if token < self.token:
+            self.refused += 1
+            return
+        self.token = token
+        if number not in self.written:
+            self.written.append(number)
+
+
+document = Document()
+
+
+async def edit(context: JobContext, number: int) -> None:
+    await asyncio.sleep(2)
+    document.write(number, context.token)
+    await asyncio.sleep(40 if number == 2 else 1)
+
+
+EDITS = [("edit", ["doc"], [number]) for number in range(5)]
+
+
+@pytest.mark.parametrize("plan", ["none", "crashes", "wire", "chaos"])
+def test_what_is_written_with_tokens_is_written_in_order(plan: str) -> None:
+    faults = FaultPlan.named(plan)
+
+    def check() -> None:
+        # A store that loses its last steps may start again what has ended: no order is promised then.
+        assert document.written == sorted(document.written) or faults.rollback
+
+    def check_end() -> None:
+        check()
+        assert sorted(document.written) == [0, 1, 2, 3, 4]
+
+    simulate({"edit": edit}, EDITS, faults=faults, seeds=SEEDS, setup=document.clear, invariant=check, at_end=check_end)
+
+
+def test_time_takes_no_time_and_everything_goes_on_at_once_that_may() -> None:
+    async def nap() -> str:
+        await asyncio.sleep(3600)
+        return "rested"
+
+    world = simulate({"nap": nap}, [("nap", ["a"]), ("nap", ["b"]), ("nap", ["a", "x"])], faults="none")
+    assert 7200 < world.seconds < 7300
+    assert world.faults == {}
+    assert {job.state for job in world.jobs.values()} == {"FINISHED"}
+    assert [event.kind for event in world.trace].count("started") == 3
+
+
+def test_a_scheduler_keeps_its_store_and_its_jobs_have_their_policies() -> None:
+    sched = Scheduler("memory://")
+    tries: list[str] = []
+
+    @sched.job(queue_hint=["{doc}"], max_attempts=3)
+    async def shaky(context: JobContext, doc: str) -> Retry | str:
+        tries.append(doc)
+        return "done" if context.attempt == 3 else Retry(60)
+
+    @sched.job
+    def plain(number: int) -> Any:
+        tries.append(str(number))
+        return Snooze(30) if len(tries) < 3 else number
+
+    @sched.job
+    async def parent(context: JobContext) -> Children:
+        await context.enqueue(plain, 7)
+        await context.enqueue(shaky, "child")
+        return Children()
+
+    before = sched.backend
+    state = random.getstate()
+    jobs = [lambda: shaky.enqueue("doc"), lambda: plain.enqueue(1), parent.enqueue]
+    world = simulate(sched, jobs, setup=tries.clear, faults="none")
+    assert sched.backend is before
+    assert random.getstate() == state
+    assert sorted(job.spec.task for job in world.jobs.values()) == ["parent", "plain", "plain", "shaky", "shaky"]
+    assert {job.state for job in world.jobs.values()} == {"FINISHED"}
+    assert world.seconds > 120
+    assert sum(sched.stats_sync().states.values()) == 0
+    simulate(sched, jobs, setup=tries.clear, faults="crashes", seeds=SEEDS)
+
+
+def test_jobs_may_be_specs_and_a_store_that_loses_them_is_told_again() -> None:
+    runs: list[str] = []
+
+    async def run(context: JobContext) -> None:
+        runs.append(context.id)
+
+    specs = [JobSpec(id=f"j{n}", task="run", claims=(Claim(("a",)),)) for n in range(6)]
+    lossy = FaultPlan(restart=0.2, rollback=50)
+    restarts = 0
+    for seed in range(SEEDS):
+        world = simulate({"run": run}, specs, faults=lossy, seed=seed, setup=runs.clear)
+        restarts += world.faults.get("restart", 0)
+        assert set(world.jobs) == {spec.id for spec in specs}
+        assert {job.state for job in world.jobs.values()} == {"FINISHED"}
+    assert restarts
+
+
+def test_what_is_killed_is_not_asked_to_end() -> None:
+    ended: list[str] = []
+
+    async def careful() -> None:
+        try:
+            await asyncio.sleep(20)
+        finally:
+            ended.append("cleaned up")
+
+    def at_end() -> None:
+        assert ended == ["cleaned up"]
+
+    sched = Scheduler("memory://")
+    sched.job(name="careful", max_losses=1000)(careful)
+    plan, deaths = FaultPlan(crash=0.1), 0
+    for seed in range(2 * SEEDS):
+        world = simulate(sched, [("careful", ["a"])], faults=plan, seed=seed, setup=ended.clear, at_end=at_end)
+        deaths += sum(event.kind == "lost" for event in world.trace)
+    assert deaths
+
+
+# --- what goes wrong is told -----------------------------------------------------------------------------------------
+
+
+def failure(play: Callable[[], Any]) -> SimulationError:
+    with pytest.raises(SimulationError) as caught:
+        play()
+    return caught.value
+
+
+def test_a_handler_that_must_not_run_twice_is_found_with_one_fault() -> None:
+    charged: list[str] = []
+
+    async def charge(customer: str) -> None:
+        charged.append(customer)
+        await asyncio.sleep(1)
+
+    def once() -> None:
+        assert len(charged) == len(set(charged)), f"charged twice: {charged[-1]}"
+
+    jobs = [("charge", [name], [name]) for name in ("ann", "bob", "cyn", "dan")]
+    error = failure(
+        lambda: simulate({"charge": charge}, jobs, seeds=100, setup=charged.clear, invariant=once, faults="chaos")
+    )
+    assert error.reason.startswith("charged twice: ")
+    # One job: it is enqueued, started, its worker dies or stands still, it is lost and started again.
+    assert 4 <= len(error.story) <= 7
+    assert sum("enqueued" in line for line in error.story) == 1
+    test = "tests/integration/test_simulate.py::test_a_handler_that_must_not_run_twice_is_found_with_one_fault"
+    assert error.command == f"QUEUEHINT_SEED={error.seed} python -m pytest {test}"
+
+
+def test_a_seed_of_the_environment_is_the_only_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUEUEHINT_SEED", "17")
+
+    async def nothing() -> None:
+        pass
+
+    assert simulate({"nothing": nothing}, [("nothing", None)], seeds=1000).seed == 17
+
+
+def test_a_world_that_does_not_come_to_its_end_is_told() -> None:
+    async def again() -> Snooze:
+        return Snooze(60)
+
+    error = failure(lambda: simulate({"again": again}, [("again", None)], limit=600, faults="none"))
+    assert "there is still something to do: again-1 (again) is " in error.reason
+
+
+def test_code_that_goes_on_when_it_is_to_stop_is_found() -> None:
+    async def stubborn(context: JobContext) -> None:
+        while True:
+            try:
+                return await asyncio.sleep(100)
+            except asyncio.CancelledError:
+                pass
+
+    sched = Scheduler("memory://", lease=15)
+    sched.job(name="stubborn")(stubborn)
+    plan = FaultPlan(lose_request=0.2, lose_reply=0.2)
+
+    class Deaf(LoopRenewal):
+        def _due(self) -> tuple[tuple[str, int], ...]:
+            return ()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("queuehint.testing.simulation.handlers.LoopRenewal", Deaf)
+        error = failure(lambda: simulate(sched, [("stubborn", ["a"])], faults=plan))
+    assert "was taken from worker" in error.reason
+    assert "which lives" in error.reason
+
+
+def test_a_worker_that_forgets_an_unanswered_exchange_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    exchange = Worker._exchange
+
+    async def forgetful(self: Worker) -> bool:
+        self._unanswered = None
+        return await exchange(self)
+
+    monkeypatch.setattr(Worker, "_exchange", forgetful)
+
+    async def nothing() -> None:
+        await asyncio.sleep(0.5)
+
+    plan = FaultPlan(lose_reply=0.9)
+    jobs = [("nothing", ["a"])] * 3
+    monkeypatch.setattr("queuehint.testing.simulation.handlers.STEADY_LOSS", 1)
+    error = failure(lambda: simulate({"nothing": nothing}, jobs, faults=plan, seeds=50))
+    assert "was taken from worker" in error.reason
+
+
+@pytest.mark.parametrize("flag", ["keeps_receipts", "fences"])
+def test_a_broken_store_is_found(flag: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    init = Store.__init__
+    flags: dict[str, Any] = {flag: False}
+    monkeypatch.setattr(Store, "__init__", lambda self, options, **more: init(self, options, **more, **flags))
+    plan = FaultPlan(lose_reply=0.2, double_request=0.2, restart=0.1, rollback=50 if flag == "fences" else 0)
+    error = failure(lambda: simulate({"edit": edit}, EDITS, faults=plan, seeds=100))
+    assert ("token" if flag == "fences" else "taken from") in error.reason
+
+
+@pytest.mark.parametrize(
+    "target, jobs, options",
+    [
+        (None, [], {}),
+        ({"a": edit}, [("b", None)], {}),
+        ({"a": edit}, [], {"workers": 0}),
+        ({"a": edit}, [], {"seeds": 0}),
+        ({"a": edit}, [], {"faults": "bad luck"}),
+        ({"a": edit}, [], {"limit": 0}),
+    ],
+)
+def test_what_is_not_possible_is_refused(target: Any, jobs: Any, options: Any) -> None:
+    with pytest.raises((InvalidJobError, InvalidJobTypeError)):
+        simulate(target, jobs, **options)
+
+
+# --- the same seed, the same story -----------------------------------------------------------------------------------
+
+_PRINT = """
+import asyncio, hashlib, random
+from queuehint.testing import simulate
+async def edit(number):
+    await asyncio.sleep(random.random() * 20)
+    return {"number": number}
+jobs = [("edit", ["doc", letter], [letter]) for letter in "aabbc"]
+told = [simulate({"edit": edit}, jobs, faults="chaos", seed=seed) for seed in range(6)]
+print(hashlib.sha256(repr(told).encode()).hexdigest())
+"""
+
+
+def test_a_seed_tells_the_same_story_in_every_process() -> None:
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", _PRINT],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(told) == 1
+
+
+@pytest.mark.nightly
+def test_the_real_worker_keeps_its_promises_for_long() -> None:
+    for plan in ("crashes", "wire", "chaos"):
+        simulate({"edit": edit}, EDITS, faults=plan, seeds=1000, setup=document.clear)
