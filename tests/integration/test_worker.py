@@ -1348,28 +1348,30 @@ def test_what_was_granted_while_the_worker_was_told_to_stop_is_given_back_at_onc
 def test_what_was_granted_too_long_ago_is_given_back_and_does_not_run(far: Callable[..., Scheduler]) -> None:
     async def main() -> None:
         sched = far(lease=1)
-        began: list[float] = []
+        granted: list[int] = []
+        began: list[int] = []
         call = sched.backend.call
-        slow = [True]
 
         async def calling(operation: Any) -> Any:
             reply = await call(operation)
-            if isinstance(operation, Exchange) and reply.grants and slow.pop():
-                await asyncio.sleep(0.9)
-                slow.append(False)
+            if isinstance(operation, Exchange) and reply.grants:
+                granted.append(reply.grants[0].token)
+                if len(granted) == 1:
+                    await asyncio.sleep(0.9)
             return reply
 
         sched.backend.call = calling  # type: ignore[method-assign]
 
         @sched.job
         async def work(ctx: JobContext) -> int:
-            began.append(time.monotonic())
+            began.append(ctx.token)
             return ctx.attempt
 
         handle = await work.enqueue()
         async with sched.worker():
             assert await handle.result() == 1
-        assert len(began) == 1
+        assert len(granted) == 2
+        assert began == granted[1:]
 
     run(main())
 

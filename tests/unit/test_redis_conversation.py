@@ -203,11 +203,12 @@ def test_a_lane_whose_request_was_answered_is_used_again_with_the_next_number(de
 
 
 def test_requests_that_are_under_way_at_once_have_lanes_of_their_own(desk: Desk) -> None:
-    talks = [Talk(desk, Tick()) for _ in range(3)]
-    assert len({talk.request[0] for talk in talks}) == 3
-    for talk in talks:
-        assert talk.answer(DONE).reply == Ticked(more=False, next_ms=None)
-    assert len(desk._lanes) == 3
+    for _ in range(2):
+        talks = [Talk(desk, Tick()) for _ in range(3)]
+        assert len({talk.request[0] for talk in talks}) == 3
+        for talk in talks:
+            assert talk.answer(DONE).reply == Ticked(more=False, next_ms=None)
+        assert len(desk._lanes) == 3
 
 
 def test_a_fork_has_lanes_of_its_own(desk: Desk, time: Time) -> None:
