@@ -11,6 +11,12 @@ A backend that leaves out a part names the rules that it keeps, one class each, 
 
     class TestMine(Binding, SerialPath, Ancestors, Leases):
         def open(self, clock: FakeClock) -> Backend: ...
+
+One whose jobs outlive what keeps them says in a second class how that is started anew::
+
+    class TestRestartsOfMine(Restarts):
+        def open(self, clock: FakeClock) -> Backend: ...
+        def restart(self, store: Store) -> None: ...
 """
 
 from __future__ import annotations
@@ -26,6 +32,7 @@ from queuehint.testing.contract.leases import Leases, Presence, Waiting
 from queuehint.testing.contract.limits import LimitChanges, LimitsAtOnce, LimitsInAll, LimitsInTime
 from queuehint.testing.contract.listing import Counting, Listing, ListingByPath
 from queuehint.testing.contract.places import Ancestors, ArrivalOrder, Pauses, Root, SerialPath, Siblings
+from queuehint.testing.contract.restarts import Restarts
 from queuehint.testing.contract.schedules import Firings, SchedulePauses, ScheduleWaits, Timetable
 from queuehint.testing.contract.store import Binding, Store
 
@@ -66,6 +73,7 @@ __all__ = [
     "Presence",
     "Records",
     "Refusals",
+    "Restarts",
     "Results",
     "Retries",
     "Root",

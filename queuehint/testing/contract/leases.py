@@ -54,6 +54,14 @@ class Leases:
         store.clock.advance(seconds=60)
         assert store.settle("a") is Verdict.DONE
 
+    def test_a_late_renewal_counts_until_the_job_was_reaped(self, store: Store) -> None:
+        store.enqueue(job("a"))
+        store.start(lease_ms=30_000)
+        store.advance(60_000)
+        assert store.renew("a", lease_ms=30_000) == [Verdict.DONE]
+        store.wait(29_999)
+        assert (store.state("a"), store.record("a").losses) == (STARTED, 0)
+
     def test_a_worker_that_lost_its_lease_changes_nothing(self, store: Store) -> None:
         store.enqueue(job("a"))
         store.start()
