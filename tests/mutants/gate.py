@@ -1,0 +1,223 @@
+"""
+The mutation gate: deliberate faults in the package, each of which some test must notice.
+
+A mutant is a text in one file of the package and what stands there instead. To try it, the package and the tests are
+copied into a folder of their own, the text is replaced in the copy, and its *catchers* run there in processes of their
+own: tests, as few as may be. Each catcher has to fail, by a test and not while tests are collected: a copy that cannot
+be imported proves nothing. Nor does a catcher that fails without a mutant: `try_catcher` runs one on an unchanged copy.
+
+What concerns order, exclusion, leases and edges has to be caught by the kit, `queuehint.testing`: what holds our own
+backends to these rules is what others hold theirs to.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, get_args
+
+import attrs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = "queuehint"
+COPIED = (PACKAGE, "tests", "pyproject.toml")
+LIMIT_S = 120.0
+"""A catcher that takes longer hangs; alone, none takes a tenth of that."""
+
+Kind = Literal[
+    "order",
+    "exclusion",
+    "leases",
+    "edges",
+    "retries",
+    "cancel",
+    "records",
+    "fairness",
+    "limits",
+    "schedules",
+    "bounds",
+    "worker",
+    "wire",
+    "memory",
+]
+KINDS: Final = get_args(Kind)
+OF_THE_KIT: Final = ("order", "exclusion", "leases", "edges")
+"""Faults of these kinds have to be caught by the kit."""
+
+
+@attrs.frozen
+class Catcher:
+    """
+    Tests that are to notice a mutant.
+
+    Args:
+        arguments: of pytest.
+        is_kit: they do nothing but bind a backend of ours to `queuehint.testing`.
+    """
+
+    name: str
+    arguments: tuple[str, ...]
+    is_kit: bool = False
+
+
+def tests(*arguments: str) -> Catcher:
+    """Return a catcher of tests of our own; a name with ``::`` in it is one test, or one class of them."""
+    return Catcher(" ".join(argument.removeprefix("tests/") for argument in arguments), arguments)
+
+
+@attrs.frozen(kw_only=True)
+class Mutant:
+    """
+    One fault.
+
+    Args:
+        name: a sentence that says what is wrong.
+        file: below `queuehint/`.
+        old: what stands in it, once.
+        caught_by: all of these have to fail.
+    """
+
+    name: str
+    kind: Kind
+    file: str
+    old: str
+    new: str
+    caught_by: tuple[Catcher, ...]
+
+    @property
+    def path(self) -> Path:
+        """The file in this tree."""
+        return ROOT / PACKAGE / self.file
+
+    def apply(self, text: str) -> str:
+        """
+        Return the text of the file with the fault in it.
+
+        Raises:
+            StaleMutantError: what is to be replaced is not there, or more than once.
+        """
+        count = text.count(self.old)
+        if count != 1:
+            raise StaleMutantError(self, count)
+        return text.replace(self.old, self.new)
+
+
+class StaleMutantError(Exception):
+    """The package has changed and the list of mutants has not."""
+
+    def __init__(self, mutant: Mutant, count: int) -> None:
+        self.mutant = mutant
+        self.count = count
+
+    def __str__(self) -> str:
+        return (
+            f"the mutant {self.mutant.name!r} is out of date: the text it replaces stands {self.count} times in "
+            f"{PACKAGE}/{self.mutant.file}, and has to stand there once:\n{self.mutant.old}"
+        )
+
+
+@attrs.frozen
+class Verdict:
+    """
+    What became of one catcher on one copy.
+
+    Args:
+        failed: it noticed something; *by* is the first test that failed, *why* how.
+        problem: it could not be run, so that it says nothing either way.
+    """
+
+    failed: bool
+    seconds: float
+    by: str = ""
+    why: str = ""
+    problem: str = ""
+
+
+def try_mutant(mutant: Mutant) -> list[tuple[Catcher, Verdict]]:
+    """Run the catchers of a mutant on a copy that has its fault."""
+    with copy() as tree:
+        file = tree / PACKAGE / mutant.file
+        file.write_text(mutant.apply(file.read_text("utf-8")), "utf-8")
+        # The copied one is of the same age as the file, as far as Python looks.
+        for compiled in (file.parent / "__pycache__").glob(f"{file.stem}.*"):
+            compiled.unlink()
+        return [(catcher, run(catcher, tree)) for catcher in mutant.caught_by]
+
+
+def try_catcher(catcher: Catcher) -> Verdict:
+    """Run a catcher on a copy without any fault, where it has to pass."""
+    with copy() as tree:
+        return run(catcher, tree)
+
+
+@contextmanager
+def copy() -> Iterator[Path]:
+    """Copy what tests need of this tree, compiled files too; it goes when this is left."""
+    with tempfile.TemporaryDirectory(prefix="queuehint-mutant-") as folder:
+        tree = Path(folder)
+        for name in COPIED:
+            source = ROOT / name
+            if source.is_dir():
+                shutil.copytree(source, tree / name)
+            else:
+                shutil.copy2(source, tree / name)
+        yield tree
+
+
+_FAILED = re.compile(r"^(?:FAILED|ERROR|SUBFAILED\S*) (\S.*?)(?: - (.*))?$", re.MULTILINE)
+_START: Final = """
+import importlib.util, pathlib, sys
+found = importlib.util.find_spec("queuehint").origin
+if not pathlib.Path(found).is_relative_to(pathlib.Path.cwd()):
+    sys.exit(f"the tests would import {found}")
+import pytest
+sys.exit(pytest.main(sys.argv[1:]))
+"""
+
+
+def run(catcher: Catcher, tree: Path) -> Verdict:
+    """Run a catcher in a tree, in a process of its own."""
+    # What pytest and its plugins have left for processes below them is not for these.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COV_"))}
+    environment |= {
+        "PYTHONPATH": str(tree),
+        "HYPOTHESIS_PROFILE": "gate",
+        "QUEUEHINT_REQUIRE_REDIS": "1",
+        "COLUMNS": "400",
+    }
+    options = ("-x", "-q", "-n", "0", "--tb=no", "-rfE", "-p", "no:cacheprovider")
+    started_s = time.monotonic()
+    with subprocess.Popen(
+        [sys.executable, "-c", _START, *options, *catcher.arguments],
+        cwd=tree,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            output, _ = process.communicate(timeout=LIMIT_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            return Verdict(True, time.monotonic() - started_s, "the time limit", f"nothing ended in {LIMIT_S:g} s")
+    seconds = time.monotonic() - started_s
+    found = _FAILED.search(output)
+    if process.returncode == 0:
+        return Verdict(False, seconds)
+    if process.returncode != 1 or found is None:
+        return Verdict(False, seconds, problem=f"pytest ended with {process.returncode}:\n{output}")
+    return Verdict(True, seconds, found[1].removeprefix("tests/"), (found[2] or "")[:160])

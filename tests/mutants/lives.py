@@ -1,0 +1,385 @@
+"""Mutants of what becomes of single jobs in the engine: leases, retries, ends, records, and what operators set."""
+
+from tests.mutants.catchers import CONFORMANCE, tests
+from tests.mutants.gate import Mutant
+
+MUTANTS = (
+    # --- leases ---
+    Mutant(
+        name="A lease ends one ms late",
+        kind="leases",
+        file="core/timers.py",
+        old="        least_ms, least_kind = now_ms + 1, None\n",
+        new="        least_ms, least_kind = now_ms, None\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A lease ends one ms early",
+        kind="leases",
+        file="core/timers.py",
+        old="        least_ms, least_kind = now_ms + 1, None\n",
+        new="        least_ms, least_kind = now_ms + 2, None\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A lost worker is not counted",
+        kind="leases",
+        file="core/course.py",
+        old="        job.losses += 1\n",
+        new="",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A lost worker is counted as an attempt too",
+        kind="leases",
+        file="core/course.py",
+        old="        job.attempts -= 1\n        job.losses += 1\n",
+        new="        job.losses += 1\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A job may lose one worker more than it may",
+        kind="leases",
+        file="core/course.py",
+        old="        if job.losses >= job.spec.policy.max_losses:\n",
+        new="        if job.losses > job.spec.policy.max_losses:\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A renewal by an old token counts",
+        kind="leases",
+        file="core/engine.py",
+        old="            if job is None or not (waits or job.state is STARTED) or not _proves(token, job.token):\n",
+        new="            if job is None or not (waits or job.state is STARTED):\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A renewal says that it was done and extends nothing",
+        kind="leases",
+        file="core/engine.py",
+        old="            self.ledger.set_lease(job, self.now_ms + lease_ms)\n            verdicts",
+        new="            verdicts",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A success by an old token counts",
+        kind="leases",
+        file="core/engine.py",
+        old="        if job is None or job.state is not STARTED or not _proves(outcome.token, job.token):\n",
+        new="""\
+        if job is None or job.state is not STARTED or not (
+            outcome.kind is SUCCEEDED or _proves(outcome.token, job.token)
+        ):
+""",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A failure by an old token counts",
+        kind="leases",
+        file="core/engine.py",
+        old="        if job is None or job.state is not STARTED or not _proves(outcome.token, job.token):\n",
+        new="""\
+        if job is None or job.state is not STARTED or not (
+            outcome.kind is OutcomeKind.FAILED or _proves(outcome.token, job.token)
+        ):
+""",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A worker gives back by an old token what another one has",
+        kind="leases",
+        file="core/engine.py",
+        old="        if job is None or job.state is not STARTED or not _proves(outcome.token, job.token):\n",
+        new="""\
+        if job is None or job.state is not STARTED or not (
+            outcome.kind is OutcomeKind.RELEASED or _proves(outcome.token, job.token)
+        ):
+""",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="Log lines and progress by an old token count",
+        kind="leases",
+        file="core/engine.py",
+        old="        return job if job is not None and job.state is STARTED and _proves(token, job.token) else None\n",
+        new="        return job if job is not None and job.state is STARTED else None\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A second grant of a job has the token of the first",
+        kind="leases",
+        file="core/engine.py",
+        old="            token = self._next_token()\n            ledger.start",
+        new="            token = job.token or self._next_token()\n            ledger.start",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A caller that waits needs no presence",
+        kind="leases",
+        file="core/engine.py",
+        old="            ledger.set_lease(job, self.now_ms + spec.presence_ms)\n",
+        new="",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A lost job that was to stop is started again",
+        kind="leases",
+        file="core/course.py",
+        old="""\
+        if job.cancel is not None:
+            self.lost += 1
+            return self.end(job, CANCELED, job.cancel)
+""",
+        new="",
+        caught_by=(CONFORMANCE,),
+    ),
+    # --- retries ---
+    Mutant(
+        name="A job is tried once more than it may",
+        kind="retries",
+        file="core/course.py",
+        old="job.attempts >= job.spec.policy.max_attempts or",
+        new="job.attempts > job.spec.policy.max_attempts or",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A failed attempt holds its place as long as it waits",
+        kind="retries",
+        file="core/course.py",
+        old="            if delay_ms > policy.max_hold_ms:\n",
+        new="            if False:\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A snooze counts as an attempt",
+        kind="retries",
+        file="core/engine.py",
+        old="            job.attempts -= 1\n            if kind is OutcomeKind.SNOOZED:\n",
+        new="            if kind is OutcomeKind.SNOOZED:\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A final failure is tried again",
+        kind="retries",
+        file="core/course.py",
+        old="        if final or job.attempts",
+        new="        if job.attempts",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="Jitter comes on top of the cap",
+        kind="retries",
+        file="core/retry.py",
+        old="(1 - backoff.jitter * random)",
+        new="(1 + backoff.jitter * random)",
+        caught_by=(tests("tests/unit/test_retry.py"),),
+    ),
+    Mutant(
+        name="A job that expires does so when it is due",
+        kind="retries",
+        file="core/ledger.py",
+        old="(job.due_ms or now_ms) + within_ms, job)",
+        new="now_ms + within_ms, job)",
+        caught_by=(CONFORMANCE,),
+    ),
+    # --- cancel ---
+    Mutant(
+        name="A dead job cancels what came before it",
+        kind="cancel",
+        file="core/sweeps.py",
+        old="self._behind_seq < job.seq <= self._last_seq\n",
+        new="job.seq <= self._last_seq\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A path is canceled with what was redriven after the cancellation",
+        kind="cancel",
+        file="core/sweeps.py",
+        old="        if job.since >= self._before or job.is_hidden:\n",
+        new="        if job.is_hidden:\n",
+        caught_by=(tests("tests/unit/test_engine_life.py"),),
+    ),
+    Mutant(
+        name="A path is canceled with those whose names begin alike",
+        kind="cancel",
+        file="hint.py",
+        old='    return f"{key}:", f"{key};"\n',
+        new='    return key, f"{key};"\n',
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A cancellation wins over a success",
+        kind="cancel",
+        file="core/engine.py",
+        old="        if kind is SUCCEEDED:\n",
+        new="        if kind is SUCCEEDED and job.cancel is None:\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A worker is told again and again to stop a job",
+        kind="cancel",
+        file="core/engine.py",
+        old="self.ledger.untold.pop(operation.worker, None)",
+        new="self.ledger.untold.get(operation.worker)",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A dead job that was discarded holds its place",
+        kind="cancel",
+        file="core/ledger.py",
+        old="        left = self.free(job) if job.walk is not None else 0\n",
+        new="        left = 0\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    # --- records ---
+    Mutant(
+        name="A place that is held is not free when the record expires",
+        kind="records",
+        file="core/course.py",
+        old="""\
+        left = ledger.free(job) if job.is_placed else 0
+        is_told""",
+        new="""\
+        left = 0
+        is_told""",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A record is kept from the enqueue on, not from the end",
+        kind="records",
+        file="core/ledger.py",
+        old="        job.timer = self.timers.add(PRUNE, now_ms + self.kept_ms(spec, state), job)\n",
+        new="        job.timer = self.timers.add(PRUNE, job.enqueued_ms + self.kept_ms(spec, state), job)\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A key is given up when the record goes",
+        kind="records",
+        file="core/ledger.py",
+        old="            self.keys.remove(spec.key, job)\n",
+        new="            pass\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A record that expires stays in the index of paths",
+        kind="records",
+        file="core/ledger.py",
+        old="""\
+            self.catalog.remove(job)
+            if job.spec.claims:
+                self.past.remove(job)
+""",
+        new="""\
+            self.catalog.remove(job)
+""",
+        caught_by=(tests("tests/unit/test_engine_records.py"),),
+    ),
+    Mutant(
+        name="An id that is taken is given again for other content",
+        kind="records",
+        file="core/admission.py",
+        old="                    raise DuplicateJobError(spec.id, fields=existing.spec.differing_fields(spec))\n",
+        new="                    pass\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A gate that nobody holds and nobody waits at is kept",
+        kind="records",
+        file="core/trie.py",
+        old="                del children[node.segment]\n                self.nodes -= 1\n",
+        new="                pass\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    # --- fairness ---
+    Mutant(
+        name="Whoever's turn it is keeps it",
+        kind="fairness",
+        file="core/dispatch.py",
+        old="            users.move_to_end(whose)\n",
+        new="",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="All users weigh the same",
+        kind="fairness",
+        file="core/dispatch.py",
+        old="self.weights.get(whose, 1)",
+        new="1",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="Of equal jobs the last goes first",
+        kind="fairness",
+        file="core/dispatch.py",
+        old="        job.ready = user.push(rank(job.level, job.enqueued_ms), job.number, job)\n",
+        new="        job.ready = user.push(rank(job.level, job.enqueued_ms), -job.number, job)\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="Low levels never age into their turn",
+        kind="fairness",
+        file="core/dispatch.py",
+        old="    return enqueued_ms - HEAD_START_MS * (level - 1)\n",
+        new="    return enqueued_ms - (HEAD_START_MS << 20) * (level - 1)\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    # --- limits, pauses, closed paths ---
+    Mutant(
+        name="A pause stops what is above it too",
+        kind="limits",
+        file="core/ledger.py",
+        old="""\
+                    return path[:depth]
+        return None
+""",
+        new="""\
+                    return path[:depth]
+            for paused in self.parked:
+                if paused[: len(path)] == path:
+                    return paused
+        return None
+""",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="Below a closed path all is open",
+        kind="limits",
+        file="core/admission.py",
+        old="        for depth in range(len(claim.path) + 1):\n            if claim.path[:depth] in closed:\n",
+        new="        for depth in (len(claim.path),):\n            if claim.path[:depth] in closed:\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A lost job counts under its limits for ever",
+        kind="limits",
+        file="core/ledger.py",
+        old="        self.registry.leave(job)\n        if self.limits.meters:\n",
+        new="        self.registry.leave(job)\n        if self.limits.meters and job.timer is not None:\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="One job more than allowed runs under a limit",
+        kind="limits",
+        file="core/limits.py",
+        old="        return most is not None and self.started >= most\n",
+        new="        return most is not None and self.started > most\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    # --- schedules ---
+    Mutant(
+        name="Two who see a schedule due both fire it",
+        kind="schedules",
+        file="core/timetable.py",
+        old="        if there is None or there.version != firing.version:\n",
+        new="        if there is None:\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A schedule that is paused comes to be due",
+        kind="schedules",
+        file="core/timetable.py",
+        old="        if schedule.next_ms is not None and not schedule.is_paused:\n",
+        new="        if schedule.next_ms is not None:\n",
+        caught_by=(CONFORMANCE,),
+    ),
+)

@@ -1,0 +1,312 @@
+"""Mutants of the gates in the engine: who comes before whom, and who keeps whom out."""
+
+from tests.mutants.catchers import CONFORMANCE
+from tests.mutants.gate import Mutant
+
+MUTANTS = (
+    # --- order ---
+    Mutant(
+        name="A line stops to move on after the first that passes",
+        kind="order",
+        file="core/trie.py",
+        old="""\
+            if walk.granted:
+                arrived.append(walk)
+            walk = node.line
+""",
+        new="""\
+            if walk.granted:
+                arrived.append(walk)
+            break
+""",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="Whoever comes last stands first in a line",
+        kind="order",
+        file="core/trie.py",
+        old="""\
+        last = node.line_end
+        if last is None:
+            node.line = walk
+        else:
+            last.after = walk
+            walk.before = last
+        node.line_end = walk
+""",
+        new="""\
+        first = node.line
+        if first is None:
+            node.line_end = walk
+        else:
+            first.before = walk
+            walk.after = first
+        node.line = walk
+""",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A higher priority goes to the front of a line",
+        kind="order",
+        file="core/trie.py",
+        old="""\
+        last = node.line_end
+        if last is None:
+            node.line = walk
+""",
+        new="""\
+        last = node.line_end
+        if last is not None and walk.job.spec.priority > last.job.spec.priority:
+            walk.after, walk.before, last.before = last, last.before, walk
+            if walk.before is None:
+                node.line = walk
+            else:
+                walk.before.after = walk
+            node.waiting += 1
+            return
+        if last is None:
+            node.line = walk
+""",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="Whoever comes to a gate on the way passes those in line there",
+        kind="order",
+        file="core/trie.py",
+        old="            if node.line is not None or node.held & clashes:\n",
+        new="            if node.held & clashes:\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="Whoever arrives at its own gate passes those in line there",
+        kind="order",
+        file="core/trie.py",
+        old="        if node.line is not None or node.held & CLASHES[own]:\n",
+        new="        if node.held & CLASHES[own]:\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A failed attempt goes to the tail",
+        kind="order",
+        file="core/course.py",
+        old='        if policy.on_retry == "yield":\n',
+        new="        if True:\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A failed attempt that yields keeps its place",
+        kind="order",
+        file="core/course.py",
+        old='        if policy.on_retry == "yield":\n',
+        new="        if False:\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A released job goes to the tail",
+        kind="order",
+        file="core/engine.py",
+        old="                self.ledger.put_back(job, None, EventKind.RELEASED)\n",
+        new="                self.ledger.postpone(job, self.now_ms, EventKind.RELEASED)\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A job that lost its worker goes to the tail",
+        kind="order",
+        file="core/course.py",
+        old="""\
+        self.ledger.put_back(job, None, EventKind.LOST, error.type if error is not None else None)
+        return 0
+""",
+        new="        return self.ledger.postpone(job, self.now_ms, EventKind.LOST)\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A dead job that held its place is redriven to the tail",
+        kind="order",
+        file="core/ledger.py",
+        old="""\
+        if job.walk is not None:
+            self.holding -= 1
+            job.queued_ms = now_ms
+""",
+        new="""\
+        if job.walk is not None:
+            self.holding -= 1
+            self.vacate(job)
+            self._place(job, now_ms)
+        elif False:
+""",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A job that is due later takes its place at once and is offered when it is due",
+        kind="order",
+        file="core/ledger.py",
+        old="""\
+        left = self.vacate(job)
+        self._become(job, SCHEDULED)
+        self.journal.note(job, kind, old, cause)
+""",
+        new="""\
+        left = 0
+        self._become(job, SCHEDULED)
+        self.journal.note(job, kind, old, cause)
+""",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="What another claim of the job covers is kept, and the job waits for itself",
+        kind="order",
+        file="hint.py",
+        old="        if kept and is_prefix(kept[-1].path, claim.path):\n",
+        new="        if kept and kept[-1].path == claim.path:\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A place is left at once, and who stood in line there is told only when somebody else leaves",
+        kind="order",
+        file="core/trie.py",
+        old="                if not node.to_advance and not node.held & CLASHES[head.wants]:\n",
+        new="                if not node.to_advance and not node.held & CLASHES[head.wants] and node.waiting > 1:\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="What is settled brings nothing about before the next operation",
+        kind="order",
+        file="core/engine.py",
+        old="""\
+        self._follow()
+        self._see(operation)
+""",
+        new="""\
+        self._see(operation)
+""",
+        caught_by=(CONFORMANCE,),
+    ),
+    # --- exclusion ---
+    Mutant(
+        name="Ancestors are not looked at",
+        kind="exclusion",
+        file="core/trie.py",
+        old="            if node.line is not None or node.held & clashes:\n",
+        new="            if node.line is not None:\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="Descendants are not looked at",
+        kind="exclusion",
+        file="core/trie.py",
+        old="    _MASK[IS] | _MASK[IX] | _MASK[S] | _MASK[X],\n",
+        new="    _MASK[S] | _MASK[X],\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="The root is nobody's ancestor",
+        kind="exclusion",
+        file="core/trie.py",
+        old="        if node.line is not None or node.held & CLASHES[own]:\n",
+        new="        if depth and (node.line is not None or node.held & CLASHES[own]):\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="An exclusive job may run below a shared one",
+        kind="exclusion",
+        file="core/trie.py",
+        old="    _MASK[S] | _MASK[X],\n    _MASK[IX]",
+        new="    _MASK[X],\n    _MASK[IX]",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A shared job may run above an exclusive one",
+        kind="exclusion",
+        file="core/trie.py",
+        old="    _MASK[IX] | _MASK[X],\n",
+        new="    _MASK[X],\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A line goes on although its head does not fit",
+        kind="exclusion",
+        file="core/trie.py",
+        old="        while walk is not None and not node.held & CLASHES[walk.wants]:\n",
+        new="        while walk is not None:\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="Who leaves a place forgets the root",
+        kind="exclusion",
+        file="core/trie.py",
+        old="            node.held -= one\n            left += 1\n",
+        new="            node.held -= one if node.parent is not None else 0\n            left += 1\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="Who leaves a line takes back a mark it did not set",
+        kind="exclusion",
+        file="core/trie.py",
+        old="""\
+            self._unjoin(walk, node)
+        walk.node = None
+""",
+        new="""\
+            self._unjoin(walk, node)
+            node.held -= ONE[walk.wants]
+        walk.node = None
+""",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A place is free as soon as its running job is asked to stop",
+        kind="exclusion",
+        file="core/course.py",
+        old="        if job.state is not STARTED:\n            return self.end(job, CANCELED, cause)\n",
+        new="        if job.state is not FINISHED:\n            return self.end(job, CANCELED, cause)\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A dead job that is to hold its place frees it",
+        kind="exclusion",
+        file="core/course.py",
+        old='keep_place=on_dead != "continue")\n',
+        new='keep_place=on_dead == "cancel_behind")\n',
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A shared claim above an exclusive one of the same job stays shared",
+        kind="exclusion",
+        file="hint.py",
+        old='            if claim.mode == "exclusive" and kept[-1].mode == "shared":\n',
+        new="            if False:\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="Paths are compared as texts: doc1 is above doc10",
+        kind="exclusion",
+        file="hint.py",
+        old="    return other[: len(path)] == path\n",
+        new='    return "".join(other).startswith("".join(path))\n',
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="Only the first claim of a job is placed",
+        kind="exclusion",
+        file="core/ledger.py",
+        old="""\
+        for claim in job.spec.claims:
+            walk = Walk(job, claim)
+""",
+        new="""\
+        for claim in job.spec.claims[:1]:
+            walk = Walk(job, claim)
+""",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="What runs below a path is no reason not to start there",
+        kind="exclusion",
+        file="core/registry.py",
+        old="        return not node.active & CLASHES[S if shared else X]\n",
+        new="        return not node.active & CLASHES[IS if shared else IX]\n",
+        caught_by=(CONFORMANCE,),
+    ),
+)

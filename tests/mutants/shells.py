@@ -1,0 +1,114 @@
+"""Mutants of what stands around the rules: the conversation with a store, workers, renewal, the memory backend."""
+
+from tests.mutants.catchers import tests
+from tests.mutants.gate import Mutant
+
+CONVERSATION = tests("tests/unit/test_redis_conversation.py")
+RENEWAL = tests("tests/unit/test_renewal.py")
+
+MUTANTS = (
+    Mutant(
+        name="A request whose answer was lost is asked again as another one",
+        kind="wire",
+        file="backends/redis/conversation.py",
+        old="            if known is not None:\n                return known[1]\n",
+        new="",
+        caught_by=(CONVERSATION,),
+    ),
+    Mutant(
+        name="A request under way and the next of another caller share a lane",
+        kind="wire",
+        file="backends/redis/conversation.py",
+        old="            lane = self._lanes.pop() if self._lanes else Lane()\n",
+        new="            lane = self._lanes[-1] if self._lanes else Lane()\n",
+        caught_by=(CONVERSATION,),
+    ),
+    Mutant(
+        name="The time of this process decides, not that of the server",
+        kind="wire",
+        file="backends/redis/conversation.py",
+        old="        self._clock = None if isinstance(options.clock, SystemClock) else options.clock\n",
+        new="        self._clock = options.clock\n",
+        caught_by=(CONVERSATION,),
+    ),
+    Mutant(
+        name="Whoever does not know what became of a request is told that it was not done",
+        kind="wire",
+        file="backends/redis/conversation.py",
+        old="                    failure, is_unknown = error, lane is not None\n",
+        new="                    failure, is_unknown = error, False\n",
+        caught_by=(CONVERSATION,),
+    ),
+    Mutant(
+        name="A server that may evict jobs is taken",
+        kind="memory",
+        file="backends/redis/conversation.py",
+        old='    if policy != "noeviction":\n',
+        new='    if policy == "allkeys-lru":\n',
+        caught_by=(CONVERSATION,),
+    ),
+    Mutant(
+        name="A submission may hold eight thousand jobs",
+        kind="bounds",
+        file="operations.py",
+        old="JOBS_PER_SUBMISSION_MAX = 1000\n",
+        new="JOBS_PER_SUBMISSION_MAX = 8000\n",
+        caught_by=(tests("tests/unit/test_engine_submissions.py"),),
+    ),
+    Mutant(
+        name="The last that was left over is done first",
+        kind="bounds",
+        file="core/engine.py",
+        old="                item = leftovers.popleft()\n",
+        new="                item = leftovers.pop()\n",
+        caught_by=(tests("tests/property/test_agreement.py", "-k", "at_every_step"),),
+    ),
+    Mutant(
+        name="A lease is taken to last from the answer on, not from the question",
+        kind="worker",
+        file="renewal.py",
+        old="        until_s, began_s = sent_s + self._lease_s, now_s()\n",
+        new="        until_s, began_s = now_s() + self._lease_s, now_s()\n",
+        caught_by=(RENEWAL,),
+    ),
+    Mutant(
+        name="A job whose lease could not be renewed is not asked to stop",
+        kind="worker",
+        file="renewal.py",
+        old='            self._tell(job_id, token, "lease lost")\n\n    # --- renewing',
+        new="\n    # --- renewing",
+        caught_by=(RENEWAL,),
+    ),
+    Mutant(
+        name="The memory backend reaps what runs in its own process",
+        kind="worker",
+        file="backends/memory.py",
+        old="            if leases := self._own_leases(now_ms):\n",
+        new="            if leases := ():\n",
+        caught_by=(tests("tests/integration/test_worker.py", "-k", "a_cancellation_is_heard"),),
+    ),
+    Mutant(
+        name="A worker claims as many as if nothing ran",
+        kind="worker",
+        file="worker.py",
+        old="self._concurrency - len(self._slots)\n",
+        new="self._concurrency\n",
+        caught_by=(tests("tests/integration/test_worker.py", "-k", "never_run_more_than_the_slots"),),
+    ),
+    Mutant(
+        name="A worker that stops lets jobs run that were granted meanwhile",
+        kind="worker",
+        file="worker.py",
+        old="        if self._stopping or (self._renewal is not None and self._renewal.is_short(sent_s)):\n",
+        new="        if self._renewal is not None and self._renewal.is_short(sent_s):\n",
+        caught_by=(tests("tests/integration/test_worker.py", "-k", "granted_while"),),
+    ),
+    Mutant(
+        name="A worker lets a job run whose lease is as good as over",
+        kind="worker",
+        file="worker.py",
+        old="        if self._stopping or (self._renewal is not None and self._renewal.is_short(sent_s)):\n",
+        new="        if self._stopping:\n",
+        caught_by=(tests("tests/integration/test_worker.py", "-k", "granted_too_long"),),
+    ),
+)

@@ -1,0 +1,106 @@
+"""The gate: the list of mutants is true, and each of them is caught."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from queuehint.backends.redis import scripts
+from tests.mutants.gate import KINDS, OF_THE_KIT, PACKAGE, ROOT, Mutant, StaleMutantError, try_catcher, try_mutant
+from tests.mutants.listed import MUTANTS
+from tests.mutants.lua import LUA
+
+if TYPE_CHECKING:
+    from tests.mutants.gate import Catcher
+    from tests.servers import Server
+
+CATCHERS = sorted({catcher for mutant in MUTANTS for catcher in mutant.caught_by}, key=lambda catcher: catcher.name)
+IN_LUA = [mutant for mutant in MUTANTS if mutant.file.endswith(".lua")]
+
+
+def named(mutant: Mutant) -> str:
+    return mutant.name
+
+
+# --- the list, at every run ------------------------------------------------------------------------------------------
+
+
+def test_there_are_enough_of_each_kind_in_the_engine_and_in_lua() -> None:
+    assert len(MUTANTS) >= 30
+    assert len(IN_LUA) >= 12
+    assert Counter(mutant.kind for mutant in MUTANTS).keys() == set(KINDS)
+    assert {mutant.kind for mutant in IN_LUA} >= set(OF_THE_KIT)
+
+
+def test_no_two_are_of_one_name_or_do_the_same() -> None:
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
+    assert len({(mutant.file, mutant.old, mutant.new) for mutant in MUTANTS}) == len(MUTANTS)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=named)
+def test_what_a_mutant_replaces_stands_there_once_and_the_rest_compiles(mutant: Mutant) -> None:
+    text = mutant.apply(mutant.path.read_text("utf-8"))
+    assert mutant.caught_by
+    if mutant.path.suffix == ".py":
+        compile(text, mutant.file, "exec")
+
+
+def test_what_concerns_order_exclusion_leases_and_edges_is_for_the_kit_to_catch() -> None:
+    for mutant in MUTANTS:
+        assert mutant.kind not in OF_THE_KIT or any(catcher.is_kit for catcher in mutant.caught_by), mutant.name
+
+
+@pytest.fixture(scope="module")
+def lua(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a copy of all scripts."""
+    return shutil.copytree(ROOT / PACKAGE / LUA, tmp_path_factory.mktemp("package") / "lua")
+
+
+@pytest.mark.parametrize("mutant", IN_LUA, ids=named)
+def test_a_server_takes_the_scripts_of_a_mutant(
+    mutant: Mutant, redis_server: Server, lua: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A script that a server refuses would be caught by every test, whatever is wrong in it."""
+    file = lua / Path(mutant.file).relative_to(LUA)
+    # What all scripts include is in this one.
+    top = lua / ("exchange.lua" if file.parent.name == "lib" else file.name)
+    whole = scripts.assemble(top.read_text("utf-8"))
+    monkeypatch.setattr(scripts, "files", lambda _: lua.parent)
+    text = file.read_text("utf-8")
+    file.write_text(mutant.apply(text), "utf-8")
+    changed = scripts.assemble(top.read_text("utf-8"))
+    file.write_text(text, "utf-8")
+    assert changed != whole
+    with redis_server.client() as client:
+        client.script_load(changed)
+
+
+def test_a_mutant_that_is_out_of_date_says_where() -> None:
+    mutant = Mutant(name="m", kind="order", file="hint.py", old="import", new="", caught_by=())
+    with pytest.raises(StaleMutantError, match=r"the mutant 'm' is out of date: .* in queuehint/hint.py, and has to"):
+        mutant.apply(mutant.path.read_text("utf-8"))
+
+
+# --- the gate, every night -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.nightly
+@pytest.mark.redis
+@pytest.mark.parametrize("catcher", CATCHERS, ids=lambda catcher: catcher.name)
+def test_without_a_mutant_nothing_is_caught(catcher: Catcher) -> None:
+    verdict = try_catcher(catcher)
+    assert not verdict.problem, verdict.problem
+    assert not verdict.failed, f"{verdict.by}: {verdict.why}"
+
+
+@pytest.mark.nightly
+@pytest.mark.redis
+@pytest.mark.parametrize("mutant", MUTANTS, ids=named)
+def test_a_mutant_is_caught(mutant: Mutant) -> None:
+    for catcher, verdict in try_mutant(mutant):
+        assert not verdict.problem, verdict.problem
+        assert verdict.failed, f"{catcher.name} does not notice it: {mutant.name} ({mutant.file})"
