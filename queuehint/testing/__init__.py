@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from queuehint.testing.backend_queue import BackendQueue
     from queuehint.testing.contract import BackendConformance
     from queuehint.testing.enqueued import (
         Wanted,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     )
     from queuehint.testing.interleaving import SerialEquivalence, check_serial_equivalence
     from queuehint.testing.model import ReferenceModel
+    from queuehint.testing.queues import QueueFaultError, QueueUnderTest, check_queue
     from queuehint.testing.simulation import (
         FaultPlan,
         Simulation,
@@ -59,9 +61,12 @@ if TYPE_CHECKING:
 
 _MODULES: dict[str, str] = {
     "BackendConformance": "contract",
+    "BackendQueue": "backend_queue",
     "Fault": "trace",
     "FaultPlan": "simulation",
     "InvalidTraceError": "trace",
+    "QueueFaultError": "queues",
+    "QueueUnderTest": "queues",
     "ReferenceModel": "model",
     "Rule": "trace",
     "SerialEquivalence": "interleaving",
@@ -78,6 +83,7 @@ _MODULES: dict[str, str] = {
     "assert_enqueued": "enqueued",
     "assert_enqueued_sync": "enqueued",
     "backoffs": "strategies",
+    "check_queue": "queues",
     "check_serial_equivalence": "interleaving",
     "check_trace": "trace",
     "claims": "strategies",
@@ -104,9 +110,12 @@ _MODULES: dict[str, str] = {
 
 __all__ = [
     "BackendConformance",
+    "BackendQueue",
     "Fault",
     "FaultPlan",
     "InvalidTraceError",
+    "QueueFaultError",
+    "QueueUnderTest",
     "ReferenceModel",
     "Rule",
     "SerialEquivalence",
@@ -123,6 +132,7 @@ __all__ = [
     "assert_enqueued",
     "assert_enqueued_sync",
     "backoffs",
+    "check_queue",
     "check_serial_equivalence",
     "check_trace",
     "claims",

@@ -72,6 +72,7 @@ _IDS = st.shared(st.builds(count, st.just(1)), key="queuehint.testing.ids").map(
 def jobs(
     *,
     claims: SearchStrategy[Claim] = CLAIMS,
+    min_claims: int = 0,
     max_claims: int = 2,
     **fields: SearchStrategy[Any],
 ) -> SearchStrategy[JobSpec]:
@@ -85,7 +86,7 @@ def jobs(
 
     Args:
         claims: what jobs may claim.
-        max_claims: how many claims a job has at most, 0–64.
+        min_claims, max_claims: how many claims a job has, 0–64; as many as are left where one covers another.
         fields: strategies for other fields of `queuehint.JobSpec`, by name.
 
     Raises:
@@ -99,13 +100,13 @@ def jobs(
     .. versionadded:: 0.1
     """
     check_strategy("claims", claims)
-    check_range("claims", 0, max_claims, most=CLAIMS_MAX)
+    check_range("claims", min_claims, max_claims, most=CLAIMS_MAX)
     for name, values in fields.items():
         if name not in _FIELDS:
             raise InvalidArgument(f"{name}= is no field of JobSpec, which has {', '.join(_FIELDS)}")
         check_strategy(name, values)
     fields = {"id": _IDS, "task": st.just("task"), **fields}
-    wanted = st.lists(claims, max_size=max_claims).map(normalise)
+    wanted = st.lists(claims, min_size=min_claims, max_size=max_claims).map(normalise)
     return st.builds(_checked_job, claims=wanted, **fields)
 
 

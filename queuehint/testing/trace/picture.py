@@ -47,13 +47,19 @@ _FILLS = {_WAITS: "waits", _RUNS: "runs", _HOLDS: "holds its place"}
 
 
 def draw(
-    events: Sequence[TraceEvent], order: Sequence[int], jobs: Mapping[str, TraceJob], faults: Sequence[Fault]
+    events: Sequence[TraceEvent],
+    order: Sequence[int],
+    jobs: Mapping[str, TraceJob],
+    faults: Sequence[Fault],
+    *,
+    unit: str = "ms",
 ) -> list[str]:
     """
     Draw the moment of each fault.
 
     Args:
         order: the positions of *events* in the order in which they were gone through.
+        unit: of the times. They are shown from the first one on; in another unit than ms they are shown as they are.
     """
     if not faults:
         return []
@@ -65,7 +71,7 @@ def draw(
             ranks[events[index].job].append(rank)
         if index in moments:
             moments[index] = rank
-    return [_Picture(events, order, jobs, ranks, moments[fault.index]).of(fault) for fault in faults]
+    return [_Picture(events, order, jobs, ranks, moments[fault.index]).of(fault, unit) for fault in faults]
 
 
 class _Picture:
@@ -87,16 +93,15 @@ class _Picture:
     def _at(self, rank: int) -> TraceEvent:
         return self._all[self._order[rank]]
 
-    def of(self, fault: Fault) -> str:
+    def of(self, fault: Fault, unit: str) -> str:
         culprits = [job_id for job_id in (fault.other, fault.job) if job_id is not None]
         lanes = sorted([*culprits, *self._neighbours(culprits)], key=self._place)
         columns = self._columns(culprits, lanes)
-        base_ms = self._at(columns[0]).at_ms
-        times = [self._at(rank).at_ms - base_ms for rank in columns]
-        # Of a trace without times the order is shown.
-        unit, labels = (
-            ("ms", [f"{time:.10g}" for time in times]) if any(times) else ("event", [str(r) for r in columns])
-        )
+        base = self._at(columns[0]).at_ms if unit == "ms" else 0
+        times = [self._at(rank).at_ms - base for rank in columns]
+        labels = [f"{time:.10g}" for time in times]
+        if not any(times):  # of a trace without times the order is shown
+            unit, labels = "event", [str(rank) for rank in columns]
         width = max(len(label) for label in labels) + 2
         names = [self._name(job_id, is_culprit=job_id in culprits) for job_id in lanes]
         margin = max(len(name) for name in [*names, f"  {unit}"]) + 2

@@ -9,7 +9,7 @@ import attrs
 
 from queuehint.errors import QueueHintError, shown
 from queuehint.events import Event, EventKind
-from queuehint.hint import Claim, Mode, parse_claims
+from queuehint.hint import Claim, Mode, Path, parse_claims
 from queuehint.policy import OnDead, OnDependencyFailure, OnRetry
 from queuehint.records import Dependency, JobRecord, JobSpec, JobState, check_dependencies
 
@@ -79,6 +79,11 @@ class TraceJob:
     task: str = ""
     user: str | None = None
     priority: int = 3
+
+    @property
+    def path(self) -> Path | None:
+        """The path of the job's only claim; None if it has none or several."""
+        return self.claims[0].path if len(self.claims) == 1 else None
 
     @classmethod
     def of(

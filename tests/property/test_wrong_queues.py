@@ -1,0 +1,404 @@
+"""Queues that somebody might write, each in a few lines: wrong ones are convicted by few jobs, right ones acquitted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.errors import InvalidArgument
+
+from queuehint import Scheduler
+from queuehint.backends.base import BackendOptions, open_backend
+from queuehint.backends.memory import MemoryBackend
+from queuehint.hint import conflict
+from queuehint.testing import BackendQueue, QueueFaultError, check_queue, check_trace, claims, find_faults, jobs
+from queuehint.testing.queues import Ended
+from tests.servers import new_namespace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from queuehint.testing import TraceJob
+    from queuehint.testing.queues import QueueUnderTest
+
+
+class Right:
+    """Of the jobs in order of arrival, the first that runs not yet and conflicts with none before it."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, TraceJob] = {}
+        self.running: list[str] = []
+
+    def enqueue(self, job: TraceJob) -> None:
+        self.jobs[job.id] = job
+
+    def start(self) -> str | None:
+        before: list[TraceJob] = []
+        for job in self.jobs.values():
+            if job.id not in self.running and not any(conflict(job.claims, other.claims) for other in before):
+                self.running.append(job.id)
+                return job.id
+            before.append(job)
+        return None
+
+    def end(self, job_id: str, outcome: Ended) -> None:
+        self.running.remove(job_id)
+        if outcome != "retried":
+            del self.jobs[job_id]
+
+
+# --- the four that the rules are about -------------------------------------------------------------------------------
+
+
+class OlderDocument(Right):
+    """What runs is registered at its path and all above; a job may start if nothing is registered at or above it."""
+
+    def start(self) -> str | None:
+        registered = Counter(path for job_id in self.running for path in self.lineage(job_id))
+        for job_id in self.jobs:
+            if job_id not in self.running and not any(registered[path] for path in self.lineage(job_id)):
+                self.running.append(job_id)
+                return job_id
+        return None
+
+    def lineage(self, job_id: str) -> list[tuple[str, ...]]:
+        path = self.jobs[job_id].path or ()  # [] is a job that depends on nothing
+        return [path[:depth] for depth in range(1, len(path) + 1)]
+
+
+class FlatLock(Right):
+    """One lock for each first segment, given in order of arrival."""
+
+    def start(self) -> str | None:
+        locked: set[Any] = set()
+        for job in self.jobs.values():
+            lock = job.id if job.path is None else job.path[:1]
+            if lock not in locked and job.id not in self.running:
+                self.running.append(job.id)
+                return job.id
+            locked.add(lock)
+        return None
+
+
+class OnlyWhatExecutes(Right):
+    """The first job that conflicts with nothing that runs."""
+
+    def start(self) -> str | None:
+        for job in self.jobs.values():
+            if job.id not in self.running and not any(
+                conflict(job.claims, self.jobs[other].claims) for other in self.running
+            ):
+                self.running.append(job.id)
+                return job.id
+        return None
+
+
+class RetryToTheTail(Right):
+    """What failed stands in line again, behind all others."""
+
+    def end(self, job_id: str, outcome: Ended) -> None:
+        job = self.jobs[job_id]
+        super().end(job_id, "finished")
+        if outcome == "retried":
+            self.enqueue(job)
+
+
+def convict(factory: Callable[[], QueueUnderTest], **options: Any) -> QueueFaultError:
+    with pytest.raises(QueueFaultError) as caught:
+        check_queue(factory, **options)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    "queue, rule, count, said",
+    [
+        (OlderDocument, "idle", 2, "asked for a job and got none while b was ready"),
+        (FlatLock, "idle", 2, "a at doc1:intro ran then, which does not conflict with b at doc1:body"),
+        (OnlyWhatExecutes, "order", 3, "overtook b at doc1, which was queued before it"),
+        (RetryToTheTail, "order", 2, "overtook a at doc1:intro, which was put back for another attempt"),
+    ],
+)
+def test_a_wrong_queue_is_convicted_by_few_jobs_and_told_what_happened(
+    queue: Callable[[], QueueUnderTest], rule: str, count: int, said: str
+) -> None:
+    error = convict(queue)
+    assert (error.faults[0].rule, len(error.jobs)) == (rule, count)
+    assert len(error.steps) <= 5
+    text = str(error)
+    assert text.startswith(f"{queue.__name__} breaks a rule: {count} jobs and {len(error.steps)} steps show it.")
+    assert said in text
+    assert all(f"{number}  {step}" in text for number, step in enumerate(error.steps, 1))
+    assert f"^ {rule}" in text
+    picture = error.faults[0].picture
+    assert picture in text
+    assert picture.split()[0] == "step"
+    assert picture.splitlines()[0].split()[-1] == str(len(error.steps))
+
+
+def test_what_is_wrong_with_the_older_document_is_shown_rule_by_rule() -> None:
+    siblings = convict(OlderDocument, rules=["idle"])
+    assert [job.path for job in siblings.jobs] == [("doc1", "intro"), ("doc1", "body")]
+    root = convict(OlderDocument, rules=["overlap"])
+    assert len(root.jobs) == 2
+    assert any(job.path == () for job in root.jobs)
+    assert "at root" in str(root)
+    # Whoever stops all siblings is overtaken by none of them.
+    check_queue(OlderDocument, rules=["order"], max_examples=100)
+
+
+def test_a_flat_lock_lets_the_root_run_beside_the_others() -> None:
+    error = convict(FlatLock, rules=["overlap"])
+    assert any(job.path == () for job in error.jobs)
+
+
+@pytest.mark.parametrize("queue", [OlderDocument, FlatLock, OnlyWhatExecutes, RetryToTheTail])
+def test_whatever_histories_are_tried_first_the_smallest_is_found(queue: Callable[[], QueueUnderTest]) -> None:
+    sizes = {(len(error.jobs), len(error.steps)) for seed in (1, 2) for error in [convict(queue, seed=seed)]}
+    assert len(sizes) == 1
+
+
+def test_a_queue_is_told_the_same_each_time() -> None:
+    assert str(convict(OnlyWhatExecutes)) == str(convict(OnlyWhatExecutes))
+
+
+def test_a_counterexample_is_a_trace_that_breaks_the_rule_by_itself() -> None:
+    for queue in (OlderDocument, FlatLock, OnlyWhatExecutes, RetryToTheTail):
+        error = convict(queue)
+        assert [fault.rule for fault in find_faults(error.events, error.jobs)] == [error.faults[0].rule]
+        check_trace(error.events[:-1], error.jobs)
+
+
+# --- others ----------------------------------------------------------------------------------------------------------
+
+
+class LastInFirstOut(Right):
+    def start(self) -> str | None:
+        waiting = [job_id for job_id in self.jobs if job_id not in self.running]
+        if not waiting or self.running:
+            return None
+        self.running.append(waiting[-1])
+        return waiting[-1]
+
+
+class OneAtATime(Right):
+    def start(self) -> str | None:
+        return None if self.running else super().start()
+
+
+class Forgetful(Right):
+    """Drops what failed once."""
+
+    def end(self, job_id: str, outcome: Ended) -> None:
+        super().end(job_id, "finished")
+
+
+class NeverDone(Right):
+    """Hands out again what is over."""
+
+    def end(self, job_id: str, outcome: Ended) -> None:
+        self.running.remove(job_id)
+
+
+class Doubling(Right):
+    """Does not note what it hands out."""
+
+    def start(self) -> str | None:
+        return next(iter(self.jobs), None)
+
+
+class Lazy(Right):
+    def start(self) -> str | None:
+        return None
+
+
+class Unready(Right):
+    """Takes nothing without a place."""
+
+    def enqueue(self, job: TraceJob) -> None:
+        if job.path is None:
+            raise KeyError(job.id)
+        super().enqueue(job)
+
+
+class Inventive(Right):
+    def start(self) -> str | None:
+        return "zz"
+
+
+@pytest.mark.parametrize(
+    "queue, rule, count",
+    [
+        (LastInFirstOut, "order", 2),
+        (OneAtATime, "idle", 2),
+        (Forgetful, "not_over", 1),
+        (NeverDone, "started_after_end", 1),
+        (Doubling, "started_twice", 1),
+        (Lazy, "idle", 1),
+    ],
+)
+def test_other_queues_are_convicted_too(queue: Callable[[], QueueUnderTest], rule: str, count: int) -> None:
+    error = convict(queue)
+    assert (error.faults[0].rule, len(error.jobs)) == (rule, count)
+
+
+def test_what_no_trace_can_tell_is_said_in_words() -> None:
+    raised = convict(Unready)
+    assert "error: enqueue() raised KeyError: 'a'" in str(raised)
+    assert isinstance(raised.__cause__, KeyError)
+    assert (raised.faults, [job.path for job in raised.jobs]) == ((), [None])
+    assert "start() returned 'zz', which is the id of no job" in str(convict(Inventive))
+
+
+def test_only_the_rules_asked_for_are_looked_at() -> None:
+    check_queue(LastInFirstOut, rules=["overlap"], max_examples=100)
+    check_queue(RetryToTheTail, outcomes=["finished", "failed"], max_examples=100)
+    assert convict(LastInFirstOut, rules=["order"]).faults[0].rule == "order"
+
+
+# --- edges, claims, other kinds of queues ----------------------------------------------------------------------------
+
+
+class WithEdges(Right):
+    """A job takes its place when the last of those it depends on has finished."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.awaiting: dict[str, tuple[TraceJob, set[str]]] = {}
+        self.finished: set[str] = set()
+
+    def enqueue(self, job: TraceJob) -> None:
+        awaited = {edge.id for edge in job.depends_on} - self.finished
+        if awaited:
+            self.awaiting[job.id] = (job, awaited)
+        else:
+            super().enqueue(job)
+
+    def end(self, job_id: str, outcome: Ended) -> None:
+        super().end(job_id, outcome)
+        if outcome == "finished":
+            self.finished.add(job_id)
+            for job, awaited in list(self.awaiting.values()):
+                awaited.discard(job_id)
+                if not awaited:
+                    del self.awaiting[job.id]
+                    super().enqueue(job)
+
+
+class WithAnyEnd(WithEdges):
+    """Takes the end of a dependency for its success."""
+
+    def end(self, job_id: str, outcome: Ended) -> None:
+        super().end(job_id, outcome)
+        if outcome == "failed":
+            for job, awaited in list(self.awaiting.values()):
+                awaited.discard(job_id)
+                if not awaited:
+                    del self.awaiting[job.id]
+                    Right.enqueue(self, job)
+
+
+class WithoutSharing(Right):
+    def enqueue(self, job: TraceJob) -> None:
+        super().enqueue(type(job)(id=job.id, claims=[claim.path for claim in job.claims]))
+
+
+def test_a_right_queue_is_acquitted() -> None:
+    check_queue(Right)
+    check_queue(Right, slots=1, max_jobs=8, max_steps=40, max_examples=100)
+    check_queue(Right, jobs=jobs(claims=claims(modes=["exclusive"])), max_examples=100)
+    check_queue(Right, jobs=jobs(), max_examples=100)
+    check_queue(WithEdges, edges=True, max_examples=200)
+
+
+def test_edges_are_looked_at_when_asked_for() -> None:
+    ignored = convict(Right, edges=True)
+    assert (ignored.faults[0].rule, len(ignored.jobs)) == ("dependency", 2)
+    assert "b at doc1:body after a" in str(ignored) or "after a" in ignored.steps[1]
+    failed = convict(WithAnyEnd, edges=True)
+    assert (failed.faults[0].rule, len(failed.jobs)) == ("dependency", 2)
+    assert "failed" in str(failed)
+
+
+def test_readers_that_wait_for_each_other_are_a_fault() -> None:
+    readers = jobs(claims=claims(modes=["shared"]), min_claims=1, max_claims=1)
+    error = convict(WithoutSharing, jobs=readers)
+    assert (error.faults[0].rule, len(error.jobs)) == ("idle", 2)
+    assert "shared" in error.steps[0]
+    check_queue(Right, jobs=readers, max_examples=100)
+
+
+class Asynchronous:
+    """A queue whose methods are coroutines, around a plain one; counts how many are open."""
+
+    opened = 0
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+        self.lock = asyncio.Lock()
+        type(self).opened += 1
+
+    async def enqueue(self, job: TraceJob) -> None:
+        async with self.lock:
+            self.inner.enqueue(job)
+
+    async def start(self) -> str | None:
+        await asyncio.sleep(0)
+        found: str | None = self.inner.start()
+        return found
+
+    async def end(self, job_id: str, outcome: Ended) -> None:
+        self.inner.end(job_id, outcome)
+
+    async def close(self) -> None:
+        await asyncio.sleep(0)
+        type(self).opened -= 1
+
+
+def test_an_asynchronous_queue_is_driven_and_each_one_closed() -> None:
+    check_queue(lambda: Asynchronous(Right()), max_examples=50)
+    assert len(convict(lambda: Asynchronous(RetryToTheTail())).jobs) == 2
+    convict(lambda: Asynchronous(Unready()))
+    assert Asynchronous.opened == 0
+
+
+def test_the_backends_are_acquitted() -> None:
+    check_queue(lambda: BackendQueue(MemoryBackend()), max_examples=100)
+    check_queue(lambda: BackendQueue(Scheduler("memory://")), jobs=jobs(), edges=True, max_examples=100)
+    pools = jobs(pool=st.sampled_from(["default", "p"]), user=st.sampled_from([None, "u"]), max_claims=1)
+    check_queue(lambda: BackendQueue(MemoryBackend()), jobs=pools, max_examples=50)
+
+
+def test_a_backend_is_left_open_if_so_asked() -> None:
+    backend = MemoryBackend()
+    BackendQueue(backend, close=False).close()
+    assert BackendQueue(backend).start() is None
+
+
+def test_redis_is_acquitted(redis_url: str) -> None:
+    def make() -> BackendQueue:
+        return BackendQueue(open_backend(redis_url, BackendOptions(namespace=new_namespace("queue"))))
+
+    check_queue(make, jobs=jobs(), edges=True, max_examples=25)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"factory": None},
+        {"jobs": None},
+        {"outcomes": ["lost"]},
+        {"outcomes": []},
+        {"rules": ["politeness"]},
+        {"max_jobs": 27},
+        {"max_jobs": 0},
+        {"max_steps": 0},
+        {"slots": 0},
+        {"max_examples": 0},
+    ],
+)
+def test_wrong_arguments_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgument):
+        check_queue(**{"factory": Right, **wrong})
