@@ -114,6 +114,27 @@ def test_arguments_fit_whatever_the_task() -> None:
     assert found(prepared(), "count", kwargs={"day": date(2020, 2, 28)}) == ""
 
 
+def test_arguments_may_be_compared_by_an_object_of_ones_own() -> None:
+    class LeapDay:
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, date) and (other.month, other.day) == (2, 29)
+
+        __hash__ = None  # type: ignore[assignment]
+
+    assert found(prepared(), "count", kwargs={"day": LeapDay()}) == "c"
+
+
+def test_arguments_that_travel_as_something_else_fit_as_they_were_given() -> None:
+    sched, _ = scheduler()
+
+    @sched.job
+    def work(rows: Any) -> None: ...
+
+    work.using(id="a").enqueue_sync((1, 2))
+    assert found(sched, "work", args=[(1, 2)]) == found(sched, "work", args=[[1, 2]]) == "a"
+    assert found(sched, "work", args=[(1, 3)]) == ""
+
+
 def test_a_hint_is_one_of_the_places_and_none_is_no_place() -> None:
     sched = prepared()
     assert found(sched, hint=["doc1"]) == "r1"
