@@ -461,6 +461,23 @@ def test_a_state_has_to_be_fresh_and_comparable() -> None:
         check_serial_equivalence({}, [], asyncio.Lock)
 
 
+def test_what_is_seen_of_a_state_that_is_shared_has_to_be_a_copy() -> None:
+    shared: list[int] = []
+
+    def cleared() -> list[int]:
+        shared.clear()
+        return shared
+
+    async def append(state: list[int], number: int) -> None:
+        await asyncio.sleep(0)
+        state.append(number)
+
+    jobs = [("append", None, (1,)), ("append", None, (2,))]
+    with pytest.raises(ValueError, match="return a copy"):
+        check_serial_equivalence({"append": append}, jobs, cleared, view=lambda state: state)
+    assert "depends on their order" in convicted({"append": append}, jobs, cleared, view=tuple)
+
+
 def test_handlers_that_follow_chance_are_found_out() -> None:
     chance = random.Random(1)
 

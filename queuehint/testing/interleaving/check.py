@@ -101,8 +101,8 @@ def check_serial_equivalence(
     Raises:
         AssertionError: an order leaves another state, or raises, or comes to a stand. The message shows the fewest
             jobs that do, their steps, and both states.
-        ValueError: a job has no handler or has templates; two fresh states differ, or are one object without a *view*;
-            there are more orders of whole jobs than *orders_max*.
+        ValueError: a job has no handler or has templates; two fresh states differ, or are one object without a
+            *view* that copies; there are more orders of whole jobs than *orders_max*.
         InvalidJobError, InvalidHintError, CycleError, UnknownDependencyError: as `Scheduler.submit`.
 
     >>> import asyncio
@@ -189,6 +189,8 @@ class _Check:
                     f"done before it has ended{_at(where)}"
                 )
             ends.append(self.end(played))
+        if ends[0].state is ends[1].state and not _is_hashable(ends[0].state):
+            raise ValueError("view= returns one object twice, which later orders change: return a copy")
         if ends[0] != ends[1]:
             raise AssertionError(
                 f"one by one the jobs leave another state each time: {ends[0].state!r}, then {ends[1].state!r}; what "
@@ -254,6 +256,14 @@ def _without(part: Part, parts: Sequence[Part]) -> list[Part]:
             edges = tuple([edge for edge in other.spec.depends_on if edge.id != part.spec.id])
             others.append(attrs.evolve(other, spec=attrs.evolve(other.spec, depends_on=edges)))
     return others
+
+
+def _is_hashable(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
 
 
 def _named(parts: Sequence[Part], number: int) -> str:
