@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections import Counter
 from importlib import import_module
 from pathlib import Path
@@ -43,3 +44,11 @@ def test_every_rule_is_inherited_and_exported() -> None:
 def test_rules_bring_nothing_but_tests_and_fixtures() -> None:
     names = {name for cls in BackendConformance.__mro__[1:-1] for name in set(vars(cls)) - OF_PYTHON}
     assert {name for name in names if not name.startswith("test_")} == {"open", "store", "follower"}
+
+
+def test_every_rule_is_listed_in_the_reference() -> None:
+    page = (Path(__file__).parents[2] / "docs/reference/testing.md").read_text()
+    table = [line for line in page.splitlines() if line.startswith("| `")]
+    listed = Counter(name for line in table for name in re.findall(r"`(\w+)`", line.split("|")[2]))
+    rules = set(contract.__all__) - {"BackendConformance", "Binding", "Store"}
+    assert {name: listed[name] for name in rules} == dict.fromkeys(rules, 1)
