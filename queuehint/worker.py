@@ -353,7 +353,7 @@ class Worker:
             if verdict is Verdict.LOST:
                 logger.warning("lease lost", extra={"event": "job.lease_lost", "job_id": outcome.job_id})
         if logger.isEnabledFor(logging.DEBUG):
-            self._trace(operation.settle, reply.grants)
+            self._trace(zip(operation.settle, reply.verdicts, strict=True), reply.grants)
         if self._stopping or (self._renewal is not None and self._renewal.is_short(sent_s)):
             # Claimed before the worker was told to stop, or long ago by an exchange whose reply did not come.
             self._outcomes += [outcome_of(grant, OutcomeKind.RELEASED) for grant in reply.grants]
@@ -365,13 +365,17 @@ class Worker:
         if reply.more:
             self._event.set()
 
-    def _trace(self, settled: Iterable[Outcome], granted: Iterable[Grant]) -> None:
-        for outcome in settled:
-            extra = {"event": "job.settled", "job_id": outcome.job_id, "outcome": str(outcome.kind)}
-            logger.debug("job settled", extra=extra)
+    def _trace(self, settled: Iterable[tuple[Outcome, Verdict]], granted: Iterable[Grant]) -> None:
+        """Log what `queuehint check-trace` needs to know."""
+        for outcome, verdict in settled:
+            if verdict is not Verdict.LOST:
+                what = {"event": "job.settled", "job_id": outcome.job_id, "outcome": str(outcome.kind)}
+                logger.debug("job settled", extra={**what, "token": outcome.token, "worker": self.name})
         for grant in granted:
-            extra = {"event": "job.started", "job_id": grant.spec.id, "task": grant.spec.task}
-            logger.debug("job started", extra={**extra, "attempt": grant.attempt, "token": grant.token})
+            spec = grant.spec
+            claims = [{"path": list(claim.path), "mode": claim.mode} for claim in spec.claims]
+            begun = {"event": "job.started", "job_id": spec.id, "task": spec.task, "attempt": grant.attempt}
+            logger.debug("job started", extra={**begun, "token": grant.token, "worker": self.name, "claims": claims})
 
     async def _send_notes(self) -> bool:
         """Send what handlers have said by now; False if the backend cannot be reached."""

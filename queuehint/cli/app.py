@@ -15,6 +15,7 @@ from queuehint.cli.live import top, watch
 from queuehint.cli.look import show, stats, why
 from queuehint.cli.operate import cancel, close, drain, pause, reopen, resume, retry
 from queuehint.cli.records import delete, export, ls
+from queuehint.cli.trace import check_trace, trace
 from queuehint.cli.worker import worker
 
 # Errors of the application are shown as Python shows them: boxes of local variables would print arguments of jobs.
@@ -43,7 +44,7 @@ def options(
 
 PANELS: dict[str | None, tuple[Callable[..., None], ...]] = {
     None: (worker, doctor),
-    "Look": (ls, show, why, tree, graph, top, watch, stats, export),
+    "Look": (ls, show, why, tree, graph, top, watch, stats, export, trace, check_trace),
     "Order": (cancel, retry, pause, resume, close, reopen, drain, delete),
 }
 for panel, commands in PANELS.items():

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         Fault,
         InvalidTraceError,
         Rule,
+        Trace,
         TraceError,
         TraceEvent,
         TraceJob,
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
         check_trace,
         examine_trace,
         find_faults,
+        read_trace,
+        trace_lines,
     )
     from queuehint.testing.virtual import TooManyRunsError, drain, drain_sync, on_memory
 
@@ -73,6 +76,7 @@ _MODULES: dict[str, str] = {
     "Simulation": "simulation",
     "SimulationError": "simulation",
     "TooManyRunsError": "virtual",
+    "Trace": "trace",
     "TraceError": "trace",
     "TraceEvent": "trace",
     "TraceJob": "trace",
@@ -98,6 +102,7 @@ _MODULES: dict[str, str] = {
     "on_memory": "virtual",
     "operations": "strategies",
     "policies": "strategies",
+    "read_trace": "trace",
     "recurrences": "strategies",
     "refute_enqueued": "enqueued",
     "refute_enqueued_sync": "enqueued",
@@ -105,6 +110,7 @@ _MODULES: dict[str, str] = {
     "simulate": "simulation",
     "simulate_engine": "simulation",
     "simulate_gates": "simulation",
+    "trace_lines": "trace",
 }
 """In which module of this package each public name is."""
 
@@ -122,6 +128,7 @@ __all__ = [
     "Simulation",
     "SimulationError",
     "TooManyRunsError",
+    "Trace",
     "TraceError",
     "TraceEvent",
     "TraceJob",
@@ -147,6 +154,7 @@ __all__ = [
     "on_memory",
     "operations",
     "policies",
+    "read_trace",
     "recurrences",
     "refute_enqueued",
     "refute_enqueued_sync",
@@ -154,6 +162,7 @@ __all__ = [
     "simulate",
     "simulate_engine",
     "simulate_gates",
+    "trace_lines",
 ]
 
 

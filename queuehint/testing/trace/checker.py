@@ -254,6 +254,7 @@ class Checker:
         """By a dependency of which nothing was seen yet: what is a fault if it begins later."""
         self._missing: Counter[str] = Counter()
         self._index = 0
+        self._gaps = 0
 
     def run(self, order: Iterable[int]) -> None:
         """Go through events in this order, until enough faults are found."""
@@ -266,6 +267,8 @@ class Checker:
                     self._blame_idle(event, life, since_ms)
             if event.kind == "idle":
                 self._idle(event)
+            elif event.kind == "gap":
+                self._forget()
             else:
                 self._happen(event, self._life(event))
             if self.slots is not None:
@@ -275,9 +278,18 @@ class Checker:
         self.faults.sort(key=lambda fault: fault.at_ms)
         del self.faults[self._limit :]
 
+    def _forget(self) -> None:
+        """Know nothing of any job: events are missing."""
+        self.lives.clear()
+        self._placed, self._running = Places(), Places()
+        if self.slots is not None:
+            self.slots = self.slots.forgotten()
+        self._gaps += 1
+
     def unjudged(self) -> tuple[str, ...]:
         """Return what could not be judged, and why."""
-        return tuple(f"{text}: {count} {'job' if count == 1 else 'jobs'}" for text, count in self._missing.items())
+        found = [f"{text}: {count} {'job' if count == 1 else 'jobs'}" for text, count in self._missing.items()]
+        return (*found, f"what happened across a gap: {self._gaps}") if self._gaps else tuple(found)
 
     # --- one event -----------------------------------------------------------------------------------------------
 

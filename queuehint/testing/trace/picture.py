@@ -41,6 +41,7 @@ LETTERS = {
     "pruned": "P",
     "ended": "E",
     "idle": "I",
+    "gap": "-",
 }
 _WAITS, _RUNS, _HOLDS, _NOWHERE = ".", "=", "#", " "
 _FILLS = {_WAITS: "waits", _RUNS: "runs", _HOLDS: "holds its place"}

@@ -28,6 +28,7 @@ class Slots:
     """
 
     def __init__(self, slots: int | Mapping[str, int] | None, idle_ms: float) -> None:
+        self._slots = slots
         self._idle_ms = idle_ms
         self._ready: dict[str, OrderedDict[str, tuple[Life, float]]] = {}
         """By pool, in order of when they became so."""
@@ -47,6 +48,10 @@ class Slots:
         self._now_ms = float("-inf")
         for (_, pool), count in self._counts.items():
             self._add(pool, count)
+
+    def forgotten(self) -> Slots:
+        """Return one that knows of no job and of no worker."""
+        return Slots(self._slots, self._idle_ms)
 
     # --- who is ready --------------------------------------------------------------------------------------------
 

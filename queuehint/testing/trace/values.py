@@ -30,9 +30,13 @@ Kind = Literal[
     "pruned",
     "ended",
     "idle",
+    "gap",
 ]
-"""The words of `EventKind`; ``"ended"``, for who does not tell how; ``"idle"``, a worker that asked and got nothing."""
-KINDS: frozenset[str] = frozenset([*map(str, EventKind), "ended", "idle"])
+"""
+The words of `EventKind`; ``"ended"``, for who does not tell how; ``"idle"``, a worker that asked and got nothing;
+``"gap"``, what happened before this is not known any more.
+"""
+KINDS: frozenset[str] = frozenset([*map(str, EventKind), "ended", "idle", "gap"])
 
 
 class InvalidTraceError(QueueHintError, ValueError):
@@ -143,8 +147,8 @@ class TraceEvent:
 
     Args:
         kind: a word of `EventKind`, or ``"ended"`` where nobody tells how, or ``"idle"``: a worker with a free slot
-            asked for a job and got none.
-        job: its id; empty for ``"idle"``.
+            asked for a job and got none, or ``"gap"``: events are missing here, and who is where has to be found anew.
+        job: its id; empty for ``"idle"`` and ``"gap"``.
         at_ms: when, of any clock; events of the same time happened in the order of their list.
         worker: who ran it.
         token: of the grant it was started or settled with.

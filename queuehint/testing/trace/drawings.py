@@ -1,0 +1,159 @@
+"""Traces as drawings: a timeline for ui.perfetto.dev, a Gantt chart for Mermaid."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from heapq import heappop, heappush
+from typing import Any, Literal
+
+from queuehint.hint import queue_key
+from queuehint.testing.trace.runs import Run, runs_of
+from queuehint.testing.trace.values import TraceEvent, TraceJob
+
+Tracks = Literal["path", "worker"]
+_RUNNING, _WAITING = 1, 2
+"""Processes, as Perfetto calls its groups of tracks."""
+_STYLES = {"finished": "done, ", "ended": "done, ", "started": "active, ", "failed": "crit, ", "lost": "crit, "}
+_PLAIN = frozenset(" -_.()/[]+*")
+
+
+def perfetto(events: Iterable[TraceEvent], jobs: Iterable[TraceJob] = (), *, tracks: Tracks = "path") -> str:
+    """
+    Return a trace as JSON that ui.perfetto.dev and chrome://tracing open.
+
+    Each attempt is a slice on a track of its path or of its worker, each wait one on a track of the path; arrows lead
+    from the ends of jobs to the starts of those that depend on them.
+
+    Source: "Trace Event Format", J. Duane and others, Google, 2016.
+    """
+    found = list(events)
+    known = {job.id: job for job in jobs}
+    end_ms = max((event.at_ms for event in found), default=0)
+    begin_ms = min((event.at_ms for event in found), default=0)
+    runs = runs_of(found)
+    names = {id(run): run.worker or "?" if tracks == "worker" else _key(known, run.job) for run in runs}
+    slices = [(names[id(run)], run.started_ms, end_ms if run.ended_ms is None else run.ended_ms) for run in runs]
+    waits = [run for run in runs if run.queued_ms is not None and run.queued_ms < run.started_ms]
+    lines: list[dict[str, Any]] = []
+    lanes = _lanes(slices)
+    lines += _names(_RUNNING, "running", lanes)
+    last: dict[str, tuple[int, float]] = {}
+    for number, (run, (_, start_ms, stop_ms), lane) in enumerate(zip(runs, slices, lanes.numbers, strict=True)):
+        facts = {"job": run.job, "attempt": run.number, "ended": run.how, "worker": run.worker, "token": run.token}
+        job = known.get(run.job)
+        if job is not None:
+            facts |= {"path": _key(known, run.job), "task": job.task, "user": job.user, "pool": job.pool}
+        lines.append(_slice(_RUNNING, lane, run.job, start_ms - begin_ms, stop_ms - start_ms, facts))
+        for edge in job.depends_on if job is not None and run.number == 1 else ():
+            if edge.id in last:
+                source, at_ms = last[edge.id]
+                arrow = {"cat": "dependency", "name": "depends on", "id": f"{number}/{edge.id}", "pid": _RUNNING}
+                lines.append({**arrow, "ph": "s", "tid": source, "ts": _us(at_ms - begin_ms)})
+                lines.append({**arrow, "ph": "f", "bp": "e", "tid": lane, "ts": _us(start_ms - begin_ms)})
+        last[run.job] = lane, max(start_ms, stop_ms - 0.001)
+    waiting = _lanes([(_key(known, run.job), run.queued_ms or 0, run.started_ms) for run in waits])
+    lines += _names(_WAITING, "waiting", waiting)
+    for run, lane in zip(waits, waiting.numbers, strict=True):
+        queued_ms = run.queued_ms or 0
+        wait = {"job": run.job}
+        lines.append(_slice(_WAITING, lane, run.job, queued_ms - begin_ms, run.started_ms - queued_ms, wait))
+    return json.dumps({"displayTimeUnit": "ms", "traceEvents": lines}, separators=(",", ":")) + "\n"
+
+
+def mermaid(events: Iterable[TraceEvent], jobs: Iterable[TraceJob] = (), *, tracks: Tracks = "path") -> str:
+    """
+    Return a trace as a Gantt chart for Mermaid, with a section for each path or each worker.
+
+    >>> happened = [("started", 0), ("finished", 1500)]
+    >>> events = [TraceEvent(kind=kind, job="a", at_ms=at_ms) for kind, at_ms in happened]
+    >>> print(mermaid(events, [TraceJob.of("a", ["doc1"])]), end="")
+    gantt
+        dateFormat x
+        axisFormat %H:%M:%S
+        section doc1
+        a :done, 0, 1500
+    """
+    found = list(events)
+    known = {job.id: job for job in jobs}
+    end_ms = max((event.at_ms for event in found), default=0)
+    sections: dict[str, list[Run]] = {}
+    for run in runs_of(found):
+        name = run.worker or "?" if tracks == "worker" else _key(known, run.job)
+        sections.setdefault(name, []).append(run)
+    lines = ["gantt", "    dateFormat x", "    axisFormat %H:%M:%S"]
+    for name in sorted(sections):
+        lines.append(f"    section {_mermaid_text(name)}")
+        for run in sections[name]:
+            text = _mermaid_text(run.job) + (f" ({run.number})" if run.number > 1 else "")
+            stop_ms = end_ms if run.ended_ms is None else run.ended_ms
+            lines.append(f"    {text} :{_STYLES.get(run.how, '')}{run.started_ms:.0f}, {stop_ms:.0f}")
+    return "\n".join(lines) + "\n"
+
+
+# --- parts -----------------------------------------------------------------------------------------------------------
+
+
+class _Lanes:
+    """Numbers of tracks, and what each is called."""
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+        self.names: dict[int, str] = {}
+
+
+def _lanes(slices: Sequence[tuple[str, float, float]]) -> _Lanes:
+    """Spread slices over tracks so that none overlap on one: several of a name where they have to be."""
+    lanes = _Lanes()
+    free: dict[str, list[tuple[float, int]]] = {}
+    numbers: dict[int, int] = {}
+    counts: dict[str, int] = {}
+    made = 0
+    for index in sorted(range(len(slices)), key=lambda index: slices[index][1]):
+        name, start_ms, stop_ms = slices[index]
+        heap = free.setdefault(name, [])
+        if heap and heap[0][0] <= start_ms:
+            lane = heappop(heap)[1]
+        else:
+            made += 1
+            lane = made
+            counts[name] = counts.get(name, 0) + 1
+            lanes.names[lane] = name if counts[name] == 1 else f"{name} ({counts[name]})"
+        heappush(heap, (stop_ms, lane))
+        numbers[index] = lane
+    lanes.numbers = [numbers[index] for index in range(len(slices))]
+    return lanes
+
+
+def _names(process: int, name: str, lanes: _Lanes) -> list[dict[str, Any]]:
+    """Return what the tracks are called, in order of their names."""
+    head = {"ph": "M", "pid": process, "tid": 0}
+    lines: list[dict[str, Any]] = [{**head, "name": "process_name", "args": {"name": name}}]
+    for rank, (lane, text) in enumerate(sorted(lanes.names.items(), key=lambda item: item[1])):
+        lines.append({**head, "tid": lane, "name": "thread_name", "args": {"name": text}})
+        lines.append({**head, "tid": lane, "name": "thread_sort_index", "args": {"sort_index": rank}})
+    return lines
+
+
+def _slice(
+    process: int, lane: int, name: str, start_ms: float, took_ms: float, facts: Mapping[str, Any]
+) -> dict[str, Any]:
+    said = {key: value for key, value in facts.items() if value not in {None, ""}}
+    head = {"ph": "X", "pid": process, "tid": lane, "name": name, "cat": "job"}
+    return {**head, "ts": _us(start_ms), "dur": _us(took_ms), "args": said}
+
+
+def _us(time_ms: float) -> float:
+    return round(time_ms * 1000, 3)
+
+
+def _key(known: Mapping[str, TraceJob], job_id: str) -> str:
+    job = known.get(job_id)
+    if job is None:
+        return "?"
+    return ", ".join(queue_key(claim.path) for claim in job.claims) or "no place"
+
+
+def _mermaid_text(text: str) -> str:
+    """Return text for a Gantt chart, in which a colon, a semicolon or a number sign would end it."""
+    return "".join(sign if sign.isalnum() or sign in _PLAIN else "/" if sign == ":" else "_" for sign in text) or "_"

@@ -1,0 +1,58 @@
+"""What lines of the log of a worker say of jobs: ``queuehint worker --log-format json --log-level debug``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_OUTCOMES = {
+    "finished": "finished",
+    "failed": "retried",
+    "snoozed": "snoozed",
+    "released": "released",
+    "unknown_task": "released",
+    "lost": "lost",
+    "discarded": "canceled",
+    "children": "deferred",
+}
+
+
+class LogReader:
+    """Knows from line to line which jobs run, and how attempts have failed."""
+
+    def __init__(self) -> None:
+        self._dead: set[object] = set()
+        self._running: dict[object, object] = {}
+        self._has_starts = False
+        self._has_jobs = False
+
+    def events_of(self, line: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return what a line tells, as fields of events; nothing if it tells nothing by itself."""
+        event, job_id, token = line["event"], line.get("job_id"), line.get("token")
+        self._has_jobs = True
+        told = {name: line[name] for name in ("worker", "token") if line.get(name) is not None}
+        if event == "job.started":
+            self._has_starts = True
+            before = self._running.get(job_id)
+            self._running[job_id] = token
+            # Only a store that has given up its worker grants a job again, with a greater token.
+            is_lost = isinstance(before, int) and isinstance(token, int) and before < token
+            return [*([{"kind": "lost"}] if is_lost else []), {"kind": "started", **told}]
+        if event == "job.failed":
+            self._dead.add(job_id)
+        if event != "job.settled":
+            return []
+        outcome = line.get("outcome")
+        kind = _OUTCOMES.get(outcome) if isinstance(outcome, str) else None
+        if kind is None:
+            return []
+        self._running.pop(job_id, None)
+        if outcome == "failed" and job_id in self._dead:
+            self._dead.discard(job_id)
+            kind = "failed"
+        return [{"kind": kind, **({"cause": outcome} if outcome == "unknown_task" else {}), **told}]
+
+    def missing(self) -> list[str]:
+        """Return what the log should have told and did not."""
+        if self._has_jobs and not self._has_starts:
+            return ["the log does not tell when jobs start: run workers with --log-level debug"]
+        return []

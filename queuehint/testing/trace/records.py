@@ -1,0 +1,108 @@
+"""
+What records tell of the past: when a job took its place, ran last and was over.
+
+A record is no history. Left out is what it does not tell for certain: where a job was that was canceled, or that waited
+for children of its own after its handler had ended, and the place of a dead job that was brought back. Of unfinished
+jobs nothing is told: the next record is read a little later.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, cast
+
+import attrs
+
+from queuehint.records import Dependency, JobRecord, JobState, When
+from queuehint.testing.trace.values import Kind, TraceEvent, TraceJob
+
+RESOLUTION_MS = 1.0
+"""Times of records are ms: what happened in the same one has no order."""
+_OVER = {"FINISHED": "finished", "FAILED": "failed"}
+_ENDED, _QUEUED = -2, -1
+
+
+@attrs.frozen(kw_only=True)
+class Past:
+    """What a record tells of one job."""
+
+    job: TraceJob
+    state: str
+    parent: str | None = None
+    queued_ms: float | None = None
+    started_ms: float | None = None
+    ended_ms: float | None = None
+    failed_ms: tuple[float, ...] = ()
+    """When attempts have failed."""
+    worker: str | None = None
+    token: int | None = None
+
+    @classmethod
+    def of(cls, record: JobRecord) -> Past:
+        """Return what a record tells."""
+        return cls(
+            job=TraceJob.of(record),
+            state=record.state.value,
+            parent=record.spec.parent,
+            queued_ms=record.queued_ms,
+            started_ms=record.started_ms,
+            ended_ms=record.ended_ms,
+            failed_ms=tuple(error.at_ms for error in record.errors),
+            worker=record.worker,
+            token=record.token,
+        )
+
+
+def edge_of(value: dict[str, Any]) -> Dependency:
+    """Return an edge that was written as an object."""
+    when = cast("When", value.get("when", "success"))
+    return Dependency(cast("str", value.get("id")), when, data=bool(value.get("data", False)))
+
+
+def events_of(pasts: Iterable[Past], *, unfinished: bool = False) -> tuple[list[TraceEvent], list[str]]:
+    """
+    Return what happened to jobs, in order of time, and what could not be told, one sentence each.
+
+    Args:
+        unfinished: tell also of jobs that are not over; what was read one after the other does not fit together then,
+            so it is for drawings.
+    """
+    found = list(pasts)
+    parents = {past.parent for past in found if past.parent is not None}
+    events: list[tuple[tuple[float, float], TraceEvent]] = []
+    left_out: Counter[str] = Counter()
+    for past in found:
+        if past.state == JobState.CANCELED:
+            left_out["canceled, of which the record does not tell where they were"] += 1
+        elif past.job.id in parents and not unfinished:
+            left_out["with children, of which the record does not tell when their handlers ended"] += 1
+        elif past.state in _OVER:
+            events += _events(past)
+        elif not unfinished:
+            left_out["not over yet"] += 1
+        elif past.queued_ms is not None:
+            events += _events(past)
+    events.sort(key=lambda pair: pair[0])
+    return [event for _, event in events], [f"jobs left out, {text}: {count}" for text, count in left_out.items()]
+
+
+def _events(past: Past) -> list[tuple[tuple[float, float], TraceEvent]]:
+    """Return the events of one job, each with its rank among all: in one ms ends are first, and starts as granted."""
+    job_id, token = past.job.id, past.token
+    queued_ms, started_ms, ended_ms = past.queued_ms, past.started_ms, past.ended_ms
+    events: list[tuple[tuple[float, float], TraceEvent]] = []
+    # One that was dead and brought back may have held an earlier place.
+    failed_ms = min(past.failed_ms, default=None)
+    is_redriven = past.job.on_dead != "continue" and None not in {queued_ms, failed_ms} and failed_ms < queued_ms  # type: ignore[operator]
+    if queued_ms is not None and not is_redriven:
+        events.append(((queued_ms, _QUEUED), TraceEvent(kind="queued", job=job_id, at_ms=queued_ms)))
+    # One that waits again has run in between, until nobody knows when.
+    if started_ms is None or past.state in {"SCHEDULED", "DEFERRED", "QUEUED"}:
+        return events
+    started = TraceEvent(kind="started", job=job_id, at_ms=started_ms, worker=past.worker, token=token)
+    events.append(((started_ms, token or 0), started))
+    if past.state in _OVER and ended_ms is not None:
+        rank = _ENDED if ended_ms > started_ms else token or 0
+        events.append(((ended_ms, rank), TraceEvent(kind=cast("Kind", _OVER[past.state]), job=job_id, at_ms=ended_ms)))
+    return events
