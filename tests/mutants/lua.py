@@ -219,6 +219,20 @@ MUTANTS = (
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     Mutant(
+        name="Lua: what waits for several jobs counts ends, not jobs",
+        kind="edges",
+        file=f"{LUA}/lib/course.lua",
+        old="  if not fates then return 0 end\n",
+        new="""\
+  if not fates then
+    job[BLOCKED] = job[BLOCKED] - 1
+    jobs.dirty[job.id] = job
+    return job[BLOCKED] == 0 and ledger.queue(job) or 0
+  end
+""",
+        caught_by=(CONFORMANCE_ON_REDIS,),
+    ),
+    Mutant(
         name="Lua: of many that wait for one job all but the first page are forgotten",
         kind="edges",
         file=f"{LUA}/lib/edges.lua",
@@ -341,6 +355,14 @@ MUTANTS = (
   redis.call('PEXPIRE', store.meta, 86400000)
 """,
         caught_by=(tests("tests/faults/test_bounds.py", "-k", "time_to_live"),),
+    ),
+    Mutant(
+        name="Lua: of many users all but the first page have no turn",
+        kind="fairness",
+        file=f"{LUA}/lib/ready.lua",
+        old="      pool.at, pool.offset, pool.read = 1, pool.offset + 16, #pool.turns < 16\n",
+        new="      pool.at, pool.offset, pool.read = 1, pool.offset + 16, true\n",
+        caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     Mutant(
         name="Lua: all users weigh the same",

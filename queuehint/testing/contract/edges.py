@@ -281,6 +281,18 @@ class Ends:
         store.redrive("a")
         assert store.run() == ["a", "b"]
 
+    def test_an_edge_that_was_dropped_is_not_dropped_again(self, store: Store) -> None:
+        store.enqueue(
+            job("a", max_attempts=1), job("c"), job("b", after=["a", "c"], on_dependency_failure="run"), job("d")
+        )
+        store.start(2)
+        store.fail("a")
+        store.redrive("a")
+        store.run()
+        assert store.states("a", "b", "c", "d") == "FINISHED DEFERRED STARTED FINISHED"
+        store.finish("c")
+        assert store.start() == ["b"]
+
     def test_discarding_a_dead_job_counts_as_its_cancellation(self, store: Store) -> None:
         store.enqueue(job("a", max_attempts=1), job("b", after=["a"]), job("c", after=[Dependency("a", data=True)]))
         end(store, "a", "failed")

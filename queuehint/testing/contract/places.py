@@ -193,6 +193,16 @@ class ArrivalOrder:
         store.enqueue(*[job(f"j{n:02}") for n in range(20)])
         assert store.run() == [f"j{n:02}" for n in range(20)]
 
+    def test_many_that_are_ready_are_granted_at_once(self, store: Store) -> None:
+        ids = [f"j{n:03}" for n in range(100)]
+        store.enqueue(*[job(job_id) for job_id in ids])
+        assert store.start() == ids
+
+    def test_many_users_who_have_something_ready_are_served_at_once(self, store: Store) -> None:
+        ids = [f"j{n:03}" for n in range(40)]
+        store.enqueue(*[job(job_id, user=f"u{job_id}") for job_id in ids])
+        assert store.start() == ids
+
     def test_a_higher_priority_goes_first(self, store: Store) -> None:
         store.enqueue(job("low", priority=1), job("normal"), job("high", priority=5), job("critical", priority=9))
         assert store.run() == ["critical", "high", "normal", "low"]
