@@ -1,0 +1,47 @@
+"""The tutorial of the testing kit shows the programs in `examples/queues` as they are, and what they print."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+QUEUES = ROOT / "examples" / "queues"
+TEXT = (ROOT / "docs" / "tutorial" / "testing.md").read_text()
+SHOWN = dict(re.findall(r"^```console\n\$ python (\w+)\.py\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE))
+
+
+def run(name: str) -> str:
+    """Run an example; return what it prints, without the frames of a traceback."""
+    done = subprocess.run(
+        [sys.executable, QUEUES / f"{name}.py"],
+        cwd=ROOT,
+        env={"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == ""
+    head, begin, error = done.stderr.partition("queuehint.testing.queues.QueueFaultError: ")
+    assert done.returncode == (1 if begin else 0)
+    assert head.startswith("Traceback") or not head
+    return f"Traceback (most recent call last):\n  ...\n{begin}{error}" if begin else ""
+
+
+def test_every_program_is_shown() -> None:
+    assert set(SHOWN) == {file.stem for file in QUEUES.glob("*.py")} == {"fifo", "locks", "retries", "places"}
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_a_program_is_shown_as_it_is_and_prints_what_is_shown(name: str) -> None:
+    assert f"```python\n{(QUEUES / f'{name}.py').read_text()}```" in TEXT
+    assert run(name) == SHOWN[name]
+
+
+def test_the_first_counterexample_takes_ten_lines() -> None:
+    lines = [line for line in (QUEUES / "fifo.py").read_text().splitlines() if line.strip()]
+    assert len(lines) <= 10
