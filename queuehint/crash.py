@@ -17,6 +17,19 @@ if TYPE_CHECKING:
 
 VARIABLE = "QUEUEHINT_CRASH_AT"
 POINTS = ("claim.sent", "claim.after_reply", "handler", "settle.before", "settle.after")
+"""Those of a worker."""
+FILE_POINTS = (
+    "file.made",
+    "journal.begun",
+    "journal.written",
+    "journal.committed",
+    "journal.applied",
+    "snapshot.begun",
+    "snapshot.written",
+    "snapshot.committed",
+    "file.closing",
+)
+"""Those of a store that keeps a file."""
 
 
 def armed(setting: str | None) -> Callable[[str], None] | None:
@@ -29,8 +42,8 @@ def armed(setting: str | None) -> Callable[[str], None] | None:
     if not setting:
         return None
     point, _, count = setting.partition(":")
-    if point not in POINTS:
-        raise ValueError(f"{VARIABLE}={setting}: no such point; there are {', '.join(POINTS)}")
+    if point not in (*POINTS, *FILE_POINTS):
+        raise ValueError(f"{VARIABLE}={setting}: no such point; there are {', '.join((*POINTS, *FILE_POINTS))}")
     left = int(count or 1)
 
     def reach(name: str) -> None:

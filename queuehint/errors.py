@@ -253,8 +253,20 @@ class BackendDeniedError(BackendError):
     """The store refuses this user a command."""
 
 
+class BackendInUseError(BackendDeniedError):
+    """Another process has the store, which one at a time may use: *path* says which, *pid* who, None if not known."""
+
+    def __init__(self, path: str, pid: int | None) -> None:
+        self.path = path
+        self.pid = pid
+        who = "another process" if pid is None else f"process {pid}"
+        super().__init__(
+            f"{path} is in use by {who}, and one process at a time may use it: stop that one, or keep the jobs on Redis"
+        )
+
+
 class BackendFullError(BackendError):
-    """The store has no memory left; nothing was enqueued."""
+    """The store has no memory, or no room on its disk, left; nothing was enqueued."""
 
 
 class QueueFullError(BackendError):

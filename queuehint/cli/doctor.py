@@ -65,6 +65,8 @@ def _examine(url: str, namespace: str | None, *, fix: bool, passes: int) -> Repo
     backend = open_backend(url, options)
     try:
         if not isinstance(backend, RedisBackend):
+            if backend.is_durable:
+                raise InvalidJobError(f"{masked(url)} is no Redis; a file of jobs is looked through when it is opened")
             raise InvalidJobError(f"{masked(url)} lives in one process, and nobody else can look into it")
         if namespace not in {None, backend.desk.namespace}:
             raise InvalidJobError(f"--namespace {namespace} and the URL name different namespaces")

@@ -6,6 +6,7 @@ import importlib
 import sys
 from pathlib import Path
 
+from queuehint.backends.base import masked
 from queuehint.scheduler import Scheduler
 
 
@@ -44,16 +45,23 @@ def load_scheduler(target: str) -> Scheduler:
     return found
 
 
-def check_shared(scheduler: Scheduler) -> None:
+def check_shared(scheduler: Scheduler, processes: int = 1) -> None:
     """
-    Refuse a scheduler whose jobs no other process can see.
+    Refuse a scheduler whose jobs no other process can see, or not so many of them.
 
     Raises:
-        TargetError: its store lives in the process that made it.
+        TargetError: its store lives in the process that made it, or lets one process at a time use it.
     """
-    if scheduler.backend.is_local:
+    backend = scheduler.backend
+    if backend.is_durable and backend.is_local and processes > 1:
+        raise TargetError(
+            f"{masked(scheduler.url)} can be used by one process at a time, not by {processes}: leave out --processes, "
+            "or keep the jobs on Redis"
+        )
+    if not backend.is_durable:
         raise TargetError(
             f"{scheduler!r} keeps its jobs in the process that enqueues them: a worker process would never see one. "
-            "Set QUEUEHINT_URL=redis://host:6379/0 (or Scheduler(url=...)), or run workers inside the application: "
+            "Set QUEUEHINT_URL=redis://host:6379/0 or sqlite:///jobs.db (or Scheduler(url=...)), or run workers inside "
+            "the application: "
             "`async with sched.worker():`"
         )

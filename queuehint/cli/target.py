@@ -31,7 +31,7 @@ Target = Annotated[
         "-t",
         metavar="URL|MODULE:SCHEDULER",
         envvar=["QUEUEHINT_SCHEDULER", "QUEUEHINT_URL"],
-        help="Where the jobs are: redis://localhost:6379/0, or myapp.jobs:sched.",
+        help="Where the jobs are: redis://localhost:6379/0, sqlite:///jobs.db, or myapp.jobs:sched.",
     ),
 ]
 Namespace = Annotated[
@@ -85,7 +85,7 @@ def find(target: str | None, namespace: str | None) -> Scheduler:
         scheduler = Scheduler(target) if namespace is None else Scheduler(target, namespace=namespace)
     else:
         scheduler = load_scheduler(target)
-    if scheduler.backend.is_local:
+    if not scheduler.backend.is_durable:
         raise TargetError(f"{masked(scheduler.url)} lives in one process, and nobody else can look into it")
     found = namespace_of(scheduler)
     if namespace not in {None, found}:
@@ -95,8 +95,8 @@ def find(target: str | None, namespace: str | None) -> Scheduler:
 
 def namespace_of(scheduler: Scheduler) -> str:
     """Return the namespace whose jobs are there; what a URL says goes before what the scheduler says."""
-    desk: Any = getattr(scheduler.backend, "desk", None)
-    return str(getattr(desk, "namespace", scheduler.namespace))
+    backend: Any = scheduler.backend
+    return str(getattr(getattr(backend, "desk", backend), "namespace", scheduler.namespace))
 
 
 def place(key: str | None) -> Path:

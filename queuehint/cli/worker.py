@@ -66,11 +66,13 @@ class Options:
     health_host: str
     log_format: LogFormat
     log_level: LogLevel
+    processes: int = 1
     is_child: bool = False
 
     def for_child(self, health_file: Path | None) -> list[str]:
         """Return the arguments of a process that does what this one would do alone."""
         arguments = ["worker", self.target, "--child", f"--concurrency={self.concurrency}"]
+        arguments.append(f"--processes={self.processes}")
         arguments += [f"--grace={self.grace}", f"--abandon-after={self.abandon_after}"]
         arguments += [f"--log-format={self.log_format}", f"--log-level={self.log_level}"]
         if self.pools is not None:
@@ -157,6 +159,7 @@ def worker(
         health_host=health_host,
         log_format=log_format,
         log_level=log_level,
+        processes=processes,
         is_child=child,
     )
     set_up(log_format, log_level)
@@ -189,7 +192,7 @@ def _run(options: Options) -> int:
     end_process = _EndOfProcess()
     try:
         scheduler = load_scheduler(options.target)
-        check_shared(scheduler)
+        check_shared(scheduler, options.processes)
         made = _make_worker(scheduler, options, end_process)
         health = end_process.health = Health(
             lambda: _known(made), file=options.health_file, port=options.health_port, host=options.health_host
@@ -211,7 +214,8 @@ def _run(options: Options) -> int:
 
 def _make_worker(scheduler: Scheduler, options: Options, end_process: _EndOfProcess) -> Worker:
     renewer = None
-    if os.name == "posix":  # elsewhere nobody can wait for a pipe: a thread renews
+    # Elsewhere nobody can wait for a pipe: a thread renews. A store of one process renews by itself.
+    if os.name == "posix" and not scheduler.backend.is_local:
         renewer = RenewerProcess(scheduler.url, scheduler.namespace, abandon_after_s=options.abandon_after)
     return scheduler.make_worker(
         options.concurrency,

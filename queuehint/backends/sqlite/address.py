@@ -1,0 +1,66 @@
+"""Where a file of jobs is, and what its owner asks of the disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final, Literal, get_args
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import attrs
+
+from queuehint.errors import InvalidJobError, shown
+
+Durability = Literal["full", "process"]
+DURABILITIES: Final[tuple[Durability, ...]] = get_args(Durability)
+
+
+@attrs.frozen(kw_only=True)
+class Address:
+    """
+    Where a file is.
+
+    Args:
+        path: absolute, or relative to where the process is when the address is made.
+        durability: what has been answered survives ``"full"`` a loss of power, ``"process"`` the end of this process,
+            however sudden, but not that of the machine.
+    """
+
+    path: Path
+    durability: Durability = "full"
+
+
+def parse_url(url: str) -> Address:
+    """
+    Return the address of a URL; reads and writes nothing.
+
+    Args:
+        url: ``sqlite:///relative.db`` or ``sqlite:////absolute.db``, ``%`` and two digits for ``? # %`` in it. Behind
+            a ``?``: ``namespace``, ``durability`` (``full``, which is the default, or ``process``).
+
+    Raises:
+        InvalidJobError: a part is missing, wrong or unknown.
+
+    >>> parse_url("sqlite:////var/lib/app/jobs.db?durability=process").durability
+    'process'
+    """
+    parts = urlsplit(url)
+    if parts.netloc:
+        raise InvalidJobError(f"url {url!r} names a host: write sqlite:///jobs.db, or sqlite:////var/lib/jobs.db")
+    if parts.fragment:
+        raise InvalidJobError(f"url {url!r}: write %23 for # in the name of a file")
+    name = unquote(parts.path.removeprefix("/"))
+    if name in {"", ":memory:"}:
+        raise InvalidJobError(f"url {url!r} names no file; memory:// keeps jobs in memory")
+    if "\0" in name:
+        raise InvalidJobError(f"url {url!r}: a file's name has no zero byte")
+    if name.endswith("/"):
+        raise InvalidJobError(f"url {url!r} names a directory, not a file")
+    query = dict(parse_qsl(parts.query, keep_blank_values=True))
+    query.pop("namespace", None)
+    durability = query.pop("durability", "full")
+    if query:
+        raise InvalidJobError(f"url {url!r}: unknown option {min(query)!r}")
+    for known in DURABILITIES:
+        if durability == known:
+            return Address(path=Path(name).absolute(), durability=known)
+    raise InvalidJobError(f"url {url!r}: durability must be {' or '.join(DURABILITIES)}, got {shown(durability)}")

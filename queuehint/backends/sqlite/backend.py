@@ -1,0 +1,552 @@
+"""
+The store of one process that outlives it: the engine, and a file with all that it was ever told.
+
+Theory of operation. The engine is deterministic: the same operations at the same times give the same state. So what
+is durable is not the state but the *journal*, the operations in the order in which they were applied, each with its
+time; a *snapshot* of the engine takes the place of a long journal now and then, so that opening the file is quick.
+
+    caller --ticket--> writer thread:  encode -> append to the journal, commit -> apply to the engine -> reply
+
+- An operation is in the file before the engine hears of it, and the engine before anybody has the reply. If it cannot
+  be written nothing has changed anywhere. If the process dies in between, the operation may have been done and nobody
+  was told: the next process has done it, and whoever asks again (jobs by their ids, settlements by their tokens) is
+  told so. What the engine refuses is refused again when it is replayed, and changes as little.
+- One thread writes. What has come together while it was busy goes into one transaction, so the disk is waited for once
+  for many callers, and never on anybody's event loop.
+- Questions change nothing and are answered at once, on the caller's own thread, by the engine. While something is
+  being written they see no later time than that, or the engine would be ahead of what the file says.
+- What the store does by itself is journaled too: renewing the leases of this process, and being opened.
+- One process at a time uses a file. Whoever opens it has the lock, so all who held leases are dead, unless they are
+  this process, and all leases end at once: a job goes on after a restart without waiting for its lease, and its
+  loss is counted. Tokens count from a new epoch, in case power was lost and with it what nobody was promised.
+- When the engine and the file may differ (the disk failed while it was asked to keep something, an operation raised
+  what it should not) the engine is thrown away, and the next operation begins with the file.
+
+Determinism is of one release. A file that was closed has a snapshot, which any release reads that knows its layout.
+One that was not, and is opened by another release, is replayed by the newer rules: no job is lost and no order
+broken, but what was in between may turn out as it would have then. A warning says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import queue
+import secrets
+import threading
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
+
+import attrs
+
+from queuehint.backends.base import BackendOptions
+from queuehint.backends.journal import QUESTIONS, Begin, Extend, decode, encode
+from queuehint.backends.local import OWN_LEASE_MS, LocalBackend
+from queuehint.backends.sqlite.address import Address, parse_url
+from queuehint.backends.sqlite.file import Header, JournalFile
+from queuehint.backends.sqlite.lock import FileInUseError, FileLock
+from queuehint.backends.sqlite.snapshot import SCHEMA, freeze, pack, thaw
+from queuehint.core.admission import check_limits
+from queuehint.core.engine import EPOCH_BEGIN_S, Engine, EngineOptions
+from queuehint.crash import reach
+from queuehint.errors import (
+    BackendDeniedError,
+    BackendError,
+    BackendInUseError,
+    BackendUnavailableError,
+    CorruptStateError,
+    OutcomeUnknownError,
+    QueueHintError,
+)
+from queuehint.operations import Operation, Peek
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from queuehint.backends.base import Interest
+
+Reply = TypeVar("Reply")
+
+TOGETHER_MAX: Final = 500
+"""How many operations are written in one transaction."""
+SNAPSHOT_ROWS: Final = 20_000
+SNAPSHOT_BYTES: Final = 64 << 20
+"""A journal is replaced by a snapshot when it has so much, and twice as much as the snapshot."""
+
+_process: Final = secrets.token_hex(8)
+
+
+class _Ticket:
+    """An operation that somebody waits for; None closes the store."""
+
+    __slots__ = ("_done", "_future", "_loop", "error", "operation", "reply")
+
+    def __init__(self, operation: Operation[Any] | None, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        self.operation = operation
+        self.reply: Any = None
+        self.error: BaseException | None = None
+        self._loop = loop
+        self._future: asyncio.Future[None] | None = None if loop is None else loop.create_future()
+        self._done = threading.Lock()
+        self._done.acquire()
+
+    def end(self) -> None:
+        """Have whoever waits go on."""
+        self._done.release()
+        if self._loop is not None:
+            try:
+                self._loop.call_soon_threadsafe(self._resolve)
+            except RuntimeError:  # the loop that waited has been closed
+                pass
+
+    def _resolve(self) -> None:
+        if self._future is not None and not self._future.done():
+            self._future.set_result(None)
+
+    def wait(self) -> Any:
+        """Block this thread until it is done; return the reply."""
+        with self._done:
+            return self._answer()
+
+    async def waited(self) -> Any:
+        """Wait until it is done; return the reply."""
+        assert self._future is not None
+        await self._future
+        return self._answer()
+
+    def _answer(self) -> Any:
+        if self.error is not None:
+            raise self.error
+        return self.reply
+
+
+class SqliteBackend(LocalBackend):
+    """
+    `Engine` before a file.
+
+    Args:
+        address: where the file is; it is opened, or made, by the first call.
+        options: the namespace is that of the file.
+        engine_options: for tests, another budget.
+    """
+
+    kind: ClassVar = "sqlite"
+    logger: ClassVar = logging.getLogger("queuehint.sqlite")
+    unserved: ClassVar = "jobs are ready but no worker runs in this process, and no other one can use the file"
+
+    def __init__(
+        self, address: Address, options: BackendOptions | None = None, engine_options: EngineOptions | None = None
+    ) -> None:
+        self._options = options or BackendOptions()
+        super().__init__(self._options)
+        self.address = address
+        self.namespace = self._options.namespace
+        self._engine_options = attrs.evolve(
+            engine_options or EngineOptions(), epoch_s=0, retention=self._options.retention
+        )
+        self._file: JournalFile | None = None
+        self._file_lock: FileLock | None = None
+        self._queue: queue.SimpleQueue[_Ticket] = queue.SimpleQueue()
+        self._queueing = threading.Lock()
+        self._writer: threading.Thread | None = None
+        self._is_open = False
+        """The engine is what the file says; changed by the writer, under the lock."""
+        self._until_ms: int | None = None
+        """The time of what is being written."""
+        self._journaled_bytes = 0
+        self._snapshot_bytes = 0
+        self._snapshot_number = 0
+        """Up to where the journal was when a snapshot was last made, or tried."""
+        self._is_changed = False
+
+    @classmethod
+    def from_url(cls, url: str, options: BackendOptions) -> SqliteBackend:
+        """Make a store for what a URL names, see `queuehint.backends.sqlite.address.parse_url`; nothing is opened."""
+        return cls(parse_url(url), options)
+
+    @property
+    def is_durable(self) -> bool:
+        """Always true."""
+        return True
+
+    # --- calls ---------------------------------------------------------------------------------------------------
+
+    async def call(self, operation: Operation[Reply]) -> Reply:
+        """
+        Do one operation; a question never suspends once the file is open.
+
+        Raises:
+            BackendInUseError: another process has the file.
+            BackendDeniedError: the file must not be used, or by another release only.
+            BackendFullError: the disk is full; nothing was changed.
+            BackendUnavailableError: the file cannot be opened or written, the backend was closed, or this process was
+                forked from the one that used it; nothing was changed.
+            OutcomeUnknownError: the disk failed; the same operation may be called with again.
+            CorruptStateError: the file is damaged.
+        """
+        self._check_usable()
+        if type(operation) in QUESTIONS:
+            with self._lock:
+                if self._is_open:
+                    return self._ask(operation)
+        ticket = _Ticket(operation, asyncio.get_running_loop())
+        self._submit(ticket)
+        reply: Reply = await ticket.waited()
+        return reply
+
+    def call_sync(self, operation: Operation[Reply]) -> Reply:
+        """Like `call`, for code without a loop."""
+        self._check_usable()
+        if type(operation) in QUESTIONS:
+            with self._lock:
+                if self._is_open:
+                    return self._ask(operation)
+        ticket = _Ticket(operation)
+        self._submit(ticket)
+        reply: Reply = ticket.wait()
+        return reply
+
+    def _ask(self, question: Operation[Reply]) -> Reply:
+        now_ms = self._clock.now_ms()
+        return self.engine.apply(question, now_ms if self._until_ms is None else min(now_ms, self._until_ms))
+
+    async def wait(self, interest: Interest, timeout_s: float) -> None:
+        """Return once what is waited for may be there, or after *timeout_s*."""
+        if not self._is_open:
+            await self.call(Peek())
+        await super().wait(interest, timeout_s)
+
+    def wait_sync(self, interest: Interest, timeout_s: float) -> None:
+        """Like `wait`, blocking this thread."""
+        if not self._is_open:
+            self.call_sync(Peek())
+        super().wait_sync(interest, timeout_s)
+
+    async def close(self) -> None:
+        """Make a snapshot, and let go of the file; whoever waits is woken."""
+        ticket = self._begin_to_close(asyncio.get_running_loop())
+        if ticket is not None:
+            await ticket.waited()
+        self._wake_all()
+
+    def close_sync(self) -> None:
+        """Like `close`, for code without a loop."""
+        ticket = self._begin_to_close(None)
+        if ticket is not None:
+            ticket.wait()
+        self._wake_all()
+
+    def _begin_to_close(self, loop: asyncio.AbstractEventLoop | None) -> _Ticket | None:
+        """Refuse further calls; return what to wait for, None if there is nothing to do."""
+        if self._pid not in {None, os.getpid()}:
+            # In a fork: the file is its parent's, and so is the thread, and maybe whoever held a lock.
+            self._closed = True
+            return None
+        with self._queueing:
+            if self._closed:
+                return None
+            self._closed = True
+            if self._writer is None:
+                return None
+            ticket = _Ticket(None, loop)
+            self._queue.put(ticket)
+            return ticket
+
+    def _submit(self, ticket: _Ticket) -> None:
+        with self._queueing:
+            self._check_usable()
+            if self._writer is None:
+                self._pid = os.getpid()
+                self._writer = threading.Thread(target=self._write, daemon=True, name="queuehint-sqlite")
+                self._writer.start()
+            self._queue.put(ticket)
+
+    # --- the writer ----------------------------------------------------------------------------------------------
+
+    def _write(self) -> None:
+        """Do what was asked for, until the store is closed."""
+        tickets = self._queue
+        while True:
+            batch = [tickets.get()]
+            while len(batch) < TOGETHER_MAX and batch[-1].operation is not None:
+                try:
+                    batch.append(tickets.get_nowait())
+                except queue.Empty:
+                    break
+            last = batch.pop() if batch[-1].operation is None else None
+            if batch:
+                self._do_together(batch)
+            if last is not None:
+                self._end(last)
+                return
+            self._make_snapshot_if_due()
+
+    def _do_together(self, batch: list[_Ticket]) -> None:
+        """Write, apply and answer; whatever goes wrong is said to those who wait."""
+        try:
+            self._open()
+            self._do(batch)
+        except BaseException as error:  # noqa: BLE001 - nobody else would hear of it
+            for ticket in batch:
+                if ticket.reply is None and ticket.error is None:
+                    ticket.error = error
+        finally:
+            self._until_ms = None
+            for ticket in batch:
+                ticket.end()
+
+    def _do(self, batch: list[_Ticket]) -> None:
+        assert self._file is not None
+        with self._lock:
+            now_ms = max(self._clock.now_ms(), self.engine.now_ms)
+            self._until_ms = now_ms
+            leases = self._own_leases(now_ms)
+        rows: list[tuple[int, bytes]] = []
+        if leases:
+            rows.append((now_ms, encode(Extend(tuple(leases), OWN_LEASE_MS))))
+        for ticket in batch:
+            operation = ticket.operation
+            assert operation is not None
+            if type(operation) not in QUESTIONS:
+                try:
+                    check_limits(operation)
+                    rows.append((now_ms, encode(operation)))
+                except QueueHintError as error:
+                    ticket.error = error
+        self._append(rows)
+        with self._lock:
+            if leases:
+                self.engine.extend(leases, OWN_LEASE_MS, now_ms)
+            for ticket in batch:
+                if ticket.error is None:
+                    self._do_one(ticket, now_ms)
+        if reach is not None:
+            reach("journal.applied")
+
+    def _do_one(self, ticket: _Ticket, now_ms: int) -> None:
+        assert ticket.operation is not None
+        try:
+            ticket.reply = self._apply(ticket.operation, now_ms)
+        except QueueHintError as error:
+            ticket.error = error
+        except Exception as error:  # noqa: BLE001 - who asked is told
+            # The engine may be half changed. What the file says is what the next process would make of it.
+            ticket.error = error
+            self._is_open = False
+
+    def _append(self, rows: list[tuple[int, bytes]], owner: str | None = None) -> None:
+        if not rows:
+            return
+        if reach is not None:
+            reach("journal.begun")
+        assert self._file is not None
+        try:
+            self._file.append(rows, owner)
+        except OutcomeUnknownError:
+            self._is_open = False
+            raise
+        self._journaled_bytes += sum([len(data) for _, data in rows])
+        self._is_changed = self._is_changed or owner is None
+
+    def _end(self, ticket: _Ticket) -> None:
+        """Let go of the file, and of those who came too late."""
+        if reach is not None:
+            reach("file.closing")
+        try:
+            if self._is_open and self._is_changed:
+                self._make_snapshot()
+        finally:
+            with self._lock:
+                self._is_open = False
+            self._let_go()
+            while True:
+                ticket.end()
+                try:
+                    ticket = self._queue.get_nowait()
+                except queue.Empty:
+                    return
+                ticket.error = BackendUnavailableError(f"the {self.kind} backend was closed")
+
+    # --- the file ------------------------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        """Have the engine be what the file says; does nothing if it is."""
+        if self._is_open:
+            return
+        had_lock = self._file_lock is not None
+        self._let_go(keep_lock=True)
+        try:
+            self._take_lock()
+            self._file = JournalFile(self.address, self.namespace)
+            if reach is not None:
+                reach("file.made")
+            with _without_collector():
+                engine = self._read(self._file)
+            self._take_over(engine, self._file)
+        except BaseException:
+            self._let_go(keep_lock=had_lock)
+            raise
+        with self._lock:
+            self.engine = engine
+            self._is_open = True
+            self._waiting.call_all()
+
+    def _take_lock(self) -> None:
+        path = self.address.path
+        if self._file_lock is not None:
+            return
+        try:
+            real = path.resolve()
+            self._file_lock = FileLock(real.with_name(real.name + ".lock"))
+        except FileInUseError as error:
+            raise BackendInUseError(str(path), error.pid) from None
+        except PermissionError as error:
+            raise BackendDeniedError(f"{path} must not be opened: {error}") from error
+        except OSError as error:
+            raise BackendUnavailableError(f"{path} cannot be opened: {error}") from error
+
+    def _read(self, file: JournalFile) -> Engine:
+        """Return the engine that the snapshot and the journal make."""
+        header = file.header
+        if header is None:
+            engine = Engine(self._engine_options)
+        elif header.layout != SCHEMA:
+            raise BackendDeniedError(
+                f"{file.path} has a snapshot of layout {header.layout}, and this release of queuehint reads {SCHEMA}: "
+                f"have release {header.release} finish its jobs, or go on with that one"
+            )
+        else:
+            parts = file.parts()
+            self._snapshot_bytes = sum(map(len, parts))
+            begin = decode(header.options.encode())
+            if not isinstance(begin, Begin):
+                raise CorruptStateError(f"{file.path} is damaged: its snapshot has no options")
+            engine = thaw(parts, attrs.evolve(self._engine_options, retention=begin.kept(), budget=begin.budget))
+        self._snapshot_number = 0 if header is None else header.number
+        self._journaled_bytes = 0
+        releases = set()
+        for at_ms, data in file.rows():
+            operation = decode(data)
+            self._journaled_bytes += len(data)
+            if isinstance(operation, Begin):
+                releases.add(operation.release)
+            self._replay(engine, operation, at_ms)
+        if releases - {release()}:
+            extra = {"event": "sqlite.other_release", "path": str(file.path), "releases": sorted(releases)}
+            self.logger.warning("a journal of another release was replayed", extra=extra)
+        return engine
+
+    def _replay(self, engine: Engine, operation: Operation[Any], at_ms: int) -> None:
+        """Apply again what was applied."""
+        try:
+            if isinstance(operation, Begin):
+                _begin(engine, operation, at_ms)
+            elif isinstance(operation, Extend):
+                engine.extend(operation.leases, operation.lease_ms, at_ms)
+            else:
+                engine.apply(operation, at_ms)
+        except QueueHintError:
+            pass  # as it was then
+        except Exception:
+            extra = {"event": "sqlite.replay_failed", "path": str(self.address.path)}
+            self.logger.exception("an operation failed again when it was replayed", extra=extra)
+        engine.ledger.ready.filled.clear()
+
+    def _take_over(self, engine: Engine, file: JournalFile) -> None:
+        """Note that this process has the file, with its options."""
+        owner = f"{os.getpid()}-{_process}"
+        now_ms = max(self._clock.now_ms(), engine.now_ms)
+        epoch_s = None if file.owner == owner else max(0, now_ms // 1000 - EPOCH_BEGIN_S)
+        begin = _begin_with(self._engine_options, epoch_s)
+        if begin == _begin_with(engine.options, None):
+            return
+        rows = file.number
+        self._append([(now_ms, encode(begin))], owner)
+        _begin(engine, begin, now_ms)
+        extra = {"event": "sqlite.opened", "path": str(file.path), "replayed": rows - self._snapshot_number}
+        self.logger.info("file opened", extra=extra)
+
+    def _let_go(self, *, keep_lock: bool = False) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            try:
+                file.close()
+            except BackendError as error:
+                extra = {"event": "sqlite.close_failed", "path": str(self.address.path), "error": str(error)}
+                self.logger.warning("the file was not closed well; nothing is lost", extra=extra)
+        if self._file_lock is not None and not keep_lock:
+            self._file_lock.release()
+            self._file_lock = None
+
+    # --- snapshots -----------------------------------------------------------------------------------------------
+
+    def _make_snapshot_if_due(self) -> None:
+        """Make one when the journal is long, and longer than what takes its place."""
+        if not self._is_open or self._file is None:
+            return
+        rows = self._file.number - self._snapshot_number
+        is_long = rows >= max(SNAPSHOT_ROWS, 2 * len(self.engine.ledger.jobs))
+        if is_long or self._journaled_bytes >= max(SNAPSHOT_BYTES, 2 * self._snapshot_bytes):
+            self._make_snapshot()
+
+    def _make_snapshot(self) -> None:
+        """Put a snapshot in place of the journal; if that fails the journal is there still, and it is tried later."""
+        assert self._file is not None
+        if reach is not None:
+            reach("snapshot.begun")
+        file = self._file
+        self._snapshot_number, self._journaled_bytes = file.number, 0
+        try:
+            with self._lock, _without_collector():
+                frozen = freeze(self.engine)
+            self._snapshot_bytes = 0
+            options = encode(_begin_with(self.engine.options, None)).decode("ascii")
+            header = Header(number=file.number, layout=SCHEMA, release=release(), options=options)
+            file.replace(self._counted(pack(frozen)), header)
+            self._is_changed = False
+        except Exception as error:  # noqa: BLE001 - nobody waits for it
+            extra = {"event": "sqlite.snapshot_failed", "path": str(file.path), "error": str(error)}
+            self.logger.warning("no snapshot could be made; the journal goes on", extra=extra)
+            self._is_open = self._is_open and not isinstance(error, OutcomeUnknownError)
+
+    def _counted(self, parts: Iterator[bytes]) -> Iterator[bytes]:
+        for part in parts:
+            self._snapshot_bytes += len(part)
+            yield part
+
+
+def _begin_with(options: EngineOptions, epoch_s: int | None) -> Begin:
+    return Begin.of(options.retention, epoch_s=epoch_s, budget=options.budget, release=release())
+
+
+def _begin(engine: Engine, begin: Begin, at_ms: int) -> None:
+    """Go on with the options of whoever has opened the file; if that is another process, all leases end."""
+    options = attrs.evolve(engine.options, retention=begin.kept(), budget=begin.budget)
+    engine.bind(options)
+    engine.ledger.retention = options.retention
+    if begin.epoch_s is not None:
+        engine.begin_epoch(max(engine.token, begin.epoch_s << 32), 0)
+        engine.end_leases(at_ms)
+
+
+def release() -> str:
+    """Return the version of queuehint that runs."""
+    try:
+        return version("queuehint")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Make many objects of which none is garbage: looking for it would take half the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -1,0 +1,294 @@
+"""
+The database: a snapshot, and the journal of what came after it.
+
+Three tables. ``journal`` has a row for each operation, numbered without a gap; ``snapshot`` the parts of the newest
+snapshot; ``meta`` what is said of the whole. A snapshot takes the place of the older one and of the rows it covers in
+one transaction. The database is in WAL mode: a commit appends to one file and, if asked for, waits for the disk once.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import attrs
+
+from queuehint.crash import reach
+from queuehint.errors import (
+    BackendDeniedError,
+    BackendError,
+    BackendFullError,
+    BackendUnavailableError,
+    CorruptStateError,
+    OutcomeUnknownError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from queuehint.backends.sqlite.address import Address
+
+APPLICATION_ID: Final = 0x71756875
+"""What tells our files from other databases: "quhu", at a fixed place of the first page."""
+TABLES: Final = 1
+"""The number of these tables' layout, ``user_version`` of the database."""
+BUSY_S: Final = 5.0
+"""How long to wait for somebody who looks into the file with another program."""
+
+_MAKE = """
+    CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+    CREATE TABLE journal (number INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, operation BLOB NOT NULL);
+    CREATE TABLE snapshot (part INTEGER PRIMARY KEY, data BLOB NOT NULL);
+"""
+_ERROR, _BUSY, _LOCKED, _READONLY, _CORRUPT, _FULL, _TOOBIG, _NOTADB = 1, 5, 6, 8, 11, 13, 18, 26
+_IOERR_WRITE: Final = 778
+"""Codes of SQLite; those it has besides are of one kind in their lower eight bits."""
+
+
+@attrs.frozen(kw_only=True)
+class Header:
+    """
+    What is said of a snapshot.
+
+    Args:
+        number: of the last row of the journal that it covers.
+        layout: the number of the layout of its parts.
+        parts: how many there are.
+        release: the version of queuehint that made it.
+        options: the operation `Begin`, encoded, that says with what options its engine goes on.
+    """
+
+    number: int = 0
+    layout: int = 0
+    parts: int = 0
+    release: str = ""
+    options: str = ""
+
+
+class JournalFile:
+    """
+    An open database.
+
+    ``header`` is that of the newest snapshot, None if there is none; ``number`` that of the newest row, and ``owner``
+    the process that wrote it.
+
+    Args:
+        address: where it is; it is made if it is not there.
+        namespace: whose jobs are to be in it.
+
+    Raises:
+        BackendDeniedError: it must not be written; it is no file of ours, one of another namespace or a newer release.
+        BackendUnavailableError: it cannot be opened.
+        CorruptStateError: it is damaged.
+    """
+
+    def __init__(self, address: Address, namespace: str) -> None:
+        self.path = address.path
+        self.number = 0
+        self.header: Header | None = None
+        self.owner: str | None = None
+        with self._judged():
+            self._db = sqlite3.connect(
+                self.path, timeout=BUSY_S, isolation_level=None, check_same_thread=False, cached_statements=32
+            )
+            try:
+                self._prepare(address, namespace)
+            except BaseException:
+                self._db.close()
+                raise
+
+    def _prepare(self, address: Address, namespace: str) -> None:
+        db = self._db
+        application, version = self._pragma("application_id"), self._pragma("user_version")
+        is_new = not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        if not is_new and application != APPLICATION_ID:
+            raise BackendDeniedError(f"{self.path} is a database of another application")
+        if version > TABLES:
+            raise BackendDeniedError(
+                f"{self.path} has tables of layout {version}, and this release of queuehint knows {TABLES}: "
+                "use the release that wrote it, or a newer one"
+            )
+        if str(self._pragma("journal_mode = WAL")).lower() != "wal":
+            raise BackendUnavailableError(f"{self.path}: there can be no write-ahead log, as on a network file system")
+        full = address.durability == "full"
+        db.execute(f"PRAGMA synchronous = {'FULL' if full else 'NORMAL'}")
+        db.execute(f"PRAGMA fullfsync = {int(full)}")  # macOS: else the disk may keep it in a cache of its own
+        if is_new:
+            self._make(namespace)
+        meta: dict[str, str] = dict(db.execute("SELECT name, value FROM meta"))
+        if meta["namespace"] != namespace:
+            raise BackendDeniedError(
+                f"{self.path} holds the jobs of namespace {meta['namespace']!r}, not {namespace!r}: "
+                "each namespace has a file of its own"
+            )
+        self.owner = meta.get("owner")
+        if "snapshot" in meta:
+            self.header = Header(**json.loads(meta["snapshot"]))
+        first, last, count = db.execute("SELECT min(number), max(number), count(*) FROM journal").fetchone()
+        covered = self.header.number if self.header is not None else 0
+        if count and (first != covered + 1 or last != covered + count):
+            raise CorruptStateError(f"{self.path}: rows of the journal are missing between {covered} and {last}")
+        self.number = covered + count
+
+    def _make(self, namespace: str) -> None:
+        db = self._db
+        db.execute("BEGIN IMMEDIATE")
+        for statement in _MAKE.split(";"):
+            db.execute(statement)
+        db.execute("INSERT INTO meta VALUES ('namespace', ?)", (namespace,))
+        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        db.execute(f"PRAGMA user_version = {TABLES}")
+        db.execute("COMMIT")
+
+    def _pragma(self, what: str) -> Any:
+        return self._db.execute(f"PRAGMA {what}").fetchone()[0]
+
+    # --- reading -------------------------------------------------------------------------------------------------
+
+    def parts(self) -> list[bytes]:
+        """
+        Return the parts of the snapshot.
+
+        Raises:
+            CorruptStateError: some are missing, or the file is damaged.
+        """
+        with self._judged():
+            found = [data for (data,) in self._db.execute("SELECT data FROM snapshot ORDER BY part")]
+        if len(found) != (self.header.parts if self.header is not None else 0):
+            raise CorruptStateError(f"{self.path}: parts of the snapshot are missing")
+        return found
+
+    def rows(self) -> Iterator[tuple[int, bytes]]:
+        """
+        Yield what came after the snapshot: when, and the operation.
+
+        Raises:
+            CorruptStateError: the file is damaged.
+        """
+        with self._judged():
+            yield from self._db.execute("SELECT at_ms, operation FROM journal ORDER BY number")
+
+    # --- writing -------------------------------------------------------------------------------------------------
+
+    def append(self, rows: Sequence[tuple[int, bytes]], owner: str | None = None) -> None:
+        """
+        Write operations, all or none; once this returns they are as durable as was asked for.
+
+        Args:
+            owner: who writes from here on, if it is another.
+
+        Raises:
+            BackendFullError: there is no room; nothing was written.
+            BackendUnavailableError, BackendDeniedError: nothing was written.
+            OutcomeUnknownError: the disk failed in between: only the file can say, once it is opened again.
+        """
+        numbered = [(number, *row) for number, row in enumerate(rows, self.number + 1)]
+        with self._transaction():
+            self._db.executemany("INSERT INTO journal VALUES (?, ?, ?)", numbered)
+            if owner is not None:
+                self._db.execute("INSERT OR REPLACE INTO meta VALUES ('owner', ?)", (owner,))
+            if reach is not None:
+                reach("journal.written")
+        self.number += len(numbered)
+        if reach is not None:
+            reach("journal.committed")
+
+    def replace(self, parts: Iterable[bytes], header: Header) -> None:
+        """
+        Put a snapshot in place of the older one and of the rows it covers.
+
+        Args:
+            header: without the number of parts, which is counted.
+
+        Raises:
+            BackendError: as of `append`; all is as it was.
+        """
+        db, count = self._db, 0
+        with self._transaction():
+            db.execute("DELETE FROM snapshot")
+            for part in parts:
+                db.execute("INSERT INTO snapshot VALUES (?, ?)", (count, part))
+                count += 1
+            header = attrs.evolve(header, parts=count)
+            said = json.dumps(attrs.asdict(header))
+            db.execute("INSERT OR REPLACE INTO meta VALUES ('snapshot', ?)", (said,))
+            db.execute("DELETE FROM journal WHERE number <= ?", (header.number,))
+            if reach is not None:
+                reach("snapshot.written")
+        self.header = header
+        if reach is not None:
+            reach("snapshot.committed")
+
+    def close(self) -> None:
+        """Let go of the file; what is in the log is moved to the database if that is possible."""
+        with self._judged():
+            self._db.close()
+
+    # --- what goes wrong -----------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        db = self._db
+        with self._judged():
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            except BaseException:
+                self._roll_back()
+                raise
+        is_sure = False
+        try:
+            db.execute("COMMIT")
+            is_sure = True
+        except sqlite3.Error as error:
+            if (_code(error) & 0xFF) == _FULL or _code(error) in {_BUSY, _IOERR_WRITE}:
+                # What ends a transaction in the log is written last: it was not.
+                self._roll_back()
+                self._judge(error)
+            raise OutcomeUnknownError(
+                f"{self.path}: the disk failed ({error}); what was asked for may have been done"
+            ) from error
+        finally:
+            if not is_sure and db.in_transaction:
+                self._roll_back()
+
+    def _roll_back(self) -> None:
+        try:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+        except sqlite3.Error:
+            pass
+
+    @contextmanager
+    def _judged(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            self._judge(error)
+        except (KeyError, ValueError, TypeError) as error:
+            raise CorruptStateError(f"{self.path} is damaged: {error!r}") from error
+
+    def _judge(self, error: sqlite3.Error) -> NoReturn:
+        """Say what an error means to somebody who knows nothing of SQLite."""
+        raise _judgement(error, f"{self.path}") from error
+
+
+def _code(error: sqlite3.Error) -> int:
+    return getattr(error, "sqlite_errorcode", None) or 0
+
+
+def _judgement(error: sqlite3.Error, path: str) -> BackendError:
+    kind = _code(error) & 0xFF
+    if kind == _FULL:
+        return BackendFullError(f"{path}: there is no room left on the disk; nothing was changed")
+    if kind == _TOOBIG:
+        return BackendFullError(f"{path}: this is more than the file may hold at once; nothing was changed")
+    if kind == _READONLY:
+        return BackendDeniedError(f"{path} must not be written: {error}")
+    if kind in {_ERROR, _CORRUPT, _NOTADB}:
+        return CorruptStateError(f"{path} is damaged, or no database: {error}")
+    if kind in {_BUSY, _LOCKED}:
+        return BackendUnavailableError(f"{path} is held by another program: {error}")
+    return BackendUnavailableError(f"{path}: {error}")

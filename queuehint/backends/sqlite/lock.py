@@ -1,0 +1,84 @@
+"""
+The lock that lets one process at a time use a file.
+
+It is a lock of the operating system on a file beside the one it is for, so that it ends with the process, however that
+ends. It belongs to the opened file, not to the process: a second store in the same process is refused too. A fork
+inherits the opened file and closes it at once, or it would keep the lock when its parent has died.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+from weakref import WeakSet
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+if sys.platform == "win32":
+    import msvcrt
+
+    _FAR = 1 << 30  # what is locked there cannot be read by others
+
+    def _lock(file: int) -> None:
+        os.lseek(file, _FAR, os.SEEK_SET)
+        msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
+
+else:
+    import fcntl
+
+    def _lock(file: int) -> None:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+class FileInUseError(Exception):
+    """Another has the lock; *pid* is who, None if they have not said so yet."""
+
+    def __init__(self, pid: int | None) -> None:
+        self.pid = pid
+        super().__init__(f"in use by {pid}")
+
+
+class FileLock:
+    """
+    A lock that is held, from its making until `release`.
+
+    Args:
+        path: of the lock file, which is made and stays.
+
+    Raises:
+        FileInUseError: another has it.
+        OSError: the file cannot be made or opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file: int | None = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            _lock(self._file)
+        except OSError:
+            os.lseek(self._file, 0, os.SEEK_SET)
+            said = os.read(self._file, 20).strip()
+            self.release()
+            raise FileInUseError(int(said) if said.isdigit() else None) from None
+        os.lseek(self._file, 0, os.SEEK_SET)
+        os.write(self._file, f"{os.getpid():<20}".encode())
+        _held.add(self)
+
+    def release(self) -> None:
+        """Let others have it; does nothing the second time."""
+        file, self._file = self._file, None
+        if file is not None:
+            os.close(file)
+
+
+_held: WeakSet[FileLock] = WeakSet()
+
+
+def _release_in_fork() -> None:
+    for lock in list(_held):
+        lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_release_in_fork)

@@ -1,0 +1,31 @@
+"""The rules on the SQLite backend."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from queuehint.backends.base import BackendOptions
+from queuehint.backends.sqlite.address import Address
+from queuehint.backends.sqlite.backend import SqliteBackend
+from queuehint.testing.contract import BackendConformance
+from tests.folders import quick_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from queuehint import Backend, FakeClock
+
+
+class TestSqlite(BackendConformance):
+    @pytest.fixture(autouse=True)
+    def keep_files(self) -> Iterator[None]:
+        self.opened = 0
+        with quick_folder() as self.folder:
+            yield
+
+    def open(self, clock: FakeClock) -> Backend:
+        self.opened += 1
+        address = Address(path=self.folder / f"{self.opened}.db", durability="process")
+        return SqliteBackend(address, BackendOptions(clock=clock))

@@ -1,0 +1,173 @@
+"""A process with a file is killed at named points and at any time; the next one has all that was answered, once."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from queuehint.backends.base import BackendOptions
+from queuehint.backends.sqlite import backend as backend_module
+from queuehint.backends.sqlite.address import Address
+from queuehint.backends.sqlite.backend import SqliteBackend
+from queuehint.backends.sqlite.file import JournalFile
+from queuehint.crash import FILE_POINTS, VARIABLE
+from queuehint.operations import CountJobs, Enqueue, Exchange, Get, Tick, Verdict
+from queuehint.records import JobState, Outcome, OutcomeKind
+from queuehint.testing.driver import job
+from tests.folders import quick_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+PATHS = (["a"], ["a", "b"], ["a", "c"], ["d"])
+
+
+class Books:
+    """What a killed process was told, line by line, over all its lives."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "jobs.db"
+        self.lives = 0
+        self.enqueued: list[str] = []
+        self.granted: Counter[tuple[str, int]] = Counter()
+        self.finished: list[str] = []
+
+    def live(self, *, point: str | None = None, after_s: float | None = None) -> int:
+        """Run a process until it dies; read what it was told."""
+        self.lives += 1
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), **({VARIABLE: point} if point is not None else {})}
+        process = subprocess.Popen(
+            [sys.executable, __file__, self.path, str(self.lives)], stdout=subprocess.PIPE, env=environment
+        )
+        assert process.stdout is not None
+        with process.stdout as lines:
+            if after_s is not None:
+                lines.readline()
+                time.sleep(after_s)
+                process.send_signal(signal.SIGKILL)
+            for line in lines.read().splitlines(keepends=True):
+                if line.endswith(b"\n"):
+                    self.note(*json.loads(line))
+        return process.wait(30)
+
+    def note(self, what: str, job_id: str = "", token: int = 0) -> None:
+        if what == "enqueued":
+            self.enqueued.append(job_id)
+        elif what == "granted":
+            self.granted[job_id, token] += 1
+        elif what == "finished":
+            self.finished.append(job_id)
+
+    def check(self) -> None:
+        """Open the file and compare it with what was told."""
+        store = SqliteBackend(Address(path=self.path, durability="process"), BackendOptions())
+        try:
+            store.call_sync(Tick())
+            store.engine.ledger.check()
+            jobs = store.engine.ledger.jobs
+            assert len(set(self.enqueued)) == len(self.enqueued)
+            assert not [job_id for job_id in self.enqueued if job_id not in jobs], (
+                "an enqueue that was answered is lost"
+            )
+            assert len(set(self.finished)) == len(self.finished), "a job was finished twice"
+            assert all(jobs[job_id].state is JobState.FINISHED for job_id in self.finished)
+            # Each life enqueues one after the other: at most one was not answered.
+            numbers = [jobs[job_id].number for job_id in self.enqueued]
+            assert numbers == sorted(numbers)
+            assert len(jobs) - len(self.enqueued) <= self.lives
+            assert all(count == 1 for count in self.granted.values()), "a token was given twice"
+            assert store.call_sync(CountJobs()).states[JobState.STARTED] == 0
+        finally:
+            store.close_sync()
+
+
+@pytest.fixture
+def books() -> Iterator[Books]:
+    with quick_folder() as folder:
+        yield Books(folder)
+
+
+@pytest.mark.parametrize("point", FILE_POINTS)
+def test_wherever_it_dies_all_that_was_answered_is_there(books: Books, point: str) -> None:
+    assert books.live(point=f"{point}:1") == -signal.SIGKILL
+    books.check()
+    books.live(point=f"{point}:3")
+    books.check()
+    assert books.live() == 0
+    books.check()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whenever_it_is_killed_all_that_was_answered_is_there(books: Books, seed: int) -> None:
+    chance = random.Random(seed)
+    for _ in range(6):
+        books.live(after_s=chance.uniform(0, 0.1))
+    books.check()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(100, 120))
+def test_in_hundreds_of_lives_all_that_was_answered_is_there(books: Books, seed: int) -> None:
+    chance = random.Random(seed)
+    for life in range(15):
+        if life % 3:
+            books.live(after_s=chance.uniform(0, 0.3))
+        else:
+            books.live(point=f"{chance.choice(FILE_POINTS)}:{chance.randint(1, 60)}")
+        if chance.random() < 0.3:
+            books.check()
+    books.check()
+
+
+# --- the process that dies ---------------------------------------------------------------------------------------
+
+
+def say(*what: Any) -> None:
+    sys.stdout.write(json.dumps(what) + "\n")
+    sys.stdout.flush()
+
+
+def main(path: Path, life: int) -> None:
+    """Enqueue, claim and finish, and say what was answered; the disk is slow, so that it is killed while it writes."""
+    backend_module.SNAPSHOT_ROWS = 40  # type: ignore[misc]
+    append = JournalFile.append
+
+    def append_slowly(self: JournalFile, rows: Any, owner: str | None = None) -> None:
+        time.sleep(0.002)
+        append(self, rows, owner)
+        time.sleep(0.001)
+
+    JournalFile.append = append_slowly  # type: ignore[method-assign]
+    store = SqliteBackend(Address(path=path, durability="process"), BackendOptions())
+    store.call_sync(CountJobs())
+    say("begun")
+    chance = random.Random(life)
+    for n in range(60):
+        job_id = f"{life}-{n}"
+        store.call_sync(Enqueue((job(job_id, chance.choice(PATHS)),)))
+        say("enqueued", job_id)
+        grants = store.call_sync(Exchange(f"w{life}", limit=2)).grants
+        for grant in grants:
+            say("granted", grant.spec.id, grant.token)
+        for grant in grants[: chance.randint(0, 2)]:
+            outcome = Outcome(job_id=grant.spec.id, token=grant.token, kind=OutcomeKind.FINISHED)
+            if store.call_sync(Exchange(f"w{life}", (outcome,))).verdicts == (Verdict.DONE,):
+                say("finished", grant.spec.id)
+        assert store.call_sync(Get((job_id,))).records[0] is not None
+    store.close_sync()
+    say("closed")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))

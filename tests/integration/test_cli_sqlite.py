@@ -1,0 +1,130 @@
+"""The commands and the worker on a file."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from typer.testing import CliRunner
+
+from queuehint import JobState, Scheduler
+from queuehint.cli.app import app
+from tests.folders import quick_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = str(Path(__file__).parents[2])
+LIMIT_S = 60
+APP = """
+from queuehint import Scheduler
+
+sched = Scheduler()
+
+@sched.job(queue_hint=["{doc}"])
+async def edit(doc: str, what: int) -> int:
+    print("ran", doc, what, flush=True)
+    return what
+"""
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with quick_folder() as folder:
+        (folder / "app.py").write_text(APP)
+        yield folder
+
+
+def url_of(folder: Path) -> str:
+    return f"sqlite:///{folder}/jobs.db?durability=process"
+
+
+def enqueue(folder: Path, count: int = 3) -> list[str]:
+    sched = Scheduler(url_of(folder))
+
+    @sched.job(queue_hint=["{doc}"])
+    async def edit(doc: str, what: int) -> int:
+        return what
+
+    ids = [edit.enqueue_sync("doc1", n).id for n in range(count)]
+    sched.close_sync()
+    return ids
+
+
+def run(folder: Path, *arguments: str) -> Any:
+    return CliRunner().invoke(app, [*arguments, "--target", url_of(folder)])
+
+
+def worker(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": ROOT, "QUEUEHINT_URL": url_of(folder), "COLUMNS": "200"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "queuehint", "worker", "app:sched", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+        env=environment,
+    )
+
+
+def test_commands_look_into_a_file_and_order_its_jobs_about(folder: Path) -> None:
+    ids = enqueue(folder)
+    found = run(folder, "stats", "--json")
+    assert found.exit_code == 0, found.output
+    assert json.loads(found.stdout)["states"]["QUEUED"] == 3
+    assert run(folder, "cancel", ids[1]).exit_code == 0
+    assert run(folder, "pause", "doc1").exit_code == 0
+    sched = Scheduler(url_of(folder))
+    assert [sched.get_sync(job_id).state for job_id in ids] == [JobState.QUEUED, JobState.CANCELED, JobState.QUEUED]
+    assert sched.why_sync(ids[0]).kind == "paused"
+    sched.close_sync()
+
+
+def test_beside_a_process_that_has_the_file_a_command_says_who_that_is(folder: Path) -> None:
+    sched = Scheduler(url_of(folder))
+    sched.stats_sync()
+    refused = run(folder, "stats")
+    assert refused.exit_code == 3
+    assert f"jobs.db is in use by process {os.getpid()}" in refused.output
+    sched.close_sync()
+    assert run(folder, "stats").exit_code == 0
+
+
+def test_a_worker_runs_what_is_in_a_file_and_leaves_it_to_the_next(folder: Path) -> None:
+    ids = enqueue(folder)
+    running = worker(folder)
+    assert running.stdout is not None
+    assert [running.stdout.readline() for _ in ids] == [f"ran doc1 {n}\n" for n in range(3)]
+    running.send_signal(signal.SIGTERM)
+    _, errors = running.communicate(timeout=LIMIT_S)
+    assert running.returncode == 0, errors
+    sched = Scheduler(url_of(folder))
+    assert [sched.get_sync(job_id).state for job_id in ids] == [JobState.FINISHED] * 3
+    sched.close_sync()
+
+
+def test_a_worker_that_is_refused_ends_and_says_why(folder: Path) -> None:
+    sched = Scheduler(url_of(folder))
+    sched.stats_sync()
+    _, errors = (refused := worker(folder, "--log-format=json")).communicate(timeout=LIMIT_S)
+    assert refused.returncode == 1
+    assert f"in use by process {os.getpid()}" in errors
+    sched.close_sync()
+
+
+def test_several_processes_are_refused(folder: Path) -> None:
+    _, errors = (refused := worker(folder, "--processes=2")).communicate(timeout=LIMIT_S)
+    assert refused.returncode == 2
+    assert "can be used by one process at a time, not by 2: leave out --processes" in errors
+
+
+def test_the_doctor_says_that_it_looks_at_redis(folder: Path) -> None:
+    found = CliRunner().invoke(app, ["doctor", url_of(folder)])
+    assert found.exit_code == 2
+    assert "is no Redis; a file of jobs is looked through when it is opened" in found.output

@@ -1,0 +1,57 @@
+"""URLs of files, read before anything is opened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from queuehint.backends.base import open_backend
+from queuehint.backends.sqlite.address import parse_url
+from queuehint.errors import InvalidJobError
+
+HERE = Path.cwd()
+
+
+@pytest.mark.parametrize(
+    "url, path, durability",
+    [
+        ("sqlite:///jobs.db", HERE / "jobs.db", "full"),
+        ("sqlite:////var/lib/app/jobs.db", Path("/var/lib/app/jobs.db"), "full"),
+        ("sqlite:///var/jobs.db?durability=process", HERE / "var/jobs.db", "process"),
+        ("sqlite:///jobs.db?durability=full&namespace=docs", HERE / "jobs.db", "full"),
+        ("sqlite:///a%20b%3F%23%25.db", HERE / "a b?#%.db", "full"),
+        ("sqlite:////tmp/%C3%A9.db", Path("/tmp/é.db"), "full"),
+    ],
+)
+def test_a_url_names_a_file(url: str, path: Path, durability: str) -> None:
+    address = parse_url(url)
+    assert (address.path, address.durability) == (path, durability)
+
+
+@pytest.mark.parametrize(
+    "url, said",
+    [
+        ("sqlite://jobs.db", "names a host: write sqlite:///jobs.db"),
+        ("sqlite://localhost/jobs.db", "names a host"),
+        ("sqlite:", "names no file; memory:// keeps jobs in memory"),
+        ("sqlite://", "names no file"),
+        ("sqlite:///", "names no file"),
+        ("sqlite:///:memory:", "names no file"),
+        ("sqlite:///var/", "names a directory"),
+        ("sqlite:///a%00b", "no zero byte"),
+        ("sqlite:///a#b", "write %23 for #"),
+        ("sqlite:///a?durability=none", "durability must be full or process, got 'none'"),
+        ("sqlite:///a?durability=", "durability must be full or process"),
+        ("sqlite:///a?timeout=5&mode=ro", "unknown option 'mode'"),
+    ],
+)
+def test_what_names_no_file_is_refused_before_anything_is_opened(url: str, said: str) -> None:
+    with pytest.raises(InvalidJobError, match="url") as caught:
+        open_backend(url)
+    assert said in str(caught.value)
+
+
+def test_nothing_is_made_before_the_first_call(tmp_path: Path) -> None:
+    open_backend(f"sqlite:///{tmp_path}/jobs.db").close_sync()
+    assert not list(tmp_path.iterdir())
