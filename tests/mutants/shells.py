@@ -67,8 +67,8 @@ MUTANTS = (
         name="A lease is taken to last from the answer on, not from the question",
         kind="worker",
         file="renewal.py",
-        old="        until_s, began_s = sent_s + self._lease_s, now_s()\n",
-        new="        until_s, began_s = now_s() + self._lease_s, now_s()\n",
+        old="        until_s, began_s = sent_s + self._lease_s, self.now_s()\n",
+        new="        until_s, began_s = self.now_s() + self._lease_s, self.now_s()\n",
         caught_by=(RENEWAL,),
     ),
     Mutant(
