@@ -20,12 +20,10 @@ from queuehint.operations import (
     Close,
     CountEdges,
     CountJobs,
-    CountRecords,
     Counts,
     DropLimit,
     ListLimits,
     ListWeights,
-    Operation,
     Pause,
     Reopen,
     Resume,
@@ -36,7 +34,7 @@ from queuehint.operations import (
     Weigh,
     Why,
 )
-from queuehint.record_dialogues import Filter, asked_for
+from queuehint.record_dialogues import Filter, asked_for, count
 from queuehint.records import JobRecord
 from queuehint.reports import EdgeStats, Reason, Stats, TreeNode
 
@@ -104,8 +102,7 @@ class Control(Desk):
         Args:
             service, user, task, pool, path, state, since, until: which part; as in `RecordStore.count`.
         """
-        reply: Stats | Counts = await self.backend.call(_counts(part))
-        return reply
+        return await hold(self.backend, _counts(part))
 
     @overload
     def stats_sync(self) -> Stats: ...
@@ -113,8 +110,7 @@ class Control(Desk):
     def stats_sync(self, **part: Unpack[Filter]) -> Counts: ...
     def stats_sync(self, **part: Any) -> Stats | Counts:
         """Like `stats`, for code without a loop."""
-        reply: Stats | Counts = self.backend.call_sync(_counts(part))
-        return reply
+        return hold_sync(self.backend, _counts(part))
 
     def events(self, kinds: Any = None, *, after: int | None = None) -> EventStream:
         """
@@ -305,8 +301,11 @@ def _weigh(user: Any, weight: Any) -> Weigh:
     return Weigh(checked, check_int(weight, parameter="weight", least=1, most=WEIGHT_MAX))
 
 
-def _counts(part: Any) -> Operation[Any]:
-    return CountRecords(asked_for(part)) if part else CountJobs()
+def _counts(part: Any) -> Dialogue[Stats | Counts]:
+    if part:
+        return (yield from count(asked_for(part)))
+    stats: Stats = yield CountJobs()
+    return stats
 
 
 def _tree(path: Any, depth: Any) -> Tree:

@@ -41,7 +41,9 @@ RECORDS_PER_BLOCK = 1024
 """Records of so many consecutive numbers are indexed together."""
 BLOCKS_LOOKED_AT_MAX = 2048
 RECORDS_LOOKED_AT_MAX = 4000
-RECORDS_COUNTED_MAX = 5000
+RECORDS_COUNTED_MAX = 1024
+BLOCK_COUNTS_AS = 8
+"""A block whose records are counted together costs as much as so many that are looked at one by one."""
 SCHEDULE_LIST_MAX = 100
 IDS_MAX = 1000
 EVENTS_MAX = 1000
@@ -710,11 +712,16 @@ class Counts:
 
     Args:
         states: by state.
-        complete: False if there was more to look at than one question may.
+        after: what to go on behind if there was more to look at than one question may, None at the end.
     """
 
     states: dict[JobState, int]
-    complete: bool
+    after: Position | None
+
+    @property
+    def complete(self) -> bool:
+        """True if nothing is left to look at."""
+        return self.after is None
 
     @property
     def total(self) -> int:
@@ -724,9 +731,18 @@ class Counts:
 
 @attrs.frozen
 class CountRecords(Operation[Counts]):
-    """Ask how many records pass a filter; looks at 2 048 blocks, and 5 000 records by a path or a time, at most."""
+    """
+    Ask how many records pass a filter.
+
+    One question looks at 1 024 records at most, by a path or a time. Where those of a block of 1 024 numbers are
+    counted together, the block counts as eight.
+
+    Args:
+        after: the *after* of the question before; the counts are those of what comes behind.
+    """
 
     filter: RecordFilter = ALL_RECORDS
+    after: Position | None = None
 
 
 @attrs.frozen

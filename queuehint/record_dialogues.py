@@ -19,7 +19,20 @@ from queuehint.errors import (
     StaleRecordError,
     shown,
 )
-from queuehint.operations import IDS_MAX, LIST_MAX, Amend, Delete, Get, List, ListUsers, Log, Position, Verdict
+from queuehint.operations import (
+    IDS_MAX,
+    LIST_MAX,
+    Amend,
+    CountRecords,
+    Counts,
+    Delete,
+    Get,
+    List,
+    ListUsers,
+    Log,
+    Position,
+    Verdict,
+)
 from queuehint.record_filter import RecordFilter
 from queuehint.records import LOG_LINES_MAX, JobRecord, JobState, log_lines
 
@@ -204,6 +217,19 @@ def list_page(asked: RecordFilter, newest_first: object, limit: object, cursor: 
         if after is None or not left:
             break
     return RecordPage(records, None if after is None else write_cursor(after, asked, newest_first=newest_first))
+
+
+def count(asked: RecordFilter) -> Dialogue[Counts]:
+    """Count what fits: the store is asked on until it has looked at all."""
+    states = dict.fromkeys(JobState, 0)
+    after: Position | None = None
+    while True:
+        found = yield CountRecords(asked, after)
+        for state, how_many in found.states.items():
+            states[state] += how_many
+        after = found.after
+        if after is None:
+            return Counts(states, None)
 
 
 def append_log(job_id: object, text: object) -> Dialogue[None]:

@@ -12,7 +12,7 @@ import attrs
 from queuehint import record_dialogues as ask
 from queuehint.dialogue import Dialogue, hold, hold_sync
 from queuehint.export import Export
-from queuehint.operations import LIST_MAX, CountRecords, Draw, Peek
+from queuehint.operations import LIST_MAX, Draw, Peek
 from queuehint.record_dialogues import PAGE
 
 if TYPE_CHECKING:
@@ -148,12 +148,16 @@ class RecordStore:
         return chain.from_iterable(self._pages_sync(ask.asked_for(filter), ask.check_order(newest_first)))
 
     async def count(self, **filter: Unpack[Filter]) -> Counts:
-        """Return how many records fit, by state."""
-        return await self._owner.backend.call(CountRecords(ask.asked_for(filter)))
+        """
+        Return how many records fit, by state.
+
+        Many are counted in several steps: what changes meanwhile may be counted as it was or as it is.
+        """
+        return await self._hold(ask.count(ask.asked_for(filter)))
 
     def count_sync(self, **filter: Unpack[Filter]) -> Counts:
         """Like `count`, for code without a loop."""
-        return self._owner.backend.call_sync(CountRecords(ask.asked_for(filter)))
+        return self._hold_sync(ask.count(ask.asked_for(filter)))
 
     async def list_users(self, service: str, *, limit: int = PAGE, after: str | None = None) -> Users:
         """

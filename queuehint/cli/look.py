@@ -167,11 +167,9 @@ def stats(choose: Choose, target: Target = None, namespace: Namespace = None, as
         if chosen:
             counts = sched.records.count_sync(**chosen)
             if as_json:
-                printer.json({"namespace": namespace_of(sched), "states": counts.states, "complete": counts.complete})
-                return
-            printer.put(_states(counts.states))
-            if not counts.complete:
-                printer.say("there are more: this is as far as one question looks", "dim")
+                printer.json({"namespace": namespace_of(sched), "states": counts.states})
+            else:
+                printer.put(_states(counts.states))
             return
         found = sched.stats_sync()
         if as_json:

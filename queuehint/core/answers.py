@@ -15,6 +15,7 @@ from queuehint.errors import JobNotFoundError
 from queuehint.events import EventKind
 from queuehint.hint import Path, is_prefix, queue_key
 from queuehint.operations import (
+    BLOCK_COUNTS_AS,
     BLOCKS_LOOKED_AT_MAX,
     FETCH_BYTES_MAX,
     RECORDS_COUNTED_MAX,
@@ -157,29 +158,43 @@ def _is_first(key: str, job: Job, path: Path) -> bool:
 
 def count_records(engine: Engine, question: CountRecords) -> Counts:
     """Answer `CountRecords`."""
-    ledger, wanted = engine.ledger, question.filter
     states = dict.fromkeys(JobState, 0)
-    looked_at = 0
-    if wanted.path is not None:
-        for key, _, job in _entries(ledger, wanted, wanted.path):
-            if looked_at == RECORDS_COUNTED_MAX:
-                return Counts(states, complete=False)
-            looked_at += 1
-            states[job.state] += passes(wanted, job) and _is_first(key, job, wanted.path)
-        return Counts(states, complete=True)
-    for place, (block, bits) in enumerate(ledger.catalog.blocks(wanted)):
-        if place == BLOCKS_LOOKED_AT_MAX:
-            return Counts(states, complete=False)
+    if question.filter.path is not None:
+        return Counts(states, _count_by_path(engine.ledger, question, question.filter.path, states))
+    return Counts(states, _count_by_number(engine.ledger, question, states))
+
+
+def _count_by_number(ledger: Ledger, question: CountRecords, states: dict[JobState, int]) -> Position | None:
+    """Count into *states*; return what to go on behind, None at the end."""
+    wanted = question.filter
+    after = None if question.after is None else question.after[1]
+    left, edge = RECORDS_COUNTED_MAX, 0
+    for block, bits in ledger.catalog.blocks(wanted, after):
+        if left < BLOCK_COUNTS_AS:
+            return ("", edge)
+        left -= BLOCK_COUNTS_AS
         if is_in_time(wanted, block.first_ms) and is_in_time(wanted, block.last_ms):
             for state, those in block.by_state().items():
                 states[state] += (those & bits).bit_count()
-            continue
-        for number in numbers(bits, block.base):
-            if looked_at == RECORDS_COUNTED_MAX:
-                return Counts(states, complete=False)
-            looked_at += 1
-            states[block.jobs[number].state] += is_in_time(wanted, block.jobs[number].enqueued_ms)
-    return Counts(states, complete=True)
+        else:
+            for number in numbers(bits, block.base):
+                if left == 0:
+                    return ("", edge)
+                left, edge = left - 1, number
+                states[block.jobs[number].state] += is_in_time(wanted, block.jobs[number].enqueued_ms)
+        edge = block.base + RECORDS_PER_BLOCK - 1
+    return None
+
+
+def _count_by_path(ledger: Ledger, question: CountRecords, path: Path, states: dict[JobState, int]) -> Position | None:
+    """Count into *states*; return what to go on behind, None at the end."""
+    place: Position = ("", 0)
+    for looked_at, (key, number, job) in enumerate(_entries(ledger, question.filter, path, question.after)):
+        if looked_at == RECORDS_COUNTED_MAX:
+            return place
+        place = (key, number)
+        states[job.state] += passes(question.filter, job) and _is_first(key, job, path)
+    return None
 
 
 def list_users(engine: Engine, question: ListUsers) -> Users:

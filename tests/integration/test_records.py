@@ -207,6 +207,9 @@ def test_a_page_is_filled_though_little_is_found_in_much(url: str) -> None:
             )
         page = await sched.records.list(path=["doc"], user="ann")
         assert (ids(page), page.cursor) == (["j0", "j5999"], None)
+        # Nor does a count end with what one question counts.
+        assert (await sched.records.count(path=["doc"])).total == sched.stats_sync(path=["doc"]).total == 6000
+        assert sched.records.count_sync(path=["doc"], user="ann").total == 2
 
     on(url, main)
 

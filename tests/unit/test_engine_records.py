@@ -10,6 +10,7 @@ import pytest
 
 from queuehint.errors import InvalidJobError, InvalidJobTypeError
 from queuehint.operations import (
+    BLOCK_COUNTS_AS,
     BLOCKS_LOOKED_AT_MAX,
     RECORDS_COUNTED_MAX,
     RECORDS_LOOKED_AT_MAX,
@@ -53,6 +54,17 @@ def walk(queue: Queue, **fields: Any) -> list[int]:
             return sizes
 
 
+def count(queue: Queue, **fields: Any) -> list[int]:
+    """Return how many records each step of counting has found."""
+    totals, after = [], None
+    while True:
+        counts = queue.apply(CountRecords(RecordFilter(**fields), after))
+        totals.append(counts.total)
+        after = counts.after
+        if after is None:
+            return totals
+
+
 @pytest.mark.parametrize("newest_first", [False, True])
 def test_a_question_looks_at_so_many_blocks_and_no_more(newest_first: bool) -> None:
     last = BLOCKS_LOOKED_AT_MAX
@@ -61,21 +73,21 @@ def test_a_question_looks_at_so_many_blocks_and_no_more(newest_first: bool) -> N
     # The user is the driver and is everywhere; the service is in the first block and the last.
     assert walk(queue, user="u", service="s", newest_first=newest_first) == [1, 1]
     assert walk(queue, service="s", newest_first=newest_first) == [2]
-    counts = queue.apply(CountRecords(RecordFilter(user="u")))
-    assert (counts.states[QUEUED], counts.complete) == (last, False)
+    assert count(queue, user="u") == [RECORDS_COUNTED_MAX // BLOCK_COUNTS_AS] * 16 + [1]
     assert queue.apply(CountRecords(RecordFilter(service="s"))).complete
 
 
 def test_a_question_about_a_time_looks_at_so_many_records_and_no_more() -> None:
-    jobs = [job(str(number)) for number in range(RECORDS_COUNTED_MAX + 100)]
+    jobs = [job(str(number)) for number in range(RECORDS_LOOKED_AT_MAX + 100)]
     queue = filled(jobs)
     # What was enqueued first lies among what was enqueued later, so that no block can be passed over.
     for block in queue.engine.ledger.catalog._blocks.values():
         block.last_ms = 10**6
-    pages = RECORDS_COUNTED_MAX // RECORDS_LOOKED_AT_MAX
-    assert walk(queue, since_ms=10**6) == [0] * (pages + 1)
-    counts = queue.apply(CountRecords(RecordFilter(since_ms=10**6)))
-    assert (counts.states[QUEUED], counts.complete) == (0, False)
+    assert walk(queue, since_ms=10**6) == [0, 0]
+    assert count(queue, since_ms=10**6) == [0] * 5
+    counts = count(queue, until_ms=10**6)
+    assert (len(counts), sum(counts)) == (5, len(jobs))
+    assert max(counts) == RECORDS_COUNTED_MAX - BLOCK_COUNTS_AS
 
 
 def test_a_question_about_a_path_looks_at_so_many_records_and_no_more() -> None:
@@ -83,8 +95,8 @@ def test_a_question_about_a_path_looks_at_so_many_records_and_no_more() -> None:
     queue = filled([*jobs, job("last", ["x", "z"], user="u")])
     assert walk(queue, path=("x",), user="u") == [0, 0, 1]
     assert walk(queue, path=("x",), user="u", newest_first=True) == [1, 0, 0]
-    assert not queue.apply(CountRecords(RecordFilter(path=("x",)))).complete
-    assert queue.apply(CountRecords(RecordFilter(path=("x", "1")))).complete
+    left = len(jobs) + 1 - 7 * RECORDS_COUNTED_MAX
+    assert count(queue, path=("x",)) == [RECORDS_COUNTED_MAX] * 7 + [left]
 
 
 def test_records_are_kept_as_long_as_their_service_says() -> None:

@@ -339,7 +339,7 @@ def test_a_constant_has_one_value_in_all_of_a_script() -> None:
 
 
 def test_questions_about_records_look_as_far_as_in_the_core() -> None:
-    names = "PER_BLOCK, BLOCKS_MAX, LOOKED_AT_MAX, COUNTED_MAX"
+    names = "PER_BLOCK, BLOCKS_MAX, LOOKED_AT_MAX, COUNTED_MAX, BLOCK_COUNTS_AS"
     found = re.search(rf"^local {names} = (.*) -- @const$", ALL["lib/filter.lua"], re.MULTILINE)
     assert found
     assert [int(number) for number in found[1].split(", ")] == [
@@ -347,6 +347,7 @@ def test_questions_about_records_look_as_far_as_in_the_core() -> None:
         operations.BLOCKS_LOOKED_AT_MAX,
         operations.RECORDS_LOOKED_AT_MAX,
         operations.RECORDS_COUNTED_MAX,
+        operations.BLOCK_COUNTS_AS,
     ]
 
 

@@ -180,7 +180,8 @@ def _page(_operation: List, reply: list[Any]) -> Page:
 
 
 def _counts(_operation: CountRecords, reply: list[Any]) -> Counts:
-    return Counts(dict(zip(JobState, reply[1:], strict=True)), bool(reply[0]))
+    has_more, key, number, *counts = reply
+    return Counts(dict(zip(JobState, counts, strict=True)), (key.decode(), int(number)) if has_more else None)
 
 
 def _users_page(_operation: ListUsers, reply: list[Any]) -> Users:

@@ -233,7 +233,10 @@ REQUESTS: Final[dict[type[Any], tuple[str, Callable[[Any], Args]]]] = {
     Delete: ("delete", _delete),
     Peek: ("peek", lambda _: []),
     List: ("list", _list),
-    CountRecords: ("count_records", lambda operation: _filter(operation.filter)),
+    CountRecords: (
+        "count_records",
+        lambda operation: [*_filter(operation.filter), *(operation.after or ("", ""))],
+    ),
     ListUsers: ("list_users", lambda operation: [operation.service, operation.after or "", operation.limit]),
     Tick: ("tick", lambda _: []),
     Pause: ("pause", lambda operation: [gate_key(operation.path)]),

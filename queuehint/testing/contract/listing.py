@@ -60,6 +60,13 @@ def counted(store: Store, **fields: Any) -> dict[JobState, int]:
     return {state: count for state, count in counts.states.items() if count}
 
 
+def counted_behind(store: Store, after: Position, **fields: Any) -> int:
+    """Return how many records behind a place pass a filter."""
+    counts = store.apply(CountRecords(RecordFilter(**fields), after))
+    assert counts.complete
+    return counts.total
+
+
 def users(store: Store, service: str) -> dict[str, int]:
     return dict(store.apply(ListUsers(service)).users)
 
@@ -324,6 +331,32 @@ class Counting:
         assert counted(store, states=(QUEUED,), service="s") == {QUEUED: 2}
         assert counted(store, user="w") == {}
         assert set(store.apply(CountRecords()).states) == set(JobState)
+
+    def test_what_comes_behind_a_place_is_counted(self, store: Store) -> None:
+        services = {"a": "s", "b": "t", "c": "s", "d": "t"}
+        store.enqueue(*[job(name, ["x", name], user="u", service=service) for name, service in services.items()])
+        store.clock.advance(ms=MINUTE)
+        store.enqueue(attrs.evolve(job("e"), claims=(Claim(("x", "a")), Claim(("x", "z")))), job("f", user="u"))
+        store.start(2)
+        numbers = [store.record(name).number for name in "abcdef"]
+        for fields, those in (
+            ({}, "abcdef"),
+            ({"user": "u"}, "abcdf"),
+            ({"user": "u", "service": "s"}, "ac"),
+            ({"states": (QUEUED, STARTED), "task": "task"}, "abcdef"),
+            ({"since_ms": store.clock.now_ms()}, "ef"),
+        ):
+            for number, name in zip(numbers, "abcdef", strict=True):
+                left = [other for other in those if other > name]
+                assert counted_behind(store, ("", number), **fields) == len(left), (fields, name)
+            assert counted_behind(store, ("", 10**9), **fields) == 0
+            assert counted_behind(store, ("", 0), **fields) == len(those)
+        places = [record.id for record in page(store, path=("x",)).records]
+        assert places == ["a", "e", "b", "c", "d"]
+        assert counted_behind(store, ("x:a", numbers[0]), path=("x",)) == 4
+        assert counted_behind(store, ("x:a", numbers[4]), path=("x",)) == 3
+        assert counted_behind(store, ("x:b", 10**9), path=("x",)) == 2
+        assert counted_behind(store, ("x:z", numbers[4]), path=("x",)) == 0
 
     def test_users_are_listed_by_service_in_order_of_name(self, store: Store) -> None:
         names = ["ann", "Ben", "é", "a:b", "zoë"]

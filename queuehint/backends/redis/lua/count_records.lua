@@ -6,51 +6,59 @@
   ARGV[2..8]             not used: as for changes
   ARGV[9] user      str  "" for any, as ARGV[10] service, ARGV[11] task, ARGV[12] pool; ARGV[13] states, their letters, "" for any
   ARGV[14] path     str  "/" and a gate key, "" for none; ARGV[15] since_ms, ARGV[16] until_ms int, "" for none
-  Returns 1 if all was looked at, and how many are SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED.
+  ARGV[17] key      str  and ARGV[18] number int, to go on behind; the number is "" at the beginning
+  Returns 1 if there may be more, key and number to go on behind, and how many are SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED.
   Mirrors core.answers   Cost O(blocks) or O(entries below the path), bounded ]]
 -- @include lib/questions
 -- @include lib/filter
 local LETTERS = {'S', 'D', 'Q', 'R', 'F', 'X', 'C'}
 local counts = {S = 0, D = 0, Q = 0, R = 0, F = 0, X = 0, C = 0}
+local after = tonumber(ARGV[18])
+
+local function counted(has_more, key, number)
+  local reply = {has_more and 1 or 0, key, string.format('%.0f', number)}
+  for _, letter in ipairs(LETTERS) do reply[#reply + 1] = counts[letter] end
+  return reply
+end
 
 local function add(job) counts[job[STATE]] = counts[job[STATE]] + 1 end
 
 local function count_by_path()
-  local looked_at = 0
-  for key, _, job in filter.entries(false, false, false) do
-    if looked_at == COUNTED_MAX then return false end
-    looked_at = looked_at + 1
+  local looked_at, last_key, last_number = 0, '', 0
+  for key, number, job in filter.entries(after and ARGV[17], after, false) do
+    if looked_at == COUNTED_MAX then return counted(true, last_key, last_number) end
+    looked_at, last_key, last_number = looked_at + 1, key, number
     if filter.passes(job) and filter.is_first(key, job) then add(job) end
   end
-  return true
+  return counted(false, '', 0)
 end
 
 local STATE_TERMS = {}
 for at, letter in ipairs(LETTERS) do STATE_TERMS[at] = 's' .. letter end
 
 local function count_by_number()
-  local looked_at, place = 0, 0
-  for block in filter.blocks(false, false) do
-    if place == BLOCKS_MAX then return false end
-    place = place + 1
-    local words, packed = filter.bits(block, false, false, STATE_TERMS)
+  local left, edge = COUNTED_MAX, 0
+  for block in filter.blocks(after, false) do
+    if left < BLOCK_COUNTS_AS then return counted(true, '', edge) end
+    left = left - BLOCK_COUNTS_AS
+    local words, packed = filter.bits(block, after, false, STATE_TERMS)
     if filter.is_wholly_in_time(packed) then
-      for term, count in pairs(filter.counts(words, packed, STATE_TERMS)) do
+      local is_whole = not after or after < block * PER_BLOCK
+      for term, count in pairs(filter.counts(words, packed, STATE_TERMS, is_whole)) do
         local letter = string.sub(term, 2)
         counts[letter] = counts[letter] + count
       end
     else
       for number in filter.numbers(words, block, false) do
-        if looked_at == COUNTED_MAX then return false end
-        looked_at = looked_at + 1
+        if left == 0 then return counted(true, '', edge) end
+        left, edge = left - 1, number
         local job = filter.job(number)
         if filter.is_in_time(job[ENQUEUED]) then add(job) end
       end
     end
+    edge = (block + 1) * PER_BLOCK - 1
   end
-  return true
+  return counted(false, '', 0)
 end
 
-local is_complete
-if filter.path then is_complete = count_by_path() else is_complete = count_by_number() end
-return {is_complete and 1 or 0, counts.S, counts.D, counts.Q, counts.R, counts.F, counts.X, counts.C}
+return filter.path and count_by_path() or count_by_number()

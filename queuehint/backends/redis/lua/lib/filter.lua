@@ -3,7 +3,7 @@
   highest of the first. ]]
 -- @include paths
 -- @include catalog
-local PER_BLOCK, BLOCKS_MAX, LOOKED_AT_MAX, COUNTED_MAX = 1024, 2048, 4000, 5000 -- @const
+local PER_BLOCK, BLOCKS_MAX, LOOKED_AT_MAX, COUNTED_MAX, BLOCK_COUNTS_AS = 1024, 2048, 4000, 1024, 8 -- @const
 local WORDS, READ_AT_ONCE = 32, 64 -- @const
 local filter = {}
 
@@ -199,8 +199,8 @@ local function ones_of(packed)
   return ones
 end
 
--- How many of what may pass in a block are in each state, by the state's term.
-function filter.counts(words, packed, states)
+-- How many of what may pass in a block are in each state, by the state's term; *is_whole* if no number was left out.
+function filter.counts(words, packed, states, is_whole)
   local counts, there = {}, {}
   for _, term in ipairs(states) do
     counts[term] = 0
@@ -208,9 +208,9 @@ function filter.counts(words, packed, states)
   end
   for _, term in ipairs(words and there or {}) do
     -- What is packed is counted fastest as it is.
-    if #terms == 0 then
+    if is_whole and #terms == 0 then
       if ARGV[13] == '' or string.find(ARGV[13], string.sub(term, 2), 1, true) then counts[term] = ones_of(packed[term]) end
-    elseif #terms == 1 and #there == 1 and ARGV[13] == '' then
+    elseif is_whole and #terms == 1 and #there == 1 and ARGV[13] == '' then
       counts[term] = ones_of(packed[terms[1]])
     else
       local found = common({unpack(words)}, words_of(packed[term]))
