@@ -52,6 +52,19 @@ def test_the_next_test_finds_nothing_of_the_last(
     run(main())
 
 
+def test_the_plugin_brings_nothing_that_its_fixtures_need() -> None:
+    heavy = [
+        "hypothesis",
+        "redis",
+        "queuehint.testing.virtual",
+        "queuehint.testing.contract",
+        "queuehint.testing.driver",
+    ]
+    code = f"import sys, queuehint.testing.plugin; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "[]\n"
+
+
 def run_pytest(folder: Path, source: str, *options: str) -> tuple[int, str]:
     """Run a module of tests as a user's, with the plugin and nothing of ours."""
     (folder / "test_it.py").write_text(dedent(source))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import math
 import random
 import re
@@ -448,6 +449,34 @@ def test_it_may_be_called_where_a_loop_runs() -> None:
         return tried
 
     assert asyncio.run(main()) == SerialEquivalence(1, is_exhaustive=True)
+
+
+def test_handlers_see_the_context_of_the_test_and_what_they_set_is_their_own() -> None:
+    tenant = contextvars.ContextVar("tenant", default="nobody")
+
+    async def note(state: list[str], name: str) -> None:
+        state.append(tenant.get())
+        tenant.set(name)
+        await asyncio.sleep(0)
+        assert tenant.get() == name
+
+    def check() -> None:
+        tenant.set("ours")
+        seen: list[list[str]] = []
+
+        def view(state: list[str]) -> tuple[str, ...]:
+            seen.append(state)
+            return tuple(state)
+
+        check_serial_equivalence({"note": note}, [("note", None, ("a",)), ("note", None, ("b",))], list, view=view)
+        assert seen[-1] == ["ours", "ours"]
+        assert tenant.get() == "ours"
+
+    async def main() -> None:
+        check()
+
+    check()
+    asyncio.run(main())
 
 
 # --- what makes no sense ---------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ few switches first, until there are too many; then some are drawn by chance.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -293,7 +294,7 @@ def _off_the_loop(call: Callable[[], S]) -> S:
         except BaseException as error:  # noqa: BLE001 - handed over to the caller's thread
             errors.append(error)
 
-    thread = threading.Thread(target=run, name="queuehint-check")
+    thread = threading.Thread(target=contextvars.copy_context().run, args=(run,), name="queuehint-check")
     thread.start()
     thread.join()
     if errors:

@@ -164,7 +164,7 @@ class _Run:
     def begin(self, number: int) -> BaseException | None:
         """Begin a job and make its first step; return what it raised if it is plain and has ended."""
         part = self.parts[number]
-        context = contextvars.Context()
+        context = contextvars.copy_context()
         context.run(OWNER.set, number)
         try:
             result = context.run(part.function, self.state, *part.args, **part.kwargs)
