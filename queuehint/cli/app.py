@@ -15,6 +15,7 @@ from queuehint.cli.live import top, watch
 from queuehint.cli.look import show, stats, why
 from queuehint.cli.operate import cancel, close, drain, pause, reopen, resume, retry
 from queuehint.cli.records import delete, export, ls
+from queuehint.cli.simulate import simulate
 from queuehint.cli.trace import check_trace, trace
 from queuehint.cli.worker import worker
 
@@ -43,7 +44,7 @@ def options(
 
 
 PANELS: dict[str | None, tuple[Callable[..., None], ...]] = {
-    None: (worker, doctor),
+    None: (worker, doctor, simulate),
     "Look": (ls, show, why, tree, graph, top, watch, stats, export, trace, check_trace),
     "Order": (cancel, retry, pause, resume, close, reopen, drain, delete),
 }

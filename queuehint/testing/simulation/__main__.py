@@ -1,19 +1,24 @@
 """
 Play seeds of a simulated world: ``python -m queuehint.testing.simulation engine --seed 17``.
 
-The message of a failed simulation names the command that plays it again.
+In place of the worlds of the rules, ``module:function`` names a function that calls `simulate`. The message of a failed
+simulation names the command that plays it again.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
+import os
 import sys
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from queuehint.errors import InvalidJobError
+from queuehint.testing.simulation.case import SEED_VARIABLE
 from queuehint.testing.simulation.engine import STEPS, simulate_engine
 from queuehint.testing.simulation.faults import PLANS, FaultPlan
 from queuehint.testing.simulation.gates import simulate_gates
@@ -21,8 +26,6 @@ from queuehint.testing.simulation.report import SimulationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-WORLDS = ("engine", "gates")
 
 
 def parse_plan(text: str) -> FaultPlan | str:
@@ -51,35 +54,75 @@ def parse_plan(text: str) -> FaultPlan | str:
     return FaultPlan(**fields)
 
 
+def find_world(name: str, *, steps: int = STEPS, faults: str = "chaos") -> Callable[[int], object]:
+    """
+    Return what plays a seed of a world.
+
+    Args:
+        name: ``engine``, ``gates``, or ``module:function`` for a function without parameters that calls `simulate`.
+        steps, faults: for the worlds of the rules; `parse_plan` reads the faults.
+
+    Raises:
+        ValueError: there is no such world or plan; the text says why.
+    """
+    if name == "gates":
+        return partial(simulate_gates, steps=steps)
+    if name == "engine":
+        return partial(simulate_engine, steps=steps, faults=parse_plan(faults))
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        raise ValueError(f"{name!r} must be engine, gates or module:function")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        function = getattr(importlib.import_module(module), attribute)
+    except (ModuleNotFoundError, AttributeError) as error:
+        raise ValueError(str(error)) from error
+
+    def play(seed: int) -> object:
+        before = os.environ.get(SEED_VARIABLE)
+        os.environ[SEED_VARIABLE] = str(seed)
+        try:
+            return function()
+        finally:
+            if before is None:
+                del os.environ[SEED_VARIABLE]
+            else:
+                os.environ[SEED_VARIABLE] = before
+
+    return play
+
+
+def play_seeds(play: Callable[[int], object], seed: int, seeds: int) -> SimulationError | str:
+    """Play seeds one after the other; return what is to be said, or the error of the first that fails."""
+    for each in range(seed, seed + seeds):
+        try:
+            play(each)
+        except SimulationError as error:
+            return error
+    what = f"seed {seed}" if seeds == 1 else f"seeds {seed} to {seed + seeds - 1}"
+    return f"{what}: every promise was kept"
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Play what the command line says; return 1 if a promise was broken."""
     parser = argparse.ArgumentParser(
         prog="python -m queuehint.testing.simulation", description="Play seeds of a world."
     )
-    parser.add_argument("world", choices=WORLDS, help="all the rules with their clients, or the bare gates")
+    parser.add_argument("world", help="engine, gates, or module:function for one that calls simulate()")
     parser.add_argument("--seed", type=int, default=0, help="the first one")
     parser.add_argument("--seeds", type=int, default=1, metavar="N", help="how many")
-    parser.add_argument("--steps", type=int, default=STEPS, metavar="N", help="of each seed")
+    parser.add_argument("--steps", type=int, default=STEPS, metavar="N", help="of each seed of engine or gates")
     parser.add_argument("--faults", default="chaos", metavar="PLAN", help=f"{', '.join(PLANS)}, or crash=0.1,pause=0.2")
     options = parser.parse_args(arguments)
     try:
-        plan = parse_plan(options.faults)
+        play = find_world(options.world, steps=options.steps, faults=options.faults)
     except ValueError as error:
         parser.error(str(error))
-    play: Callable[[int], object] = partial(simulate_gates, steps=options.steps)
-    if options.world == "engine":
-        play = partial(simulate_engine, steps=options.steps, faults=plan)
-    for seed in range(options.seed, options.seed + options.seeds):
-        try:
-            play(seed)
-        except SimulationError as error:
-            print(error)  # noqa: T201 - what it was asked for
-            return 1
-    what = (
-        f"seed {options.seed}" if options.seeds == 1 else f"seeds {options.seed} to {options.seed + options.seeds - 1}"
-    )
-    print(f"{what}: every promise was kept")  # noqa: T201
-    return 0
+    said = play_seeds(play, options.seed, options.seeds)
+    print(said)  # noqa: T201 - what it was asked for
+    return int(isinstance(said, SimulationError))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,70 @@
+"""`queuehint simulate`: seeds from a terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import CliRunner
+
+from queuehint.cli.app import app
+from queuehint.testing.simulation.__main__ import main
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WORLDS = """
+import asyncio
+from queuehint.testing import simulate
+
+seen = []
+
+async def once(name):
+    seen.append(name)
+    await asyncio.sleep(1)
+
+def careless():
+    simulate({"once": once}, [("once", ["a"], ["a"])], setup=seen.clear, at_end=lambda: len(seen) == 1)
+
+def calm():
+    simulate({"once": once}, [("once", ["a"], ["a"])], faults="none", setup=seen.clear)
+"""
+
+
+@pytest.fixture(autouse=True)
+def worlds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "simulated_worlds.py").write_text(WORLDS, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "simulated_worlds", raising=False)
+
+
+def test_worlds_of_an_application_and_of_the_rules_are_played() -> None:
+    runner = CliRunner()
+    for world in ("simulated_worlds:calm", "engine", "gates"):
+        done = runner.invoke(app, ["simulate", world, "--seed", "5", "--seeds", "3"])
+        assert (done.exit_code, done.output) == (0, "seeds 5 to 7: every promise was kept\n")
+    assert "QUEUEHINT_SEED" not in os.environ
+
+
+def test_a_seed_that_fails_is_told_and_fails_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUEUEHINT_SEED", "1000000")
+    done = CliRunner().invoke(app, ["simulate", "simulated_worlds:careless", "--seeds", "300"])
+    assert done.exit_code == 1
+    first, *story, command = done.output.splitlines()
+    assert first.startswith("what has to hold at the end does not (seed ")
+    assert len(story) < 12
+    seed = command.partition("QUEUEHINT_SEED=")[2].partition(" ")[0]
+    again = CliRunner().invoke(app, ["simulate", "simulated_worlds:careless", "--seed", seed])
+    assert (again.exit_code, again.output) == (1, done.output)
+    assert os.environ["QUEUEHINT_SEED"] == "1000000"
+
+
+@pytest.mark.parametrize("world", ["nothing", "no_such_module:world", "simulated_worlds:no_such_world"])
+def test_what_is_no_world_is_refused(world: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert CliRunner().invoke(app, ["simulate", world]).exit_code == 2
+    with pytest.raises(SystemExit):
+        main([world])
+    assert "error:" in capsys.readouterr().err
