@@ -1,4 +1,4 @@
-"""Limits at the door: set, changed, listed and taken away, and what producers and workers see of them."""
+"""Limits at the door of both stores: set, changed, listed, taken away; what producers and workers see of them."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def counting(sched: Scheduler) -> tuple[Job[..., Any], dict[str, int], Callable[
     return work, counts, gate.set
 
 
-def test_a_worker_of_the_application_never_runs_more_than_a_limit_and_all_in_the_end() -> None:
+def test_a_worker_of_the_application_never_runs_more_than_a_limit_and_all_in_the_end(url: str) -> None:
     async def main() -> dict[str, int]:
-        sched, _ = scheduler()
+        sched, _ = scheduler(url)
         work, counts, go = counting(sched)
         await sched.limit(["t"], 3)
         await work.enqueue_many([("a", n) for n in range(20)])
@@ -49,9 +49,9 @@ def test_a_worker_of_the_application_never_runs_more_than_a_limit_and_all_in_the
     assert run(main()) == {"now": 0, "most": 3, "all": 20}
 
 
-def test_an_idle_worker_is_woken_when_a_limit_is_raised_or_taken_away() -> None:
+def test_an_idle_worker_is_woken_when_a_limit_is_raised_or_taken_away(url: str) -> None:
     async def main() -> None:
-        sched, _ = scheduler()
+        sched, _ = scheduler(url)
         work, counts, go = counting(sched)
         await sched.limit(["t"], 1, each=True)
         handles = await work.enqueue_many([("a", n) for n in range(5)])
@@ -69,7 +69,7 @@ def test_an_idle_worker_is_woken_when_a_limit_is_raised_or_taken_away() -> None:
     run(main())
 
 
-def test_an_idle_worker_is_woken_when_a_token_comes() -> None:
+def test_an_idle_worker_is_woken_when_a_token_comes(url: str) -> None:
     async def main(sched: Scheduler, clock: FakeClock) -> None:
         work, counts, go = counting(sched)
         go()
@@ -83,12 +83,12 @@ def test_an_idle_worker_is_woken_when_a_token_comes() -> None:
             await until(lambda: counts["all"] == 4)
         await sched.close()
 
-    run(main(*scheduler()))
+    run(main(*scheduler(url)))
 
 
-def test_who_holds_a_place_is_counted_too() -> None:
+def test_who_holds_a_place_is_counted_too(url: str) -> None:
     async def main() -> None:
-        sched, _ = scheduler()
+        sched, _ = scheduler(url)
         work, counts, go = counting(sched)
         await sched.limit(["t"], 1)
         async with sched.worker(), sched.exclusive(["t", "b"]):
@@ -107,9 +107,9 @@ async def _is_limited(handle: Any) -> bool:
     return (await handle.why()).kind is ReasonKind.LIMIT
 
 
-def test_a_submission_too_many_is_refused_for_producers_and_handlers() -> None:
+def test_a_submission_too_many_is_refused_for_producers_and_handlers(url: str) -> None:
     async def main() -> None:
-        sched, _ = scheduler()
+        sched, _ = scheduler(url)
         refused: list[QueueFullError] = []
 
         @sched.job(queue_hint=["a", "{n}"])
@@ -142,8 +142,8 @@ def test_a_submission_too_many_is_refused_for_producers_and_handlers() -> None:
     run(main())
 
 
-def test_limits_are_listed_and_the_synchronous_twins_do_the_same() -> None:
-    sched, _ = scheduler()
+def test_limits_are_listed_and_the_synchronous_twins_do_the_same(url: str) -> None:
+    sched, _ = scheduler(url)
     assert sched.limit_sync(["b"], 2, rate=(5, 1), max_pending=9)
     assert not sched.limit_sync(["b"], 2, rate=(5, timedelta(seconds=1)), max_pending=9)
     assert sched.limit_sync(None, max_pending=100)

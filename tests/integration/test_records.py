@@ -227,6 +227,25 @@ def test_counts_are_by_state(url: str) -> None:
         assert sched.records.count_sync(path=["doc", "s4"]).total == 1
         assert (await sched.records.count(service="other")).total == 0
 
+        assert await sched.stats(service="docs") == sched.stats_sync(service="docs") == counts
+        assert (await sched.stats(state=["FINISHED", "FAILED"])).total == 2
+        whole = await sched.stats()
+        assert (whole.states[QUEUED], whole.enqueued) == (3, 5)
+
+    on(url, main)
+
+
+def test_a_part_of_the_store_is_counted_by_whose_and_where_its_jobs_are(url: str) -> None:
+    async def main(sched: Scheduler) -> None:
+        users = ["ann", "ben", None, "ann"]
+        await sched.submit([spec(f"j{n}", "doc", f"s{n}", user=user) for n, user in enumerate(users)])
+        await settle(sched, OutcomeKind.FAILED)
+        of_ann = await sched.stats(user="ann")
+        assert {state: count for state, count in of_ann.states.items() if count} == {QUEUED: 1, FAILED: 1}
+        assert sched.stats_sync(user="ann", path=["doc", "s3"]).states[QUEUED] == 1
+        assert sched.stats_sync(user="ann", pool="big").total == sched.stats_sync(user="eve").total == 0
+        assert sched.stats_sync(path=["doc"], task="work").total == 4
+
     on(url, main)
 
 
