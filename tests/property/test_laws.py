@@ -30,14 +30,14 @@ from queuehint.hint import (
 )
 from queuehint.policy import Backoff
 from queuehint.records import JobSpec, JobState
+from queuehint.testing import backoffs, claims, hints
 from queuehint.testing.model.places import clash
 from queuehint.testing.pair import RETENTION
 
-# The letters that could confuse keys, and what sorts right below and right above a colon.
-segments = st.text(alphabet="ab\\:;/9", min_size=1, max_size=3) | st.sampled_from(["root", "\\root", "a", "b"])
-any_path = st.lists(segments, max_size=3).map(tuple)
-short_path = st.lists(st.sampled_from("ab"), max_size=3).map(tuple)
-claim_lists = st.lists(st.builds(Claim, short_path, st.sampled_from(["exclusive", "shared"])), max_size=5)
+any_path = hints(hostile=True, max_depth=3, allow_none=False).map(tuple)
+short_hint = hints(max_depth=3, allow_none=False)
+short_path = short_hint.map(tuple)
+claim_lists = st.lists(claims(hints=short_hint), max_size=5)
 
 
 # --- keys ------------------------------------------------------------------------------------------------------------
@@ -57,7 +57,9 @@ def test_no_two_paths_share_a_key(path: Path, other: Path) -> None:
 @given(any_path.filter(bool), any_path)
 def test_the_keys_between_a_path_and_its_end_are_those_of_its_descendants(path: Path, other: Path) -> None:
     low, high = keys_below(path)
-    for candidate in (other, path + other, path[:-1] + other):
+    # What sorts right below and right above a colon is where keys of others come near.
+    alike = [(*path[:-1], path[-1] + letter, *other) for letter in "\\/9:;"]
+    for candidate in (other, path + other, path[:-1] + other, *alike):
         is_descendant = is_prefix(path, candidate) and candidate != path
         assert (low < queue_key(candidate) < high) == is_descendant
 
@@ -173,17 +175,10 @@ def test_a_heap_gives_what_a_sorted_list_gives_whatever_is_taken_out_of_turn(see
 
 # --- back-off --------------------------------------------------------------------------------------------------------
 
-backoffs = st.builds(
-    lambda base, extra, factor, jitter: Backoff(base=base, cap=base + extra, factor=factor, jitter=jitter),
-    base=st.floats(0.001, 1000),
-    extra=st.floats(0, 10_000),
-    factor=st.floats(1, 100),
-    jitter=st.floats(0, 1),
-)
 fractions = st.floats(0, 1, exclude_max=True)
 
 
-@given(backoffs, st.integers(1, 1000), fractions)
+@given(backoffs(), st.integers(1, 1000), fractions)
 def test_a_back_off_lies_between_its_bounds(backoff: Backoff, attempt: int, random: float) -> None:
     wait_ms = delay_ms(backoff, attempt, random)
     # Attempts beyond the cap give the cap: no need to raise a fraction to the thousandth power.
@@ -198,7 +193,7 @@ def test_a_back_off_lies_between_its_bounds(backoff: Backoff, attempt: int, rand
     assert most * (1 - backoff.jitter) * (1 - 1e-9) - 1 <= wait_ms <= most * (1 + 1e-9)
 
 
-@given(backoffs, st.integers(1, 100), fractions)
+@given(backoffs(), st.integers(1, 100), fractions)
 def test_a_back_off_never_shrinks_from_one_attempt_to_the_next(backoff: Backoff, attempt: int, random: float) -> None:
     assert delay_ms(backoff, attempt, random) <= delay_ms(backoff, attempt + 1, random)
 
