@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar, Unpack
 
 import attrs
 
@@ -14,11 +15,11 @@ from queuehint.errors import HandlerError, InvalidJobError, InvalidJobTypeError,
 from queuehint.jobs import Job
 from queuehint.operations import DropSchedule, ListSchedules, PauseSchedule, ResumeSchedule
 from queuehint.records import check_payload_size
-from queuehint.schedule import SCHEDULE_BYTES_MAX, Missed, Schedule
+from queuehint.schedule import SCHEDULE_BYTES_MAX, Missed, Recurrence, Schedule
 from queuehint.timekeeping import Definition, find, store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable
 
     from queuehint.backends.base import Backend
     from queuehint.handles import JobHandle
@@ -39,6 +40,30 @@ class _Owner(Protocol):
     async def hand_in(self, specs: list[JobSpec]) -> list[JobHandle[Any]]: ...
 
     def hand_in_sync(self, specs: list[JobSpec]) -> list[JobHandle[Any]]: ...
+
+
+class Recurring(TypedDict, total=False):
+    """
+    When and how a schedule has its job run, besides its cron expression or interval.
+
+    Args:
+        timezone: of a cron expression, such as ``"Europe/Berlin"``; by default ``"UTC"``.
+        args, kwargs: what each job is called with; at most 64 KiB as JSON.
+        missed: what becomes of due times at which no worker was there: ``"skip"``, the default, drops what is more than
+            a minute late, ``"once"`` fires once for all of them, at the last, ``"all"`` fires for each, in order.
+        start, end: timezone-aware; no due time is before the one or after the other.
+    """
+
+    timezone: str | None
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any] | None
+    missed: Missed
+    start: datetime | None
+    end: datetime | None
+
+
+_Plan = tuple[Recurrence, Sequence[Any], Mapping[str, Any] | None]
+"""When, and with which arguments."""
 
 
 class ScheduleBook:
@@ -155,12 +180,7 @@ class Scheduling(_Owner, Protocol):
         *,
         cron: str | None = None,
         every: float | timedelta | None = None,
-        timezone: str | None = None,
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-        missed: Missed = "skip",
-        start: datetime | None = None,
-        end: datetime | None = None,
+        **how: Unpack[Recurring],
     ) -> Schedule:
         """
         Have a job enqueued again and again, by whichever worker is there: once for each due time.
@@ -174,19 +194,13 @@ class Scheduling(_Owner, Protocol):
                 get from other jobs.
             cron: minute, hour, day of month, month, day of week; needs ``queuehint[cron]``. Or
             every: a timedelta or seconds, 1 s to 10 years, counted from *start*, else from now.
-            timezone: of *cron*, such as ``"Europe/Berlin"``; by default ``"UTC"``.
-            args, kwargs: what each job is called with; at most 64 KiB as JSON.
-            missed: what becomes of due times at which no worker was there: ``"skip"`` drops what is more than a minute
-                late, ``"once"`` fires once for all of them, at the last, ``"all"`` fires for each, in order.
-            start, end: timezone-aware; no due time is before the one or after the other.
+            timezone, args, kwargs, missed, start, end: as `Recurring` says.
 
         Raises:
             InvalidJobError, InvalidJobTypeError, PayloadError: naming the parameter, the value and the limit.
             MissingExtraError: *cron* is given and cronsim is not installed.
         """
-        recurrence = check_recurrence(cron=cron, every=every, timezone=timezone, missed=missed, start=start, end=end)
-        definition = self._defined(name, job, recurrence, args, kwargs)
-        return await hold(self.backend, _put(definition))
+        return await hold(self.backend, _put(self._defined(name, job, *_planned(cron=cron, every=every, **how))))
 
     def schedule_sync(
         self,
@@ -195,17 +209,10 @@ class Scheduling(_Owner, Protocol):
         *,
         cron: str | None = None,
         every: float | timedelta | None = None,
-        timezone: str | None = None,
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-        missed: Missed = "skip",
-        start: datetime | None = None,
-        end: datetime | None = None,
+        **how: Unpack[Recurring],
     ) -> Schedule:
         """Like `schedule`, for code without a loop."""
-        recurrence = check_recurrence(cron=cron, every=every, timezone=timezone, missed=missed, start=start, end=end)
-        definition = self._defined(name, job, recurrence, args, kwargs)
-        return hold_sync(self.backend, _put(definition))
+        return hold_sync(self.backend, _put(self._defined(name, job, *_planned(cron=cron, every=every, **how))))
 
     def cron(
         self,
@@ -213,12 +220,7 @@ class Scheduling(_Owner, Protocol):
         /,
         *,
         name: str | None = None,
-        timezone: str | None = None,
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-        missed: Missed = "skip",
-        start: datetime | None = None,
-        end: datetime | None = None,
+        **how: Unpack[Recurring],
     ) -> Callable[[AnyJob], AnyJob]:
         """
         Define a schedule in code, above `Scheduler.job`; it is stored when a worker starts, or by `ScheduleBook.sync`.
@@ -228,8 +230,8 @@ class Scheduling(_Owner, Protocol):
 
         The other arguments, and what is raised, are those of `schedule`.
         """
-        recurrence = check_recurrence(cron=cron, timezone=timezone, missed=missed, start=start, end=end)
-        return lambda job: self._define(name, job, recurrence, args, kwargs)
+        plan = _planned(cron=cron, **how)
+        return lambda job: self._define(name, job, plan)
 
     def every(
         self,
@@ -237,20 +239,16 @@ class Scheduling(_Owner, Protocol):
         /,
         *,
         name: str | None = None,
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-        missed: Missed = "skip",
-        start: datetime | None = None,
-        end: datetime | None = None,
+        **how: Unpack[Recurring],
     ) -> Callable[[AnyJob], AnyJob]:
         """Define a schedule that is due every so often; else like `cron`."""
-        recurrence = check_recurrence(every=every, missed=missed, start=start, end=end)
-        return lambda job: self._define(name, job, recurrence, args, kwargs)
+        plan = _planned(every=every, **how)
+        return lambda job: self._define(name, job, plan)
 
-    def _define(self, name: str | None, job: AnyJob, recurrence: Any, args: Any, kwargs: Any) -> AnyJob:
+    def _define(self, name: str | None, job: AnyJob, plan: _Plan) -> AnyJob:
         if name is None:
             name = _check_job(job).name
-        definition = self._defined(name, job, recurrence, args, kwargs)
+        definition = self._defined(name, job, *plan)
         _, known = self._definitions.get(definition.name, (None, None))
         # The same task again, as in a notebook, replaces it; the same job is another decorator above it.
         if known is job or (known is not None and known.name != job.name):
@@ -276,6 +274,10 @@ class Scheduling(_Owner, Protocol):
             raise InvalidJobError(f"schedule {shown(name)}: its jobs cannot wait for others, or be given their results")
         check_payload_size(spec.arguments, parameter="arguments", bytes_max=SCHEDULE_BYTES_MAX)
         return Definition(name=name, spec=attrs.evolve(spec, id=name), recurrence=recurrence)
+
+
+def _planned(*, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, **when: Any) -> _Plan:
+    return check_recurrence(**when), args, kwargs
 
 
 def _check_job(job: Any) -> Job[..., Any]:

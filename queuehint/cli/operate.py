@@ -141,26 +141,35 @@ def _verdict(verdict: Verdict) -> Text:
 
 def pause(path: PathKey, target: Target = None, namespace: Namespace = None, as_json: AsJson = False) -> None:
     """Start no more jobs at or below a path; they keep their places, and those that run go on."""
-    with opened(target, namespace, as_json=as_json) as sched:
-        Printer(as_json=as_json).done("path", path, "paused", changed=sched.pause_sync(place(path)))
+    _mark(Scheduler.pause_sync, "paused", path, target, namespace, as_json=as_json)
 
 
 def resume(path: PathKey, target: Target = None, namespace: Namespace = None, as_json: AsJson = False) -> None:
     """Undo `pause` of this very path."""
-    with opened(target, namespace, as_json=as_json) as sched:
-        Printer(as_json=as_json).done("path", path, "resumed", changed=sched.resume_sync(place(path)))
+    _mark(Scheduler.resume_sync, "resumed", path, target, namespace, as_json=as_json)
 
 
 def close(path: PathKey, target: Target = None, namespace: Namespace = None, as_json: AsJson = False) -> None:
     """Refuse new jobs at or below a path."""
-    with opened(target, namespace, as_json=as_json) as sched:
-        Printer(as_json=as_json).done("path", path, "closed", changed=sched.close_path_sync(place(path)))
+    _mark(Scheduler.close_path_sync, "closed", path, target, namespace, as_json=as_json)
 
 
 def reopen(path: PathKey, target: Target = None, namespace: Namespace = None, as_json: AsJson = False) -> None:
     """Undo `close` of this very path."""
+    _mark(Scheduler.reopen_path_sync, "reopened", path, target, namespace, as_json=as_json)
+
+
+def _mark(
+    act: Callable[[Scheduler, Sequence[str]], bool],
+    word: str,
+    path: PathKey,
+    target: Target,
+    namespace: Namespace,
+    *,
+    as_json: bool,
+) -> None:
     with opened(target, namespace, as_json=as_json) as sched:
-        Printer(as_json=as_json).done("path", path, "reopened", changed=sched.reopen_path_sync(place(path)))
+        Printer(as_json=as_json).done("path", path, word, changed=act(sched, place(path)))
 
 
 # --- until nothing is left -------------------------------------------------------------------------------------------

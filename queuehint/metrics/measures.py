@@ -61,14 +61,16 @@ class Measure:
     unit: str = ""
 
 
+def _one(name: str, help: str, read: Callable[[Answer], float], *, is_counter: bool = False, unit: str = "") -> Measure:
+    return Measure(name=name, help=help, read=lambda answer: {"": read(answer)}, is_counter=is_counter, unit=unit)
+
+
 def _total(field: str, help: str) -> Measure:
-    return Measure(
-        name=f"jobs.{field}", help=help, read=lambda answer: {"": getattr(answer.stats, field)}, is_counter=True
-    )
+    return _one(f"jobs.{field}", help, lambda answer: getattr(answer.stats, field), is_counter=True)
 
 
 def _edges(field: str, help: str) -> Measure:
-    return Measure(name=f"edges.{field}", help=help, read=lambda answer: {"": getattr(answer.edges, field)})
+    return _one(f"edges.{field}", help, lambda answer: getattr(answer.edges, field))
 
 
 MEASURES = (
@@ -108,40 +110,34 @@ MEASURES = (
     _total("released", "Attempts that were given back by a worker that stops or does not know the task."),
     _total("lost", "Attempts whose worker died."),
     _total("pruned", "Jobs that were forgotten for good."),
-    Measure(
-        name="leftovers",
-        help="Pieces of work begun and not ended by the last operation.",
-        read=lambda answer: {"": answer.stats.leftovers},
+    _one(
+        "leftovers", "Pieces of work begun and not ended by the last operation.", lambda answer: answer.stats.leftovers
     ),
-    Measure(name="nodes", help="Places where something runs or waits.", read=lambda answer: {"": answer.stats.nodes}),
-    Measure(
-        name="edges.resolved",
-        help="Jobs that took their places when the last job they waited for had ended.",
-        read=lambda answer: {"": answer.stats.resolved.count},
+    _one("nodes", "Places where something runs or waits.", lambda answer: answer.stats.nodes),
+    _one(
+        "edges.resolved",
+        "Jobs that took their places when the last job they waited for had ended.",
+        lambda answer: answer.stats.resolved.count,
         is_counter=True,
     ),
-    Measure(
-        name="edges.resolve.delay",
-        help="How long after that end they did, in all.",
-        read=lambda answer: {"": answer.stats.resolved.sum_ms / 1000},
+    _one(
+        "edges.resolve.delay",
+        "How long after that end they did, in all.",
+        lambda answer: answer.stats.resolved.sum_ms / 1000,
         is_counter=True,
         unit="s",
     ),
-    Measure(
-        name="edges.resolve.delay.max",
-        help="How long after that end one of them did at most.",
-        read=lambda answer: {"": answer.stats.resolved.max_ms / 1000},
+    _one(
+        "edges.resolve.delay.max",
+        "How long after that end one of them did at most.",
+        lambda answer: answer.stats.resolved.max_ms / 1000,
         unit="s",
     ),
     _edges("open_edges", "Edges to jobs whose end is waited for."),
     _edges("behind_dead", "Jobs that wait for a job on the dead shelf, among the first thousand that wait for others."),
     _edges("most_blocked", "The largest number of jobs that one job waits for, among these."),
     _edges("most_awaited", "The largest number of jobs that wait for one job, among these."),
-    Measure(
-        name="edges.orphans",
-        help="Jobs with an edge that leads nowhere; must be 0.",
-        read=lambda answer: {"": len(answer.edges.orphans)},
-    ),
+    _one("edges.orphans", "Jobs with an edge that leads nowhere; must be 0.", lambda answer: len(answer.edges.orphans)),
     Measure(
         name="edges.oldest.timestamp",
         help="When the first of the jobs that wait for others was enqueued, in seconds since 1970.",

@@ -308,6 +308,22 @@ def test_the_synchronous_twins(url: str) -> None:
     sched.close_sync()
 
 
+def test_an_option_that_there_is_not_is_refused_and_nothing_is_stored() -> None:
+    app = App("memory://")
+    sched: Any = app.sched
+    for define in (
+        lambda: sched.schedule_sync("m", app.work, every=5, zone="UTC"),
+        lambda: sched.cron("* * * * *", zone="UTC"),
+        lambda: sched.every(5, zone="UTC"),
+    ):
+        with pytest.raises(TypeError, match="zone"):
+            define()
+    with pytest.raises(InvalidJobTypeError, match="one of them"):
+        sched.every(5, cron="* * * * *")
+    assert sched.schedules.list_sync() == []
+    sched.close_sync()
+
+
 def test_inside_a_handler_drain_fires_nothing(url: str) -> None:
     async def main() -> None:
         app = App(url)
