@@ -41,11 +41,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-PATIENCE = 20
-"""After so many looks at jobs that nobody asks for, nobody will."""
-FAST_TURNS = 200
+LOOKS_HERE, LOOKS_ELSEWHERE = 20, 2_000
+"""
+After so many looks at jobs that nobody asks for, nobody will: a worker on this loop is about to in a few turns, one on
+another thread, or over a wire, in its own time.
+"""
+FAST_TURNS = 8
 """So many looks come one after the other; then code that runs is left alone for a while."""
-PAUSE_S = 0.002
+PAUSE_S = 0.0005
 GET_MAX = 1000
 
 
@@ -223,17 +226,19 @@ async def _run_all(sched: Scheduler, options: _Options, watch: _Watch) -> None:
 async def _rest(sched: Scheduler, watch: _Watch) -> int | None:
     """Wait until nothing goes on any more without time passing; return when something is due."""
     backend = sched.backend
+    looks = LOOKS_HERE if backend.is_local and sched.runs_workers_here() else LOOKS_ELSEWHERE
     turns = patience = 0
     while True:
-        watch.check()
         ticked = await backend.call(Tick())
         if not ticked.more:
             await hold(backend, fire_due())
             stats = await backend.call(CountJobs())
             ready = sum(stats.ready.values())
+            # An attempt is noted before it is settled: what ended until now is known.
+            watch.check()
             if stats.states[JobState.STARTED] or ready > stats.stuck.get(ReasonKind.NO_WORKER, 0):
                 patience = 0
-            elif not ready or patience == PATIENCE:
+            elif not ready or patience == looks:
                 await watch.read()
                 return (await backend.call(Tick())).next_ms
             else:
