@@ -311,13 +311,10 @@ def test_the_synchronous_twins(url: str) -> None:
 def test_an_option_that_there_is_not_is_refused_and_nothing_is_stored() -> None:
     app = App("memory://")
     sched: Any = app.sched
-    for define in (
-        lambda: sched.schedule_sync("m", app.work, every=5, zone="UTC"),
-        lambda: sched.cron("* * * * *", zone="UTC"),
-        lambda: sched.every(5, zone="UTC"),
-    ):
+    calls = [(sched.schedule_sync, ("m", app.work)), (sched.cron, ("* * * * *",)), (sched.every, (5,))]
+    for define, args in calls:
         with pytest.raises(TypeError, match="zone"):
-            define()
+            define(*args, zone="UTC")
     with pytest.raises(InvalidJobTypeError, match="one of them"):
         sched.every(5, cron="* * * * *")
     assert sched.schedules.list_sync() == []
