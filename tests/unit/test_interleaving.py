@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import gc
 import math
 import random
 import re
@@ -228,6 +229,21 @@ def test_two_locks_taken_crosswise_are_a_deadlock() -> None:
     told = convicted({"take": take}, jobs, lambda: {name: asyncio.Lock() for name in "ab"}, view=lambda _: None)
     assert told.startswith("2 jobs wait for one another for ever; one by one all end.")
     assert "1 waits for ever at: async with locks[second]:" in told
+
+
+def test_what_stands_still_is_let_go_of_without_a_word() -> None:
+    async def hang(locks: dict[str, asyncio.Lock], first: str, second: str) -> None:
+        try:
+            async with locks[first]:
+                await asyncio.sleep(0)
+                await locks[second].acquire()
+                locks[second].release()
+        finally:
+            await asyncio.sleep(0)
+
+    jobs = [("hang", None, ("a", "b")), ("hang", None, ("b", "a"))]
+    convicted({"hang": hang}, jobs, lambda: {name: asyncio.Lock() for name in "ab"}, view=lambda _: None)
+    gc.collect()
 
 
 def test_a_state_that_depends_on_the_order_alone_is_convicted_unless_any_order_will_do() -> None:

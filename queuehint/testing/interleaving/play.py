@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import inspect
 import linecache
@@ -101,10 +102,10 @@ def play(
     asyncio._set_running_loop(run.loop)
     try:
         run.play(choose)
+        stuck = {number: _where(task) or "" for number, task in run.tasks.items() if number not in run.over}
     finally:
         run.abandon()
         asyncio._set_running_loop(None)
-    stuck = {number: _where(task) or "" for number, task in run.tasks.items() if number not in run.over}
     return Played(state, tuple(run.choices), run.errors, stuck, run.steps)
 
 
@@ -186,6 +187,10 @@ class _Run:
         """Let go of what has not ended, without a word about it."""
         for task in asyncio.all_tasks(self.loop):
             task._log_destroy_pending = False  # type: ignore[attr-defined]
+            coroutine = task.get_coro()
+            if coroutine is not None:
+                with contextlib.suppress(Exception):  # what its code does about it is nobody's matter any more
+                    coroutine.close()
 
 
 async def _awaited(awaitable: Any) -> Any:
