@@ -1,5 +1,5 @@
 """
-Run benchmarks by name, all of them by default: `python -m benchmarks [memory] [redis] [edges] ... [--quick] ...`.
+Run benchmarks by name, all of them by default: `python -m benchmarks [memory] [sqlite] [redis] ... [--quick] ...`.
 
 The exit code says nothing about speed: figures depend on the machine and on what else it does.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from benchmarks.report import TIMER, Report, load
 
-MODULES = ("memory", "redis", "edges", "records", "simulation")
+MODULES = ("memory", "sqlite", "redis", "edges", "records", "simulation")
 """Each has `run(report, *, quick)`; that of redis takes more."""
 
 

@@ -1,15 +1,25 @@
-"""What tests on both stores share."""
+"""What tests on all stores share."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
+from tests.folders import quick_folder
 from tests.servers import new_namespace, shared_server
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
-@pytest.fixture(params=["memory", pytest.param("redis", marks=pytest.mark.redis)])
-def url(request: pytest.FixtureRequest) -> str:
+
+@pytest.fixture(params=["memory", "sqlite", pytest.param("redis", marks=pytest.mark.redis)])
+def url(request: pytest.FixtureRequest) -> Iterator[str]:
     """Where a scheduler finds each store, with nothing in it."""
     if request.param == "memory":
-        return "memory://"
-    return f"{shared_server().url}?namespace={new_namespace(request.node.name)}"
+        yield "memory://"
+    elif request.param == "sqlite":
+        with quick_folder() as folder:
+            yield f"sqlite:///{folder}/jobs.db?durability=process"
+    else:
+        yield f"{shared_server().url}?namespace={new_namespace(request.node.name)}"

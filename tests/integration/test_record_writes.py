@@ -44,10 +44,10 @@ sched.close_sync()
 
 
 def test_lines_of_eight_writers_are_all_kept_up_to_the_limit(url: str) -> None:
-    """Threads on memory, processes on Redis."""
+    """Threads where one process has the store, processes on Redis."""
     sched = Scheduler(url)
     sched.submit_sync([spec("few"), spec("many")])
-    if url == "memory://":
+    if sched.backend.is_local:
         threads = [threading.Thread(target=write_lines, args=(sched, who)) for who in range(8)]
         for thread in threads:
             thread.start()

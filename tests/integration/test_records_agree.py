@@ -1,4 +1,4 @@
-"""The same scenario on both stores: equal lists, orders, misses and expiries."""
+"""The same scenario on all stores: equal lists, orders, misses and expiries."""
 
 from __future__ import annotations
 
@@ -25,15 +25,17 @@ from tests.shelf import ids, on, spec, tidy
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
+    from pathlib import Path
 
 STEPS = 30
 
 
 @pytest.mark.redis
 @pytest.mark.parametrize("seed", [*range(3), *[pytest.param(seed, marks=pytest.mark.nightly) for seed in range(3, 60)]])
-def test_the_same_scenario_gives_the_same_answers_on_both_stores(seed: int) -> None:
+def test_the_same_scenario_gives_the_same_answers_on_all_stores(seed: int, tmp_path: Path) -> None:
     answers = []
-    for url in ("memory://", f"{shared_server().url}?namespace={new_namespace('records')}"):
+    in_file = f"sqlite:///{tmp_path}/jobs.db?durability=process"
+    for url in ("memory://", in_file, f"{shared_server().url}?namespace={new_namespace('records')}"):
         told: list[Any] = []
 
         async def main(sched: Scheduler, told: list[Any] = told) -> None:
@@ -41,7 +43,7 @@ def test_the_same_scenario_gives_the_same_answers_on_both_stores(seed: int) -> N
 
         on(url, main, retention=Retention(canceled=0))
         answers.append(told)
-    assert answers[0] == answers[1]
+    assert answers[0] == answers[1] == answers[2]
     assert len(answers[0]) > 100
 
 

@@ -1,0 +1,169 @@
+"""
+Jobs in a file: what it costs beside memory, taken in turns in one run, and how long it takes to open one.
+
+Jobs carry hints of depth 3 over many documents. Operations are built outside the timed parts, outcomes are made of
+grants. Each figure is of calls that wait for their answer: one after the other, or many at once on one loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from benchmarks.report import REPEATS, TIMER, Report
+from queuehint.backends.memory import MemoryBackend
+from queuehint.backends.sqlite.address import DURABILITIES, Address
+from queuehint.backends.sqlite.backend import SqliteBackend
+from queuehint.hint import Claim
+from queuehint.operations import CountJobs, Enqueue, Exchange
+from queuehint.records import JobSpec, Outcome, OutcomeKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from queuehint import Backend
+
+AT_ONCE: Final = 100
+BATCH: Final = 16
+MEMORY: Final = "memory"
+
+_numbers = count()
+
+
+def run(report: Report, *, quick: bool) -> None:
+    """Measure all of it; the full run takes a few minutes."""
+    jobs = 500 if quick else 5_000
+    _calls(report, jobs)
+    _opening(report, 2_000 if quick else 50_000)
+
+
+def _specs(amount: int) -> list[JobSpec]:
+    specs = []
+    for number in range(amount):
+        path = (f"doc-{number % 997:03}", f"section-{number % 2}", f"branch-{number % 3}")
+        arguments = f'{{"doc":"{path[0]}","section":"{path[1]}","branch":"{path[2]}"}}'.encode()
+        specs.append(JobSpec(id=f"{next(_numbers):012}", task="edit", claims=(Claim(path),), arguments=arguments))
+    return specs
+
+
+@contextmanager
+def _opened(name: str) -> Iterator[Backend]:
+    """Open a store by the name of what it promises."""
+    with tempfile.TemporaryDirectory(prefix="queuehint-") as folder:
+        backend: Backend = MemoryBackend()
+        for durability in DURABILITIES:
+            if name.endswith(durability):
+                backend = SqliteBackend(Address(path=Path(folder) / "jobs.db", durability=durability))
+        try:
+            backend.call_sync(CountJobs())
+            yield backend
+        finally:
+            backend.close_sync()
+
+
+# --- calls -------------------------------------------------------------------------------------------------------
+
+
+def _calls(report: Report, jobs: int) -> None:
+    names = (MEMORY, *[f"file, durability={durability}" for durability in DURABILITIES])
+    measures = {
+        "enqueue, one after the other": _enqueue_in_turn,
+        f"enqueue, {AT_ONCE} at once": _enqueue_at_once,
+        f"claim and finish, {BATCH} a call": _work,
+    }
+    for what, measure in measures.items():
+        report.title(f"{what}: {jobs:,} jobs (taken in turns)")
+        rates: dict[str, list[float]] = {name: [] for name in names}
+        for _ in range(REPEATS):
+            for name in names:
+                with _opened(name) as backend:
+                    rates[name].append(jobs / measure(backend, jobs))
+        found = {name: report.add(name, "jobs/s", *rates[name]).median for name in names}
+        for name in names[1:]:
+            report.add(f"memory / {name}", "times", found[MEMORY] / found[name])
+
+
+def _enqueue_in_turn(backend: Backend, jobs: int) -> float:
+    operations = [Enqueue((spec,)) for spec in _specs(jobs)]
+    begin_s = TIMER.read_s()
+    for operation in operations:
+        backend.call_sync(operation)
+    return TIMER.read_s() - begin_s
+
+
+def _enqueue_at_once(backend: Backend, jobs: int) -> float:
+    operations = [Enqueue((spec,)) for spec in _specs(jobs)]
+
+    async def all_of_them() -> float:
+        begin_s = TIMER.read_s()
+        for begin in range(0, jobs, AT_ONCE):
+            await asyncio.gather(*[backend.call(operation) for operation in operations[begin : begin + AT_ONCE]])
+        return TIMER.read_s() - begin_s
+
+    return asyncio.run(all_of_them())
+
+
+def _work(backend: Backend, jobs: int) -> float:
+    specs = _specs(jobs)
+    for begin in range(0, jobs, 1000):
+        backend.call_sync(Enqueue(tuple(specs[begin : begin + 1000])))
+    done = 0
+    outcomes: Any = ()
+    begin_s = TIMER.read_s()
+    while done < jobs:
+        reply: Any = backend.call_sync(Exchange("w", outcomes, limit=BATCH))
+        done += len(outcomes)
+        outcomes = tuple(
+            [
+                Outcome(job_id=grant.spec.id, token=grant.token, kind=OutcomeKind.FINISHED, result=b"null")
+                for grant in reply.grants
+            ]
+        )
+    return TIMER.read_s() - begin_s
+
+
+# --- opening -----------------------------------------------------------------------------------------------------
+
+
+def _opening(report: Report, jobs: int) -> None:
+    """Enqueue and finish all jobs one by one, which is twice as many operations, and open the file."""
+    report.title(f"Opening a file: {jobs:,} jobs enqueued and finished one by one, {2 * jobs:,} operations")
+    with tempfile.TemporaryDirectory(prefix="queuehint-") as folder:
+        address = Address(path=Path(folder) / "jobs.db", durability="process")
+        store = SqliteBackend(address)
+        store._make_snapshot_if_due = lambda: None  # type: ignore[method-assign]  # noqa: SLF001
+        outcomes: Any = ()
+        for spec in _specs(jobs):
+            store.call_sync(Enqueue((spec,)))
+            grants = store.call_sync(Exchange("w", outcomes, limit=1)).grants
+            outcomes = tuple(
+                [
+                    Outcome(job_id=grant.spec.id, token=grant.token, kind=OutcomeKind.FINISHED, result=b"null")
+                    for grant in grants
+                ]
+            )
+        store._is_changed = False  # noqa: SLF001 - no snapshot at the end either
+        store.close_sync()
+        report.add("size with the journal", "MB", address.path.stat().st_size / 1e6)
+        store, seconds = _open(address)
+        report.add("open by the journal", "s", seconds)
+        report.add("open by the journal, an operation", "µs", seconds / (2 * jobs) * 1e6)
+        begin_s = TIMER.read_s()
+        store._is_changed = True  # noqa: SLF001
+        store.close_sync()
+        report.add("snapshot and close", "s", TIMER.read_s() - begin_s)
+        store, seconds = _open(address)
+        report.add("open by the snapshot", "s", seconds)
+        report.add("open by the snapshot, a record", "µs", seconds / jobs * 1e6)
+        store.close_sync()
+
+
+def _open(address: Address) -> tuple[SqliteBackend, float]:
+    store = SqliteBackend(address)
+    begin_s = TIMER.read_s()
+    store.call_sync(CountJobs())
+    return store, TIMER.read_s() - begin_s

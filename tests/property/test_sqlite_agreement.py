@@ -1,0 +1,75 @@
+"""A store with a file, closed and cut off now and then, beside an engine that never is: the same replies."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from queuehint import FakeClock
+from queuehint.backends.base import BackendOptions
+from queuehint.backends.sqlite import backend as backend_module
+from queuehint.backends.sqlite.address import Address
+from queuehint.backends.sqlite.backend import SqliteBackend
+from queuehint.backends.sqlite.snapshot import freeze, pack, thaw
+from queuehint.core.engine import EngineOptions
+from queuehint.errors import QueueHintError
+from queuehint.operations import Follow, Operation, Peek, Tick
+from queuehint.testing.player import ALL_AT_ONCE, STYLES, Player
+from tests.folders import quick_folder
+
+
+def answer(call: Any, operation: Operation[Any], *more: int) -> Any:
+    """What is said, a refusal too."""
+    try:
+        return call(operation, *more)
+    except QueueHintError as error:
+        return type(error), str(error)
+
+
+def walk(seed: int, steps: int) -> None:
+    random = Random(seed)
+    clock = FakeClock(60_000)
+    options = EngineOptions(budget=random.choice((1, 3, 1000)))
+    after = 0
+    with quick_folder() as folder:
+
+        def opened() -> SqliteBackend:
+            address = Address(path=folder / "jobs.db", durability="process")
+            return SqliteBackend(address, BackendOptions(clock=clock), options)
+
+        store = opened()
+        store.call_sync(Peek())
+        # The same beginning: tokens count from when the file was made.
+        engine = thaw(pack(freeze(store.engine)), options)
+        player = Player(engine, random, random.choice((*STYLES, ALL_AT_ONCE)))
+        for _ in range(steps):
+            clock.advance(ms=player.pass_time(clock.now_ms()) - clock.now_ms())
+            roll = random.random()
+            operation = player.move() if roll < 0.85 else Tick() if roll < 0.95 else Follow(after)
+            reply = answer(engine.apply, operation, clock.now_ms())
+            assert answer(store.call_sync, operation) == reply
+            if isinstance(operation, Follow):
+                after = reply.after
+            if random.random() < 0.05:
+                if random.random() < 0.5:
+                    store._is_changed = False  # cut off: no snapshot is made
+                store.close_sync()
+                store = opened()
+        store.call_sync(Peek())
+        store.engine.ledger.check()
+        store.close_sync()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_who_closes_the_file_and_opens_it_again_says_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backend_module, "SNAPSHOT_ROWS", 30)
+    walk(seed, 150)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(100, 200))
+def test_in_many_walks_who_opens_it_again_says_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backend_module, "SNAPSHOT_ROWS", 30)
+    walk(seed, 400)
