@@ -10,6 +10,7 @@ import math
 import random
 import re
 from collections.abc import Callable, Iterator
+from datetime import date
 from itertools import pairwise
 from typing import Any
 
@@ -202,6 +203,25 @@ def test_specs_of_an_application_bring_their_own_hints() -> None:
     told = convicted({"count": increment}, [count.spec("doc1", 1), count.spec("doc1", 2)], dict)
     assert "count(doc='doc1', section=1)  at doc1:1" in told
     check_serial_equivalence({"count": increment}, [count.spec("doc1", 1), count.spec("doc2", 2)], dict)
+
+
+def test_arguments_of_specs_are_read_by_the_annotations_of_their_handlers() -> None:
+    sched = Scheduler("memory://")
+    seen: list[Any] = []
+
+    @sched.job
+    def note(day: date, count: int) -> None: ...
+
+    def typed(state: list[Any], day: date, count: int) -> None:
+        seen.append((day, count))
+
+    def plain(state: list[Any], **arguments: Any) -> None:
+        seen.append(arguments)
+
+    check_serial_equivalence({"note": typed}, [note.spec(date(2020, 2, 29), 1)], list)
+    assert seen[-1] == (date(2020, 2, 29), 1)
+    check_serial_equivalence({"note": plain}, [note.spec(date(2020, 2, 29), 1)], list)
+    assert seen[-1] == {"day": "2020-02-29", "count": 1}
 
 
 def test_a_lock_of_the_handlers_own_is_enough() -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import attrs
 
+from queuehint.errors import HandlerError
+from queuehint.handler import Handler
 from queuehint.hint import Claim, parse_hint
 from queuehint.operations import Enqueue
+from queuehint.payload import JsonCodec
 from queuehint.records import JobSpec, OutcomeKind
 from queuehint.submission import arrange, checked
 from queuehint.testing.driver import Queue
@@ -51,7 +54,7 @@ def cast(handlers: Mapping[str, Callable[..., Any]], jobs: Iterable[JobLike]) ->
         if isinstance(item, JobSpec):
             # When it is due is as good as when it is enqueued: no order of other jobs follows from a time.
             spec = attrs.evolve(item, delay_ms=None, run_at_ms=None)
-            args, kwargs = (), json.loads(item.arguments)
+            args, kwargs = (), _arguments(item, handlers.get(item.task))
         else:
             task, hint, given = (*item, ()) if len(item) == 2 else item
             path = parse_hint(hint)
@@ -65,6 +68,15 @@ def cast(handlers: Mapping[str, Callable[..., Any]], jobs: Iterable[JobLike]) ->
         calls[spec.id] = (args, kwargs)
     arranged = [spec for part in arrange(checked(specs, may_lack_id=False)).parts for spec in part]
     return [Part(number, spec, handlers[spec.task], *calls[spec.id]) for number, spec in enumerate(arranged, start=1)]
+
+
+def _arguments(spec: JobSpec, function: Callable[..., Any] | None) -> dict[str, Any]:
+    """Return the arguments of a spec by name, as the annotations of its handler say; those without one are JSON."""
+    annotations: dict[str, Any] = {}
+    if function is not None:
+        with contextlib.suppress(HandlerError, TypeError, ValueError):  # some functions do not tell what they take
+            annotations = Handler(spec.task, function).annotations
+    return JsonCodec().loads(spec.arguments, annotations)
 
 
 class Rules:

@@ -85,7 +85,8 @@ def check_serial_equivalence(
     Args:
         handlers: by task: functions, async or plain, that take the state and the job's arguments.
         jobs: in order of enqueue, each a `JobSpec`, as `Job.spec` returns it, or a tuple of task, hint and arguments:
-            ``("add", ["doc1"], (5,))``, ``("add", None, {"amount": 5})``.
+            ``("add", ["doc1"], (5,))``, ``("add", None, {"amount": 5})``. The arguments of a spec are read by the
+            annotations of its handler.
         state: makes a fresh state, anew for each order.
         view: what of a state is compared, such as ``lambda db: db.rows()``; by default the state itself, by ``==``.
         expected: exceptions that a handler may raise; its job is FAILED then. In all orders the same jobs have to
