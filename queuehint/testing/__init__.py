@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         refute_enqueued_sync,
     )
     from queuehint.testing.interleaving import SerialEquivalence, check_serial_equivalence
+    from queuehint.testing.machine import BackendStateMachine
     from queuehint.testing.model import ReferenceModel
     from queuehint.testing.queues import QueueFaultError, QueueUnderTest, check_queue
     from queuehint.testing.simulation import (
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
 
 _MODULES: dict[str, str] = {
     "BackendConformance": "contract",
+    "BackendStateMachine": "machine",
     "BackendQueue": "backend_queue",
     "Fault": "trace",
     "FaultPlan": "simulation",
@@ -116,6 +118,7 @@ _MODULES: dict[str, str] = {
 
 __all__ = [
     "BackendConformance",
+    "BackendStateMachine",
     "BackendQueue",
     "Fault",
     "FaultPlan",

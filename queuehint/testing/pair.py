@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from queuehint.core.engine import Engine, EngineOptions
 from queuehint.core.trie import counts
-from queuehint.errors import QueueHintError
+from queuehint.errors import QueueHintError, ScheduleChangedError
 from queuehint.hint import Claim
 from queuehint.operations import (
     BUDGET,
@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from queuehint.hint import Path
     from queuehint.operations import Position
 
+Reply = TypeVar("Reply")
+
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 
 RETENTION = Retention(finished=180, failed=1800, canceled=0, service=900)
@@ -76,29 +78,34 @@ class Pair:
     Args:
         budget: of the engine; with a small one each operation is followed by ticks until nothing is left, and the
             model, which does everything at once, is compared then.
+        retention: how long records are kept.
+        now_ms: when it begins.
     """
 
-    def __init__(self, budget: int = BUDGET) -> None:
+    def __init__(self, budget: int = BUDGET, *, retention: Retention = RETENTION, now_ms: int = 0) -> None:
         self.cut = budget < BUDGET
-        self.engine = Engine(EngineOptions(budget=budget, retention=RETENTION))
-        self.model = ReferenceModel(RETENTION)
-        self.model.look_ms = self.engine.ledger.limits.next_ms
+        self.engine = Engine(EngineOptions(budget=budget, retention=retention))
+        self.model = ReferenceModel(retention)
+        self.model.look_ms = self._look_ms
         self.model.level_of = lambda job_id: self.engine.ledger.jobs[job_id].level
-        self.now_ms = 0
-        self.history: list[tuple[int, Operation[Any]]] = []
+        self.now_ms = now_ms
+        self.history: list[tuple[int, Any]] = []
         self.ended: dict[str, int] = {}
 
     def do(self, operation: Operation[Any]) -> Any:
         """Apply one operation to both and compare; return the reply, None if it was refused as foretold."""
-        engine, model = self.engine, self.model
+        model = self.model
         self.history.append((self.now_ms, operation))
         model.now_ms = max(model.now_ms, self.now_ms)
         refusal = model.refuses(operation)
         refused: QueueHintError | None = None
         try:
-            reply = engine.apply(operation, self.now_ms)
+            reply = self.put(operation)
         except QueueHintError as error:
             refused = error
+        if not model.knows(operation) or isinstance(refused, ScheduleChangedError):
+            # No definition tells of schedules.
+            return None if refused is not None else reply
         assert refusal is (None if refused is None else type(refused)), f"{operation} was refused: {refused!r}"
         if refused is not None:
             check_refusal(refused, operation)
@@ -113,6 +120,19 @@ class Pair:
         self.compare()
         return reply
 
+    def put(self, operation: Operation[Reply]) -> Reply:
+        """Have the engine, and whoever is compared with it, do an operation; return its reply or raise its error."""
+        return self.engine.apply(operation, self.now_ms)
+
+    def _look_ms(self) -> int | None:
+        """When something is due that no definition says: a limit is looked at again, a schedule fires."""
+        looks = self.engine.ledger.limits.next_ms(), self.engine.timetable.next_ms(self.engine.now_ms)
+        return min((at for at in looks if at is not None), default=None)
+
+    def go_to(self, now_ms: int) -> None:
+        """Move the time forward."""
+        self.now_ms = max(self.now_ms, now_ms)
+
     def drain(self) -> None:
         """Tick until nothing is left over; the order holds in between."""
         for _ in range(10_000):
@@ -120,7 +140,7 @@ class Pair:
                 return
             self.engine.ledger.check()
             check_order(self.engine)
-            self.engine.apply(Tick(), self.now_ms)
+            self.put(Tick())
         raise AssertionError("there is always more")
 
     def adopt(self, seqs: int) -> None:
@@ -218,7 +238,7 @@ class Pair:
     def _compare_limits(self) -> None:
         """No limit is broken, and each knows what counts towards it."""
         engine, model = self.engine, self.model
-        states = {(s.limit.path, s.limit.each): s for s in engine.apply(ListLimits(), self.now_ms).limits}
+        states = {(s.limit.path, s.limit.each): s for s in self.put(ListLimits()).limits}
         assert {key: state.limit for key, state in states.items()} == model.limits
         for state in states.values():
             limit = state.limit
@@ -230,28 +250,28 @@ class Pair:
 
     def ask(self, claim: Claim) -> None:
         """Ask everything and compare."""
-        engine, model, now_ms = self.engine, self.model, self.now_ms
+        _engine, model, now_ms = self.engine, self.model, self.now_ms
         model.now_ms = max(model.now_ms, now_ms)
-        assert engine.apply(CanDequeue(claim.path, claim.mode), now_ms) == model.can_dequeue(claim)
+        assert self.put(CanDequeue(claim.path, claim.mode)) == model.can_dequeue(claim)
         known = sorted((actor for actor in model.jobs.values() if not actor.gone), key=lambda actor: actor.number)
-        stats = engine.apply(CountJobs(), now_ms)
+        stats = self.put(CountJobs())
         assert stats.states == {state: sum(actor.state is state for actor in known) for state in JobState}
         dead = tuple(actor.id for actor in known if actor.state is FAILED)
-        assert tuple(record.id for record in engine.apply(ListDead(), now_ms).records) == dead
-        pending = engine.apply(CountPending(None, include_scheduled=True), now_ms)
+        assert tuple(record.id for record in self.put(ListDead()).records) == dead
+        pending = self.put(CountPending(None, include_scheduled=True))
         assert pending.unfinished == sum(actor.state not in OVER for actor in known)
-        below = engine.apply(CountPending(claim.path, include_scheduled=True), now_ms)
+        below = self.put(CountPending(claim.path, include_scheduled=True))
         claims = [c for actor in known if actor.state not in OVER for c in actor.claims]
         assert below.unfinished == sum(c.path[: len(claim.path)] == claim.path for c in claims)
         self._ask_why(known)
         self._ask_about_edges()
         self._ask_for_records(claim)
-        self._compare_tree(engine.apply(Tree(claim.path, 1), now_ms), claim.path)
+        self._compare_tree(self.put(Tree(claim.path, 1)), claim.path)
 
     def _ask_why(self, known: Iterable[Actor]) -> None:
         """R3: a wait for a place points to smaller places only, so no waits can form a circle."""
         for actor in known:
-            reason = self.engine.apply(Why(actor.id), self.now_ms)
+            reason = self.put(Why(actor.id))
             self.model.check_reason(actor, reason)
             if reason.kind in {ReasonKind.PLACE, ReasonKind.DEAD_HOLD}:
                 assert reason.jobs or self.engine.ledger.leftovers
@@ -263,45 +283,45 @@ class Pair:
             assert waits == (actor.due is not None) or reason.kind in {ReasonKind.PLACE, ReasonKind.DEAD_HOLD}
 
     def _ask_about_edges(self) -> None:
-        engine, model, now_ms = self.engine, self.model, self.now_ms
+        _engine, model, _now_ms = self.engine, self.model, self.now_ms
         questions: list[Operation[Any]] = [CountEdges(), *[Pull("n", key) for key in SHARED_KEYS]]
         questions += [CountFlow(flow) for flow in FLOWS]
         for actor in model.placed:
             if actor.state is STARTED:
                 questions.append(Fetch(actor.id, actor.token or 0, (*actor.needs, "nobody")))
         for question in questions:
-            model.follow(question, engine.apply(question, now_ms))
-        stats = engine.apply(CountJobs(), now_ms)
+            model.follow(question, self.put(question))
+        stats = self.put(CountJobs())
         assert stats.stuck["dead_dependency"] == model.edge_stats().behind_dead
         assert stats.pruned == model.pruned
         for flow in FLOWS:
             cursor: int | None = 0
             while cursor is not None:
                 question = ListFlow(flow, cursor, 3)
-                page = engine.apply(question, now_ms)
+                page = self.put(question)
                 model.follow(question, page)
                 cursor = page.cursor
 
     def _ask_for_records(self, claim: Claim) -> None:
         """What is listed, page by page, and counted is what a look at every record finds."""
-        engine, model, now_ms = self.engine, self.model, self.now_ms
+        _engine, model, now_ms = self.engine, self.model, self.now_ms
         for wanted in filters(claim.path, now_ms):
             for newest_first in (False, True):
                 listed: list[str] = []
                 after: Position | None = None
                 while True:
-                    page = engine.apply(List(wanted, newest_first, after, 3), now_ms)
+                    page = self.put(List(wanted, newest_first, after, 3))
                     listed += [record.id for record in page.records]
                     after = page.after
                     if after is None:
                         break
                 assert listed == model.listed(wanted, newest_first=newest_first), wanted
             states = [model.jobs[job_id].state for job_id in listed]
-            counts = engine.apply(CountRecords(wanted), now_ms)
+            counts = self.put(CountRecords(wanted))
             assert counts == Counts({state: states.count(state) for state in JobState}, None)
         users = [job.spec.user for job in model.jobs.values() if job.spec.service == "s" and not job.gone]
         expected = {user: users.count(user) for user in sorted(user for user in users if user is not None)}
-        assert dict(engine.apply(ListUsers("s"), now_ms).users) == expected
+        assert dict(self.put(ListUsers("s")).users) == expected
 
     def _compare_tree(self, tree: TreeNode, path: Path) -> None:
         running = [claim for actor in self.model.placed if actor.state is STARTED for claim in actor.claims]
@@ -332,10 +352,10 @@ class Pair:
             if not self.model.jobs and not self.model.starts:
                 break
             if not any(actor.state is STARTED for actor in self.model.placed):
-                self.now_ms = max(self.now_ms, self.engine.next_ms or 0)
+                self.go_to(self.engine.next_ms or 0)
                 self.do(Tick())
         while self.engine.shared:
-            self.now_ms += SHARED_MS
+            self.go_to(self.now_ms + SHARED_MS)
             self.do(Tick())
         for worker in sorted(self.model.untold):
             self.do(Exchange(worker))

@@ -107,6 +107,7 @@ class ReferenceModel(Refusals):
     AssertionError: print was started out of order: [<edit STARTED doc1:intro>] comes before <print QUEUED doc1>
     ...
 
+    .. versionadded:: 0.1.0
     """
 
     look_ms: Callable[[], int | None] | None = None
@@ -115,6 +116,10 @@ class ReferenceModel(Refusals):
     def __init__(self, retention: Retention | None = None) -> None:
         super().__init__(retention or Retention())
         self.weights: dict[str | None, int] = {}
+
+    def knows(self, operation: Operation[Any]) -> bool:
+        """Say whether `follow` can judge what an operation is answered."""
+        return isinstance(operation, (Exchange, Tick)) or type(operation) in _NAMES
 
     def can_dequeue(self, claim: Claim) -> bool:
         """R1 asked of a claim: nothing that runs conflicts with it."""

@@ -19,7 +19,7 @@ from queuehint.errors import (
     QueueHintError,
     UnknownDependencyError,
 )
-from queuehint.operations import Amend, Commit, Enqueue, Why
+from queuehint.operations import Amend, Commit, Enqueue, Exchange, Why
 from queuehint.testing.model.places import at_or_below, is_at_or_below
 from queuehint.testing.model.records import Records
 
@@ -34,6 +34,8 @@ class Refusals(Records):
         """Return the error an operation must be refused with, None if it must be done."""
         if isinstance(operation, Enqueue):
             return refuses_by_itself(operation) or self._refuses_here(operation)
+        if isinstance(operation, Exchange):
+            return InvalidJobError if operation.users is None and operation.steal else None
         if isinstance(operation, Commit):
             return None if START_MARK + operation.staged in self.starts else FlowNotFoundError
         if isinstance(operation, Why):

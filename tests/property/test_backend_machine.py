@@ -1,0 +1,196 @@
+"""Our backends in step with the engine and the reference model; and whoever breaks a rule is convicted."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from queuehint import Backend, FakeClock
+from queuehint.backends.base import BackendOptions
+from queuehint.backends.memory import MemoryBackend
+from queuehint.backends.redis.address import parse_url
+from queuehint.backends.redis.backend import RedisBackend
+from queuehint.hint import Claim
+from queuehint.operations import Cancel, Enqueue, Exchange, Exchanged, Operation, Renew, Renewed, Tick, Verdict
+from queuehint.records import Grant, JobSpec
+from queuehint.testing import BackendStateMachine
+from queuehint.testing.machine.agreement import TokenMap
+from queuehint.testing.machine.shrink import shorten
+from tests.servers import new_namespace, shared_server
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class OnMemory(BackendStateMachine):
+    def open(self, clock: FakeClock) -> Backend:
+        return MemoryBackend(BackendOptions(clock=clock))
+
+
+class OnRedis(BackendStateMachine):
+    def open(self, clock: FakeClock) -> Backend:
+        options = BackendOptions(namespace=new_namespace("machine"), clock=clock)
+        return RedisBackend(parse_url(shared_server().url), options)
+
+
+TestMemory = OnMemory.TestCase
+TestMemory.settings = settings(TestMemory.settings, max_examples=max(30, settings().max_examples // 3))
+TestRedis = pytest.mark.redis(OnRedis.TestCase)
+# A step is a hundred times as dear as without a store.
+TestRedis.settings = settings(OnRedis.TestCase.settings, max_examples=max(8, settings().max_examples // 10))
+
+
+# --- whoever breaks a rule -------------------------------------------------------------------------------------------
+
+
+class Wrong(MemoryBackend):
+    """A backend that does something else than it is asked."""
+
+    def __init__(self, clock: FakeClock, twist: Callable[[Any], Any]) -> None:
+        super().__init__(BackendOptions(clock=clock))
+        self.twist = twist
+
+    def call_sync(self, operation: Operation[Any]) -> Any:
+        answer = self.twist(operation)
+        return super().call_sync(operation) if answer is None else super().call_sync(answer)
+
+
+def convicted(twist: Callable[[Any], Any]) -> tuple[str, int]:
+    """Return what is said of a backend with a twist, and how many steps it takes to see it."""
+
+    class Machine(BackendStateMachine):
+        def open(self, clock: FakeClock) -> Backend:
+            return Wrong(clock, twist)
+
+    with pytest.raises(AssertionError) as caught:
+        run_state_machine_as_test(
+            Machine, settings=settings(Machine.TestCase.settings, max_examples=200, database=None, derandomize=True)
+        )
+    notes = "\n".join(getattr(caught.value, "__notes__", ()))
+    found = re.search(r"To see it again in (\d+) steps:\nMachine.replay\(", notes)
+    assert found is not None, notes
+    return str(caught.value), int(found[1])
+
+
+def test_a_backend_that_forgets_to_cancel_is_convicted_in_two_steps() -> None:
+    said, steps = convicted(lambda operation: Tick() if isinstance(operation, Cancel) else None)
+    assert "must be answered" in said
+    assert "but the backend said" in said
+    assert steps <= 2
+
+
+@pytest.mark.nightly
+def test_a_backend_that_renews_for_too_short_is_convicted_in_four_steps() -> None:
+    def twist(operation: Any) -> Any:
+        return attrs.evolve(operation, lease_ms=operation.lease_ms - 1) if isinstance(operation, Renew) else None
+
+    assert convicted(twist)[1] <= 4
+
+
+def test_a_backend_that_has_no_claims_is_convicted_in_three_steps() -> None:
+    def twist(operation: Any) -> Any:
+        if isinstance(operation, Enqueue):
+            return attrs.evolve(operation, jobs=tuple([attrs.evolve(spec, claims=()) for spec in operation.jobs]))
+        return None
+
+    assert convicted(twist)[1] <= 3
+
+
+# --- a store that outlives its process -------------------------------------------------------------------------------
+
+
+class Journaled(MemoryBackend):
+    """A store that writes down what it did, and when."""
+
+    def __init__(self, clock: FakeClock, journal: list[tuple[int, Operation[Any]]]) -> None:
+        super().__init__(BackendOptions(clock=clock))
+        self.clock = clock
+        # Tokens begin anew with each store, but those of one that is begun again.
+        self.engine._token = 0
+        for at_ms, operation in journal:
+            try:
+                self.engine.apply(operation, at_ms)
+            except Exception:
+                continue
+        self.journal = journal
+
+    def call_sync(self, operation: Operation[Any]) -> Any:
+        self.journal.append((self.clock.now_ms(), operation))
+        return super().call_sync(operation)
+
+
+class Lasting(BackendStateMachine):
+    def open(self, clock: FakeClock) -> Backend:
+        return Journaled(clock, [])
+
+    def reopen(self, backend: Backend, clock: FakeClock) -> Backend | None:
+        assert isinstance(backend, Journaled)
+        return Journaled(clock, list(backend.journal))
+
+
+class Losing(Lasting):
+    def reopen(self, backend: Backend, clock: FakeClock) -> Backend | None:
+        assert isinstance(backend, Journaled)
+        return Journaled(clock, [step for step in backend.journal if not isinstance(step[1], Exchange)])
+
+
+def test_a_store_goes_on_after_a_restart() -> None:
+    run_state_machine_as_test(Lasting, settings=settings(Lasting.TestCase.settings, max_examples=20, database=None))
+
+
+def test_a_store_that_loses_what_was_answered_is_convicted() -> None:
+    with pytest.raises(AssertionError) as caught:
+        run_state_machine_as_test(
+            Losing, settings=settings(Losing.TestCase.settings, max_examples=200, database=None, derandomize=True)
+        )
+    assert "Restart()" in "".join(caught.value.__notes__)
+
+
+# --- histories -------------------------------------------------------------------------------------------------------
+
+A = JobSpec(id="A", task="t", claims=(Claim(("x",)),))
+
+
+def test_a_history_is_replayed_to_its_end() -> None:
+    OnMemory.replay([(0, Enqueue((A,))), (0, Exchange("w", limit=1)), (10, Renew((("A", 1),)))])
+    OnMemory.replay([(0, Enqueue((A,))), (0, Exchange("w", limit=1)), (10, Renew((("A", 1),)))], shell="async")
+
+
+def test_a_replay_fails_as_the_machine_does() -> None:
+    class Machine(BackendStateMachine):
+        def open(self, clock: FakeClock) -> Backend:
+            return Wrong(clock, lambda operation: Tick() if isinstance(operation, Renew) else None)
+
+    with pytest.raises(AssertionError, match="Ticked"):
+        Machine.replay([(0, Renew(()))])
+
+
+def test_shortening_keeps_what_fails_and_lets_no_time_pass() -> None:
+    history = [(at, Enqueue((attrs.evolve(A, id=str(at), priority=5),))) for at in range(20)]
+
+    def fails(steps: list[tuple[int, Any]]) -> bool:
+        return {"3", "7"} <= {spec.id for _, operation in steps for spec in operation.jobs}
+
+    assert shorten(history, fails) == [
+        (0, Enqueue((JobSpec(id="3", task="t"),))),
+        (0, Enqueue((JobSpec(id="7", task="t"),))),
+    ]
+
+
+def test_tokens_of_replies_are_the_engines() -> None:
+    tokens = TokenMap()
+
+    def granted(token: int) -> Exchanged:
+        return Exchanged((), (Grant(A, token, 1, 0, 5),), (), more=False)
+
+    tokens.learn(granted(1), granted(70))
+    assert tokens.to_ours(granted(70)) == granted(1)
+    assert tokens.to_theirs(Renew((("A", 1), ("B", 5)))) == Renew((("A", 70), ("B", 5)))
+    assert tokens.to_ours(Renewed((Verdict.DONE,), more=False)) == Renewed((Verdict.DONE,), more=False)
+    with pytest.raises(AssertionError, match="tokens only rise"):
+        tokens.learn(granted(2), granted(69))
