@@ -118,8 +118,8 @@ _MODULES: dict[str, str] = {
 
 __all__ = [
     "BackendConformance",
-    "BackendStateMachine",
     "BackendQueue",
+    "BackendStateMachine",
     "Fault",
     "FaultPlan",
     "InvalidTraceError",
