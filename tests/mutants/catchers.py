@@ -1,9 +1,9 @@
-"""Who is to notice mutants: the parts of the kit, each bound to a backend of ours, and tests of our own beside them."""
+"""Who is to notice mutants: the parts of the kit, each bound to a backend of ours."""
 
-from tests.mutants.gate import Catcher, tests
+from tests.mutants.gate import Catcher
 
 CONFORMANCE = Catcher("conformance", ("tests/contract/test_memory.py", "-k", "not async"), is_kit=True)
-"""`queuehint.testing.BackendConformance` on the memory backend, whose engine is `queuehint/core`."""
+"""`BackendConformance` on the memory backend, whose engine is `queuehint/core`."""
 CONFORMANCE_ON_REDIS = Catcher(
     "conformance on redis", ("tests/contract/test_redis.py", "-k", "redis-sync"), is_kit=True
 )
@@ -11,20 +11,10 @@ CONFORMANCE_ON_REDIS = Catcher(
 RESTARTS_ON_REDIS = Catcher(
     "restarts on redis", ("tests/contract/test_redis.py", "-k", "Restarts and not async"), is_kit=True
 )
-MACHINE = Catcher("machine", ("tests/property/test_engine_machine.py",), is_kit=True)
-MACHINE_ON_REDIS = Catcher("machine on redis", ("tests/property/test_agreement.py::TestAgreement",), is_kit=True)
+"""`Restarts` on a server that is killed."""
 SIMULATION = Catcher(
     "simulation", ("tests/property/test_simulation_engine.py", "-k", "promises and not for_long"), is_kit=True
 )
-WALKS = Catcher("walks", ("tests/property/test_engine_random.py",))
-
-__all__ = [
-    "CONFORMANCE",
-    "CONFORMANCE_ON_REDIS",
-    "MACHINE",
-    "MACHINE_ON_REDIS",
-    "RESTARTS_ON_REDIS",
-    "SIMULATION",
-    "WALKS",
-    "tests",
-]
+"""A few hundred seeds of the simulated world on the engine."""
+TRACES = Catcher("traces", ("tests/property/test_traces.py", "-k", "every_history_of_the_engine"), is_kit=True)
+"""`check_trace` on histories of the engine."""

@@ -1,6 +1,6 @@
 """Mutants of the edges in the engine: what waits for what, and what an end means for those that wait."""
 
-from tests.mutants.catchers import CONFORMANCE
+from tests.mutants.catchers import CONFORMANCE, SIMULATION
 from tests.mutants.gate import Mutant
 
 MUTANTS = (
@@ -16,7 +16,7 @@ MUTANTS = (
         new="""\
         self.ledger.edges.close(job, dependency.id)
 """,
-        caught_by=(CONFORMANCE,),
+        caught_by=(CONFORMANCE, SIMULATION),
     ),
     Mutant(
         name="Only a success is told to those that wait",
@@ -24,7 +24,7 @@ MUTANTS = (
         file="core/course.py",
         old="        self._tell_dependents(job)\n        notes = job.notes\n",
         new="        if state is FINISHED:\n            self._tell_dependents(job)\n        notes = job.notes\n",
-        caught_by=(CONFORMANCE,),
+        caught_by=(CONFORMANCE, SIMULATION),
     ),
     Mutant(
         name="What is to run after a failure runs after a success",
@@ -56,7 +56,7 @@ MUTANTS = (
         file="core/course.py",
         old="(notes.holds and state is not FAILED)):\n",
         new="(notes.holds and state is FINISHED)):\n",
-        caught_by=(CONFORMANCE,),
+        caught_by=(CONFORMANCE, SIMULATION),
     ),
     Mutant(
         name="A dependency that is not there is taken for one that has ended",
@@ -72,7 +72,7 @@ MUTANTS = (
         file="core/course.py",
         old="                if what != WAIT:\n                    continue\n",
         new="                if what != WAIT and job.state is not FINISHED:\n                    continue\n",
-        caught_by=(CONFORMANCE,),
+        caught_by=(CONFORMANCE, SIMULATION),
     ),
     Mutant(
         name="Those that wait for one job take their places the last first",
@@ -88,7 +88,7 @@ MUTANTS = (
         file="core/course.py",
         old="        self.ledger.discard(job, self.now_ms)\n        self._tell_dependents(job)\n",
         new="        self.ledger.discard(job, self.now_ms)\n",
-        caught_by=(CONFORMANCE,),
+        caught_by=(CONFORMANCE, SIMULATION),
     ),
     Mutant(
         name="Nobody is told that a dead job's record has expired",
@@ -96,7 +96,7 @@ MUTANTS = (
         file="core/course.py",
         old="        if is_told:\n            self._tell_dependents(job)\n",
         new="        if is_told:\n",
-        caught_by=(CONFORMANCE,),
+        caught_by=(CONFORMANCE, SIMULATION),
     ),
     Mutant(
         name="A child that failed is no concern of its parent's",
@@ -120,7 +120,7 @@ MUTANTS = (
         file="core/course.py",
         old="        if job.blocked:\n            ledger.defer(job)\n            return 0\n",
         new="",
-        caught_by=(CONFORMANCE,),
+        caught_by=(CONFORMANCE, SIMULATION),
     ),
     Mutant(
         name="A result goes although somebody may still read it",
@@ -152,6 +152,6 @@ MUTANTS = (
         file="core/engine.py",
         old="                if again:\n                    leftovers.append(item)\n",
         new="",
-        caught_by=(CONFORMANCE,),
+        caught_by=(CONFORMANCE, SIMULATION),
     ),
 )

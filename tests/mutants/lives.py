@@ -1,7 +1,7 @@
 """Mutants of what becomes of single jobs in the engine: leases, retries, ends, records, and what operators set."""
 
-from tests.mutants.catchers import CONFORMANCE, tests
-from tests.mutants.gate import Mutant
+from tests.mutants.catchers import CONFORMANCE, SIMULATION
+from tests.mutants.gate import Mutant, tests
 
 MUTANTS = (
     # --- leases ---
@@ -19,7 +19,7 @@ MUTANTS = (
         file="core/timers.py",
         old="        least_ms, least_kind = now_ms + 1, None\n",
         new="        least_ms, least_kind = now_ms + 2, None\n",
-        caught_by=(CONFORMANCE,),
+        caught_by=(CONFORMANCE, SIMULATION),
     ),
     Mutant(
         name="A lost worker is not counted",
@@ -51,7 +51,7 @@ MUTANTS = (
         file="core/engine.py",
         old="            if job is None or not (waits or job.state is STARTED) or not _proves(token, job.token):\n",
         new="            if job is None or not (waits or job.state is STARTED):\n",
-        caught_by=(CONFORMANCE,),
+        caught_by=(CONFORMANCE, SIMULATION),
     ),
     Mutant(
         name="A renewal says that it was done and extends nothing",
@@ -59,7 +59,7 @@ MUTANTS = (
         file="core/engine.py",
         old="            self.ledger.set_lease(job, self.now_ms + lease_ms)\n            verdicts",
         new="            verdicts",
-        caught_by=(CONFORMANCE,),
+        caught_by=(CONFORMANCE, SIMULATION),
     ),
     Mutant(
         name="A success by an old token counts",
@@ -71,7 +71,7 @@ MUTANTS = (
             outcome.kind is SUCCEEDED or _proves(outcome.token, job.token)
         ):
 """,
-        caught_by=(CONFORMANCE,),
+        caught_by=(CONFORMANCE, SIMULATION),
     ),
     Mutant(
         name="A failure by an old token counts",
@@ -83,7 +83,7 @@ MUTANTS = (
             outcome.kind is OutcomeKind.FAILED or _proves(outcome.token, job.token)
         ):
 """,
-        caught_by=(CONFORMANCE,),
+        caught_by=(CONFORMANCE, SIMULATION),
     ),
     Mutant(
         name="A worker gives back by an old token what another one has",
@@ -95,7 +95,7 @@ MUTANTS = (
             outcome.kind is OutcomeKind.RELEASED or _proves(outcome.token, job.token)
         ):
 """,
-        caught_by=(CONFORMANCE,),
+        caught_by=(CONFORMANCE, SIMULATION),
     ),
     Mutant(
         name="Log lines and progress by an old token count",
@@ -111,7 +111,7 @@ MUTANTS = (
         file="core/engine.py",
         old="            token = self._next_token()\n            ledger.start",
         new="            token = job.token or self._next_token()\n            ledger.start",
-        caught_by=(CONFORMANCE,),
+        caught_by=(CONFORMANCE, SIMULATION),
     ),
     Mutant(
         name="A caller that waits needs no presence",

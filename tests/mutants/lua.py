@@ -1,7 +1,7 @@
 """Mutants of the scripts: the same rules, written a second time."""
 
-from tests.mutants.catchers import CONFORMANCE_ON_REDIS, RESTARTS_ON_REDIS, tests
-from tests.mutants.gate import Mutant
+from tests.mutants.catchers import CONFORMANCE_ON_REDIS, RESTARTS_ON_REDIS
+from tests.mutants.gate import Mutant, tests
 
 LUA = "backends/redis/lua"
 

@@ -1,6 +1,6 @@
 """Mutants of the gates in the engine: who comes before whom, and who keeps whom out."""
 
-from tests.mutants.catchers import CONFORMANCE
+from tests.mutants.catchers import CONFORMANCE, SIMULATION, TRACES
 from tests.mutants.gate import Mutant
 
 MUTANTS = (
@@ -19,7 +19,7 @@ MUTANTS = (
                 arrived.append(walk)
             break
 """,
-        caught_by=(CONFORMANCE,),
+        caught_by=(CONFORMANCE, SIMULATION, TRACES),
     ),
     Mutant(
         name="Whoever comes last stands first in a line",
@@ -43,7 +43,7 @@ MUTANTS = (
             walk.after = first
         node.line = walk
 """,
-        caught_by=(CONFORMANCE,),
+        caught_by=(CONFORMANCE, SIMULATION, TRACES),
     ),
     Mutant(
         name="A higher priority goes to the front of a line",
@@ -67,7 +67,7 @@ MUTANTS = (
         if last is None:
             node.line = walk
 """,
-        caught_by=(CONFORMANCE,),
+        caught_by=(CONFORMANCE, SIMULATION, TRACES),
     ),
     Mutant(
         name="Whoever comes to a gate on the way passes those in line there",
@@ -75,7 +75,7 @@ MUTANTS = (
         file="core/trie.py",
         old="            if node.line is not None or node.held & clashes:\n",
         new="            if node.held & clashes:\n",
-        caught_by=(CONFORMANCE,),
+        caught_by=(CONFORMANCE, SIMULATION, TRACES),
     ),
     Mutant(
         name="Whoever arrives at its own gate passes those in line there",
@@ -83,7 +83,7 @@ MUTANTS = (
         file="core/trie.py",
         old="        if node.line is not None or node.held & CLASHES[own]:\n",
         new="        if node.held & CLASHES[own]:\n",
-        caught_by=(CONFORMANCE,),
+        caught_by=(CONFORMANCE, SIMULATION, TRACES),
     ),
     Mutant(
         name="A failed attempt goes to the tail",
@@ -118,7 +118,7 @@ MUTANTS = (
         return 0
 """,
         new="        return self.ledger.postpone(job, self.now_ms, EventKind.LOST)\n",
-        caught_by=(CONFORMANCE,),
+        caught_by=(CONFORMANCE, TRACES),
     ),
     Mutant(
         name="A dead job that held its place is redriven to the tail",
@@ -136,7 +136,7 @@ MUTANTS = (
             self._place(job, now_ms)
         elif False:
 """,
-        caught_by=(CONFORMANCE,),
+        caught_by=(CONFORMANCE, SIMULATION, TRACES),
     ),
     Mutant(
         name="A job that is due later takes its place at once and is offered when it is due",
@@ -152,7 +152,7 @@ MUTANTS = (
         self._become(job, SCHEDULED)
         self.journal.note(job, kind, old, cause)
 """,
-        caught_by=(CONFORMANCE,),
+        caught_by=(CONFORMANCE, SIMULATION, TRACES),
     ),
     Mutant(
         name="What another claim of the job covers is kept, and the job waits for itself",
@@ -160,7 +160,7 @@ MUTANTS = (
         file="hint.py",
         old="        if kept and is_prefix(kept[-1].path, claim.path):\n",
         new="        if kept and kept[-1].path == claim.path:\n",
-        caught_by=(CONFORMANCE,),
+        caught_by=(CONFORMANCE, SIMULATION, TRACES),
     ),
     Mutant(
         name="A place is left at once, and who stood in line there is told only when somebody else leaves",
@@ -168,7 +168,7 @@ MUTANTS = (
         file="core/trie.py",
         old="                if not node.to_advance and not node.held & CLASHES[head.wants]:\n",
         new="                if not node.to_advance and not node.held & CLASHES[head.wants] and node.waiting > 1:\n",
-        caught_by=(CONFORMANCE,),
+        caught_by=(CONFORMANCE, SIMULATION, TRACES),
     ),
     Mutant(
         name="What is settled brings nothing about before the next operation",
@@ -190,7 +190,7 @@ MUTANTS = (
         file="core/trie.py",
         old="            if node.line is not None or node.held & clashes:\n",
         new="            if node.line is not None:\n",
-        caught_by=(CONFORMANCE,),
+        caught_by=(CONFORMANCE, SIMULATION, TRACES),
     ),
     Mutant(
         name="Descendants are not looked at",
@@ -198,7 +198,7 @@ MUTANTS = (
         file="core/trie.py",
         old="    _MASK[IS] | _MASK[IX] | _MASK[S] | _MASK[X],\n",
         new="    _MASK[S] | _MASK[X],\n",
-        caught_by=(CONFORMANCE,),
+        caught_by=(CONFORMANCE, SIMULATION, TRACES),
     ),
     Mutant(
         name="The root is nobody's ancestor",
@@ -206,7 +206,7 @@ MUTANTS = (
         file="core/trie.py",
         old="        if node.line is not None or node.held & CLASHES[own]:\n",
         new="        if depth and (node.line is not None or node.held & CLASHES[own]):\n",
-        caught_by=(CONFORMANCE,),
+        caught_by=(CONFORMANCE, SIMULATION, TRACES),
     ),
     Mutant(
         name="An exclusive job may run below a shared one",
@@ -214,7 +214,7 @@ MUTANTS = (
         file="core/trie.py",
         old="    _MASK[S] | _MASK[X],\n    _MASK[IX]",
         new="    _MASK[X],\n    _MASK[IX]",
-        caught_by=(CONFORMANCE,),
+        caught_by=(CONFORMANCE, SIMULATION, TRACES),
     ),
     Mutant(
         name="A shared job may run above an exclusive one",
@@ -222,7 +222,7 @@ MUTANTS = (
         file="core/trie.py",
         old="    _MASK[IX] | _MASK[X],\n",
         new="    _MASK[X],\n",
-        caught_by=(CONFORMANCE,),
+        caught_by=(CONFORMANCE, SIMULATION, TRACES),
     ),
     Mutant(
         name="A line goes on although its head does not fit",
@@ -230,7 +230,7 @@ MUTANTS = (
         file="core/trie.py",
         old="        while walk is not None and not node.held & CLASHES[walk.wants]:\n",
         new="        while walk is not None:\n",
-        caught_by=(CONFORMANCE,),
+        caught_by=(CONFORMANCE, SIMULATION, TRACES),
     ),
     Mutant(
         name="Who leaves a place forgets the root",
@@ -238,7 +238,7 @@ MUTANTS = (
         file="core/trie.py",
         old="            node.held -= one\n            left += 1\n",
         new="            node.held -= one if node.parent is not None else 0\n            left += 1\n",
-        caught_by=(CONFORMANCE,),
+        caught_by=(CONFORMANCE, SIMULATION, TRACES),
     ),
     Mutant(
         name="Who leaves a line takes back a mark it did not set",
@@ -253,7 +253,7 @@ MUTANTS = (
             node.held -= ONE[walk.wants]
         walk.node = None
 """,
-        caught_by=(CONFORMANCE,),
+        caught_by=(CONFORMANCE, SIMULATION, TRACES),
     ),
     Mutant(
         name="A place is free as soon as its running job is asked to stop",
@@ -261,7 +261,7 @@ MUTANTS = (
         file="core/course.py",
         old="        if job.state is not STARTED:\n            return self.end(job, CANCELED, cause)\n",
         new="        if job.state is not FINISHED:\n            return self.end(job, CANCELED, cause)\n",
-        caught_by=(CONFORMANCE,),
+        caught_by=(CONFORMANCE, SIMULATION),
     ),
     Mutant(
         name="A dead job that is to hold its place frees it",
@@ -269,7 +269,7 @@ MUTANTS = (
         file="core/course.py",
         old='keep_place=on_dead != "continue")\n',
         new='keep_place=on_dead == "cancel_behind")\n',
-        caught_by=(CONFORMANCE,),
+        caught_by=(CONFORMANCE, SIMULATION, TRACES),
     ),
     Mutant(
         name="A shared claim above an exclusive one of the same job stays shared",
@@ -299,7 +299,7 @@ MUTANTS = (
         for claim in job.spec.claims[:1]:
             walk = Walk(job, claim)
 """,
-        caught_by=(CONFORMANCE,),
+        caught_by=(CONFORMANCE, SIMULATION, TRACES),
     ),
     Mutant(
         name="What runs below a path is no reason not to start there",

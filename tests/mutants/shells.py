@@ -1,7 +1,6 @@
 """Mutants of what stands around the rules: the conversation with a store, workers, renewal, the memory backend."""
 
-from tests.mutants.catchers import tests
-from tests.mutants.gate import Mutant
+from tests.mutants.gate import Mutant, tests
 
 CONVERSATION = tests("tests/unit/test_redis_conversation.py")
 RENEWAL = tests("tests/unit/test_renewal.py")

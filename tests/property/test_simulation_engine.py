@@ -221,7 +221,7 @@ BROKEN = [
 def test_a_broken_rule_is_found(breaks: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
     breaks(monkeypatch)
     error = first_to_fail(simulate_engine)
-    assert len(error.story) <= 25
+    assert len(error.story) <= 30
 
 
 def _store(options: EngineOptions, broken: str) -> Store:
@@ -233,7 +233,7 @@ def _store(options: EngineOptions, broken: str) -> Store:
 def test_a_broken_session_is_found(broken: str) -> None:
     make = partial(_store, broken=broken)
     error = first_to_fail(lambda seed: simulate_engine(seed, make=make))
-    assert len(error.story) <= 25
+    assert len(error.story) <= 30
 
 
 def test_a_failure_says_what_happened_and_how_to_see_it_again() -> None:

@@ -173,7 +173,9 @@ class Driver:
             claims = ()
         after: tuple[Dependency, ...] = ()
         if random.random() < 0.2 and made > 1:
-            after = (Dependency(str(random.randint(max(1, made - 6), made - 1))),)
+            last = range(max(1, made - 6), made)
+            several = random.sample(last, min(random.choice((1, 1, 2, 3)), len(last)))
+            after = tuple([Dependency(str(number)) for number in several])
         delay_ms = random.choice((500, 5_000, 60_000)) if random.random() < 0.15 else None
         return JobSpec(
             id=str(made),
