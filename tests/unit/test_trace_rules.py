@@ -119,6 +119,12 @@ def test_a_dead_job_holds_its_place_if_it_is_to() -> None:
     assert broken("queued:a queued:b started:a failed:a redriven:a started:a", A, B) == [("order", "a", "b")]
 
 
+def test_a_dead_job_that_cancels_those_behind_it_may_have_its_place_still_when_it_is_redriven() -> None:
+    a = J("a", ["doc"], on_dead="cancel_behind")
+    assert broken("queued:a started:a failed:a queued:b redriven:a started:a idle: ended:a started:b", a, B) == []
+    assert broken("queued:a started:a failed:a queued:b redriven:a started:b ended:b started:a", a, B) == []
+
+
 # --- edges -----------------------------------------------------------------------------------------------------------
 
 
@@ -197,6 +203,12 @@ def test_a_worker_that_gets_nothing_while_a_job_is_ready() -> None:
     assert broken("idle: queued:a started:a queued:b idle: ended:a") == []
     assert broken("queued:a idle:") == [("idle", "a", None)]
     assert broken("queued:a queued:b started:a ended:a idle:") == [("idle", "b", "a")]
+
+
+def test_a_job_that_was_put_back_for_some_time_is_not_ready() -> None:
+    assert broken("queued:a started:a retried:a idle: started:a ended:a") == []
+    assert broken("queued:a started:a released:a idle: started:a ended:a") == [("idle", "a", None)]
+    assert broken("queued:a queued:b retried:b canceled:a idle:") == [("not_started", "b", None)]
 
 
 def test_slots_of_other_pools_are_idle_by_right() -> None:
