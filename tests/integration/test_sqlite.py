@@ -765,6 +765,34 @@ def test_a_canceled_call_is_done_and_harms_nobody(shelf: Shelf) -> None:
     assert [record(store, job_id).number for job_id in "ab"] == [1, 2]
 
 
+def test_who_was_canceled_and_asks_again_has_the_grants_that_were_missed(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backend_module, "MISSED_MAX", 2)
+    store = shelf.open()
+    enqueue(store, "a", "b")
+
+    async def miss(operation: Operation[Any]) -> None:
+        call = asyncio.create_task(store.call(operation))
+        await asyncio.sleep(0)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+
+    async def main() -> None:
+        asked = Exchange("w", limit=1)
+        await miss(asked)
+        await miss(asked)
+        assert [grant.spec.id for grant in (await store.call(asked)).grants] == ["a"]
+        assert not store._missed
+        assert (await store.call(asked)).grants == ()
+        for _ in range(4):
+            await miss(Tick())
+        assert len(store._missed) == 2
+
+    asyncio.run(main())
+
+
 def test_after_its_end_a_store_says_so(shelf: Shelf) -> None:
     store = shelf.open()
     enqueue(store, "a")

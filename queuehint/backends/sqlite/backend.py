@@ -72,6 +72,7 @@ Reply = TypeVar("Reply")
 
 TOGETHER_MAX: Final = 500
 """How many operations are written in one transaction."""
+MISSED_MAX: Final = 1000
 SNAPSHOT_ROWS: Final = 20_000
 SNAPSHOT_BYTES: Final = 64 << 20
 """A journal is replaced by a snapshot when it has so much, and twice as much as the snapshot."""
@@ -151,6 +152,8 @@ class SqliteBackend(LocalBackend):
         self._file_lock: FileLock | None = None
         self._queue: queue.SimpleQueue[_Ticket] = queue.SimpleQueue()
         self._queueing = threading.Lock()
+        self._missed: dict[int, _Ticket] = {}
+        """Those for whose answer nobody waits any more, by the identities of their operations."""
         self._writer: threading.Thread | None = None
         self._is_open = False
         """The engine is what the file says; changed by the writer, under the lock."""
@@ -178,6 +181,9 @@ class SqliteBackend(LocalBackend):
         """
         Do one operation; a question never suspends once the file is open.
 
+        Whoever was canceled while they waited may call with the same operation object again, and has the answer that
+        they missed: what was claimed for them is not lost.
+
         Raises:
             BackendInUseError: another process has the file.
             BackendDeniedError: the file must not be used, or by another release only.
@@ -192,9 +198,19 @@ class SqliteBackend(LocalBackend):
             with self._lock:
                 if self._is_open:
                     return self._ask(operation)
-        ticket = _Ticket(operation, asyncio.get_running_loop())
-        self._submit(ticket)
-        reply: Reply = await ticket.waited()
+        missed = self._missed.pop(id(operation), None)
+        ticket = missed or _Ticket(operation, asyncio.get_running_loop())
+        if missed is None:
+            self._submit(ticket)
+        try:
+            reply: Reply = await (ticket.waited() if missed is None else asyncio.to_thread(ticket.wait))
+        except asyncio.CancelledError:
+            with self._queueing:
+                # The ticket holds the operation, so that no other one can have its identity.
+                self._missed[id(operation)] = ticket
+                while len(self._missed) > MISSED_MAX:
+                    del self._missed[next(iter(self._missed))]
+            raise
         return reply
 
     def call_sync(self, operation: Operation[Reply]) -> Reply:
