@@ -63,15 +63,16 @@ class Holding:
 class Request:
     """One request of a client, as often as it arrives."""
 
-    __slots__ = ("answer", "client", "index", "is_answered", "lane", "number", "operation", "sent_ms", "sent_store_ms")
+    __slots__ = ("answer", "applied_ms", "client", "index", "is_answered", "lane", "number", "operation", "sent_ms")
 
-    def __init__(self, client: Client, operation: Operation[Any], sent_ms: int, sent_store_ms: int) -> None:
+    def __init__(self, client: Client, operation: Operation[Any], sent_ms: int) -> None:
         self.client = client
         self.lane = client.name
         self.number = client.number
         self.operation = operation
         self.sent_ms = sent_ms
-        self.sent_store_ms = sent_store_ms
+        self.applied_ms = 0
+        """When it was carried out, by the store's clock."""
         self.answer: Any = None
         self.is_answered = False
         self.index = -1
@@ -167,7 +168,7 @@ class World:
         if operation is None:
             return False
         client.number += 1
-        request = Request(client, operation, self.now_ms, self.store_ms)
+        request = Request(client, operation, self.now_ms)
         client.request = self.requests[key] = request
         return True
 
@@ -203,7 +204,7 @@ class World:
         except QueueHintError as error:
             answer = error
         if len(store.history) > before:
-            request.index = before
+            request.index, request.applied_ms = before, store.now_ms
             if store.restarts and request.client.request is not request and isinstance(answer, Exchanged):
                 # A copy that came late to a store that has forgotten the first: nobody learns of this.
                 self.orphans |= {grant.token for grant in answer.grants}
@@ -234,9 +235,12 @@ class World:
                 if verdict is Verdict.LOST:
                     self._check_lost(client, holding)
                     del client.held[job_id]
+                    if request.index < 0:
+                        # In the history that is left it is not lost; nobody will settle it.
+                        self.orphans.add(token)
                 else:
                     holding.until_ms = max(holding.until_ms, request.sent_ms + LEASE_MS)
-                    holding.until_store_ms = max(holding.until_store_ms, request.sent_store_ms + LEASE_MS)
+                    holding.until_store_ms = max(holding.until_store_ms, request.applied_ms + LEASE_MS)
         elif type(operation) is Enqueue and request.index >= 0:
             for job in answer.jobs:
                 self.acked[job.id] = request.index
@@ -247,7 +251,7 @@ class World:
             holding = client.held.pop(outcome.job_id)
             if verdict is Verdict.LOST:
                 self._check_lost(client, holding)
-        until_ms, until_store_ms = request.sent_ms + LEASE_MS, request.sent_store_ms + LEASE_MS
+        until_ms, until_store_ms = request.sent_ms + LEASE_MS, request.applied_ms + LEASE_MS
         books = self.store.promises.books
         for grant in answer.grants:
             holding = Holding(grant, books.get(grant.spec.id), until_ms, until_store_ms, request.index)
