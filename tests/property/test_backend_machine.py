@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from itertools import count
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 import pytest
@@ -15,16 +16,22 @@ from queuehint.backends.base import BackendOptions
 from queuehint.backends.memory import MemoryBackend
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
+from queuehint.backends.sqlite import backend as backend_module
+from queuehint.backends.sqlite.address import Address
+from queuehint.backends.sqlite.backend import SqliteBackend
 from queuehint.hint import Claim
-from queuehint.operations import Cancel, Enqueue, Exchange, Exchanged, Operation, Renew, Renewed, Tick, Verdict
+from queuehint.operations import Cancel, Enqueue, Exchange, Exchanged, Operation, Peek, Renew, Renewed, Tick, Verdict
 from queuehint.records import Grant, JobSpec
 from queuehint.testing import BackendStateMachine
 from queuehint.testing.machine.agreement import TokenMap
+from queuehint.testing.machine.comparison import Restart
 from queuehint.testing.machine.shrink import shorten
+from tests.folders import quick_folder
 from tests.servers import new_namespace, shared_server
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 
 class OnMemory(BackendStateMachine):
@@ -38,9 +45,51 @@ class OnRedis(BackendStateMachine):
         return RedisBackend(parse_url(shared_server().url), options)
 
 
+class OnSqlite(BackendStateMachine):
+    """One file after the other; it is closed and opened again, or cut off, by the same process."""
+
+    folder: ClassVar[Path]
+    files: ClassVar[Iterator[int]] = count()
+
+    def open(self, clock: FakeClock) -> Backend:
+        self.address = Address(path=self.folder / f"{next(self.files)}.db", durability="process")
+        return SqliteBackend(self.address, BackendOptions(clock=clock))
+
+    def reopen(self, backend: Backend, clock: FakeClock) -> Backend | None:
+        assert isinstance(backend, SqliteBackend)
+        if clock.now_ms() % 2:
+            backend._is_changed = False  # cut off: no snapshot is made
+        backend.close_sync()
+        return SqliteBackend(self.address, BackendOptions(clock=clock))
+
+
+class OnSqliteOfOthers(OnSqlite):
+    """Whoever opens the file is another process, and whoever had it is dead."""
+
+    leases_end_at_restart = True
+
+    def reopen(self, backend: Backend, clock: FakeClock) -> Backend | None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(backend_module, "_process", f"another {next(self.files)}")
+            reopened = super().reopen(backend, clock)
+            assert reopened is not None
+            reopened.call_sync(Peek())
+        return reopened
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _folder() -> Iterator[None]:
+    with quick_folder() as OnSqlite.folder:
+        yield
+
+
 TestMemory = OnMemory.TestCase
 TestMemory.settings = settings(TestMemory.settings, max_examples=max(30, settings().max_examples // 3))
 TestRedis = pytest.mark.redis(OnRedis.TestCase)
+TestSqlite = OnSqlite.TestCase
+TestSqlite.settings = settings(OnSqlite.TestCase.settings, max_examples=max(8, settings().max_examples // 10))
+TestSqliteOfOthers = OnSqliteOfOthers.TestCase
+TestSqliteOfOthers.settings = TestSqlite.settings
 # A step is a hundred times as dear as without a store.
 TestRedis.settings = settings(OnRedis.TestCase.settings, max_examples=max(8, settings().max_examples // 10))
 
@@ -194,3 +243,13 @@ def test_tokens_of_replies_are_the_engines() -> None:
     assert tokens.to_ours(Renewed((Verdict.DONE,), more=False)) == Renewed((Verdict.DONE,), more=False)
     with pytest.raises(AssertionError, match="tokens only rise"):
         tokens.learn(granted(2), granted(69))
+
+
+def test_who_opens_the_file_of_a_dead_process_ends_its_leases() -> None:
+    class WithLeases(OnSqliteOfOthers):
+        leases_end_at_restart = False
+
+    history = [(0, Enqueue((A,))), (0, Exchange("w", limit=1)), (5, Restart()), (5, Tick())]
+    OnSqliteOfOthers.replay(history)
+    with pytest.raises(AssertionError, match="must be answered"):
+        WithLeases.replay(history)

@@ -61,6 +61,9 @@ class BackendStateMachine(OperationMachine):
     retention: ClassVar[Retention] = Retention()
     """How long the store keeps records; a store that `open` tells otherwise says so here."""
 
+    leases_end_at_restart: ClassVar[bool] = False
+    """Whoever held a lease is known to be dead once a store was reopened: its jobs are reaped at once."""
+
     _done: Comparison | None = None
     _is_replay = False
     _failed = False
@@ -87,7 +90,14 @@ class BackendStateMachine(OperationMachine):
     def begin(self, shell: str, jobs: Any) -> Any:
         """Open a store, and enqueue some jobs; it is asked by ``call_sync`` or by ``call``."""
         clock = FakeClock()
-        self._done = Comparison(self.open(clock), clock, retention=self.retention, shell=shell, reopen=self.reopen)
+        self._done = Comparison(
+            self.open(clock),
+            clock,
+            retention=self.retention,
+            shell=shell,
+            reopen=self.reopen,
+            leases_end=self.leases_end_at_restart,
+        )
         return self.begin_with(jobs)
 
     @classmethod

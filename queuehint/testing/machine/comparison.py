@@ -32,6 +32,7 @@ from queuehint.operations import (
 )
 from queuehint.testing.code import as_code
 from queuehint.testing.machine.agreement import Refused, TokenMap, agree, tokens_in
+from queuehint.testing.model.jobs import LEASE
 from queuehint.testing.pair import Pair
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class Comparison(Pair):
         retention: how long it keeps records.
         shell: ``"sync"`` or ``"async"``: by which of its calls it is asked.
         reopen: ends it and returns what is found in its place, None if it cannot.
+        leases_end: all who held leases are known to be dead then.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class Comparison(Pair):
         retention: Retention,
         shell: str = "sync",
         reopen: Callable[[Backend, FakeClock], Backend | None] = lambda backend, clock: None,
+        leases_end: bool = False,
     ) -> None:
         super().__init__(retention=retention, now_ms=clock.now_ms())
         self.backend = backend
@@ -92,6 +95,7 @@ class Comparison(Pair):
         self._ids: dict[str, None] = {}
         self.shell = shell
         self._reopen = reopen
+        self._leases_end = leases_end
         self._runner = asyncio.Runner() if shell == "async" else None
 
     def close(self) -> None:
@@ -115,9 +119,15 @@ class Comparison(Pair):
     def restart(self) -> None:
         """End the store as by a crash, and go on with what is found then."""
         backend = self._reopen(self.backend, self.clock)
-        if backend is not None:
-            self.backend = backend
-            self.compare()
+        if backend is None:
+            return
+        self.backend = backend
+        if self._leases_end:
+            self.engine.end_leases(self.now_ms)
+            for job in self.model.jobs.values():
+                if LEASE in job.alarms:
+                    job.alarms[LEASE] = self.now_ms
+        self.compare()
 
     def go_to(self, now_ms: int) -> None:
         """Move the time of all forward."""
