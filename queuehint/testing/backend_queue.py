@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from queuehint.operations import Enqueue, Exchange, Tick
+from queuehint.operations import Cancel, Enqueue, Exchange, Tick
 from queuehint.policy import Policy
 from queuehint.records import JobSpec, Outcome, OutcomeKind
 from queuehint.scheduler import Scheduler
@@ -71,6 +71,10 @@ class BackendQueue:
         kind = OutcomeKind.FINISHED if outcome == "finished" else OutcomeKind.FAILED
         report = Outcome(job_id=job_id, token=self._tokens.pop(job_id), kind=kind, final=outcome == "failed")
         self._do(Exchange("w", settle=(report,)))
+
+    def cancel(self, job_id: str) -> None:
+        """Cancel a job that waits."""
+        self._do(Cancel((job_id,)))
 
     def close(self) -> None:
         """Close the backend."""

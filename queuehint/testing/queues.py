@@ -61,7 +61,8 @@ class QueueUnderTest(Protocol):
     """
     What `check_queue` asks of a queue. Methods may be plain or asynchronous.
 
-    One that has a ``close`` method too is closed after each history.
+    With ``cancels=True`` it also has ``cancel(job_id)``, which takes away a job that does not run. One that has a
+    ``close`` method is closed after each history.
 
     .. versionadded:: 0.1
     """
@@ -117,7 +118,17 @@ class _End:
     """Which of the running jobs, counted round."""
 
 
-_Step = _Enqueue | _Start | _End
+@attrs.frozen
+class _Cancel:
+    which: int = 0
+    """Which of the jobs that wait, counted round."""
+
+
+_Step = _Enqueue | _Start | _End | _Cancel
+
+
+_RESOLVES = frozenset({"finished", "canceled"})
+"""What lets those go on that depend on a job; they wait for one that failed."""
 
 
 class Story:
@@ -130,7 +141,7 @@ class Story:
         self._max_jobs = max_jobs
         self._runner: asyncio.Runner | None = None
         self._running: list[str] = []
-        self._over: dict[str, Ended] = {}
+        self._over: dict[str, str] = {}
         self._awaited: dict[str, set[str]] = {}
         """By job the dependencies that have not finished."""
         self._was_refused = False
@@ -160,6 +171,8 @@ class Story:
                         self._start()
                     case _End() if self._running:
                         self._end(self._running[step.which % len(self._running)], step.outcome)
+                    case _Cancel():
+                        self._cancel(step.which)
             while not self._is_odd:
                 if self._can_start and not self._was_refused:
                     self._start()
@@ -185,7 +198,7 @@ class Story:
         spec = attrs.evolve(step.spec, id=job_id, depends_on=tuple(map(Dependency, sorted(edges))))
         job = TraceJob.of(spec)
         self.jobs.append(job)
-        self._awaited[job_id] = {other for other in edges if self._over.get(other) != "finished"}
+        self._awaited[job_id] = {other for other in edges if self._over.get(other) not in _RESOLVES}
         self._tell("enqueued" if self._awaited[job_id] else "queued", job_id, ahead=1)
         self._ask(f"enqueue {_described(job)}", self._queue.enqueue, job)
         self._was_refused = False
@@ -213,14 +226,31 @@ class Story:
         self._tell(outcome, job_id, ahead=1)
         if outcome != "retried":
             self._over[job_id] = outcome
-        if outcome == "finished":
-            for other, awaited in self._awaited.items():
-                if job_id in awaited:
-                    awaited.remove(job_id)
-                    if not awaited:
-                        self._tell("queued", other, ahead=1)
+        if outcome in _RESOLVES:
+            self._resolve(job_id)
         self._ask(f"end {job_id}: {outcome}", self._queue.end, job_id, outcome)
         self._was_refused = False
+
+    def _cancel(self, which: int) -> None:
+        waiting = [job.id for job in self.jobs if job.id not in self._over and job.id not in self._running]
+        if not waiting:
+            return
+        job_id = waiting[which % len(waiting)]
+        self._tell("canceled", job_id, ahead=1)
+        self._over[job_id] = "canceled"
+        self._awaited[job_id].clear()
+        self._resolve(job_id)
+        queue: Any = self._queue
+        self._ask(f"cancel {job_id}", queue.cancel, job_id)
+        self._was_refused = False
+
+    def _resolve(self, job_id: str) -> None:
+        """Let those that depended on a job, and on none besides, take their places."""
+        for other, awaited in self._awaited.items():
+            if job_id in awaited:
+                awaited.remove(job_id)
+                if not awaited:
+                    self._tell("queued", other, ahead=1)
 
     def _ask(self, step: str, method: Callable[..., Any], *arguments: Any) -> Any:
         self.steps.append(step)
@@ -331,6 +361,7 @@ def check_queue(
     jobs: SearchStrategy[JobSpec] = _DOCUMENTS,
     outcomes: Collection[Ended] = OUTCOMES,
     edges: bool = False,
+    cancels: bool = False,
     slots: int = 3,
     max_jobs: int = 5,
     max_steps: int = 20,
@@ -343,13 +374,14 @@ def check_queue(
 
     Two jobs conflict when the path of one is a prefix of the other's, unless both are shared. Conflicting jobs run one
     at a time in the order in which they were enqueued, a retried job keeps its place, and no slot is idle while a job
-    is ready. With *edges* a job takes its place when the last of those it depends on has finished.
+    is ready. With *edges* a job takes its place when the last of those it depends on has finished or was canceled.
 
     Args:
         factory: makes a new, empty queue; called once for each history. See `QueueUnderTest`.
         jobs: what is enqueued; ids and edges are replaced. By default jobs with one exclusive claim, or none.
         outcomes: how jobs end; leave out what the queue does not know.
         edges: jobs also depend on others, in ``job.depends_on``.
+        cancels: jobs that wait are also canceled.
         slots: how many jobs run at once, 1–16.
         max_jobs: how many jobs a history has at most, 1–26.
         max_steps: how many steps are made up for a history at most; then what is there runs and ends.
@@ -373,9 +405,10 @@ def check_queue(
     check_range("examples", 1, max_examples, most=10**9)
     looked_at = frozenset(map(Rule, check_choices("rules", rules, list(Rule))))
     ends = [_End(how, which) for how in check_choices("outcomes", outcomes, OUTCOMES) for which in range(slots)]
+    taken = [_Cancel(which) for which in range(max_jobs)] if cancels else []
     back = st.lists(st.integers(0, max(max_jobs - 2, 0)), max_size=2, unique=True).map(tuple) if edges else st.just(())
     step: SearchStrategy[_Step] = st.one_of(
-        st.builds(_Enqueue, jobs, back), st.sampled_from([*[_Start()] * len(ends), *ends])
+        st.builds(_Enqueue, jobs, back), st.sampled_from([*[_Start()] * len(ends), *ends, *taken])
     )
     steps = st.lists(step, max_size=max_steps)
     search = partial(_search, factory, steps, slots, looked_at, seed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -112,6 +113,11 @@ def convict(factory: Callable[[], QueueUnderTest], **options: Any) -> QueueFault
     return caught.value
 
 
+@cache
+def convicted(factory: Callable[[], QueueUnderTest]) -> QueueFaultError:
+    return convict(factory)
+
+
 @pytest.mark.parametrize(
     "queue, rule, count, said",
     [
@@ -124,7 +130,7 @@ def convict(factory: Callable[[], QueueUnderTest], **options: Any) -> QueueFault
 def test_a_wrong_queue_is_convicted_by_few_jobs_and_told_what_happened(
     queue: Callable[[], QueueUnderTest], rule: str, count: int, said: str
 ) -> None:
-    error = convict(queue)
+    error = convicted(queue)
     assert (error.faults[0].rule, len(error.jobs)) == (rule, count)
     assert len(error.steps) <= 5
     text = str(error)
@@ -146,7 +152,7 @@ def test_what_is_wrong_with_the_older_document_is_shown_rule_by_rule() -> None:
     assert any(job.path == () for job in root.jobs)
     assert "at root" in str(root)
     # Whoever stops all siblings is overtaken by none of them.
-    check_queue(OlderDocument, rules=["order"], max_examples=100)
+    check_queue(OlderDocument, rules=["order"], max_examples=50)
 
 
 def test_a_flat_lock_lets_the_root_run_beside_the_others() -> None:
@@ -154,19 +160,20 @@ def test_a_flat_lock_lets_the_root_run_beside_the_others() -> None:
     assert any(job.path == () for job in error.jobs)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("queue", [OlderDocument, FlatLock, OnlyWhatExecutes, RetryToTheTail])
 def test_whatever_histories_are_tried_first_the_smallest_is_found(queue: Callable[[], QueueUnderTest]) -> None:
-    sizes = {(len(error.jobs), len(error.steps)) for seed in (1, 2) for error in [convict(queue, seed=seed)]}
+    sizes = {(len(error.jobs), len(error.steps)) for seed in range(20) for error in [convict(queue, seed=seed)]}
     assert len(sizes) == 1
 
 
 def test_a_queue_is_told_the_same_each_time() -> None:
-    assert str(convict(OnlyWhatExecutes)) == str(convict(OnlyWhatExecutes))
+    assert str(convict(RetryToTheTail)) == str(convicted(RetryToTheTail))
 
 
 def test_a_counterexample_is_a_trace_that_breaks_the_rule_by_itself() -> None:
     for queue in (OlderDocument, FlatLock, OnlyWhatExecutes, RetryToTheTail):
-        error = convict(queue)
+        error = convicted(queue)
         assert [fault.rule for fault in find_faults(error.events, error.jobs)] == [error.faults[0].rule]
         check_trace(error.events[:-1], error.jobs)
 
@@ -287,6 +294,45 @@ class WithEdges(Right):
                     super().enqueue(job)
 
 
+class WithCancel(WithEdges):
+    """What is canceled resolves edges as what has finished does."""
+
+    def cancel(self, job_id: str) -> None:
+        if self.awaiting.pop(job_id, None) is None:
+            self.running.append(job_id)
+        else:
+            Right.enqueue(self, self.known[job_id])
+            self.running.append(job_id)
+        self.end(job_id, "finished")
+
+    def enqueue(self, job: TraceJob) -> None:
+        self.known[job.id] = job
+        super().enqueue(job)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.known: dict[str, TraceJob] = {}
+
+
+class KeepsWhatIsCanceled(Right):
+    def cancel(self, job_id: str) -> None: ...
+
+
+class LeavesOthersWaiting(WithEdges):
+    """Does not tell those that depend on what is canceled."""
+
+    def cancel(self, job_id: str) -> None:
+        self.awaiting.pop(job_id, None)
+        self.jobs.pop(job_id, None)
+
+
+class HoldsThePlace(Right):
+    """Leaves the claims of what is canceled where they were."""
+
+    def cancel(self, job_id: str) -> None:
+        self.running.append(job_id)
+
+
 class WithAnyEnd(WithEdges):
     """Takes the end of a dependency for its success."""
 
@@ -306,8 +352,8 @@ class WithoutSharing(Right):
 
 
 def test_a_right_queue_is_acquitted() -> None:
-    check_queue(Right)
-    check_queue(Right, slots=1, max_jobs=8, max_steps=40, max_examples=100)
+    check_queue(Right, max_examples=200)
+    check_queue(Right, slots=1, max_jobs=8, max_steps=40, max_examples=50)
     check_queue(Right, jobs=jobs(claims=claims(modes=["exclusive"])), max_examples=100)
     check_queue(Right, jobs=jobs(), max_examples=100)
     check_queue(WithEdges, edges=True, max_examples=200)
@@ -320,6 +366,19 @@ def test_edges_are_looked_at_when_asked_for() -> None:
     failed = convict(WithAnyEnd, edges=True)
     assert (failed.faults[0].rule, len(failed.jobs)) == ("dependency", 2)
     assert "failed" in str(failed)
+
+
+def test_what_is_canceled_does_not_start_and_frees_its_place() -> None:
+    check_queue(WithCancel, cancels=True, edges=True, max_examples=100)
+    kept = convict(KeepsWhatIsCanceled, cancels=True)
+    assert (kept.faults[0].rule, len(kept.jobs)) == ("started_after_end", 1)
+    held = convict(HoldsThePlace, cancels=True)
+    assert (held.faults[0].rule, len(held.jobs)) == ("idle", 2)
+    assert any(step.startswith("cancel ") for step in held.steps)
+    left = convict(LeavesOthersWaiting, cancels=True, edges=True)
+    assert (left.faults[0].rule, len(left.jobs)) == ("idle", 2)
+    with pytest.raises(AttributeError, match="cancel"):
+        check_queue(Right, cancels=True)
 
 
 def test_readers_that_wait_for_each_other_are_a_fault() -> None:
@@ -366,7 +425,7 @@ def test_an_asynchronous_queue_is_driven_and_each_one_closed() -> None:
 
 def test_the_backends_are_acquitted() -> None:
     check_queue(lambda: BackendQueue(MemoryBackend()), max_examples=100)
-    check_queue(lambda: BackendQueue(Scheduler("memory://")), jobs=jobs(), edges=True, max_examples=100)
+    check_queue(lambda: BackendQueue(Scheduler("memory://")), jobs=jobs(), edges=True, cancels=True, max_examples=100)
     pools = jobs(pool=st.sampled_from(["default", "p"]), user=st.sampled_from([None, "u"]), max_claims=1)
     check_queue(lambda: BackendQueue(MemoryBackend()), jobs=pools, max_examples=50)
 
@@ -381,7 +440,7 @@ def test_redis_is_acquitted(redis_url: str) -> None:
     def make() -> BackendQueue:
         return BackendQueue(open_backend(redis_url, BackendOptions(namespace=new_namespace("queue"))))
 
-    check_queue(make, jobs=jobs(), edges=True, max_examples=25)
+    check_queue(make, jobs=jobs(), edges=True, cancels=True, max_examples=25)
 
 
 @pytest.mark.parametrize(

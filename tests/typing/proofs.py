@@ -110,7 +110,7 @@ def a_queue_has_three_methods() -> None:
     queue: QueueUnderTest = Plain()
     check_queue(Plain)
     check_queue(Asynchronous, jobs=jobs(), edges=True, outcomes=["finished"], rules=[Rule.OVERLAP, "order"])
-    check_queue(lambda: BackendQueue(sched), seed=None)
+    check_queue(lambda: BackendQueue(sched), cancels=True, seed=None)
     check_queue(lambda: queue)
     check_queue(Numbering)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     check_queue(Plain())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
