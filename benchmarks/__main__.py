@@ -16,7 +16,7 @@ from pathlib import Path
 
 from benchmarks.report import TIMER, Report, load
 
-MODULES = ("memory", "sqlite", "redis", "edges", "records", "simulation")
+MODULES = ("memory", "sqlite", "redis", "edges", "records", "simulation", "traces")
 """Each has `run(report, *, quick)`; that of redis takes more."""
 
 
