@@ -142,7 +142,10 @@ class Recorder:
                 job = self.engine.ledger.jobs.get(event.id)
                 if job is not None and self._specs.get(event.id) is not job.spec:
                     self._specs[event.id] = job.spec
-                    self.jobs[event.id] = TraceJob.of(job.spec)
+                    known, new = self.jobs.get(event.id), TraceJob.of(job.spec)
+                    if known is not None and (known.pool, known.needs_slot) != (new.pool, new.needs_slot):
+                        new = attrs.evolve(new, needs_slot=False)  # a trace has one pool of a job
+                    self.jobs[event.id] = new
                     traced = attrs.evolve(traced, claims=job.spec.claims)
                 self.events.append(traced)
             if not followed.is_more:
