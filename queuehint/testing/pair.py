@@ -18,6 +18,7 @@ from queuehint.operations import (
     CountRecords,
     Counts,
     DropLimit,
+    DropSchedule,
     Exchange,
     Fetch,
     List,
@@ -26,9 +27,12 @@ from queuehint.operations import (
     ListLimits,
     ListUsers,
     Operation,
+    PauseSchedule,
     Pull,
+    PutSchedule,
     Reopen,
     Resume,
+    ResumeSchedule,
     Tick,
     Tree,
     Weigh,
@@ -56,6 +60,7 @@ SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 
 RETENTION = Retention(finished=180, failed=1800, canceled=0, service=900)
 
+_SCHEDULES = PutSchedule, DropSchedule, PauseSchedule, ResumeSchedule
 _FOLLOWS = ("dependency ", "behind ")
 """How the causes begin of what is canceled because of another job."""
 
@@ -104,7 +109,9 @@ class Pair:
         except QueueHintError as error:
             refused = error
         if not model.knows(operation) or isinstance(refused, ScheduleChangedError):
-            # No definition tells of schedules.
+            # No definition tells of schedules; but what is left over is done when one is changed.
+            if refused is None and isinstance(operation, _SCHEDULES):
+                model.catch_up()
             return None if refused is not None else reply
         assert refusal is (None if refused is None else type(refused)), f"{operation} was refused: {refused!r}"
         if refused is not None:

@@ -4,8 +4,7 @@ What keeps the two backends honest: an engine and a store in step, on one virtua
 Every operation goes to both, and every reply, refusal, due time and question is compared. `Twins` does and compares;
 `Busybody` makes up what a `Player` does not: results, errors, logs, and text that means something to somebody.
 
-One answer is not promised to be the same: which ten jobs of *more* in the way `Why` names, and what follows from that.
-There each side is held to what is true by the engine.
+What is not promised to be the same is said in `queuehint.testing.machine.agreement`.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from queuehint.backends.redis.conversation import Ask, Desk, Lane, Move, Sleep
 from queuehint.backends.redis.scripts import LETTERS, script
 from queuehint.backends.redis.scripts import names as script_names
 from queuehint.clock import FakeClock
-from queuehint.core.answers import JOBS_NAMED_MAX
 from queuehint.core.engine import EPOCH_BEGIN_S, Engine, EngineOptions
 from queuehint.errors import QueueHintError
 from queuehint.operations import (
@@ -55,7 +53,6 @@ from queuehint.operations import (
     Operation,
     PauseSchedule,
     Peek,
-    Pending,
     PutSchedule,
     Reopen,
     Report,
@@ -69,9 +66,9 @@ from queuehint.operations import (
 )
 from queuehint.policy import Policy
 from queuehint.records import OVER, JobError, JobSpec, JobState, Outcome, OutcomeKind, Progress
-from queuehint.reports import Reason, ReasonKind
 from queuehint.schedule import Recurrence
 from queuehint.testing.invariants import check_empty
+from queuehint.testing.machine.agreement import agree
 from queuehint.testing.pair import RETENTION, filters
 from queuehint.testing.player import MINUTE, POOLS, Player
 from tests.servers import Server, new_namespace, shared_server
@@ -80,8 +77,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from random import Random
 
-    from queuehint.core.job import Job
-    from queuehint.core.trie import Walk
     from queuehint.hint import Mode, Path
     from queuehint.testing.player import Style
 
@@ -225,7 +220,7 @@ class Twins:
             actual = self._try(lambda: self.backend.call_sync(operation))
         else:
             actual = self._try(lambda: self._runner.run(self.backend.call(operation)))
-        assert self.agree(expected, actual), f"{operation}\nthe engine: {expected}\nthe store:  {actual}"
+        assert agree(self.engine, expected, actual), f"{operation}\nthe engine: {expected}\nthe store:  {actual}"
         if isinstance(expected, Refused):
             return None
         if not isinstance(operation, codec.QUESTIONS):
@@ -242,47 +237,6 @@ class Twins:
             return Refused.of(error)
 
     # --- comparisons -------------------------------------------------------------------------------------------------
-
-    def agree(self, expected: Any, actual: Any) -> bool:
-        """Say whether two answers are the same, as far as that is promised."""
-        if isinstance(expected, Reason) and isinstance(actual, Reason):
-            return self._reasons_agree(expected, actual)
-        if isinstance(expected, Pending) and isinstance(actual, Pending):
-            return self._pending_agree(expected, actual)
-        return bool(expected == actual)
-
-    def _reasons_agree(self, expected: Reason, actual: Reason) -> bool:
-        in_the_way = self._in_the_way(self.engine.ledger.jobs[expected.job_id])
-        if len(in_the_way) < JOBS_NAMED_MAX:
-            return expected == actual
-        true = {walk.job.id: walk.job for walk in in_the_way}
-        places = [true[job_id].seq for job_id in actual.jobs if job_id in true]
-        is_dead = actual.kind is ReasonKind.DEAD_HOLD
-        return (
-            attrs.evolve(expected, jobs=(), kind=actual.kind, stuck=is_dead) == attrs.evolve(actual, jobs=())
-            and actual.kind in {ReasonKind.PLACE, ReasonKind.DEAD_HOLD}
-            and len(places) == len(actual.jobs) <= JOBS_NAMED_MAX
-            and places == sorted(places)
-            and bool(places)
-            and all((true[job_id].state is JobState.FAILED) == is_dead for job_id in actual.jobs)
-        )
-
-    def _in_the_way(self, job: Job) -> list[Walk]:
-        """All that keeps a job from its place, not only what is named."""
-        for walk in job.walks if job.state is JobState.QUEUED else ():
-            if not walk.granted:
-                return self.engine.ledger.trie.in_the_way(walk, _MANY)
-        return []
-
-    def _pending_agree(self, expected: Pending, actual: Pending) -> bool:
-        if expected.unfinished != actual.unfinished:
-            return False
-        if any(len(self._in_the_way(job)) >= JOBS_NAMED_MAX for job in self.engine.ledger.jobs.values()):
-            # Whether something moves is worked out from the jobs that are named.
-            return True
-        # In which order reasons are told is not promised.
-        mine, theirs = (sorted(pending.reasons, key=lambda reason: reason.job_id) for pending in (expected, actual))
-        return expected.moving == actual.moving and mine == theirs
 
     def ask(self, path: Path, *, mode: Any = "exclusive", depth: int = 1) -> None:
         """Ask everything about a path and all there is."""
