@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import traceback
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -149,6 +150,9 @@ class BackendStateMachine(OperationMachine):
 
     def _explain(self, error: Exception) -> None:
         bench, fault = self.bench, _fault_of(error)
+        if not str(error):
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            error.add_note(f"The engine does not do what the rules say, {last.name}: {last.line}")
 
         def fails(history: list[tuple[int, Any]]) -> bool:
             try:
