@@ -39,7 +39,9 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 # What a mutant is tried with: the same examples at every run, and no time is spent on making one small.
-settings.register_profile("gate", parent=settings.get_profile("ci"), phases=[Phase.explicit, Phase.generate])
+settings.register_profile(
+    "gate", parent=settings.get_profile("ci"), max_examples=300, phases=[Phase.explicit, Phase.generate]
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev"))
 
 

@@ -12,6 +12,10 @@ RESTARTS_ON_REDIS = Catcher(
     "restarts on redis", ("tests/contract/test_redis.py", "-k", "Restarts and not async"), is_kit=True
 )
 """`Restarts` on a server that is killed."""
+MACHINE = Catcher("machine", ("tests/property/test_backend_machine.py::TestMemory",), is_kit=True)
+"""`BackendStateMachine` on the memory backend; it looks at less than the rules do, and at how they meet."""
+MACHINE_ON_REDIS = Catcher("machine on redis", ("tests/property/test_backend_machine.py::TestRedis",), is_kit=True)
+"""The same on the Redis backend."""
 SIMULATION = Catcher(
     "simulation", ("tests/property/test_simulation_engine.py", "-k", "promises and not for_long"), is_kit=True
 )

@@ -1,6 +1,6 @@
 """Mutants of the scripts: the same rules, written a second time."""
 
-from tests.mutants.catchers import CONFORMANCE_ON_REDIS, RESTARTS_ON_REDIS
+from tests.mutants.catchers import CONFORMANCE_ON_REDIS, MACHINE_ON_REDIS, RESTARTS_ON_REDIS
 from tests.mutants.gate import Mutant, tests
 
 LUA = "backends/redis/lua"
@@ -78,7 +78,7 @@ MUTANTS = (
         file=f"{LUA}/lib/gates.lua",
         old="    if gate[WAITING] > 0 or not gates.fits(gate, intention) then\n",
         new="    if gate[WAITING] > 0 then\n",
-        caught_by=(CONFORMANCE_ON_REDIS,),
+        caught_by=(CONFORMANCE_ON_REDIS, MACHINE_ON_REDIS),
     ),
     Mutant(
         name="Lua: descendants are not looked at",
@@ -86,7 +86,7 @@ MUTANTS = (
         file=f"{LUA}/lib/gates.lua",
         old="  return gate[IS] == 0 and gate[IX] == 0 and gate[S_MODE] == 0\n",
         new="  return gate[S_MODE] == 0\n",
-        caught_by=(CONFORMANCE_ON_REDIS,),
+        caught_by=(CONFORMANCE_ON_REDIS, MACHINE_ON_REDIS),
     ),
     Mutant(
         name="Lua: an exclusive job may run below a shared one",
@@ -102,7 +102,7 @@ MUTANTS = (
         file=f"{LUA}/lib/fields.lua",
         old="  local key, keys = string.sub(claim_text, 2), {''}\n",
         new="  local key, keys = string.sub(claim_text, 2), string.sub(claim_text, 2) == '' and {''} or {}\n",
-        caught_by=(CONFORMANCE_ON_REDIS,),
+        caught_by=(CONFORMANCE_ON_REDIS, MACHINE_ON_REDIS),
     ),
     Mutant(
         name="Lua: who leaves a place forgets the root",
@@ -110,7 +110,7 @@ MUTANTS = (
         file=f"{LUA}/lib/gates.lua",
         old="  while depth > 0 do\n    depth, left = depth - 1, left + 1\n",
         new="  while depth > 1 do\n    depth, left = depth - 1, left + 1\n",
-        caught_by=(CONFORMANCE_ON_REDIS,),
+        caught_by=(CONFORMANCE_ON_REDIS, MACHINE_ON_REDIS),
     ),
     Mutant(
         name="Lua: a place is free as soon as its running job is asked to stop",

@@ -1,6 +1,6 @@
 """Mutants of the gates in the engine: who comes before whom, and who keeps whom out."""
 
-from tests.mutants.catchers import CONFORMANCE, SIMULATION, TRACES
+from tests.mutants.catchers import CONFORMANCE, MACHINE, SIMULATION, TRACES
 from tests.mutants.gate import Mutant
 
 MUTANTS = (
@@ -118,7 +118,7 @@ MUTANTS = (
         return 0
 """,
         new="        return self.ledger.postpone(job, self.now_ms, EventKind.LOST)\n",
-        caught_by=(CONFORMANCE, TRACES),
+        caught_by=(CONFORMANCE, MACHINE, TRACES),
     ),
     Mutant(
         name="A dead job that held its place is redriven to the tail",
@@ -160,7 +160,7 @@ MUTANTS = (
         file="hint.py",
         old="        if kept and is_prefix(kept[-1].path, claim.path):\n",
         new="        if kept and kept[-1].path == claim.path:\n",
-        caught_by=(CONFORMANCE, SIMULATION, TRACES),
+        caught_by=(CONFORMANCE, MACHINE, SIMULATION, TRACES),
     ),
     Mutant(
         name="A place is left at once, and who stood in line there is told only when somebody else leaves",
@@ -168,7 +168,7 @@ MUTANTS = (
         file="core/trie.py",
         old="                if not node.to_advance and not node.held & CLASHES[head.wants]:\n",
         new="                if not node.to_advance and not node.held & CLASHES[head.wants] and node.waiting > 1:\n",
-        caught_by=(CONFORMANCE, SIMULATION, TRACES),
+        caught_by=(CONFORMANCE, MACHINE, SIMULATION, TRACES),
     ),
     Mutant(
         name="What is settled brings nothing about before the next operation",
@@ -181,7 +181,7 @@ MUTANTS = (
         new="""\
         self._see(operation)
 """,
-        caught_by=(CONFORMANCE,),
+        caught_by=(CONFORMANCE, MACHINE),
     ),
     # --- exclusion ---
     Mutant(
@@ -190,7 +190,7 @@ MUTANTS = (
         file="core/trie.py",
         old="            if node.line is not None or node.held & clashes:\n",
         new="            if node.line is not None:\n",
-        caught_by=(CONFORMANCE, SIMULATION, TRACES),
+        caught_by=(CONFORMANCE, MACHINE, SIMULATION, TRACES),
     ),
     Mutant(
         name="Descendants are not looked at",
@@ -222,7 +222,7 @@ MUTANTS = (
         file="core/trie.py",
         old="    _MASK[IX] | _MASK[X],\n",
         new="    _MASK[X],\n",
-        caught_by=(CONFORMANCE, SIMULATION, TRACES),
+        caught_by=(CONFORMANCE, MACHINE, SIMULATION, TRACES),
     ),
     Mutant(
         name="A line goes on although its head does not fit",
@@ -238,7 +238,7 @@ MUTANTS = (
         file="core/trie.py",
         old="            node.held -= one\n            left += 1\n",
         new="            node.held -= one if node.parent is not None else 0\n            left += 1\n",
-        caught_by=(CONFORMANCE, SIMULATION, TRACES),
+        caught_by=(CONFORMANCE, MACHINE, SIMULATION, TRACES),
     ),
     Mutant(
         name="Who leaves a line takes back a mark it did not set",
@@ -253,7 +253,7 @@ MUTANTS = (
             node.held -= ONE[walk.wants]
         walk.node = None
 """,
-        caught_by=(CONFORMANCE, SIMULATION, TRACES),
+        caught_by=(CONFORMANCE, MACHINE, SIMULATION, TRACES),
     ),
     Mutant(
         name="A place is free as soon as its running job is asked to stop",
@@ -261,7 +261,7 @@ MUTANTS = (
         file="core/course.py",
         old="        if job.state is not STARTED:\n            return self.end(job, CANCELED, cause)\n",
         new="        if job.state is not FINISHED:\n            return self.end(job, CANCELED, cause)\n",
-        caught_by=(CONFORMANCE, SIMULATION),
+        caught_by=(CONFORMANCE, MACHINE, SIMULATION),
     ),
     Mutant(
         name="A dead job that is to hold its place frees it",
@@ -299,7 +299,7 @@ MUTANTS = (
         for claim in job.spec.claims[:1]:
             walk = Walk(job, claim)
 """,
-        caught_by=(CONFORMANCE, SIMULATION, TRACES),
+        caught_by=(CONFORMANCE, MACHINE, SIMULATION, TRACES),
     ),
     Mutant(
         name="What runs below a path is no reason not to start there",
