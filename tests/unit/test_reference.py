@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import queuehint
+from queuehint import testing
 
 REFERENCE = Path(__file__).parents[2] / "docs/reference"
 _DOCUMENTED = re.compile(r"^\.\. (?:auto(?:class|exception|function)|py:data):: (\S+)$", re.MULTILINE)
@@ -25,3 +26,11 @@ def test_every_public_name_is_in_the_reference() -> None:
         if f"queuehint.{name}" not in there and not (name.endswith("Error") and re.search(rf"\b{name}\b", errors))
     ]
     assert missing == []
+
+
+def test_every_name_of_the_kit_is_in_the_reference() -> None:
+    """From its docstring, or told in words."""
+    text, there = (REFERENCE / "testing.md").read_text("utf-8"), documented("testing.md")
+    assert [
+        name for name in testing.__all__ if f"queuehint.testing.{name}" not in there and f"`{name}`" not in text
+    ] == []
