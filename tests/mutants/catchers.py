@@ -1,12 +1,12 @@
 """Who is to notice mutants: the parts of the kit, each bound to a backend of ours."""
 
 from tests.mutants.gate import Catcher
+from tests.servers import find_redis
 
 CONFORMANCE = Catcher("conformance", ("tests/contract/test_memory.py", "-k", "not async"), is_kit=True)
 """`BackendConformance` on the memory backend, whose engine is `queuehint/core`."""
-CONFORMANCE_ON_REDIS = Catcher(
-    "conformance on redis", ("tests/contract/test_redis.py", "-k", "redis-sync"), is_kit=True
-)
+ON_REDIS = "valkey-sync" if isinstance(find_redis(), str) else "redis-sync"
+CONFORMANCE_ON_REDIS = Catcher("conformance on redis", ("tests/contract/test_redis.py", "-k", ON_REDIS), is_kit=True)
 """The same on the Redis backend, through its synchronous shell."""
 RESTARTS_ON_REDIS = Catcher(
     "restarts on redis", ("tests/contract/test_redis.py", "-k", "Restarts and not async"), is_kit=True

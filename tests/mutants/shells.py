@@ -3,7 +3,11 @@
 from tests.mutants.gate import Mutant, tests
 
 CONVERSATION = tests("tests/unit/test_redis_conversation.py")
-RENEWAL = tests("tests/unit/test_renewal.py")
+RENEWAL = tests("tests/unit/test_renewal.py", "-k", "fenced_in_time")
+AGREEMENT = tests(
+    "tests/property/test_agreement.py::test_the_engine_and_a_store_give_the_same_answers_at_every_step"
+    "[shared=0.0 keyed=0.15 jobs=10-1000]"
+)
 
 MUTANTS = (
     Mutant(
@@ -60,7 +64,7 @@ MUTANTS = (
         file="core/engine.py",
         old="                item = leftovers.popleft()\n",
         new="                item = leftovers.pop()\n",
-        caught_by=(tests("tests/property/test_agreement.py", "-k", "at_every_step"),),
+        caught_by=(AGREEMENT,),
     ),
     Mutant(
         name="A lease is taken to last from the answer on, not from the question",
