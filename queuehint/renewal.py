@@ -82,9 +82,9 @@ class _Lease:
         self.has_begun = has_begun
         self.is_fenced = False
 
-    def told(self, job_id: str, token: int) -> str:
-        """Return the line that tells the helper of it."""
-        left = "" if self.overdue_s is None else f" {max(0, round((self.overdue_s - now_s()) * 1000))}"
+    def told(self, job_id: str, token: int, at_s: float) -> str:
+        """Return the line that tells the helper of it, at a time."""
+        left = "" if self.overdue_s is None else f" {max(0, round((self.overdue_s - at_s) * 1000))}"
         return f"{'+' if self.has_begun else '~'}{token} {job_id}{left}\n"
 
 
@@ -201,7 +201,7 @@ class Renewal:
                 has_begun = not is_on_last_life(grant)
                 lease = held[job_id, token] = _Lease(until_s, overdue_s, line + len(text) + 1, has_begun=has_begun)
                 if self._helper is not None:
-                    text.append(lease.told(job_id, token))
+                    text.append(lease.told(job_id, token, began_s))
             if self._helper is not None and text:
                 self._lines += len(text)
                 self._helper.send("".join(text))
@@ -213,11 +213,11 @@ class Renewal:
             lease = self._held.get((job_id, token))
             if lease is None or self._helper is None:
                 return
-            lease.has_begun = True
+            lease.has_begun, began_s = True, self.now_s()
             if grant.spec.policy.timeout_ms is not None:
-                lease.overdue_s = self.now_s() + grant.spec.policy.timeout_ms / 1000
+                lease.overdue_s = began_s + grant.spec.policy.timeout_ms / 1000
             self._lines += 1
-            self._helper.send(lease.told(job_id, token))
+            self._helper.send(lease.told(job_id, token, began_s))
 
     def beat(self) -> None:
         """Say that the worker's loop turns."""
@@ -274,9 +274,9 @@ class Renewal:
             helper.end(at_once=True)
             with self._lock:
                 helper.start(self._lease_s)
-                text = []
+                text, at_s = [], self.now_s()
                 for (job_id, token), lease in self._held.items():
-                    text.append(lease.told(job_id, token))
+                    text.append(lease.told(job_id, token, at_s))
                     lease.line = len(text)
                 self._lines = len(text)
                 helper.send("".join(text))

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from itertools import count
 from typing import TYPE_CHECKING, Any, Self
 
 import pytest
@@ -233,6 +234,17 @@ def test_a_helper_is_told_of_each_change_before_the_worker_goes_on() -> None:
         desk.renewal.beat()
         assert helper.told[4:] == ["."]
     assert helper.ended == 1
+
+
+def test_a_helper_is_told_of_all_the_time_there_is_however_slow_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    passing = count(100)
+    monkeypatch.setattr(Renewal, "now_s", lambda _self: float(next(passing)))
+    helper = FakeHelper()
+    desk = Desk(helper=helper)
+    desk.renewal.exchange((), [grant("a", 1, 500), grant("b", 2, 700)], 0)
+    assert helper.told == ["+1 a 500", "+2 b 700"]
+    desk.renewal.begin(grant("a", 1, 500))
+    assert helper.told[2:] == ["+1 a 500"]
 
 
 def test_what_a_helper_renews_no_thread_renews() -> None:
