@@ -27,7 +27,7 @@ INSTALL := sh scripts/venv.sh install
 # Branches of the core are covered in full by unit tests and contracts: in no other test is coverage measured.
 COVERAGE := --cov=queuehint/core --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100
 # Only folders that hold Python files: mypy refuses the others.
-TYPED := $(foreach dir,queuehint tests examples benchmarks,$(if $(wildcard $(dir)/*.py $(dir)/*/*.py),$(dir)))
+TYPED := $(wildcard *.py) $(foreach dir,queuehint tests examples benchmarks,$(if $(wildcard $(dir)/*.py $(dir)/*/*.py),$(dir)))
 
 .PHONY: help
 help: ## Show the targets.
