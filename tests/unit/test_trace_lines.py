@@ -267,6 +267,17 @@ def test_the_log_of_a_worker_tells_of_starts_and_ends() -> None:
     assert examine_trace(trace.events, trace.jobs).faults == ()
 
 
+def test_a_worker_may_log_late_that_it_has_put_a_job_back() -> None:
+    trace = logged(
+        ("job.started", {"job_id": "a", "token": 1, "claims": []}),
+        ("job.started", {"job_id": "a", "token": 2}),
+        ("job.settled", {"job_id": "a", "outcome": "failed", "token": 1}),
+        ("job.settled", {"job_id": "a", "outcome": "finished", "token": 2}),
+    )
+    assert [event.kind for event in trace.events] == ["started", "lost", "started", "finished"]
+    assert examine_trace(trace.events, trace.jobs).faults == ()
+
+
 def test_a_log_without_starts_says_what_is_missing() -> None:
     assert "run workers with --log-level debug" in logged(("job.retry", {"job_id": "a"})).skipped[0]
 

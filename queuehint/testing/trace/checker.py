@@ -31,16 +31,15 @@ from queuehint.testing.trace.faults import Fault, Rule, TraceError, TraceReport
 from queuehint.testing.trace.picture import draw
 from queuehint.testing.trace.places import Places
 from queuehint.testing.trace.slots import Slots
-from queuehint.testing.trace.values import InvalidTraceError, TraceEvent, TraceJob
+from queuehint.testing.trace.values import PUT_BACK, InvalidTraceError, TraceEvent, TraceJob
 
 FAULTS_MAX = 100
 KEYS_SHOWN = 3
 
 BEGINNINGS = frozenset({"enqueued", "scheduled", "deferred", "queued", "started"})
 """What a job that is not over yet may begin with, in a trace that has all of it."""
-_PUT_BACK = frozenset({"retried", "snoozed", "released", "lost"})
 _ENDS = frozenset({"finished", "failed", "canceled", "ended", "pruned"})
-_FREES = _PUT_BACK | _ENDS | {"scheduled", "deferred"}
+_FREES = PUT_BACK | _ENDS | {"scheduled", "deferred"}
 """What takes a job from its worker, or its place away."""
 _STRANGER = "unknown_task"
 
@@ -318,7 +317,7 @@ class Checker:
             self._enqueue(event, life)
         elif kind == "redriven":
             self._redrive(event, life)
-        elif kind in _PUT_BACK:
+        elif kind in PUT_BACK:
             self._stop(event, life)
             if event.state == "SCHEDULED" or (event.state is None and self._yields(kind, life)):
                 self._leave(life, event)

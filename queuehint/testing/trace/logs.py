@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from queuehint.testing.trace.values import PUT_BACK
+
 _OUTCOMES = {
     "finished": "finished",
     "failed": "retried",
@@ -22,6 +24,8 @@ class LogReader:
     def __init__(self) -> None:
         self._dead: set[object] = set()
         self._running: dict[object, object] = {}
+        self._taken: dict[object, int] = {}
+        """Jobs that were started again before anybody said how they had ended, with the older token."""
         self._has_starts = False
         self._has_jobs = False
 
@@ -35,8 +39,11 @@ class LogReader:
             before = self._running.get(job_id)
             self._running[job_id] = token
             # Only a store that has given up its worker grants a job again, with a greater token.
-            is_lost = isinstance(before, int) and isinstance(token, int) and before < token
-            return [*([{"kind": "lost"}] if is_lost else []), {"kind": "started", **told}]
+            started = {"kind": "started", **told}
+            if isinstance(before, int) and isinstance(token, int) and before < token:
+                self._taken[job_id] = before
+                return [{"kind": "lost"}, started]
+            return [started]
         if event == "job.failed":
             self._dead.add(job_id)
         if event != "job.settled":
@@ -45,10 +52,14 @@ class LogReader:
         kind = _OUTCOMES.get(outcome) if isinstance(outcome, str) else None
         if kind is None:
             return []
-        self._running.pop(job_id, None)
         if outcome == "failed" and job_id in self._dead:
             self._dead.discard(job_id)
             kind = "failed"
+        if kind in PUT_BACK and job_id in self._taken and self._taken[job_id] == token:
+            # One worker learns that it has put a job back when another has started it again already: this was told.
+            del self._taken[job_id]
+            return []
+        self._running.pop(job_id, None)
         return [{"kind": kind, **({"cause": outcome} if outcome == "unknown_task" else {}), **told}]
 
     def missing(self) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import attrs
 
-from queuehint.testing.trace.values import TraceEvent
+from queuehint.testing.trace.values import PUT_BACK, TraceEvent
 
 
 @attrs.define(kw_only=True)
@@ -60,9 +60,7 @@ def runs_of(events: Iterable[TraceEvent]) -> list[Run]:
             ended = running.pop(event.job, None)
             if ended is not None:
                 ended.ended_ms, ended.how = event.at_ms, event.kind
-            if event.state == "QUEUED" or (
-                event.state is None and event.kind in {"retried", "snoozed", "released", "lost"}
-            ):
+            if event.state == "QUEUED" or (event.state is None and event.kind in PUT_BACK):
                 queued[event.job] = event.at_ms
             else:
                 queued.pop(event.job, None)

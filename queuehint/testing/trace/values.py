@@ -37,6 +37,8 @@ The words of `EventKind`; ``"ended"``, for who does not tell how; ``"idle"``, a 
 ``"gap"``, what happened before this is not known any more.
 """
 KINDS: frozenset[str] = frozenset([*map(str, EventKind), "ended", "idle", "gap"])
+PUT_BACK = frozenset({"retried", "snoozed", "released", "lost"})
+"""What takes a job from its worker, to be started again."""
 
 
 class InvalidTraceError(QueueHintError, ValueError):
