@@ -14,23 +14,22 @@ import pytest
 from queuehint.core import engine as engine_module
 from queuehint.core import trie as trie_module
 from queuehint.core.course import Course
-from queuehint.core.engine import Engine
+from queuehint.core.engine import Engine, EngineOptions
 from queuehint.core.ledger import Ledger
 from queuehint.core.registry import ActiveExecutions
 from queuehint.core.trie import IS, IX, ONE, Node, PathTrie, Walk
-from queuehint.operations import Verdict
-from queuehint.records import JobState
+from queuehint.operations import Enqueue, Verdict
+from queuehint.records import JobSpec, JobState
 from queuehint.testing.simulation import FaultPlan, SimulationError, simulate_engine, simulate_gates
 from queuehint.testing.simulation.__main__ import main
 from queuehint.testing.simulation.faults import PLANS
 from queuehint.testing.simulation.gates import GateWorld
-from queuehint.testing.simulation.store import Store
-from queuehint.testing.simulation.world import LEASE_MS
+from queuehint.testing.simulation.store import BEGIN_MS, Store
+from queuehint.testing.simulation.world import LEASE_MS, World
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from queuehint.core.engine import EngineOptions
     from queuehint.events import EventKind
 
 pytestmark = pytest.mark.heavy
@@ -246,6 +245,33 @@ def test_a_failure_says_what_happened_and_how_to_see_it_again() -> None:
     with pytest.raises(SimulationError) as again:
         simulate_engine(error.seed, make=partial(_store, broken="fences"))
     assert str(again.value) == said
+
+
+def test_a_job_that_is_never_offered_is_found_at_once_also_by_a_store_that_was_restarted() -> None:
+    store = Store(EngineOptions(epoch_s=1), lease_max_ms=LEASE_MS)
+    store.ask("c", 1, Enqueue((JobSpec(id="a", task="t"),)), BEGIN_MS)
+    store.restart(0, BEGIN_MS)
+    ledger = store.engine.ledger
+    ledger._withdraw(ledger.jobs["a"])
+    with pytest.raises(AssertionError, match="none is ready"):
+        store.promises.check(store.engine)
+
+
+class TypoError(Exception):
+    """Some fault of the simulation's own."""
+
+
+def test_a_story_is_not_shrunk_to_another_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse_shorter(self: World) -> None:
+        if self.steps < 100:
+            raise TypoError
+        raise AssertionError("a long story")
+
+    monkeypatch.setattr(World, "wind_down", refuse_shorter)
+    with pytest.raises(SimulationError) as caught:
+        simulate_engine(0)
+    assert caught.value.reason == "a long story"
+    assert len(caught.value.story) >= 100
 
 
 # --- the gates alone -------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ def shrunk(
     tries_max: int = TRIES_MAX,
 ) -> tuple[list[Step], Exception]:
     """
-    Leave out of *steps* what can be left out, so that they still fail, in whatever way.
+    Leave out of *steps* what can be left out, so that they still fail, with an error of the same type.
 
     Args:
         fails: plays steps from the beginning and returns what went wrong, None if nothing did. What speaks of
@@ -30,12 +30,13 @@ def shrunk(
 
     Returns:
         The steps that are left, of which none can be left out alone, and what goes wrong with these. All of them and
-        *error* if they do not fail a second time.
+        *error* if they do not fail so a second time.
 
     Source: Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing Input" (2002), from the end.
     """
+    kind = type(error)
     again = fails(steps)
-    if again is None:
+    if again is None or type(again) is not kind:
         return steps, error
     tries, size, error = 1, max(1, len(steps) // 2), again
     while tries < tries_max:
@@ -45,7 +46,8 @@ def shrunk(
             fewer = steps[:begin] + steps[end:]
             tries += 1
             again = fails(fewer)
-            if again is not None:
+            # A fault of the simulation's own, or of a handler, must not stand in for a broken promise.
+            if again is not None and type(again) is kind:
                 steps, error, has_shrunk = fewer, again, True
             end = begin
         if size == 1 and not has_shrunk:
