@@ -8,6 +8,7 @@ import inspect
 import json
 import textwrap
 import zlib
+from enum import IntEnum, StrEnum
 from random import Random
 from typing import Any
 
@@ -20,7 +21,7 @@ from queuehint.backends.sqlite import snapshot
 from queuehint.backends.sqlite.snapshot import CLASSES, OMITTED, SCHEMA, fields_of, freeze, pack, thaw
 from queuehint.core.engine import Engine, EngineOptions
 from queuehint.errors import CorruptStateError
-from queuehint.operations import Pause
+from queuehint.operations import Exchange, Pause
 from queuehint.policy import Retention
 from queuehint.testing.driver import Queue, job
 
@@ -103,6 +104,29 @@ def test_dead_entries_of_heaps_are_left_out() -> None:
     queue.wait(10**12)
     assert queue.is_clean
     assert sum(map(len, pack(freeze(queue.engine)))) < whole / 2
+
+
+class Team(StrEnum):
+    """Who asks, as an application may write it."""
+
+    RED = "red"
+
+
+class Level(IntEnum):
+    """How urgent it is, as an application may write it."""
+
+    HIGH = 2
+
+
+def test_what_users_made_of_texts_and_numbers_is_kept_without_its_class() -> None:
+    queue = Queue(job(Team.RED, [Team.RED], user=Team.RED, pool=Team.RED, priority=Level.HIGH), now_ms=0)
+    thawed = thaw(pack(freeze(queue.engine)), EngineOptions())
+    kept = thawed.ledger.jobs["red"].spec
+    assert kept == queue.engine.ledger.jobs["red"].spec
+    assert {type(each) for each in (kept.id, kept.user, kept.pool, *kept.claims[0].path)} == {str}
+    assert type(kept.priority) is int
+    (grant,) = thawed.apply(Exchange("w", limit=1, pools=("red",), users=("red",)), 1).grants
+    assert grant.spec.id == "red"
 
 
 def test_an_object_of_no_known_class_is_refused() -> None:

@@ -124,6 +124,8 @@ OMITTED: Final[dict[type[Any], frozenset[str]]] = {
 """Fields that are worked out anew."""
 
 _LEAVES: Final = frozenset({int, str, bool, float, type(None)})
+_OF_OTHERS: Final = (str, int)
+"""What users hand in may be of a class of their own that is one of these, as a member of a `StrEnum` is."""
 _HEAPS: Final = frozenset({heap.LazyHeap, dispatch.Ranked, dispatch._User})  # noqa: SLF001
 
 Row = list[Any]
@@ -161,6 +163,11 @@ def _text(value: bytes) -> tuple[str, bool]:
         return value.decode(), False
     except UnicodeDecodeError:
         return b64encode(value).decode(), True
+
+
+def _plain(value: str | int) -> str | int:
+    """Return a value without its class, as a journal has it, too: no file knows the classes of users."""
+    return str.__str__(value) if isinstance(value, str) else int(value)
 
 
 _Read = Callable[[Any], Iterable[Any]]
@@ -210,6 +217,9 @@ def freeze(whole: engine.Engine) -> Frozen:
                 continue
             reference = find(id(item))
             if reference is None:
+                if isinstance(item, _OF_OTHERS) and not type(item).__module__.startswith("queuehint."):
+                    row.append(_plain(item))
+                    continue
                 reference = references[id(item)] = [len(order)]
                 order.append(item)
             row.append(reference)
