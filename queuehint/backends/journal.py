@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from queuehint import operations
-from queuehint.errors import CorruptStateError, InvalidJobTypeError, shown
+from queuehint.errors import CorruptStateError, InvalidJobError, InvalidJobTypeError, QueueHintError, shown
 from queuehint.hint import Claim
 from queuehint.limits import Limit
 from queuehint.operations import Firing, Operation
@@ -52,6 +52,7 @@ VALUES: Final[tuple[type[Any], ...]] = (
     Recurrence,
 )
 """The classes of which operations are made, besides tuples, numbers, texts, bytes, True, False and None."""
+_KNOWN: Final = frozenset({int, str, bytes, bool, float, type(None), OutcomeKind, *VALUES})
 
 QUESTIONS: Final[frozenset[type[Any]]] = frozenset(
     {
@@ -152,11 +153,18 @@ class _Form:
     def dump(self, value: Any) -> dict[str, Any]:
         """Return a value as an object of JSON, what is as by default left out."""
         # 0 and False are equal, and not the same.
-        return {_CLASS: self._name} | {
+        fields = {
             name: field
             for name, field, default in zip(self._names, self._get(value), self._defaults, strict=True)
             if field is not default and (type(field) is not type(default) or field != default)
         }
+        for field in fields.values():
+            if type(field) not in _KNOWN:
+                _refuse_objects(field)
+        for name, read in self._readers.items():
+            if name in fields and type(fields[name]) is not OutcomeKind:
+                read(fields[name])
+        return {_CLASS: self._name} | fields
 
     def load(self, pairs: list[tuple[str, Any]]) -> Any:
         """Return the value of an object of JSON, given without its class."""
@@ -172,6 +180,16 @@ def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
         return attrgetter(*names)
     one = names[0] if names else None
     return lambda value: () if one is None else (getattr(value, one),)
+
+
+def _refuse_objects(value: Any) -> None:
+    """Refuse what JSON takes for an object and nobody could read again: a journal with one such row is lost."""
+    if isinstance(value, dict):
+        raise InvalidJobTypeError(f"an operation holds a {type(value).__name__}: {shown(value)}")
+    if isinstance(value, (tuple, list)):
+        for item in value:
+            if type(item) not in _KNOWN:
+                _refuse_objects(item)
 
 
 def _tupled(items: list[Any]) -> tuple[Any, ...]:
@@ -226,11 +244,17 @@ def encode(operation: Operation[Any]) -> bytes:
 
     Raises:
         InvalidJobTypeError: it holds a value that is none of ours.
+        InvalidJobError: it holds a number or a word that nobody could read again.
 
     >>> encode(operations.Cancel(("a",)))
     b'{"":"Cancel","ids":["a"]}'
     """
-    return _encode(operation).encode("ascii")
+    try:
+        return _encode(operation).encode("ascii")
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, QueueHintError):
+            raise
+        raise InvalidJobError(f"an operation that cannot be written down: {error}") from error
 
 
 def decode(data: bytes) -> Operation[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from random import Random
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -15,8 +16,8 @@ from queuehint import operations
 from queuehint.backends.journal import OPERATIONS, QUESTIONS, VALUES, Begin, Extend, decode, encode
 from queuehint.backends.sqlite.snapshot import freeze
 from queuehint.core.engine import Engine
-from queuehint.errors import CorruptStateError, InvalidJobTypeError, QueueHintError
-from queuehint.operations import Cancel, Enqueue, Follow, Operation, Report
+from queuehint.errors import CorruptStateError, InvalidJobError, InvalidJobTypeError, QueueHintError
+from queuehint.operations import Cancel, Enqueue, Exchange, Follow, Log, Operation, Pause, Push, Report
 from queuehint.policy import Backoff, Policy, Retention
 from queuehint.records import Dependency, JobSpec, Outcome, OutcomeKind, Priority, Progress
 from queuehint.testing.player import ALL_AT_ONCE, Player
@@ -150,6 +151,21 @@ def test_what_is_equal_and_not_the_same_is_told_apart() -> None:
 def test_what_is_none_of_ours_is_refused() -> None:
     with pytest.raises(InvalidJobTypeError, match="an operation holds a object"):
         encode(Report("a", object(), Progress()))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "operation, said",
+    [
+        (Push("s", {"a": 1}, b"", 1), "an operation holds a dict: {'a': 1}"),  # type: ignore[arg-type]
+        (Cancel(({},)), "an operation holds a dict: {}"),  # type: ignore[arg-type]
+        (Pause([("a", {"": "Claim"})]), "an operation holds a dict"),  # type: ignore[arg-type]
+        (Exchange("w", (Outcome(job_id="a", token=1, kind="done"),)), "'done' is not a valid OutcomeKind"),  # type: ignore[arg-type]
+        (Log("a", 10**5000, ("x",)), "cannot be written down: Exceeds the limit"),
+    ],
+)  # fmt: skip
+def test_what_nobody_could_read_again_is_refused(operation: Operation[Any], said: str) -> None:
+    with pytest.raises(InvalidJobError, match=re.escape(said)):
+        encode(operation)
 
 
 @pytest.mark.parametrize(
