@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import multiprocessing
 import os
@@ -18,6 +19,7 @@ import pytest
 
 from queuehint import FakeClock, JobState, Scheduler
 from queuehint.backends.base import BackendOptions, Interest
+from queuehint.backends.journal import encode
 from queuehint.backends.sqlite import backend as backend_module
 from queuehint.backends.sqlite import file as file_module
 from queuehint.backends.sqlite import snapshot
@@ -39,6 +41,7 @@ from queuehint.operations import (
     CountJobs,
     Draw,
     Enqueue,
+    Enqueued,
     Exchange,
     Follow,
     Get,
@@ -313,6 +316,19 @@ def test_a_lock_of_somebody_who_has_not_said_who_is_a_lock(tmp_path: Path) -> No
     lock.release()
     lock.release()
     FileLock(path).release()
+
+
+@pytest.mark.parametrize("call", ["os.write", "fcntl.flock"])
+def test_a_lock_that_could_not_be_had_is_nobodys(shelf: Shelf, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    def fail(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "no room")
+
+    store = shelf.open()
+    monkeypatch.setattr(call, fail)
+    with pytest.raises(BackendUnavailableError, match="no room"):
+        enqueue(store, "a")
+    monkeypatch.undo()
+    enqueue(store, "a")
 
 
 def _use_in_fork(store: SqliteBackend, said: Any) -> None:
@@ -645,6 +661,72 @@ def test_an_engine_that_raised_what_it_should_not_is_thrown_away(
     store.engine.ledger.check()
 
 
+def test_what_comes_together_with_what_broke_the_engine_is_unknown_and_in_the_file(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = shelf.open()
+    store.call_sync(Peek())
+    apply = store.engine.apply
+
+    def break_down(operation: Operation[Any], now_ms: int) -> Any:
+        reply = apply(operation, now_ms)
+        if operation == Cancel(("b",)):
+            raise MemoryError
+        return reply
+
+    monkeypatch.setattr(store.engine, "apply", break_down)
+    asked: list[Operation[Any]] = [Enqueue((job("a"),)), Cancel(("b",)), Enqueue((job("c"),)), Get(("a",))]
+
+    async def together() -> list[Any]:
+        return await asyncio.gather(*map(store.call, asked), return_exceptions=True)
+
+    with store._lock:  # what comes meanwhile is written together
+        store._queue.put(backend_module._Ticket(Tick()))
+        caller = threading.Thread(target=lambda: told.extend(asyncio.run(together())))
+        told: list[Any] = []
+        asked.pop()
+        caller.start()
+        while store._queue.qsize() < 3:
+            pass
+    caller.join(20)
+    assert [type(each) for each in told] == [Enqueued, MemoryError, OutcomeUnknownError]
+    assert [record(store, job_id).number for job_id in "ac"] == [1, 2]
+    assert not store.call_sync(asked[2]).jobs[0].created
+
+
+def test_what_cannot_be_written_fails_nobody_else(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(operation: Operation[Any]) -> bytes:
+        if isinstance(operation, Draw):
+            raise ZeroDivisionError
+        return encode(operation)
+
+    store = shelf.open()
+    store.call_sync(Peek())
+    monkeypatch.setattr(backend_module, "encode", refuse)
+
+    async def together() -> list[Any]:
+        asked: list[Operation[Any]] = [Draw(1), Enqueue((job("a"),))]
+        return await asyncio.gather(*map(store.call, asked), return_exceptions=True)
+
+    assert [type(each) for each in asyncio.run(together())] == [ZeroDivisionError, Enqueued]
+
+
+def test_leases_that_broke_the_engine_leave_what_the_file_says(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    def break_down(*_: Any) -> None:
+        raise MemoryError
+
+    store = shelf.open()
+    enqueue(store, "a")
+    (grant,) = claim(store)
+    store.adopt(lambda: [("a", grant.token)])
+    shelf.clock.advance(seconds=31)
+    monkeypatch.setattr(store.engine, "extend", break_down)
+    with pytest.raises(MemoryError):
+        enqueue(store, "b")
+    assert record(store, "b").number == 2
+    assert finish(store, grant) is Verdict.DONE
+
+
 # --- snapshots ---------------------------------------------------------------------------------------------------
 
 
@@ -807,6 +889,40 @@ def test_after_its_end_a_store_says_so(shelf: Shelf) -> None:
         store.close_sync()
         with pytest.raises(BackendUnavailableError, match="the sqlite backend was closed"):
             enqueue(store, "b")
+
+
+def test_whoever_closes_it_too_waits_until_the_file_is_let_go(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = shelf.open()
+    enqueue(store, "a")
+    go_on = threading.Event()
+    monkeypatch.setattr(store, "_make_snapshot", go_on.wait)
+
+    async def close() -> None:
+        first = asyncio.create_task(store.close())
+        await asyncio.sleep(0)
+        others = [asyncio.create_task(store.close()), asyncio.create_task(asyncio.to_thread(store.close_sync))]
+        canceled = asyncio.create_task(store.close())
+        await asyncio.sleep(0)
+        canceled.cancel()
+        done, _ = await asyncio.wait([first, *others], timeout=0.05)
+        assert not done
+        go_on.set()
+        await asyncio.gather(first, *others)
+
+    asyncio.run(close())
+    enqueue(shelf.open(), "b")
+
+
+def test_a_thread_that_cannot_be_started_is_said_and_tried_again(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    store = shelf.open()
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(BackendUnavailableError, match="can't start new thread"):
+        enqueue(store, "a")
+    monkeypatch.undo()
+    enqueue(store, "a")
 
 
 def test_a_store_of_which_nobody_asked_anything_is_closed_at_once(shelf: Shelf) -> None:

@@ -155,6 +155,7 @@ class SqliteBackend(LocalBackend):
         self._missed: dict[int, _Ticket] = {}
         """Those for whose answer nobody waits any more, by the identities of their operations."""
         self._writer: threading.Thread | None = None
+        self._closing: _Ticket | None = None
         self._is_open = False
         """The engine is what the file says; changed by the writer, under the lock."""
         self._until_ms: int | None = None
@@ -243,41 +244,47 @@ class SqliteBackend(LocalBackend):
 
     async def close(self) -> None:
         """Make a snapshot, and let go of the file; whoever waits is woken."""
-        ticket = self._begin_to_close(asyncio.get_running_loop())
-        if ticket is not None:
-            await ticket.waited()
-        self._wake_all()
+        mine = _Ticket(None, asyncio.get_running_loop())
+        ticket = self._begin_to_close(mine)
+        try:
+            if ticket is mine:
+                await ticket.waited()
+            elif ticket is not None:
+                await asyncio.to_thread(ticket.wait)
+        finally:
+            self._wake_all()
 
     def close_sync(self) -> None:
         """Like `close`, for code without a loop."""
-        ticket = self._begin_to_close(None)
+        ticket = self._begin_to_close(_Ticket(None))
         if ticket is not None:
             ticket.wait()
         self._wake_all()
 
-    def _begin_to_close(self, loop: asyncio.AbstractEventLoop | None) -> _Ticket | None:
-        """Refuse further calls; return what to wait for, None if there is nothing to do."""
+    def _begin_to_close(self, ticket: _Ticket) -> _Ticket | None:
+        """Refuse further calls; return what to wait for: this ticket, that of who was first, or None for nothing."""
         if self._pid not in {None, os.getpid()}:
             # In a fork: the file is its parent's, and so is the thread, and maybe whoever held a lock.
             self._closed = True
             return None
         with self._queueing:
-            if self._closed:
-                return None
+            if not self._closed and self._writer is not None:
+                self._closing = ticket
+                self._queue.put(ticket)
             self._closed = True
-            if self._writer is None:
-                return None
-            ticket = _Ticket(None, loop)
-            self._queue.put(ticket)
-            return ticket
+            return self._closing
 
     def _submit(self, ticket: _Ticket) -> None:
         with self._queueing:
             self._check_usable()
             if self._writer is None:
                 self._pid = os.getpid()
-                self._writer = threading.Thread(target=self._write, daemon=True, name="queuehint-sqlite")
-                self._writer.start()
+                writer = threading.Thread(target=self._write, daemon=True, name="queuehint-sqlite")
+                try:
+                    writer.start()
+                except RuntimeError as error:  # too many threads, or the interpreter ends
+                    raise BackendUnavailableError(f"{self.address.path} cannot be written: {error}") from error
+                self._writer = writer
             self._queue.put(ticket)
 
     # --- the writer ----------------------------------------------------------------------------------------------
@@ -306,6 +313,8 @@ class SqliteBackend(LocalBackend):
             self._open()
             self._do(batch)
         except BaseException as error:  # noqa: BLE001 - nobody else would hear of it
+            if not isinstance(error, QueueHintError):
+                self._is_open = False  # nobody knows how far the engine came
             for ticket in batch:
                 if ticket.reply is None and ticket.error is None:
                     ticket.error = error
@@ -330,14 +339,18 @@ class SqliteBackend(LocalBackend):
                 try:
                     check_limits(operation)
                     rows.append((now_ms, encode(operation)))
-                except QueueHintError as error:
+                except Exception as error:  # noqa: BLE001 - who asked is told; the others have done nothing wrong
                     ticket.error = error
         self._append(rows)
         with self._lock:
             if leases:
                 self.engine.extend(leases, OWN_LEASE_MS, now_ms)
             for ticket in batch:
-                if ticket.error is None:
+                if not self._is_open:
+                    ticket.error = ticket.error or OutcomeUnknownError(
+                        f"{self.address.path}: something else failed; what was asked for is done when the file is read"
+                    )
+                elif ticket.error is None:
                     self._do_one(ticket, now_ms)
         if reach is not None:
             reach("journal.applied")

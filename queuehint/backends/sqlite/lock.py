@@ -21,15 +21,23 @@ if sys.platform == "win32":
 
     _FAR = 1 << 30  # what is locked there cannot be read by others
 
-    def _lock(file: int) -> None:
+    def _lock(file: int) -> bool:
         os.lseek(file, _FAR, os.SEEK_SET)
-        msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
+        try:
+            msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
+        except PermissionError:
+            return False
+        return True
 
 else:
     import fcntl
 
-    def _lock(file: int) -> None:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    def _lock(file: int) -> bool:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
 
 
 class FileInUseError(Exception):
@@ -49,20 +57,21 @@ class FileLock:
 
     Raises:
         FileInUseError: another has it.
-        OSError: the file cannot be made or opened.
+        OSError: the file cannot be made, opened, locked or written.
     """
 
     def __init__(self, path: Path) -> None:
         self._file: int | None = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            _lock(self._file)
-        except OSError:
+            if not _lock(self._file):
+                os.lseek(self._file, 0, os.SEEK_SET)
+                said = os.read(self._file, 20).strip()
+                raise FileInUseError(int(said) if said.isdigit() else None)
             os.lseek(self._file, 0, os.SEEK_SET)
-            said = os.read(self._file, 20).strip()
+            os.write(self._file, f"{os.getpid():<20}".encode())
+        except BaseException:
             self.release()
-            raise FileInUseError(int(said) if said.isdigit() else None) from None
-        os.lseek(self._file, 0, os.SEEK_SET)
-        os.write(self._file, f"{os.getpid():<20}".encode())
+            raise
         _held.add(self)
 
     def release(self) -> None:
