@@ -62,9 +62,32 @@ def test_a_seed_that_fails_is_told_and_fails_again(monkeypatch: pytest.MonkeyPat
     assert os.environ["QUEUEHINT_SEED"] == "1000000"
 
 
-@pytest.mark.parametrize("world", ["nothing", "no_such_module:world", "simulated_worlds:no_such_world"])
+@pytest.mark.parametrize(
+    "world",
+    [
+        "nothing",
+        "no_such_module:world",
+        "simulated_worlds:no_such_world",
+        "simulated_worlds:seen",
+        "simulated_worlds:once",
+        ".simulated_worlds:calm",
+        ":calm",
+    ],
+)
 def test_what_is_no_world_is_refused(world: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert CliRunner().invoke(app, ["simulate", world]).exit_code == 2
     with pytest.raises(SystemExit):
         main([world])
     assert "error:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "flag", ["--seeds=0", "--steps=0", "--faults=crash=much", "--faults=rollback=1.5", "--faults=no"]
+)
+def test_flags_that_make_no_sense_are_refused(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert CliRunner().invoke(app, ["simulate", "engine", flag]).exit_code == 2
+    with pytest.raises(SystemExit):
+        main(["engine", flag])
+    said = capsys.readouterr().err
+    assert "must be" in said
+    assert flag.split("=")[-2].removeprefix("--") in said

@@ -264,11 +264,47 @@ def test_a_broken_store_is_found(flag: str, monkeypatch: pytest.MonkeyPatch) -> 
         ({"a": edit}, [], {"seeds": 0}),
         ({"a": edit}, [], {"faults": "bad luck"}),
         ({"a": edit}, [], {"limit": 0}),
+        ({"a": edit}, [], {"concurrency": 0}),
+        ({"a": edit}, [], {"seed": "17"}),
+        ({"a": edit}, [], {"faults": 0.1}),
+        ({"a": edit}, [], {"setup": 5}),
+        ({"a": edit}, [], {"invariant": asyncio.sleep}),
+        ({"a": edit}, [], {"at_end": asyncio.sleep}),
+        ({"a": edit}, "a", {}),
+        ({"a": edit}, ["a"], {}),
+        ({"a": edit}, [("a",)], {}),
+        ({"a": edit}, [("a", None, 5)], {}),
     ],
 )
 def test_what_is_not_possible_is_refused(target: Any, jobs: Any, options: Any) -> None:
     with pytest.raises((InvalidJobError, InvalidJobTypeError)):
         simulate(target, jobs, **options)
+
+
+def test_a_seed_of_the_environment_has_to_be_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUEUEHINT_SEED", "many")
+    with pytest.raises(InvalidJobError, match="QUEUEHINT_SEED must be a whole number, got 'many'"):
+        simulate({"a": edit}, [])
+
+
+def test_it_may_be_called_where_a_loop_runs() -> None:
+    async def nothing() -> None:
+        pass
+
+    async def main() -> str:
+        return simulate({"nothing": nothing}, [("nothing", None)]).jobs["nothing-1"].state
+
+    assert asyncio.run(main()) == "FINISHED"
+
+
+def test_code_that_lets_no_time_pass_is_told() -> None:
+    async def spin() -> None:
+        while True:  # noqa: ASYNC110 - what is looked for
+            await asyncio.sleep(0)
+
+    error = failure(lambda: simulate({"spin": spin}, [("spin", None)]))
+    assert "has to sleep for longer than 0 s" in error.reason
+    assert "spin-1 (spin) started by worker" in error.story[-1]
 
 
 # --- the same seed, the same story -----------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from queuehint.core.engine import Engine, EngineOptions
 from queuehint.core.ledger import Ledger
 from queuehint.core.registry import ActiveExecutions
 from queuehint.core.trie import IS, IX, ONE, Node, PathTrie, Walk
+from queuehint.errors import InvalidJobError
 from queuehint.operations import Enqueue, Verdict
 from queuehint.records import JobSpec, JobState
 from queuehint.testing.simulation import FaultPlan, SimulationError, simulate_engine, simulate_gates
@@ -368,3 +369,18 @@ def test_a_plan_that_is_none_is_refused(plan: str, capsys: pytest.CaptureFixture
     with pytest.raises(SystemExit):
         main(["engine", "--faults", plan])
     assert "error:" in capsys.readouterr().err
+
+
+def test_what_is_no_seed_and_no_plan_is_refused() -> None:
+    wrong: Any
+    for wrong in ("17", None, 1 << 63):
+        with pytest.raises(InvalidJobError, match="seed must be"):
+            simulate_engine(wrong)
+        with pytest.raises(InvalidJobError, match="seed must be"):
+            simulate_gates(wrong)
+    for wrong in ("9", 0):
+        with pytest.raises(InvalidJobError, match="steps must be"):
+            simulate_gates(steps=wrong)
+    wrong = 0.1
+    with pytest.raises(InvalidJobError, match="faults must be a FaultPlan or the name of one, got float"):
+        simulate_engine(faults=wrong)

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from queuehint import Claim, InvalidHintError, InvalidJobError, Scheduler
-from queuehint.errors import CycleError
+from queuehint.errors import CycleError, HandlerError, InvalidJobTypeError
 from queuehint.hint import Mode
 from queuehint.records import Dependency, JobSpec
 from queuehint.testing import SerialEquivalence, check_serial_equivalence
@@ -550,6 +550,34 @@ def test_handlers_that_follow_chance_are_found_out() -> None:
         state.append(chance.random())
 
     assert "leave another state each time" in convicted({"roll": roll}, [("roll", None)], list)
+
+
+@pytest.mark.parametrize(
+    "handlers, jobs, state, options, told",
+    [
+        (add, [], dict, {}, "handlers must be functions by name, got function"),
+        ({"add": add}, "add", dict, {}, "jobs must be a list, got str"),
+        ({"add": add}, ("add", ["a"], (1,)), dict, {}, "job 1 must be a JobSpec or a tuple of a task, a hint"),
+        ({"add": add}, [("add",)], dict, {}, "job 1 must be a JobSpec or a tuple of a task, a hint"),
+        ({"add": add}, [("add", ["a"], 1)], dict, {}, "job 1 must have its arguments in a tuple, a list or a mapping"),
+        ({"add": add}, [], {}, {}, "state must be a function, got dict"),
+        ({"add": add}, [], asyncio.sleep, {}, "state must be a plain function, got an async one"),
+        ({"add": add}, [], dict, {"view": 5}, "view must be a function, got int: 5"),
+        ({"add": add}, [], dict, {"expected": "x"}, "expected must be exceptions, got str: 'x'"),
+        ({"add": add}, [], dict, {"expected": (KeyboardInterrupt,)}, "expected must be exceptions, got type"),
+    ],
+)
+def test_what_is_of_a_wrong_type_is_refused(handlers: Any, jobs: Any, state: Any, options: Any, told: str) -> None:
+    with pytest.raises(InvalidJobTypeError, match=told):
+        check_serial_equivalence(handlers, jobs, state, **options)
+
+
+def test_generators_are_refused_for_nothing_of_them_would_run() -> None:
+    def each(account: Account) -> Iterator[int]:
+        yield account["balance"]
+
+    with pytest.raises(HandlerError, match="each is a generator function"):
+        check_serial_equivalence({"each": each}, [("each", None)], dict)
 
 
 def test_jobs_that_make_no_sense_are_refused() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import attrs
 
-from queuehint.errors import HandlerError
+from queuehint.checks import check_items
+from queuehint.errors import HandlerError, InvalidJobTypeError, shown
 from queuehint.handler import Handler
 from queuehint.hint import Claim, parse_hint
 from queuehint.operations import Enqueue
@@ -16,6 +18,7 @@ from queuehint.payload import JsonCodec
 from queuehint.records import JobSpec, OutcomeKind
 from queuehint.submission import arrange, checked
 from queuehint.testing.driver import Queue
+from queuehint.testing.inputs import read_call
 
 JobLike: TypeAlias = (
     JobSpec
@@ -45,21 +48,30 @@ def cast(handlers: Mapping[str, Callable[..., Any]], jobs: Iterable[JobLike]) ->
     Return the parts of jobs, numbered from 1 in the order in which they are enqueued.
 
     Raises:
-        ValueError: a job has no handler, has templates, or is no job.
+        ValueError: a job has no handler, or has templates.
+        InvalidJobTypeError: it is no job, or there are no handlers by name.
+        HandlerError: a handler is a generator function.
         InvalidJobError, InvalidHintError, CycleError: as `Scheduler.submit`.
     """
+    if not isinstance(handlers, Mapping):
+        raise InvalidJobTypeError(
+            f"handlers must be functions by name, got {type(handlers).__name__}: {shown(handlers)}"
+        )
+    for name, function in handlers.items():
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise HandlerError(f"{name} is a generator function, of which nothing runs when it is called")
     calls: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {}
     specs = []
-    for number, item in enumerate(jobs, 1):
+    for number, item in enumerate(check_items(jobs, parameter="jobs"), 1):
         if isinstance(item, JobSpec):
             # When it is due is as good as when it is enqueued: no order of other jobs follows from a time.
             spec = attrs.evolve(item, delay_ms=None, run_at_ms=None)
-            args, kwargs = (), _arguments(item, handlers.get(item.task))
+            args: tuple[Any, ...] = ()
+            kwargs = _arguments(item, handlers.get(item.task))
         else:
-            task, hint, given = (*item, ()) if len(item) == 2 else item
+            task, hint, args, kwargs = read_call(item, parameter=f"job {number}")
             path = parse_hint(hint)
             spec = JobSpec(id=str(number), task=task, claims=() if path is None else (Claim(path),))
-            args, kwargs = ((), dict(given)) if isinstance(given, Mapping) else (tuple(given), {})
         if spec.task not in handlers:
             raise ValueError(f"job {number} is of the task {spec.task!r}; handlers has {', '.join(handlers) or 'none'}")
         if spec.templates:

@@ -8,15 +8,14 @@ few switches first, until there are too many; then some are drawn by chance.
 
 from __future__ import annotations
 
-import asyncio
-import contextvars
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import attrs
 
 from queuehint.checks import check_int
+from queuehint.errors import InvalidJobTypeError, shown
+from queuehint.testing.inputs import check_function, off_the_loop
 from queuehint.testing.interleaving.cast import JobLike, Part, Rules, cast
 from queuehint.testing.interleaving.explore import Explorer, go_on
 from queuehint.testing.interleaving.play import Choose, Played, play
@@ -105,6 +104,8 @@ def check_serial_equivalence(
             jobs that do, their steps, and both states.
         ValueError: a job has no handler or has templates; two fresh states differ, or are one object without a
             *view* that copies; there are more orders of whole jobs than *orders_max*.
+        InvalidJobTypeError: a parameter is of the wrong type, a job is no tuple of a task, a hint and arguments.
+        HandlerError: a handler is a generator function.
         InvalidJobError, InvalidHintError, CycleError, UnknownDependencyError: as `Scheduler.submit`.
 
     >>> import asyncio
@@ -119,9 +120,16 @@ def check_serial_equivalence(
     .. versionadded:: 0.1.0
     """
     check_int(orders_max, parameter="orders_max", least=1, most=10**9)
+    check_function(state, parameter="state")
+    if view is not None:
+        check_function(view, parameter="view")
+    kinds: tuple[object, ...] = expected if isinstance(expected, tuple) else (expected,)
+    for kind in kinds:
+        if not isinstance(kind, type) or not issubclass(kind, Exception):
+            raise InvalidJobTypeError(f"expected must be exceptions, got {type(kind).__name__}: {shown(kind)}")
     parts = cast(handlers, jobs)
     check = _Check(state, view, expected if isinstance(expected, tuple) else (expected,), any_order, seed)
-    return _off_the_loop(lambda: check(parts, orders_max))
+    return off_the_loop(lambda: check(parts, orders_max))
 
 
 class _Check:
@@ -278,26 +286,3 @@ def _jobs(count: int) -> str:
 
 def _at(where: str | None) -> str:
     return f" at: {where}" if where else ""
-
-
-def _off_the_loop(call: Callable[[], S]) -> S:
-    """Call on this thread, or, where a loop runs, on another one."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return call()
-    answer: list[S] = []
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            answer.append(call())
-        except BaseException as error:  # noqa: BLE001 - handed over to the caller's thread
-            errors.append(error)
-
-    thread = threading.Thread(target=contextvars.copy_context().run, args=(run,), name="queuehint-check")
-    thread.start()
-    thread.join()
-    if errors:
-        raise errors[0]
-    return answer[0]

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from queuehint.errors import InvalidJobError
+from queuehint.testing.inputs import check_function
 from queuehint.testing.simulation.case import SEED_VARIABLE
 from queuehint.testing.simulation.engine import STEPS, simulate_engine
 from queuehint.testing.simulation.faults import PLANS, FaultPlan
@@ -50,7 +51,11 @@ def parse_plan(text: str) -> FaultPlan | str:
         name, _, value = part.partition("=")
         if name not in kinds:
             raise InvalidJobError(f"a plan has no {name!r}; it has {', '.join(kinds)}")
-        fields[name] = kinds[name](value)
+        try:
+            fields[name] = kinds[name](value)
+        except ValueError:
+            what = "an integer" if kinds[name] is int else "a number"
+            raise InvalidJobError(f"{name} must be {what}, got {value!r}") from None
     return FaultPlan(**fields)
 
 
@@ -77,8 +82,9 @@ def find_world(name: str, *, steps: int = STEPS, faults: str = "chaos") -> Calla
         sys.path.insert(0, here)
     try:
         function = getattr(importlib.import_module(module), attribute)
-    except (ModuleNotFoundError, AttributeError) as error:
-        raise ValueError(str(error)) from error
+    except (ModuleNotFoundError, AttributeError, TypeError, ValueError) as error:
+        raise ValueError(f"{name!r} cannot be found: {error}") from error
+    check_function(function, parameter=name)
 
     def play(seed: int) -> object:
         before = os.environ.get(SEED_VARIABLE)
@@ -116,6 +122,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--steps", type=int, default=STEPS, metavar="N", help="of each seed of engine or gates")
     parser.add_argument("--faults", default="chaos", metavar="PLAN", help=f"{', '.join(PLANS)}, or crash=0.1,pause=0.2")
     options = parser.parse_args(arguments)
+    for name in ("seeds", "steps"):
+        if getattr(options, name) < 1:
+            parser.error(f"--{name} must be 1 or more, got {getattr(options, name)}")
     try:
         play = find_world(options.world, steps=options.steps, faults=options.faults)
     except ValueError as error:

@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
 
-from queuehint.checks import check_duration, check_int
+from queuehint.checks import check_duration, check_int, check_items
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown
 from queuehint.ids import ids_from
 from queuehint.records import JobRecord, JobSpec
 from queuehint.scheduler import Scheduler
-from queuehint.testing.simulation.faults import FaultPlan
+from queuehint.testing.inputs import check_function, off_the_loop, read_call
+from queuehint.testing.simulation.faults import FaultPlan, check_seed
 from queuehint.testing.simulation.handlers import Fault, HandlerWorld
+from queuehint.testing.simulation.loop import EndlessError
 from queuehint.testing.simulation.report import SimulationError, reason_of
 from queuehint.testing.simulation.shrink import shrunk
 from queuehint.testing.trace import TraceEvent, TraceJob, check_trace
@@ -120,24 +122,40 @@ def simulate(
 
     .. versionadded:: 0.1
     """
+    for name, function in (("setup", setup), ("invariant", invariant), ("at_end", at_end)):
+        if function is not None:
+            check_function(function, parameter=name)
     case = _Case(
         sched=_scheduler(target),
-        jobs=list(jobs),
+        jobs=check_items(jobs, parameter="jobs"),
         workers=check_int(workers, parameter="workers", least=1, most=100),
-        concurrency=concurrency,
-        plan=FaultPlan.named(faults) if isinstance(faults, str) else faults,
+        concurrency=check_int(concurrency, parameter="concurrency", least=1, most=1000),
+        plan=FaultPlan.read(faults),
         setup=setup,
         invariant=invariant,
         at_end=at_end,
         limit_ms=check_duration(limit, parameter="limit", least_ms=1),
     )
     check_int(seeds, parameter="seeds", least=1, most=1 << 32)
+    check_seed(seed)
     wanted = os.environ.get(SEED_VARIABLE)
-    played: Simulation | None = None
-    for each in range(seed, seed + seeds) if wanted is None else [int(wanted)]:
-        played = case.play(each)
-    assert played is not None
-    return played
+    numbers = range(seed, seed + seeds) if wanted is None else [_seed_of(wanted)]
+
+    def play() -> Simulation:
+        played: Simulation | None = None
+        for each in numbers:
+            played = case.play(each)
+        assert played is not None
+        return played
+
+    return off_the_loop(play)
+
+
+def _seed_of(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise InvalidJobError(f"{SEED_VARIABLE} must be a whole number, got {shown(text)}") from None
 
 
 def _scheduler(target: object) -> Scheduler:
@@ -172,6 +190,10 @@ class _Case:
         world = self._world(seed, range(len(self.jobs)), None)
         try:
             return self._run(world, seed)
+        except EndlessError as error:  # fewer jobs would take as long again, each time
+            raise SimulationError(
+                seed=seed, step=world.steps, reason=str(error), story=tuple(world.story), command=_command(seed)
+            ) from error
         except Exception as error:  # noqa: BLE001 - whatever it is, it is told
             first: Exception = error
         parts: list[int | Fault] = [*range(len(self.jobs)), *dict.fromkeys(world.faults)]
@@ -226,17 +248,14 @@ class _Case:
         if isinstance(item, JobSpec):
             spec = item
             return lambda: sched.submit([spec])
-        if not isinstance(item, tuple):
+        if callable(item):
             return item
-        task, hint, *rest = item
-        given: Any = rest[0] if rest else ()
+        task, hint, args, kwargs = read_call(item, parameter=f"job {number + 1}")
         tasks = sched._jobs
         if task not in tasks:
             raise InvalidJobError(f"job {number + 1} is of the task {task!r}; there are {', '.join(tasks) or 'none'}")
         job = tasks[task].using(id=f"{task}-{number + 1}", queue_hint=hint)
-        if isinstance(given, Mapping):
-            return lambda: job.enqueue(**given)
-        return lambda: job.enqueue(*given)
+        return lambda: job.enqueue(*args, **kwargs)
 
     def _run(self, world: HandlerWorld, seed: int) -> Simulation:
         with _hosted(self.sched, world, seed):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from queuehint.testing.simulation.driver import PRODUCERS, WORKERS, Driver
-from queuehint.testing.simulation.faults import FaultPlan
+from queuehint.testing.simulation.faults import FaultPlan, check_seed
 from queuehint.testing.simulation.report import SimulationError, reason_of
 from queuehint.testing.simulation.shrink import shrunk
 from queuehint.testing.simulation.story import told
@@ -46,8 +46,10 @@ def simulate_engine(
 
     Raises:
         SimulationError: a promise was broken; shrunk to the fewest steps.
+        InvalidJobTypeError, InvalidJobError: a parameter is not valid.
     """
-    plan = FaultPlan.named(faults) if isinstance(faults, str) else faults
+    check_seed(seed, steps=steps)
+    plan = FaultPlan.read(faults)
     budget = BUDGETS[Random(seed).randrange(len(BUDGETS))]
 
     def world() -> World:

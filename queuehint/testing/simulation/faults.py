@@ -5,6 +5,7 @@ from __future__ import annotations
 import attrs
 
 from queuehint.checks import check_choice, check_int, check_number
+from queuehint.errors import InvalidJobTypeError, shown
 
 ROLLBACK_MAX = 50
 """How many of its last steps a restarted store may have lost at most."""
@@ -129,6 +130,28 @@ class FaultPlan:
         """
         plan: FaultPlan = getattr(cls, check_choice(name, PLANS, parameter="faults"))()
         return plan
+
+    @classmethod
+    def read(cls, value: object) -> FaultPlan:
+        """
+        Return a plan that is given as such or by its name.
+
+        Raises:
+            InvalidJobError, InvalidJobTypeError: it is none.
+        """
+        if isinstance(value, cls):
+            return value
+        if not isinstance(value, str):
+            raise InvalidJobTypeError(
+                f"faults must be a FaultPlan or the name of one, got {type(value).__name__}: {shown(value)}"
+            )
+        return cls.named(value)
+
+
+def check_seed(seed: object, *, steps: object = 1) -> None:
+    """Check a seed, any whole number of 64 bits, and how many steps it is played for."""
+    check_int(seed, parameter="seed", least=-(1 << 63), most=(1 << 63) - 1)
+    check_int(steps, parameter="steps", least=1, most=10**9)
 
 
 PLANS = ("none", "crashes", "wire", "chaos")

@@ -17,6 +17,7 @@ from queuehint.core.registry import ActiveExecutions
 from queuehint.core.trie import Node, PathTrie, Walk
 from queuehint.hint import Claim, queue_key
 from queuehint.testing.model.places import clash
+from queuehint.testing.simulation.faults import check_seed
 from queuehint.testing.simulation.report import SimulationError, reason_of
 from queuehint.testing.simulation.shrink import shrunk
 
@@ -214,7 +215,9 @@ def simulate_gates(seed: int = 0, *, steps: int = STEPS, make: type[GateWorld] =
 
     Raises:
         SimulationError: a rule was broken; shrunk to the fewest steps.
+        InvalidJobTypeError, InvalidJobError: a parameter is not valid.
     """
+    check_seed(seed, steps=steps)
     done: list[Step] | None = None
     try:
         _play(seed, steps, make(), done)

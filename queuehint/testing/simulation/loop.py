@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 Ts = TypeVarTuple("Ts")
 T = TypeVar("T")
 
+TURNS_MAX = 100_000
+"""How often code goes on while no time passes."""
+
 PROCESS: ContextVar[Process | None] = ContextVar("queuehint_process", default=None)
 
 
@@ -81,17 +84,31 @@ class DeadlockError(Exception):
     """Nothing is ready and nothing will ever be."""
 
 
+class EndlessError(Exception):
+    """Something is always ready, so that no time can pass."""
+
+
 class _NoInput:
     """In place of the operating system: nothing ever comes from outside, so the time jumps."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
+        self._turns = 0
+        """How often something was ready since time has last passed."""
 
     def select(self, timeout: float | None) -> list[Any]:
         if timeout is None:
             raise DeadlockError("nothing is ready, no timer runs: the simulation would wait for ever")
         if timeout > 0:
             self._loop.pass_time(timeout)
+            self._turns = 0
+            return []
+        self._turns += 1
+        if self._turns > TURNS_MAX:
+            raise EndlessError(
+                f"at {self._loop.time():g} s code has gone on {TURNS_MAX} times and no time passes: what waits in a "
+                "loop, such as by asyncio.sleep(0), has to sleep for longer than 0 s"
+            )
         return []
 
     def close(self) -> None:
