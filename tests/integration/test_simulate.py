@@ -155,6 +155,29 @@ def test_what_is_killed_is_not_asked_to_end() -> None:
     assert deaths
 
 
+def test_what_was_killed_changes_nothing_when_it_is_let_go_of() -> None:
+    sched = Scheduler("memory://")
+
+    @sched.job(max_losses=1000)
+    async def late() -> None:
+        pass
+
+    @sched.job(max_losses=1000)
+    async def careful() -> None:
+        try:
+            await asyncio.sleep(20)
+        finally:
+            late.enqueue_sync()
+
+    deaths = 0
+    for seed in range(2 * SEEDS):
+        world = simulate(sched, [("careful", ["a"])], faults=FaultPlan(crash=0.1), seed=seed)
+        deaths += sum(event.kind == "lost" for event in world.trace)
+        assert [job.state for job in world.jobs.values()] == ["FINISHED", "FINISHED"]
+        assert [event.kind for event in world.trace].count("enqueued") == 2
+    assert deaths
+
+
 # --- what goes wrong is told -----------------------------------------------------------------------------------------
 
 
@@ -224,6 +247,66 @@ def test_code_that_goes_on_when_it_is_to_stop_is_found() -> None:
         error = failure(lambda: simulate(sched, [("stubborn", ["a"])], faults=plan))
     assert "was taken from worker" in error.reason
     assert "which lives" in error.reason
+
+
+def test_a_fault_in_a_callback_is_told() -> None:
+    def stumble() -> None:
+        raise LookupError("stumbled")
+
+    async def call() -> None:
+        asyncio.get_running_loop().call_later(1, stumble)
+        await asyncio.sleep(2)
+
+    error = failure(lambda: simulate({"call": call}, [("call", None)], faults="none"))
+    assert error.reason == "LookupError: stumbled"
+
+
+def test_a_fault_in_what_renews_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken(LoopRenewal):
+        def _take_in(self, *_: object) -> None:
+            raise TypeError("mistaken")
+
+    monkeypatch.setattr("queuehint.testing.simulation.handlers.LoopRenewal", Broken)
+
+    async def nap() -> None:
+        await asyncio.sleep(25)
+
+    error = failure(lambda: simulate({"nap": nap}, [("nap", None)], faults="none"))
+    assert error.reason == "TypeError: mistaken"
+
+
+def test_a_job_without_a_place_that_runs_twice_at_once_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Deaf(LoopRenewal):
+        def _due(self) -> tuple[tuple[str, int], ...]:
+            return ()
+
+    monkeypatch.setattr("queuehint.testing.simulation.handlers.LoopRenewal", Deaf)
+
+    async def stubborn() -> None:
+        for _ in range(10):
+            try:
+                await asyncio.sleep(20)
+            except asyncio.CancelledError:
+                pass
+
+    sched = Scheduler("memory://", lease=10)
+    sched.job(name="stubborn", max_losses=1000)(stubborn)
+    error = failure(lambda: simulate(sched, [("stubborn", None)], faults="none", seeds=20))
+    assert error.reason.startswith("code of stubborn-1 in worker ")
+
+
+def test_a_store_that_loses_what_it_answered_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    restart = Store.restart
+    monkeypatch.setattr(Store, "restart", lambda self, lost, now_ms: restart(self, max(lost, 1), now_ms))
+
+    async def nothing() -> None:
+        pass
+
+    sched = Scheduler("memory://", lease=10)
+    sched.job(name="nothing")(nothing)
+    jobs = [("nothing", None)] * 6
+    error = failure(lambda: simulate(sched, jobs, faults=FaultPlan(restart=0.3), seeds=100))
+    assert "was answered, and the store does not know it" in error.reason
 
 
 def test_a_worker_that_forgets_an_unanswered_exchange_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ ROLLBACK_MAX = 50
 DELAY_MAX_MS = 60_000
 PAUSE_MAX_MS = 24 * 3600 * 1000
 
-_PROBABILITIES = (
+KINDS = (
     "lose_request",
     "lose_reply",
     "double_request",
@@ -23,6 +23,7 @@ _PROBABILITIES = (
     "step_clock",
     "restart",
 )
+"""The faults there are, each with its probability; a seed's story hangs on their order."""
 
 
 @attrs.frozen(kw_only=True)
@@ -75,7 +76,7 @@ class FaultPlan:
     rollback: int = 0
 
     def __attrs_post_init__(self) -> None:
-        for name in _PROBABILITIES:
+        for name in KINDS:
             object.__setattr__(self, name, check_number(getattr(self, name), parameter=name, least=0, most=1))
         for name, most in (
             ("delay_ms", DELAY_MAX_MS),
@@ -87,7 +88,7 @@ class FaultPlan:
     @property
     def is_calm(self) -> bool:
         """Nothing goes wrong."""
-        return not any(getattr(self, name) for name in _PROBABILITIES)
+        return not any(getattr(self, name) for name in KINDS)
 
     @classmethod
     def none(cls) -> FaultPlan:

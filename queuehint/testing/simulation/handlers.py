@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from queuehint.backends.redis.codec import QUESTIONS, REPEATABLE
 from queuehint.core.engine import EngineOptions
-from queuehint.errors import BackendError, QueueHintError
+from queuehint.errors import BackendError, BackendUnavailableError, QueueHintError
 from queuehint.handles import JobHandle
 from queuehint.records import JobState
 from queuehint.testing.model.places import clash
+from queuehint.testing.simulation.faults import KINDS
 from queuehint.testing.simulation.loop import PROCESS, Process, VirtualLoop
 from queuehint.testing.simulation.renewal import LoopRenewal
 from queuehint.testing.simulation.store import BEGIN_MS, StaleRequestError, Store
@@ -94,7 +95,7 @@ class HandlerWorld:
             traced=True,
         )
         self.loop = VirtualLoop()
-        self.loop.set_exception_handler(lambda *_: None)
+        self.loop.set_exception_handler(self._hear)
         self.backend = WireBackend(self)
         self.faults: list[Fault] = []
         self.story: list[str] = []
@@ -110,7 +111,7 @@ class HandlerWorld:
         self._clock_ms = self._highest_ms = 0
         self._down_until_s = 0.0
         self._has_produced = False
-        self._is_upset = False
+        self._is_upset = self._has_lost = self._is_closed = False
         self._stood_still: set[Process] = set()
         self._runs_at: dict[str, str | None] = {}
         self._has_time = (
@@ -144,6 +145,12 @@ class HandlerWorld:
     def _fail(self, error: Exception) -> None:
         if self._end is not None and not self._end.done():
             self._end.set_exception(error)
+
+    def _hear(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """End the world for a fault in a callback: a loop that runs for real only logs it, and nobody may look."""
+        error = context.get("exception")
+        if "handle" in context and isinstance(error, Exception):
+            self._fail(error)
 
     def _say(self, text: str) -> None:
         self.story.append(f"{self.loop.time():9.3f} s  {text}")
@@ -208,7 +215,11 @@ class HandlerWorld:
     def _forgotten(self) -> list[int]:
         """Return which of the producer's jobs the store has lost."""
         known = self.store.promises.ids
-        return [number for number, ids in self._acked.items() if any(job_id not in known for job_id in ids)]
+        lost = {number: ids for number, ids in self._acked.items() if any(job_id not in known for job_id in ids)}
+        assert self._has_lost or not lost, (
+            f"the enqueue of {', '.join(next(iter(lost.values())))} was answered, and the store does not know it"
+        )
+        return list(lost)
 
     async def _hand_in(self, number: int, job: Callable[[], Awaitable[Any]]) -> None:
         while True:
@@ -251,7 +262,8 @@ class HandlerWorld:
         return ", ".join(f"{job.id} ({job.spec.task}) is {job.state}" for job in jobs) or "code that does not end"
 
     def close(self) -> None:
-        """Let go of everything: nothing of any process may run any more."""
+        """Let go of everything: nothing of any process may run any more, and what is let go of changes nothing."""
+        self._is_closed = True
         for process in self._sent:
             process.kill()
         tasks = list(self._tasks)
@@ -281,9 +293,9 @@ class HandlerWorld:
         count = self._sent[process] = self._sent[process] + 1
         random, plan = Random(f"{self._seed}/{process.name}/{count}"), self._plan
         there_ms, back_ms = self._latency_ms(random), self._latency_ms(random)
-        rolls = {kind: random.random() for kind in _KINDS}
+        rolls = {kind: random.random() for kind in KINDS}
         # All is drawn, whatever happens, so that what is left out changes nothing else.
-        sizes = {kind: random.random() for kind in _KINDS}
+        sizes = {kind: random.random() for kind in KINDS}
 
         def happens(kind: str) -> bool:
             if rolls[kind] >= getattr(plan, kind):
@@ -384,14 +396,17 @@ class HandlerWorld:
         ]
         for at, (name, grant) in enumerate(running):
             for other, before in running[:at]:
-                if (name, grant.spec.id) != (other, before.spec.id):
-                    assert not clash(grant.spec.claims, before.spec.claims), (
+                is_same = grant.spec.id == before.spec.id
+                if not (is_same and name == other):
+                    assert not is_same and not clash(grant.spec.claims, before.spec.claims), (
                         f"code of {before.spec.id} in {other} and of {grant.spec.id} in {name} runs at once, and they "
-                        "conflict"
+                        f"{'are the same job' if is_same else 'conflict'}"
                     )
 
     def ask(self, operation: Operation[Any]) -> Any:
         """Do an operation at once, for plain functions and for who looks on from outside."""
+        if self._is_closed:
+            raise BackendUnavailableError("the simulated world has ended")
         if isinstance(operation, (*QUESTIONS, *REPEATABLE)):
             return self.store.engine.apply(operation, self.store_ms)
         self._asked += 1
@@ -471,21 +486,9 @@ class HandlerWorld:
         self._highest_ms = max(self._highest_ms, self.store_ms) + 1
         self._clock_ms = max(self._clock_ms, self._highest_ms - BEGIN_MS - round(self.loop.time() * 1000))
         self.store.restart(lost, self._highest_ms)
+        self._has_lost = self._has_lost or lost > 0
         self._is_upset = self._is_upset or lost > 0
         self._down_until_s = self.loop.time() + down_ms / 1000
         for future in list(self.waiting):
             if not future.done():
                 future.set_result(None)
-
-
-_KINDS = (
-    "lose_request",
-    "lose_reply",
-    "double_request",
-    "delay",
-    "crash",
-    "pause",
-    "clog",
-    "step_clock",
-    "restart",
-)

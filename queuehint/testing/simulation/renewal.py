@@ -27,6 +27,8 @@ class LoopRenewal(Renewal):
     def start(self) -> None:
         """Begin to renew and to watch."""
         self._tasks = [asyncio.ensure_future(self._watch_here()), asyncio.ensure_future(self._renew_here())]
+        for task in self._tasks:
+            task.add_done_callback(_tell)
 
     def end(self) -> None:
         """Stop; nothing is renewed any more."""
@@ -51,3 +53,9 @@ class LoopRenewal(Renewal):
                     logger.warning("leases were not renewed", extra={"event": "renewal.failed", "error": str(error)})
                 else:
                     self._take_in(leases, reply, sent_s)
+
+
+def _tell(task: asyncio.Task[None]) -> None:
+    """Raise what a task has died of, for the loop to tell: nobody waits for it."""
+    if not task.cancelled():
+        task.result()
