@@ -6,7 +6,18 @@ from typing import Any
 
 import pytest
 
-from queuehint.testing import Fault, Rule, TraceError, TraceEvent, TraceJob, check_trace, examine_trace, find_faults
+from queuehint.errors import InvalidHintError
+from queuehint.testing import (
+    Fault,
+    InvalidTraceError,
+    Rule,
+    TraceError,
+    TraceEvent,
+    TraceJob,
+    check_trace,
+    examine_trace,
+    find_faults,
+)
 from queuehint.testing.trace.places import Places
 
 J = TraceJob.of
@@ -276,3 +287,25 @@ def test_nothing_is_left_of_places_that_were_left() -> None:
     assert not places.is_empty
     places.remove(A.claims, 2)
     assert places.is_empty
+
+
+@pytest.mark.parametrize(
+    "events, jobs, options, told",
+    [
+        ([("queued", "a")], [], {}, r"events\[0\] must be a TraceEvent, got tuple"),
+        ([], ["a"], {}, r"jobs\[0\] must be a TraceJob, as TraceJob.of makes one, got str: 'a'"),
+        ([], [], {"slots": "x"}, "slots must be an integer of 0 or more, got 'x'"),
+        ([], [], {"slots": {"mail": -1}}, r"slots\['mail'\] must be an integer of 0 or more, got -1"),
+        ([], [], {"tolerance_ms": "x"}, "tolerance_ms must be a number of 0 or more, got 'x'"),
+        ([], [], {"idle_ms": -1}, "idle_ms must be a number of 0 or more, got -1"),
+    ],
+)
+def test_what_is_no_trace_is_refused_by_name(events: Any, jobs: Any, options: Any, told: str) -> None:
+    with pytest.raises(InvalidTraceError, match=told):
+        find_faults(events, jobs, **options)
+
+
+def test_a_hint_that_is_a_text_is_no_place() -> None:
+    with pytest.raises(InvalidHintError, match=r"hint must be a list of segments, got str; did you mean \['doc1'\]"):
+        TraceJob.of("a", "doc1")
+    assert TraceJob.of("a", iter(["doc1", "s"])).claims[0].path == ("doc1", "s")

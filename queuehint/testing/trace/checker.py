@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
+from typing import Any, cast
 
 import attrs
 
@@ -183,13 +184,22 @@ def examine_trace(
     Raises:
         InvalidTraceError: it is no trace.
     """
-    if not tolerance_ms >= 0 or not (idle_ms is None or idle_ms >= 0):
-        raise InvalidTraceError("tolerance_ms and idle_ms must be 0 or more")
+    _check_amount(tolerance_ms, "tolerance_ms")
+    if idle_ms is not None:
+        _check_amount(idle_ms, "idle_ms")
+    for name, amount in slots.items() if isinstance(slots, Mapping) else [("", slots)]:
+        if amount is not None:
+            _check_amount(amount, f"slots[{name!r}]" if name else "slots", kinds=(int,))
     known: dict[str, TraceJob] = {}
-    for job in jobs:
+    job: Any
+    for number, job in enumerate(jobs):
+        if not isinstance(job, TraceJob):
+            raise InvalidTraceError(
+                f"jobs[{number}] must be a TraceJob, as TraceJob.of makes one, got {type(job).__name__}: {shown(job)}"
+            )
         if known.setdefault(job.id, job) != job:
             raise InvalidTraceError(f"job {shown(job.id)} is given twice, and differs")
-    given = [event if isinstance(event, TraceEvent) else TraceEvent.of(event) for event in events]
+    given = [_event(event, number) for number, event in enumerate(events)]
     order = in_order(given, tolerance_ms)
     checker = Checker(given, known, tolerance_ms=tolerance_ms, complete=complete, limit=limit)
     if slots is not None or any(event.free_slots is not None or event.kind == "idle" for event in given):
@@ -198,6 +208,20 @@ def examine_trace(
     pictures = draw(given, order, known, checker.faults)
     faults = [attrs.evolve(fault, picture=picture) for fault, picture in zip(checker.faults, pictures, strict=True)]
     return TraceReport(faults=tuple(faults), unjudged=checker.unjudged(), events=len(given), jobs=len(checker.lives))
+
+
+def _event(event: object, number: int) -> TraceEvent:
+    if isinstance(event, TraceEvent):
+        return event
+    if isinstance(event, Event):
+        return TraceEvent.of(event)
+    raise InvalidTraceError(f"events[{number}] must be a TraceEvent, got {type(event).__name__}: {shown(event)}")
+
+
+def _check_amount(value: object, parameter: str, *, kinds: tuple[type, ...] = (int, float)) -> None:
+    if isinstance(value, bool) or not isinstance(value, kinds) or not cast("float", value) >= 0:
+        what = "an integer" if kinds == (int,) else "a number"
+        raise InvalidTraceError(f"{parameter} must be {what} of 0 or more, got {shown(value)}")
 
 
 def in_order(events: Sequence[TraceEvent], tolerance_ms: float) -> list[int]:

@@ -9,7 +9,7 @@ import attrs
 
 from queuehint.errors import QueueHintError, shown
 from queuehint.events import Event, EventKind
-from queuehint.hint import Claim, Mode, Path, parse_claims
+from queuehint.hint import Claim, Mode, Path, parse_claims, parse_hint
 from queuehint.policy import OnDead, OnDependencyFailure, OnRetry
 from queuehint.records import Dependency, JobRecord, JobSpec, JobState, check_dependencies
 
@@ -115,7 +115,9 @@ class TraceJob:
         """
         if isinstance(job, (JobSpec, JobRecord)):
             return cls._of_spec(job if isinstance(job, JobSpec) else job.spec)
-        claims = () if hint is None else ((hint if isinstance(hint, (list, tuple, str)) else tuple(hint), mode),)
+        listed = tuple(hint) if isinstance(hint, Iterable) and not isinstance(hint, str) else hint
+        path = parse_hint(listed, parameter="hint")
+        claims = () if path is None else ((path, mode),)
         return cls(id=job, claims=cast("Any", claims), depends_on=cast("Any", list(after)), **fields)
 
     @classmethod
