@@ -2,13 +2,15 @@
 What it takes to prove ordering rules: of handlers, of production logs, of backends, of queues of any make.
 
 Needs the extra ``queuehint[testing]``, but for what reads traces. A name is imported when it is first used, so a
-program that asks for one part carries no other.
+program that asks for one part carries no other. What needs Hypothesis or pytest is a `MissingExtraError` without.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from queuehint.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from queuehint.testing.backend_queue import BackendQueue
@@ -173,7 +175,12 @@ def __getattr__(name: str) -> Any:
     module = _MODULES.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{module}"), name)
+    try:
+        return getattr(import_module(f"{__name__}.{module}"), name)
+    except ModuleNotFoundError as error:
+        if error.name not in {"hypothesis", "pytest"}:
+            raise
+        raise MissingExtraError("testing", f"{__name__}.{name} and its like") from error
 
 
 def __dir__() -> list[str]:

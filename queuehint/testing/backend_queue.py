@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from queuehint.errors import InvalidJobTypeError, shown
 from queuehint.operations import Cancel, Enqueue, Exchange, Tick
 from queuehint.policy import Policy
 from queuehint.records import JobSpec, Outcome, OutcomeKind
@@ -32,6 +33,10 @@ class BackendQueue:
 
     def __init__(self, backend: Backend | Scheduler, *, close: bool = True) -> None:
         self._backend: Backend = backend.backend if isinstance(backend, Scheduler) else backend
+        if not callable(getattr(self._backend, "call_sync", None)):
+            raise InvalidJobTypeError(
+                f"backend must be a Backend or a Scheduler, got {type(backend).__name__}: {shown(backend)}"
+            )
         self._owner = backend if close else None
         self._tokens: dict[str, int] = {}
         self._pools: dict[str, None] = {}

@@ -44,7 +44,7 @@ from hypothesis.errors import InvalidArgument
 
 from queuehint.hint import Claim, conflict, parse_key, queue_key
 from queuehint.records import Dependency, JobSpec
-from queuehint.testing.strategies.arguments import check_choices, check_range, check_strategy
+from queuehint.testing.strategies.arguments import check_amount, check_choices, check_strategy
 from queuehint.testing.trace import Fault, Rule, TraceError, TraceEvent, TraceJob, find_faults
 from queuehint.testing.trace.picture import draw
 
@@ -101,7 +101,8 @@ class QueueFaultError(TraceError):
 
 @attrs.frozen
 class _Enqueue:
-    spec: JobSpec
+    spec: Any
+    """A `JobSpec`, if the strategy is one of those."""
     back: tuple[int, ...] = ()
     """For each edge how many jobs are between, counted round."""
 
@@ -136,6 +137,12 @@ class Story:
 
     def __init__(self, queue: QueueUnderTest, slots: int, max_jobs: int) -> None:
         self.name = type(queue).__name__
+        lacking = [name for name in ("enqueue", "start", "end") if not callable(getattr(queue, name, None))]
+        if lacking:
+            raise InvalidArgument(
+                f"factory() returned {self.name}, which has no method {' and no '.join(lacking)}: a queue under test "
+                "has enqueue(job), start() and end(job_id, outcome)"
+            )
         self._queue = queue
         self._slots = slots
         self._max_jobs = max_jobs
@@ -193,6 +200,8 @@ class Story:
     def _enqueue(self, step: _Enqueue) -> None:
         if len(self.jobs) == self._max_jobs:
             return
+        if not isinstance(step.spec, JobSpec):
+            raise InvalidArgument(f"jobs= must generate JobSpec values, got {type(step.spec).__name__}: {step.spec!r}")
         job_id = string.ascii_lowercase[len(self.jobs)]
         edges = {self.jobs[-1 - back % len(self.jobs)].id for back in step.back} if self.jobs else set()
         spec = attrs.evolve(step.spec, id=job_id, depends_on=tuple(map(Dependency, sorted(edges))))
@@ -399,10 +408,12 @@ def check_queue(
     if not callable(factory):
         raise InvalidArgument(f"factory={factory!r} must be a class or a function that makes a queue")
     check_strategy("jobs", jobs)
-    check_range("jobs", 1, max_jobs, most=JOBS_MAX)
-    check_range("steps", 1, max_steps, most=1000)
-    check_range("slots", 1, slots, most=16)
-    check_range("examples", 1, max_examples, most=10**9)
+    check_amount("max_jobs", max_jobs, most=JOBS_MAX)
+    check_amount("max_steps", max_steps, most=1000)
+    check_amount("slots", slots, most=16)
+    check_amount("max_examples", max_examples, most=10**9)
+    if seed is not None and type(seed) is not int:
+        raise InvalidArgument(f"seed={seed!r} must be an int, or None")
     looked_at = frozenset(map(Rule, check_choices("rules", rules, list(Rule))))
     ends = [_End(how, which) for how in check_choices("outcomes", outcomes, OUTCOMES) for which in range(slots)]
     taken = [_Cancel(which) for which in range(max_jobs)] if cancels else []

@@ -456,8 +456,22 @@ def test_redis_is_acquitted(redis_url: str) -> None:
         {"max_steps": 0},
         {"slots": 0},
         {"max_examples": 0},
+        {"seed": "17"},
+        {"factory": object},
+        {"jobs": st.just("a")},
     ],
 )
 def test_wrong_arguments_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgument):
         check_queue(**{"factory": Right, **wrong})
+
+
+def test_a_queue_without_a_method_and_a_backend_that_is_none_are_told() -> None:
+    with pytest.raises(
+        InvalidArgument, match="factory\\(\\) returned list, which has no method enqueue and no start and no"
+    ):
+        check_queue(list)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match="max_examples=0 must be an int from 1 to"):
+        check_queue(Right, max_examples=0)
+    with pytest.raises(TypeError, match="backend must be a Backend or a Scheduler, got str: 'memory://'"):
+        BackendQueue("memory://")  # type: ignore[arg-type]

@@ -21,6 +21,12 @@ def check_range(what: str, least: object, most_wanted: object, *, most: int) -> 
         raise InvalidArgument(f"min_{what}={least} must not be more than max_{what}={most_wanted}")
 
 
+def check_amount(name: str, value: object, *, most: int) -> None:
+    """Check that at least one of something is wanted."""
+    if type(value) is not int or not 1 <= value <= most:
+        raise InvalidArgument(f"{name}={value!r} must be an int from 1 to {most}")
+
+
 def check_strategy(name: str, value: object) -> None:
     """Check that a strategy is given and not a value."""
     if not isinstance(value, st.SearchStrategy):
