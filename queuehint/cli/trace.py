@@ -291,4 +291,7 @@ def _tell(found: Trace, report: TraceReport, limit: int, *, as_json: bool) -> No
         printer.say(f"not judged: {text}", "dim")
     events = f"{report.events} events of {report.jobs} jobs"
     count = len(report.faults)
-    printer.say(f"{events}: {f'{count} fault' + ('s' if count > 1 else '') if count else 'in order'}")
+    if count:
+        printer.say(f"{events}: {count} fault{'s' * (count > 1)}")
+    else:
+        printer.say(f"{events}: {'in order' if report.events else 'there was nothing to check'}")

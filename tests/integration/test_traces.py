@@ -376,3 +376,8 @@ def test_several_files_are_one_trace(tmp_path: Path, recorded: Trace) -> None:
     for name, some in (("jobs", trace_lines([], jobs.values())), ("events", trace_lines(events))):
         (tmp_path / name).write_text("".join(some))
     assert check(str(tmp_path / "jobs"), str(tmp_path / "events"), "--complete")[0] == 0
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", '{"job": "a", "hint": ["doc1"]}\n'])
+def test_what_has_no_events_is_not_called_in_order(text: str) -> None:
+    assert check("-", input=text) == (0, "0 events of 0 jobs: there was nothing to check\n")
