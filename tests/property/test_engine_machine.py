@@ -24,7 +24,8 @@ from queuehint.operations import (
     Tick,
 )
 from queuehint.records import JobSpec
-from queuehint.testing.machine.rules import OperationMachine, first_jobs
+from queuehint.testing.machine.parts import first_jobs
+from queuehint.testing.machine.rules import OperationMachine
 from queuehint.testing.pair import Pair
 from queuehint.testing.player import MINUTE
 

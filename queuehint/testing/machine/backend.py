@@ -16,7 +16,8 @@ from queuehint.policy import Retention
 from queuehint.testing.code import as_code
 from queuehint.testing.machine.agreement import with_tokens
 from queuehint.testing.machine.comparison import Ask, Comparison, Restart
-from queuehint.testing.machine.rules import OperationMachine, first_jobs
+from queuehint.testing.machine.parts import first_jobs
+from queuehint.testing.machine.rules import OperationMachine
 from queuehint.testing.machine.shrink import shorten
 
 if TYPE_CHECKING:
