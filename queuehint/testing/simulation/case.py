@@ -20,8 +20,9 @@ from queuehint.records import JobRecord, JobSpec
 from queuehint.scheduler import Scheduler
 from queuehint.testing.inputs import check_function, off_the_loop, read_call
 from queuehint.testing.simulation.faults import FaultPlan, check_seed
-from queuehint.testing.simulation.handlers import Fault, HandlerWorld
+from queuehint.testing.simulation.handlers import HandlerWorld
 from queuehint.testing.simulation.loop import EndlessError
+from queuehint.testing.simulation.luck import Fault
 from queuehint.testing.simulation.report import SimulationError, reason_of
 from queuehint.testing.simulation.shrink import shrunk
 from queuehint.testing.trace import TraceEvent, TraceJob, check_trace

@@ -1,8 +1,7 @@
 """
 A world in which the real worker runs real handlers: processes on a virtual loop, a wire, one store.
 
-What befalls whom is drawn for each request, by the seed, by who sends it and how many it has sent: so a fault can be
-left out and all others stay where they are.
+What befalls whom is drawn in `luck`.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import asyncio
 import logging
 from contextvars import Context
 from random import Random
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from queuehint.backends.redis.codec import QUESTIONS, REPEATABLE
 from queuehint.core.engine import EngineOptions
@@ -19,8 +18,8 @@ from queuehint.errors import BackendError, BackendUnavailableError, QueueHintErr
 from queuehint.handles import JobHandle
 from queuehint.records import JobState
 from queuehint.testing.model.places import clash
-from queuehint.testing.simulation.faults import KINDS
 from queuehint.testing.simulation.loop import PROCESS, Process, VirtualLoop
+from queuehint.testing.simulation.luck import Fortune
 from queuehint.testing.simulation.renewal import LoopRenewal
 from queuehint.testing.simulation.store import BEGIN_MS, StaleRequestError, Store
 from queuehint.testing.simulation.wire import Unreachable, WireBackend
@@ -33,9 +32,9 @@ if TYPE_CHECKING:
     from queuehint.operations import Operation
     from queuehint.scheduler import Scheduler
     from queuehint.testing.simulation.faults import FaultPlan
+    from queuehint.testing.simulation.luck import Fault, Luck
     from queuehint.worker import Worker
 
-QUICK_MS = 20
 THINK_MS = 2_000
 """How long a producer thinks between two jobs at most."""
 LOOK_S = 0.5
@@ -43,14 +42,6 @@ LOOK_S = 0.5
 STEPS_MAX = 100_000
 STEADY_LEASE_MS, STEADY_DELAY_MS, STEADY_LOSS = 15_000, 5_000, 0.2
 """With these leases last, however unlucky a wire is."""
-
-
-class Fault(NamedTuple):
-    """What befell whom: the request after which, counted by its sender, says when."""
-
-    kind: str
-    sender: str
-    request: int
 
 
 class HandlerWorld:
@@ -86,7 +77,6 @@ class HandlerWorld:
         self._concurrency = concurrency
         self._seed = seed
         self._plan = plan
-        self._only = None if only is None else frozenset(only)
         self._invariant = invariant
         self._limit_ms = limit_ms
         self.store = Store(
@@ -97,7 +87,7 @@ class HandlerWorld:
         self.loop = VirtualLoop()
         self.loop.set_exception_handler(self._hear)
         self.backend = WireBackend(self)
-        self.faults: list[Fault] = []
+        self._fortune = Fortune(seed, plan, only)
         self.story: list[str] = []
         self.steps = 0
         self._asked = 0
@@ -121,6 +111,11 @@ class HandlerWorld:
         )
         """A worker that lives renews its leases in time."""
         self._end: asyncio.Future[None] | None = None
+
+    @property
+    def faults(self) -> list[Fault]:
+        """What has befallen whom."""
+        return self._fortune.faults
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
@@ -291,41 +286,24 @@ class HandlerWorld:
     ) -> None:
         """Put a request on its way, and draw what befalls it and others meanwhile."""
         count = self._sent[process] = self._sent[process] + 1
-        random, plan = Random(f"{self._seed}/{process.name}/{count}"), self._plan
-        there_ms, back_ms = self._latency_ms(random), self._latency_ms(random)
-        rolls = {kind: random.random() for kind in KINDS}
-        # All is drawn, whatever happens, so that what is left out changes nothing else.
-        sizes = {kind: random.random() for kind in KINDS}
-
-        def happens(kind: str) -> bool:
-            if rolls[kind] >= getattr(plan, kind):
-                return False
-            fault = Fault(kind, process.name, count)
-            if self._only is not None and fault not in self._only:
-                return False
-            self.faults.append(fault)
-            return True
-
-        if happens("delay"):
-            there_ms += 1 + int(sizes["delay"] * plan.delay_ms)
+        luck, plan = self._fortune.of(process.name, count), self._plan
+        there_ms, back_ms = luck.there_ms, luck.back_ms
+        if luck.has("delay"):
+            there_ms += 1 + luck.part("delay", plan.delay_ms)
         if process.name.startswith("worker"):
-            self._hurt(process, happens, sizes)
+            self._hurt(process, luck)
         if self.loop.time() < self._down_until_s:
             raise Unreachable
-        is_lost, is_unheard = happens("lose_request"), happens("lose_reply")
+        is_lost, is_unheard = luck.has("lose_request"), luck.has("lose_reply")
         if is_lost:
             self._say(f"a request of {process.name} is lost ({type(operation).__name__})")
         else:
             self._post(
                 there_ms, self._arrive, process, lane, number, operation, None if is_unheard else answer, back_ms
             )
-        if happens("double_request"):
-            later_ms = there_ms + 1 + int(sizes["double_request"] * plan.delay_ms)
+        if luck.has("double_request"):
+            later_ms = there_ms + 1 + luck.part("double_request", plan.delay_ms)
             self._post(later_ms, self._arrive, process, lane, number, operation, None, 0)
-
-    @staticmethod
-    def _latency_ms(random: Random) -> int:
-        return random.randrange(1, QUICK_MS)
 
     def _arrive(
         self,
@@ -436,30 +414,31 @@ class HandlerWorld:
 
     # --- faults ------------------------------------------------------------------------------------------------------
 
-    def _hurt(self, process: Process, happens: Callable[[str], bool], sizes: dict[str, float]) -> None:
+    def _hurt(self, process: Process, luck: Luck) -> None:
         plan = self._plan
-        if happens("crash"):
-            self._post(1 + int(sizes["crash"] * 2_000), self._crash, process, sizes["pause"])
-        if happens("pause"):
-            self._post(1 + int(sizes["pause"] * 500), self._pause, process, 1 + int(sizes["pause"] * plan.pause_ms))
-        if happens("clog"):
-            random = Random(sizes["clog"])
+        if luck.has("crash"):
+            down_ms = 1 + luck.part("pause", plan.down_ms)
+            self._post(1 + luck.part("crash", 2_000), self._crash, process, down_ms)
+        if luck.has("pause"):
+            self._post(1 + luck.part("pause", 500), self._pause, process, 1 + luck.part("pause", plan.pause_ms))
+        if luck.has("clog"):
+            random = Random(luck.sizes["clog"])
             live = [each for each in self._processes if each is not None]
             for at, each in enumerate(random.sample(live, random.randint(min(2, len(live)), len(live)))):
                 self._post(1 + at * 200, self._pause, each, random.randrange(1, plan.pause_ms + 1))
-        if happens("step_clock"):
-            self._post(1, self._set_clock, round((2 * sizes["step_clock"] - 1) * plan.step_ms))
-        if happens("restart"):
-            lost = (0, 1, 2, 5, plan.rollback)[int(sizes["restart"] * 5)]
-            self._post(1, self._restart, min(lost, plan.rollback), 1 + int(sizes["clog"] * plan.down_ms))
+        if luck.has("step_clock"):
+            self._post(1, self._set_clock, round((2 * luck.sizes["step_clock"] - 1) * plan.step_ms))
+        if luck.has("restart"):
+            lost = (0, 1, 2, 5, plan.rollback)[luck.part("restart", 5)]
+            self._post(1, self._restart, min(lost, plan.rollback), 1 + luck.part("clog", plan.down_ms))
 
-    def _crash(self, process: Process, size: float) -> None:
+    def _crash(self, process: Process, down_ms: int) -> None:
         if process.is_dead:
             return
         self._say(f"{process.name} dies")
         process.kill()
         place = self._processes.index(process)
-        self._post(1 + int(size * self._plan.down_ms), self._spawn, place)
+        self._post(down_ms, self._spawn, place)
 
     def _pause(self, process: Process, for_ms: int) -> None:
         if process.is_dead or process.is_paused:
