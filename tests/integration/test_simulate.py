@@ -323,7 +323,7 @@ def test_a_worker_that_forgets_an_unanswered_exchange_is_found(monkeypatch: pyte
 
     plan = FaultPlan(lose_reply=0.9)
     jobs = [("nothing", ["a"])] * 3
-    monkeypatch.setattr("queuehint.testing.simulation.handlers.STEADY_LOSS", 1)
+    monkeypatch.setattr("queuehint.testing.simulation.crew.STEADY_LOSS", 1)
     error = failure(lambda: simulate({"nothing": nothing}, jobs, faults=plan, seeds=50))
     assert "was taken from worker" in error.reason
 

@@ -17,7 +17,7 @@ from queuehint.core.engine import EngineOptions
 from queuehint.errors import BackendError, BackendUnavailableError, QueueHintError
 from queuehint.handles import JobHandle
 from queuehint.records import JobState
-from queuehint.testing.model.places import clash
+from queuehint.testing.simulation.crew import Crew, has_time
 from queuehint.testing.simulation.loop import PROCESS, Process, VirtualLoop
 from queuehint.testing.simulation.luck import Fortune
 from queuehint.testing.simulation.renewal import LoopRenewal
@@ -33,15 +33,12 @@ if TYPE_CHECKING:
     from queuehint.scheduler import Scheduler
     from queuehint.testing.simulation.faults import FaultPlan
     from queuehint.testing.simulation.luck import Fault, Luck
-    from queuehint.worker import Worker
 
 THINK_MS = 2_000
 """How long a producer thinks between two jobs at most."""
 LOOK_S = 0.5
 """How often it is looked whether anything is still to come."""
 STEPS_MAX = 100_000
-STEADY_LEASE_MS, STEADY_DELAY_MS, STEADY_LOSS = 15_000, 5_000, 0.2
-"""With these leases last, however unlucky a wire is."""
 
 
 class HandlerWorld:
@@ -94,22 +91,14 @@ class HandlerWorld:
         self.waiting: dict[asyncio.Future[None], Interest] = {}
         self._processes: list[Process | None] = [None] * workers
         self._lives = [0] * workers
-        self._workers: dict[Process, Worker] = {}
         self._sent: dict[Process, int] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._acked: dict[int, tuple[str, ...]] = {}
         self._clock_ms = self._highest_ms = 0
         self._down_until_s = 0.0
         self._has_produced = False
-        self._is_upset = self._has_lost = self._is_closed = False
-        self._stood_still: set[Process] = set()
-        self._runs_at: dict[str, str | None] = {}
-        self._has_time = (
-            sched.lease_ms >= STEADY_LEASE_MS
-            and plan.delay_ms <= STEADY_DELAY_MS
-            and max(plan.lose_request, plan.lose_reply) <= STEADY_LOSS
-        )
-        """A worker that lives renews its leases in time."""
+        self._has_lost = self._is_closed = False
+        self._crew = Crew(has_time=has_time(sched.lease_ms, plan))
         self._end: asyncio.Future[None] | None = None
 
     @property
@@ -187,7 +176,7 @@ class HandlerWorld:
         try:
             worker = self._sched.make_worker(self._concurrency, renewal=LoopRenewal)
             worker.name = process.name
-            self._workers[process] = worker
+            self._crew.join(process, worker)
             await worker.run()
         except Exception as error:  # noqa: BLE001 - a worker that ends by itself ends the world
             self._fail(error)
@@ -246,11 +235,7 @@ class HandlerWorld:
         if ledger.ready.sizes():
             return False
         live = [process for process in self._processes if process is not None]
-        return not any(process.is_dead or process.is_paused or self._is_busy(process) for process in live)
-
-    def _is_busy(self, process: Process) -> bool:
-        worker = self._workers.get(process)
-        return worker is None or bool(worker.running)
+        return not any(process.is_dead or process.is_paused or self._crew.is_busy(process) for process in live)
 
     def _unfinished(self) -> str:
         jobs = [job for job in self.store.engine.ledger.jobs.values() if not job.is_over][:3]
@@ -339,7 +324,7 @@ class HandlerWorld:
         finally:
             for kind, job, _, _, _ in store.moves:
                 self._say(f"{job.id} ({job.spec.task}) {kind}{f' by {job.worker}' if kind == 'started' else ''}")
-        self._check_code(operation)
+        self._crew.check(store.moves, operation)
         self.steps += 1
         if self.steps % CHECK_EVERY == 0:
             store.promises.check_all(store.engine)
@@ -348,38 +333,6 @@ class HandlerWorld:
         assert self.steps < STEPS_MAX, f"after {STEPS_MAX} steps there is still something to do"
         self._wake()
         return reply
-
-    def _check_code(self, operation: Operation[Any]) -> None:
-        """
-        Assert what holds of workers that live: nothing is taken from them, and of their jobs no two conflict.
-
-        Of those that stood still nothing is promised, nor of any once the store has lost steps or its clock was set.
-        """
-        if self._is_upset:
-            return
-        if not self._stood_still and self._has_time:
-            given_up = [outcome.job_id for outcome in getattr(operation, "settle", ()) if outcome.kind == "lost"]
-            dead = {process.name for process in self._sent if process.is_dead}
-            for kind, job, _, _, _ in self.store.moves:
-                if kind == "started":
-                    self._runs_at[job.id] = job.worker
-                elif kind == "lost" and job.id not in given_up:
-                    worker = self._runs_at[job.id]
-                    assert worker in dead, f"{job.id} was taken from {worker}, which lives and can reach the store"
-        running = [
-            (process.name, slot.grant)
-            for process, at_work in self._workers.items()
-            if not process.is_dead and process not in self._stood_still
-            for slot in at_work._slots
-        ]
-        for at, (name, grant) in enumerate(running):
-            for other, before in running[:at]:
-                is_same = grant.spec.id == before.spec.id
-                if not (is_same and name == other):
-                    assert not is_same and not clash(grant.spec.claims, before.spec.claims), (
-                        f"code of {before.spec.id} in {other} and of {grant.spec.id} in {name} runs at once, and they "
-                        f"{'are the same job' if is_same else 'conflict'}"
-                    )
 
     def ask(self, operation: Operation[Any]) -> Any:
         """Do an operation at once, for plain functions and for who looks on from outside."""
@@ -444,7 +397,7 @@ class HandlerWorld:
         if process.is_dead or process.is_paused:
             return
         self._say(f"{process.name} stands still for {for_ms / 1000:g} s")
-        self._stood_still.add(process)
+        self._crew.excuse(process)
         process.pause()
         self._post(for_ms, self._resume, process)
 
@@ -457,7 +410,7 @@ class HandlerWorld:
         self._say(f"the clock of the store is set by {ahead_ms} ms")
         self._highest_ms = max(self._highest_ms, self.store_ms)
         self._clock_ms += ahead_ms
-        self._is_upset = True
+        self._crew.excuse_all()
 
     def _restart(self, lost: int, down_ms: int) -> None:
         self._say(f"the store is started anew without its last {lost} steps, {down_ms} ms later")
@@ -465,8 +418,9 @@ class HandlerWorld:
         self._highest_ms = max(self._highest_ms, self.store_ms) + 1
         self._clock_ms = max(self._clock_ms, self._highest_ms - BEGIN_MS - round(self.loop.time() * 1000))
         self.store.restart(lost, self._highest_ms)
-        self._has_lost = self._has_lost or lost > 0
-        self._is_upset = self._is_upset or lost > 0
+        if lost:
+            self._has_lost = True
+            self._crew.excuse_all()
         self._down_until_s = self.loop.time() + down_ms / 1000
         for future in list(self.waiting):
             if not future.done():
