@@ -437,6 +437,10 @@ def test_a_journal_of_another_release_is_replayed_and_said(
     monkeypatch.undo()
     assert record(shelf.reopen(), "a").state is QUEUED
     assert events(caplog) == ["sqlite.other_release"]
+    shelf.crash()
+    assert (shelf.count("journal"), shelf.count("snapshot")) == (0, 2)
+    assert record(shelf.reopen(), "a").state is QUEUED
+    assert events(caplog) == ["sqlite.other_release"]
 
 
 @pytest.mark.parametrize("share", [0.1, 0.4, 0.6, 0.9])

@@ -24,7 +24,8 @@ time; a *snapshot* of the engine takes the place of a long journal now and then,
 
 Determinism is of one release. A file that was closed has a snapshot, which any release reads that knows its layout.
 One that was not, and is opened by another release, is replayed by the newer rules: no job is lost and no order
-broken, but what was in between may turn out as it would have then. A warning says so.
+broken, but what was in between may turn out as it would have then. A warning says so, and a snapshot is made at once:
+what is answered from then on is not made anew by a third one.
 """
 
 from __future__ import annotations
@@ -413,7 +414,7 @@ class SqliteBackend(LocalBackend):
             if reach is not None:
                 reach("file.made")
             with _without_collector():
-                engine = self._read(self._file)
+                engine, is_of_others = self._read(self._file)
             self._take_over(engine, self._file)
         except BaseException:
             self._let_go(keep_lock=had_lock)
@@ -422,6 +423,8 @@ class SqliteBackend(LocalBackend):
             self.engine = engine
             self._is_open = True
             self._waiting.call_all()
+        if is_of_others:
+            self._make_snapshot()  # or the next release would make something else again of what is answered now
 
     def _take_lock(self) -> None:
         path = self.address.path
@@ -437,8 +440,8 @@ class SqliteBackend(LocalBackend):
         except OSError as error:
             raise BackendUnavailableError(f"{path} cannot be opened: {error}") from error
 
-    def _read(self, file: JournalFile) -> Engine:
-        """Return the engine that the snapshot and the journal make."""
+    def _read(self, file: JournalFile) -> tuple[Engine, bool]:
+        """Return the engine that the snapshot and the journal make, and whether another release wrote of the latter."""
         header = file.header
         if header is None:
             engine = Engine(self._engine_options)
@@ -463,10 +466,11 @@ class SqliteBackend(LocalBackend):
             if isinstance(operation, Begin):
                 releases.add(operation.release)
             self._replay(engine, operation, at_ms)
-        if releases - {release()}:
+        is_of_others = bool(releases - {release()})
+        if is_of_others:
             extra = {"event": "sqlite.other_release", "path": str(file.path), "releases": sorted(releases)}
             self.logger.warning("a journal of another release was replayed", extra=extra)
-        return engine
+        return engine, is_of_others
 
     def _replay(self, engine: Engine, operation: Operation[Any], at_ms: int) -> None:
         """Apply again what was applied."""
