@@ -44,6 +44,9 @@ def parse_url(url: str) -> Address:
     'process'
     """
     parts = urlsplit(url)
+    scheme, colon, rest = url.partition(":")
+    if colon and rest.startswith("/") and not rest.startswith("//"):
+        raise InvalidJobError(f"url {url!r}: write {scheme}:///jobs.db, or {scheme}:////var/lib/jobs.db")
     if parts.netloc:
         raise InvalidJobError(f"url {url!r} names a host: write sqlite:///jobs.db, or sqlite:////var/lib/jobs.db")
     if parts.fragment:
@@ -53,7 +56,7 @@ def parse_url(url: str) -> Address:
         raise InvalidJobError(f"url {url!r} names no file; memory:// keeps jobs in memory")
     if "\0" in name:
         raise InvalidJobError(f"url {url!r}: a file's name has no zero byte")
-    if name.endswith("/"):
+    if name.endswith("/") or name.rpartition("/")[2] in {".", ".."}:
         raise InvalidJobError(f"url {url!r} names a directory, not a file")
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
     query.pop("namespace", None)
