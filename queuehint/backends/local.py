@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import sys
 import threading
 from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar, TypeVar
@@ -180,6 +181,8 @@ class LocalBackend(Backend):
         ledger.ready.filled.clear()
 
     def _wake_all(self) -> None:
+        if self._is_gone():
+            return
         with self._lock:
             self._waiting.call_all()
 
@@ -218,6 +221,10 @@ class LocalBackend(Backend):
                 f"the {self.kind} backend belongs to process {self._pid} and cannot be used in its fork {os.getpid()}; "
                 "make the scheduler after the fork, or use Redis"
             )
+
+    def _is_gone(self) -> bool:
+        """Say whether threads that had the lock may be gone for good: in a fork, or at the very end."""
+        return self._pid not in {None, os.getpid()} or sys.is_finalizing()
 
     def _watch_unserved(self, now_ms: int) -> None:
         """Say once that jobs have been ready for a while and no worker runs in this process."""

@@ -73,6 +73,9 @@ class MemoryBackend(LocalBackend):
 
     def close_sync(self) -> None:
         """Forget everything; whoever waits is woken."""
+        if self._is_gone():
+            self._closed = True
+            return
         with self._lock:
             self._closed = True
         self._wake_all()

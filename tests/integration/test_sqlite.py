@@ -20,6 +20,7 @@ import pytest
 from queuehint import FakeClock, JobState, Scheduler
 from queuehint.backends.base import BackendOptions, Interest
 from queuehint.backends.journal import encode
+from queuehint.backends.memory import MemoryBackend
 from queuehint.backends.sqlite import backend as backend_module
 from queuehint.backends.sqlite import file as file_module
 from queuehint.backends.sqlite import snapshot
@@ -365,9 +366,8 @@ def test_a_fork_that_outlives_its_parent_does_not_keep_the_lock(shelf: Shelf) ->
     script = (
         "import os, sys, time; from queuehint import Scheduler; from queuehint.operations import Draw\n"
         "sched = Scheduler(sys.argv[1]); sched.backend.call_sync(Draw(1))\n"
-        "child = os.fork()\n"
-        "if not child: time.sleep(30); os._exit(0)\n"
-        "print(child, flush=True); os.kill(os.getpid(), 9)"
+        "if not os.fork(): print(os.getpid(), flush=True); os.kill(os.getppid(), 9)\n"
+        "time.sleep(30)"
     )
     first = subprocess.Popen([sys.executable, "-c", script, f"sqlite:///{shelf.path}"], stdout=subprocess.PIPE)
     assert first.stdout is not None
@@ -378,6 +378,54 @@ def test_a_fork_that_outlives_its_parent_does_not_keep_the_lock(shelf: Shelf) ->
     finally:
         os.kill(child, signal.SIGKILL)
         first.stdout.close()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+def test_a_fork_closes_what_a_thread_of_its_parent_was_busy_with(shelf: Shelf, kind: str) -> None:
+    store = shelf.open() if kind == "sqlite" else MemoryBackend()
+    store.call_sync(Peek())
+    locked, go_on = threading.Event(), threading.Event()
+
+    def be_busy() -> None:
+        with store._lock:
+            locked.set()
+            go_on.wait()
+
+    busy = threading.Thread(target=be_busy)
+    busy.start()
+    locked.wait()
+    fork = multiprocessing.get_context("fork").Process(target=store.close_sync)
+    fork.start()
+    fork.join(10)
+    code = fork.exitcode
+    fork.kill()
+    go_on.set()
+    busy.join()
+    assert code == 0
+
+
+def test_a_process_that_closes_at_the_very_end_ends(shelf: Shelf) -> None:
+    script = (
+        "import sys; from queuehint import *; from queuehint.errors import *; from queuehint.operations import *\n"
+        "class Last:\n"
+        "    def __del__(self):\n"
+        "        for ask in (lambda: self.store.call_sync(Peek()), lambda: self.store.call_sync(Draw(1))):\n"
+        "            try: ask()\n"
+        "            except BackendUnavailableError as error: print(error)\n"
+        "        self.store.close_sync()\n"
+        "last = Last(); last.circle = last\n"
+        "last.store = Scheduler(sys.argv[1]).backend; last.store.call_sync(Draw(1))\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script, f"sqlite:///{shelf.path}"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
+    )
+    assert ended.stdout.count("the interpreter ends") == 2
+    assert shelf.open().call_sync(Draw(1)).first == 2
 
 
 def test_each_namespace_has_a_file_of_its_own(shelf: Shelf) -> None:

@@ -36,6 +36,7 @@ import logging
 import os
 import queue
 import secrets
+import sys
 import threading
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
@@ -264,8 +265,8 @@ class SqliteBackend(LocalBackend):
 
     def _begin_to_close(self, ticket: _Ticket) -> _Ticket | None:
         """Refuse further calls; return what to wait for: this ticket, that of who was first, or None for nothing."""
-        if self._pid not in {None, os.getpid()}:
-            # In a fork: the file is its parent's, and so is the thread, and maybe whoever held a lock.
+        if self._is_gone():
+            # In a fork the file is its parent's, and so is the thread; at the very end no thread goes on.
             self._closed = True
             return None
         with self._queueing:
@@ -274,6 +275,11 @@ class SqliteBackend(LocalBackend):
                 self._queue.put(ticket)
             self._closed = True
             return self._closing
+
+    def _check_usable(self) -> None:
+        super()._check_usable()
+        if sys.is_finalizing():
+            raise BackendUnavailableError(f"the {self.kind} backend has no thread any more: the interpreter ends")
 
     def _submit(self, ticket: _Ticket) -> None:
         with self._queueing:
