@@ -4,3 +4,6 @@ from queuehint.testing.model.jobs import Actor
 from queuehint.testing.model.reference import ReferenceModel
 
 __all__ = ["Actor", "ReferenceModel"]
+
+if not __debug__:
+    raise RuntimeError("what queuehint.testing promises to check it asserts: run Python without -O and PYTHONOPTIMIZE")
