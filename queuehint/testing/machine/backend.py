@@ -55,7 +55,8 @@ class BackendStateMachine(OperationMachine):
         def test_a_dependent_waits() -> None:
             Mine.replay([(0, Enqueue(...)), (1, Exchange("w", limit=1))])
 
-    Tests are marked and set like all tests of Hypothesis: ``TestMine.settings = settings(max_examples=1000)``.
+    Tests are marked and set like all tests of Hypothesis, but begin with the settings that are there: else Hypothesis
+    shrinks what fails by itself, too: ``TestMine.settings = settings(TestMine.settings, max_examples=1000)``.
 
     .. versionadded:: 0.1.0
     """
