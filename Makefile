@@ -24,7 +24,7 @@ XDIST ?= -n $(PROCESSES) --dist worksteal
 BIN := .venv/bin
 STAMP := .venv/.stamp
 INSTALL := sh scripts/venv.sh install
-# Branches of the core are covered in full by unit tests and contracts: in no other test is coverage measured.
+# Branches of the core are covered in full by unit tests and the contract of memory: in no other test is coverage measured.
 COVERAGE := --cov=queuehint/core --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100
 # Only folders that hold Python files: mypy refuses the others.
 TYPED := $(wildcard *.py) $(foreach dir,queuehint tests examples benchmarks,$(if $(wildcard $(dir)/*.py $(dir)/*/*.py),$(dir)))

@@ -23,6 +23,7 @@ exclude_patterns = ["_build"]
 default_role = "py:obj"
 
 autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
 napoleon_numpy_docstring = False

@@ -55,14 +55,14 @@ def pytest_configure(config: pytest.Config) -> None:
     setattr(doctest.DocTestParser, "_EXAMPLE_RE", re.compile(pattern, example_re.flags))  # noqa: B010
 
 
-_COVERING = ("tests/unit/", "tests/contract/")
+_COVERING = ("tests/unit/", "tests/contract/test_memory.py")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
-    Measure coverage in unit tests and contracts alone, and not in heavy ones: what the others run would take twice as
-    long, and what nothing but a walk or a race reaches is to have a test of its own.
+    Measure coverage in unit tests and in the contract of memory alone, and not in heavy ones: what the others run would
+    take twice as long, and what nothing but a walk or a race reaches is to have a test of its own.
     Who takes a server from a fixture is marked `redis`, before `-m` chooses.
     """
     for item in items:

@@ -9,6 +9,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
+from queuehint import FakeClock
 from queuehint.testing import BackendConformance, contract
 
 if TYPE_CHECKING:
@@ -21,6 +24,14 @@ OF_PYTHON |= {"__static_attributes__", "__slots__"}
 def modules() -> list[ModuleType]:
     folder = Path(contract.__path__[0])
     return [import_module(f"{contract.__name__}.{path.stem}") for path in folder.glob("[!_]*.py")]
+
+
+@pytest.mark.parametrize("rules", [BackendConformance, contract.Restarts])
+def test_whoever_forgets_how_to_open_a_store_is_told(rules: type[contract.Binding]) -> None:
+    # Pytest leaves abstract classes out without a word.
+    assert not inspect.isabstract(rules)
+    with pytest.raises(NotImplementedError, match=r"needs a method open\(self, clock\)"):
+        rules().open(FakeClock())
 
 
 def test_no_name_of_a_rule_hides_another() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from typing import TYPE_CHECKING
 
 from queuehint import JobState
@@ -25,9 +24,14 @@ class Restarts(Binding):
     .. versionadded:: 0.1.0
     """
 
-    @abstractmethod
     def restart(self, store: Store) -> None:
-        """End what keeps the jobs, without a warning, and start it anew over what it kept; at `store.backend`."""
+        """
+        End what keeps the jobs, without a warning, and start it anew over what it kept; at `store.backend`.
+
+        Raises:
+            NotImplementedError: a subclass does not say how.
+        """
+        raise NotImplementedError(f"{type(self).__name__} needs a method restart(self, store)")
 
     def test_all_that_was_known_is_known(self, store: Store) -> None:
         store.enqueue(
