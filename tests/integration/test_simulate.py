@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,7 +15,10 @@ import pytest
 from queuehint import Children, JobContext, JobSpec, Retry, Scheduler, Snooze
 from queuehint.errors import InvalidJobError, InvalidJobTypeError
 from queuehint.hint import Claim
+from queuehint.operations import Tick
 from queuehint.testing import FaultPlan, SimulationError, simulate
+from queuehint.testing.simulation.crew import Crew
+from queuehint.testing.simulation.loop import Process
 from queuehint.testing.simulation.renewal import LoopRenewal
 from queuehint.testing.simulation.store import Store
 from queuehint.worker import Worker
@@ -307,6 +311,23 @@ def test_a_store_that_loses_what_it_answered_is_found(monkeypatch: pytest.Monkey
     jobs = [("nothing", None)] * 6
     error = failure(lambda: simulate(sched, jobs, faults=FaultPlan(restart=0.3), seeds=100))
     assert "was answered, and the store does not know it" in error.reason
+
+
+def test_what_is_taken_from_one_worker_is_found_although_another_stood_still() -> None:
+    lives, still = Process("worker 1"), Process("worker 2")
+    crew = Crew(has_time=True)
+    for process in (lives, still):
+        crew.join(process, SimpleNamespace(_slots=()))  # type: ignore[arg-type]
+    crew.excuse(still)
+
+    def moved(kind: str, job_id: str, worker: str) -> Any:
+        return [(kind, SimpleNamespace(id=job_id, worker=worker), None, None, 0)]
+
+    for job_id, process in (("a", lives), ("b", still)):
+        crew.check(moved("started", job_id, process.name), Tick())
+    crew.check(moved("lost", "b", still.name), Tick())
+    with pytest.raises(AssertionError, match="a was taken from worker 1, which lives"):
+        crew.check(moved("lost", "a", lives.name), Tick())
 
 
 def test_a_worker_that_forgets_an_unanswered_exchange_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
