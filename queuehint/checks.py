@@ -62,6 +62,11 @@ def _check_text(value: object, parameter: str, bytes_max: int, refused: re.Patte
     return text
 
 
+def plain_text(value: object) -> str:
+    """Return a value as text of no class but str; raises what its own ``__str__`` does."""
+    return str.__str__(value if isinstance(value, str) else str(value))
+
+
 def check_items(value: object, *, parameter: str) -> list[Any]:
     """Check that several things are given, in a list or anything else to iterate over, and return them."""
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
@@ -76,6 +81,13 @@ def check_int(value: object, *, parameter: str, least: int, most: int) -> int:
         raise InvalidJobTypeError(f"{parameter} must be int, got {type(value).__name__}: {shown(value)}")
     if not least <= value <= most:
         raise InvalidJobError(f"{parameter} must be from {least} to {most}, got {shown(value)}")
+    return value
+
+
+def check_bool(value: object, *, parameter: str) -> bool:
+    """Check a yes or no."""
+    if not isinstance(value, bool):
+        raise InvalidJobTypeError(f"{parameter} must be bool, got {type(value).__name__}: {shown(value)}")
     return value
 
 
@@ -140,10 +152,18 @@ def check_run_at(value: object, *, parameter: str = "run_at", now_ms: int | None
     """
     if not isinstance(value, datetime):
         raise InvalidJobTypeError(f"{parameter} must be a datetime, got {type(value).__name__}: {shown(value)}")
-    if value.tzinfo is None or value.utcoffset() is None:
-        raise InvalidJobError(f"{parameter} must be timezone-aware, got {shown(value)}; local time is never guessed")
-    # Subtracting aware datetimes goes through UTC without building one, so the ends of the calendar are safe.
-    time_ms, rest = divmod(value - _EPOCH, _MILLISECOND)
+    try:
+        # By datetime's own methods, whatever a subclass makes of them; a time zone may be the application's.
+        if datetime.utcoffset(value) is None:
+            raise InvalidJobError(
+                f"{parameter} must be timezone-aware, got {shown(value)}; local time is never guessed"
+            )
+        # Subtracting aware datetimes goes through UTC without building one, so the ends of the calendar are safe.
+        time_ms, rest = divmod(datetime.__sub__(value, _EPOCH), _MILLISECOND)
+    except InvalidJobError:
+        raise
+    except Exception as error:
+        raise InvalidJobError(f"{parameter} has a time zone that fails ({type(error).__name__})") from error
     if rest:
         time_ms += 1
     if now_ms is not None and time_ms - now_ms > TEN_YEARS_MS:

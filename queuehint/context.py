@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 import attrs
 
-from queuehint.checks import ID_BYTES_MAX, check_choice, check_duration, check_id, check_number
+from queuehint.checks import ID_BYTES_MAX, check_choice, check_duration, check_id, check_number, plain_text
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, WouldDeadlockError, shown
 from queuehint.interim import Interim
 from queuehint.records import ON_CHILD_FAILURE, OnChildFailure, Progress, log_lines, moment
@@ -223,12 +223,12 @@ class JobContext:
         for parameter, number in (("done", done), ("total", total)):
             if number is not None:
                 check_number(number, parameter=parameter, least=-PROGRESS_MAX, most=PROGRESS_MAX)
-        note = None if note is None else str(note)[:NOTE_LENGTH_MAX]
+        note = None if note is None else plain_text(note)[:NOTE_LENGTH_MAX]
         self._desk.report(self.id, self.token, Progress(done, total, note))
 
     def log(self, text: str) -> None:
         """Append to the job's log: each line of *text*, cut at 4 096 bytes; the last 1 000 lines are kept."""
-        for line in log_lines(str(text)):
+        for line in log_lines(plain_text(text)):
             self._desk.log(self.id, self.token, line)
 
     def update(self, fields: dict[str, Any]) -> None:

@@ -327,8 +327,7 @@ def _mark(operation: SetLimit | DropLimit) -> Dialogue[bool]:
 
 
 def _cancellation(ids: Any, path: Any, reason: Any) -> Cancel | CancelPath:
-    if reason is not None:
-        check_name(reason, parameter="reason")
+    reason = None if reason is None else check_name(reason, parameter="reason")
     if (ids is None) == (path is None):
         raise InvalidJobTypeError("cancel() takes ids or path, one of them")
     if path is not None:

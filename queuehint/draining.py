@@ -6,9 +6,10 @@ import asyncio
 import contextlib
 import threading
 from concurrent.futures import Future
+from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
 
-from queuehint.checks import check_optional_duration
+from queuehint.checks import check_bool, check_optional_duration
 from queuehint.context import is_in_handler, refuse_to_wait
 from queuehint.dialogue import hold, hold_sync
 from queuehint.errors import DrainStalledError, DrainTimeoutError
@@ -19,7 +20,6 @@ from queuehint.timekeeping import fire_due
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
-    from datetime import timedelta
 
 T = TypeVar("T")
 
@@ -53,7 +53,7 @@ class Draining(Hosting):
             DrainTimeoutError: jobs are left when the time is over; what it ran itself is given back.
             WouldDeadlockError: inside a handler, unless nothing is left.
         """
-        question = CountPending(None if path is None else parse_path(path), include_scheduled)
+        question = _question(path, include_scheduled)
         limit_ms = check_optional_duration(timeout, parameter="timeout")
         if not is_in_handler():
             await hold(self.backend, fire_due())
@@ -86,15 +86,22 @@ class Draining(Hosting):
         include_scheduled: bool = False,
     ) -> None:
         """Like `drain`, blocking this thread; also refused on the thread of this scheduler's workers' loop."""
-        question = CountPending(None if path is None else parse_path(path), include_scheduled)
-        check_optional_duration(timeout, parameter="timeout")
+        question = _question(path, include_scheduled)
+        limit_ms = check_optional_duration(timeout, parameter="timeout")
+        limit = None if limit_ms is None else timedelta(milliseconds=limit_ms)
         if not is_in_handler():
             hold_sync(self.backend, fire_due())
         if not self.backend.call_sync(question).unfinished:
             return
         refuse_to_wait("drain_sync()")
         self._refuse_to_block("drain_sync()")
-        _run_beside(lambda: self.drain(path, timeout=timeout, include_scheduled=include_scheduled))
+        _run_beside(lambda: self.drain(question.path, timeout=limit, include_scheduled=question.include_scheduled))
+
+
+def _question(path: object, include_scheduled: object) -> CountPending:
+    return CountPending(
+        None if path is None else parse_path(path), check_bool(include_scheduled, parameter="include_scheduled")
+    )
 
 
 def _judge(pending: Pending, timed_out_ms: int | None) -> None:

@@ -8,10 +8,10 @@ from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Self
 
 from queuehint.backends.base import Interest
-from queuehint.checks import check_int, check_items
+from queuehint.checks import check_choice, check_int, check_items
 from queuehint.context import refuse_to_wait
 from queuehint.dialogue import Dialogue, Wait, hold, hold_sync
-from queuehint.errors import InvalidJobError, WouldDeadlockError, shown
+from queuehint.errors import WouldDeadlockError
 from queuehint.events import Event, EventKind
 from queuehint.operations import EVENTS_MAX, Follow
 
@@ -36,14 +36,11 @@ def check_kinds(kinds: Any, *, also: tuple[str, ...] = ()) -> frozenset[str]:
     Raises:
         InvalidJobError, InvalidJobTypeError: one is not a kind of event.
     """
-    known = frozenset([kind.value for kind in EventKind]).union(also)
-    if kinds is None or kinds == "*":
-        return known
-    found = frozenset([kinds] if isinstance(kinds, str) else check_items(kinds, parameter="kinds"))
-    for kind in found:
-        if kind not in known:
-            raise InvalidJobError(f"kinds: {shown(kind)} is no kind of event; there are {', '.join(sorted(known))}")
-    return frozenset([str(kind) for kind in found])
+    known = (*[kind.value for kind in EventKind], *also)
+    if kinds is None or (isinstance(kinds, str) and str.__str__(kinds) == "*"):
+        return frozenset(known)
+    found = [kinds] if isinstance(kinds, str) else check_items(kinds, parameter="kinds")
+    return frozenset([check_choice(kind, known, parameter="kinds") for kind in found])
 
 
 class _Stream:

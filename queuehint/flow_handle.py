@@ -230,7 +230,7 @@ class FlowHandle:
         return found
 
     def _find(self, name: str) -> Dialogue[JobHandle[Any]]:
-        check_id(name, parameter="name")
+        name = check_id(name, parameter="name")
         cursor: int | None = 0
         while cursor is not None:
             records, cursor = yield from self._page(cursor)
@@ -240,8 +240,7 @@ class FlowHandle:
         raise JobNotFoundError(name)
 
     def _cancel(self, reason: str | None) -> Dialogue[None]:
-        if reason is not None:
-            check_name(reason, parameter="reason")
+        reason = None if reason is None else check_name(reason, parameter="reason")
         yield from self._count()
         if not self._is_empty:
             swept = yield CancelFlow(self.id, reason)

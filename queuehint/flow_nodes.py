@@ -135,9 +135,10 @@ class FlowGroup:
         Raises:
             JobNotFoundError: there is none.
         """
-        node = self.roster.named.get(f"{self._prefix}{name}")
+        full = f"{self._prefix}{check_id(name, parameter='name')}"
+        node = self.roster.named.get(full)
         if node is None:
-            raise JobNotFoundError(f"{self._prefix}{name}")
+            raise JobNotFoundError(full)
         return node
 
     @property
@@ -306,7 +307,8 @@ class Roster:
                 raise InvalidJobError(f"the name {shown(name)} is that of another node of the flow")
         else:
             name = self._unused(check_id(prefix + _SPACE.sub("_", spec.task), parameter="name"), self.named)
-            check_id(name, parameter="name")
+            # With its number it may be too long.
+            name = check_id(name, parameter="name")
         called = name
         if not is_name(called):
             called = _NOT_IN_TEMPLATE.sub("_", name)

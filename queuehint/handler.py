@@ -166,7 +166,7 @@ class _Recent:
         self._old: dict[tuple[Mode, Path], tuple[Claim, ...]] = {}
 
     def get(self, place: tuple[Mode, Path]) -> tuple[Claim, ...] | None:
-        """Return what was put for a place; TypeError if the place is not made of texts."""
+        """Return what was put for a place."""
         found = self._young.get(place)
         if found is None and (found := self._old.get(place)) is not None:
             self.put(place, found)
@@ -222,12 +222,14 @@ class Placement:
         """
         known = self._known
         if self._plain is not None:
-            try:
-                found = known.get((mode, tuple([arguments[name] for name in self._plain])))
-            except (KeyError, TypeError):
-                found = None
-            if found is not None:
-                return found
+            place: tuple[Any, ...] = tuple([arguments.get(name) for name in self._plain])
+            for segment in place:
+                if type(segment) is not str:
+                    break
+            else:
+                found = known.get((mode, place))
+                if found is not None:
+                    return found
         path = self.path(arguments)
         if path is None:
             return ()

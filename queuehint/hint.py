@@ -89,7 +89,7 @@ def parse_hint(hint: object, *, parameter: str = "queue_hint") -> Path | None:
     # One snapshot, one segment longer than allowed: what another thread does to the list meanwhile changes nothing.
     path = tuple(islice(hint, DEPTH_MAX + 1))
     if len(path) > DEPTH_MAX:
-        raise InvalidHintError(f"{parameter} has {len(hint)} segments, limit {DEPTH_MAX}: {shown(path[0])}, …")
+        raise InvalidHintError(f"{parameter} has {_length(hint)} segments, limit {DEPTH_MAX}: {shown(path[0])}, …")
     exact = True
     bytes_total = 0
     for index, segment in enumerate(path):
@@ -148,7 +148,7 @@ def parse_claims(claims: object, *, parameter: str = "claims") -> tuple[Claim, .
         )
     items = tuple(islice(claims, CLAIMS_MAX + 1))
     if len(items) > CLAIMS_MAX:
-        raise InvalidHintError(f"{parameter} holds {len(claims)} claims, limit {CLAIMS_MAX}")
+        raise InvalidHintError(f"{parameter} holds {_length(claims)} claims, limit {CLAIMS_MAX}")
     return normalise([_parse_claim(item, f"{parameter}[{index}]") for index, item in enumerate(items)])
 
 
@@ -290,6 +290,11 @@ def parse_key(key: str) -> Path:
     if not all(path) or queue_key(path) != key:
         raise InvalidHintError(f"{shown(key)} is not the key of any path")
     return parse_path(path, parameter="queue key")
+
+
+def _length(items: list[Any] | tuple[Any, ...]) -> int:
+    """Return how many there are, whatever a subclass says."""
+    return list.__len__(items) if isinstance(items, list) else tuple.__len__(items)
 
 
 def _not_a_list(hint: object, parameter: str) -> str:

@@ -12,7 +12,7 @@ from queuehint.checks import check_int, check_items
 from queuehint.errors import WouldDeadlockError
 from queuehint.handles import Desk
 from queuehint.listening import Listening
-from queuehint.operations import ANYONE, GRANTS_MAX
+from queuehint.operations import GRANTS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
@@ -96,7 +96,7 @@ class Hosting(_Maker, Listening):
             pools = check_items(pools, parameter="pools")
         if users is not None:
             users = check_items(users, parameter="users")
-        if steal != ANYONE:
+        if not isinstance(steal, str):
             steal = check_items(steal, parameter="steal")
         self.make_worker(
             concurrency, pools=pools, users=users, steal=steal, grace=grace

@@ -55,7 +55,7 @@ class Interim:
         if not isinstance(fields, dict):
             raise InvalidJobTypeError(f"fields must be a dict, got {type(fields).__name__}: {shown(fields)}")
         check_json(fields, "$", RESULT_BYTES_MAX)
-        payloads = {str(key): encode_json(value, bytes_max=RESULT_BYTES_MAX) for key, value in fields.items()}
+        payloads = {str.__str__(key): encode_json(value, bytes_max=RESULT_BYTES_MAX) for key, value in fields.items()}
         # Beside the value: the key in quotes, a colon, a comma.
         sizes = {key: len(payload) + len(encode_json(key)) + 2 for key, payload in payloads.items()}
         with self._lock:

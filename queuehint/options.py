@@ -15,6 +15,7 @@ from queuehint.checks import (
     check_items,
     check_name,
     check_run_at,
+    plain_text,
 )
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown
 from queuehint.hint import Claim, Mode, Path, parse_claims, parse_hint, parse_mode
@@ -114,7 +115,7 @@ def _check_after(value: Any) -> dict[str, Any]:
         return {"after": None}
     items = check_items(value, parameter="after")
     if isinstance(value, (set, frozenset)):
-        items.sort(key=lambda item: item if isinstance(item, str) else str(getattr(item, "id", "")))
+        items.sort(key=lambda item: plain_text(item if isinstance(item, str) else getattr(item, "id", "")))
     for index, item in enumerate(items):
         if isinstance(item, str):
             items[index] = check_id(item, parameter=f"after[{index}]")

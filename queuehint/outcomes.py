@@ -55,7 +55,7 @@ class Outcomes:
 
     def __init__(self, codec: Codec, redact: Callable[[str], str] | None = None) -> None:
         self._codec = codec
-        self._redact = redact or (lambda text: text)
+        self._redact = (lambda text: text) if redact is None else redact
 
     def of_result(
         self, grant: Grant, handler: Handler, result: Any, why_stop: str | None, context: JobContext | None = None

@@ -55,7 +55,7 @@ class JsonCodec:
     """
 
     def __init__(self, converter: cattrs.Converter | None = None) -> None:
-        self._converter = converter or _make_converter()
+        self._converter = _make_converter() if converter is None else converter
         self._odd: dict[int, tuple[Mapping[str, Any], frozenset[str]]] = {}
 
     def dumps(self, values: Mapping[str, Any], annotations: Mapping[str, Any], *, bytes_max: int) -> bytes:

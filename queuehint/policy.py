@@ -152,7 +152,7 @@ class Policy:
         return cls(
             max_attempts=check_int(max_attempts, parameter="max_attempts", least=1, most=ATTEMPTS_MAX),
             max_losses=check_int(max_losses, parameter="max_losses", least=1, most=ATTEMPTS_MAX),
-            backoff=retry or DEFAULT_BACKOFF,
+            backoff=DEFAULT_BACKOFF if retry is None else retry,
             timeout_ms=check_optional_duration(timeout, parameter="timeout", least_ms=1),
             on_retry=check_choice(on_retry, ON_RETRY, parameter="on_retry"),
             on_dead=check_choice(on_dead, ON_DEAD, parameter="on_dead"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum, StrEnum
+from operator import is_
 from typing import Any, Literal, get_args
 
 import attrs
@@ -18,6 +19,7 @@ from queuehint.checks import (
     check_id,
     check_int,
     check_name,
+    plain_text,
 )
 from queuehint.errors import CycleError, InvalidJobError, InvalidJobTypeError, PayloadError, shown
 from queuehint.hint import Claim, Path, parse_claims, queue_key
@@ -220,7 +222,7 @@ class JobSpec:
         for parameter in ("name", "flow", "parent", "schedule"):
             if (value := getattr(self, parameter)) is not None:
                 plain[parameter] = check_id(value, parameter=parameter)
-        if self.depends_on != () or type(self.depends_on) is not tuple:
+        if type(self.depends_on) is not tuple or self.depends_on:
             plain["depends_on"] = self._check_edges()
         if self.templates is not False:
             plain["templates"] = check_templates(self.templates)
@@ -229,9 +231,10 @@ class JobSpec:
                 f"policy must be a Policy, got {type(self.policy).__name__}: {shown(self.policy)}"
             )
         changed = {name: value for name, value in plain.items() if type(getattr(self, name)) is not type(value)}
-        if plain.get("depends_on", self.depends_on) != self.depends_on:
-            changed["depends_on"] = plain["depends_on"]
-        if claims != self.claims or not _are_plain(self.claims):
+        for name in ("depends_on", "templates"):
+            if name in plain and not _are_the_same(plain[name], getattr(self, name)):
+                changed[name] = plain[name]
+        if not _are_plain(self.claims) or claims != self.claims:
             changed["claims"] = claims
         return attrs.evolve(self, **changed) if changed else self
 
@@ -271,7 +274,7 @@ def check_dependencies(value: object) -> tuple[Dependency, ...]:
         raise InvalidJobTypeError(
             f"depends_on must be a list of ids or Dependency values, got {type(value).__name__}: {shown(value)}"
         )
-    items = sorted(value, key=str) if isinstance(value, (set, frozenset)) else value
+    items = sorted(value, key=plain_text) if isinstance(value, (set, frozenset)) else value
     if len(items) > DEPENDENCIES_MAX:
         raise InvalidJobError(f"depends_on names {len(items)} jobs, limit {DEPENDENCIES_MAX}")
     edges: dict[str, Dependency] = {}
@@ -300,10 +303,18 @@ def check_templates(value: object) -> bool | tuple[str, ...]:
         )
     if len(value) > TEMPLATES_MAX:
         raise InvalidJobError(f"templates names {len(value)} strings, limit {TEMPLATES_MAX}")
-    for pointer in value:
+    pointers = tuple([str.__str__(pointer) for pointer in value])
+    for pointer in pointers:
         if not pointer.startswith("/"):
             raise InvalidJobError(f"templates: {shown(pointer)} is not a JSON pointer, it must begin with /")
-    return tuple([str.__str__(pointer) for pointer in value]) or False
+    return pointers or False
+
+
+def _are_the_same(items: object, others: object) -> bool:
+    """Say whether two values are equal and of the very same items, which may be of classes that lie about it."""
+    if type(items) is not tuple or type(others) is not tuple:
+        return items is others
+    return len(items) == len(others) and all(map(is_, items, others))
 
 
 def _are_plain(claims: tuple[Claim, ...]) -> bool:

@@ -271,4 +271,4 @@ def _checked(name: object, parameter: str) -> str:
 def _escaped(key: object) -> str:
     if not isinstance(key, str):
         raise PayloadError(f"key {shown(key)} is {type(key).__name__}, JSON keys are str")
-    return key.replace("~", "~0").replace("/", "~1")
+    return str.__str__(key).replace("~", "~0").replace("/", "~1")

@@ -108,18 +108,20 @@ class Scheduler(Control, Draining, Scheduling):
         redact: Callable[[str], str] | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self.url = url if url is not None else os.environ.get(URL_VARIABLE) or "memory://"
-        if not isinstance(self.url, str):
+        if url is None:
+            url = os.environ.get(URL_VARIABLE) or "memory://"
+        elif not isinstance(url, str):
             raise InvalidJobTypeError(f"url must be str, got {type(url).__name__}: {shown(url)}")
+        self.url = str.__str__(url)
         if retention is not None and not isinstance(retention, Retention):
             raise InvalidJobTypeError(f"retention must be a Retention, got {type(retention).__name__}")
         self.namespace = check_namespace(namespace)
         self.ids = check_choice(ids, IDS, parameter="ids")
         self.lease_ms = check_duration(lease, parameter="lease", least_ms=LEASE_MIN_MS, most_ms=LEASE_MAX_MS)
-        self.codec: Codec = codec or JsonCodec()
-        self._retention = retention or Retention()
+        self.codec: Codec = JsonCodec() if codec is None else codec
+        self._retention = Retention() if retention is None else retention
         self._redact = redact
-        self._clock = clock or SystemClock()
+        self._clock = SystemClock() if clock is None else clock
         self._backend: Backend | None = None
         self._lock = threading.Lock()
         self._handlers: dict[str, Handler] = {}

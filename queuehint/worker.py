@@ -136,7 +136,7 @@ class Worker:
         self._concurrency = check_int(concurrency, parameter="concurrency", least=1, most=GRANTS_MAX)
         self._pools = _check_pools(pools)
         self._users = None if users is None else _check_users(users, "users")
-        self._steal: tuple[str | None, ...] | Literal["*"] = ANYONE if steal == ANYONE else _check_users(steal, "steal")
+        self._steal = _check_helped(steal)
         self._lease_ms = check_duration(lease, parameter="lease", least_ms=LEASE_MIN_MS, most_ms=LEASE_MAX_MS)
         self._grace_s = check_duration(grace, parameter="grace") / 1000
         abandon_after = ABANDON_AFTER_S if abandon_after is None else abandon_after
@@ -604,6 +604,10 @@ async def _end_of(slot: Slot) -> None:
 def _check_users(users: Iterable[str | None], parameter: str) -> tuple[str | None, ...]:
     names = check_items(users, parameter=parameter)
     return tuple(dict.fromkeys(None if name is None else check_name(name, parameter=parameter) for name in names))
+
+
+def _check_helped(steal: Iterable[str | None]) -> tuple[str | None, ...] | Literal["*"]:
+    return ANYONE if isinstance(steal, str) and str.__str__(steal) == ANYONE else _check_users(steal, "steal")
 
 
 def _check_pools(pools: Iterable[str]) -> tuple[str, ...]:

@@ -110,14 +110,15 @@ def open_backend(url: str, options: BackendOptions | None = None) -> Backend:
     """
     if not isinstance(url, str):
         raise InvalidJobTypeError(f"url must be str, got {type(url).__name__}: {shown(url)}")
-    options = options or BackendOptions()
+    url = str.__str__(url)
+    options = BackendOptions() if options is None else options
     try:
         parts = urlsplit(url)
     except ValueError:
         # What it says may hold the password.
         raise InvalidJobError(f"url {masked(url)!r} is not a URL") from None
-    options = attrs.evolve(options, namespace=dict(parse_qsl(parts.query)).get("namespace", options.namespace))
-    check_namespace(options.namespace)
+    namespace = dict(parse_qsl(parts.query)).get("namespace", options.namespace)
+    options = attrs.evolve(options, namespace=check_namespace(namespace))
     found = entry_points(group=ENTRY_POINTS, name=parts.scheme)
     if not found:
         known = sorted({entry.name for entry in entry_points(group=ENTRY_POINTS)})
@@ -131,9 +132,10 @@ def check_namespace(namespace: object) -> str:
     """Check a namespace: 1 to 64 letters, digits, ``_``, ``.`` or ``-``."""
     if not isinstance(namespace, str):
         raise InvalidJobTypeError(f"namespace must be str, got {type(namespace).__name__}: {shown(namespace)}")
-    if not _NAMESPACE.fullmatch(namespace):
-        raise InvalidJobError(f"namespace must be 1 to 64 of A-Z a-z 0-9 _ . -, got {shown(namespace)}")
-    return namespace
+    text = str.__str__(namespace)
+    if not _NAMESPACE.fullmatch(text):
+        raise InvalidJobError(f"namespace must be 1 to 64 of A-Z a-z 0-9 _ . -, got {shown(text)}")
+    return text
 
 
 def masked(url: str) -> str:

@@ -50,6 +50,7 @@ Kind = Literal[
     "worker",
     "wire",
     "memory",
+    "door",
 ]
 KINDS: Final = get_args(Kind)
 OF_THE_KIT: Final = ("order", "exclusion", "leases", "edges")

@@ -1,5 +1,5 @@
 """All mutants of the gate."""
 
-from tests.mutants import graphs, lives, lua, places, shells
+from tests.mutants import doors, graphs, lives, lua, places, shells
 
-MUTANTS = (*places.MUTANTS, *graphs.MUTANTS, *lives.MUTANTS, *lua.MUTANTS, *shells.MUTANTS)
+MUTANTS = (*places.MUTANTS, *graphs.MUTANTS, *lives.MUTANTS, *lua.MUTANTS, *shells.MUTANTS, *doors.MUTANTS)

@@ -1,0 +1,32 @@
+"""Mutants of the door: what is checked there, what is said there, and what is not."""
+
+from tests.mutants.gate import Mutant, tests
+
+TEXTS = tests("tests/integration/test_door_texts.py", "-m", "not redis")
+
+MUTANTS = (
+    Mutant(
+        name="A namespace is what was handed in, and not what was checked",
+        kind="door",
+        file="backends/base.py",
+        old='got {shown(text)}")\n    return text\n',
+        new='got {shown(text)}")\n    return namespace\n',
+        caught_by=(TEXTS,),
+    ),
+    Mutant(
+        name="A reason of a cancellation is what was handed in, and not what was checked",
+        kind="door",
+        file="control.py",
+        old='    reason = None if reason is None else check_name(reason, parameter="reason")\n',
+        new='    _ = None if reason is None else check_name(reason, parameter="reason")\n',
+        caught_by=(TEXTS,),
+    ),
+    Mutant(
+        name="Places are known by the arguments, whatever these take themselves for",
+        kind="door",
+        file="handler.py",
+        old="                if type(segment) is not str:\n                    break\n",
+        new="                if not isinstance(segment, str):\n                    break\n",
+        caught_by=(TEXTS,),
+    ),
+)
