@@ -6,12 +6,23 @@ from typing import TYPE_CHECKING
 
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.memory import MemoryBackend
-from queuehint.testing.contract import BackendConformance
+from queuehint.testing.contract import BackendConformance, Tokens
 
 if TYPE_CHECKING:
     from queuehint import Backend, FakeClock
+    from queuehint.testing.contract import Store
 
 
 class TestMemory(BackendConformance):
     def open(self, clock: FakeClock) -> Backend:
         return MemoryBackend(BackendOptions(clock=clock))
+
+
+class TestTokensOfMemory(Tokens):
+    def open(self, clock: FakeClock) -> Backend:
+        return MemoryBackend(BackendOptions(clock=clock))
+
+    def count_to(self, store: Store, count: int) -> None:
+        assert isinstance(store.backend, MemoryBackend)
+        engine = store.backend.engine
+        engine.begin_epoch((engine.token >> 32 << 32) + count, engine.course.reap_from_ms)

@@ -9,7 +9,9 @@ import pytest
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
-from queuehint.testing.contract import BackendConformance, Restarts
+from queuehint.backends.redis.keys import redis_key
+from queuehint.testing.contract import BackendConformance, Binding, Restarts, Tokens
+from queuehint.testing.driver import job
 from tests.servers import Binary, find_redis, find_valkey, new_namespace, shared_server
 
 if TYPE_CHECKING:
@@ -20,11 +22,20 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.redis
 
+COUNT_TO = """
+local state = cmsgpack.unpack(redis.call('HGET', KEYS[1], 'state'))
+state[10] = tonumber(ARGV[1])
+redis.call('HSET', KEYS[1], 'state', cmsgpack.pack(state))
+"""
+"""How many tokens of its epoch a store has given stands in the tenth place of its state."""
 FIND = {"redis": find_redis, "valkey": find_valkey}
 
 
-class TestRedis(BackendConformance):
+class Servers(Binding):
+    """Each of the servers that are installed, and a namespace for each store."""
+
     binary: Binary
+    namespace: str
 
     @pytest.fixture(params=FIND, autouse=True)
     def choose(self, request: pytest.FixtureRequest) -> None:
@@ -34,8 +45,27 @@ class TestRedis(BackendConformance):
         self.binary = found
 
     def open(self, clock: FakeClock) -> Backend:
-        options = BackendOptions(namespace=new_namespace(), clock=clock)
+        self.namespace = new_namespace()
+        options = BackendOptions(namespace=self.namespace, clock=clock)
         return RedisBackend(parse_url(shared_server(self.binary).url), options)
+
+
+class TestRedis(Servers, BackendConformance):
+    pass
+
+
+class TestTokensOfRedis(Servers, Tokens):
+    def count_to(self, store: Store, count: int) -> None:
+        client = shared_server(self.binary).client()
+        client.eval(COUNT_TO, 1, redis_key(self.namespace, "meta"), count)
+
+    def test_the_end_of_a_count_is_no_new_history(self, store: Store, caplog: pytest.LogCaptureFixture) -> None:
+        self.near_the_end(store)
+        store.enqueue(*[job(f"j{number}") for number in range(8)])
+        while store.start(1):
+            pass
+        assert len(store.grants) == 9
+        assert "redis.new_history" not in [getattr(record, "event", None) for record in caplog.records]
 
 
 class TestRestartsOfRedis(Restarts):

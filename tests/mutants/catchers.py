@@ -12,6 +12,10 @@ RESTARTS_ON_REDIS = Catcher(
     "restarts on redis", ("tests/contract/test_redis.py", "-k", "Restarts and not async"), is_kit=True
 )
 """`Restarts` on a server that is killed."""
+TOKENS_ON_REDIS = Catcher(
+    "tokens on redis", ("tests/contract/test_redis.py", "-k", f"Tokens and {ON_REDIS}"), is_kit=True
+)
+"""`Tokens` on the Redis backend."""
 MACHINE = Catcher("machine", ("tests/property/test_backend_machine.py::TestMemory",), is_kit=True)
 """`BackendStateMachine` on the memory backend; it looks at less than the rules do, and at how they meet."""
 MACHINE_ON_REDIS = Catcher("machine on redis", ("tests/property/test_backend_machine.py::TestRedis",), is_kit=True)

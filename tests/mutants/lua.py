@@ -1,6 +1,6 @@
 """Mutants of the scripts: the same rules, written a second time."""
 
-from tests.mutants.catchers import CONFORMANCE_ON_REDIS, MACHINE_ON_REDIS, RESTARTS_ON_REDIS
+from tests.mutants.catchers import CONFORMANCE_ON_REDIS, MACHINE_ON_REDIS, RESTARTS_ON_REDIS, TOKENS_ON_REDIS
 from tests.mutants.gate import Mutant, tests
 
 LUA = "backends/redis/lua"
@@ -200,6 +200,38 @@ MUTANTS = (
         old="  if S[RUN] ~= '' then S[REAP_FROM] = NOW + S[LEASE_MAX] end\n",
         new="",
         caught_by=(RESTARTS_ON_REDIS,),
+    ),
+    Mutant(
+        name="Lua: the count of a token runs into its epoch",
+        kind="leases",
+        file=f"{LUA}/lib/epoch.lua",
+        old="  if S[GRANTS] >= COUNT_END then\n",
+        new="  if S[GRANTS] >= COUNT_END * COUNT_END then\n",
+        caught_by=(TOKENS_ON_REDIS,),
+    ),
+    Mutant(
+        name="Lua: the end of a count is found one token late",
+        kind="leases",
+        file=f"{LUA}/lib/epoch.lua",
+        old="  if S[GRANTS] >= COUNT_END then\n",
+        new="  if S[GRANTS] > COUNT_END then\n",
+        caught_by=(TOKENS_ON_REDIS,),
+    ),
+    Mutant(
+        name="Lua: at the end of a count the epoch stays",
+        kind="leases",
+        file=f"{LUA}/lib/epoch.lua",
+        old="S[EPOCH] + math.floor(S[GRANTS] / COUNT_END), S[GRANTS] % COUNT_END\n",
+        new="S[EPOCH], S[GRANTS] % COUNT_END\n",
+        caught_by=(TOKENS_ON_REDIS,),
+    ),
+    Mutant(
+        name="Lua: the end of a count puts off the end of leases",
+        kind="leases",
+        file=f"{LUA}/lib/epoch.lua",
+        old="S[EPOCH] + math.floor(S[GRANTS] / COUNT_END), S[GRANTS] % COUNT_END\n",
+        new="S[EPOCH] + 1, S[GRANTS] % COUNT_END\n    S[REAP_FROM] = NOW + S[LEASE_MAX]\n",
+        caught_by=(TOKENS_ON_REDIS,),
     ),
     Mutant(
         name="Lua: a lease begins by another reading of the clock",

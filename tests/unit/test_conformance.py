@@ -26,7 +26,7 @@ def modules() -> list[ModuleType]:
     return [import_module(f"{contract.__name__}.{path.stem}") for path in folder.glob("[!_]*.py")]
 
 
-@pytest.mark.parametrize("rules", [BackendConformance, contract.Restarts])
+@pytest.mark.parametrize("rules", [BackendConformance, contract.Restarts, contract.Tokens])
 def test_whoever_forgets_how_to_open_a_store_is_told(rules: type[contract.Binding]) -> None:
     # Pytest leaves abstract classes out without a word.
     assert not inspect.isabstract(rules)
@@ -48,7 +48,7 @@ def test_every_rule_is_inherited_and_exported() -> None:
         if cls.__module__ == module.__name__ and any(name.startswith("test_") for name in vars(cls))
     }
     assert len(rules) > 40
-    assert rules - {contract.Restarts} <= set(BackendConformance.__mro__)
+    assert rules - {contract.Restarts, contract.Tokens} <= set(BackendConformance.__mro__)
     assert {cls.__name__ for cls in rules} | {"BackendConformance", "Binding", "Store"} == set(contract.__all__)
 
 

@@ -55,6 +55,7 @@ REDIRECTIONS_AT_ONCE: Final = 5
 """How many nodes may send a request on to each other before it pauses."""
 UNKNOWN_MAX: Final = 1000
 """How many requests without an answer are remembered for callers that ask again."""
+COUNT_HALF: Final = 1 << 31
 
 
 _DENIED: Final = re.compile(r"^NOPERM|can't run this command|can't access at least one of the keys")
@@ -134,7 +135,7 @@ class Desk:
         self._unknown: OrderedDict[int, tuple[Operation[Any], Lane]] = OrderedDict()
         self._checked_s: float | None = None
         self._may_write = False
-        self._epoch_s: int | None = None
+        self._token: int | None = None
         self.due_s: float | None = None
         """When something is due, by this process's monotonic clock, as far as it was told."""
 
@@ -173,18 +174,22 @@ class Desk:
             self.due_s = time.monotonic() + max(0, time_said.next_ms - time_said.now_ms) / 1000
         answer = codec.decode(operation, reply)
         if type(answer) is Exchanged and answer.grants:
-            self._watch_history(answer.grants[0].token >> 32)
+            self._watch_history(answer.grants[0].token)
         return answer
 
-    def _watch_history(self, epoch_s: int) -> None:
+    def _watch_history(self, token: int) -> None:
         """Say it when the store began a new history: it was started anew, or another one took its place."""
-        if self._epoch_s not in {None, epoch_s}:
+        before, self._token = self._token, token
+        if before is None or before >> 32 == token >> 32:
+            return
+        # At the end of a count the next epoch begins, and nothing is lost; a history begins in the lower half of one.
+        is_carried = token >> 32 == (before >> 32) + 1 and before & COUNT_HALF
+        if not is_carried:
             logger.warning(
                 "%s began a new history; what the old one had not yet kept is lost",
                 self.address.shown,
                 extra={"event": "redis.new_history"},
             )
-        self._epoch_s = epoch_s
 
     def _name_fields(
         self, operation: Operation[Any], error: DuplicateJobError

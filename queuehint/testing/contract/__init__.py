@@ -17,6 +17,12 @@ One whose jobs outlive what keeps them says in a second class how that is starte
     class TestRestartsOfMine(Restarts):
         def open(self, clock: FakeClock) -> Backend: ...
         def restart(self, store: Store) -> None: ...
+
+A third class says how a store comes near the end of a count of tokens::
+
+    class TestTokensOfMine(Tokens):
+        def open(self, clock: FakeClock) -> Backend: ...
+        def count_to(self, store: Store, count: int) -> None: ...
 """
 
 from __future__ import annotations
@@ -35,6 +41,7 @@ from queuehint.testing.contract.places import Ancestors, ArrivalOrder, Pauses, R
 from queuehint.testing.contract.restarts import Restarts
 from queuehint.testing.contract.schedules import Firings, SchedulePauses, ScheduleWaits, Timetable
 from queuehint.testing.contract.store import Binding, Store
+from queuehint.testing.contract.tokens import Tokens
 
 __all__ = [
     "Amending",
@@ -85,6 +92,7 @@ __all__ = [
     "Siblings",
     "Store",
     "Timetable",
+    "Tokens",
     "Totals",
     "Turns",
     "Waiting",

@@ -1,6 +1,7 @@
 --[[ epoch: tokens that never repeat, also over a failover that lost writes. A server that starts anew has another run id:
-  it begins a new epoch, and for the length of a lease nothing is reaped, for nobody could renew meanwhile. ]]
-local EPOCH_BEGIN_S = 1577836800 -- @const
+  it begins a new epoch, and for the length of a lease nothing is reaped, for nobody could renew meanwhile. At the end of a
+  count the next epoch begins too, on the same server: every lease is as good as it was. ]]
+local EPOCH_BEGIN_S, COUNT_END = 1577836800, 4294967296 -- @const
 local epoch = {}
 
 lazily(epoch, function()
@@ -22,6 +23,9 @@ end
 function epoch.next_token()
   epoch.know()
   S[GRANTS] = S[GRANTS] + 1
+  if S[GRANTS] >= COUNT_END then
+    S[EPOCH], S[GRANTS] = S[EPOCH] + math.floor(S[GRANTS] / COUNT_END), S[GRANTS] % COUNT_END
+  end
   return string.format('%.0f.%.0f', S[EPOCH], S[GRANTS])
 end
 end)
