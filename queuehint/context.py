@@ -94,22 +94,25 @@ class Children:
     ids: tuple[str, ...]
     result: Any = None
     on_child_failure: OnChildFailure = "fail"
+    handles: tuple[Any, ...] = attrs.field(default=(), eq=False, repr=False)
+    """Those of *jobs* that are handles: where they are from is seen when the job is settled."""
 
     def __init__(self, *jobs: Any, result: Any = None, on_child_failure: OnChildFailure = "fail") -> None:
         ids = tuple(dict.fromkeys(_child_id(job) for job in jobs))
         if len(ids) > CHILDREN_MAX:
             raise InvalidJobError(f"children: {len(ids)} jobs, limit {CHILDREN_MAX}")
         choice = check_choice(on_child_failure, ON_CHILD_FAILURE, parameter="on_child_failure")
-        self.__attrs_init__(ids, result, choice)
+        self.__attrs_init__(ids, result, choice, tuple(job for job in jobs if not isinstance(job, str)))
 
 
 def _child_id(job: Any) -> str:
-    job_id = job if isinstance(job, str) else getattr(job, "id", None)
-    if not isinstance(job_id, str):
-        raise InvalidJobTypeError(
-            f"children are ids or handles, one argument each, got {type(job).__name__}: {shown(job)}"
-        )
-    return check_id(job_id, parameter="children")
+    if not isinstance(job, str):
+        if not callable(getattr(job, "id_for", None)):
+            raise InvalidJobTypeError(
+                f"children are ids or handles, one argument each, got {type(job).__name__}: {shown(job)}"
+            )
+        job = job.id
+    return check_id(job, parameter="children")
 
 
 class Desk(Protocol):
@@ -306,6 +309,16 @@ class JobContext:
     def _note_all(self, handles: list[Any]) -> list[Any]:
         self._made.update((handle.id, None) for handle in handles)
         return handles
+
+    def check_children(self, answer: Children) -> None:
+        """
+        See that the handles in an answer are those of jobs that this one can wait for; called by the worker.
+
+        Raises:
+            InvalidJobError: one is of another namespace or store, or of a flow that is not submitted.
+        """
+        for handle in answer.handles:
+            handle.id_for(self._desk.scheduler, "children")
 
     def bring(self, results: Mapping[str, Any]) -> None:
         """Set `results`; called by the worker."""

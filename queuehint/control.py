@@ -68,12 +68,12 @@ class Control(Desk):
         return self.handle(job_id).record_sync()
 
     async def why(self, job: str | JobHandle[Any]) -> Reason:
-        """Return what a job waits for and which jobs stand in its way; raises as `get`."""
-        return await self.backend.call(Why(_id_of(job)))
+        """Return what a job waits for and which jobs stand in its way; raises as `get`, and of a handle as `cancel`."""
+        return await self.backend.call(Why(self._id_of(job, "job")))
 
     def why_sync(self, job: str | JobHandle[Any]) -> Reason:
         """Like `why`, for code without a loop."""
-        return self.backend.call_sync(Why(_id_of(job)))
+        return self.backend.call_sync(Why(self._id_of(job, "job")))
 
     async def tree(self, path: Sequence[str] = (), depth: int = 1) -> TreeNode:
         """Return live counts at *path* and up to *depth* (0–64) levels below it, at most 1 000 nodes."""
@@ -162,8 +162,12 @@ class Control(Desk):
         Returns:
             For ids: True for each that is CANCELED now, False for each whose worker has yet to stop it, or that was
             over or unknown. For a path an empty list, once the sweep, which goes in bounded steps, is over.
+
+        Raises:
+            InvalidJobError, InvalidJobTypeError, InvalidHintError: naming the parameter; also for a handle of another
+                namespace or another store.
         """
-        return await hold(self.backend, _cancel(_cancellation(ids, path, reason)))
+        return await hold(self.backend, _cancel(self._cancellation(ids, path, reason)))
 
     def cancel_sync(
         self,
@@ -173,7 +177,21 @@ class Control(Desk):
         reason: str | None = None,
     ) -> list[bool]:
         """Like `cancel`, for code without a loop."""
-        return hold_sync(self.backend, _cancel(_cancellation(ids, path, reason)))
+        return hold_sync(self.backend, _cancel(self._cancellation(ids, path, reason)))
+
+    def _cancellation(self, ids: Any, path: Any, reason: Any) -> Cancel | CancelPath:
+        reason = None if reason is None else check_name(reason, parameter="reason")
+        if (ids is None) == (path is None):
+            raise InvalidJobTypeError("cancel() takes ids or path, one of them")
+        if path is not None:
+            return CancelPath(parse_path(path), reason)
+        found = tuple([self._id_of(job, "ids") for job in check_items(ids, parameter="ids")])
+        if len(found) > IDS_MAX:
+            raise InvalidJobError(f"ids: {len(found)} in one call, limit {IDS_MAX}")
+        return Cancel(found, reason)
+
+    def _id_of(self, job: Any, parameter: str) -> str:
+        return job.id_for(self, parameter) if isinstance(job, JobHandle) else check_id(job)
 
     async def pause(self, path: Sequence[str]) -> bool:
         """Stop starts of jobs at or below *path*; they keep their places. False if it was paused already."""
@@ -292,10 +310,6 @@ class Control(Desk):
         return self.backend.call_sync(ListLimits()).limits
 
 
-def _id_of(job: Any) -> str:
-    return job.id if isinstance(job, JobHandle) else check_id(job)
-
-
 def _weigh(user: Any, weight: Any) -> Weigh:
     checked = None if user is None else check_name(user, parameter="user")
     return Weigh(checked, check_int(weight, parameter="weight", least=1, most=WEIGHT_MAX))
@@ -324,18 +338,6 @@ def _mark(operation: SetLimit | DropLimit) -> Dialogue[bool]:
     reply = yield operation
     yield from finish(more=reply.more)
     return reply.changed  # type: ignore[no-any-return]
-
-
-def _cancellation(ids: Any, path: Any, reason: Any) -> Cancel | CancelPath:
-    reason = None if reason is None else check_name(reason, parameter="reason")
-    if (ids is None) == (path is None):
-        raise InvalidJobTypeError("cancel() takes ids or path, one of them")
-    if path is not None:
-        return CancelPath(parse_path(path), reason)
-    found = tuple([_id_of(job) for job in check_items(ids, parameter="ids")])
-    if len(found) > IDS_MAX:
-        raise InvalidJobError(f"ids: {len(found)} in one call, limit {IDS_MAX}")
-    return Cancel(found, reason)
 
 
 def _cancel(operation: Cancel | CancelPath) -> Dialogue[list[bool]]:

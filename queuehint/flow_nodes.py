@@ -94,8 +94,17 @@ class Node(JobHandle[R], Generic[R]):
         """
         if flow is self.roster:
             return (self.edge(when),)
-        self.roster.check_submitted()
         return super().edges(when, desk, flow)
+
+    def id_for(self, desk: Desk, parameter: str) -> str:
+        """
+        Return the job's id for a call of *desk*.
+
+        Raises:
+            InvalidJobError: its flow is not submitted; else as any handle's.
+        """
+        self.roster.check_submitted()
+        return super().id_for(desk, parameter)
 
 
 class FlowGroup:

@@ -24,7 +24,7 @@ from queuehint.records import Dependency, JobRecord, JobState, Progress, When
 from queuehint.reports import Reason
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Hashable, Sequence
     from datetime import timedelta
 
     from queuehint.backends.base import Backend
@@ -89,14 +89,31 @@ class JobHandle(Generic[R]):
             flow: the flow it is added to, if it is.
 
         Raises:
-            InvalidJobError: this job is of another namespace.
+            InvalidJobError: this job is of another namespace, or of another store.
         """
-        if self._desk.namespace != desk.namespace:
-            theirs, ours = self._desk.namespace, desk.namespace
-            raise InvalidJobError(f"after: job {shown(self.id)} is of namespace {shown(theirs)}, not {shown(ours)}")
+        job_id = self.id_for(desk, "after")
         if flow is not None:
-            flow.note_outside(self.id)
-        return (Dependency(self.id, when),)
+            flow.note_outside(job_id)
+        return (Dependency(job_id, when),)
+
+    def id_for(self, desk: Desk, parameter: str) -> str:
+        """
+        Return the job's id for a call of *desk*, where it is the id of this job and of no other.
+
+        Args:
+            parameter: what the call takes the handle as, for the message.
+
+        Raises:
+            InvalidJobError: this job is of another namespace, or of another store.
+        """
+        mine = self._desk
+        if mine is not desk:
+            job = f"{parameter}: job {shown(self.id)}"
+            if mine.namespace != desk.namespace:
+                raise InvalidJobError(f"{job} is of namespace {shown(mine.namespace)}, not {shown(desk.namespace)}")
+            if _identity(mine.backend) != _identity(desk.backend):
+                raise InvalidJobError(f"{job} is of another store; where both are the same after all, give its id")
+        return self.id
 
     async def record(self) -> JobRecord:
         """
@@ -236,6 +253,11 @@ class JobHandle(Generic[R]):
         if left_s <= 0:
             raise ResultTimeoutError(self.id, limit_ms / 1000)
         return left_s
+
+
+def _identity(backend: Backend) -> Hashable:
+    # A backend need not inherit from the protocol.
+    return cast("Hashable", getattr(backend, "identity", id(backend)))
 
 
 def outcome(desk: Desk, record: JobRecord) -> Any:

@@ -124,6 +124,11 @@ class Outcomes:
         if len(children) > CHILDREN_MAX:
             error = InvalidJobError(f"children: {len(children)} jobs, limit {CHILDREN_MAX}")
             return self.of_error(grant, error, why_stop, final=True)
+        try:
+            if context is not None:
+                context.check_children(answer)
+        except InvalidJobError as error:
+            return self.of_error(grant, error, why_stop, final=True)
         if grant.spec.id in children:
             return self.of_error(grant, CycleError([grant.spec.id]), why_stop, final=True)
         ended = self._ended(grant, handler, answer.result, why_stop, context)

@@ -7,7 +7,7 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, overload
 
-from queuehint.backends.base import BackendOptions, check_namespace, masked, open_backend
+from queuehint.backends.base import BackendOptions, check_namespace, masked, namespace_of, open_backend
 from queuehint.checks import (
     LEASE_MAX_MS,
     LEASE_MIN_MS,
@@ -84,7 +84,7 @@ class Scheduler(Control, Draining, Scheduling):
 
     Args:
         url: the store; by default the environment's ``QUEUEHINT_URL``, else ``memory://``.
-        namespace: jobs of different namespaces never meet; ``[A-Za-z0-9_.-]{1,64}``.
+        namespace: jobs of different namespaces never meet; ``[A-Za-z0-9_.-]{1,64}``. What the URL says goes before it.
         ids: ``"time"`` makes unique ids in order of time, ``"sequence"`` draws 1, 2, 3.
         lease: of grants, 1 s to 24 h; a worker that does not renew loses its jobs when it ends.
         retention: how long records are kept once a job is over; a `Retention`.
@@ -115,7 +115,7 @@ class Scheduler(Control, Draining, Scheduling):
         self.url = str.__str__(url)
         if retention is not None and not isinstance(retention, Retention):
             raise InvalidJobTypeError(f"retention must be a Retention, got {type(retention).__name__}")
-        self.namespace = check_namespace(namespace)
+        self.namespace = namespace_of(self.url, check_namespace(namespace))
         self.ids = check_choice(ids, IDS, parameter="ids")
         self.lease_ms = check_duration(lease, parameter="lease", least_ms=LEASE_MIN_MS, most_ms=LEASE_MAX_MS)
         self.codec: Codec = JsonCodec() if codec is None else codec

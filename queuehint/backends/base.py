@@ -14,7 +14,8 @@ from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown
 from queuehint.policy import Retention
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Hashable, Sequence
+    from urllib.parse import SplitResult
 
     from queuehint.operations import Operation
 
@@ -86,6 +87,15 @@ class Backend(Protocol):
         """True when jobs outlive this process."""
         return not self.is_local
 
+    @property
+    def identity(self) -> Hashable:
+        """
+        What this store is known by: equal for two backends whose jobs are the same, by all that can be told unasked.
+
+        By default a store is the one of this very backend.
+        """
+        return id(self)
+
 
 @attrs.frozen(kw_only=True)
 class BackendOptions:
@@ -117,8 +127,7 @@ def open_backend(url: str, options: BackendOptions | None = None) -> Backend:
     except ValueError:
         # What it says may hold the password.
         raise InvalidJobError(f"url {masked(url)!r} is not a URL") from None
-    namespace = dict(parse_qsl(parts.query)).get("namespace", options.namespace)
-    options = attrs.evolve(options, namespace=check_namespace(namespace))
+    options = attrs.evolve(options, namespace=_namespace_of(parts, options.namespace))
     found = entry_points(group=ENTRY_POINTS, name=parts.scheme)
     if not found:
         known = sorted({entry.name for entry in entry_points(group=ENTRY_POINTS)})
@@ -126,6 +135,25 @@ def open_backend(url: str, options: BackendOptions | None = None) -> Backend:
     factory: Callable[[str, BackendOptions], Any] = next(iter(found)).load()
     backend: Backend = factory(url, options)
     return backend
+
+
+def namespace_of(url: str, otherwise: str) -> str:
+    """
+    Return the namespace that a URL says; *otherwise* if it says none, or is no URL.
+
+    Raises:
+        InvalidJobError: it is not valid.
+    """
+    try:
+        return _namespace_of(urlsplit(url), otherwise)
+    except InvalidJobError:
+        raise
+    except ValueError:
+        return otherwise
+
+
+def _namespace_of(parts: SplitResult, otherwise: str) -> str:
+    return check_namespace(dict(parse_qsl(parts.query)).get("namespace", otherwise))
 
 
 def check_namespace(namespace: object) -> str:

@@ -3,6 +3,7 @@
 from tests.mutants.gate import Mutant, tests
 
 TEXTS = tests("tests/integration/test_door_texts.py", "-m", "not redis")
+HANDLES = tests("tests/integration/test_door_handles.py", "-m", "not redis")
 
 MUTANTS = (
     Mutant(
@@ -28,5 +29,29 @@ MUTANTS = (
         old="                if type(segment) is not str:\n                    break\n",
         new="                if not isinstance(segment, str):\n                    break\n",
         caught_by=(TEXTS,),
+    ),
+    Mutant(
+        name="A handle of another store is taken for one of this",
+        kind="door",
+        file="handles.py",
+        old="            if _identity(mine.backend) != _identity(desk.backend):\n",
+        new="            if type(mine.backend) is not type(desk.backend):\n",
+        caught_by=(HANDLES,),
+    ),
+    Mutant(
+        name="The id of a handle to be canceled is taken wherever it is from",
+        kind="door",
+        file="control.py",
+        old="        return job.id_for(self, parameter) if isinstance(job, JobHandle) else check_id(job)\n",
+        new="        return job.id if isinstance(job, JobHandle) else check_id(job)\n",
+        caught_by=(HANDLES,),
+    ),
+    Mutant(
+        name="A job waits for children of another store",
+        kind="door",
+        file="outcomes.py",
+        old="                context.check_children(answer)\n",
+        new="                pass\n",
+        caught_by=(HANDLES,),
     ),
 )

@@ -27,10 +27,15 @@ DESK: Any = SimpleNamespace(scheduler="ours")
 
 
 class Handle:
-    """What is known of a handle: its id."""
+    """What is known of a handle: its id, and for whom it is one."""
 
     def __init__(self, job_id: Any) -> None:
         self.id = job_id
+
+    def id_for(self, desk: Any, parameter: str) -> Any:
+        if desk != "ours":
+            raise InvalidJobError(f"{parameter}: not one of {desk}")
+        return self.id
 
 
 class Made:
@@ -88,7 +93,7 @@ def kind(thing: object) -> str:
 
 @pytest.mark.parametrize("thing", [5, None, ["a"], ("a", "b"), b"a", Handle(5), Handle(None), object()], ids=kind)
 def test_what_is_no_id_and_no_handle_is_refused(thing: Any) -> None:
-    with pytest.raises(InvalidJobTypeError, match="children are ids or handles, one argument each, got"):
+    with pytest.raises(InvalidJobTypeError, match=r"children (are ids or handles, one argument each|must be str), got"):
         Children("a", thing)
 
 
@@ -160,6 +165,16 @@ def test_a_result_that_is_not_json_fails_the_job_for_good() -> None:
     assert (told.kind, told.final) == (OutcomeKind.FAILED, True)
     assert told.error is not None
     assert told.error.type == "queuehint.errors.PayloadError"
+
+
+def test_a_handle_of_elsewhere_fails_the_job_for_good() -> None:
+    assert outcome(Children(Handle("a"))).kind is OutcomeKind.CHILDREN
+    desk: Any = SimpleNamespace(scheduler="theirs")
+    answer = Children("b", Handle("a"))
+    told = Outcomes(JsonCodec()).of_result(GRANT, Handler("task", lambda: None), answer, None, JobContext(GRANT, desk))
+    assert (told.kind, told.final) == (OutcomeKind.FAILED, True)
+    assert told.error is not None
+    assert told.error.message == "children: not one of theirs"
 
 
 def test_the_result_is_written_by_the_handlers_annotation() -> None:

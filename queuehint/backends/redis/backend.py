@@ -34,6 +34,7 @@ WAIT_CEILING_S: Final = 5.0
 """No wait trusts its marker longer than this."""
 FAILED_WAIT_S: Final = 1.0
 """How long who waits leaves a server alone that did not let them."""
+LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class RedisBackend(Backend):
@@ -71,6 +72,14 @@ class RedisBackend(Backend):
     def is_local(self) -> bool:
         """Never."""
         return False
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """Where the server is, the database and the namespace; whoever it is that asks."""
+        address = self.desk.address
+        nodes = frozenset(("localhost" if host in LOOPBACK else host, port) for host, port in address.nodes)
+        database = address.options.get("db", 0)
+        return "redis", address.kind, nodes, address.path, address.service, database, self.desk.namespace
 
     # --- calls -------------------------------------------------------------------------------------------------------
 

@@ -178,6 +178,11 @@ class SqliteBackend(LocalBackend):
         """Always true."""
         return True
 
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """Which file it is, and the namespace."""
+        return "sqlite", self.address.path.resolve(), self.namespace
+
     # --- calls ---------------------------------------------------------------------------------------------------
 
     async def call(self, operation: Operation[Reply]) -> Reply:
