@@ -322,9 +322,10 @@ class Exchange(Operation[Exchanged]):
         users: claim only jobs of these, up to 64, None among them for jobs without a user; by default of everyone.
         steal: up to 64 others whose jobs are claimed while none of *users* has any ready in these pools; `ANYONE` for
             all others. Pools times users named may be 1 000.
+        is_last: the worker leaves; what only it was told of, ready jobs and due times, others are woken for.
 
     Raises:
-        InvalidJobError: too much of something, or *steal* without *users*.
+        InvalidJobError: too much of something, *steal* without *users*, or a *limit* in the last exchange.
     """
 
     worker: str
@@ -334,6 +335,7 @@ class Exchange(Operation[Exchanged]):
     lease_ms: int = 30_000
     users: tuple[str | None, ...] | None = None
     steal: tuple[str | None, ...] | Literal["*"] = ()
+    is_last: bool = False
 
     @property
     def among(self) -> tuple[str | None, ...] | None:

@@ -28,6 +28,8 @@ from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
+import attrs
+
 from queuehint.attempts import Attempts
 from queuehint.backends.base import Interest
 from queuehint.checks import LEASE_MAX_MS, LEASE_MIN_MS, check_duration, check_int, check_items, check_name
@@ -75,6 +77,8 @@ RELEASE_S = 5.0
 """How long jobs have to end when their worker gives up another one, or is told a second time to stop."""
 BACKEND_PAUSE_S = 1.0
 GRACE_S = 30.0
+LEAVE_S = 1.0
+"""How long a worker that stops tries to tell the store."""
 BEAT_S = 1.0
 LINES_AT_ONCE = 100
 """How many lines go out before others on the loop have their turn: a call to memory never suspends."""
@@ -247,6 +251,7 @@ class Worker:
         if self._outcomes or self._outbox or self._notes:
             return False
         if self._stopping and not self._slots:
+            await self._leave()
             return True
         if self._giving_up is not None and all(slot.is_overdue for slot in self._slots):
             self._end_process()
@@ -254,6 +259,17 @@ class Worker:
         self._listen(() if full or self._stopping else self._pools)
         await self._event.wait()
         return False
+
+    async def _leave(self) -> None:
+        """Stop listening, and have others woken for what only this worker was told of, if the store can be reached."""
+        if self._backend.is_local:
+            return
+        with contextlib.suppress(BackendError, TimeoutError):
+            async with asyncio.timeout(LEAVE_S):
+                if self._listening is not None:
+                    self._listening.cancel()
+                    await asyncio.wait((self._listening,))
+                await self._backend.call(attrs.evolve(self._ask((), 0), is_last=True))
 
     def _beat(self, renewal: Renewal) -> None:
         """Have it known, every second, that this loop turns."""

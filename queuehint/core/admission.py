@@ -228,7 +228,7 @@ def check_limits(operation: Operation[Any]) -> None:
             for outcome in operation.settle:
                 if outcome.children:
                     _check_size("children", len(outcome.children), DEPENDENCIES_MAX)
-            _check_size("limit", operation.limit, GRANTS_MAX)
+            _check_size("limit", operation.limit, 0 if operation.is_last else GRANTS_MAX)
             _check_size("pools", len(operation.pools), POOLS_MAX)
             _check_users(operation)
         case Weigh():

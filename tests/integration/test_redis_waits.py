@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from queuehint import Scheduler
 from queuehint.backends.base import BackendOptions, Interest
 from queuehint.backends.redis import keys
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
 from queuehint.operations import Commit, Enqueue, Exchange, Tick
 from queuehint.records import JobSpec, Outcome, OutcomeKind
+from tests.doors import until
 from tests.property.agreement import Twins
 
 if TYPE_CHECKING:
@@ -53,7 +56,7 @@ def test_a_wait_that_the_server_refuses_does_not_return_at_once(
 def test_who_ticks_on_the_way_does_not_keep_a_sleeping_worker_asleep() -> None:
     twins = Twins(budget=1)
     try:
-        twins.do(Exchange("w"))  # told that nothing is due: the worker sleeps
+        twins.do(Exchange("w", limit=1))  # told that nothing is due: the worker sleeps
         later = JobSpec(id="later", task="t", delay_ms=10)
         twins.do(Enqueue((JobSpec(id="now", task="t"), later), staged="s"))
         more = twins.do(Commit("s")).more
@@ -105,3 +108,143 @@ def test_a_loop_that_ends_closes_its_connections_though_nobody_closed_the_backen
     finally:
         gc.enable()
     backend.close_sync()
+
+
+# --- no wake-up is lost ----------------------------------------------------------------------------------------------
+
+
+def test_a_worker_without_room_hands_on_the_marker_that_it_took() -> None:
+    twins = Twins()
+    try:
+        twins.do(Enqueue((JobSpec(id="a", task="t"),)))
+        wake = keys.redis_key(twins.namespace, "wake:pool:", "default")
+        assert twins.server.client().zpopmin(wake)
+        twins.do(Exchange("full", limit=0))
+        assert twins.server.client().exists(wake), "an idle worker hears of the job"
+    finally:
+        twins.close()
+
+
+def test_a_worker_hands_on_the_markers_of_users_whom_its_limit_left_alone() -> None:
+    twins = Twins(start_ms=1_000)
+    try:
+        twins.do(Exchange("w", users=("u", "v"), steal=("x",), pools=("p", "q")))
+        specs = [JobSpec(id=f"{pool}{user}", task="t", pool=pool, user=user) for pool in "pq" for user in "uvx"]
+        twins.do(Enqueue((*specs, JobSpec(id="another", task="t", pool="p", user="u"))))
+        client = twins.server.client()
+        for spec in specs:
+            assert client.zpopmin(keys.redis_key(twins.namespace, "wake:user:", f"{spec.pool}\0{spec.user}"))
+        (grant,) = twins.do(Exchange("w", users=("u", "v"), steal=("x",), pools=("p", "q"), limit=1)).grants
+        left = [spec for spec in specs if spec.id != grant.spec.id or spec.id == "pu"]
+        for spec in left:
+            assert client.exists(keys.redis_key(twins.namespace, "wake:user:", f"{spec.pool}\0{spec.user}")), spec.id
+    finally:
+        twins.close()
+
+
+def test_a_worker_that_leaves_has_others_woken_for_the_time_that_only_it_was_told() -> None:
+    twins = Twins()
+    try:
+        twins.do(Enqueue((JobSpec(id="later", task="t", delay_ms=60_000),)))
+        wake = keys.redis_key(twins.namespace, "wake:timer")
+        client = twins.server.client()
+        twins.do(Exchange("w", limit=1))  # told of it
+        client.delete(wake)
+        twins.do(Exchange("w"))
+        assert not client.exists(wake), "it is still there, and knows"
+        twins.do(Exchange("w", is_last=True))
+        assert client.exists(wake)
+    finally:
+        twins.close()
+
+
+def test_a_caller_that_holds_a_place_is_not_taken_for_a_worker_that_was_told() -> None:
+    twins = Twins()
+    try:
+        twins.do(Enqueue((JobSpec(id="later", task="t", delay_ms=1),)))
+        twins.go_to(2)
+        twins.do(Enqueue((JobSpec(id="a", task="t", pool="caller"),)))
+        wake = keys.redis_key(twins.namespace, "wake:timer")
+        twins.server.client().delete(wake)
+        twins.do(Exchange("caller", pools=("caller",), limit=1))
+        assert twins.server.client().exists(wake), "a worker that sleeps has to hear of the lease"
+    finally:
+        twins.close()
+
+
+def test_a_time_that_is_over_was_told_to_nobody_who_is_still_there() -> None:
+    twins = Twins()
+    try:
+        twins.do(Enqueue((JobSpec(id="a", task="t", delay_ms=1_000),)))
+        twins.do(Exchange("killed", limit=1))
+        twins.go_to(1_001)
+        wake = keys.redis_key(twins.namespace, "wake:timer")
+        twins.server.client().delete(wake)
+        twins.do(Enqueue((JobSpec(id="b", task="t", delay_ms=60_000),)))
+        assert twins.server.client().exists(wake)
+    finally:
+        twins.close()
+
+
+def test_a_wait_that_is_canceled_puts_back_the_marker_it_took(redis_server: Server, namespace: str) -> None:
+    async def main() -> None:
+        backend = RedisBackend(parse_url(redis_server.url), BackendOptions(namespace=namespace))
+        await backend.call(Enqueue((JobSpec(id="a", task="t"),)))
+        wake = keys.redis_key(namespace, "wake:pool:", "default")
+        own = keys.redis_key(namespace, "wake:session:", "w")
+        # Its reply is on the way, or was read in this very turn of the loop.
+        for turns in range(40):
+            client.delete(wake)
+            waiting = asyncio.create_task(backend.wait(Interest(pools=("default",), worker="w"), 5))
+            await until(lambda: bool(client.info("clients")["blocked_clients"]))
+            client.zadd(wake, {"1": 0})
+            for _ in range(turns % 8):
+                await asyncio.sleep(0)
+            waiting.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await waiting
+                continue  # it was over already, and whoever waited knows
+            assert client.exists(wake), turns
+            assert not client.exists(own), turns
+        await backend.close()
+
+    client = redis_server.client()
+    asyncio.run(main())
+
+
+def test_a_wait_that_is_canceled_keeps_its_connection(redis_server: Server, namespace: str) -> None:
+    async def main() -> None:
+        backend = RedisBackend(parse_url(redis_server.url), BackendOptions(namespace=namespace))
+        made = []
+        for _ in range(5):
+            waiting = asyncio.create_task(backend.wait(Interest(worker="w"), 5))
+            await until(lambda: bool(client.info("clients")["blocked_clients"]))
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+            made.append(client.info("stats")["total_connections_received"])
+        assert made[1:] == made[:1] * 4
+        await backend.close()
+
+    client = redis_server.client()
+    asyncio.run(main())
+
+
+def test_a_worker_says_at_its_end_that_it_was_the_last_exchange(redis_server: Server, namespace: str) -> None:
+    sched = Scheduler(redis_server.url, namespace=namespace)
+    backend, sent = sched.backend, []
+    call = backend.call
+
+    async def listen(operation: Any) -> Any:
+        sent.append(operation)
+        return await call(operation)
+
+    async def main() -> None:
+        async with sched.worker():
+            await until(lambda: bool(client.info("clients")["blocked_clients"]))
+        assert not client.info("clients")["blocked_clients"]
+        assert [each.is_last for each in sent if isinstance(each, Exchange)][-2:] == [False, True]
+        await sched.close()
+
+    client = redis_server.client()
+    backend.call = listen  # type: ignore[method-assign]
+    asyncio.run(main())

@@ -4,12 +4,29 @@ from tests.mutants.gate import Mutant, tests
 
 CONVERSATION = tests("tests/unit/test_redis_conversation.py")
 RENEWAL = tests("tests/unit/test_renewal.py", "-k", "fenced_in_time")
+WAITS = tests("tests/integration/test_redis_waits.py")
 AGREEMENT = tests(
     "tests/property/test_agreement.py::test_the_engine_and_a_store_give_the_same_answers_at_every_step"
     "[shared=0.0 keyed=0.15 jobs=10-1000]"
 )
 
 MUTANTS = (
+    Mutant(
+        name="Lua: a worker without room keeps the marker of a pool that it took",
+        kind="worker",
+        file="backends/redis/lua/exchange.lua",
+        old="ready.hand_on(names, ARGV[13] ~= '*' and {users or {}, steal or {}} or {})\n",
+        new="if limit > 0 then ready.hand_on(names, ARGV[13] ~= '*' and {users or {}, steal or {}} or {}) end\n",
+        caught_by=(WAITS,),
+    ),
+    Mutant(
+        name="A wait that is canceled keeps the marker that it took",
+        kind="worker",
+        file="backends/redis/backend.py",
+        old='                    await self._link.ask(("ZADD", taken[0], "0", taken[1]))\n',
+        new="                    pass\n",
+        caught_by=(WAITS,),
+    ),
     Mutant(
         name="A request whose answer was lost is asked again as another one",
         kind="wire",

@@ -36,6 +36,11 @@ FAILED_WAIT_S: Final = 1.0
 """How long who waits leaves a server alone that did not let them."""
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
+END_WAIT_S: Final = 1.0
+"""How long a wait that is canceled is given to end at the server, before its connection is dropped."""
+_END: Final = b"end"
+"""Stands where a worker is told of news, for a wait that has to end."""
+
 
 class RedisBackend(Backend):
     """
@@ -335,11 +340,41 @@ class _Loop:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _wait_for_markers(self, interest: Interest, wait_s: float) -> None:
+        asked = asyncio.ensure_future(self._waits.ask(wait_command(self._desk, interest, self._session, wait_s)))
         try:
-            await self._waits.ask(wait_command(self._desk, interest, self._session, wait_s))
+            await asyncio.shield(asked)
+        except asyncio.CancelledError:
+            try:
+                await self._end_wait(asked, interest)
+            finally:
+                asked.cancel()
+            raise
         except (NotSent, Unanswered, driver.ResponseError) as error:
             await self._waits.move(redirection(error) if isinstance(error, driver.AskError) else Move())
             await asyncio.sleep(min(wait_s, FAILED_WAIT_S))
+
+    async def _end_wait(self, asked: asyncio.Future[Any], interest: Interest) -> None:
+        """
+        Have the server end a wait that is canceled, and put back the marker it may have taken meanwhile.
+
+        A connection that is dropped may take one with it, which nobody would hear of before the ceiling of a wait.
+        Whoever is no worker waits for markers that are for nobody else.
+        """
+        with suppress(NotSent, Unanswered, driver.ResponseError, TimeoutError):
+            if interest.worker is None and not asked.done():
+                return
+            own = keys.redis_key(self._desk.namespace, "wake:session:", interest.worker or "")
+            async with asyncio.timeout(END_WAIT_S):
+                is_asked = not asked.done()
+                if is_asked:
+                    await self._link.ask(("ZADD", own, "0", _END))
+                taken = await asyncio.shield(asked)
+                if taken is not None and taken[1] == _END:
+                    return
+                if is_asked:
+                    await self._link.ask(("ZREM", own, _END))
+                if taken is not None:
+                    await self._link.ask(("ZADD", taken[0], "0", taken[1]))
 
     # --- results -----------------------------------------------------------------------------------------------------
 

@@ -115,7 +115,7 @@ def _put_schedule(operation: PutSchedule) -> Args:
 
 def _exchange(operation: Exchange) -> Args:
     pools = operation.pools
-    args: Args = [operation.worker, operation.lease_ms, operation.limit]
+    args: Args = [operation.worker, operation.lease_ms, -1 if operation.is_last else operation.limit]
     args += (_users(operation.users or ()), _users(operation.steal), len(pools), *pools)
     for outcome in operation.settle:
         args += (outcome.job_id, token_text(outcome.token))

@@ -6,7 +6,8 @@
   ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
   ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service (lib/ledger); ms
   ARGV[8] budget    int  units of following work
-  ARGV[9] worker    str  unique to this incarnation; ARGV[10] lease_ms, ARGV[11] limit
+  ARGV[9] worker    str  unique to this incarnation; ARGV[10] lease_ms; ARGV[11] limit int, -1 for the last
+                    exchange of a worker, which hands on what it alone was told
   ARGV[12] users    str  "" for everyone, else "=" and whom the worker is there for, one a line, "" for jobs without a user
   ARGV[13] steal    str  the same of those it helps; "" for none, "*" for anyone
   ARGV[14] count    int  how many pools follow
@@ -182,6 +183,9 @@ local function claim_of(among, found)
 end
 
 local users, steal = users_of(ARGV[12]), users_of(ARGV[13])
+local is_last = limit < 0
+-- Who claims as a caller of its own pool, or claims nothing, does not come back when something is due.
+local sleeps = limit > 0 and names[1] ~= worker
 
 -- Claim jobs of those the worker is there for, then of those it helps.
 local function claim()
@@ -192,6 +196,8 @@ local function claim()
 end
 
 if limit > 0 and pool_count > 0 then claim() end
+ready.hand_on(names, ARGV[13] ~= '*' and {users or {}, steal or {}} or {})
+if is_last then S[TOLD_NEXT] = -1 end
 -- Who may be claimed from: the pools, or their users.
 local served = names
 if users and ARGV[13] ~= '*' then
@@ -211,7 +217,8 @@ if #told.ids > 0 then told.ids, told.changed, told.wake = {}, true, false end
 local is_due = S[NEXT_SCHEDULE] >= 0 and S[NEXT_SCHEDULE] <= NOW
 local rest = {table.concat(verdicts), stop_ids, is_due and 1 or 0}
 for index = 1, #heads do rest[#rest + 1] = heads[index] end
-local reply = request.reply('exchange', rest, granted, specs)
+local reply = request.reply('exchange', rest, granted, specs, sleeps)
+if is_last then redis.call('UNLINK', store.session_wake(worker)) end
 -- Which pools are served, or users of them, for `why`; those not asked for lately are forgotten.
 for _, name in ipairs(served) do redis.call('ZADD', store.seen, NOW, name) end
 redis.call('ZREMRANGEBYSCORE', store.seen, '-inf', string.format('(%.0f', NOW - POOL_SEEN_MS))

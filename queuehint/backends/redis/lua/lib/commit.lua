@@ -155,7 +155,9 @@ function plan.commit(tells)
   next_ms = next_ms or -1
   -- A worker that exchanges may sleep already, as long as it was told to before. Leases are looked at every few seconds.
   local news_ms = tells and due_ms or not tells and next_ms >= 0 and next_ms
-  if news_ms and (S[TOLD_NEXT] < 0 or news_ms < S[TOLD_NEXT]) then
+  -- Who was told a time that is over may be gone.
+  local told_ms = S[TOLD_NEXT]
+  if news_ms and (told_ms < 0 or news_ms < told_ms or not tells and told_ms < NOW) then
     redis.call('ZADD', store['wake:timer'], '0', '1')
     tells = true
   end

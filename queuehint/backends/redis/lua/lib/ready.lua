@@ -193,7 +193,6 @@ local function next_among(pool, among)
   end
   local first
   for _, user in ipairs(some) do
-    user.claimed = true
     if user.size > 0 and (not first or user.turn < first.turn) then first = user end
   end
   return first
@@ -212,7 +211,7 @@ function ready.take(pool, among)
   if among then user = next_among(pool, among) else user = next_user(pool) end
   if not user then return false end
   local job = first_ready(user)
-  job[OFFER], user.claimed = false, true
+  job[OFFER] = false
   jobs.dirty[job.id] = job
   count_taken(user)
   if user.size > 0 and pool.users > 1 then
@@ -231,10 +230,22 @@ function ready.rotate(names)
   end
   for at = 0, count - 1 do
     local pool = pool_of(names[(begin + at) % count + 1])
-    -- Whoever asks may have taken its marker, also of a pool that its limit leaves alone.
-    pool.claimed = true
     if pool.size > 0 then found[#found + 1] = pool end
   end
   return found
+end
+
+-- Have the markers of pools, or of some users of them, set again where jobs are left: whoever asks may have taken one,
+-- also of what its limit left alone.
+function ready.hand_on(names, among)
+  for _, name in ipairs(names) do
+    local pool = pool_of(name)
+    pool.claimed = true
+    if pool.size > 0 then
+      for _, users in ipairs(among) do
+        for _, user in ipairs(users) do user_of(pool, user).claimed = true end
+      end
+    end
+  end
 end
 end)

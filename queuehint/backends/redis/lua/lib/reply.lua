@@ -27,10 +27,10 @@ function request.conclude(name, reply, granted, specs)
 end
 
 -- Commit a plan and reply: whether anything is left over, the time, when something is due next (-1 never), and the rest.
-function request.reply(name, rest, granted, specs)
+-- Only a worker that claims sleeps until something is due; who ticks may be a producer on its way.
+function request.reply(name, rest, granted, specs, sleeps)
   local more, left_over = work.is_more(), work.any_left()
-  -- Only who exchanges sleeps until something is due; who ticks may be a producer on its way.
-  local next_ms = plan.commit(name == 'exchange')
+  local next_ms = plan.commit(sleeps)
   if left_over then next_ms = NOW end
   local reply = {more and 1 or 0, NOW, next_ms}
   for at = 1, #rest do reply[#reply + 1] = rest[at] end
