@@ -243,6 +243,9 @@ class JobContext:
         returns replaces what earlier ones have stored, unless that is None. A job that ends FAILED or CANCELED keeps
         none of them.
 
+        What the store cannot take now, say because its memory is full, is logged and sent again later; the handler
+        goes on, and the job's result holds it in any case.
+
         Args:
             fields: JSON values by name, at most 1 MiB for all together.
 

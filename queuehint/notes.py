@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from queuehint.operations import Log, Report
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from queuehint.interim import Interim
     from queuehint.records import Progress
 
@@ -58,15 +60,22 @@ class Notes:
             if self._count > LINES_MAX:
                 self._drop_oldest()
 
-    def take(self) -> list[Log | Report | Interim]:
-        """Return all that was said since, as few messages."""
+    def take(self, leases: Iterable[_Lease] | None = None) -> list[Log | Report | Interim]:
+        """Return all that was said since, or by the jobs of some leases, as few messages."""
         if not self:
             return []
         with self._lock:
-            lines, self._lines = self._lines, {}
-            progress, self._progress = self._progress, {}
-            interims, self._interims = self._interims, {}
-            self._count = 0
+            if leases is None:
+                lines, self._lines = self._lines, {}
+                progress, self._progress = self._progress, {}
+                interims, self._interims = self._interims, {}
+                self._count = 0
+            else:
+                chosen = list(leases)
+                lines = {lease: self._lines.pop(lease) for lease in chosen if lease in self._lines}
+                progress = {lease: self._progress.pop(lease) for lease in chosen if lease in self._progress}
+                interims = {lease: self._interims.pop(lease) for lease in chosen if lease in self._interims}
+                self._count -= sum(map(len, lines.values()))
         messages: list[Log | Report | Interim] = []
         for (job_id, token), said in lines.items():
             messages += [Log(job_id, token, part) for part in _parts(said)]

@@ -37,8 +37,6 @@ from queuehint.context import JobContext
 from queuehint.core.admission import check_limits
 from queuehint.crash import reach
 from queuehint.errors import BackendDeniedError, BackendError, InvalidJobError
-from queuehint.interim import Interim
-from queuehint.notes import Notes
 from queuehint.operations import (
     ANYONE,
     GRANTS_MAX,
@@ -46,14 +44,11 @@ from queuehint.operations import (
     SETTLEMENTS_MAX,
     Exchange,
     Exchanged,
-    Get,
-    Log,
-    Report,
-    Update,
     Verdict,
 )
+from queuehint.outbox import Outbox
 from queuehint.outcomes import outcome_of
-from queuehint.records import Grant, Outcome, OutcomeKind, Progress
+from queuehint.records import Grant, Outcome, OutcomeKind
 from queuehint.renewal import Renewal, now_s
 from queuehint.slots import Slot, Slots
 from queuehint.timekeeping import Timekeeper
@@ -65,7 +60,9 @@ if TYPE_CHECKING:
 
     from queuehint.backends.base import Backend
     from queuehint.handler import Handler
+    from queuehint.interim import Interim
     from queuehint.payload import Codec
+    from queuehint.records import Progress
     from queuehint.renewal import Helper
     from queuehint.timekeeping import Definition
 
@@ -80,8 +77,6 @@ GRACE_S = 30.0
 LEAVE_S = 1.0
 """How long a worker that stops tries to tell the store."""
 BEAT_S = 1.0
-LINES_AT_ONCE = 100
-"""How many lines go out before others on the loop have their turn: a call to memory never suspends."""
 
 
 class Worker:
@@ -167,13 +162,12 @@ class Worker:
         self._slots = Slots()
         self._outcomes: deque[Outcome] = deque()
         self._unanswered: tuple[Exchange, float] | None = None
-        self._notes = Notes()
-        self._outbox: deque[Report | Log | Interim] = deque()
         self._renewal: Renewal | None = None
         if not backend.is_local:
             self._renewal = renewal(backend, self._lease_ms, tell=self._tell, more=self._wake, helper=helper)
         self._now_s = now_s if self._renewal is None else self._renewal.now_s
         self._timekeeper = Timekeeper(backend, definitions, self._now_s)
+        self._outbox = Outbox(backend, codec, self._now_s)
         self._failures = 0
         self._answered_s = 0.0
         self._listening: asyncio.Task[None] | None = None
@@ -248,9 +242,10 @@ class Worker:
         full = await self._exchange()
         if self._has_given_up:
             return True
-        if self._outcomes or self._outbox or self._notes:
+        if self._outcomes:
             return False
         if self._stopping and not self._slots:
+            await self._outbox.close()
             await self._leave()
             return True
         if self._giving_up is not None and all(slot.is_overdue for slot in self._slots):
@@ -324,6 +319,11 @@ class Worker:
         return self._stopping
 
     @property
+    def notes_dropped(self) -> int:
+        """How many log lines, reports of progress and partial results the store has refused, or could not be sent."""
+        return self._outbox.dropped
+
+    @property
     def answered_s(self) -> float:
         """When the newest call that the store has answered was sent, by `queuehint.renewal.now_s`; 0 before."""
         return max(self._answered_s, 0.0 if self._renewal is None else self._renewal.answered_s)
@@ -338,8 +338,8 @@ class Worker:
         again = self._unanswered
         settle = tuple(islice(self._outcomes, SETTLEMENTS_MAX)) if again is None else again[0].settle
         # All that the jobs to be settled have said goes first; what others say meanwhile goes with the next.
-        if (self._outbox or self._notes) and not await self._send_notes():
-            return await self._rest()
+        if self._outbox and not await self._outbox.send([(each.job_id, each.token) for each in settle]):
+            settle = ()
         if again is None:
             limit = 0 if self._stopping else self._concurrency - len(self._slots)
             again = self._unanswered = self._ask(settle, limit), self._now_s()
@@ -364,6 +364,11 @@ class Worker:
         self.started.set()
         if not self._stopping:
             self._timekeeper.see(due=reply.due)
+        if self._outbox:
+            if self._outbox.see_answer():
+                self._event.set()
+            ends = zip(operation.settle, reply.verdicts, strict=True)
+            self._outbox.forget({(outcome.job_id, outcome.token): verdict for outcome, verdict in ends})
         for outcome, verdict in zip(operation.settle, reply.verdicts, strict=True):
             self._outcomes.popleft()
             if verdict is Verdict.LOST:
@@ -392,40 +397,6 @@ class Worker:
             claims = [{"path": list(claim.path), "mode": claim.mode} for claim in spec.claims]
             begun = {"event": "job.started", "job_id": spec.id, "task": spec.task, "attempt": grant.attempt}
             logger.debug("job started", extra={**begun, "token": grant.token, "worker": self.name, "claims": claims})
-
-    async def _send_notes(self) -> bool:
-        """Send what handlers have said by now; False if the backend cannot be reached."""
-        count = 0
-        # What could not be sent last time is not yet in the store, and what was said since comes after it.
-        for newest in (False, True):
-            if newest:
-                self._outbox += self._notes.take()
-            while self._outbox:
-                message = self._outbox[0]
-                sent = await (self._store(message) if isinstance(message, Interim) else self._call(message))
-                if sent is None:
-                    return False
-                self._outbox.popleft()
-                count += len(message.lines) if isinstance(message, Log) else 1
-                if count >= LINES_AT_ONCE:
-                    count = 0
-                    await asyncio.sleep(0)
-        return True
-
-    async def _store(self, interim: Interim) -> Any:
-        """Send what a job has stored of its result, over what was stored before; None if it cannot be sent now."""
-        if not interim.is_loaded:
-            reply = await self._call(Get((interim.job_id,)))
-            if reply is None:
-                return None
-            interim.load(reply.records[0], self._codec)
-        try:
-            payload = interim.dump(self._codec)
-        except Exception as error:  # noqa: BLE001 - as with results; the job fails of it when its handler returns
-            extra = {"event": "job.no_interim", "job_id": interim.job_id, "error": str(error)}
-            logger.warning("what a job has stored of its result cannot be written", extra=extra)
-            return Verdict.REFUSED
-        return await self._call(Update(interim.job_id, interim.token, payload))
 
     async def _call_and_crash(self, operation: Exchange) -> Exchanged | None:
         """Exchange, and pass the points at which tests let this process die."""
@@ -590,17 +561,17 @@ class Worker:
 
     def report(self, job_id: str, token: int, progress: Progress) -> None:
         """Send progress with the next exchange; from any thread."""
-        self._notes.report(job_id, token, progress)
+        self._outbox.notes.report(job_id, token, progress)
         self._wake()
 
     def log(self, job_id: str, token: int, line: str) -> None:
         """Send a log line with the next exchange; from any thread."""
-        self._notes.log(job_id, token, line)
+        self._outbox.notes.log(job_id, token, line)
         self._wake()
 
     def store(self, interim: Interim) -> None:
         """Send an interim result with the next exchange; from any thread."""
-        self._notes.store(interim)
+        self._outbox.notes.store(interim)
         self._wake()
 
     def _wake(self) -> None:

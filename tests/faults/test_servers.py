@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from queuehint import FakeClock, JobState
+from queuehint import FakeClock, JobContext, JobState, Scheduler
 from queuehint.backends.redis import conversation, keys
 from queuehint.errors import (
     BackendError,
@@ -475,6 +475,46 @@ def test_a_full_server_refuses_new_jobs_changes_nothing_and_drains(start_server:
     store.call_sync(Cancel(tuple(f"j{number}" for number in range(next(numbers) - 100, next(numbers)))))
     store.close_sync()
     figures("F-23", accepted=len(history.accepted), finished=finished, pruned=stats.pruned, changed_by_refusals=0)
+
+
+def test_partial_results_that_a_full_server_refuses_hold_up_nothing(start_server: StartServer, namespace: str) -> None:
+    server = start_server()
+    sched = Scheduler(f"{server.url}?namespace={namespace}")
+    finished: list[bytes] = []
+
+    @sched.job
+    async def speaks(ctx: JobContext) -> None:
+        await full.wait()
+        ctx.update({"rows": 1})
+        ctx.log("a line")
+        ctx.progress(1, 2)
+
+    @sched.job
+    async def plain() -> int:
+        await full.wait()
+        return 1
+
+    @sched.after_job
+    def note(_: JobContext, outcome: Outcome) -> None:
+        finished.append(outcome.result or b"")
+
+    async def main() -> None:
+        async with sched.worker(concurrency=2) as worker:
+            for job in (speaks, plain, plain, speaks):
+                await job.enqueue()
+            await until(lambda: worker.running == 2, "two run")
+            # Memory that cannot be freed: another application's.
+            server.client().set("others", b"x" * 8_000_000)
+            server.call("CONFIG", "SET", "maxmemory", "6000000")
+            full.set()
+            await until(lambda: len(finished) == 4 and not worker.running, "all have run while the server is full")
+            await until(lambda: sched.backend.call_sync(CountJobs()).settled == 4, "all are settled while it is full")
+            server.call("CONFIG", "SET", "maxmemory", "0")
+
+    full = asyncio.Event()
+    run(main())
+    sched.close_sync()
+    assert sorted(finished) == ([b'{"result":1}'] * 2 + [b'{"result":{"rows":1}}'] * 2)
 
 
 # --- F-29 ------------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from tests.mutants.gate import Mutant, tests
 
 CONVERSATION = tests("tests/unit/test_redis_conversation.py")
+NOTES = tests("tests/integration/test_worker_notes.py", "-k", "memory")
 RENEWAL = tests("tests/unit/test_renewal.py", "-k", "fenced_in_time")
 WAITS = tests("tests/integration/test_redis_waits.py")
 AGREEMENT = tests(
@@ -66,6 +67,22 @@ MUTANTS = (
         old='    if policy != "noeviction":\n',
         new='    if policy == "allkeys-lru":\n',
         caught_by=(CONVERSATION,),
+    ),
+    Mutant(
+        name="A full store that refuses a partial result stops its worker",
+        kind="wire",
+        file="outbox.py",
+        old="                self._full_until_s = self._now_s() + REST_S\n",
+        new="                raise\n",
+        caught_by=(NOTES,),
+    ),
+    Mutant(
+        name="Notes that cannot be sent hold up settlements for ever",
+        kind="wire",
+        file="outbox.py",
+        old="        return self._is_passed_over\n",
+        new="        return False\n",
+        caught_by=(NOTES,),
     ),
     Mutant(
         name="A submission may hold eight thousand jobs",
