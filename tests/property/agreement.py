@@ -88,6 +88,11 @@ the last ten, and a marker for those who sleep until something is due.
 KEPT_MS = 600_000
 """How long ids and sessions are kept."""
 _MANY = 1_000_000
+_LONGEST_LEASE = """
+local state = cmsgpack.unpack(redis.call('HGET', KEYS[1], 'state'))
+return math.max(state[13], state[64])
+"""
+"""How long the leases in force may be stands in two places of the state."""
 _TEXT_OF = {script(name).sha: script(name).text for name in script_names()}
 
 
@@ -489,10 +494,12 @@ class Twins:
 
     def know_of_restart(self) -> None:
         """Tell the engine what a store finds out by itself when its server has started anew."""
-        claims = [operation for _, operation in self.history if isinstance(operation, Exchange) and operation.limit]
-        lease_ms = next((claim.lease_ms for claim in reversed(claims) if claim.pools), 30_000)
+        now_ms = max(self.now_ms, self.engine.now_ms)
+        lease_ms = int(self.server.call("EVAL", _LONGEST_LEASE, 1, keys.redis_key(self.namespace, "meta")))
+        last: Any = self.server.client().zrange(keys.redis_key(self.namespace, "leases"), -1, -1, withscores=True)
+        assert all(until_ms <= now_ms + lease_ms for _, until_ms in last)
         self.epoch_s = max(self.epoch_s + 1, epoch_s(self.now_ms))
-        self.engine.begin_epoch(self.epoch_s << 32, max(self.now_ms, self.engine.now_ms) + lease_ms)
+        self.engine.begin_epoch(self.epoch_s << 32, now_ms + lease_ms)
         self._take_token()
 
     def _take_token(self) -> None:

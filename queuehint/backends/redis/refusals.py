@@ -24,7 +24,7 @@ from queuehint.hint import queue_key
 from queuehint.limits import TOO_MANY_LIMITS
 from queuehint.operations import Commit, Enqueue, Operation, PauseSchedule, ResumeSchedule
 
-SCHEMA: Final = 3
+SCHEMA: Final = 4
 """What ``lua/lib/state.lua`` calls SCHEMA_VERSION."""
 
 

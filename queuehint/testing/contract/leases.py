@@ -48,6 +48,20 @@ class Leases:
         store.wait(29_000)
         assert store.state("a") is STARTED
 
+    def test_a_lease_lasts_to_its_end_and_not_one_ms_longer(self, store: Store) -> None:
+        store.enqueue(job("granted"), job("renewed"))
+        store.start(lease_ms=30_000)
+        store.wait(10_000)
+        assert store.renew("renewed", lease_ms=25_000) == [Verdict.DONE]
+        store.wait(19_999)
+        assert store.states("granted", "renewed") == "STARTED STARTED"
+        store.wait(1)
+        assert store.states("granted", "renewed") == "QUEUED STARTED"
+        store.wait(4_999)
+        assert store.state("renewed") is STARTED
+        store.wait(1)
+        assert store.state("renewed") is QUEUED
+
     def test_a_late_settlement_counts_until_the_job_was_reaped(self, store: Store) -> None:
         store.enqueue(job("a"))
         store.start(lease_ms=30_000)
@@ -227,6 +241,21 @@ class Presence:
         assert store.apply(Renew((("x", token),), 10_000)).verdicts == (Verdict.DONE,)
         store.wait(9_000)
         assert store.state("x") is QUEUED
+
+    def test_a_presence_lasts_to_its_end_and_not_one_ms_longer(self, store: Store) -> None:
+        waits, holds = (job(name, presence_ms=10_000, pool=f"@{name}") for name in ("waits", "holds"))
+        token = store.enqueue(waits, holds).jobs[0].presence_token
+        assert token is not None
+        assert store.start(pools=("@holds",), lease_ms=10_000) == ["holds"]
+        store.wait(9_999)
+        assert store.states("waits", "holds") == "QUEUED STARTED"
+        assert store.apply(Renew((("waits", token),), 10_000)).verdicts == (Verdict.DONE,)
+        store.wait(1)
+        assert store.states("waits", "holds") == "QUEUED CANCELED"
+        store.wait(9_998)
+        assert store.state("waits") is QUEUED
+        store.wait(1)
+        assert store.state("waits") is CANCELED
 
     def test_a_caller_that_dies_holding_is_canceled_and_never_started_again(self, store: Store) -> None:
         store.enqueue(job("x", ["doc"], presence_ms=10_000, pool="@x"), job("b", ["doc"]))

@@ -80,6 +80,71 @@ class Restarts(Binding):
         assert (record.state, record.losses) == (QUEUED, 1)
         assert store.start() == ["a"]
 
+    def test_nothing_is_reaped_for_the_length_of_the_longest_lease_in_force(self, store: Store) -> None:
+        store.enqueue(job("long"), job("short"), job("x", presence_ms=2_000, pool="@x"))
+        assert store.start(1, lease_ms=90_000) == ["long"]
+        assert store.start(1, lease_ms=1_000) == ["short"]
+        store.wait(999)
+        self.restart(store)
+        store.wait(90_000)
+        assert store.start(1, lease_ms=1_000) == []
+        store.wait(89_999)
+        assert store.states("long", "short", "x") == "STARTED STARTED QUEUED"
+        assert store.renew("long", lease_ms=90_000) == [Verdict.DONE]
+        store.wait(1)
+        assert store.states("long", "short", "x") == "STARTED QUEUED CANCELED"
+
+    def test_a_renewal_counts_as_much_as_a_grant(self, store: Store) -> None:
+        store.enqueue(job("a"))
+        store.start(lease_ms=1_000)
+        assert store.renew("a", lease_ms=90_000) == [Verdict.DONE]
+        self.restart(store)
+        store.wait(90_000)
+        store.wait(89_999)
+        assert store.state("a") is STARTED
+        store.wait(1)
+        assert store.state("a") is QUEUED
+
+    def test_others_that_renew_meanwhile_take_away_nothing(self, store: Store) -> None:
+        store.enqueue(job("long"), *[job(f"s{number}") for number in range(3)])
+        assert store.start(1, lease_ms=90_000) == ["long"]
+        assert len(store.start(lease_ms=10_000)) == 3
+        for _ in range(9):
+            assert store.state("long") is STARTED
+            store.renew("s0", "s1", "s2", lease_ms=10_000)
+            store.wait(9_000)
+        self.restart(store)
+        store.renew("s0", "s1", "s2", lease_ms=10_000)
+        for _ in range(10):
+            store.wait(9_000)
+            assert store.state("long") is STARTED
+            store.renew("s0", "s1", "s2", lease_ms=10_000)
+
+    def test_a_lease_in_force_at_two_restarts_is_waited_for_after_each(self, store: Store) -> None:
+        store.enqueue(job("long"), job("short"))
+        assert store.start(1, lease_ms=90_000) == ["long"]
+        for _ in range(3):
+            store.start(1, lease_ms=1_000)
+            self.restart(store)
+            store.wait(90_000)
+            store.wait(89_999)
+            assert store.state("long") is STARTED
+
+    def test_what_was_waited_for_does_not_stay_the_longest_lease(self, store: Store) -> None:
+        store.enqueue(job("long"), job("short"), job("a"))
+        assert store.start(1, lease_ms=90_000) == ["long"]
+        store.finish("long")
+        assert store.start(1, lease_ms=10_000) == ["short"]
+        for _ in range(30):
+            store.wait(9_000)
+            assert store.renew("short", lease_ms=10_000) == [Verdict.DONE]
+        self.restart(store)
+        store.wait(10_000)
+        store.wait(9_999)
+        assert store.state("short") is STARTED
+        store.wait(1)
+        assert store.state("short") is QUEUED
+
     def test_an_old_grant_settles_nothing_after_a_restart(self, store: Store) -> None:
         store.enqueue(job("a"))
         store.start()

@@ -319,6 +319,7 @@ for _, ask in ipairs(asked) do
       job[TOKEN] = epoch.next_token()
       token = job[TOKEN]
       timers.set(job, LEASE, NOW + job[PRESENCE])
+      epoch.see_lease(job[PRESENCE])
     end
   end
   if existing or token ~= '' then

@@ -190,9 +190,9 @@ local sleeps = limit > 0 and names[1] ~= worker
 -- Claim jobs of those the worker is there for, then of those it helps.
 local function claim()
   local found = ready.rotate(names)
-  S[LEASE_MAX] = lease_ms
   claim_of(users, {unpack(found)})
   if ARGV[13] ~= '' and not work.cut then claim_of(steal, found) end
+  if #granted > 0 then epoch.see_lease(lease_ms) end
 end
 
 if limit > 0 and pool_count > 0 then claim() end

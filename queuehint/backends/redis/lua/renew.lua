@@ -11,17 +11,19 @@
   Returns more, now, next, and a verdict for each lease: D done, C asked to stop, L lost.
   Mirrors core.engine   Cost O(log timers) a lease, and what follows ]]
 -- @include lib/rules
-local verdicts = {}
+local verdicts, lease_ms, renews = {}, tonumber(ARGV[9]), false
 for at = 10, #ARGV, 2 do
   local job = jobs.of(ARGV[at])
   local waits = job and job[STATE] == QUEUED and job[PRESENCE]
   if not job or not (waits or job[STATE] == STARTED) or job[TOKEN] ~= ARGV[at + 1] then
     verdicts[#verdicts + 1] = 'L'
   else
-    timers.set(job, LEASE, NOW + tonumber(ARGV[9]))
+    timers.set(job, LEASE, NOW + lease_ms)
+    renews = true
     verdicts[#verdicts + 1] = job[CANCEL] and 'C' or 'D'
     if job[CANCEL] then ledger.tell(job) end
   end
 end
+if renews then epoch.see_lease(lease_ms) end
 work.follow()
 return request.reply('renew', {table.concat(verdicts)})

@@ -1,6 +1,8 @@
 --[[ epoch: tokens that never repeat, also over a failover that lost writes. A server that starts anew has another run id:
-  it begins a new epoch, and for the length of a lease nothing is reaped, for nobody could renew meanwhile. At the end of a
-  count the next epoch begins too, on the same server: every lease is as good as it was. ]]
+  it begins a new epoch, and for the length of the longest lease in force nothing is reaped, for nobody could renew
+  meanwhile. At the end of a count the next epoch begins too, on the same server: every lease is as good as it was.
+  The longest lease in force is at most LEASE_MAX or LEASE_MAX_BEFORE. A window lasts as long as the longer of the two, so
+  what was given before the window before this one has ended. ]]
 local EPOCH_BEGIN_S, COUNT_END = 1577836800, 4294967296 -- @const
 local epoch = {}
 
@@ -15,9 +17,21 @@ function epoch.know()
   S[EPOCH] = math.max(S[EPOCH] + 1, math.floor(NOW / 1000) - EPOCH_BEGIN_S, 0)
   -- Whatever was lost, and however often in one second: the count begins within the second. In tests it begins at 0.
   S[GRANTS] = ARGV[1] == '' and NOW % 1000 * 2 ^ 20 or 0
-  if S[RUN] ~= '' then S[REAP_FROM] = NOW + S[LEASE_MAX] end
+  local longest_ms = math.max(S[LEASE_MAX], S[LEASE_MAX_BEFORE])
+  if S[RUN] ~= '' then S[REAP_FROM] = NOW + longest_ms end
+  -- What was in force is so until then.
+  S[LEASE_MAX], S[LEASE_MAX_BEFORE], S[LEASES_SINCE] = 0, longest_ms, NOW
   S[RUN] = run
   request.notes[#request.notes + 1] = string.format('epoch %.0f.%.0f %.0f', S[EPOCH], S[GRANTS], S[REAP_FROM])
+end
+
+-- Note the length of a lease that is given or renewed now.
+function epoch.see_lease(lease_ms)
+  if lease_ms > S[LEASE_MAX] then S[LEASE_MAX] = lease_ms end
+  if NOW - S[LEASES_SINCE] < math.max(S[LEASE_MAX], S[LEASE_MAX_BEFORE]) then return end
+  -- After a restart nothing was renewed for long, and all is in force still.
+  epoch.know()
+  if S[LEASES_SINCE] < NOW then S[LEASE_MAX], S[LEASE_MAX_BEFORE], S[LEASES_SINCE] = 0, S[LEASE_MAX], NOW end
 end
 
 function epoch.next_token()

@@ -16,7 +16,9 @@ local RESOLVED, RESOLVED_SUM, JOURNAL, FOLLOWED, RESOLVED_MAX = 57, 58, 59, 60, 
 local LEVELS = 38 -- @const
 -- WEIGHTED counts the users with a weight; USERS_SEEN is when a worker last asked for jobs of some users only.
 local WEIGHTED, USERS_SEEN = 62, 63 -- @const
-local STATE_SIZE, SCHEMA_VERSION = 63, 3 -- @const
+-- LEASE_MAX is the longest lease given since LEASES_SINCE, LEASE_MAX_BEFORE the longest of the time before, see lib/epoch.
+local LEASE_MAX_BEFORE, LEASES_SINCE = 64, 65 -- @const
+local STATE_SIZE, SCHEMA_VERSION = 65, 4 -- @const
 local request = {notes = {}}
 
 local function corrupt(text) error('CORRUPT ' .. text, 0) end
