@@ -15,6 +15,7 @@ import asyncio
 import contextvars
 import inspect
 import logging
+import math
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -156,10 +157,10 @@ class Attempts:
                 return outcome_of(grant, OutcomeKind.RELEASED)
             if handler.wants_context:
                 args = (slot.context, *args)
-            timeout_ms = spec.policy.timeout_ms
+            timeout_ms, loop, deadline_s = spec.policy.timeout_ms, asyncio.get_running_loop(), math.inf
             if timeout_ms is not None:
-                loop = asyncio.get_running_loop()
-                slot.timer = loop.call_later(timeout_ms / 1000, self._stop, slot, "timeout")
+                deadline_s = loop.time() + timeout_ms / 1000
+                slot.timer = loop.call_at(deadline_s, self._stop, slot, "timeout")
             if reach is not None:
                 reach("handler")
             if handler.is_async:
@@ -168,9 +169,11 @@ class Attempts:
                 result = await self._in_thread(handler.function, args, kwargs)
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises, the worker goes on
             return self.outcomes.of_error(grant, error, slot.why_stop)
+        # By the clock, not by the timer: an earlier request to stop removes the timer, and a blocked loop delays it.
+        why_stop = slot.why_stop if loop.time() < deadline_s else "timeout"
         if slot.context.interim and not await self._load(slot, slot.context.interim):
             return outcome_of(grant, OutcomeKind.RELEASED)
-        return self.outcomes.of_result(grant, handler, result, slot.why_stop, slot.context)
+        return self.outcomes.of_result(grant, handler, result, why_stop, slot.context)
 
     async def _load(self, slot: Slot, interim: Interim) -> bool:
         """Read what the job has stored of its result, which its result goes over; False if it cannot be had."""

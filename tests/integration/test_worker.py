@@ -635,6 +635,45 @@ def test_an_async_handler_that_swallows_its_end_keeps_its_path_until_it_has_ende
     run(main())
 
 
+@pytest.mark.parametrize("why", ["lease lost", "shutdown", "canceled", "timeout"])
+def test_a_result_returned_after_the_timeout_fails_the_attempt_whatever_asked_the_code_to_stop_first(why: str) -> None:
+    async def main() -> None:
+        sched, _ = scheduler()
+        gate = Gate()
+
+        @sched.job(timeout=0.05, retry=Backoff(base=1, jitter=0))
+        async def work() -> str:
+            with contextlib.suppress(asyncio.CancelledError):
+                await gate.wait()
+            await asyncio.sleep(0.06)
+            return "late"
+
+        async with sched.worker() as worker:
+            handle = await work.enqueue()
+            await gate.reached()
+            worker._find_and_stop(handle.id, None, why)
+            record = await in_state(handle, QUEUED, 1)
+            assert [error.type for error in record.errors] == ["timeout"]
+
+    run(main())
+
+
+def test_the_timeout_of_code_that_blocks_the_loop_counts() -> None:
+    async def main() -> None:
+        sched, _ = scheduler()
+
+        @sched.job(timeout=0.01, retry=Backoff(base=1, jitter=0))
+        async def work() -> str:
+            time.sleep(0.02)  # noqa: ASYNC251 - the mistake that is tested
+            return "late"
+
+        async with sched.worker():
+            record = await in_state(await work.enqueue(), QUEUED, 1)
+            assert [error.type for error in record.errors] == ["timeout"]
+
+    run(main())
+
+
 def test_a_plain_function_that_overruns_its_timeout_keeps_its_path_until_its_thread_has_ended() -> None:
     async def main() -> None:
         sched, _ = scheduler()

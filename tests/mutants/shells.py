@@ -6,6 +6,7 @@ CONVERSATION = tests("tests/unit/test_redis_conversation.py")
 NOTES = tests("tests/integration/test_worker_notes.py", "-k", "memory")
 RENEWAL = tests("tests/unit/test_renewal.py", "-k", "fenced_in_time")
 WAITS = tests("tests/integration/test_redis_waits.py")
+TIMEOUTS = tests("tests/integration/test_worker.py", "-k", "returned_after_the_timeout")
 AGREEMENT = tests(
     "tests/property/test_agreement.py::test_the_engine_and_a_store_give_the_same_answers_at_every_step"
     "[shared=0.0 keyed=0.15 jobs=10-1000]"
@@ -27,6 +28,14 @@ MUTANTS = (
         old='                    await self._link.ask(("ZADD", taken[0], "0", taken[1]))\n',
         new="                    pass\n",
         caught_by=(WAITS,),
+    ),
+    Mutant(
+        name="An attempt that something else asked to stop is never over its timeout",
+        kind="worker",
+        file="attempts.py",
+        old='        why_stop = slot.why_stop if loop.time() < deadline_s else "timeout"\n',
+        new="        why_stop = slot.why_stop\n",
+        caught_by=(TIMEOUTS,),
     ),
     Mutant(
         name="A request whose answer was lost is asked again as another one",
