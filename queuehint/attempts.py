@@ -146,7 +146,7 @@ class Attempts:
         try:
             arguments = filled(spec, results) if spec.templates and results is not None else spec.arguments
             args, kwargs = handler.loads(self._codec, arguments)
-        except Exception as error:  # noqa: BLE001 - arguments that cannot be read now cannot be read later
+        except BaseException as error:  # noqa: BLE001 - arguments that cannot be read now cannot be read later
             return self.outcomes.of_error(grant, error, slot.why_stop, final=True)
         try:
             for hook in self._before:
@@ -216,8 +216,9 @@ class Attempts:
                 result, error = await asyncio.shield(future)
                 break
             except asyncio.CancelledError:
-                # The thread cannot be stopped, and its place must not be freed under it.
-                if loop.is_closed():  # pragma: no cover - the loop died with the thread still running
+                # The thread cannot be stopped, and its place must not be freed under it. An executor of the
+                # application's may drop what it has not begun.
+                if future.cancelled() or loop.is_closed():
                     raise
         if error is not None:
             raise error

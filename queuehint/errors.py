@@ -21,7 +21,9 @@ def shown(value: object) -> str:
     try:
         # A huge string is cut before it is escaped, so that the message costs nothing in proportion to the value.
         text = str.__str__(repr(value[: VALUE_LENGTH_MAX + 1] if isinstance(value, (str, bytes)) else value))
-    except Exception:  # noqa: BLE001 - a hostile __repr__ must not replace the error being reported
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - a hostile __repr__ must not replace the error being reported
         text = f"<{type(value).__name__}>"
     text = text.encode("utf-8", "backslashreplace").decode("utf-8")
     return text if len(text) <= VALUE_LENGTH_MAX else text[: VALUE_LENGTH_MAX - 1] + "…"

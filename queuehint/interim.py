@@ -72,7 +72,7 @@ class Interim:
             return
         try:
             stored = codec.loads(record.result, _ANY).get(_RESULT)
-        except Exception:  # noqa: BLE001 - a codec of the application's may raise anything
+        except BaseException:  # noqa: BLE001 - a codec of the application's may raise anything
             return
         if isinstance(stored, dict):
             self._base = stored

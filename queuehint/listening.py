@@ -69,7 +69,8 @@ class _Listener:
     def __init__(self, kinds: frozenset[str], call: Callable[[Any], Any]) -> None:
         self.kinds = kinds
         self.call = call
-        self.name = getattr(call, "__qualname__", repr(call))
+        name = getattr(call, "__qualname__", None)
+        self.name = str.__str__(name) if isinstance(name, str) else shown(call)
         self.waiting: deque[Event] = deque()
         self.missed = self.failed = 0
         self._untold = 0
@@ -111,10 +112,13 @@ class _Listener:
             while self.waiting or self._untold:
                 event = self._next()
                 try:
-                    answer = self.call(event) if is_async else await asyncio.to_thread(self.call, event)
+                    answer = self.call(event) if is_async else await self._in_thread(event)
                     if inspect.isawaitable(answer):
                         await answer
-                except (Exception, SystemExit, KeyboardInterrupt):
+                except BaseException as error:
+                    task = asyncio.current_task()
+                    if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                        raise
                     self.failed += 1
                     if self._may_say("failed"):
                         extra = {"event": "events.listener_failed", "listener": self.name, "failed": self.failed}
@@ -123,6 +127,20 @@ class _Listener:
                 return
             self._news.clear()
             await self._news.wait()
+
+    async def _in_thread(self, event: Event | Missed) -> Any:
+        """Call a plain function in a thread."""
+
+        def call() -> tuple[Any, BaseException | None]:
+            try:
+                return self.call(event), None
+            except BaseException as error:  # noqa: BLE001 - handed over as a value: futures refuse some of them
+                return None, error
+
+        answer, error = await asyncio.to_thread(call)
+        if error is not None:
+            raise error
+        return answer
 
     def _next(self) -> Event | Missed:
         if not self._untold:

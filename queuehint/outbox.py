@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from queuehint.errors import BackendFullError, BackendUnavailableError, OutcomeUnknownError
+from queuehint.errors import BackendFullError, BackendUnavailableError, OutcomeUnknownError, QueueHintError
 from queuehint.interim import Interim
 from queuehint.notes import Notes
 from queuehint.operations import Get, Log, Report, Update, Verdict
+from queuehint.outcomes import qualified_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -162,7 +163,11 @@ class Outbox:
         if not interim.is_loaded:
             reply = await self._backend.call(Get((interim.job_id,)))
             interim.load(reply.records[0], self._codec)
-        payload = interim.dump(self._codec)
+        try:
+            payload = interim.dump(self._codec)
+        except BaseException as error:  # noqa: BLE001 - a codec of the application's; the job fails of it when it ends
+            self._drop(interim, qualified_name(error))
+            return
         await self._backend.call(Update(interim.job_id, interim.token, payload))
 
     def _drop(self, message: Any, why: Exception | str) -> None:
@@ -170,6 +175,8 @@ class Outbox:
         now_s = self._now_s()
         if now_s - self._said_s >= SAY_EVERY_S:
             self._said_s = now_s
-            error = why if isinstance(why, str) else f"{type(why).__name__}: {why}"
+            error = why if isinstance(why, str) else qualified_name(why)
+            if isinstance(why, QueueHintError):
+                error += f": {why}"
             extra = {"event": "worker.notes_dropped", "job_id": message.job_id, "dropped": self.dropped, "error": error}
             logger.warning("what jobs say is dropped: the store refuses it", extra=extra)

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from queuehint.checks import plain_text
 from queuehint.context import CHILDREN_MAX, Children, Discard, Fail, Retry, Snooze
 from queuehint.core.retry import delay_ms
-from queuehint.errors import CycleError, InvalidJobError, shown
+from queuehint.errors import CycleError, InvalidJobError
 from queuehint.records import ERROR_TEXT_MAX, JobError, Outcome, OutcomeKind
 
 if TYPE_CHECKING:
@@ -50,12 +51,12 @@ class Outcomes:
 
     Args:
         codec: how results travel.
-        redact: applied to error messages, reasons and tracebacks before they are stored.
+        redact: applied to error messages, reasons and tracebacks before they are stored or logged.
     """
 
     def __init__(self, codec: Codec, redact: Callable[[str], str] | None = None) -> None:
         self._codec = codec
-        self._redact = (lambda text: text) if redact is None else redact
+        self._redact = redact
 
     def of_result(
         self, grant: Grant, handler: Handler, result: Any, why_stop: str | None, context: JobContext | None = None
@@ -68,7 +69,7 @@ class Outcomes:
             context: what the handler had, to know which jobs it made and what it has stored of its result.
         """
         if why_stop == "timeout":
-            return self.of_error(grant, TimeoutError(f"ended after its timeout, with {shown(result)}"), why_stop)
+            return self.of_error(grant, TimeoutError("ended after its timeout"), why_stop)
         if (
             type(result) not in _PLAIN_RESULTS
             and (special := self._special(grant, handler, result, why_stop, context)) is not None
@@ -84,7 +85,7 @@ class Outcomes:
             # It was asked to stop and stopped, by whatever it raised; that is no failed attempt.
             return outcome_of(grant, OutcomeKind.RELEASED)
         timed_out = why_stop == "timeout"
-        kind = "timeout" if timed_out else _qualified_name(error)
+        kind = "timeout" if timed_out else qualified_name(error)
         message = "the handler ran longer than its timeout" if timed_out else _safe_str(error)
         described = JobError(
             type=self._text(kind), message=self._text(message), traceback=self._text(_traceback(error))
@@ -95,7 +96,7 @@ class Outcomes:
 
     def of_accident(self, grant: Grant, error: BaseException) -> Outcome:
         """Turn what went wrong around a handler into an outcome."""
-        described = JobError(type=self._text(_qualified_name(error)), message=self._text(_safe_str(error)))
+        described = JobError(type=self._text(qualified_name(error)), message=self._text(_safe_str(error)))
         wait_ms = delay_ms(grant.spec.policy.backoff, grant.attempt, random.random())
         return outcome_of(grant, OutcomeKind.FAILED, error=described, delay_ms=wait_ms)
 
@@ -112,7 +113,7 @@ class Outcomes:
                 payload = interim.dump(self._codec) if interim else None
             elif interim and isinstance(result, dict):
                 payload = interim.dump(self._codec, payload)
-        except Exception as error:  # noqa: BLE001 - a codec of the application's may raise anything
+        except BaseException as error:  # noqa: BLE001 - a codec of the application's may raise anything
             return self.of_error(grant, error, why_stop, final=True)
         return outcome_of(grant, OutcomeKind.FINISHED, result=payload)
 
@@ -173,28 +174,66 @@ class Outcomes:
             after_ms = delay_ms(spec.policy.backoff, grant.attempt, random.random())
         return outcome_of(grant, OutcomeKind.FAILED, error=described, delay_ms=after_ms, final=final)
 
+    def log_failed_hook(self, message: str, error: BaseException, **extra: Any) -> None:
+        """Log what a hook raised: with its traceback, which is redacted like all that handlers say."""
+        extra["error"] = qualified_name(error)
+        if self._redact is None:
+            logger.error(message, extra=extra, exc_info=error)
+        else:
+            logger.error(message, extra={**extra, "traceback": self._text(_whole_traceback(error))})
+
     def _text(self, text: str) -> str:
         try:
-            text = self._redact(str(text)).encode("utf-8", "backslashreplace").decode("utf-8")
-        except Exception:
-            logger.exception("redact failed", extra={"event": "redact.failed"})
+            if self._redact is not None:
+                redacted: object = self._redact(plain_text(text))
+                if not isinstance(redacted, str):
+                    raise TypeError("redact must return str")
+                text = redacted
+            text = plain_text(text).encode("utf-8", "backslashreplace").decode("utf-8")
+        except BaseException as error:  # noqa: BLE001 - whatever a hook raises, the attempt ends
+            # Not what it says, nor what it came of: both may hold the very text that is withheld.
+            extra = {"event": "redact.failed", "error": qualified_name(error), "where": _where(error)}
+            logger.error("redact failed", extra=extra)  # noqa: TRY400
             return "<withheld: redact failed>"
         return text if len(text) <= ERROR_TEXT_MAX else text[: ERROR_TEXT_MAX - 1] + "…"
 
 
-def _qualified_name(error: BaseException) -> str:
+def qualified_name(error: BaseException) -> str:
+    """Return what an exception is called, whatever its class makes of that."""
     kind = type(error)
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    try:
+        name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+        return plain_text(name)
+    except BaseException:  # noqa: BLE001 - a class of the application's may raise anything
+        return "BaseException"
 
 
 def _safe_str(error: BaseException) -> str:
     try:
-        return str(error)[:_REDACTED_MAX]
+        return plain_text(error)[:_REDACTED_MAX]
     except BaseException:  # noqa: BLE001 - an exception whose __str__ raises must not hide the failure
-        return f"<{type(error).__name__}>"
+        return f"<{qualified_name(error).rpartition('.')[2]}>"
 
 
 def _traceback(error: BaseException) -> str:
     """Return the innermost frames: file, line and the line's source, never the values of variables."""
-    frames = traceback.extract_tb(error.__traceback__)[-12:]
-    return "".join(traceback.format_list(frames))[-_REDACTED_MAX:]
+    try:
+        frames = traceback.extract_tb(error.__traceback__)[-12:]
+        return "".join(traceback.format_list(frames))[-_REDACTED_MAX:]
+    except BaseException:  # noqa: BLE001 - a loader of the application's gives the source
+        return ""
+
+
+def _whole_traceback(error: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(error))[-_REDACTED_MAX:]
+    except BaseException:  # noqa: BLE001 - as above
+        return ""
+
+
+def _where(error: BaseException) -> str:
+    """Return the file and the line in which an exception was raised."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return "" if trace is None else f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"

@@ -503,8 +503,9 @@ class Worker:
                 answer = hook(slot.context, outcome)
                 if inspect.isawaitable(answer):
                     await answer
-            except BaseException:  # as with handlers: the worker goes on
-                logger.exception("after_job hook failed", extra={"event": "hook.failed", "job_id": outcome.job_id})
+            except BaseException as error:  # noqa: BLE001 - as with handlers: the worker goes on
+                what = {"event": "hook.failed", "job_id": outcome.job_id}
+                self._attempts.outcomes.log_failed_hook("after_job hook failed", error, **what)
         if slot.timer is not None:
             slot.timer.cancel()
         slot.context.is_over = True

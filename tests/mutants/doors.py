@@ -4,6 +4,7 @@ from tests.mutants.gate import Mutant, tests
 
 TEXTS = tests("tests/integration/test_door_texts.py", "-m", "not redis")
 HANDLES = tests("tests/integration/test_door_handles.py", "-m", "not redis")
+WITHHELD = tests("tests/integration/test_withheld.py")
 
 MUTANTS = (
     Mutant(
@@ -53,5 +54,29 @@ MUTANTS = (
         old="                context.check_children(answer)\n",
         new="                pass\n",
         caught_by=(HANDLES,),
+    ),
+    Mutant(
+        name="What a redaction that fails was given is in the traceback that is logged",
+        kind="door",
+        file="outcomes.py",
+        old='            logger.error("redact failed", extra=extra)  # noqa: TRY400\n',
+        new='            logger.exception("redact failed", extra=extra)\n',
+        caught_by=(WITHHELD,),
+    ),
+    Mutant(
+        name="A redaction that raises no Exception leaves the job to run for ever",
+        kind="door",
+        file="outcomes.py",
+        old="        except BaseException as error:  # noqa: BLE001 - whatever a hook raises, the attempt ends\n",
+        new="        except Exception as error:  # noqa: BLE001 - whatever a hook raises, the attempt ends\n",
+        caught_by=(WITHHELD,),
+    ),
+    Mutant(
+        name="A listener that raises no Exception is told nothing more",
+        kind="door",
+        file="listening.py",
+        old="                except BaseException as error:\n                    task",
+        new="                except Exception as error:\n                    task",
+        caught_by=(WITHHELD,),
     ),
 )
