@@ -607,13 +607,15 @@ def new_namespace(name: str = "test") -> str:
 
 class Cluster:
     """
-    A cluster of masters without replicas; its slots lie in equal ranges, in the order of *nodes*.
+    A cluster of masters; its slots lie in equal ranges, in the order of *nodes*. Replicas may be added.
 
     It takes two seconds to form: for so long a new master refuses to serve.
     """
 
     def __init__(self, binary: Binary | None = None, *, size: int = 3, **options: Any) -> None:
         self.nodes: list[Server] = []
+        self._binary = binary
+        self._options = options
         try:
             for _ in range(size):
                 self.nodes.append(Server(binary, is_cluster=True, **options))
@@ -667,6 +669,16 @@ class Cluster:
         """Return a node that does not serve a slot."""
         owner = self.owner(slot)
         return next(node for node in self.nodes if node is not owner and node.is_running)
+
+    def add_replica(self, master: Server) -> Server:
+        """Start a replica of a node; return it once it follows."""
+        replica = Server(self._binary, is_cluster=True, **self._options)
+        self.nodes.append(replica)
+        replica.call("CLUSTER", "MEET", HOST, master.port, master.bus_port)
+        self.wait_until_ready()
+        replica.call("CLUSTER", "REPLICATE", _id(master))
+        until(lambda: replica.info("replication").get("master_link_status") == "up", "the replica follows")
+        return replica
 
     # --- moving a slot, in the three steps of which each may be a test's last ---
 
@@ -741,6 +753,8 @@ class Sentinels:
                 f"sentinel down-after-milliseconds {self.name} 500",
                 f"sentinel failover-timeout {self.name} 5000",
             ]
+            if "requirepass" in options:
+                lines.append(" ".join(_words(f"sentinel auth-pass {self.name}", options["requirepass"])))
             for _ in range(3):
                 self.sentinels.append(Server(binary, is_sentinel=True, lines=lines))
             until(lambda: all(map(self._is_ready, self.sentinels)), "the sentinels know each other")

@@ -326,7 +326,10 @@ def test_a_server_that_may_evict_is_refused_by_the_name_of_the_setting(
     assert server.call("DBSIZE") == 0
 
 
-def test_a_replica_is_refused_by_its_role(start_server: StartServer, redis_server: Server, namespace: str) -> None:
+def test_a_replica_is_refused_by_its_role_once_no_primary_was_found(
+    start_server: StartServer, redis_server: Server, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversation, "RETRY_S", 0.2)
     replica = start_server(replica_of=redis_server.port)
     check_refused(replica.url, namespace, "role", "replica")
 

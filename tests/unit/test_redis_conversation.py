@@ -17,6 +17,7 @@ from queuehint.backends.redis.conversation import (
     CHECK_EVERY_S,
     PAUSE_S,
     RETRY_S,
+    ROLE_EVERY_S,
     UNKNOWN_MAX,
     Ask,
     Desk,
@@ -474,7 +475,8 @@ def test_what_passes_by_itself_is_waited_for(desk: Desk, time: Time, message: st
     talk = Talk(desk, ONE)
     sent = talk.command
     talk.fail(driver.ResponseError(message))
-    assert isinstance(talk.step, Move) is moves
+    # Who is no primary is left, with all connections to it.
+    assert (talk.step == Move(leaves=True)) is moves
     talk.skip_move_and_sleep()
     assert talk.command == sent
     time.now_s += RETRY_S
@@ -679,6 +681,73 @@ def test_a_setting_that_went_wrong_is_found_and_looked_at_until_it_is_right(desk
         assert "maxmemory-policy is allkeys-lru" in str(talk.error)
         assert "hunter2" not in str(talk.error)
     assert script_of(Talk(desk, Tick()).answer(INFO)) == "tick"
+
+
+REPLICA = INFO.replace(b"role:master", b"role:slave")
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["at first", "each minute"])
+def test_a_node_that_is_a_replica_by_its_own_word_is_left_and_the_primary_is_looked_for(
+    desk: Desk, time: Time, is_first: bool
+) -> None:
+    desk._checked_s = None if is_first else time.monotonic() - CHECK_EVERY_S
+    talk = Talk(desk, Tick())
+    for attempt in range(3):
+        assert talk.command == ("INFO", "everything")
+        assert talk.answer(REPLICA).step == Move(leaves=True)
+        assert talk.answer().step == Sleep(PAUSE_S[attempt])
+        talk.answer()
+    assert script_of(talk.look_around()) == "tick"
+
+
+def test_a_replica_is_refused_by_its_role_once_nothing_else_was_found_for_so_long(desk: Desk, time: Time) -> None:
+    desk._checked_s = None
+    talk = Talk(desk, Tick())
+    talk.answer(REPLICA).skip_move_and_sleep()
+    time.now_s += RETRY_S
+    talk.answer(REPLICA)
+    assert type(talk.error) is BackendUnavailableError
+    assert "its role is slave" in str(talk.error)
+    # It is looked for again at the next call.
+    assert Talk(desk, Tick()).command == ("INFO", "everything")
+
+
+def test_in_a_cluster_the_node_that_has_the_namespace_is_looked_at(time: Time) -> None:
+    talk = Talk(Desk(parse_url("redis+cluster://a,b"), BackendOptions(namespace="n")), Tick())
+    assert talk.command == ("EXISTS", "{qh:n}:meta")
+    assert talk.fail(driver.MovedError("1 c:7")).step == Move(("c", 7))
+    assert talk.answer().command == ("EXISTS", "{qh:n}:meta")
+    assert talk.answer(0).command == ("INFO", "everything")
+    assert talk.answer(REPLICA).step == Move(leaves=True)
+    assert talk.answer().answer().command == ("EXISTS", "{qh:n}:meta")
+
+
+def test_what_a_replica_would_answer_too_is_asked_of_a_node_that_was_a_primary_lately(desk: Desk, time: Time) -> None:
+    for _ in range(2):
+        time.now_s += ROLE_EVERY_S - 0.001
+        talk = Talk(desk, CountJobs())
+        assert script_of(talk) == "count_jobs"
+        # A change is taken by a primary alone.
+        Talk(desk, Tick()).answer(DONE)
+    time.now_s += ROLE_EVERY_S
+    assert script_of(Talk(desk, Tick())) == "tick"
+    talk = Talk(desk, CountJobs())
+    assert talk.command == ("INFO", "replication")
+    assert talk.answer(b"role:slave\r\n").step == Move(leaves=True)
+    assert talk.answer().answer().command == ("INFO", "replication")
+    assert script_of(talk.answer(b"role:master\r\n")) == "count_jobs"
+    assert script_of(Talk(desk, CountJobs())) == "count_jobs"
+    time.now_s += ROLE_EVERY_S
+    talk = Talk(desk, CountJobs())
+    time.now_s += RETRY_S
+    assert type(talk.answer(b"role:slave\r\n").error) is BackendUnavailableError
+
+
+def test_a_replica_in_a_cluster_sends_on_who_asks_it_so_its_role_is_not_asked_for(time: Time) -> None:
+    desk = Desk(parse_url("redis+cluster://a,b"), BackendOptions(namespace="n"))
+    desk._checked_s = time.monotonic()
+    time.now_s += ROLE_EVERY_S
+    assert script_of(Talk(desk, CountJobs())) == "count_jobs"
 
 
 @pytest.mark.parametrize("failure", [NotSent, Unanswered])

@@ -20,7 +20,7 @@ from queuehint.errors import BackendUnavailableError
 
 from . import keys
 from .address import Address, parse_url
-from .conversation import Ask, Desk, Move, NotSent, Sleep, Unanswered, redirection
+from .conversation import Ask, Desk, Move, NotSent, Sleep, Unanswered, onward
 from .links import AsyncLink, SyncLink
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class RedisBackend(Backend):
             link.ask(wait_command(self.desk, interest, session, wait_s))
         except (NotSent, Unanswered, driver.ResponseError) as error:
             # The caller looks and waits again: not at once, and at the right node.
-            link.move(redirection(error) if isinstance(error, driver.AskError) else Move())
+            link.move(onward(error))
             time.sleep(min(wait_s, FAILED_WAIT_S))
 
     def _wait_s(self, interest: Interest, timeout_s: float) -> float:
@@ -350,7 +350,7 @@ class _Loop:
                 asked.cancel()
             raise
         except (NotSent, Unanswered, driver.ResponseError) as error:
-            await self._waits.move(redirection(error) if isinstance(error, driver.AskError) else Move())
+            await self._waits.move(onward(error))
             await asyncio.sleep(min(wait_s, FAILED_WAIT_S))
 
     async def _end_wait(self, asked: asyncio.Future[Any], interest: Interest) -> None:
@@ -408,7 +408,7 @@ class _Loop:
                     continue
                 more = await self._link.ask(("ZPOPMIN", key, 1000))
             except (NotSent, Unanswered, driver.ResponseError) as error:
-                await self._waits.move(redirection(error) if isinstance(error, driver.AskError) else Move())
+                await self._waits.move(onward(error))
                 await asyncio.sleep(FAILED_WAIT_S)
                 continue
             for job_id in [found[1], *more[::2]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from queuehint.errors import BackendError
 
 from . import keys
-from .conversation import durability_class, parse_info, what_is_wrong
+from .conversation import durability_class, parse_info, wrong_policy, wrong_role, wrong_version
 from .findings import Finding, Level
 
 if TYPE_CHECKING:
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
     Talk = Generator[Ask | Sleep | Move, Any, Any]
 
-VERSION_ENOUGH: Final = "99"
-"""Of a server of which only another setting is asked."""
+_PROBLEMS: Final = {"redis_version": wrong_version, "maxmemory_policy": wrong_policy, "role": wrong_role}
 PINGS: Final = 20
 MEMORY_SHARE: Final = 0.9
 
@@ -73,11 +72,8 @@ class Checkup:
             "role": info.get("role", "?"),
             "maxmemory_policy": info.get("maxmemory_policy", "?"),
         }
-        for setting in ("redis_version", "maxmemory_policy", "role"):
-            wrong = (
-                what_is_wrong({"redis_version": VERSION_ENOUGH, setting: info[setting]}) if setting in info else None
-            )
-            if wrong is not None:
+        for setting, judge in _PROBLEMS.items():
+            if setting in info and (wrong := judge(info)) is not None:
                 self._find(setting, wrong, "error")
                 self.runs_scripts = self.runs_scripts and setting != "redis_version"
         if lacks_lua_fixes(name, version):

@@ -50,6 +50,8 @@ RETRY_S: Final = 10.0
 PAUSE_S: Final = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Between attempts; the last one is repeated."""
 CHECK_EVERY_S: Final = 60.0
+ROLE_EVERY_S: Final = 5.0
+"""How old the proof that a node is a primary may be when it is asked what a replica answers too."""
 VERSION_LEAST: Final = (7, 0, 3)
 REDIRECTIONS_AT_ONCE: Final = 5
 """How many nodes may send a request on to each other before it pauses."""
@@ -58,6 +60,8 @@ UNKNOWN_MAX: Final = 1000
 COUNT_HALF: Final = 1 << 31
 
 
+_SAME_NODE: Final = ("BUSY", "TRYAGAIN", "LOADING")
+"""Refusals that pass at the node that made them."""
 _DENIED: Final = re.compile(r"^NOPERM|can't run this command|can't access at least one of the keys")
 
 # --- what a shell is asked to do -------------------------------------------------------------------------------------
@@ -79,10 +83,18 @@ class Sleep:
 
 @attrs.frozen
 class Move:
-    """Go to another node: to *node* if it is named, else look for the right one; *once* for the next request only."""
+    """
+    Go to another node: to *node* if it is named, else look for the right one.
+
+    Args:
+        once: for the next request only.
+        leaves: no connection to the node that was asked is used again: it is no primary, and a new connection to the
+            same name may lead to another one.
+    """
 
     node: tuple[str, int] | None = None
     once: bool = False
+    leaves: bool = False
 
 
 class NotSent(Exception):  # noqa: N818 - a fact between the shells and a conversation, never raised to a caller
@@ -134,6 +146,7 @@ class Desk:
         self._lanes: deque[Lane] = deque()
         self._unknown: OrderedDict[int, tuple[Operation[Any], Lane]] = OrderedDict()
         self._checked_s: float | None = None
+        self._primary_s = 0.0
         self._may_write = False
         self._token: int | None = None
         self.due_s: float | None = None
@@ -150,10 +163,13 @@ class Desk:
             QueueHintError: as the operation says.
         """
         name, args = codec.encode(operation)
-        if self._checked_s is None or time.monotonic() - self._checked_s >= CHECK_EVERY_S:
+        asked_s = time.monotonic()
+        if self._checked_s is None or asked_s - self._checked_s >= CHECK_EVERY_S:
             yield from self._check()
         now: Any = "" if self._clock is None else self._clock.now_ms()
         if isinstance(operation, codec.QUESTIONS):
+            if asked_s - max(self._primary_s, self._checked_s or 0.0) >= ROLE_EVERY_S:
+                yield from self._look_at_role(asked_s)
             reply = yield from self._ask(script(name), (now, "", 0, 0, 0, 0, 0, 0, *args), operation, None)
             return codec.decode(operation, reply)
         if not self._may_write:
@@ -167,6 +183,7 @@ class Desk:
             if error.key is not None:
                 raise
             raise (yield from self._name_fields(operation, error)) from None
+        self._primary_s = asked_s
         time_said = codec.clocked(reply)
         if time_said.next_ms is None:
             self.due_s = None
@@ -244,7 +261,7 @@ class Desk:
                 except driver.ResponseError as error:
                     message = str(error)
                     if isinstance(error, driver.AskError):
-                        yield redirection(error)
+                        yield onward(error)
                         redirections += 1
                         if redirections % REDIRECTIONS_AT_ONCE:
                             continue
@@ -252,8 +269,8 @@ class Desk:
                         # Unless an earlier attempt is still under way, this is an answer: nothing was changed.
                         answered = not is_unknown
                         raise self._error(error, operation) from error
-                    elif not message.startswith(("BUSY", "TRYAGAIN", "LOADING")):
-                        yield Move()
+                    elif not message.startswith(_SAME_NODE):
+                        yield onward(error)
                     failure = error
                 if time.monotonic() - begun_s >= RETRY_S:
                     answered = not is_unknown
@@ -315,7 +332,7 @@ class Desk:
             BackendUnavailableError: naming the setting.
         """
         first = self._checked_s is None
-        info = parse_info((yield from self.plain("INFO", "everything")))
+        info = yield from self._ask_primary("everything")
         problem = what_is_wrong(info)
         if problem is not None:
             raise BackendUnavailableError(f"{self.address.shown}: {problem}")
@@ -331,29 +348,60 @@ class Desk:
             self._say(info)
         self._checked_s = time.monotonic()
 
+    def _look_at_role(self, asked_s: float) -> Generator[Ask | Sleep | Move, Any, Any]:
+        """
+        Find the primary, if the node that is asked is none any more: a replica would answer questions too.
+
+        Raises:
+            BackendUnavailableError: none was found for as long as an operation is tried.
+        """
+        if self.address.kind != "cluster":  # where a replica sends on whoever asks it
+            problem = wrong_role((yield from self._ask_primary("replication")))
+            if problem is not None:
+                raise BackendUnavailableError(f"{self.address.shown}: {problem}")
+        self._primary_s = asked_s
+
+    def _ask_primary(self, section: str) -> Generator[Ask | Sleep | Move, Any, dict[str, str]]:
+        """
+        Return what the primary says of itself.
+
+        A node that is none any more is left, and another one or a new connection is tried; the answer is that of a
+        replica only if nothing else is found for as long as an operation is tried.
+        """
+        begun_s = time.monotonic()
+        attempts = 0
+        while True:
+            if self.address.kind == "cluster":
+                # INFO is answered by whichever node is asked, of a key by the one that has the namespace.
+                yield from self.plain("EXISTS", keys.redis_key(self.namespace, "meta"))
+            info = parse_info((yield from self.plain("INFO", section)))
+            if wrong_role(info) is None or time.monotonic() - begun_s >= RETRY_S:
+                return info
+            yield Move(leaves=True)
+            yield Sleep(PAUSE_S[min(attempts, len(PAUSE_S) - 1)])
+            attempts += 1
+
     def plain(self, *command: Any) -> Generator[Ask | Sleep | Move, Any, Any]:
         """Send a command that may be sent twice."""
         begun_s = time.monotonic()
         attempts = redirections = 0
         while True:
-            onward = Move()
             try:
                 return (yield Ask(command))
             except (NotSent, Unanswered) as error:
                 failure: Exception = error
             except driver.ResponseError as error:
                 if isinstance(error, driver.AskError):
-                    onward = redirection(error)
                     redirections += 1
                     if redirections % REDIRECTIONS_AT_ONCE:
-                        yield onward
+                        yield onward(error)
                         continue
                 elif not _passes(error, str(error)):
                     raise self._error(error, None) from error
                 failure = error
             if time.monotonic() - begun_s >= RETRY_S:
                 raise self._gave_up(failure, is_unknown=False) from failure
-            yield onward
+            yield onward(failure)
             yield Sleep(PAUSE_S[min(attempts, len(PAUSE_S) - 1)])
             attempts += 1
 
@@ -379,9 +427,11 @@ def _passes(error: driver.ResponseError, message: str) -> bool:
     )
 
 
-def redirection(error: driver.AskError) -> Move:
-    """Return where a node of a cluster says the slot is: for good, or (``ASK``) while it moves."""
-    return Move((error.host, error.port), once=not isinstance(error, driver.MovedError))
+def onward(failure: Exception) -> Move:
+    """Return where to go after a failure: where a cluster says the slot is, for good or (``ASK``) while it moves."""
+    if isinstance(failure, driver.AskError):
+        return Move((failure.host, failure.port), once=not isinstance(failure, driver.MovedError))
+    return Move(leaves=isinstance(failure, driver.ResponseError) and not str(failure).startswith(_SAME_NODE))
 
 
 # --- what a server says of itself ------------------------------------------------------------------------------------
@@ -394,12 +444,27 @@ def parse_info(text: bytes) -> dict[str, str]:
 
 def what_is_wrong(info: dict[str, str]) -> str | None:
     """Return why a server must not be used, naming the setting; None if it may."""
+    return wrong_version(info) or wrong_policy(info) or wrong_role(info)
+
+
+def wrong_version(info: dict[str, str]) -> str | None:
+    """Return why a server is too old, None if it is not."""
     version = info.get("redis_version", "0")
     if tuple(int(part) for part in version.split(".")[:3] if part.isdigit()) < VERSION_LEAST:
         return f"redis_version is {version}, at least {'.'.join(map(str, VERSION_LEAST))} is needed"
+    return None
+
+
+def wrong_policy(info: dict[str, str]) -> str | None:
+    """Return why a server may lose jobs when its memory is full, None if it may not."""
     policy = info.get("maxmemory_policy", "noeviction")
     if policy != "noeviction":
         return f"maxmemory-policy is {policy}, which deletes jobs when memory is full; it must be noeviction"
+    return None
+
+
+def wrong_role(info: dict[str, str]) -> str | None:
+    """Return why a server takes no writes, None if it is a primary."""
     if info.get("role", "master") != "master":
         return f"its role is {info['role']}: it is a replica and takes no writes; name its primary"
     return None

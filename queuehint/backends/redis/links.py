@@ -2,6 +2,8 @@
 Connections to the node that has the namespace: one request, one reply, nothing is ever sent twice.
 
 redis-py makes the connections; its own re-sending is switched off, for only a conversation knows what may be repeated.
+A node that is no primary any more is left: no connection to it is used again, so a new one, which a name may lead
+elsewhere, is made.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ WAIT_TIMEOUT_S: Final = 8.0
 """The same for a connection that blocks, longer than the longest wait."""
 CONNECT_TIMEOUT_S: Final = 3.0
 _BROKEN: Final = (driver.ConnectionError, driver.TimeoutError, OSError, TimeoutError)
+_SENTINEL_FAILS: Final = (driver.RedisError, OSError, TimeoutError)
+UNKNOWN_SERVICE: Final = "it does not know the service"
 
 
 def _options(address: Address, *, waits: bool) -> dict[str, Any]:
@@ -62,6 +66,12 @@ class _Where:
         elif self.address.kind == "sentinel":
             self.node = None
 
+    def sentinels(self) -> list[Node]:
+        """Return the sentinels in the order in which to ask: last the one that was asked first the last time."""
+        nodes, first = self.address.nodes, self._next
+        self._next = (first + 1) % len(nodes)
+        return [*nodes[first:], *nodes[:first]]
+
 
 def _said_before_connecting(error: BaseException) -> BaseException:
     """Keep what the server said when it refused a connection for good: a wrong password is not a failed network."""
@@ -70,19 +80,85 @@ def _said_before_connecting(error: BaseException) -> BaseException:
     return error
 
 
-class SyncLink:
+class _Link:
+    """
+    What both kinds of links share: where the node is, and what its connections are made of.
+
+    Args:
+        library: the driver, synchronous or not.
+        retry: its way to send again: never.
+        waits: the connections block, so that there are as many as there are who wait.
+    """
+
+    def __init__(self, address: Address, library: Any, retry: Any, *, waits: bool) -> None:
+        self._where = _Where(address)
+        self._library = library
+        self._options = _options(address, waits=waits) | {"retry": retry}
+        self._pools: dict[Node | None, Any] = {}
+        self._at: Node | None = self._where.node
+
+    def _found(self, once: Node | None, node: Node | None) -> tuple[Any, Any]:
+        """Return the pool of a node, and that of the node before if it is another one: to be closed."""
+        if once is not None:
+            return self._pool(once), None
+        left = None
+        if node != self._at:
+            left, self._at = self._pools.pop(self._at, None), node
+        return self._pool(node), left
+
+    def _pool(self, node: Node | None) -> Any:
+        pool = self._pools.get(node)
+        if pool is None:
+            kind, options = self._parts(node, self._options)
+            pool = self._library.ConnectionPool(connection_class=kind, **options)
+            self._pools[node] = pool
+        return pool
+
+    def _parts(self, node: Node | None, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Return the class and the options of a connection to a node."""
+        address = self._where.address
+        kind: Any = self._library.SSLConnection if address.is_tls else self._library.Connection
+        if address.path is not None:
+            return self._library.UnixDomainSocketConnection, options | {"path": address.path}
+        host, port = node or ("localhost", 0)
+        return kind, options | {"host": host, "port": port}
+
+    def _is_used(self, pool: Any) -> bool:
+        """Say whether a pool was not left since a connection of it was taken."""
+        return pool in self._pools.values()
+
+    def _to_sentinel(self, node: Node) -> Any:
+        """Return a connection to a sentinel, which is not told the password of the server."""
+        address = self._where.address
+        options = {name: value for name, value in self._options.items() if name not in {"username", "password"}}
+        options |= address.sentinel_options | {"db": 0, "socket_timeout": CONNECT_TIMEOUT_S}
+        kind, options = self._parts(node, options)
+        return kind(**options)
+
+    @property
+    def _question(self) -> tuple[str, ...]:
+        return "SENTINEL", "GET-MASTER-ADDR-BY-NAME", str(self._where.address.service)
+
+    def _nobody(self, said: list[str]) -> NotSent:
+        """Return what is raised when no sentinel names a primary."""
+        failure = NotSent()
+        failure.__cause__ = driver.ConnectionError(f"no sentinel names a primary: {'; '.join(said)}")
+        return failure
+
+
+class SyncLink(_Link):
     """Connections for synchronous callers; safe across threads."""
 
     def __init__(self, address: Address, *, waits: bool = False) -> None:
-        self._where = _Where(address)
-        self._options = _options(address, waits=waits) | {"retry": Retry(NoBackoff(), 0)}
-        self._pools: dict[Node | None, redis.ConnectionPool] = {}
+        super().__init__(address, redis, Retry(NoBackoff(), 0), waits=waits)
 
     def ask(self, command: tuple[Any, ...]) -> Any:
         """Send a command and return its reply."""
         once, self._where.once = self._where.once, None
         try:
-            pool = self._pool(once or self._node())
+            pool, left = self._found(once, None if once else self._node())
+            if left is not None:
+                left.disconnect(inuse_connections=False)
             connection = pool.get_connection()
         except driver.AuthenticationError as error:
             raise _said_before_connecting(error) from error
@@ -106,51 +182,57 @@ class SyncLink:
             connection.disconnect()
             raise
         finally:
+            if not self._is_used(pool):
+                connection.disconnect()
             pool.release(connection)
 
     def move(self, move: Move) -> None:
         """Go to another node."""
+        if move.leaves and (pool := self._pools.pop(self._at, None)) is not None:
+            pool.disconnect(inuse_connections=False)
         self._where.move(move)
 
     def close(self) -> None:
         """Close all connections."""
-        for pool in self._pools.values():
+        for pool in list(self._pools.values()):
             pool.disconnect()
 
     def _node(self) -> Node | None:
-        address = self._where.address
-        if address.kind == "sentinel" and self._where.node is None:
-            options = {**self._options, **address.sentinel_options, "db": 0}
-            sentinel = redis.Sentinel(address.nodes, sentinel_kwargs=options)
-            self._where.node = sentinel.discover_master(str(address.service))
-        return self._where.node
+        where = self._where
+        if where.node is None and where.address.kind == "sentinel":
+            said = []
+            for sentinel in where.sentinels():
+                connection = self._to_sentinel(sentinel)
+                try:
+                    connection.connect()
+                    connection.send_command(*self._question)
+                    found = connection.read_response()
+                except _SENTINEL_FAILS as error:
+                    said.append(str(error))
+                    continue
+                finally:
+                    connection.disconnect()
+                if found is not None:
+                    where.node = (found[0].decode(), int(found[1]))
+                    return where.node
+                said.append(UNKNOWN_SERVICE)
+            raise self._nobody(said)
+        return where.node
 
-    def _pool(self, node: Node | None) -> redis.ConnectionPool:
-        pool = self._pools.get(node)
-        if pool is None:
-            address, options = self._where.address, dict(self._options)
-            kind: Any = redis.SSLConnection if address.is_tls else redis.Connection
-            if address.path is not None:
-                kind, options["path"] = redis.UnixDomainSocketConnection, address.path
-            elif node is not None:
-                options["host"], options["port"] = node
-            pool = self._pools[node] = redis.ConnectionPool(connection_class=kind, **options)
-        return pool
 
-
-class AsyncLink:
+class AsyncLink(_Link):
     """Connections of one running loop."""
 
     def __init__(self, address: Address, *, waits: bool = False) -> None:
-        self._where = _Where(address)
-        self._options = _options(address, waits=waits) | {"retry": AsyncRetry(NoBackoff(), 0)}
-        self._pools: dict[Node | None, redis.asyncio.ConnectionPool] = {}
+        super().__init__(address, redis.asyncio, AsyncRetry(NoBackoff(), 0), waits=waits)
 
     async def ask(self, command: tuple[Any, ...]) -> Any:
         """Send a command and return its reply; canceled in between, the connection is dropped with the reply."""
         once, self._where.once = self._where.once, None
         try:
-            pool = self._pool(once or await self._node())
+            pool, left = self._found(once, None if once else await self._node())
+            if left is not None:
+                await left.disconnect(inuse_connections=False)
             connection = await pool.get_connection()
         except driver.AuthenticationError as error:
             raise _said_before_connecting(error) from error
@@ -173,33 +255,42 @@ class AsyncLink:
             await connection.disconnect(nowait=True)
             raise
         finally:
-            await asyncio.shield(pool.release(connection))
+            await asyncio.shield(self._release(pool, connection))
 
     async def move(self, move: Move) -> None:
         """Go to another node."""
+        if move.leaves and (pool := self._pools.pop(self._at, None)) is not None:
+            await pool.disconnect(inuse_connections=False)
         self._where.move(move)
 
     async def close(self) -> None:
         """Close all connections."""
-        for pool in self._pools.values():
+        for pool in list(self._pools.values()):
             await pool.disconnect()
 
-    async def _node(self) -> Node | None:
-        address = self._where.address
-        if address.kind == "sentinel" and self._where.node is None:
-            options = {**self._options, **address.sentinel_options, "db": 0}
-            sentinel = redis.asyncio.Sentinel(address.nodes, sentinel_kwargs=options)
-            self._where.node = await sentinel.discover_master(str(address.service))
-        return self._where.node
+    async def _release(self, pool: Any, connection: Any) -> None:
+        if not self._is_used(pool):
+            await connection.disconnect(nowait=True)
+        await pool.release(connection)
 
-    def _pool(self, node: Node | None) -> redis.asyncio.ConnectionPool:
-        pool = self._pools.get(node)
-        if pool is None:
-            address, options = self._where.address, dict(self._options)
-            kind: Any = redis.asyncio.SSLConnection if address.is_tls else redis.asyncio.Connection
-            if address.path is not None:
-                kind, options["path"] = redis.asyncio.UnixDomainSocketConnection, address.path
-            elif node is not None:
-                options["host"], options["port"] = node
-            pool = self._pools[node] = redis.asyncio.ConnectionPool(connection_class=kind, **options)
-        return pool
+    async def _node(self) -> Node | None:
+        where = self._where
+        if where.node is None and where.address.kind == "sentinel":
+            said = []
+            for sentinel in where.sentinels():
+                connection = self._to_sentinel(sentinel)
+                try:
+                    await connection.connect()
+                    await connection.send_command(*self._question)
+                    found = await connection.read_response()
+                except _SENTINEL_FAILS as error:
+                    said.append(str(error))
+                    continue
+                finally:
+                    await connection.disconnect(nowait=True)
+                if found is not None:
+                    where.node = (found[0].decode(), int(found[1]))
+                    return where.node
+                said.append(UNKNOWN_SERVICE)
+            raise self._nobody(said)
+        return where.node

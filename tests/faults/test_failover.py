@@ -1,0 +1,251 @@
+"""F-27: after a failover every client finds the primary, by a name, by Sentinel and in a cluster, idle or busy."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from redis.exceptions import RedisError
+
+from queuehint.backends.redis import conversation, keys
+from queuehint.backends.redis.links import AsyncLink, SyncLink
+from queuehint.operations import CountJobs, Draw, Enqueue, Exchange, Get, Renew, Verdict
+from queuehint.renewal import now_s
+from queuehint.renewer import RenewerProcess
+from tests.faults import app, books
+from tests.faults.books import figures, run, until
+from tests.servers import Cluster, Sentinels
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.conftest import StartProxy, StartServer
+    from tests.proxy import Proxy
+    from tests.servers import Server
+
+pytestmark = pytest.mark.redis
+
+FOUND_WITHIN_S = 10
+LEASE_S = 3.0
+
+
+@pytest.fixture(params=["busy", "idle"])
+def is_idle(request: pytest.FixtureRequest) -> bool:
+    """Clients whose check of each minute is due after the failover, or is not."""
+    return bool(request.param == "idle")
+
+
+def check_followed(
+    url: str, namespace: str, failover: Callable[[], object], monkeypatch: pytest.MonkeyPatch, *, is_idle: bool
+) -> float:
+    """Fail over between two calls of every kind of client; return how long it took until all were served again."""
+    store = books.open_store(url, namespace)
+    worker, producer = (app.make(url, namespace=namespace, lease=LEASE_S) for _ in range(2))
+    helper = RenewerProcess(url, namespace, abandon_after_s=60)
+
+    async def renewed(since_s: float) -> None:
+        """Wait until the helper process has renewed what it renews by a call that was sent later."""
+
+        def has_said() -> bool:
+            words = [line.split(" ") for line in helper.hear(0)]
+            return any(kind == "renewed" and float(rest[0]) > since_s for kind, *rest in words)
+
+        await until(has_said, "the helper process renews")
+
+    async def main() -> float:
+        async with worker.sched.worker(4, grace=0):
+            await (await producer.work.enqueue()).result(timeout=FOUND_WITHIN_S)
+            await asyncio.to_thread(store.call_sync, CountJobs())
+            await renewed(0)
+            await asyncio.to_thread(failover)
+            if is_idle:
+                monkeypatch.setattr(conversation, "CHECK_EVERY_S", 0.0)
+            begun_s = time.monotonic()
+            async with asyncio.TaskGroup() as group:
+                group.create_task(ask_and_wait())
+                group.create_task(renewed(now_s()))
+                for operation in (Draw(1), CountJobs()):
+                    group.create_task(asyncio.to_thread(store.call_sync, operation))
+            return time.monotonic() - begun_s
+
+    async def ask_and_wait() -> None:
+        await (await producer.work.enqueue()).result(timeout=FOUND_WITHIN_S)
+
+    async def whole() -> float:
+        try:
+            return await main()
+        finally:
+            for made in (worker, producer):
+                await made.sched.close()
+
+    store.call_sync(Enqueue((books.job("held"),)))
+    [grant] = store.call_sync(Exchange("w", limit=1)).grants
+    helper.start(LEASE_S)
+    helper.send(f"+{grant.token} held\n")
+    try:
+        took_s = run(whole(), 2 * books.LIMIT_S)
+        assert store.call_sync(Renew((("held", grant.token),))).verdicts == (Verdict.DONE,)
+    finally:
+        helper.end(at_once=True)
+        store.close_sync()
+    assert took_s <= FOUND_WITHIN_S
+    return took_s
+
+
+def in_step(primary: Server, replica: Server) -> bool:
+    """Say whether a replica has all of its primary."""
+    said = replica.info("replication")
+    return bool(said.get("slave_repl_offset", -1) >= primary.info("replication")["master_repl_offset"])
+
+
+def has_role(server: Server, role: str) -> bool:
+    """Say whether a server has a role; what changes it closes the connections of those who ask."""
+    try:
+        return bool(server.info("replication")["role"] == role)
+    except RedisError:
+        return False
+
+
+# --- a name ----------------------------------------------------------------------------------------------------------
+
+
+class Name:
+    """A name that leads to the primary; connections that are open when it changes stay where they are."""
+
+    def __init__(self, primary: Server, replica: Server, proxy: Proxy) -> None:
+        self.primary = primary
+        self.replica = replica
+        self.proxy = proxy
+
+    @property
+    def url(self) -> str:
+        return self.proxy.url
+
+    def fail_over(self) -> None:
+        books.until_sync(lambda: in_step(self.primary, self.replica), "the replica has all of it")
+        self.replica.call("REPLICAOF", "NO", "ONE")
+        # It follows nobody: what it knows from now on is old.
+        self.primary.call("REPLICAOF", "127.0.0.1", 1)
+        self.proxy.redirect(self.replica.port)
+
+
+@pytest.fixture
+def name(start_server: StartServer, start_proxy: StartProxy) -> Name:
+    primary = start_server()
+    replica = start_server(replica_of=primary.port)
+    return Name(primary, replica, start_proxy(primary))
+
+
+def test_every_client_follows_a_name_although_its_connections_to_the_old_primary_stay_open(
+    name: Name, namespace: str, lines: Path, monkeypatch: pytest.MonkeyPatch, *, is_idle: bool
+) -> None:
+    took_s = check_followed(name.url, namespace, name.fail_over, monkeypatch, is_idle=is_idle)
+    figures("F-27", by="name", idle=is_idle, found_s=round(took_s, 2))
+
+
+def test_one_who_only_asks_gets_no_answer_of_an_old_primary_for_long(
+    name: Name, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversation, "ROLE_EVERY_S", 0.0)
+    store, near = books.open_store(name.url, namespace), books.open_store(name.replica.url, namespace)
+    assert store.call_sync(Get(("new",))).records == (None,)
+    name.fail_over()
+    near.call_sync(Enqueue((books.job("new"),)))
+    assert store.call_sync(Get(("new",))).records[0]
+    store.close_sync()
+    near.close_sync()
+
+
+@pytest.mark.parametrize("kind", [SyncLink, AsyncLink])
+def test_no_connection_to_an_old_primary_is_kept(name: Name, namespace: str, kind: type[SyncLink | AsyncLink]) -> None:
+    store = books.open_store(name.url, namespace)
+
+    async def call() -> None:
+        if kind is AsyncLink:
+            await asyncio.gather(*(store.call(Draw(1)) for _ in range(5)))
+        else:
+            await asyncio.gather(*(asyncio.to_thread(store.call_sync, Draw(1)) for _ in range(5)))
+
+    def connections() -> int:
+        own = [client for client in name.primary.client().client_list(_type="normal") if client["cmd"] != "client|list"]
+        return sum(client["cmd"] in {"evalsha", "eval", "type", "info"} for client in own)
+
+    async def main() -> None:
+        await call()
+        assert connections() > 1
+        name.fail_over()
+        await call()
+        await until(lambda: not connections(), "the connections to it are closed")
+        await store.close()
+
+    run(main())
+
+
+# --- Sentinel --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sentinels() -> Iterator[Sentinels]:
+    # Those of the servers have a password, the sentinels have none and are told none.
+    with Sentinels(requirepass="a b", masterauth="a b") as sentinels:
+        yield sentinels
+
+
+def sentinel_url(sentinels: Sentinels) -> str:
+    nodes = ",".join(f"{host}:{port}" for host, port in sentinels.addresses)
+    return f"redis+sentinel://:a%20b@{nodes}/{sentinels.name}"
+
+
+def test_every_client_follows_sentinel_after_an_orderly_failover(
+    sentinels: Sentinels, namespace: str, lines: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail_over() -> None:
+        old, [replica] = sentinels.primary, [server for server in sentinels.servers if server is not sentinels.primary]
+        books.until_sync(lambda: in_step(old, replica), "the replica has all of it")
+        sentinels.sentinels[0].call("SENTINEL", "FAILOVER", sentinels.name)
+        new = sentinels.wait_for_failover(old)
+        # As Sentinel does, which takes its time: until then a write to the old primary is taken, and lost.
+        old.call("REPLICAOF", "127.0.0.1", new.port)
+
+    took_s = check_followed(sentinel_url(sentinels), namespace, fail_over, monkeypatch, is_idle=True)
+    figures("F-27", by="sentinel", found_s=round(took_s, 2))
+
+
+@pytest.mark.nightly
+def test_every_client_follows_sentinel_after_the_primary_was_killed(
+    sentinels: Sentinels, namespace: str, lines: Path, monkeypatch: pytest.MonkeyPatch, *, is_idle: bool
+) -> None:
+    def fail_over() -> None:
+        old, [replica] = sentinels.primary, [server for server in sentinels.servers if server is not sentinels.primary]
+        books.until_sync(lambda: in_step(old, replica), "the replica has all of it")
+        old.kill()
+        # The first sentinel is down with it: it stood beside the server.
+        sentinels.sentinels[0].pause()
+        books.until_sync(lambda: has_role(replica, "master"), "the replica is promoted")
+
+    took_s = check_followed(sentinel_url(sentinels), namespace, fail_over, monkeypatch, is_idle=is_idle)
+    figures("F-27", by="sentinel", killed=1, idle=is_idle, found_s=round(took_s, 2))
+
+
+# --- a cluster -------------------------------------------------------------------------------------------------------
+
+
+def test_every_client_of_a_cluster_starts_at_a_replica_and_follows_a_failover(
+    namespace: str, lines: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Cluster(size=2) as cluster:
+        slot = cluster.slot(keys.root(namespace))
+        owner = cluster.owner(slot)
+        replica = cluster.add_replica(owner)
+        nodes = (replica, owner, cluster.other(slot))
+        url = "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in nodes)
+
+        def fail_over() -> None:
+            replica.call("CLUSTER", "FAILOVER")
+            books.until_sync(lambda: has_role(owner, "slave"), "the replica took over")
+
+        took_s = check_followed(url, namespace, fail_over, monkeypatch, is_idle=True)
+    figures("F-27", by="cluster", found_s=round(took_s, 2))
