@@ -5,8 +5,12 @@ An attempt is over when its code has *really* ended: a thread cannot be stopped,
 under it.
 
 A job that has cost so many workers their lives that one more makes it FAILED is on its **last life**. Of the jobs
-that ran together when a worker died only one was to blame, so such jobs begin one at a time, `LAST_LIFE_S` apart at
-least unless they end sooner: the one that kills its worker at once is then given up without the others.
+that ran together when a worker died only one was to blame, so such jobs begin one at a time: the next one begins when
+the one before has ended, or has lived for `LAST_LIFE_S`. The store is told before the code of each begins, and a lease
+that ends before that counts as no loss: the job that kills its worker at once is then given up without the others.
+
+Where many wait, as after a whole machine was lost, each is less to be suspected, and they are let in faster: whatever
+their number, those that wait begin within `LAST_LIVES_WITHIN_S`.
 """
 
 from __future__ import annotations
@@ -29,7 +33,7 @@ from queuehint.records import OutcomeKind
 from queuehint.renewal import is_on_last_life
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from queuehint.backends.base import Backend
     from queuehint.handler import Handler
@@ -42,6 +46,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("queuehint.worker")
 
 LAST_LIFE_S = 5.0
+LAST_LIVES_WITHIN_S = 60.0
 LOADS_MAX = 5
 """How often what a job has stored of its result is asked for, `PAUSE_S` apart, before the job is given back."""
 
@@ -59,7 +64,7 @@ class Attempts:
         threads: how many plain functions may run at once.
         executor: what runs them instead of threads of its own; it is not shut down.
         stop: asks code to stop, given its slot and why.
-        begin: called with the grant of a job on its last life before its code runs.
+        begin: called with the grant of a job on its last life before its code runs; False if it must not.
     """
 
     def __init__(
@@ -73,7 +78,7 @@ class Attempts:
         threads: int,
         executor: Executor | None = None,
         stop: Callable[[Slot, str], None],
-        begin: Callable[[Grant], None],
+        begin: Callable[[Grant], Awaitable[bool]],
     ) -> None:
         self.outcomes = Outcomes(codec, redact)
         self._handlers = handlers
@@ -86,6 +91,7 @@ class Attempts:
         self._executor = executor
         self._own_executor: ThreadPoolExecutor | None = None
         self._last_life = asyncio.Lock()
+        self._waiting = self._most_waiting = 0
 
     async def run(self, slot: Slot) -> Outcome:
         """Run one attempt to its end."""
@@ -107,11 +113,19 @@ class Attempts:
 
     async def _run_on_last_life(self, slot: Slot, handler: Handler) -> Outcome:
         slot.stoppable = True
+        self._waiting += 1
+        self._most_waiting = max(self._most_waiting, self._waiting)
         try:
             await self._last_life.acquire()
         except asyncio.CancelledError as error:
             return self.outcomes.of_error(slot.grant, error, slot.why_stop)
+        finally:
+            self._waiting -= 1
         slot.stoppable = False
+        pause_s = min(LAST_LIFE_S, LAST_LIVES_WITHIN_S / self._most_waiting)
+        if not self._waiting:
+            self._most_waiting = 0
+        timer: asyncio.TimerHandle | None = None
         held = [True]
 
         def release() -> None:
@@ -119,12 +133,14 @@ class Attempts:
                 held.clear()
                 self._last_life.release()
 
-        timer = asyncio.get_running_loop().call_later(LAST_LIFE_S, release)
         try:
-            self._begin(slot.grant)
+            if not await self._begin(slot.grant) or slot.why_stop is not None:
+                return outcome_of(slot.grant, OutcomeKind.RELEASED)
+            timer = asyncio.get_running_loop().call_later(pause_s, release)
             return await self._run(slot, handler)
         finally:
-            timer.cancel()
+            if timer is not None:
+                timer.cancel()
             release()
 
     async def _run(self, slot: Slot, handler: Handler) -> Outcome:

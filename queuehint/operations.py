@@ -323,6 +323,8 @@ class Exchange(Operation[Exchanged]):
         steal: up to 64 others whose jobs are claimed while none of *users* has any ready in these pools; `ANYONE` for
             all others. Pools times users named may be 1 000.
         is_last: the worker leaves; what only it was told of, ready jobs and due times, others are woken for.
+        announces: this worker says by `Renew` with *begun* when the code of a job on its last life begins (a job that
+            has lost workers, and is FAILED by one more loss); until then a lease that ends is not counted as a loss.
 
     Raises:
         InvalidJobError: too much of something, *steal* without *users*, or a *limit* in the last exchange.
@@ -336,6 +338,7 @@ class Exchange(Operation[Exchanged]):
     users: tuple[str | None, ...] | None = None
     steal: tuple[str | None, ...] | Literal["*"] = ()
     is_last: bool = False
+    announces: bool = False
 
     @property
     def among(self) -> tuple[str | None, ...] | None:
@@ -355,10 +358,16 @@ class Renewed:
 
 @attrs.frozen
 class Renew(Operation[Renewed]):
-    """Extend leases, each a job id and its token, to *lease_ms* from now; also the presence leases of waiters."""
+    """
+    Extend leases, each a job id and its token, to *lease_ms* from now; also the presence leases of waiters.
+
+    Args:
+        begun: the code of these jobs begins now: from here on losing them counts; see *announces* of `Exchange`.
+    """
 
     leases: tuple[tuple[str, int], ...]
     lease_ms: int = 30_000
+    begun: bool = False
 
 
 @attrs.frozen

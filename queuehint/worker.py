@@ -44,6 +44,7 @@ from queuehint.operations import (
     SETTLEMENTS_MAX,
     Exchange,
     Exchanged,
+    Renew,
     Verdict,
 )
 from queuehint.outbox import Outbox
@@ -352,7 +353,8 @@ class Worker:
         return len(reply.grants) == operation.limit
 
     def _ask(self, settle: tuple[Outcome, ...], limit: int) -> Exchange:
-        return Exchange(self.name, settle, self._pools, limit, self._lease_ms, self._users, self._steal)
+        pools, lease_ms = self._pools, self._lease_ms
+        return Exchange(self.name, settle, pools, limit, lease_ms, self._users, self._steal, announces=True)
 
     def _take_in(self, operation: Exchange, reply: Exchanged, sent_s: float) -> None:
         if self._renewal is not None:
@@ -481,13 +483,19 @@ class Worker:
         )
         self._ask_to_stop(former, "lease lost")
 
-    def _begin_last_life(self, grant: Grant) -> None:
+    async def _begin_last_life(self, grant: Grant) -> bool:
+        """Say to the store, and then to the helper, that the code of a job begins; False if it must not."""
+        job_id, token = grant.spec.id, grant.token
+        reply = await self._call(Renew(((job_id, token),), self._lease_ms, begun=True))
+        if reply is None or reply.verdicts[0] is not Verdict.DONE:
+            return False
         logger.warning(
             "a job that has lost workers is on its last life",
-            extra={"event": "job.last_life", "job_id": grant.spec.id, "losses": grant.losses},
+            extra={"event": "job.last_life", "job_id": job_id, "losses": grant.losses},
         )
         if self._renewal is not None:
             self._renewal.begin(grant)
+        return True
 
     async def _run(self, slot: Slot) -> None:
         """Run one job to its end and leave its outcome to the main task."""

@@ -183,8 +183,9 @@ def parse(name: str, args: list[bytes]) -> Operation[Any] | None:
         case "exchange":
             return _exchange(args)
         case "renew":
-            pairs = zip(texts[1::2], texts[2::2], strict=True)
-            return Renew(tuple((job_id, codec.parse_token(token) or 0) for job_id, token in pairs), int(texts[0]))
+            pairs = zip(texts[2::2], texts[3::2], strict=True)
+            leases = tuple((job_id, codec.parse_token(token) or 0) for job_id, token in pairs)
+            return Renew(leases, int(texts[0]), begun=texts[1] == "1")
         case "tick":
             return Tick()
         case "draw":
@@ -252,9 +253,9 @@ def _limit(field: str, most: str, tokens: str, per_ms: str, max_pending: str) ->
 
 
 def _exchange(args: list[bytes]) -> Exchange:
-    worker, lease_ms, limit, users, steal, pool_count = (arg.decode() for arg in args[:6])
-    at = 6 + int(pool_count)
-    pools = tuple(arg.decode() for arg in args[6:at])
+    worker, lease_ms, limit, users, steal, announces, pool_count = (arg.decode() for arg in args[:7])
+    at = 7 + int(pool_count)
+    pools = tuple(arg.decode() for arg in args[7:at])
     settle = []
     while at < len(args):
         job_id, token, kind = (arg.decode() for arg in args[at : at + 3])
@@ -265,10 +266,12 @@ def _exchange(args: list[bytes]) -> Exchange:
         worker,
         tuple(settle),
         pools,
-        int(limit),
+        max(int(limit), 0),
         int(lease_ms),
         users=_users(users),
         steal=ANYONE if steal == ANYONE else _users(steal) or (),
+        is_last=limit == "-1",
+        announces=announces == "1",
     )
 
 

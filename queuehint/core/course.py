@@ -331,6 +331,11 @@ class Course:
         if job.cancel is not None:
             self.lost += 1
             return self.end(job, CANCELED, job.cancel)
+        if job.notes is not None and job.notes.to_begin:
+            # Its code has not begun, so it is not to blame for the end of its worker.
+            job.attempts -= 1
+            self.ledger.put_back(job, None, EventKind.RELEASED, "worker_lost")
+            return 0
         return self.lose(job, JobError(type="worker_lost", message=f"worker {job.worker} did not renew its lease"))
 
     def _is_pinned(self, job: Job) -> bool:

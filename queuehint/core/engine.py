@@ -557,6 +557,8 @@ class Engine:
                 continue
             token = self._next_token()
             ledger.start(job, worker, token, lease_until_ms, now_ms)
+            if job.losses:
+                job.note().to_begin = operation.announces and job.is_on_last_life
             grants.append(Grant(job.spec, token, job.attempts, job.losses, lease_until_ms))
 
     def is_served(self, pool: str, user: str | None) -> bool:
@@ -588,8 +590,13 @@ class Engine:
     def _renew(self, operation: Renew) -> Renewed:
         verdicts = self.extend(operation.leases, operation.lease_ms, self.now_ms)
         for (job_id, _), verdict in zip(operation.leases, verdicts, strict=True):
+            if verdict is LOST:
+                continue
+            job = self.ledger.jobs[job_id]
+            if operation.begun and job.notes is not None:
+                job.notes.to_begin = False
             if verdict is CANCELED_VERDICT:
-                self.ledger.tell(self.ledger.jobs[job_id])
+                self.ledger.tell(job)
         self._follow()
         return Renewed(tuple(verdicts), self._more())
 

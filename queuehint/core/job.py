@@ -40,6 +40,7 @@ class Notes:
         "needs",
         "progress",
         "start",
+        "to_begin",
     )
 
     def __init__(self) -> None:
@@ -57,6 +58,8 @@ class Notes:
         """The job because of which it is canceled."""
         self.is_parent = False
         """It has run, and is over when its children are."""
+        self.to_begin = False
+        """It was granted on its last life, and its worker has not said yet that its code begins."""
         self.child_failed: tuple[str, JobState] | None = None
         """The first child that has failed, and how, if this makes it FAILED."""
         self.start: Job | None = None
@@ -148,6 +151,11 @@ class Job:
     def is_fresh(self) -> bool:
         """Unfinished and never started: a burst of its key may still become it."""
         return self.first_ms is None and self.state not in OVER
+
+    @property
+    def is_on_last_life(self) -> bool:
+        """It has lost workers, and is FAILED if it loses one more."""
+        return 0 < self.losses >= self.spec.policy.max_losses - 1
 
     @property
     def is_placed(self) -> bool:

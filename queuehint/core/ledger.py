@@ -544,7 +544,7 @@ class Ledger:
         job.attempts = job.losses = 0
         job.cause = job.cancel = job.ended_ms = job.result = None
         if job.notes is not None:
-            job.notes.is_parent = False
+            job.notes.is_parent = job.notes.to_begin = False
             job.notes.child_failed = None
         if job.spec.claims:
             self.past.remove(job)

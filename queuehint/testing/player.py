@@ -423,7 +423,8 @@ class Player:
         if random.random() < 0.2:
             users = random.choice((("u",), ("v", "u"), (None, "v")))
             steal = random.choice(((), ("v",), (None, "u"), ANYONE))
-        return Exchange(random.choice("wx"), tuple(settle), pools, limit, LEASE_MS, users, steal)
+        worker = random.choice("wx")
+        return Exchange(worker, tuple(settle), pools, limit, LEASE_MS, users, steal, announces=worker == "x")
 
     def renew(self) -> Operation[Any]:
         random = self.random
@@ -431,7 +432,9 @@ class Player:
         leases = [(job.id, job.token) for job in jobs if job.token is not None and random.random() < 0.5]
         if self.grants:
             leases.append(random.choice(self.grants))
-        return Renew(tuple(leases), random.choice((MINUTE, LEASE_MS)))
+        # The same random numbers as ever, so that a seed stands for the same history.
+        lease_ms = random.choice((MINUTE, LEASE_MS))
+        return Renew(tuple(leases), lease_ms, begun=lease_ms == MINUTE)
 
     def cancel(self) -> Operation[Any]:
         return Cancel(self.ids())

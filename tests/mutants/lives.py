@@ -54,6 +54,22 @@ MUTANTS = (
         caught_by=(CONFORMANCE,),
     ),
     Mutant(
+        name="A last life whose code has not begun is counted",
+        kind="leases",
+        file="core/course.py",
+        old="        if job.notes is not None and job.notes.to_begin:\n",
+        new="        if False:\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A last life that was announced never begins",
+        kind="leases",
+        file="core/engine.py",
+        old="            if operation.begun and job.notes is not None:\n",
+        new="            if False:\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
         name="A lost worker is counted as an attempt too",
         kind="leases",
         file="core/course.py",

@@ -684,7 +684,8 @@ class AgreementMachine(RuleBasedStateMachine):
 
     @rule(target=live, limit=st.integers(1, 5), worker=st.sampled_from("wx"), pools=st.permutations(["default", "p"]))
     def claim(self, limit: int, worker: str, pools: list[str]) -> Any:
-        reply = self.do(Exchange(worker, pools=tuple(pools), limit=limit, lease_ms=LEASE_MS))
+        asked = Exchange(worker, pools=tuple(pools), limit=limit, lease_ms=LEASE_MS, announces=worker == "x")
+        reply = self.do(asked)
         return multiple(*[(grant.spec.id, grant.token) for grant in reply.grants])
 
     def settle(self, settled: Any, kind: OutcomeKind, limit: int, **fields: Any) -> Any:
@@ -755,9 +756,10 @@ class AgreementMachine(RuleBasedStateMachine):
     @rule(
         leases=st.lists(live | stale | st.tuples(ids, st.sampled_from([0, 1])), max_size=3),
         lease_ms=st.sampled_from([MINUTE, LEASE_MS]),
+        begun=st.booleans(),
     )
-    def renew(self, leases: Any, lease_ms: int) -> None:
-        self.do(Renew(tuple(leases), lease_ms))
+    def renew(self, leases: Any, lease_ms: int, *, begun: bool) -> None:
+        self.do(Renew(tuple(leases), lease_ms, begun=begun))
 
     @rule(grant=live | stale, lines=st.lists(st.sampled_from(["", "a", "é\n"]), max_size=3))
     def log(self, grant: tuple[str, int], lines: list[str]) -> None:

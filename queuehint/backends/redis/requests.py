@@ -116,7 +116,7 @@ def _put_schedule(operation: PutSchedule) -> Args:
 def _exchange(operation: Exchange) -> Args:
     pools = operation.pools
     args: Args = [operation.worker, operation.lease_ms, -1 if operation.is_last else operation.limit]
-    args += (_users(operation.users or ()), _users(operation.steal), len(pools), *pools)
+    args += (_users(operation.users or ()), _users(operation.steal), int(operation.announces), len(pools), *pools)
     for outcome in operation.settle:
         args += (outcome.job_id, token_text(outcome.token))
         args += outcome_args(outcome)
@@ -160,7 +160,7 @@ def _error(error: JobError | None) -> tuple[str, str, str, str]:
 
 
 def _renew(operation: Renew) -> Args:
-    args: Args = [operation.lease_ms]
+    args: Args = [operation.lease_ms, int(operation.begun)]
     for job_id, token in operation.leases:
         args += (job_id, token_text(token))
     return args

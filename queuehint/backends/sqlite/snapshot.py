@@ -59,7 +59,7 @@ from queuehint.policy import Backoff, Policy
 from queuehint.records import Dependency, JobError, JobSpec, JobState, Priority, Progress
 from queuehint.schedule import Recurrence, Schedule
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 ROWS_PER_PART: Final = 20_000
 
 CLASSES: Final[tuple[type[Any], ...]] = (

@@ -173,6 +173,57 @@ class Leases:
         record = store.record("a")
         assert (record.state, record.cause, record.losses) == (FAILED, "worker_lost", 2)
 
+    def test_a_lease_that_ends_before_the_code_of_a_last_life_begins_is_no_loss(self, store: Store) -> None:
+        store.enqueue(job("a", ["doc"], max_losses=2, max_attempts=1), job("b", ["doc"]))
+        store.start()
+        store.wait(30_000)
+        for _ in range(2):
+            assert store.start(announces=True) == ["a"]
+            assert store.renew("a", lease_ms=30_000) == [Verdict.DONE]
+            store.wait(30_000)
+            record = store.record("a")
+            assert (record.state, record.losses, record.attempts) == (QUEUED, 1, 0)
+        assert store.start(announces=True) == ["a"]
+        assert store.renew("a", lease_ms=30_000, begun=True) == [Verdict.DONE]
+        assert store.renew("a", lease_ms=30_000) == [Verdict.DONE]
+        store.wait(30_000)
+        assert (store.state("a"), store.record("a").cause) == (FAILED, "worker_lost")
+
+    def test_what_is_not_announced_has_begun(self, store: Store) -> None:
+        store.enqueue(job("a", max_losses=2), job("b", max_losses=3), job("c", max_losses=1))
+        store.start(announces=True)
+        store.wait(30_000)
+        assert store.state("c") is FAILED, "it was no last life of one that has lost workers, but the first"
+        store.start(announces=True)
+        store.wait(30_000)
+        assert (store.record("a").losses, store.record("b").losses) == (1, 2)
+        store.start()
+        store.wait(30_000)
+        assert store.states("a", "b") == "FAILED FAILED"
+
+    def test_a_last_life_that_has_not_begun_can_be_settled_and_canceled(self, store: Store) -> None:
+        store.enqueue(*[job(name, max_losses=2) for name in "abc"])
+        store.start()
+        store.wait(30_000)
+        store.start(announces=True)
+        assert store.settle("a", OutcomeKind.LOST) is Verdict.DONE
+        store.finish("b")
+        store.cancel("c")
+        assert store.renew("c", begun=True) == [Verdict.CANCELED]
+        store.wait(30_000)
+        assert store.states("a", "b", "c") == "FAILED FINISHED CANCELED"
+
+    def test_a_last_life_that_has_not_begun_is_forgotten_by_a_redrive(self, store: Store) -> None:
+        store.enqueue(job("a", max_losses=2))
+        store.start()
+        store.wait(30_000)
+        store.start(announces=True)
+        store.settle("a", OutcomeKind.FAILED, final=True)
+        store.redrive("a")
+        store.start(announces=True)
+        store.wait(30_000)
+        assert (store.state("a"), store.record("a").losses) == (QUEUED, 1)
+
     def test_a_lost_job_that_was_to_stop_is_over(self, store: Store) -> None:
         store.enqueue(job("a", ["doc"]), job("b", ["doc"]))
         store.start()

@@ -63,7 +63,7 @@ _WISHES: dict[str, st.SearchStrategy[Any]] = {
     "on_conflict": st.sampled_from(["replace", "after", "reject"]),
     "flow": st.sampled_from(FLOWS),
     "max_attempts": st.sampled_from([1, 2]),
-    "max_losses": st.just(1),
+    "max_losses": st.sampled_from([1, 2]),
     "on_retry": st.just("yield"),
     "on_dead": st.sampled_from(["hold", "cancel_behind"]),
     "on_dependency_failure": st.sampled_from(["cancel", "run"]),

@@ -251,7 +251,7 @@ class OperationMachine(RuleBasedStateMachine):
 
     @rule(targets=(live, grants), limit=st.integers(1, 5), worker=st.sampled_from("wx"))
     def claim(self, limit: int, worker: str) -> Any:
-        return self.exchange(worker, pools=("default", *POOLS), limit=limit)
+        return self.exchange(worker, pools=("default", *POOLS), limit=limit, announces=worker == "x")
 
     @rule(
         targets=(live, grants),
@@ -309,9 +309,13 @@ class OperationMachine(RuleBasedStateMachine):
     def settle_with_a_wrong_token(self, grant: Held, kind: OutcomeKind, more: int) -> None:
         self.exchange(settle=self.ended((grant[0], grant[1] + more), kind, delay_ms=1))
 
-    @rule(leases=st.lists(grants, min_size=1, max_size=3), lease_ms=st.sampled_from([LEASE_MS, MINUTE]))
-    def renew(self, leases: list[Held], lease_ms: int) -> None:
-        self.do(Renew(tuple(leases), lease_ms))
+    @rule(
+        leases=st.lists(grants, min_size=1, max_size=3),
+        lease_ms=st.sampled_from([LEASE_MS, MINUTE]),
+        begun=st.booleans(),
+    )
+    def renew(self, leases: list[Held], lease_ms: int, *, begun: bool) -> None:
+        self.do(Renew(tuple(leases), lease_ms, begun=begun))
 
     @rule(lease_ms=st.sampled_from([LEASE_MS, MINUTE]))
     def renew_all(self, lease_ms: int) -> None:

@@ -60,7 +60,7 @@ class Actor:
         self.ever_started = self.gone = False
         self.needs = {edge.id: (edge, spec.policy.on_dependency_failure) for edge in spec.depends_on}
         self.waits: dict[str, Literal["need", "key", "child", "ignored child"]] = {}
-        self.is_parent = self.child_failed = False
+        self.is_parent = self.child_failed = self.to_begin = False
         self.fell: str | None = None
         self.part: str | None = None
         self.alarms: dict[TimerKind, int] = {}

@@ -69,6 +69,9 @@ class Times(Edges):
             self.end(job, CANCELED, "waiter_lost")
         elif job.cancel is not None:
             self.end(job, CANCELED, job.cancel)
+        elif job.to_begin:
+            job.attempts -= 1
+            self.put_back(job, None)
         else:
             self.lose(job)
 

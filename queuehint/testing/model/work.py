@@ -119,6 +119,7 @@ class Work(Submissions, Limits):
     def start(self, job: Actor, operation: Exchange, token: int | None) -> Grant:
         job.state, job.token, job.worker, job.ever_started = STARTED, self.new_token(token), operation.worker, True
         job.attempts += 1
+        job.to_begin = operation.announces and 0 < job.losses >= job.spec.policy.max_losses - 1
         job.alarms = {LEASE: self.now_ms + operation.lease_ms}
         return Grant(
             spec=job.spec,
@@ -210,6 +211,7 @@ class Work(Submissions, Limits):
                 verdicts.append(Verdict.LOST)
             elif job.state is STARTED or (job.state is QUEUED and job.is_for_a_caller):
                 job.alarms[LEASE] = self.now_ms + operation.lease_ms
+                job.to_begin = job.to_begin and not operation.begun
                 verdicts.append(Verdict.DONE if job.cancel is None else Verdict.CANCELED)
                 if job.cancel is not None:
                     self.told(job)

@@ -10,8 +10,9 @@
                     exchange of a worker, which hands on what it alone was told
   ARGV[12] users    str  "" for everyone, else "=" and whom the worker is there for, one a line, "" for jobs without a user
   ARGV[13] steal    str  the same of those it helps; "" for none, "*" for anyone
-  ARGV[14] count    int  how many pools follow
-  ARGV[15..]        pools, then for each outcome its id, token and kind: f finished, result; n finished, null;
+  ARGV[14] announces int  1 if the worker says by `renew` when the code of a job on its last life begins
+  ARGV[15] count    int  how many pools follow
+  ARGV[16..]        pools, then for each outcome its id, token and kind: f finished, result; n finished, null;
                     z finished, none; x failed, error, delay_ms, final; s snoozed, delay_ms; r released; u unknown
                     task; l lost, error; d discarded, reason; c children: f, n or z and a result as above, whether a child
                     that fails fails it (f) or not (i), and their ids, one a line. An error is "" or "e", type, message, and the traceback,
@@ -22,8 +23,9 @@
   Mirrors core.engine   Cost O(depth) a job, and what follows ]]
 -- @include lib/rules
 local STRANGER_PAUSE_MS, STRANGER_PAUSE_MAX_MS, POOL_SEEN_MS = 5000, 300000, 60000 -- @const
-local worker, lease_ms, limit, pool_count = ARGV[9], tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[14])
-local at = 15
+local worker, lease_ms, limit, pool_count = ARGV[9], tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[15])
+local announces = ARGV[14] == '1'
+local at = 16
 local names = {}
 for _ = 1, pool_count do
   names[#names + 1] = ARGV[at]
@@ -136,6 +138,7 @@ local function grant(job)
   job[EXPIRY_MS] = false
   timers.set(job, LEASE, NOW + lease_ms)
   job[ATTEMPTS], job[TOKEN], job[WORKER] = job[ATTEMPTS] + 1, token, worker
+  if job[LOSSES] > 0 then job[TO_BEGIN] = announces and job[LOSSES] >= form.policy(job)[MAX_LOSSES] - 1 end
   ledger.note(job, 'started', QUEUED)
   job[STARTED_AT], job[FIRST] = NOW, job[FIRST] or NOW
   local spec = redis.call('HGET', store.specs, job.id)

@@ -7,17 +7,19 @@
   ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service (lib/ledger); ms
   ARGV[8] budget    int  units of following work
   ARGV[9] lease_ms  int  from now
-  ARGV[10..]        two for each lease: id, token
+  ARGV[10] begun    int  1 if the code of these jobs begins now, so that from here on losing them counts
+  ARGV[11..]        two for each lease: id, token
   Returns more, now, next, and a verdict for each lease: D done, C asked to stop, L lost.
   Mirrors core.engine   Cost O(log timers) a lease, and what follows ]]
 -- @include lib/rules
 local verdicts, lease_ms, renews = {}, tonumber(ARGV[9]), false
-for at = 10, #ARGV, 2 do
+for at = 11, #ARGV, 2 do
   local job = jobs.of(ARGV[at])
   local waits = job and job[STATE] == QUEUED and job[PRESENCE]
   if not job or not (waits or job[STATE] == STARTED) or job[TOKEN] ~= ARGV[at + 1] then
     verdicts[#verdicts + 1] = 'L'
   else
+    if ARGV[10] == '1' then job[TO_BEGIN] = false end
     timers.set(job, LEASE, NOW + lease_ms)
     renews = true
     verdicts[#verdicts + 1] = job[CANCEL] and 'C' or 'D'

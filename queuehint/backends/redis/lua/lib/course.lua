@@ -208,6 +208,12 @@ function course.reap(job)
     S[LOST_IN_ALL] = S[LOST_IN_ALL] + 1
     return ledger.finish(job, CANCELED, job[CANCEL], false)
   end
+  if job[TO_BEGIN] then
+    -- Its code has not begun, so it is not to blame for the end of its worker.
+    job[ATTEMPTS] = job[ATTEMPTS] - 1
+    ledger.put_back(job, false, 'released', 'worker_lost')
+    return 0
+  end
   return course.lose(job, 'worker_lost', 'worker ' .. job[WORKER] .. ' did not renew its lease', false)
 end
 

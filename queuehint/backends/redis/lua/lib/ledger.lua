@@ -286,7 +286,7 @@ end
 function ledger.renew(job)
   job[ATTEMPTS], job[LOSSES] = 0, 0
   job[CAUSE], job[CANCEL], job[ENDED], job[RESULT] = false, false, false, false
-  job[PARENT], job[CHILD_FAILED] = false, false
+  job[PARENT], job[CHILD_FAILED], job[TO_BEGIN] = false, false, false
   -- No index knows yet that it has its key again.
   local key = job[KEY]
   if key then

@@ -1,0 +1,122 @@
+"""Attempts: when jobs on their last life begin, by a clock that nobody waits for."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from queuehint.attempts import LAST_LIFE_S, LAST_LIVES_WITHIN_S, Attempts
+from queuehint.context import JobContext
+from queuehint.handler import Handler
+from queuehint.payload import JsonCodec
+from queuehint.policy import Policy
+from queuehint.records import Grant, JobSpec, OutcomeKind
+from queuehint.slots import Slot
+from queuehint.testing.simulation.loop import VirtualLoop
+
+if TYPE_CHECKING:
+    from queuehint.records import Outcome
+
+
+class Stage:
+    """One worker's attempts at jobs that have lost all workers but one; it tells when each began."""
+
+    def __init__(self, job_s: float) -> None:
+        self.job_s = job_s
+        self.begun_s: list[float] = []
+        self.said: list[str] = []
+        self.may_begin = True
+        self.slots: list[Slot] = []
+        nothing = cast("Any", None)
+        self.attempts = Attempts(
+            handlers={"t": Handler("t", self.work)},
+            codec=JsonCodec(),
+            backend=nothing,
+            before=(),
+            redact=None,
+            threads=1,
+            stop=nothing,
+            begin=self.begin,
+        )
+
+    async def begin(self, grant: Grant) -> bool:
+        await asyncio.sleep(0)
+        self.said.append(grant.spec.id)
+        return self.may_begin
+
+    async def work(self) -> None:
+        self.begun_s.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(self.job_s)
+
+    def start(self, count: int) -> list[asyncio.Task[Outcome]]:
+        tasks = []
+        for n in range(count):
+            spec = JobSpec(id=f"j{n}", task="t", arguments=b"{}", policy=Policy(max_losses=3))
+            grant = Grant(spec, n, 1, 2, 0)
+            slot = Slot(grant, JobContext(grant, cast("Any", None)))
+            slot.task = asyncio.ensure_future(cast("Any", self.attempts.run(slot)))
+            self.slots.append(slot)
+            tasks.append(cast("asyncio.Task[Outcome]", slot.task))
+        return tasks
+
+
+def run(main: Any) -> None:
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(main)
+
+
+def test_a_last_life_begins_when_the_one_before_is_over_or_has_lasted_for_a_while() -> None:
+    async def main(job_s: float) -> list[float]:
+        stage = Stage(job_s)
+        outcomes = await asyncio.gather(*stage.start(3))
+        assert {outcome.kind for outcome in outcomes} == {OutcomeKind.FINISHED}
+        return stage.begun_s
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        assert runner.run(main(1)) == [0, 1, 2]
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        assert runner.run(main(3600)) == [0, LAST_LIFE_S, 2 * LAST_LIFE_S]
+
+
+@pytest.mark.parametrize("count", [13, 100, 1000])
+def test_however_many_wait_on_their_last_life_all_begin_within_a_minute(count: int) -> None:
+    async def main() -> None:
+        stage = Stage(3600)
+        await asyncio.gather(*stage.start(count))
+        assert len(stage.begun_s) == count
+        assert stage.begun_s[1] == LAST_LIFE_S, "when the first one began nobody waited"
+        assert stage.begun_s[-1] - stage.begun_s[1] <= LAST_LIVES_WITHIN_S
+        assert len(set(stage.begun_s)) == count, "each by itself"
+        # Whoever comes when nobody waits is as suspect as before.
+        begun = len(stage.begun_s)
+        await asyncio.gather(*stage.start(2))
+        first_s, second_s = stage.begun_s[begun:]
+        assert second_s - first_s == LAST_LIFE_S
+
+    run(main())
+
+
+def test_a_last_life_that_may_not_begin_is_given_back_and_the_next_one_has_its_turn() -> None:
+    async def main() -> None:
+        stage = Stage(1)
+        stage.may_begin = False
+        outcomes = await asyncio.gather(*stage.start(2))
+        assert [outcome.kind for outcome in outcomes] == [OutcomeKind.RELEASED] * 2
+        assert (stage.said, stage.begun_s) == (["j0", "j1"], [])
+
+    run(main())
+
+
+def test_a_last_life_that_is_to_stop_while_the_store_is_told_of_it_does_not_begin() -> None:
+    async def main() -> None:
+        stage = Stage(1)
+        first, second = stage.start(2)
+        await asyncio.sleep(0)
+        stage.slots[0].why_stop = "canceled"
+        assert (await first).kind is OutcomeKind.RELEASED
+        assert (await second).kind is OutcomeKind.FINISHED
+        assert stage.begun_s == [0]
+
+    run(main())
