@@ -14,7 +14,7 @@ import attrs
 from queuehint.checks import ID_BYTES_MAX, check_choice, check_duration, check_id, check_number, plain_text
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, WouldDeadlockError, shown
 from queuehint.interim import Interim
-from queuehint.records import ON_CHILD_FAILURE, OnChildFailure, Progress, log_lines, moment
+from queuehint.records import ON_CHILD_FAILURE, OnChildFailure, Progress, encodable, log_lines, moment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -226,7 +226,7 @@ class JobContext:
         for parameter, number in (("done", done), ("total", total)):
             if number is not None:
                 check_number(number, parameter=parameter, least=-PROGRESS_MAX, most=PROGRESS_MAX)
-        note = None if note is None else plain_text(note)[:NOTE_LENGTH_MAX]
+        note = None if note is None else encodable(plain_text(note)[:NOTE_LENGTH_MAX])[:NOTE_LENGTH_MAX]
         self._desk.report(self.id, self.token, Progress(done, total, note))
 
     def log(self, text: str) -> None:

@@ -21,6 +21,7 @@ from queuehint.interim import Interim
 from queuehint.notes import Notes
 from queuehint.operations import Get, Log, Report, Update, Verdict
 from queuehint.outcomes import qualified_name
+from queuehint.records import RESULT_BYTES_MAX, check_payload_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -165,6 +166,7 @@ class Outbox:
             interim.load(reply.records[0], self._codec)
         try:
             payload = interim.dump(self._codec)
+            check_payload_size(payload, parameter="result", bytes_max=RESULT_BYTES_MAX)
         except BaseException as error:  # noqa: BLE001 - a codec of the application's; the job fails of it when it ends
             self._drop(interim, qualified_name(error))
             return

@@ -20,7 +20,15 @@ from queuehint.checks import plain_text
 from queuehint.context import CHILDREN_MAX, Children, Discard, Fail, Retry, Snooze
 from queuehint.core.retry import delay_ms
 from queuehint.errors import CycleError, InvalidJobError
-from queuehint.records import ERROR_TEXT_MAX, JobError, Outcome, OutcomeKind
+from queuehint.records import (
+    ERROR_TEXT_MAX,
+    RESULT_BYTES_MAX,
+    JobError,
+    Outcome,
+    OutcomeKind,
+    check_payload_size,
+    encodable,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -100,6 +108,11 @@ class Outcomes:
         wait_ms = delay_ms(grant.spec.policy.backoff, grant.attempt, random.random())
         return outcome_of(grant, OutcomeKind.FAILED, error=described, delay_ms=wait_ms)
 
+    def of_refusal(self, outcome: Outcome, error: BaseException) -> Outcome:
+        """Turn an outcome that cannot be sent into a failure: another attempt would end the same way."""
+        described = JobError(type=self._text(qualified_name(error)), message=self._text(_safe_str(error)))
+        return Outcome(job_id=outcome.job_id, token=outcome.token, kind=OutcomeKind.FAILED, error=described, final=True)
+
     def _ended(
         self, grant: Grant, handler: Handler, result: Any, why_stop: str | None, context: JobContext | None
     ) -> Outcome:
@@ -113,6 +126,8 @@ class Outcomes:
                 payload = interim.dump(self._codec) if interim else None
             elif interim and isinstance(result, dict):
                 payload = interim.dump(self._codec, payload)
+            if payload is not None:
+                check_payload_size(payload, parameter="result", bytes_max=RESULT_BYTES_MAX)
         except BaseException as error:  # noqa: BLE001 - a codec of the application's may raise anything
             return self.of_error(grant, error, why_stop, final=True)
         return outcome_of(grant, OutcomeKind.FINISHED, result=payload)
@@ -189,7 +204,7 @@ class Outcomes:
                 if not isinstance(redacted, str):
                     raise TypeError("redact must return str")
                 text = redacted
-            text = plain_text(text).encode("utf-8", "backslashreplace").decode("utf-8")
+            text = encodable(plain_text(text))
         except BaseException as error:  # noqa: BLE001 - whatever a hook raises, the attempt ends
             # Not what it says, nor what it came of: both may hold the very text that is withheld.
             extra = {"event": "redact.failed", "error": qualified_name(error), "where": _where(error)}

@@ -514,6 +514,16 @@ class JobRecord:
         return None if self.ended_ms is None else moment(self.ended_ms)
 
 
+def encodable(text: str) -> str:
+    r"""
+    Return a text as every store takes it: what UTF-8 has no bytes for is escaped.
+
+    >>> print(encodable("caf\udce9.txt"))
+    caf\udce9.txt
+    """
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 def log_lines(text: str) -> list[str]:
     """Return the lines of a text as a log takes them, each cut at 4 096 bytes; an empty text is an empty line."""
     return [

@@ -24,8 +24,6 @@ import logging
 import os
 import secrets
 import socket
-from collections import deque
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
@@ -41,16 +39,16 @@ from queuehint.operations import (
     ANYONE,
     GRANTS_MAX,
     POOLS_MAX,
-    SETTLEMENTS_MAX,
     Exchange,
     Exchanged,
     Renew,
     Verdict,
 )
 from queuehint.outbox import Outbox
-from queuehint.outcomes import outcome_of
+from queuehint.outcomes import outcome_of, qualified_name
 from queuehint.records import Grant, Outcome, OutcomeKind
 from queuehint.renewal import Renewal, now_s
+from queuehint.settlements import Settlements
 from queuehint.slots import Slot, Slots
 from queuehint.timekeeping import Timekeeper
 
@@ -161,7 +159,7 @@ class Worker:
         check_limits(wanted)
         self._among = wanted.among
         self._slots = Slots()
-        self._outcomes: deque[Outcome] = deque()
+        self._outcomes = Settlements()
         self._unanswered: tuple[Exchange, float] | None = None
         self._renewal: Renewal | None = None
         if not backend.is_local:
@@ -337,7 +335,7 @@ class Worker:
     async def _exchange(self) -> bool:
         """Send what is at hand and take what fits; return whether it makes no sense to listen for more."""
         again = self._unanswered
-        settle = tuple(islice(self._outcomes, SETTLEMENTS_MAX)) if again is None else again[0].settle
+        settle = self._outcomes.batch() if again is None else again[0].settle
         # All that the jobs to be settled have said goes first; what others say meanwhile goes with the next.
         if self._outbox and not await self._outbox.send([(each.job_id, each.token) for each in settle]):
             settle = ()
@@ -345,7 +343,15 @@ class Worker:
             limit = 0 if self._stopping else self._concurrency - len(self._slots)
             again = self._unanswered = self._ask(settle, limit), self._now_s()
         operation, sent_s = again
-        reply: Exchanged | None = await (self._call(operation) if reach is None else self._call_and_crash(operation))
+        try:
+            reply: Exchanged | None = await (
+                self._call(operation) if reach is None else self._call_and_crash(operation)
+            )
+        except BackendError:
+            raise
+        except Exception as error:  # noqa: BLE001 - what a handler has ended with must not end the worker
+            self._unanswered = None
+            return await self._survive(operation, error)
         if reply is None:
             return await self._rest()
         self._unanswered = None
@@ -355,6 +361,34 @@ class Worker:
     def _ask(self, settle: tuple[Outcome, ...], limit: int) -> Exchange:
         pools, lease_ms = self._pools, self._lease_ms
         return Exchange(self.name, settle, pools, limit, lease_ms, self._users, self._steal, announces=True)
+
+    async def _survive(self, operation: Exchange, error: Exception) -> bool:
+        """Go on after an exchange that failed with what is no error of the store: an outcome may be to blame."""
+        if self._outcomes.halve(len(operation.settle)):
+            return True
+        nothing, sent_s = self._ask((), 0), self._now_s()
+        try:
+            reply = await self._call(nothing) if operation.settle else None
+        except BackendError:
+            raise
+        except Exception:  # noqa: BLE001 - then no outcome is to blame
+            reply = None
+        if reply is None:
+            if not self.started.is_set():
+                raise error
+            logger.error("an exchange failed", extra={"event": "worker.exchange_failed"}, exc_info=error)
+            return await self._rest()
+        self._take_in(nothing, reply, sent_s)
+        outcome = operation.settle[0]
+        if not self._outcomes.is_suspect(outcome):
+            return True
+        extra = {"event": "job.not_settled", "job_id": outcome.job_id, "error": qualified_name(error)}
+        logger.error("how a job ended cannot be stored; it is FAILED", extra=extra)
+        given_up = self._outcomes.replace(self._attempts.outcomes.of_refusal(outcome, error))
+        if given_up is not None and self._renewal is not None:
+            # Not even that: its lease ends.
+            self._renewal.exchange((given_up,), (), sent_s)
+        return True
 
     def _take_in(self, operation: Exchange, reply: Exchanged, sent_s: float) -> None:
         if self._renewal is not None:
@@ -371,15 +405,15 @@ class Worker:
                 self._event.set()
             ends = zip(operation.settle, reply.verdicts, strict=True)
             self._outbox.forget({(outcome.job_id, outcome.token): verdict for outcome, verdict in ends})
+        self._outcomes.settled(len(operation.settle))
         for outcome, verdict in zip(operation.settle, reply.verdicts, strict=True):
-            self._outcomes.popleft()
             if verdict is Verdict.LOST:
                 logger.warning("lease lost", extra={"event": "job.lease_lost", "job_id": outcome.job_id})
         if logger.isEnabledFor(logging.DEBUG):
             self._trace(zip(operation.settle, reply.verdicts, strict=True), reply.grants)
         if self._stopping or (self._renewal is not None and self._renewal.is_short(sent_s)):
             # Claimed before the worker was told to stop, or long ago by an exchange whose reply did not come.
-            self._outcomes += [outcome_of(grant, OutcomeKind.RELEASED) for grant in reply.grants]
+            self._outcomes.add(outcome_of(grant, OutcomeKind.RELEASED) for grant in reply.grants)
         else:
             for grant in reply.grants:
                 self._begin(grant)
@@ -460,7 +494,7 @@ class Worker:
     def _leases(self) -> tuple[tuple[str, int], ...]:
         """Return what runs, and what has ended and is still to be settled: nobody may reap that either."""
         running = [(slot.grant.spec.id, slot.grant.token) for slot in self._slots]
-        return tuple(running + [(outcome.job_id, outcome.token) for outcome in list(self._outcomes)])
+        return tuple(running + [(outcome.job_id, outcome.token) for outcome in self._outcomes])
 
     # --- one job -------------------------------------------------------------------------------------------------
 
@@ -517,7 +551,7 @@ class Worker:
         if slot.timer is not None:
             slot.timer.cancel()
         slot.context.is_over = True
-        self._outcomes.append(outcome)
+        self._outcomes.add((outcome,))
         self._slots.leave(slot)
         self._event.set()
 

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from queuehint import JobContext, JobState, Scheduler
+from queuehint import (
+    Children,
+    Discard,
+    Fail,
+    JobCanceledError,
+    JobContext,
+    JobFailedError,
+    JobRecord,
+    JobState,
+    JsonCodec,
+    Outcome,
+    PayloadError,
+    Retry,
+    Scheduler,
+)
 from queuehint import outbox as outbox_module
 from queuehint import worker as worker_module
 from queuehint.errors import (
@@ -194,3 +210,227 @@ def test_refusals_are_said_once_a_minute(caplog: pytest.LogCaptureFixture) -> No
 
     run(main())
     assert sum(record.__dict__.get("event") == "worker.notes_dropped" for record in caplog.records) == 1
+
+
+# --- texts that no store takes --------------------------------------------------------------------------------------
+
+LONE = "caf\udce9.txt"
+SHOWN = "caf\\udce9.txt"
+
+
+class OddError(Exception):
+    """Its own text and its place in the code are odd."""
+
+    def __str__(self) -> str:
+        return LONE
+
+
+def raise_from_odd_file(file: str) -> None:
+    exec(compile("raise ValueError('odd')", "odd", "exec").replace(co_filename=file), {})
+
+
+def raise_odd_class() -> None:
+    kind = type("Odd", (Exception,), {})
+    kind.__qualname__ = LONE
+    raise kind("odd")
+
+
+def raise_it(error: BaseException) -> None:
+    raise error
+
+
+CHILD: list[Any] = []
+
+
+def tries(call: Callable[[], None]) -> None:
+    with contextlib.suppress(PayloadError):
+        call()
+
+
+def error_of(record: JobRecord) -> str | None:
+    return record.errors[-1].type if record.errors else None
+
+
+def message_of(record: JobRecord) -> str:
+    return record.errors[-1].message
+
+
+WAYS: dict[str, tuple[Callable[[JobContext], Any], JobState, Callable[[JobRecord], object], object]] = {
+    "a note": (lambda ctx: ctx.progress(1, 2, LONE), FINISHED, lambda it: it.progress and it.progress.note, SHOWN),
+    "a log line": (lambda ctx: ctx.log(LONE), FINISHED, lambda it: it.logs, (SHOWN,)),
+    "the name of an update": (lambda ctx: ctx.update({LONE: 1}), FAILED, lambda it: it.result, None),
+    "the value of an update": (lambda ctx: ctx.update({"a": [LONE]}), FAILED, lambda it: it.result, None),
+    "an update that is caught": (lambda ctx: tries(lambda: ctx.update({"a": LONE})), FINISHED, error_of, None),
+    "a result": (lambda _: LONE, FAILED, error_of, "queuehint.errors.PayloadError"),
+    "a result with a key": (lambda _: {LONE: 1}, FAILED, error_of, "queuehint.errors.PayloadError"),
+    "the text of an exception": (lambda _: raise_it(OddError()), FAILED, message_of, SHOWN),
+    "an argument of an exception": (lambda _: raise_it(ValueError(LONE)), FAILED, message_of, SHOWN),
+    "the class of an exception": (lambda _: raise_odd_class(), FAILED, error_of, f"{__name__}.{SHOWN}"),
+    "a file that is not there": (lambda _: open(LONE), FAILED, error_of, "FileNotFoundError"),  # noqa: SIM115, PTH123
+    "code of an odd file": (lambda _: raise_from_odd_file(LONE), FAILED, message_of, "odd"),
+    "code of an impossible file": (lambda _: raise_from_odd_file("a\0b"), FAILED, message_of, "odd"),
+    "the reason of Fail": (lambda _: Fail(LONE), FAILED, message_of, SHOWN),
+    "the reason of Discard": (lambda _: Discard(LONE), CANCELED, lambda it: it.cause, SHOWN),
+    "the reason of Retry": (lambda _: Retry(0, LONE), FAILED, message_of, SHOWN),
+    "a child's argument": (
+        lambda ctx: ctx.enqueue_sync(CHILD[-1], LONE),
+        FAILED,
+        error_of,
+        "queuehint.errors.PayloadError",
+    ),
+    "the result beside children": (lambda _: Children(result=LONE), FAILED, error_of, "queuehint.errors.PayloadError"),
+    "the id of a child": (lambda _: Children(LONE), FAILED, error_of, "queuehint.errors.InvalidJobError"),
+    "the end of a process": (lambda _: raise_it(SystemExit(LONE)), FAILED, message_of, SHOWN),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "plain"])
+def test_no_text_of_a_handler_ends_a_worker(url: str, way: str, is_async: bool) -> None:
+    do, state, look, expected = WAYS[way]
+
+    async def main(sched: Scheduler) -> None:
+        @sched.job(name="says", max_attempts=1, max_losses=1)
+        async def says(ctx: JobContext) -> Any:
+            return await asyncio.to_thread(do, ctx)
+
+        @sched.job(name="says_so", max_attempts=1, max_losses=1)
+        def says_so(ctx: JobContext) -> Any:
+            return do(ctx)
+
+        @sched.job
+        def child(name: str) -> None: ...
+
+        CHILD.append(child)
+        async with sched.worker(concurrency=2):
+            job: Any = await (says if is_async else says_so).enqueue()
+            with contextlib.suppress(JobFailedError, JobCanceledError):
+                await job.result(timeout=15)
+            record = await job.record()
+            assert (record.state, look(record)) == (state, expected)
+            # The worker goes on.
+            assert (await (await child.enqueue("well")).result(timeout=15)) is None  # type: ignore[func-returns-value]
+
+    on(url, main)
+
+
+def test_what_redacts_may_raise_anything(url: str) -> None:
+    def redact(_: str) -> str:
+        raise SystemExit(LONE)
+
+    async def main(sched: Scheduler) -> None:
+        @sched.job(max_attempts=1)
+        def fails() -> None:
+            raise ValueError
+
+        async with sched.worker():
+            job = await fails.enqueue()
+            with contextlib.suppress(JobFailedError):
+                await job.result(timeout=15)
+            assert message_of(await job.record()) == "<withheld: redact failed>"
+
+    on(url, main, redact=redact)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [LONE, "text", 5, bytearray(b"{}"), b"x" * (1 << 20) + b"x"],
+    ids=lambda payload: type(payload).__name__,
+)
+def test_a_codec_that_gives_no_payload_fails_its_job(url: str, payload: Any) -> None:
+    class Odd(JsonCodec):
+        def dumps(self, values: Any, annotations: Any, *, bytes_max: int) -> bytes:
+            result: bytes = payload if "result" in values else super().dumps(values, annotations, bytes_max=bytes_max)
+            return result
+
+    async def main(sched: Scheduler) -> None:
+        @sched.job
+        def works(ctx: JobContext) -> int:
+            ctx.update({"a": 1})
+            return 1
+
+        async with sched.worker():
+            job = await works.enqueue()
+            with pytest.raises(JobFailedError):
+                await job.result(timeout=15)
+            assert (await job.record()).attempts == 1
+
+    on(url, main, codec=Odd())
+
+
+# --- an exchange that fails with what is no error of the store ---------------------------------------------------
+
+
+def test_an_outcome_that_cannot_be_sent_fails_its_own_job_only() -> None:
+    async def main() -> None:
+        sched, _ = scheduler()
+        gate = Gate()
+        refuse(sched, lambda it: ValueError(LONE) if isinstance(it, Exchange) and any(map(is_bad, it.settle)) else None)
+
+        @sched.job
+        async def work(n: int) -> int:
+            await gate.wait()
+            return n
+
+        async with sched.worker(concurrency=20):
+            jobs = await work.enqueue_many([(n,) for n in range(20)])
+            await gate.reached(20)
+            gate.open()
+            await asyncio.gather(*(job.result(timeout=10) for job in jobs), return_exceptions=True)
+            records = [await job.record() for job in jobs]
+        assert [record.state for record in records] == [FAILED if n == 13 else FINISHED for n in range(20)]
+        assert (error_of(records[13]), message_of(records[13])) == ("ValueError", SHOWN)
+
+    def is_bad(outcome: Outcome) -> bool:
+        return outcome.result == b'{"result":13}'
+
+    run(main())
+
+
+def test_an_outcome_that_cannot_even_fail_is_given_up_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        sched, _ = scheduler()
+        refuse(sched, lambda it: ValueError() if isinstance(it, Exchange) and any(map(is_bad, it.settle)) else None)
+
+        @sched.job
+        async def bad() -> None: ...
+
+        @sched.job
+        async def good() -> None: ...
+
+        async with sched.worker():
+            job = await bad.using(id="bad").enqueue()
+            await (await good.enqueue()).result(timeout=10)
+            await (await good.enqueue()).result(timeout=10)
+            assert await job.state() is STARTED
+
+    def is_bad(outcome: Outcome) -> bool:
+        return outcome.job_id == "bad"
+
+    run(main())
+    assert [record.__dict__.get("event") for record in caplog.records].count("job.not_settled") == 2
+
+
+def test_exchanges_that_all_fail_are_tried_again_and_harm_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_module, "BACKEND_PAUSE_S", 0)
+
+    async def main() -> None:
+        sched, _ = scheduler()
+        left = [0]
+
+        def answer(operation: Any) -> Exception | None:
+            left[0] -= isinstance(operation, Exchange)
+            return RuntimeError("a fault of the store") if isinstance(operation, Exchange) and left[0] >= 0 else None
+
+        refuse(sched, answer)
+
+        @sched.job
+        async def work(n: int) -> int:
+            left[0] = 10
+            return n
+
+        async with sched.worker(concurrency=2):
+            jobs = await work.enqueue_many([(1,), (2,)])
+            assert [await job.result(timeout=10) for job in jobs] == [1, 2]
+
+    run(main())

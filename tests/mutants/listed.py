@@ -1,5 +1,13 @@
 """All mutants of the gate."""
 
-from tests.mutants import doors, graphs, lives, lua, places, shells
+from tests.mutants import doors, graphs, lives, lua, notes, places, shells
 
-MUTANTS = (*places.MUTANTS, *graphs.MUTANTS, *lives.MUTANTS, *lua.MUTANTS, *shells.MUTANTS, *doors.MUTANTS)
+MUTANTS = (
+    *places.MUTANTS,
+    *graphs.MUTANTS,
+    *lives.MUTANTS,
+    *lua.MUTANTS,
+    *shells.MUTANTS,
+    *doors.MUTANTS,
+    *notes.MUTANTS,
+)

@@ -1,0 +1,24 @@
+"""Mutants of what travels beside jobs, and of what is too large or too odd for one message."""
+
+from tests.mutants.gate import Mutant, tests
+
+NOTES = tests("tests/integration/test_worker_notes.py")
+
+MUTANTS = (
+    Mutant(
+        name="A note with a lone surrogate is sent as it is",
+        kind="wire",
+        file="context.py",
+        old="encodable(plain_text(note)[:NOTE_LENGTH_MAX])[:NOTE_LENGTH_MAX]",
+        new="plain_text(note)[:NOTE_LENGTH_MAX]",
+        caught_by=(NOTES,),
+    ),
+    Mutant(
+        name="An outcome that cannot be sent takes the others of its batch down",
+        kind="wire",
+        file="settlements.py",
+        old="        return count > 1\n",
+        new="        return False\n",
+        caught_by=(NOTES,),
+    ),
+)
