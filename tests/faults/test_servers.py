@@ -39,7 +39,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.redis
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
+ALWAYS: dict[str, Any] = {"appendonly": "yes", "appendfsync": "always"}
 EVERYSEC: dict[str, Any] = {"appendonly": "yes", "appendfsync": "everysec"}
+"""An orderly end writes everything; one that is killed may lose what it put off, see `test_rollbacks.py`."""
 
 
 # --- F-01, F-02, F-03 ------------------------------------------------------------------------------------------------
@@ -89,7 +91,7 @@ def check_restarts(server: Server, namespace: str, lines: Path, downtimes: list[
 def test_a_server_that_is_killed_and_keeps_its_data_loses_nothing_acknowledged(
     start_server: StartServer, namespace: str, lines: Path
 ) -> None:
-    check_restarts(start_server(**EVERYSEC), namespace, lines, [0, 0.3, 1.5], gracefully=False)
+    check_restarts(start_server(**ALWAYS), namespace, lines, [0, 0.3, 1.5], gracefully=False)
 
 
 def test_a_server_that_is_shut_down_and_started_again_loses_nothing(
@@ -105,7 +107,8 @@ def test_twenty_restarts_lose_nothing_acknowledged(
 ) -> None:
     chance = random.Random(20)
     downtimes = [chance.uniform(0, 3) for _ in range(20)]
-    check_restarts(start_server(**EVERYSEC), namespace, lines, downtimes, gracefully=gracefully)
+    options = EVERYSEC if gracefully else ALWAYS
+    check_restarts(start_server(**options), namespace, lines, downtimes, gracefully=gracefully)
 
 
 def check_restart_empty(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:

@@ -109,6 +109,13 @@ class Checkup:
         self.facts |= {"durability": durability, "replicas": replicas}
         if not self.is_primary:
             return
+        delayed = int(info.get("aof_delayed_fsync", 0))
+        if has_aof and delayed and durability != "D2":
+            what = (
+                f"the disk was too slow {delayed} times: the server put off writing what it had acknowledged, "
+                "and its death alone would have lost up to 2 seconds of it"
+            )
+            self._find("aof_delayed_fsync", what)
         if has_aof and appendfsync == "no":
             self._find("appendfsync", "appendfsync is no: a power loss takes all that the system has not written yet")
         elif not has_aof and replicas and not save:

@@ -471,7 +471,10 @@ def wrong_role(info: dict[str, str]) -> str | None:
 
 
 def durability_class(info: dict[str, str]) -> str:
-    """Return what a server can lose: ``D0`` all of it, ``D1`` the last second or two, ``D2`` nothing acknowledged."""
+    """Return what a server can lose: ``D0`` all of it, ``D1`` the last 2 seconds, ``D2`` nothing acknowledged."""
     if info.get("aof_enabled") != "1":
         return "D0: without an append-only file all jobs since the last snapshot are lost with the server"
-    return "D1 or D2: with appendfsync everysec a power loss takes the last 1 to 2 seconds, with always nothing"
+    return (
+        "D1 or D2: with appendfsync everysec a power loss takes the last 1 to 2 seconds, and so may the server's death "
+        "while its disk is slow; with always nothing"
+    )
