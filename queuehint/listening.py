@@ -258,6 +258,10 @@ class Announcer:
                 except BackendError as error:
                     self._say_failed(error)
                     pause_s = STORE_PAUSE_S
+                except Exception as error:
+                    # Without this task nobody would be told anything any more.
+                    logger.exception("following events failed", extra={"event": "events.failed", "error": str(error)})
+                    pause_s = STORE_PAUSE_S
             if is_last:
                 return
             if pause_s is None or idle:

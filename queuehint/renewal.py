@@ -338,9 +338,8 @@ class Renewal:
         retry_s = min(1.0, self._lease_s / 15)
         pause_s = self._tick_s
         while not self._done.wait(pause_s):
-            leases = self._due()
             try:
-                if leases:
+                if leases := self._due():
                     self._renew_now(leases)
                 pause_s = self._tick_s
             except Exception as error:

@@ -216,6 +216,14 @@ class Worker:
                 except asyncio.CancelledError as error:
                     canceled = error
                     self.stop(at_once=True)
+        except Exception as error:
+            if not isinstance(error, BackendError):
+                extra = {"event": "worker.died", "worker": self.name, "running": self.running}
+                logger.exception("a worker was ended by an error", extra=extra)
+            # Nobody renews or settles what runs: others get it before long.
+            for slot in self._slots:
+                self._ask_to_stop(slot, "lease lost")
+            raise
         finally:
             forget()
             if self._renewal is not None:
@@ -268,8 +276,8 @@ class Worker:
     def _beat(self, renewal: Renewal) -> None:
         """Have it known, every second, that this loop turns."""
         assert self._loop is not None
-        renewal.beat()
         self._beating = self._loop.call_later(BEAT_S, self._beat, renewal)
+        renewal.beat()
 
     def _begin_grace(self) -> None:
         """Have what still runs given back when the grace time is over, or now if a second stop says at once."""
@@ -488,6 +496,10 @@ class Worker:
         try:
             await self._backend.wait(interest, WAIT_CEILING_S)
         except BackendError:
+            await asyncio.sleep(BACKEND_PAUSE_S)
+        except Exception:
+            # Without this task the worker would be there and do nothing: it looks by itself every while.
+            logger.exception("listening for work failed", extra={"event": "worker.listening_failed"})
             await asyncio.sleep(BACKEND_PAUSE_S)
         self._event.set()
 

@@ -21,4 +21,12 @@ MUTANTS = (
         new="        return False\n",
         caught_by=(NOTES,),
     ),
+    Mutant(
+        name="A worker whose listening fails is there and does nothing",
+        kind="wire",
+        file="worker.py",
+        old='            logger.exception("listening for work failed", extra={"event": "worker.listening_failed"})\n',
+        new="            raise\n",
+        caught_by=(tests("tests/integration/test_worker_tasks.py"),),
+    ),
 )

@@ -1,0 +1,188 @@
+"""No task of a worker ends in silence: what is no error of the store is survived and logged, or ends the worker."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from queuehint import Scheduler, listening
+from queuehint import timekeeping as timekeeping_module
+from queuehint import worker as worker_module
+from queuehint.operations import Follow
+from queuehint.renewal import Renewal
+from tests.doors import Gate, run, scheduler, until
+from tests.shelf import on
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ERROR = RuntimeError("a fault of ours")
+
+
+def events(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [str(record.__dict__.get("event")) for record in caplog.records]
+
+
+def break_waits(sched: Scheduler, count: int) -> list[int]:
+    """Have so many waits of workers fail."""
+    wait, left = sched.backend.wait, [count]
+
+    async def waiting(interest: Any, timeout_s: float) -> None:
+        if interest.worker is not None and left[0]:
+            left[0] -= 1
+            raise ERROR
+        await wait(interest, timeout_s)
+
+    sched.backend.wait = waiting  # type: ignore[method-assign]
+    return left
+
+
+def test_a_worker_whose_listening_fails_says_so_and_works_on(
+    url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(worker_module, "BACKEND_PAUSE_S", 0.001)
+
+    async def main(sched: Scheduler) -> None:
+        @sched.job
+        async def work(n: int) -> int:
+            return n
+
+        left = break_waits(sched, 5)
+        async with sched.worker():
+            await until(lambda: left[0] < 5)
+            assert [await (await work.enqueue(n)).result(timeout=10) for n in range(3)] == [0, 1, 2]
+            await until(lambda: not left[0])
+            assert await (await work.enqueue(3)).result(timeout=10) == 3
+
+    on(url, main)
+    assert events(caplog).count("worker.listening_failed") == 5
+
+
+def test_listeners_are_told_although_following_failed_for_a_while(
+    url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(listening, "STORE_PAUSE_S", 0.001)
+
+    async def main(sched: Scheduler) -> None:
+        told: list[str] = []
+        left = [0]
+        call = sched.backend.call
+
+        async def calling(operation: Any) -> Any:
+            if isinstance(operation, Follow) and left[0]:
+                left[0] -= 1
+                raise ERROR
+            return await call(operation)
+
+        sched.backend.call = calling  # type: ignore[method-assign]
+
+        @sched.on("finished")
+        async def note(event: Any) -> None:
+            told.append(event.id)
+
+        @sched.job
+        async def work() -> None: ...
+
+        async with sched.worker():
+            left[0] = 3
+            await until(lambda: not left[0])
+            job = await work.enqueue()
+            await until(lambda: told == [job.id])
+
+    on(url, main)
+    assert events(caplog).count("events.failed") == 3
+
+
+def test_schedules_are_looked_after_again_after_an_error(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(timekeeping_module, "REST_S", 0)
+
+    async def main() -> None:
+        sched, _ = scheduler()
+        left = [3]
+        store_all = timekeeping_module.Timekeeper._store_all
+
+        async def break_it(self: Any) -> None:
+            if left[0]:
+                left[0] -= 1
+                raise ERROR
+            await store_all(self)
+            left.append(0)
+
+        monkeypatch.setattr(timekeeping_module.Timekeeper, "_store_all", break_it)
+
+        @sched.job
+        async def work() -> None: ...
+
+        async with sched.worker():
+            while len(left) == 1:
+                await (await work.enqueue()).result(timeout=10)
+
+    run(main())
+    assert events(caplog).count("schedule.stuck") == 3
+
+
+@pytest.mark.parametrize("part", ["_due", "_fence"])
+def test_leases_are_kept_although_the_threads_that_keep_them_fail_for_a_while(
+    url: str, part: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    method: Callable[..., Any] = getattr(Renewal, part)
+    left = [2]
+
+    def fail(self: Renewal, *args: Any) -> Any:
+        if left[0]:
+            left[0] -= 1
+            raise ERROR
+        return method(self, *args)
+
+    monkeypatch.setattr(Renewal, part, fail)
+
+    async def main(sched: Scheduler) -> None:
+        @sched.job
+        async def work() -> int:
+            await until(lambda: not left[0])
+            return 1
+
+        async with sched.worker():
+            assert await (await work.enqueue()).result(timeout=15) == 1
+
+    if url == "memory://" or url.startswith("sqlite"):
+        pytest.skip("such a store renews by itself")
+    on(url, main, lease=1)
+    assert {"renewal.failed", "renewal.watch_failed"} & set(events(caplog))
+
+
+def test_an_error_that_ends_a_worker_is_logged_and_raised_and_its_jobs_are_asked_to_stop(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        sched, _ = scheduler()
+        gate, stopped = Gate(), list[bool]()
+
+        @sched.job
+        async def work() -> None:
+            try:
+                await gate.wait()
+            except asyncio.CancelledError:
+                stopped.append(True)
+                raise
+
+        worker: Any = sched.make_worker()
+        task = asyncio.create_task(worker.run())
+        await work.enqueue()
+        await gate.reached()
+
+        def fail(*_: Any, **__: Any) -> None:
+            raise ERROR
+
+        worker._timekeeper.see = fail
+        worker._event.set()
+        with pytest.raises(RuntimeError, match="a fault of ours"):
+            await task
+        await until(lambda: stopped == [True])
+
+    run(main())
+    assert "worker.died" in events(caplog)
