@@ -312,9 +312,15 @@ def test_a_thousand_truncated_files_are_whole_prefixes(start_server: StartServer
 # --- F-22 ------------------------------------------------------------------------------------------------------------
 
 
-def check_refused(url: str, namespace: str, *words: str, error: type[BackendError] = BackendUnavailableError) -> None:
+def check_refused(
+    url: str,
+    namespace: str,
+    *words: str,
+    error: type[BackendError] = BackendUnavailableError,
+    operations: tuple[Operation[Any], ...] = (Draw(1), CountJobs()),
+) -> None:
     store = books.open_store(url, namespace)
-    for operation in (Draw(1), CountJobs()):
+    for operation in operations:
         with pytest.raises(error) as raised:
             store.call_sync(operation)
         assert all(word in str(raised.value) for word in words), raised.value
@@ -325,7 +331,8 @@ def test_a_server_that_may_evict_is_refused_by_the_name_of_the_setting(
     start_server: StartServer, namespace: str
 ) -> None:
     server = start_server(maxmemory_policy="allkeys-lru")
-    check_refused(server.url, namespace, "maxmemory-policy", "allkeys-lru", "noeviction")
+    submissions = tuple(Enqueue((books.job(job_id),)) for job_id in "ab")
+    check_refused(server.url, namespace, "maxmemory-policy", "allkeys-lru", "noeviction", operations=submissions)
     assert server.call("DBSIZE") == 0
 
 
@@ -350,6 +357,32 @@ def test_a_key_of_the_wrong_type_is_refused_by_its_name(redis_server: Server, na
     redis_server.client().set(redis_key, "foreign")
     check_refused(redis_server.url, namespace, redis_key, error=CorruptStateError)
     assert redis_server.client().get(redis_key) == b"foreign"
+
+
+def test_while_a_server_may_evict_what_runs_goes_on_and_nothing_begins(
+    start_server: StartServer, namespace: str
+) -> None:
+    server = start_server()
+    store = books.open_store(server.url, namespace)
+    store.call_sync(Enqueue((books.job("a"), books.job("b"))))
+    [grant] = store.call_sync(Exchange("w", limit=1)).grants
+    server.call("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+    # One that has worked, and one that is new, like a helper process that is started anew.
+    store.desk._checked_s -= conversation.CHECK_EVERY_S  # type: ignore[operator]
+    new = books.open_store(server.url, namespace)
+    for each in (store, new):
+        assert each.call_sync(Renew((("a", grant.token),))).verdicts == (Verdict.DONE,)
+        each.call_sync(Tick())
+    reply = new.call_sync(Exchange("w", (books.finished(grant),), limit=1))
+    assert (reply.verdicts, reply.grants) == ((Verdict.DONE,), ())
+    assert store.call_sync(Cancel(("b",))).verdicts[0][0] is Verdict.DONE
+    with pytest.raises(BackendUnavailableError, match="maxmemory-policy"):
+        store.call_sync(Enqueue((books.job("c"),)))
+    server.call("CONFIG", "SET", "maxmemory-policy", "noeviction")
+    store.call_sync(Enqueue((books.job("c"),)))
+    assert [grant.spec.id for grant in new.call_sync(Exchange("w", limit=1)).grants] == ["c"]
+    store.close_sync()
+    new.close_sync()
 
 
 def test_a_policy_that_is_changed_at_run_time_stops_the_worker_until_it_is_changed_back(

@@ -118,6 +118,14 @@ MUTANTS = (
         caught_by=(CONVERSATION,),
     ),
     Mutant(
+        name="A server that may evict has its leases refused",
+        kind="wire",
+        file="backends/redis/conversation.py",
+        old="        if self._policy is not None and _adds(operation):\n",
+        new="        if self._policy is not None:\n",
+        caught_by=(CONVERSATION,),
+    ),
+    Mutant(
         name="A submission may hold eight thousand jobs",
         kind="bounds",
         file="operations.py",

@@ -18,6 +18,7 @@ from queuehint.backends.redis.conversation import (
     PAUSE_S,
     RETRY_S,
     ROLE_EVERY_S,
+    STOPPED_S,
     UNKNOWN_MAX,
     Ask,
     Desk,
@@ -27,7 +28,9 @@ from queuehint.backends.redis.conversation import (
     Unanswered,
     durability_class,
     parse_info,
-    what_is_wrong,
+    wrong_policy,
+    wrong_role,
+    wrong_version,
 )
 from queuehint.clock import FakeClock
 from queuehint.errors import (
@@ -52,11 +55,12 @@ from queuehint.operations import (
     Get,
     Got,
     Operation,
+    Renew,
     Tick,
     Ticked,
 )
 from queuehint.policy import Retention
-from queuehint.records import JobSpec
+from queuehint.records import JobSpec, Outcome, OutcomeKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -673,17 +677,50 @@ def test_each_minute_the_settings_are_looked_at_again_and_nothing_else(desk: Des
     assert script_of(Talk(desk, Tick())) == "tick"
 
 
-def test_a_setting_that_went_wrong_is_found_and_looked_at_until_it_is_right(desk: Desk, time: Time) -> None:
-    time.now_s += CHECK_EVERY_S
+REPLICA = INFO.replace(b"role:master", b"role:slave")
+EVICTS = INFO.replace(b"noeviction", b"allkeys-lru")
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["at first", "each minute"])
+def test_where_jobs_may_be_evicted_nothing_is_enqueued_until_the_policy_is_right(
+    desk: Desk, time: Time, caplog: pytest.LogCaptureFixture, is_first: bool
+) -> None:
+    desk._checked_s = None if is_first else time.monotonic() - CHECK_EVERY_S
     for _ in range(2):
-        talk = Talk(desk, Tick()).answer(INFO.replace(b"noeviction", b"allkeys-lru"))
+        talk = Talk(desk, ONE)
+        assert talk.command == ("INFO", "everything")
+        talk.look_around(EVICTS)
         assert type(talk.error) is BackendUnavailableError
         assert "maxmemory-policy is allkeys-lru" in str(talk.error)
-        assert "hunter2" not in str(talk.error)
-    assert script_of(Talk(desk, Tick()).answer(INFO)) == "tick"
+    assert not desk._lanes
+    talk = Talk(desk, ONE)
+    assert script_of(talk.answer(INFO)) == "enqueue"
+    assert script_of(Talk(desk, ONE)) == "enqueue"
+    assert [vars(record)["event"] for record in caplog.records if record.levelno >= logging.ERROR] == ["redis.policy"]
+    assert "hunter2" not in caplog.text
 
 
-REPLICA = INFO.replace(b"role:master", b"role:slave")
+def test_where_jobs_may_be_evicted_what_runs_is_renewed_settled_and_canceled(desk: Desk, time: Time) -> None:
+    time.now_s += CHECK_EVERY_S
+    done = Outcome(job_id="a", token=1, kind=OutcomeKind.FINISHED)
+    first = Talk(desk, Renew((("a", 1),))).answer(EVICTS)
+    assert script_of(first) == "renew"
+    # Once known, it is not asked for again by what goes on.
+    for operation, name in ((Tick(), "tick"), (Cancel(("a",)), "cancel"), (Exchange("w", (done,)), "exchange")):
+        assert script_of(Talk(desk, operation)) == name
+
+
+def test_where_jobs_may_be_evicted_an_exchange_settles_and_claims_nothing(desk: Desk, time: Time) -> None:
+    time.now_s += CHECK_EVERY_S
+    done = Outcome(job_id="a", token=1, kind=OutcomeKind.FINISHED)
+    settling = Talk(desk, Exchange("w", (done,), limit=5)).answer(EVICTS)
+    without = Talk(desk, Exchange("w", (done,)))
+    assert settling.arguments[3:] == without.arguments[3:]
+    # Who only claims would be woken again at once by the marker of what it does not take.
+    claiming = Talk(desk, Exchange("w", limit=5)).answer(EVICTS)
+    assert claiming.step == Sleep(STOPPED_S)
+    assert claiming.answer().arguments[3:] == Talk(desk, Exchange("w")).arguments[3:]
+    assert Talk(desk, Exchange("w", limit=5)).answer(INFO).arguments[10] == 5
 
 
 @pytest.mark.parametrize("is_first", [True, False], ids=["at first", "each minute"])
@@ -798,22 +835,22 @@ def test_the_lines_of_info_are_read() -> None:
 
 @pytest.mark.parametrize("version", ["7.0.3", "7.0.15", "7.2.4", "8.0.0", "10.1.2", "7.0.15.1", "255.255.255"])
 def test_a_version_that_is_new_enough_is_taken(version: str) -> None:
-    assert what_is_wrong({**SOUND, "redis_version": version}) is None
+    assert wrong_version({**SOUND, "redis_version": version}) is None
 
 
 @pytest.mark.parametrize("version", ["7.0.2", "7.0", "6.2.14", "5.0.7", "", "x.y.z", "7"])
 def test_an_old_version_is_refused_by_name(version: str) -> None:
-    problem = what_is_wrong({**SOUND, "redis_version": version})
+    problem = wrong_version({**SOUND, "redis_version": version})
     assert problem == f"redis_version is {version}, at least 7.0.3 is needed"
 
 
 def test_a_server_that_does_not_say_its_version_is_refused() -> None:
-    assert what_is_wrong({}) == "redis_version is 0, at least 7.0.3 is needed"
+    assert wrong_version({}) == "redis_version is 0, at least 7.0.3 is needed"
 
 
 @pytest.mark.parametrize("policy", ["allkeys-lru", "allkeys-lfu", "allkeys-random", "volatile-lru", "volatile-ttl"])
 def test_a_server_that_may_delete_jobs_is_refused(policy: str) -> None:
-    problem = what_is_wrong({**SOUND, "maxmemory_policy": policy})
+    problem = wrong_policy({**SOUND, "maxmemory_policy": policy})
     assert problem is not None
     assert problem.startswith(f"maxmemory-policy is {policy}")
     assert "must be noeviction" in problem
@@ -821,14 +858,14 @@ def test_a_server_that_may_delete_jobs_is_refused(policy: str) -> None:
 
 @pytest.mark.parametrize("role", ["slave", "replica", "sentinel"])
 def test_a_server_that_is_no_primary_is_refused(role: str) -> None:
-    problem = what_is_wrong({**SOUND, "role": role})
+    problem = wrong_role({**SOUND, "role": role})
     assert problem is not None
     assert problem.startswith(f"its role is {role}")
 
 
 def test_a_sound_server_is_taken() -> None:
-    assert what_is_wrong(SOUND) is None
-    assert what_is_wrong({"redis_version": "7.2.4"}) is None
+    for info in (SOUND, {"redis_version": "7.2.4"}):
+        assert wrong_version(info) is wrong_policy(info) is wrong_role(info) is None
 
 
 @pytest.mark.parametrize(

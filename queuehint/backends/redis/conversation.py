@@ -33,7 +33,7 @@ from queuehint.errors import (
     DuplicateJobError,
     OutcomeUnknownError,
 )
-from queuehint.operations import BUDGET, Enqueue, Exchanged, Operation
+from queuehint.operations import BUDGET, Enqueue, Exchange, Exchanged, Operation
 
 from . import codec, keys
 from .scripts import Script, script
@@ -53,6 +53,8 @@ CHECK_EVERY_S: Final = 60.0
 ROLE_EVERY_S: Final = 5.0
 """How old the proof that a node is a primary may be when it is asked what a replica answers too."""
 VERSION_LEAST: Final = (7, 0, 3)
+STOPPED_S: Final = 1.0
+"""How often who has nothing to do but to claim looks whether it may again."""
 REDIRECTIONS_AT_ONCE: Final = 5
 """How many nodes may send a request on to each other before it pauses."""
 UNKNOWN_MAX: Final = 1000
@@ -148,6 +150,8 @@ class Desk:
         self._checked_s: float | None = None
         self._primary_s = 0.0
         self._may_write = False
+        self._policy: str | None = None
+        """What is wrong with the eviction policy, as far as is known."""
         self._token: int | None = None
         self.due_s: float | None = None
         """When something is due, by this process's monotonic clock, as far as it was told."""
@@ -164,8 +168,11 @@ class Desk:
         """
         name, args = codec.encode(operation)
         asked_s = time.monotonic()
-        if self._checked_s is None or asked_s - self._checked_s >= CHECK_EVERY_S:
+        is_due = self._checked_s is None or asked_s - self._checked_s >= CHECK_EVERY_S
+        if is_due or (self._policy is not None and _adds(operation)):
             yield from self._check()
+        if self._policy is not None and _adds(operation):
+            name, args = yield from self._without_claims(operation)
         now: Any = "" if self._clock is None else self._clock.now_ms()
         if isinstance(operation, codec.QUESTIONS):
             if asked_s - max(self._primary_s, self._checked_s or 0.0) >= ROLE_EVERY_S:
@@ -193,6 +200,20 @@ class Desk:
         if type(answer) is Exchanged and answer.grants:
             self._watch_history(answer.grants[0].token)
         return answer
+
+    def _without_claims(self, operation: Operation[Any]) -> Generator[Ask | Sleep | Move, Any, tuple[str, codec.Args]]:
+        """
+        Refuse a submission, for the server may evict; let an exchange settle without claiming.
+
+        Raises:
+            BackendUnavailableError: naming the setting.
+        """
+        if not isinstance(operation, Exchange):
+            raise BackendUnavailableError(f"{self.address.shown}: {self._policy}")
+        if not operation.settle:
+            # The markers of what is not claimed stay set, and wake who waits at once.
+            yield Sleep(STOPPED_S)
+        return codec.encode(attrs.evolve(operation, limit=0))
 
     def _watch_history(self, token: int) -> None:
         """Say it when the store began a new history: it was started anew, or another one took its place."""
@@ -326,16 +347,19 @@ class Desk:
 
     def _check(self) -> Generator[Ask | Sleep | Move, Any, Any]:
         """
-        See that the store may be used: version, role, eviction, types of our keys; once, and the settings each minute.
+        See that the store may be used: version, role, types of our keys, eviction; once, and the settings each minute.
+
+        Where jobs may be evicted, what runs goes on to be renewed and settled, but nothing more is enqueued or claimed.
 
         Raises:
             BackendUnavailableError: naming the setting.
         """
         first = self._checked_s is None
         info = yield from self._ask_primary("everything")
-        problem = what_is_wrong(info)
+        problem = wrong_version(info) or wrong_role(info)
         if problem is not None:
             raise BackendUnavailableError(f"{self.address.shown}: {problem}")
+        self._judge_policy(wrong_policy(info))
         if first:
             fixed = [key for key in keys.KEYS if not key.is_prefix]
             for key in fixed:
@@ -347,6 +371,15 @@ class Desk:
                 yield from self.plain("HSET", keys.redis_key(self.namespace, "meta"), "test", "1")
             self._say(info)
         self._checked_s = time.monotonic()
+
+    def _judge_policy(self, problem: str | None) -> None:
+        """Keep what is wrong with the eviction policy, and say when that changes."""
+        before, self._policy = self._policy, problem
+        extra = {"event": "redis.policy", "error": problem}
+        if problem is not None and before is None:
+            logger.error("%s: no job is claimed or enqueued: %s", self.address.shown, problem, extra=extra)
+        elif problem is None and before is not None:
+            logger.info("%s: jobs are claimed and enqueued again", self.address.shown, extra=extra)
 
     def _look_at_role(self, asked_s: float) -> Generator[Ask | Sleep | Move, Any, Any]:
         """
@@ -418,6 +451,11 @@ class Desk:
             )
 
 
+def _adds(operation: Operation[Any]) -> bool:
+    """Say whether an operation brings in jobs, or has some begin."""
+    return isinstance(operation, Enqueue) or (isinstance(operation, Exchange) and operation.limit > 0)
+
+
 def _passes(error: driver.ResponseError, message: str) -> bool:
     """Say whether a refusal passes by itself, or by asking another node; nothing was changed."""
     return isinstance(
@@ -440,11 +478,6 @@ def onward(failure: Exception) -> Move:
 def parse_info(text: bytes) -> dict[str, str]:
     """Return the lines of an ``INFO`` as a dictionary."""
     return dict(line.split(":", 1) for line in text.decode("utf-8", "replace").splitlines() if ":" in line)
-
-
-def what_is_wrong(info: dict[str, str]) -> str | None:
-    """Return why a server must not be used, naming the setting; None if it may."""
-    return wrong_version(info) or wrong_policy(info) or wrong_role(info)
 
 
 def wrong_version(info: dict[str, str]) -> str | None:
