@@ -142,6 +142,7 @@ class Stats:
             the task.
         lost: total of attempts whose worker died.
         pruned: total of jobs forgotten for good.
+        dropped: of these, total of those whose records went before their time, for the store was short of memory.
         resolved: jobs that took their places when the last of their dependencies ended, and how long after that end.
         leftovers: pieces of work begun and not ended by the last operation.
         nodes: nodes of the trie, the root not counted.
@@ -162,6 +163,7 @@ class Stats:
     released: int
     lost: int
     pruned: int
+    dropped: int = 0
     resolved: Delays
     leftovers: int
     nodes: int

@@ -146,7 +146,7 @@ def _with_specs(operation: Operation[Any], reply: list[Any], engine: Engine) -> 
     """Put behind the heads of grants the rests of their specs, which an audit does not repeat."""
     if not isinstance(operation, Exchange):
         return reply
-    ids = [head.decode().split("\n", 1)[0] for head in reply[6:]]
+    ids = [head.decode().split("\n", 1)[0] for head in reply[7:]]
     return reply + [codec.spec_rest(engine.ledger.jobs[job_id].spec) for job_id in ids]
 
 

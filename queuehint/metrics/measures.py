@@ -110,6 +110,7 @@ MEASURES = (
     _total("released", "Attempts that were given back by a worker that stops or does not know the task."),
     _total("lost", "Attempts whose worker died."),
     _total("pruned", "Jobs that were forgotten for good."),
+    _total("dropped", "Jobs that were forgotten before their time, for the store was short of memory."),
     _one(
         "leftovers", "Pieces of work begun and not ended by the last operation.", lambda answer: answer.stats.leftovers
     ),

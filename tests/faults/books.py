@@ -330,7 +330,7 @@ def check_audit(client: Redis, namespace: str) -> int:
         assert now_ms >= last_ms, (name, now_ms)
         last_ms = now_ms
         if name == "exchange":
-            for head in reply[6:]:
+            for head in reply[7:]:
                 epoch, _, count = head.split(b"\n", 2)[1].partition(b".")
                 assert (int(epoch), int(count)) > last_token, head
                 last_token = int(epoch), int(count)

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from queuehint import FakeClock, JobContext, JobState, Scheduler
+from queuehint.backends.base import Interest
 from queuehint.backends.redis import conversation, keys
+from queuehint.backends.redis.doctor import diagnose
 from queuehint.errors import (
     BackendError,
     BackendFullError,
@@ -22,9 +24,22 @@ from queuehint.errors import (
     CorruptStateError,
     QueueHintError,
 )
-from queuehint.operations import Cancel, CountJobs, Draw, Enqueue, Exchange, Get, Log, Renew, Tick, Verdict
+from queuehint.operations import (
+    Cancel,
+    CountJobs,
+    Draw,
+    Enqueue,
+    Exchange,
+    Get,
+    Log,
+    Pause,
+    Renew,
+    Resume,
+    Tick,
+    Verdict,
+)
 from queuehint.policy import Policy
-from queuehint.records import Outcome, OutcomeKind
+from queuehint.records import Dependency, Outcome, OutcomeKind
 from tests.faults import books
 from tests.faults.books import History, figures, run, until
 from tests.faults.desk import Desk
@@ -33,7 +48,7 @@ from tests.servers import Server
 if TYPE_CHECKING:
     from queuehint.backends.redis.backend import RedisBackend
     from queuehint.operations import Operation
-    from queuehint.records import Grant
+    from queuehint.records import Grant, JobSpec
     from tests.conftest import StartProxy, StartServer
 
 pytestmark = pytest.mark.redis
@@ -514,6 +529,100 @@ def test_a_full_server_refuses_new_jobs_changes_nothing_and_drains(start_server:
     store.call_sync(Cancel(tuple(f"j{number}" for number in range(next(numbers) - 100, next(numbers)))))
     store.close_sync()
     figures("F-23", accepted=len(history.accepted), finished=finished, pruned=stats.pruned, changed_by_refusals=0)
+
+
+def crowd(server: Server, share: float) -> None:
+    """Have a share of the server's memory be used, for the most part by another application."""
+    client = server.client()
+    client.setrange("others", 40_000_000, "x")
+    client.config_set("maxmemory", int(int(client.info("memory")["used_memory"]) / share))
+
+
+class Short:
+    """A store whose server is short of memory, and jobs that are over; all looks at memory are a second apart."""
+
+    def __init__(self, server: Server, namespace: str) -> None:
+        self.clock = FakeClock()
+        self.store = books.open_store(server.url, namespace, clock=self.clock)
+
+    def run(self, *specs: JobSpec, kind: OutcomeKind = OutcomeKind.FINISHED, result: bytes | None = None) -> None:
+        self.store.call_sync(Enqueue(specs))
+        self.claim(*[spec.id for spec in specs], kind=kind, result=result)
+
+    def claim(self, *ids: str, kind: OutcomeKind = OutcomeKind.FINISHED, result: bytes | None = None) -> None:
+        grants = self.store.call_sync(Exchange("w", limit=len(ids))).grants
+        assert {grant.spec.id for grant in grants} == {*ids}
+        outcomes = [
+            Outcome(job_id=grant.spec.id, token=grant.token, kind=kind, result=result, final=kind is OutcomeKind.FAILED)
+            for grant in grants
+        ]
+        self.store.call_sync(Exchange("w", tuple(outcomes)))
+
+    def look(self, times: int = 10) -> None:
+        """Do what workers and producers do all the time."""
+        for _ in range(times):
+            self.clock.advance(ms=1_000)
+            self.store.call_sync(Exchange("w", limit=1))
+            self.store.call_sync(Tick())
+
+    def there(self, *ids: str) -> set[str]:
+        return {record.spec.id for record in self.store.call_sync(Get(ids)).records if record is not None}
+
+
+def test_a_server_short_of_memory_drops_only_what_nobody_has_to_do_with(
+    start_server: StartServer, namespace: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = start_server()
+    short = Short(server, namespace)
+    store = short.store
+    crowd(server, 0.95)
+    short.run(books.job("needed"))
+    store.call_sync(Enqueue((books.job("needs", pool="none", depends_on=(Dependency("needed", data=True),)),)))
+    short.run(books.job("done"), result=b"1")
+    short.run(books.job("dead"), kind=OutcomeKind.FAILED)
+    short.run(books.job("holds", ["doc"], policy=Policy(on_dead="hold")), kind=OutcomeKind.FAILED)
+    store.call_sync(Enqueue((books.job("behind", ["doc"]),)))
+    ids = ("needed", "done", "dead", "holds")
+    short.look()
+    short.clock.advance(ms=570_000)
+    short.look()
+    assert (short.there(*ids), store.call_sync(CountJobs()).dropped) == ({*ids}, 0)
+    short.clock.advance(ms=20_000)
+    short.look()
+    assert short.there(*ids, "behind") == {"needed", "holds", "behind"}
+    stats = store.call_sync(CountJobs())
+    assert (stats.dropped, stats.pruned, stats.states[JobState.QUEUED]) == (2, 2, 2)
+    told = [record for record in caplog.records if getattr(record, "event", "") == "redis.records_dropped"]
+    assert sum(record.count for record in told) == 2  # type: ignore[attr-defined]
+    # The id has gone with its record.
+    assert store.call_sync(Enqueue((books.job("done", ["other"]),))).jobs[0].created
+    assert diagnose(store).facts["records_dropped"] == 2
+    store.close_sync()
+
+
+def test_a_full_server_drops_last_what_somebody_has_to_do_with(start_server: StartServer, namespace: str) -> None:
+    server = start_server()
+    short = Short(server, namespace)
+    store = short.store
+    store.call_sync(Pause(("doc",)))
+    store.call_sync(Enqueue((books.job("awaited", ["doc"]),)))
+    store.wait_sync(Interest(jobs=("awaited",)), 0.001)
+    store.call_sync(Resume(("doc",)))
+    short.claim("awaited")
+    short.run(books.job("holds", ["held"], policy=Policy(on_dead="hold")), kind=OutcomeKind.FAILED)
+    short.run(*[books.job(f"done{number}") for number in range(3)])
+    crowd(server, 1.05)
+    ids = ("awaited", "holds", "done0", "done1", "done2")
+    assert short.there(*ids) == {*ids}
+    short.clock.advance(ms=1_000)
+    store.call_sync(Tick())
+    assert short.there(*ids) == {"awaited", "holds"}
+    short.look(3)
+    assert short.there(*ids) == {"awaited"}
+    short.look()
+    assert short.there(*ids) == set()
+    assert store.call_sync(CountJobs()).dropped == len(ids)
+    store.close_sync()
 
 
 def test_partial_results_that_a_full_server_refuses_hold_up_nothing(start_server: StartServer, namespace: str) -> None:

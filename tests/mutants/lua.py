@@ -5,6 +5,7 @@ from tests.mutants.gate import Mutant, tests
 
 LUA = "backends/redis/lua"
 
+SHORT_OF_MEMORY = tests("tests/faults/test_servers.py", "-k", "short_of_memory or full_server_drops")
 MUTANTS = (
     # --- order ---
     Mutant(
@@ -539,5 +540,53 @@ MUTANTS = (
         old="#!lua flags=allow-oom\n",
         new="#!lua\n",
         caught_by=(tests("tests/faults/test_servers.py", "-k", "full_server"),),
+    ),
+    Mutant(
+        name="Lua: what ended a moment ago goes before memory is full",
+        kind="memory",
+        file=f"{LUA}/lib/memory.lua",
+        old="  return is_late and 1 or 2\n",
+        new="  return 1\n",
+        caught_by=(SHORT_OF_MEMORY,),
+    ),
+    Mutant(
+        name="Lua: a dead job that holds its place goes before memory is full",
+        kind="memory",
+        file=f"{LUA}/lib/memory.lua",
+        old="  if job[WALKS] or (job[WATCHERS] and not is_late) then return 3 end\n",
+        new="  if job[WATCHERS] and not is_late then return 3 end\n",
+        caught_by=(SHORT_OF_MEMORY,),
+    ),
+    Mutant(
+        name="Lua: a result that another job needs goes while memory is short",
+        kind="memory",
+        file=f"{LUA}/lib/memory.lua",
+        old=" or job[NEEDS] == HELD or edges.has_dependents(job) then",
+        new=" or job[NEEDS] == HELD then",
+        caught_by=(SHORT_OF_MEMORY,),
+    ),
+    Mutant(
+        name="Lua: a full store drops a result before whoever waited for it can read it",
+        kind="memory",
+        file=f"{LUA}/lib/memory.lua",
+        old="  if job[WATCHERS] and job[ENDED] + READ_WITHIN_MS > NOW then return false end\n",
+        new="",
+        caught_by=(SHORT_OF_MEMORY,),
+    ),
+    Mutant(
+        name="Lua: what a store drops early is not counted",
+        kind="memory",
+        file=f"{LUA}/lib/memory.lua",
+        old="  S[DROPPED_IN_ALL] = S[DROPPED_IN_ALL] + #dropped\n",
+        new="",
+        caught_by=(SHORT_OF_MEMORY,),
+    ),
+    Mutant(
+        name="Lua: nobody is told of what a store drops early",
+        kind="memory",
+        file=f"{LUA}/lib/memory.lua",
+        old="  memory.dropped = #dropped\n",
+        new="",
+        caught_by=(SHORT_OF_MEMORY,),
     ),
 )

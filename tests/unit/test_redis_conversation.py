@@ -66,7 +66,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 INFO = b"redis_version:7.0.15\r\nrole:master\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\ncluster_enabled:0\r\n"
-DONE = [0, 1_000, -1]
+HEADER = [0, 1_000, -1]
+DONE = [*HEADER, 0]
+"""What a tick replies."""
 ONE = Enqueue((JobSpec(id="a", task="t"),))
 
 
@@ -181,7 +183,7 @@ def test_an_operation_is_one_request_with_a_lane_a_number_and_the_settings_of_th
     day_ms = 86_400_000
     assert rest[:5] == [day_ms, 7 * day_ms, day_ms, 90 * day_ms, BUDGET]
     assert rest[-1] == 3
-    assert talk.answer([*DONE, 7]).reply == Drawn(7)
+    assert talk.answer([*HEADER, 7]).reply == Drawn(7)
 
 
 def test_a_test_tells_the_time_and_how_long_records_are_kept(time: Time) -> None:
@@ -237,7 +239,7 @@ def test_what_carries_too_much_is_refused_before_anything_is_asked(desk: Desk) -
 def test_a_reply_says_when_something_is_due_by_the_clock_of_this_process(
     desk: Desk, next_ms: int, due_s: float | None
 ) -> None:
-    Talk(desk, Tick()).answer([0, 1_000, next_ms])
+    Talk(desk, Tick()).answer([0, 1_000, next_ms, 0])
     assert desk.due_s == due_s
 
 
@@ -279,7 +281,7 @@ def test_a_request_without_an_answer_is_repeated_with_the_same_lane_and_number(
         assert talk.step == Sleep(PAUSE_S[min(number, len(PAUSE_S) - 1)])
         talk.answer()
         assert talk.command == sent
-    assert talk.answer([*DONE, 1, b"Q"]).reply.jobs[0].id == "a"
+    assert talk.answer([*HEADER, 1, b"Q"]).reply.jobs[0].id == "a"
 
 
 def test_what_was_never_sent_is_known_not_to_have_been_done(desk: Desk, time: Time) -> None:
@@ -331,7 +333,7 @@ def test_the_same_operation_object_goes_on_with_the_same_request(desk: Desk, tim
     assert other.request[0] != lane
     again = Talk(desk, ONE)
     assert again.command == sent
-    again.answer([*DONE, b"a 1 Q 1 "])
+    again.answer([*HEADER, b"a 1 Q 1 "])
     assert Talk(desk, ONE).request == (lane, number + 1)
 
 

@@ -21,6 +21,7 @@ from queuehint.operations import (
     CountPending,
     CountRecords,
     DueSchedules,
+    Exchange,
     Fetch,
     Follow,
     Get,
@@ -34,6 +35,7 @@ from queuehint.operations import (
     Operation,
     Peek,
     Pull,
+    Tick,
     Tree,
     Why,
 )
@@ -53,6 +55,7 @@ __all__ = [
     "clocked",
     "decode",
     "decode_spec",
+    "dropped",
     "encode",
     "kept_args",
     "parse_claims_text",
@@ -68,6 +71,8 @@ QUESTIONS: Final = (
 )  # fmt: skip
 REPEATABLE: Final = (Follow,)
 """Changes that may be made twice: a repeat reads again, so they need no receipt."""
+_DROPPED_AT: Final = {Exchange: 6, Tick: 3}
+"""Where replies say how many records were dropped."""
 
 
 @attrs.frozen
@@ -112,6 +117,17 @@ def clocked(reply: list[Any]) -> Clocked:
     try:
         more, now_ms, next_ms = reply[:HEADER]
         return Clocked(now_ms + 0, None if next_ms < 0 else next_ms, bool(more))
+    except _DAMAGE as error:
+        raise _damaged(error) from error
+
+
+def dropped(operation: Operation[Any], reply: list[Any]) -> int:
+    """Return how many records a store that is short of memory has dropped before their time."""
+    at = _DROPPED_AT.get(type(operation))
+    if at is None:
+        return 0
+    try:
+        return int(reply[at] + 0)
     except _DAMAGE as error:
         raise _damaged(error) from error
 

@@ -197,6 +197,13 @@ class Desk:
         else:
             self.due_s = time.monotonic() + max(0, time_said.next_ms - time_said.now_ms) / 1000
         answer = codec.decode(operation, reply)
+        if dropped := codec.dropped(operation, reply):
+            logger.warning(
+                "%s is short of memory: %d records of jobs that are over were dropped before their time",
+                self.address.shown,
+                dropped,
+                extra={"event": "redis.records_dropped", "count": dropped},
+            )
         if type(answer) is Exchanged and answer.grants:
             self._watch_history(answer.grants[0].token)
         return answer

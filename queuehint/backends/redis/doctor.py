@@ -557,6 +557,8 @@ class _Doctor:
         if any(each.kind == "damaged" for each in this.findings.values()):
             return
         counters = this.stored_counters if this.is_whole else after.counters
+        if after.counters["dropped"]:
+            self._checkup.facts["records_dropped"] = after.counters["dropped"]
         for name, counts in _COUNTED.items() if after.kind in {"kept", "none"} else ():
             is_now, is_right = counters[name], this.counted[name]
             if is_now != is_right:

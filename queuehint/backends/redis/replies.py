@@ -124,10 +124,10 @@ def _enqueued(operation: Enqueue, reply: list[Any]) -> Enqueued:
 def _exchanged(operation: Exchange, reply: list[Any]) -> Exchanged:
     verdicts = tuple([_VERDICTS[letter] for letter in reply[3].decode()])
     canceled = tuple(reply[4].decode().split("\n")) if reply[4] else ()
-    count = (len(reply) - 6) // 2
+    count = (len(reply) - 7) // 2
     lease_until_ms = reply[1] + operation.lease_ms
     grants = []
-    for head, rest in zip(reply[6 : 6 + count], reply[6 + count :], strict=True):
+    for head, rest in zip(reply[7 : 7 + count], reply[7 + count :], strict=True):
         job_id, token, attempts, losses, *lines = head.decode().split("\n", 12)
         spec = parse_spec(job_id, lines, rest)
         grants.append(Grant(spec, parse_token(token) or 0, int(attempts), int(losses), lease_until_ms))

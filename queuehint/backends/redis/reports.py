@@ -96,7 +96,7 @@ def tree(operation: Tree, reply: list[Any]) -> TreeNode:
 
 _STATS = (
     "enqueued", "started", "settled", "finished", "failed", "canceled", "retried", "snoozed", "released", "lost",
-    "pruned", "leftovers", "nodes",
+    "pruned", "dropped", "leftovers", "nodes",
 )  # fmt: skip
 
 

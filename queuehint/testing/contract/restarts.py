@@ -106,19 +106,23 @@ class Restarts(Binding):
         assert store.state("a") is QUEUED
 
     def test_others_that_renew_meanwhile_take_away_nothing(self, store: Store) -> None:
-        store.enqueue(job("long"), *[job(f"s{number}") for number in range(3)])
-        assert store.start(1, lease_ms=90_000) == ["long"]
-        assert len(store.start(lease_ms=10_000)) == 3
-        for _ in range(9):
-            assert store.state("long") is STARTED
-            store.renew("s0", "s1", "s2", lease_ms=10_000)
+        store.enqueue(*[job(f"s{number}") for number in range(3)], job("long"))
+        assert len(store.start(3, lease_ms=10_000)) == 3
+        for turn in range(18):
             store.wait(9_000)
+            assert store.renew("s0", "s1", "s2", lease_ms=10_000) == [Verdict.DONE] * 3
+            if turn == 7:
+                assert store.start(lease_ms=90_000) == ["long"]
+            elif turn == 14:
+                assert store.renew("long", lease_ms=90_000) == [Verdict.DONE]
         self.restart(store)
-        store.renew("s0", "s1", "s2", lease_ms=10_000)
-        for _ in range(10):
+        # It was away for longer than any lease, and those with short ones come back first.
+        store.advance(100_000)
+        for _ in range(9):
+            store.renew("s0", "s1", "s2", lease_ms=10_000)
             store.wait(9_000)
             assert store.state("long") is STARTED
-            store.renew("s0", "s1", "s2", lease_ms=10_000)
+        assert store.renew("long", lease_ms=90_000) == [Verdict.DONE]
 
     def test_a_lease_in_force_at_two_restarts_is_waited_for_after_each(self, store: Store) -> None:
         store.enqueue(job("long"), job("short"))

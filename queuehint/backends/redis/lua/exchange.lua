@@ -17,8 +17,8 @@
                     task; l lost, error; d discarded, reason; c children: f, n or z and a result as above, whether a child
                     that fails fails it (f) or not (i), and their ids, one a line. An error is "" or "e", type, message, and the traceback,
                     "" for none, else with "t" before it
-  Returns more, now, next, verdicts (D done, L lost), ids asked to stop, 1 if schedules are due, a head for each grant, then
-    a spec for each.
+  Returns more, now, next, verdicts (D done, L lost), ids asked to stop, 1 if schedules are due, how many records were
+    dropped before their time, a head for each grant, then a spec for each.
   A head is id, token, attempts, losses, priority, pool, user, task, service, key, presence, policy, claims, one a line.
   Mirrors core.engine   Cost O(depth) a job, and what follows ]]
 -- @include lib/rules
@@ -218,7 +218,7 @@ local stop_ids = table.concat(told.ids, '\n')
 if #told.ids > 0 then told.ids, told.changed, told.wake = {}, true, false end
 
 local is_due = S[NEXT_SCHEDULE] >= 0 and S[NEXT_SCHEDULE] <= NOW
-local rest = {table.concat(verdicts), stop_ids, is_due and 1 or 0}
+local rest = {table.concat(verdicts), stop_ids, is_due and 1 or 0, memory.dropped}
 for index = 1, #heads do rest[#rest + 1] = heads[index] end
 local reply = request.reply('exchange', rest, granted, specs, sleeps)
 if is_last then redis.call('UNLINK', store.session_wake(worker)) end

@@ -7,10 +7,10 @@
   ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service (lib/ledger); ms
   ARGV[8] budget    int  units of following work
 
-  Returns more, now, next.   Mirrors core.engine   Cost: the budget ]]
+  Returns more, now, next, and how many records were dropped before their time.   Mirrors core.engine   Cost: the budget ]]
 -- @include lib/rules
 work.follow()
 memory.relieve()
-local reply = request.reply('tick', {})
+local reply = request.reply('tick', {memory.dropped})
 request.forget()
 return reply

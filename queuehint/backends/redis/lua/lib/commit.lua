@@ -81,7 +81,8 @@ local function write_told()
       -- Who waits is heard of every few seconds.
       if redis.call('ZSCORE', store.sessions, session) then redis.call('ZADD', store.session_wake(session), 0, job.id) end
     end
-    job[WATCHERS] = false
+    -- An empty list is left, while memory is short it is of use to know that somebody waited.
+    job[WATCHERS] = job[WATCHERS] and {}
   end
 end
 

@@ -14,7 +14,7 @@ local COUNTED = {scheduled = COUNT_OF.S, deferred = COUNT_OF.D, queued = COUNT_O
 -- Others that a repair may set or raise.
 local OTHERS = {numbers = NUMBERS, places = PLACES, turn = TURN, pause = PAUSE, marks = MARKS, drawn = DRAWN, epoch = EPOCH,
   paused = PAUSED, closed = CLOSED_PATHS, enqueued = ENQUEUED_IN_ALL, pruned = PRUNED_IN_ALL, shared_values = SHARED_VALUES,
-  limits = LIMITS, watched = WATCHED, schedules = SCHEDULES, schedule_versions = SCHEDULE_VERSIONS, next_schedule = NEXT_SCHEDULE, weighted = WEIGHTED, users_seen = USERS_SEEN}
+  limits = LIMITS, watched = WATCHED, schedules = SCHEDULES, schedule_versions = SCHEDULE_VERSIONS, next_schedule = NEXT_SCHEDULE, weighted = WEIGHTED, users_seen = USERS_SEEN, dropped = DROPPED_IN_ALL}
 local LEFT_READ_MAX, WEIGHT_MAX = 10000, 100 -- @const
 
 examine.counted, examine.others = COUNTED, OTHERS

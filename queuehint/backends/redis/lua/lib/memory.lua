@@ -1,7 +1,10 @@
 --[[ memory: what is done when the server's memory is full. New jobs are refused by the server itself; all else goes on,
-  and records of jobs that are over go before their time, those first that would have gone first. ]]
+  and records of jobs that are over go before their time, those first that would have gone first. From PRESSED_SHARE on
+  only those that nobody has to do with. ]]
 local PRESSED_SHARE, LOOK_EVERY_MS, RELIEF_MAX, RESULT_BYTES_MAX = 0.9, 1000, 500, 65536 -- @const
-local memory = {}
+-- For so long whoever was woken by an end may come for its result.
+local READ_WITHIN_MS = 10000 -- @const
+local memory = {dropped = 0}
 
 lazily(memory, function()
 local memory_share = false
@@ -18,21 +21,44 @@ end
 
 function memory.is_refused(result) return #result > RESULT_BYTES_MAX and memory.used_share() >= 1 end
 
--- Forget jobs that are over and that nobody waits for, while memory is short; a few at a time.
+-- How much is lost with a record: nothing that anybody has to do with (1), one that ended a moment ago (2), one whose end
+-- somebody waited for, or that holds a place (3); false for one that stays in any case.
+local function loss_of(job)
+  if job[TIMER] ~= PRUNE or jobs.dirty[job.id] or job[NEEDS] == HELD or edges.has_dependents(job) then return false end
+  local is_late = job[ENDED] + ID_KEPT_MS <= NOW
+  if job[WATCHERS] and job[ENDED] + READ_WITHIN_MS > NOW then return false end
+  if job[WALKS] or (job[WATCHERS] and not is_late) then return 3 end
+  return is_late and 1 or 2
+end
+
+-- Forget jobs that are over while memory is short, a few at a time: those that nobody has to do with. Only where memory is
+-- full others too, of those looked at the ones of the least loss.
 function memory.relieve()
   if NOW - S[MEMORY_SEEN] < LOOK_EVERY_MS then return end
   S[MEMORY_SEEN] = NOW
   if memory.used_share() < PRESSED_SHARE or work.any_left() then return end
-  S[MEMORY_SEEN] = 0
-  for _, member in ipairs(redis.call('ZRANGE', store.prunes, 0, RELIEF_MAX - 1)) do
+  local losses = {{}, {}, {}}
+  local page = redis.call('ZRANGE', store.prunes, S[RELIEF_AT], S[RELIEF_AT] + RELIEF_MAX - 1)
+  for _, member in ipairs(page) do
     local _, id = form.split(member, 2)
     local job = jobs.known(id, store.prunes)
-    if job[TIMER] == PRUNE and not jobs.dirty[id] and not edges.has_dependents(job) and job[NEEDS] ~= HELD then
-      gates.vacate(job)
-      timers.drop(job)
-      course.forget(job)
-      request.notes[#request.notes + 1] = 'pruned ' .. id
-    end
+    local loss = loss_of(job)
+    if loss then table.insert(losses[loss], job) end
   end
+  local dropped = losses[1]
+  if memory.used_share() >= 1 then
+    if #dropped == 0 then dropped = losses[2] end
+    if #dropped == 0 then dropped = losses[3] end
+  end
+  for _, job in ipairs(dropped) do
+    gates.vacate(job)
+    timers.drop(job)
+    course.forget(job)
+    request.notes[#request.notes + 1] = 'pruned ' .. job.id
+  end
+  memory.dropped = #dropped
+  S[DROPPED_IN_ALL] = S[DROPPED_IN_ALL] + #dropped
+  S[RELIEF_AT] = #page == RELIEF_MAX and S[RELIEF_AT] + #page - #dropped or 0
+  if #dropped > 0 then S[MEMORY_SEEN] = 0 end
 end
 end)

@@ -18,7 +18,9 @@ local LEVELS = 38 -- @const
 local WEIGHTED, USERS_SEEN = 62, 63 -- @const
 -- LEASE_MAX is the longest lease given since LEASES_SINCE, LEASE_MAX_BEFORE the longest of the time before, see lib/epoch.
 local LEASE_MAX_BEFORE, LEASES_SINCE = 64, 65 -- @const
-local STATE_SIZE, SCHEMA_VERSION = 65, 4 -- @const
+-- DROPPED_IN_ALL of those pruned went before their time, see lib/memory; RELIEF_AT is where it looks next.
+local DROPPED_IN_ALL, RELIEF_AT = 66, 67 -- @const
+local STATE_SIZE, SCHEMA_VERSION = 67, 4 -- @const
 local request = {notes = {}}
 
 local function corrupt(text) error('CORRUPT ' .. text, 0) end
