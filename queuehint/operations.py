@@ -290,6 +290,22 @@ class Push(Operation[Pushed]):
 
 
 @attrs.frozen
+class Unreadable:
+    """
+    A job that was granted although its spec cannot be read here; its worker settles it at once.
+
+    Args:
+        problem: what is wrong with it.
+        is_newer: a later release seems to have written it, which says more than this one knows; else it is damaged.
+    """
+
+    job_id: str
+    token: int
+    problem: str
+    is_newer: bool
+
+
+@attrs.frozen
 class Exchanged:
     """
     What a worker gets back.
@@ -299,6 +315,7 @@ class Exchanged:
         grants: jobs to run now.
         canceled: ids of this worker's jobs that were asked to stop since it was last told.
         due: schedules are due: ask `DueSchedules`.
+        unreadable: granted besides, but nobody can run them by this release.
     """
 
     verdicts: tuple[Verdict, ...]
@@ -306,6 +323,7 @@ class Exchanged:
     canceled: tuple[str, ...]
     more: bool
     due: bool = False
+    unreadable: tuple[Unreadable, ...] = ()
 
 
 @attrs.frozen

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from queuehint.context import JobContext
     from queuehint.handler import Handler
+    from queuehint.operations import Unreadable
     from queuehint.payload import Codec
     from queuehint.records import Grant
 
@@ -107,6 +108,13 @@ class Outcomes:
         described = JobError(type=self._text(qualified_name(error)), message=self._text(_safe_str(error)))
         wait_ms = delay_ms(grant.spec.policy.backoff, grant.attempt, random.random())
         return outcome_of(grant, OutcomeKind.FAILED, error=described, delay_ms=wait_ms)
+
+    def of_unreadable(self, job: Unreadable) -> Outcome:
+        """Turn a job that cannot be read here into an outcome: back to its place for a later release, or a failure."""
+        if job.is_newer:
+            return Outcome(job_id=job.job_id, token=job.token, kind=OutcomeKind.UNKNOWN_TASK)
+        described = JobError(type="unreadable", message=self._text(job.problem))
+        return Outcome(job_id=job.job_id, token=job.token, kind=OutcomeKind.FAILED, error=described, final=True)
 
     def of_refusal(self, outcome: Outcome, error: BaseException) -> Outcome:
         """Turn an outcome that cannot be sent into a failure: another attempt would end the same way."""

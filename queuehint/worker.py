@@ -425,6 +425,10 @@ class Worker:
         else:
             for grant in reply.grants:
                 self._begin(grant)
+        for job in reply.unreadable:
+            extra = {"event": "job.unreadable", "job_id": job.job_id, "problem": job.problem, "is_newer": job.is_newer}
+            logger.error("a job cannot be read by this release", extra=extra)
+            self._outcomes.add((self._attempts.outcomes.of_unreadable(job),))
         for job_id in reply.canceled:
             self._find_and_stop(job_id, None, "canceled")
         if reply.more:

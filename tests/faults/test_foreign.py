@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from queuehint import FakeClock, JobState
+from queuehint import FakeClock, JobState, Scheduler
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.redis import conversation, keys
 from queuehint.backends.redis.address import parse_url
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from tests.conftest import StartServer
 
 pytestmark = pytest.mark.redis
+
+SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 
 IN_SCRIPTS = (
     *("exists", "unlink", "info", "time"),
@@ -436,3 +438,49 @@ def test_a_right_that_is_taken_away_leaves_no_half_of_a_change() -> None:
 def test_a_right_that_is_taken_away_is_called_so() -> None:
     _, others = swept_rights()
     assert not others
+
+
+# --- specs that cannot be read ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "spec, is_newer",
+    [
+        (b'{"since_2_0":true}\n{"n":99}', True),
+        (b'{"on_conflict":"merge"}\n{"n":99}', True),
+        (b'{"n":99}', False),
+        (b'{"flow":"a\n{"n":99}', False),
+        (b"[1]\n{}", False),
+        (b"\x80\xff\n{}", False),
+        (b"", False),
+    ],
+)
+def test_a_spec_that_cannot_be_read_concerns_its_own_job_only(
+    redis_server: Server, namespace: str, spec: bytes, is_newer: bool
+) -> None:
+    sched = Scheduler(f"{redis_server.url}?namespace={namespace}")
+    ran: list[int] = []
+
+    @sched.job
+    async def good(n: int) -> None:
+        ran.append(n)
+
+    async def main() -> None:
+        jobs = await good.enqueue_many([(n,) for n in range(4)])
+        bad = await good.using(id="bad").enqueue(99)
+        redis_server.client().hset(keys.redis_key(namespace, "specs"), "bad", spec)
+        async with sched.worker(concurrency=8):
+            for job in jobs:
+                await job.result(timeout=10)
+            # In the same exchange, or the next: it is not left until its lease ends.
+            await books.until(lambda: sched.backend.call_sync(CountJobs()).states[STARTED] == 0, "it is settled")
+        reason = await bad.why()
+        assert reason.kind == ("unknown_task" if is_newer else "over")
+        redis_server.client().hset(keys.redis_key(namespace, "specs"), "bad", b'\n{"n":99}')
+        record = await bad.record()
+        assert (record.state, record.losses) == (QUEUED if is_newer else FAILED, 0)
+        assert [error.type for error in record.errors] == ([] if is_newer else ["unreadable"])
+
+    run(main())
+    sched.close_sync()
+    assert sorted(ran) == [0, 1, 2, 3]

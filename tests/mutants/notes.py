@@ -29,4 +29,12 @@ MUTANTS = (
         new="            raise\n",
         caught_by=(tests("tests/integration/test_worker_tasks.py"),),
     ),
+    Mutant(
+        name="A spec that cannot be read takes those granted beside it down",
+        kind="wire",
+        file="backends/redis/replies.py",
+        old="            unreadable.append(_unreadable(head, rest, error))\n",
+        new="            raise\n",
+        caught_by=(tests("tests/faults/test_foreign.py", "-k", "cannot_be_read"),),
+    ),
 )

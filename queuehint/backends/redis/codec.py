@@ -44,7 +44,7 @@ from queuehint.records import JobSpec
 from .refusals import SCHEMA, refusal
 from .replies import HEADER, REPLIES
 from .requests import REQUESTS, Args, kept_args
-from .specs import parse_claims_text, parse_head, parse_spec, parse_token, spec_rest
+from .specs import DAMAGE, parse_claims_text, parse_head, parse_spec, parse_token, spec_rest
 
 __all__ = [
     "QUESTIONS",
@@ -108,7 +108,7 @@ def decode(operation: Operation[Any], reply: list[Any]) -> Any:
         return REPLIES[type(operation)](operation, reply)
     except (CorruptStateError, JobNotFoundError):
         raise
-    except _DAMAGE as error:
+    except DAMAGE as error:
         raise _damaged(error) from error
 
 
@@ -117,7 +117,7 @@ def clocked(reply: list[Any]) -> Clocked:
     try:
         more, now_ms, next_ms = reply[:HEADER]
         return Clocked(now_ms + 0, None if next_ms < 0 else next_ms, bool(more))
-    except _DAMAGE as error:
+    except DAMAGE as error:
         raise _damaged(error) from error
 
 
@@ -128,12 +128,8 @@ def dropped(operation: Operation[Any], reply: list[Any]) -> int:
         return 0
     try:
         return int(reply[at] + 0)
-    except _DAMAGE as error:
+    except DAMAGE as error:
         raise _damaged(error) from error
-
-
-# What taking damaged bytes apart may raise; errors of ours that say a user's value is wrong are ValueErrors too.
-_DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
 def _damaged(error: Exception) -> CorruptStateError:
@@ -147,5 +143,5 @@ def decode_spec(job_id: str, reply: list[Any]) -> JobSpec | None:
     *lines, rest = reply
     try:
         return parse_spec(job_id, [line.decode() for line in lines], rest)
-    except _DAMAGE as error:
+    except DAMAGE as error:
         raise _damaged(error) from error

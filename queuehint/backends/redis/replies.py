@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+from queuehint.errors import CorruptStateError
 from queuehint.events import Event, EventKind
 from queuehint.hint import parse_gate_key
 from queuehint.limits import Limit, LimitState, order_of
@@ -76,6 +77,7 @@ from queuehint.operations import (
     Tick,
     Ticked,
     Tree,
+    Unreadable,
     Update,
     Users,
     Verdict,
@@ -89,7 +91,7 @@ from queuehint.schedule import Recurrence, Schedule
 
 from .reports import edge_stats, pending, stats, tree, why
 from .scripts import STATES
-from .specs import number_of, parse_head, parse_spec, parse_token
+from .specs import DAMAGE, may_be_newer, number_of, parse_head, parse_spec, parse_token
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -126,12 +128,22 @@ def _exchanged(operation: Exchange, reply: list[Any]) -> Exchanged:
     canceled = tuple(reply[4].decode().split("\n")) if reply[4] else ()
     count = (len(reply) - 7) // 2
     lease_until_ms = reply[1] + operation.lease_ms
-    grants = []
+    grants, unreadable = [], []
     for head, rest in zip(reply[7 : 7 + count], reply[7 + count :], strict=True):
-        job_id, token, attempts, losses, *lines = head.decode().split("\n", 12)
-        spec = parse_spec(job_id, lines, rest)
-        grants.append(Grant(spec, parse_token(token) or 0, int(attempts), int(losses), lease_until_ms))
-    return Exchanged(verdicts, tuple(grants), canceled, bool(reply[0]), bool(reply[5]))
+        try:
+            job_id, token, attempts, losses, *lines = head.decode().split("\n", 12)
+            spec = parse_spec(job_id, lines, rest)
+            grants.append(Grant(spec, parse_token(token) or 0, int(attempts), int(losses), lease_until_ms))
+        except (CorruptStateError, *DAMAGE) as error:
+            # One that nobody can read must not keep the others from being run.
+            unreadable.append(_unreadable(head, rest, error))
+    return Exchanged(verdicts, tuple(grants), canceled, bool(reply[0]), bool(reply[5]), tuple(unreadable))
+
+
+def _unreadable(head: bytes, rest: bytes, error: Exception) -> Unreadable:
+    job_id, token, _ = head.split(b"\n", 2)
+    problem = f"its spec cannot be read by this release ({type(error).__name__}): {error}"
+    return Unreadable(job_id.decode(), parse_token(token.decode()) or 0, problem, may_be_newer(rest))
 
 
 def _judged(_operation: Any, reply: list[Any]) -> Judged:

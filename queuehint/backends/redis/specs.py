@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 _SHARED: Final = "shared"
 
+DAMAGE: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What taking damaged bytes apart may raise; errors of ours that say a user's value is wrong are ValueErrors too."""
+
 # --- small values --------------------------------------------------------------------------------------------------
 
 
@@ -213,6 +216,15 @@ def parse_spec(job_id: str, lines: Sequence[str], rest: bytes) -> JobSpec:
         presence_ms=int(presence) if presence else None,
         **facts(line, policy),
     )
+
+
+def may_be_newer(rest: bytes) -> bool:
+    """Return whether a rest that cannot be read has the form of one: a later release may have written it."""
+    line, newline, _ = rest.partition(b"\n")
+    try:
+        return bool(newline) and (not line or type(json.loads(line)) is dict)
+    except DAMAGE:
+        return False
 
 
 def parse_head(head: str, rest: bytes) -> JobSpec:
