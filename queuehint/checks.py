@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Any, TypeVar
 
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown
@@ -30,7 +31,10 @@ _NOT_IN_NAME = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
+_SIZED = frozenset({list, tuple, set, frozenset, dict, range})
+
 Choice = TypeVar("Choice", bound=str)
+T = TypeVar("T")
 
 
 def check_id(value: object, *, parameter: str = "id") -> str:
@@ -67,12 +71,54 @@ def plain_text(value: object) -> str:
     return str.__str__(value if isinstance(value, str) else str(value))
 
 
-def check_items(value: object, *, parameter: str) -> list[Any]:
-    """Check that several things are given, in a list or anything else to iterate over, and return them."""
+def check_items(value: object, *, parameter: str, most: int | None = None) -> list[Any]:
+    """
+    Check that several things are given, in a list or anything else to iterate over, and return them.
+
+    Args:
+        most: how many they may be; one more than that is read at most. None is for what comes in parts of any number.
+    """
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
         meant = f"; did you mean [{shown(value)}]?" if isinstance(value, str) else ""
         raise InvalidJobTypeError(f"{parameter} must be a list, got {type(value).__name__}: {shown(value)}{meant}")
-    return list(value)
+    if most is None:
+        return list(value)
+    items = list(islice(value, most + 1))
+    if len(items) > most:
+        raise InvalidJobError(f"{parameter}: {count_of(value, most)} in one call, limit {most}")
+    return items
+
+
+def count_of(value: object, most: int) -> str:
+    """Return how many there are of what is known to be more than *most*; an iterator would have to be read for it."""
+    return str(len(value)) if type(value) in _SIZED else f"more than {most}"  # type: ignore[arg-type]
+
+
+def check_callable(value: object, *, parameter: str) -> Any:
+    """Check that something can be called."""
+    if not callable(value):
+        raise InvalidJobTypeError(f"{parameter} must be callable, got {type(value).__name__}: {shown(value)}")
+    return value
+
+
+def check_object(value: object, *methods: str, parameter: str, what: str) -> Any:
+    """Check that an object of the application's has the methods that are asked of it."""
+    for method in methods:
+        if not callable(getattr(value, method, None)):
+            raise InvalidJobTypeError(
+                f"{parameter} must be {what}, which has {method}(), got {type(value).__name__}: {shown(value)}"
+            )
+    return value
+
+
+def check_instance(value: object, kind: type[T], *, parameter: str) -> T:
+    """Check that a value is of a class of ours."""
+    if not isinstance(value, kind):
+        a = "an" if kind.__name__[0] in "AEIOU" else "a"
+        raise InvalidJobTypeError(
+            f"{parameter} must be {a} {kind.__name__}, got {type(value).__name__}: {shown(value)}"
+        )
+    return value
 
 
 def check_int(value: object, *, parameter: str, least: int, most: int) -> int:

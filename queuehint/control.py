@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from queuehint.checks import check_id, check_int, check_items, check_name
 from queuehint.dialogue import Dialogue, finish, hold, hold_sync
-from queuehint.errors import InvalidJobError, InvalidJobTypeError
+from queuehint.errors import InvalidJobTypeError
 from queuehint.event_streams import EventStream, EventStreamSync
 from queuehint.handles import Desk, JobHandle
 from queuehint.hint import Mode, parse_mode, parse_path
@@ -85,11 +85,13 @@ class Control(Desk):
 
     async def can_dequeue(self, hint: Sequence[str] | None, mode: Mode = "exclusive") -> bool:
         """Say whether nothing that executes now conflicts with *hint*; None conflicts with nothing."""
-        return hint is None or await self.backend.call(CanDequeue(parse_path(hint), parse_mode(mode)))
+        question = _can_dequeue(hint, mode)
+        return question is None or await self.backend.call(question)
 
     def can_dequeue_sync(self, hint: Sequence[str] | None, mode: Mode = "exclusive") -> bool:
         """Like `can_dequeue`, for code without a loop."""
-        return hint is None or self.backend.call_sync(CanDequeue(parse_path(hint), parse_mode(mode)))
+        question = _can_dequeue(hint, mode)
+        return question is None or self.backend.call_sync(question)
 
     @overload
     async def stats(self) -> Stats: ...
@@ -185,10 +187,8 @@ class Control(Desk):
             raise InvalidJobTypeError("cancel() takes ids or path, one of them")
         if path is not None:
             return CancelPath(parse_path(path), reason)
-        found = tuple([self._id_of(job, "ids") for job in check_items(ids, parameter="ids")])
-        if len(found) > IDS_MAX:
-            raise InvalidJobError(f"ids: {len(found)} in one call, limit {IDS_MAX}")
-        return Cancel(found, reason)
+        found = check_items(ids, parameter="ids", most=IDS_MAX)
+        return Cancel(tuple([self._id_of(job, "ids") for job in found]), reason)
 
     def _id_of(self, job: Any, parameter: str) -> str:
         return job.id_for(self, parameter) if isinstance(job, JobHandle) else check_id(job)
@@ -308,6 +308,11 @@ class Control(Desk):
     def limits_sync(self) -> Sequence[LimitState]:
         """Like `limits`, for code without a loop."""
         return self.backend.call_sync(ListLimits()).limits
+
+
+def _can_dequeue(hint: Any, mode: Any) -> CanDequeue | None:
+    mode = parse_mode(mode)
+    return None if hint is None else CanDequeue(parse_path(hint), mode)
 
 
 def _weigh(user: Any, weight: Any) -> Weigh:

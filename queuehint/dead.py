@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from queuehint.checks import check_id, check_int, check_items
+from queuehint.checks import check_bool, check_id, check_int, check_items
 from queuehint.dialogue import Dialogue, finish, hold, hold_sync
-from queuehint.errors import InvalidJobError, InvalidJobTypeError, InvalidTransitionError, JobNotFoundError, shown
+from queuehint.errors import InvalidTransitionError, JobNotFoundError
 from queuehint.operations import IDS_MAX, LIST_MAX, Discard, Judged, ListDead, Redrive, Verdict
 from queuehint.records import JobRecord, JobState
 
@@ -74,9 +74,7 @@ class DeadShelf:
 
 
 def _redrive(ids: Iterable[str], downstream: object) -> Dialogue[None]:
-    if not isinstance(downstream, bool):
-        raise InvalidJobTypeError(f"downstream must be bool, got {type(downstream).__name__}: {shown(downstream)}")
-    yield from _order(Redrive(_ids(ids), downstream), JobState.QUEUED)
+    yield from _order(Redrive(_ids(ids), check_bool(downstream, parameter="downstream")), JobState.QUEUED)
 
 
 def _order(operation: Redrive | Discard, target: JobState) -> Dialogue[None]:
@@ -93,10 +91,7 @@ def _page(limit: int, after: int) -> ListDead:
 
 
 def _ids(ids: Iterable[str]) -> tuple[str, ...]:
-    checked = tuple([check_id(job_id) for job_id in check_items(ids, parameter="ids")])
-    if len(checked) > IDS_MAX:
-        raise InvalidJobError(f"ids: {len(checked)} in one call, limit {IDS_MAX}")
-    return checked
+    return tuple([check_id(job_id) for job_id in check_items(ids, parameter="ids", most=IDS_MAX)])
 
 
 def _raise(ids: tuple[str, ...], reply: Judged, target: JobState) -> None:

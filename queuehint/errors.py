@@ -8,29 +8,104 @@ class that is also the built-in (`ValueError`, `TypeError`, `LookupError`, `Time
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import ItemsView, KeysView, ValuesView
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 VALUE_LENGTH_MAX = 80
+_SHOWN = slice(VALUE_LENGTH_MAX + 1)
+_BITS_MAX = 10_000
+"""More digits than are shown, and fewer than Python refuses to write."""
+_CONTAINERS = frozenset({dict, list, tuple, set, frozenset})
 
 
 def shown(value: object) -> str:
-    """Return ``repr(value)`` cut at 80 characters; a repr that raises is replaced by the type's name."""
+    """
+    Return ``repr(value)`` on one printable line, cut at 80 characters; what raises there is named by its type.
+
+    Complexity: that of what is shown, also for texts, numbers and containers of any size. Only the ``__repr__`` of
+    another class costs what it does.
+    """
+    text = ""
     try:
-        # A huge string is cut before it is escaped, so that the message costs nothing in proportion to the value.
-        text = str.__str__(repr(value[: VALUE_LENGTH_MAX + 1] if isinstance(value, (str, bytes)) else value))
+        for part in _parts(value):
+            text += str.__str__(part)[: VALUE_LENGTH_MAX + 1]
+            if len(text) > VALUE_LENGTH_MAX:
+                break
     except KeyboardInterrupt:
         raise
     except BaseException:  # noqa: BLE001 - a hostile __repr__ must not replace the error being reported
         text = f"<{type(value).__name__}>"
-    text = text.encode("utf-8", "backslashreplace").decode("utf-8")
+    text = printable(text)
     return text if len(text) <= VALUE_LENGTH_MAX else text[: VALUE_LENGTH_MAX - 1] + "…"
+
+
+def printable(text: str) -> str:
+    r"""
+    Return text on one line, with the codes of what cannot be printed.
+
+    >>> print(printable("a\x1b[31m\nb\u202e"))
+    a\x1b[31m\nb\u202e
+    """
+    if text.isprintable():
+        return text
+    return "".join([sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text])
+
+
+def _parts(value: object) -> Iterator[str]:
+    """Yield the repr of a value bit by bit, so that who has enough of it need not pay for the rest."""
+    kind: Any = type(value)
+    name = "" if kind in _CONTAINERS else kind.__name__
+    # By the methods of the classes that are known: what a subclass makes of them may be anything.
+    if isinstance(value, str):
+        yield repr(str.__getitem__(value, _SHOWN))
+    elif isinstance(value, bytes):
+        yield repr(bytes.__getitem__(value, _SHOWN))
+    elif isinstance(value, bytearray):
+        yield repr(bytearray.__getitem__(value, _SHOWN))
+    elif isinstance(value, int) and int.bit_length(value) > _BITS_MAX:
+        yield f"<{kind.__name__}>"
+    elif isinstance(value, dict):
+        yield from _items(dict.items(value), f"{name}({{" if name else "{", "})" if name else "}", are_pairs=True)
+    elif isinstance(value, list):
+        yield from _items(list.__iter__(value), f"{name}([" if name else "[", "])" if name else "]")
+    elif isinstance(value, tuple):
+        end = ",)" if tuple.__len__(value) == 1 else ")"
+        yield from _items(tuple.__iter__(value), f"{name}((" if name else "(", f"{end})" if name else end)
+    elif isinstance(value, (set, frozenset)):
+        is_plain = kind is set and bool(value)
+        items = iter(set.__iter__(value) if isinstance(value, set) else frozenset.__iter__(value))
+        yield from _items(items, "{" if is_plain else f"{kind.__name__}({{", "}" if is_plain else "})")
+    elif isinstance(value, (KeysView, ValuesView, ItemsView, deque)):
+        yield from _items(iter(value), f"{kind.__name__}([", "])")
+    else:
+        yield repr(value)
+
+
+def _items(items: Iterable[Any], begin: str, end: str, *, are_pairs: bool = False) -> Iterator[str]:
+    yield begin
+    is_first = True
+    for item in items:
+        if not is_first:
+            yield ", "
+        is_first = False
+        if are_pairs:
+            key, item = item
+            yield from _parts(key)
+            yield ": "
+        yield from _parts(item)
+    yield end
 
 
 class QueueHintError(Exception):
     """Everything queuehint raises on purpose is one of these."""
+
+    def __str__(self) -> str:
+        """Return the message on one line: whatever it quotes can be printed."""
+        return printable(super().__str__())
 
 
 class InvalidHintError(QueueHintError, ValueError):
@@ -146,6 +221,10 @@ class JobFailedError(QueueHintError):
         self.message = message
         self.traceback = traceback
         super().__init__(f"job {shown(job_id)} failed: {error_type}: {message}")
+
+    def __str__(self) -> str:
+        """Return the message; that of the handler's exception keeps its lines."""
+        return "\n".join(map(printable, str(self.args[0]).split("\n")))
 
 
 class JobCanceledError(QueueHintError):

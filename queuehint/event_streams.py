@@ -11,7 +11,7 @@ from queuehint.backends.base import Interest
 from queuehint.checks import check_choice, check_int, check_items
 from queuehint.context import refuse_to_wait
 from queuehint.dialogue import Dialogue, Wait, hold, hold_sync
-from queuehint.errors import WouldDeadlockError
+from queuehint.errors import InvalidJobError, WouldDeadlockError
 from queuehint.events import Event, EventKind
 from queuehint.operations import EVENTS_MAX, Follow
 
@@ -39,7 +39,9 @@ def check_kinds(kinds: Any, *, also: tuple[str, ...] = ()) -> frozenset[str]:
     known = (*[kind.value for kind in EventKind], *also)
     if kinds is None or (isinstance(kinds, str) and str.__str__(kinds) == "*"):
         return frozenset(known)
-    found = [kinds] if isinstance(kinds, str) else check_items(kinds, parameter="kinds")
+    found = [kinds] if isinstance(kinds, str) else check_items(kinds, parameter="kinds", most=len(known))
+    if not found:
+        raise InvalidJobError("kinds is empty: nothing would ever be told; leave it out for all of them")
     return frozenset([check_choice(kind, known, parameter="kinds") for kind in found])
 
 

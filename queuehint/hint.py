@@ -27,7 +27,7 @@ import attrs
 from queuehint.errors import InvalidHintError, InvalidHintTypeError, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 SEGMENT_BYTES_MAX = 256
 DEPTH_MAX = 64
@@ -213,8 +213,18 @@ def conflict(claims: Iterable[Claim], others: Iterable[Claim]) -> bool:
     )
 
 
-def queue_key(path: Path) -> str:
-    """Return the path's key; no two paths have the same."""
+def queue_key(path: Sequence[str]) -> str:
+    """
+    Return the path's key; no two paths have the same.
+
+    Raises:
+        InvalidHintError, InvalidHintTypeError: as `parse_path`.
+    """
+    return key_of(parse_path(path))
+
+
+def key_of(path: Path) -> str:
+    """Return the key of what is known to be a path."""
     key = ":".join(path)
     if "\\" in key or key.count(":") >= len(path) or key == ROOT_KEY:
         if not path:
@@ -287,7 +297,7 @@ def parse_key(key: str) -> Path:
     if len(key) > KEY_LENGTH_MAX:
         raise InvalidHintError(f"a queue key is at most {KEY_LENGTH_MAX} characters, got {len(key)}: {shown(key)}")
     path = _segments("root" if key == "\\root" else key)
-    if not all(path) or queue_key(path) != key:
+    if not all(path) or key_of(path) != key:
         raise InvalidHintError(f"{shown(key)} is not the key of any path")
     return parse_path(path, parameter="queue key")
 

@@ -12,7 +12,7 @@ from queuehint.checks import check_int, check_items
 from queuehint.errors import WouldDeadlockError
 from queuehint.handles import Desk
 from queuehint.listening import Listening
-from queuehint.operations import GRANTS_MAX
+from queuehint.operations import GRANTS_MAX, POOLS_MAX, USERS_NAMED_MAX
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
@@ -93,11 +93,11 @@ class Hosting(_Maker, Listening):
     ) -> Iterator[None]:
         """Like `worker`, in a thread with a loop of its own."""
         if pools is not None:
-            pools = check_items(pools, parameter="pools")
+            pools = check_items(pools, parameter="pools", most=POOLS_MAX)
         if users is not None:
-            users = check_items(users, parameter="users")
+            users = check_items(users, parameter="users", most=USERS_NAMED_MAX)
         if not isinstance(steal, str):
-            steal = check_items(steal, parameter="steal")
+            steal = check_items(steal, parameter="steal", most=USERS_NAMED_MAX)
         self.make_worker(
             concurrency, pools=pools, users=users, steal=steal, grace=grace
         )  # bad input raises here, not in the thread

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-from queuehint.errors import InvalidJobTypeError, PayloadError, shown
+from queuehint.errors import InvalidJobTypeError, PayloadError
 from queuehint.payload import check_json, decode_json, encode_json
 from queuehint.records import RESULT_BYTES_MAX
 
@@ -53,7 +53,7 @@ class Interim:
                 then nothing is merged.
         """
         if not isinstance(fields, dict):
-            raise InvalidJobTypeError(f"fields must be a dict, got {type(fields).__name__}: {shown(fields)}")
+            raise InvalidJobTypeError(f"fields must be a dict, got {type(fields).__name__}")
         check_json(fields, "$", RESULT_BYTES_MAX)
         payloads = {str.__str__(key): encode_json(value, bytes_max=RESULT_BYTES_MAX) for key, value in fields.items()}
         # Beside the value: the key in quotes, a colon, a comma.

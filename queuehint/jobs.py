@@ -326,8 +326,9 @@ class Job(Generic[P, R]):
                 elif isinstance(call, tuple):
                     arguments = self._handler.bind(call, {})
                 else:
+                    kind = type(call).__name__
                     raise InvalidJobTypeError(
-                        f"a call must be a tuple of positional or a dict of keyword arguments, got {shown(call)}"
+                        f"a call must be a tuple of positional or a dict of keyword arguments, got {kind}"
                     )
                 specs.append(self._spec(arguments, self._make_id))
             except ValueError as error:

@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 
-from queuehint.checks import check_duration, check_int
+from queuehint.checks import check_bool, check_duration, check_int
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown
 from queuehint.hint import Path, parse_path, queue_key
 
@@ -101,11 +101,9 @@ def check_limit(path: Any, most: Any = None, *, each: Any = False, rate: Any = N
         InvalidHintError, InvalidHintTypeError: the path is none.
         InvalidJobError, InvalidJobTypeError: naming the parameter, the value and the limit.
     """
-    if not isinstance(each, bool):
-        raise InvalidJobTypeError(f"each must be bool, got {type(each).__name__}: {shown(each)}")
     limit = Limit(
         path=None if path is None else parse_path(path),
-        each=each,
+        each=check_bool(each, parameter="each"),
         most=most,
         rate=None if rate is None else _rate(rate),
         max_pending=max_pending,

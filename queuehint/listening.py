@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import attrs
 
-from queuehint.errors import BackendError, InvalidJobTypeError, shown
+from queuehint.checks import check_callable
+from queuehint.errors import BackendError, shown
 from queuehint.event_streams import PAUSES_S, check_kinds, log_missed
 from queuehint.events import Event, Missed
 from queuehint.handles import Desk
@@ -326,16 +327,19 @@ class Listening(Desk):
         found = check_kinds(kinds, also=(MISSED,))
 
         def register(listener: L) -> L:
-            if not callable(listener):
-                raise InvalidJobTypeError(f"a listener must be callable, got {shown(listener)}")
-            self._announcer.add(found, listener)
+            self._announcer.add(found, check_callable(listener, parameter="listener"))
             return listener
 
         return register if listener is None else register(listener)
 
     def off(self, listener: Callable[[Any], Any]) -> None:
-        """Have a listener told no more."""
-        self._announcer.remove(listener)
+        """
+        Have a listener told no more.
+
+        Raises:
+            InvalidJobTypeError: it cannot be called, so it is none.
+        """
+        self._announcer.remove(check_callable(listener, parameter="listener"))
 
     @property
     def listeners(self) -> tuple[ListenerState, ...]:

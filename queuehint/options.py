@@ -17,7 +17,7 @@ from queuehint.checks import (
     check_run_at,
     plain_text,
 )
-from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown
+from queuehint.errors import InvalidJobTypeError, shown
 from queuehint.hint import Claim, Mode, Path, parse_claims, parse_hint, parse_mode
 from queuehint.policy import DEFAULT_POLICY, POLICY_OPTIONS, Policy
 from queuehint.records import DEPENDENCIES_MAX, ON_CONFLICT, WHEN, Dependency, OnConflict, When, check_priority
@@ -113,7 +113,7 @@ def _optional_name(parameter: str) -> Callable[[Any], dict[str, Any]]:
 def _check_after(value: Any) -> dict[str, Any]:
     if value is None:
         return {"after": None}
-    items = check_items(value, parameter="after")
+    items = check_items(value, parameter="after", most=DEPENDENCIES_MAX)
     if isinstance(value, (set, frozenset)):
         items.sort(key=lambda item: plain_text(item if isinstance(item, str) else getattr(item, "id", "")))
     for index, item in enumerate(items):
@@ -128,9 +128,7 @@ def _check_after(value: Any) -> dict[str, Any]:
 
 
 def _check_tasks(value: Any) -> dict[str, Any]:
-    tasks = [] if value is None else check_items(value, parameter="depends_on")
-    if len(tasks) > DEPENDENCIES_MAX:
-        raise InvalidJobError(f"depends_on names {len(tasks)} tasks, limit {DEPENDENCIES_MAX}")
+    tasks = [] if value is None else check_items(value, parameter="depends_on", most=DEPENDENCIES_MAX)
     return {"depends_on": tuple(dict.fromkeys([check_name(task, parameter="depends_on") for task in tasks]))}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from datetime import timedelta
+from itertools import islice
 from typing import Literal, get_args
 
 import attrs
@@ -19,6 +20,7 @@ from queuehint.checks import (
     check_name,
     check_number,
     check_optional_duration,
+    count_of,
 )
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown
 
@@ -213,11 +215,13 @@ class Retention:
 def _check_services(services: object) -> dict[str, int]:
     if not isinstance(services, Mapping):
         raise InvalidJobTypeError(f"services must be a dict, got {type(services).__name__}: {shown(services)}")
-    if len(services) > SERVICES_KEPT_MAX:
-        raise InvalidJobError(f"services names {len(services)} services, limit {SERVICES_KEPT_MAX}")
+    named = list(islice(services.items(), SERVICES_KEPT_MAX + 1))
+    if len(named) > SERVICES_KEPT_MAX:
+        count = count_of(services, SERVICES_KEPT_MAX)
+        raise InvalidJobError(f"services names {count} services, limit {SERVICES_KEPT_MAX}")
     return {
         check_name(service, parameter="service"): check_duration(
             kept, parameter=f"services[{shown(service)}]", most_ms=RETENTION_MAX_MS
         )
-        for service, kept in services.items()
+        for service, kept in named
     }

@@ -8,7 +8,7 @@ from typing import Any, TypedDict, overload
 
 import attrs
 
-from queuehint.checks import check_choice, check_id, check_int, check_items, check_name, check_run_at
+from queuehint.checks import check_bool, check_choice, check_id, check_int, check_items, check_name, check_run_at
 from queuehint.cursors import read_cursor, write_cursor
 from queuehint.dialogue import Dialogue, finish
 from queuehint.errors import (
@@ -134,7 +134,7 @@ def asked_for(given: Filter) -> RecordFilter:
     """
     if unknown := sorted(given.keys() - Filter.__annotations__.keys()):
         known = ", ".join(Filter.__annotations__)
-        raise InvalidJobTypeError(f"records have no filter {', '.join(unknown)}; there are {known}")
+        raise InvalidJobTypeError(f"records have no filter {shown(unknown[0])}; there are {known}")
     fields: dict[str, Any] = dict(given)
     fields["states"] = _states(fields.pop("state", None))
     for name in ("since", "until"):
@@ -146,7 +146,7 @@ def asked_for(given: Filter) -> RecordFilter:
 def _states(value: object) -> tuple[JobState, ...]:
     if value is None:
         return ()
-    values = [value] if isinstance(value, str) else check_items(value, parameter="state")
+    values = [value] if isinstance(value, str) else check_items(value, parameter="state", most=len(_STATES))
     if not values:
         raise InvalidJobError("state is an empty list; leave it out for any state")
     return tuple([JobState(check_choice(item, _STATES, parameter="state")) for item in values])
@@ -160,9 +160,7 @@ def named(**given: object) -> str:
 
 def check_order(value: object) -> bool:
     """Check `newest_first`."""
-    if type(value) is not bool:
-        raise InvalidJobTypeError(f"newest_first must be bool, got {type(value).__name__}: {shown(value)}")
-    return value
+    return check_bool(value, parameter="newest_first")
 
 
 def users_of(service: object, limit: object, after: object) -> ListUsers:
@@ -175,10 +173,8 @@ def users_of(service: object, limit: object, after: object) -> ListUsers:
 
 
 def _ids(ids: object) -> tuple[str, ...]:
-    checked = tuple(dict.fromkeys([check_id(job_id) for job_id in check_items(ids, parameter="ids")]))
-    if len(checked) > IDS_MAX:
-        raise InvalidJobError(f"ids: {len(checked)} in one call, limit {IDS_MAX}")
-    return checked
+    found = check_items(ids, parameter="ids", most=IDS_MAX)
+    return tuple(dict.fromkeys([check_id(job_id) for job_id in found]))
 
 
 def _version(version: object) -> int | None:
@@ -249,7 +245,7 @@ def amend(job_id: object, version: object, ownership: Ownership) -> Dialogue[Non
     """Write a record with another owner, anew if it has changed since it was read and no version is asked for."""
     checked = check_id(job_id)
     if not ownership or ownership.keys() - Ownership.__annotations__.keys():
-        raise InvalidJobTypeError(f"amend() takes service, user or both, got {', '.join(ownership) or 'neither'}")
+        raise InvalidJobTypeError(f"amend() takes service, user or both, got {shown(list(ownership))}")
     changes: dict[str, Any] = {
         name: None if value is None else check_name(value, parameter=name) for name, value in ownership.items()
     }

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
 import attrs
 
 from queuehint import record_dialogues as ask
+from queuehint.checks import check_instance
 from queuehint.dialogue import Dialogue, hold, hold_sync
 from queuehint.export import Export
 from queuehint.operations import LIST_MAX, Draw, Peek
 from queuehint.record_dialogues import PAGE
+from queuehint.records import JobRecord
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     from queuehint.payload import Codec
     from queuehint.record_dialogues import Filter, Ownership, Paging, RecordPage
     from queuehint.record_filter import RecordFilter
-    from queuehint.records import JobRecord
 
 T = TypeVar("T")
 
@@ -202,11 +203,12 @@ class RecordStore:
 
     def arguments_of(self, record: JobRecord) -> dict[str, Any]:
         """Return the arguments of a job by name, as they travel: plain JSON values with the codec for JSON."""
-        return self._owner.codec.loads(record.spec.arguments, {})
+        return self._owner.codec.loads(check_instance(record, JobRecord, parameter="record").spec.arguments, {})
 
     def result_of(self, record: JobRecord) -> Any:
         """Return the result of a job so far, as it travels; None if there is none. See `JobContext.update`."""
-        return None if record.result is None else self._owner.codec.loads(record.result, {}).get("result")
+        result = check_instance(record, JobRecord, parameter="record").result
+        return None if result is None else self._owner.codec.loads(result, {}).get("result")
 
     async def export(
         self, file: str | Path | TextIO | None = None, *, newest_first: bool = False, **filter: Unpack[Filter]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum, StrEnum
+from itertools import islice
 from operator import is_
 from typing import Any, Literal, get_args
 
@@ -19,6 +20,7 @@ from queuehint.checks import (
     check_id,
     check_int,
     check_name,
+    count_of,
     plain_text,
 )
 from queuehint.errors import CycleError, InvalidJobError, InvalidJobTypeError, PayloadError, shown
@@ -274,9 +276,11 @@ def check_dependencies(value: object) -> tuple[Dependency, ...]:
         raise InvalidJobTypeError(
             f"depends_on must be a list of ids or Dependency values, got {type(value).__name__}: {shown(value)}"
         )
-    items = sorted(value, key=plain_text) if isinstance(value, (set, frozenset)) else value
+    items = tuple(islice(value, DEPENDENCIES_MAX + 1))
     if len(items) > DEPENDENCIES_MAX:
-        raise InvalidJobError(f"depends_on names {len(items)} jobs, limit {DEPENDENCIES_MAX}")
+        raise InvalidJobError(f"depends_on names {count_of(value, DEPENDENCIES_MAX)} jobs, limit {DEPENDENCIES_MAX}")
+    if isinstance(value, (set, frozenset)):
+        items = tuple(sorted(items, key=plain_text))
     edges: dict[str, Dependency] = {}
     for item in items:
         edge = item if isinstance(item, Dependency) else Dependency(check_id(item, parameter="depends_on"))
@@ -297,13 +301,14 @@ def check_templates(value: object) -> bool | tuple[str, ...]:
     """
     if isinstance(value, bool):
         return value
-    if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) for item in value):
+    items = tuple(islice(value, TEMPLATES_MAX + 1)) if isinstance(value, (list, tuple)) else (None,)
+    if not all(isinstance(item, str) for item in items):
         raise InvalidJobTypeError(
             f"templates must be bool or a list of JSON pointers, got {type(value).__name__}: {shown(value)}"
         )
-    if len(value) > TEMPLATES_MAX:
-        raise InvalidJobError(f"templates names {len(value)} strings, limit {TEMPLATES_MAX}")
-    pointers = tuple([str.__str__(pointer) for pointer in value])
+    if len(items) > TEMPLATES_MAX:
+        raise InvalidJobError(f"templates names {count_of(value, TEMPLATES_MAX)} strings, limit {TEMPLATES_MAX}")
+    pointers = tuple([str.__str__(pointer) for pointer in items])
     for pointer in pointers:
         if not pointer.startswith("/"):
             raise InvalidJobError(f"templates: {shown(pointer)} is not a JSON pointer, it must begin with /")

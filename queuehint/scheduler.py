@@ -11,10 +11,13 @@ from queuehint.backends.base import BackendOptions, check_namespace, masked, nam
 from queuehint.checks import (
     LEASE_MAX_MS,
     LEASE_MIN_MS,
+    check_callable,
     check_choice,
     check_duration,
     check_id,
+    check_instance,
     check_name,
+    check_object,
     check_optional_duration,
 )
 from queuehint.clock import Clock, SystemClock
@@ -113,15 +116,15 @@ class Scheduler(Control, Draining, Scheduling):
         elif not isinstance(url, str):
             raise InvalidJobTypeError(f"url must be str, got {type(url).__name__}: {shown(url)}")
         self.url = str.__str__(url)
-        if retention is not None and not isinstance(retention, Retention):
-            raise InvalidJobTypeError(f"retention must be a Retention, got {type(retention).__name__}")
         self.namespace = namespace_of(self.url, check_namespace(namespace))
         self.ids = check_choice(ids, IDS, parameter="ids")
         self.lease_ms = check_duration(lease, parameter="lease", least_ms=LEASE_MIN_MS, most_ms=LEASE_MAX_MS)
-        self.codec: Codec = JsonCodec() if codec is None else codec
-        self._retention = Retention() if retention is None else retention
-        self._redact = redact
-        self._clock = SystemClock() if clock is None else clock
+        self.codec: Codec = JsonCodec() if codec is None else _check_codec(codec)
+        self._retention = (
+            Retention() if retention is None else check_instance(retention, Retention, parameter="retention")
+        )
+        self._redact = None if redact is None else check_callable(redact, parameter="redact")
+        self._clock = SystemClock() if clock is None else _check_clock(clock)
         self._backend: Backend | None = None
         self._lock = threading.Lock()
         self._handlers: dict[str, Handler] = {}
@@ -225,7 +228,7 @@ class Scheduler(Control, Draining, Scheduling):
         name = check_name(name if name is not None else getattr(function, "__name__", None), parameter="name")
         unknown = [option for option in options if option not in TASK_OPTIONS]
         if unknown:
-            raise InvalidJobTypeError(f"job() has no option {', '.join(unknown)}")
+            raise InvalidJobTypeError(f"job() has no option {shown(unknown[0])}")
         handler = Handler(name, function)
         placement = Placement(queue_hint, handler)
         existing = self._handlers.get(name)
@@ -245,12 +248,12 @@ class Scheduler(Control, Draining, Scheduling):
 
     def before_job(self, hook: Callable[[JobContext], Any]) -> Callable[[JobContext], Any]:
         """Have *hook*, plain or async, called with the context before each handler; if it raises, the attempt fails."""
-        self._before.append(hook)
+        self._before.append(check_callable(hook, parameter="hook"))
         return hook
 
     def after_job(self, hook: Callable[..., Any]) -> Callable[..., Any]:
         """Have *hook*, plain or async, called with context and outcome after each handler; what it raises is logged."""
-        self._after.append(hook)
+        self._after.append(check_callable(hook, parameter="hook"))
         return hook
 
     # --- producers -----------------------------------------------------------------------------------------------
@@ -450,6 +453,16 @@ class Scheduler(Control, Draining, Scheduling):
     async def __aexit__(self, *_: object) -> None:
         """Close."""
         await self.close()
+
+
+def _check_codec(codec: object) -> Codec:
+    checked: Codec = check_object(codec, "dumps", "loads", parameter="codec", what="a Codec")
+    return checked
+
+
+def _check_clock(clock: object) -> Clock:
+    checked: Clock = check_object(clock, "now_ms", "subscribe", parameter="clock", what="a Clock")
+    return checked
 
 
 def _identity(function: Callable[..., Any]) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar, Unpack
 
 import attrs
 
-from queuehint.checks import check_id
+from queuehint.checks import check_id, check_items
 from queuehint.dialogue import Dialogue, finish, hold, hold_sync
 from queuehint.due_times import check_recurrence, due_after, first_due
 from queuehint.errors import HandlerError, InvalidJobError, InvalidJobTypeError, ScheduleNotFoundError, shown
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from queuehint.backends.base import Backend
     from queuehint.handles import JobHandle
     from queuehint.records import JobSpec
+
+ARGUMENTS_MAX = 10_000
+"""How many arguments the jobs of a schedule may be given; no more fit into what a schedule may take."""
 
 AnyJob = TypeVar("AnyJob", bound=Job[..., Any])
 
@@ -261,15 +264,18 @@ class Scheduling(_Owner, Protocol):
         owner: Any = self
         if _check_job(job).scheduler is not owner:
             raise InvalidJobError(f"job {job.name!r} is of another scheduler")
-        if isinstance(args, (str, bytes)) or not hasattr(args, "__iter__"):
-            raise InvalidJobTypeError(f"args must be a list or tuple, got {type(args).__name__}: {shown(args)}")
-        if kwargs is not None and not hasattr(kwargs, "keys"):
-            raise InvalidJobTypeError(f"kwargs must be a dict, got {type(kwargs).__name__}: {shown(kwargs)}")
+        # What is in them is not shown: it is the job's own.
+        if isinstance(args, (str, bytes, Mapping)) or not isinstance(args, Iterable):
+            raise InvalidJobTypeError(f"args must be a list or tuple, got {type(args).__name__}")
+        if kwargs is not None and not isinstance(kwargs, Mapping):
+            raise InvalidJobTypeError(f"kwargs must be a dict, got {type(kwargs).__name__}")
+        args = check_items(args, parameter="args", most=ARGUMENTS_MAX)
+        named = check_items(() if kwargs is None else kwargs.items(), parameter="kwargs", most=ARGUMENTS_MAX)
         options = job.options
         for option, is_given in (("id", options.id), ("run_at", options.run_at_ms), ("after", options.after)):
             if is_given is not None and is_given != ():
                 raise InvalidJobError(f"{option} is for one job; schedule {shown(name)} fires many")
-        spec = job.spec(*args, **(kwargs or {}))
+        spec = job.spec(*args, **dict(named))
         if spec.depends_on or spec.templates:
             raise InvalidJobError(f"schedule {shown(name)}: its jobs cannot wait for others, or be given their results")
         check_payload_size(spec.arguments, parameter="arguments", bytes_max=SCHEDULE_BYTES_MAX)

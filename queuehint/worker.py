@@ -39,6 +39,7 @@ from queuehint.operations import (
     ANYONE,
     GRANTS_MAX,
     POOLS_MAX,
+    USERS_NAMED_MAX,
     Exchange,
     Exchanged,
     Renew,
@@ -648,7 +649,7 @@ async def _end_of(slot: Slot) -> None:
 
 
 def _check_users(users: Iterable[str | None], parameter: str) -> tuple[str | None, ...]:
-    names = check_items(users, parameter=parameter)
+    names = check_items(users, parameter=parameter, most=USERS_NAMED_MAX)
     return tuple(dict.fromkeys(None if name is None else check_name(name, parameter=parameter) for name in names))
 
 
@@ -657,9 +658,7 @@ def _check_helped(steal: Iterable[str | None]) -> tuple[str | None, ...] | Liter
 
 
 def _check_pools(pools: Iterable[str]) -> tuple[str, ...]:
-    names = tuple(dict.fromkeys(check_name(pool, parameter="pools") for pool in check_items(pools, parameter="pools")))
+    names = check_items(pools, parameter="pools", most=POOLS_MAX)
     if not names:
         raise InvalidJobError("pools is empty; a worker serves at least one")
-    if len(names) > POOLS_MAX:
-        raise InvalidJobError(f"pools holds {len(names)} names, limit {POOLS_MAX}")
-    return names
+    return tuple(dict.fromkeys([check_name(pool, parameter="pools") for pool in names]))

@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import attrs
 
+from queuehint.checks import check_instance
 from queuehint.clock import Clock, SystemClock
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown
 from queuehint.policy import Retention
@@ -121,7 +122,7 @@ def open_backend(url: str, options: BackendOptions | None = None) -> Backend:
     if not isinstance(url, str):
         raise InvalidJobTypeError(f"url must be str, got {type(url).__name__}: {shown(url)}")
     url = str.__str__(url)
-    options = BackendOptions() if options is None else options
+    options = BackendOptions() if options is None else check_instance(options, BackendOptions, parameter="options")
     try:
         parts = urlsplit(url)
     except ValueError:

@@ -20,7 +20,7 @@ from queuehint.errors import (
     UnknownDependencyError,
     shown,
 )
-from queuehint.hint import queue_key
+from queuehint.hint import key_of
 from queuehint.operations import (
     ANYONE,
     EDGES_PER_SUBMISSION_MAX,
@@ -165,7 +165,7 @@ class Submission:
             new[path] += 1
             pending = self._ledger.unfinished if path is None else self._ledger.paths.watched[path]
             if pending + new[path] > most:
-                raise QueueFullError(None if path is None else queue_key(path), pending, most)
+                raise QueueFullError(None if path is None else key_of(path), pending, most)
 
     def _has_edges(self) -> bool:
         return any(spec.depends_on for spec in self._specs)
@@ -205,7 +205,7 @@ def _check_open(closed: Collection[Path], spec: JobSpec) -> None:
     for claim in spec.claims:
         for depth in range(len(claim.path) + 1):
             if claim.path[:depth] in closed:
-                raise PathClosedError(queue_key(claim.path[:depth]))
+                raise PathClosedError(key_of(claim.path[:depth]))
 
 
 def check_limits(operation: Operation[Any]) -> None:

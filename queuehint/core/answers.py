@@ -13,7 +13,7 @@ from queuehint.core.registry import ActiveExecutions
 from queuehint.core.trie import Node, counts
 from queuehint.errors import JobNotFoundError
 from queuehint.events import EventKind
-from queuehint.hint import Path, is_prefix, queue_key
+from queuehint.hint import Path, is_prefix, key_of
 from queuehint.operations import (
     BLOCK_COUNTS_AS,
     BLOCKS_LOOKED_AT_MAX,
@@ -153,7 +153,7 @@ def _entries(
 def _is_first(key: str, job: Job, path: Path) -> bool:
     """Say whether a key is the first of a job's claims at or below a path."""
     claims = job.spec.claims
-    return len(claims) == 1 or key == min(queue_key(claim.path) for claim in claims if is_prefix(path, claim.path))
+    return len(claims) == 1 or key == min(key_of(claim.path) for claim in claims if is_prefix(path, claim.path))
 
 
 def count_records(engine: Engine, question: CountRecords) -> Counts:
@@ -329,7 +329,7 @@ def _reason_queued(engine: Engine, job: Job) -> Reason:
             state=state,
             kind=ReasonKind.DEAD_HOLD if dead else ReasonKind.PLACE,
             jobs=tuple(other.id for other in dead or ordered),
-            path_key=queue_key(walk.node.path),
+            path_key=key_of(walk.node.path),
             stuck=bool(dead),
         )
     if job.ready is None:
@@ -337,9 +337,9 @@ def _reason_queued(engine: Engine, job: Job) -> Reason:
         kind = ReasonKind.UNKNOWN_TASK if stranger else ReasonKind.BACKOFF
         return Reason(job_id=job.id, state=state, kind=kind, until_ms=job.due_ms, stuck=stranger)
     if ledger.parked and (path := ledger.paused_at(job)) is not None:
-        return Reason(job_id=job.id, state=state, kind=ReasonKind.PAUSED, path_key=queue_key(path), stuck=True)
+        return Reason(job_id=job.id, state=state, kind=ReasonKind.PAUSED, path_key=key_of(path), stuck=True)
     if job.parked is not None and (gauge := ledger.limits.gauge_of(job)) is not None:
-        return Reason(job_id=job.id, state=state, kind=ReasonKind.LIMIT, path_key=queue_key(gauge.path))
+        return Reason(job_id=job.id, state=state, kind=ReasonKind.LIMIT, path_key=key_of(gauge.path))
     if job.spec.presence_ms is not None:
         return Reason(job_id=job.id, state=state, kind=ReasonKind.CALLER)
     detail = f"pool {job.spec.pool}" if job.spec.user is None else f"pool {job.spec.pool}, user {job.spec.user}"
@@ -380,7 +380,7 @@ def _tree_node(engine: Engine, path: Path, node: Node, children: tuple[TreeNode,
     shared_passing, passing, shared, exclusive = counts(node.held)
     started, started_below = ActiveExecutions.counts(node)
     return TreeNode(
-        path_key=queue_key(path),
+        path_key=key_of(path),
         started=started,
         started_below=started_below,
         waiting=node.waiting,

@@ -28,7 +28,7 @@ from queuehint.core.sweeps import ReleaseSweep, UnparkSweep
 from queuehint.core.timers import TimerKind, Timers
 from queuehint.core.trie import Node, PathTrie, Walk
 from queuehint.events import EventKind
-from queuehint.hint import queue_key
+from queuehint.hint import key_of
 from queuehint.policy import Retention
 from queuehint.records import OVER, JobSpec, JobState, Priority
 
@@ -732,7 +732,7 @@ class Ledger:
             is_ready = job.state is QUEUED and not job.missing and not back_off
             assert is_ready == (job.ready is not None), f"{job_id} {job.state}"
             for claim in job.spec.claims:
-                assert (job.number in self.paths.at(queue_key(claim.path))) == (not over)
+                assert (job.number in self.paths.at(key_of(claim.path))) == (not over)
             assert not job.spec.claims or (job in self.past) == (over and not job.gone)
             assert (self.dead.get(job.number) is job) == (job.state is FAILED and not job.gone)
         assert counts == self.counts

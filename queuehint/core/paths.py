@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from sortedcontainers import SortedDict
 
-from queuehint.hint import Path, keys_below, queue_key
+from queuehint.hint import Path, key_of, keys_below
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +40,7 @@ class PathIndex:
         index = self._jobs
         self._newest = max(self._newest, job.number)
         for claim in job.spec.claims:
-            key = queue_key(claim.path)
+            key = key_of(claim.path)
             there = index.get(key)
             if there is None:
                 index[key] = job
@@ -58,7 +58,7 @@ class PathIndex:
         """Forget a job."""
         index = self._jobs
         for claim in job.spec.claims:
-            key = queue_key(claim.path)
+            key = key_of(claim.path)
             there = index[key]
             if isinstance(there, dict):
                 del there[job.number]
@@ -93,7 +93,7 @@ class PathIndex:
         """Return the first key at or below *path* that comes after *after* (None: the first of all)."""
         if not path:
             return next(self._jobs.irange(after, inclusive=(False, True)), None)
-        key = queue_key(path)
+        key = key_of(path)
         if after is None and key in self._jobs:
             return key
         low, high = keys_below(path)
@@ -126,7 +126,7 @@ class PathIndex:
             low, high = (None, first) if newest_first else (first, None)
             yield from index.irange(low, high, reverse=newest_first)
             return
-        own = queue_key(path)
+        own = key_of(path)
         low, high = keys_below(path)
         begins_with_own = own in index and (first is None or (own <= first if newest_first else own >= first))
         if begins_with_own and not newest_first:
@@ -168,7 +168,7 @@ class LatePathIndex:
     def __contains__(self, job: Job) -> bool:
         if job.number in self._new:
             return True
-        return all(job.number in self._index.at(queue_key(claim.path)) for claim in job.spec.claims)
+        return all(job.number in self._index.at(key_of(claim.path)) for claim in job.spec.claims)
 
     def add(self, job: Job) -> None:
         """Take in a job."""

@@ -45,7 +45,7 @@ def empty() -> Scheduler:
         *[({name: 5}, InvalidJobTypeError, name) for name in ("since", "until")],
         *[({name: datetime(2026, 1, 1)}, InvalidJobError, "timezone-aware") for name in ("since", "until")],
         ({"since": MONDAY, "until": MONDAY - timedelta(days=1)}, InvalidJobError, "until"),
-        ({"owner": "docs"}, InvalidJobTypeError, "no filter owner; there are service, user, "),
+        ({"owner": "docs"}, InvalidJobTypeError, "no filter 'owner'; there are service, user, "),
     ],
 )  # fmt: skip
 def test_a_bad_question_is_refused_before_anything_is_asked(

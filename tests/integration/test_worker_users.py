@@ -157,7 +157,7 @@ def test_bad_weights_are_refused() -> None:
         ({"users": [""]}, "^users is empty; it must be 1 to 256 bytes$"),
         ({"users": "ann"}, "^users must be a list, got str"),
         ({"users": [1]}, "^users must be str, got int"),
-        ({"users": [*map(str, range(65))]}, "^users: 65 in one operation, limit 64$"),
+        ({"users": [*map(str, range(65))]}, "^users: 65 in one call, limit 64$"),
         ({"users": ["ann"], "steal": "bob"}, "^steal must be a list, got str"),
         ({"steal": ["bob"]}, "^steal: whoever is there for everyone has nobody else to help; name users$"),
         ({"steal": ANYONE}, "^steal: whoever is there for everyone has nobody else to help"),

@@ -5,6 +5,7 @@ from tests.mutants.gate import Mutant, tests
 TEXTS = tests("tests/integration/test_door_texts.py", "-m", "not redis")
 HANDLES = tests("tests/integration/test_door_handles.py", "-m", "not redis")
 WITHHELD = tests("tests/integration/test_withheld.py")
+ARGUMENTS = tests("tests/integration/test_door_arguments.py")
 
 MUTANTS = (
     Mutant(
@@ -78,5 +79,37 @@ MUTANTS = (
         old="                except BaseException as error:\n                    task",
         new="                except Exception as error:\n                    task",
         caught_by=(WITHHELD,),
+    ),
+    Mutant(
+        name="An iterable is read to its end before it is counted",
+        kind="door",
+        file="checks.py",
+        old="    items = list(islice(value, most + 1))\n",
+        new="    items = list(value)\n",
+        caught_by=(ARGUMENTS,),
+    ),
+    Mutant(
+        name="A message holds whatever it quotes",
+        kind="door",
+        file="errors.py",
+        old="        return printable(super().__str__())\n",
+        new="        return super().__str__()\n",
+        caught_by=(ARGUMENTS,),
+    ),
+    Mutant(
+        name="A text is taken for the path of its letters",
+        kind="door",
+        file="hint.py",
+        old="    return key_of(parse_path(path))\n",
+        new="    return key_of(tuple(path))\n",
+        caught_by=(ARGUMENTS,),
+    ),
+    Mutant(
+        name="A value is written out whole before it is cut",
+        kind="door",
+        file="errors.py",
+        old="            if len(text) > VALUE_LENGTH_MAX:\n                break\n",
+        new="",
+        caught_by=(tests("tests/unit/test_errors.py"),),
     ),
 )

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections import OrderedDict, deque
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
 from queuehint import errors
 from queuehint.errors import QueueHintError, shown
 from tests.support import HostileStr
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ERRORS: list[tuple[QueueHintError, str]] = [
     (errors.PayloadError("set is not JSON", path="$.a[3]"), "$.a[3]: set is not JSON"),
@@ -107,7 +111,7 @@ for _ in range(100_000):
         (_Raises(), "<_Raises>"),
         (HostileStr("a"), "'a'"),
         (_ReprIsHostile(), "seen"),
-        (_DEEP, "<list>"),
+        (_DEEP, "[" * 79 + "…"),
         ("\ud800\n", "'\\ud800\\n'"),
     ],
     ids=["str", "long", "bytes", "digits", "raises", "hostile", "hostile repr", "deep", "surrogate"],
@@ -115,3 +119,86 @@ for _ in range(100_000):
 def test_a_value_is_shown_as_its_repr_cut_at_80_characters(value: object, text: str) -> None:
     assert shown(value) == text
     assert len(shown(value)) <= 80
+
+
+class _Point(NamedTuple):
+    x: int
+    y: list[int]
+
+
+class _Odd(list[int]):
+    def __repr__(self) -> str:
+        raise AssertionError("asked for all of it")
+
+    def __iter__(self) -> Iterator[int]:
+        raise AssertionError("asked for its items")
+
+
+class _Frame:
+    def __repr__(self) -> str:
+        return "array([[1],\n       [2]]) \x1b[31m"
+
+
+_CIRCLE: list[Any] = [1]
+_CIRCLE.append(_CIRCLE)
+
+
+@pytest.mark.parametrize(
+    "value, text",
+    [
+        ([], "[]"),
+        ((), "()"),
+        ((1,), "(1,)"),
+        ((1, "a"), "(1, 'a')"),
+        ({}, "{}"),
+        ({"a": [1], "b": None}, "{'a': [1], 'b': None}"),
+        ({1}, "{1}"),
+        (set(), "set({})"),
+        (frozenset({1}), "frozenset({1})"),
+        (bytearray(b"a"), "bytearray(b'a')"),
+        (deque([1, 2]), "deque([1, 2])"),
+        ({"a": 1}.keys(), "dict_keys(['a'])"),
+        ({"a": 1}.values(), "dict_values([1])"),
+        ({"a": 1}.items(), "dict_items([('a', 1)])"),
+        (OrderedDict(a=1), "OrderedDict({'a': 1})"),
+        (_Point(1, [2]), "_Point((1, [2]))"),
+        (_Odd([1, 2]), "_Odd([1, 2])"),
+        (_Frame(), r"array([[1],\n       [2]]) \x1b[31m"),
+        (_CIRCLE, "[1, " * 19 + "[1,…"),
+        (range(10**12), "range(0, 1000000000000)"),
+        (1.5, "1.5"),
+        (True, "True"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_value_of_several_is_shown_bit_by_bit(value: object, text: str) -> None:
+    assert shown(value) == text
+    assert shown(value).isprintable()
+
+
+def test_what_is_not_shown_costs_nothing() -> None:
+    """A million lists would take half a second for each; what is asked for their text is counted, not timed."""
+    asked = []
+
+    class Item:
+        def __repr__(self) -> str:
+            asked.append(1)
+            return "item"
+
+    items = [Item()] * 1_000_000
+    for value in (items, (items, items), {"a": items}, deque(items), {1: items}.values(), [[items] * 1000] * 1000):
+        asked.clear()
+        assert len(shown(value)) == 80
+        assert len(asked) < 80
+
+
+def test_a_message_is_one_line_that_can_be_printed_whatever_it_quotes() -> None:
+    error = QueueHintError("a\nb \x1b[31m \u202e \ud800 \u00e9 → …")
+    assert str(error) == r"a\nb \x1b[31m \u202e \ud800 é → …"
+    assert str(error).isprintable()
+
+
+def test_the_text_of_a_failed_job_keeps_its_lines_and_nothing_else_that_a_terminal_obeys() -> None:
+    error = errors.JobFailedError("a", "ValueError", "one\ntwo \x1b[31m")
+    assert str(error) == "job 'a' failed: ValueError: one\ntwo \\x1b[31m"
+    assert error.message == "one\ntwo \x1b[31m"

@@ -20,7 +20,7 @@ from queuehint.errors import (
     ScheduleNotFoundError,
     UnknownDependencyError,
 )
-from queuehint.hint import queue_key
+from queuehint.hint import key_of
 from queuehint.limits import TOO_MANY_LIMITS
 from queuehint.operations import Commit, Enqueue, Operation, PauseSchedule, ResumeSchedule
 
@@ -55,11 +55,11 @@ def refusal(operation: Operation[Any], message: str) -> Exception | None:
         return InvalidJobError(OTHER_FLOW)
     if code == "PATH_CLOSED" and isinstance(operation, Enqueue):
         claim = operation.jobs[int(words[1])].claims[int(words[2])]
-        return PathClosedError(queue_key(claim.path[: int(words[3])]))
+        return PathClosedError(key_of(claim.path[: int(words[3])]))
     if code == "QUEUE_FULL" and isinstance(operation, Enqueue):
         index, claim_at, depth, pending, most = map(int, words[1:])
         path = operation.jobs[index].claims[claim_at].path[:depth] if claim_at >= 0 else None
-        return QueueFullError(None if path is None else queue_key(path), pending, most)
+        return QueueFullError(None if path is None else key_of(path), pending, most)
     if code == "LIMITS_FULL":
         return InvalidJobError(TOO_MANY_LIMITS)
     if code == "SCHEDULE_CHANGED" and isinstance(operation, Enqueue) and operation.firing is not None:

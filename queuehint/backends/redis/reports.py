@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from queuehint.errors import JobNotFoundError
-from queuehint.hint import Path, parse_gate_key, queue_key
+from queuehint.hint import Path, key_of, parse_gate_key
 from queuehint.operations import CountEdges, CountJobs, CountPending, Pending, Tree, Why
 from queuehint.records import JobState
 from queuehint.reports import Delays, EdgeStats, Reason, ReasonKind, Stats, TreeNode
@@ -39,7 +39,7 @@ def _reason(reply: list[Any]) -> Reason:
         state=STATES[state],
         kind=ReasonKind(kind),
         jobs=tuple(jobs.split("\n")) if jobs else (),
-        path_key=queue_key(parse_gate_key(path[1:])) if path else None,
+        path_key=key_of(parse_gate_key(path[1:])) if path else None,
         until_ms=number_of(until),
         stuck=stuck == "1",
         detail=detail[1:] if detail else None,
@@ -80,7 +80,7 @@ def tree(operation: Tree, reply: list[Any]) -> TreeNode:
     def node(path: Path) -> TreeNode:
         started, started_below, waiting, granted, passing, paused, closed = found[path]
         return TreeNode(
-            path_key=queue_key(path),
+            path_key=key_of(path),
             started=started,
             started_below=started_below,
             waiting=waiting,
