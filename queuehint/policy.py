@@ -173,6 +173,10 @@ POLICY_OPTIONS = frozenset(inspect.signature(Policy.checked).parameters)
 """The options of a job that make its policy."""
 
 
+RetentionMs = tuple[tuple[int, int, int, int], tuple[tuple[str, int], ...]]
+"""A retention in ms: finished, failed, canceled, with a service; and by service, in order of name."""
+
+
 @attrs.frozen(kw_only=True)
 class Retention:
     """
@@ -210,6 +214,28 @@ class Retention:
     def of_service_ms(self, service: str) -> int:
         """Return how long the records of a service are kept, in ms."""
         return self.services_ms.get(service, self.service_ms)
+
+    def in_ms(self) -> RetentionMs:
+        """Return it as numbers, equal for equal times however they were given."""
+        four = (self.finished_ms, self.failed_ms, self.canceled_ms, self.service_ms)
+        return four, tuple(sorted(self.services_ms.items()))
+
+    @classmethod
+    def of_ms(cls, numbers: RetentionMs) -> Retention:
+        """
+        Return the retention of `in_ms`.
+
+        >>> Retention.of_ms(Retention(failed=7).in_ms()).failed_ms
+        7000
+        """
+        finished, failed, canceled, service = [timedelta(milliseconds=ms) for ms in numbers[0]]
+        services = {name: timedelta(milliseconds=ms) for name, ms in numbers[1]}
+        return cls(finished=finished, failed=failed, canceled=canceled, service=service, services=services)
+
+    def __str__(self) -> str:
+        times = {name: getattr(self, f"{name}_ms") for name in ("finished", "failed", "canceled", "service")}
+        times |= {f"service {shown(name)}": ms for name, ms in self.in_ms()[1]}
+        return ", ".join([f"{name} {ms / 1000:.15g} s" for name, ms in times.items()])
 
 
 def _check_services(services: object) -> dict[str, int]:

@@ -90,7 +90,8 @@ class Scheduler(Control, Draining, Scheduling):
         namespace: jobs of different namespaces never meet; ``[A-Za-z0-9_.-]{1,64}``. What the URL says goes before it.
         ids: ``"time"`` makes unique ids in order of time, ``"sequence"`` draws 1, 2, 3.
         lease: of grants, 1 s to 24 h; a worker that does not renew loses its jobs when it ends.
-        retention: how long records are kept once a job is over; a `Retention`.
+        retention: how long records are kept once a job is over; a `Retention`. The store keeps it for all processes of
+            the namespace: the newest that says so counts, and whoever does not say takes what the store has.
         codec: how arguments and results travel; JSON through cattrs.
         redact: applied to the text of errors before it is stored.
         clock: for tests.
@@ -120,9 +121,7 @@ class Scheduler(Control, Draining, Scheduling):
         self.ids = check_choice(ids, IDS, parameter="ids")
         self.lease_ms = check_duration(lease, parameter="lease", least_ms=LEASE_MIN_MS, most_ms=LEASE_MAX_MS)
         self.codec: Codec = JsonCodec() if codec is None else _check_codec(codec)
-        self._retention = (
-            Retention() if retention is None else check_instance(retention, Retention, parameter="retention")
-        )
+        self._retention = None if retention is None else check_instance(retention, Retention, parameter="retention")
         self._redact = None if redact is None else check_callable(redact, parameter="redact")
         self._clock = SystemClock() if clock is None else _check_clock(clock)
         self._backend: Backend | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -103,7 +104,7 @@ class BackendOptions:
     """What a scheduler tells the store it opens."""
 
     namespace: str = "default"
-    retention: Retention = attrs.field(factory=Retention)
+    retention: Retention | None = None
     clock: Clock = attrs.field(factory=SystemClock)
 
 
@@ -155,6 +156,17 @@ def namespace_of(url: str, otherwise: str) -> str:
 
 def _namespace_of(parts: SplitResult, otherwise: str) -> str:
     return check_namespace(dict(parse_qsl(parts.query)).get("namespace", otherwise))
+
+
+def say_retention_changed(logger: logging.Logger, kind: str, store: str, before: object, now: object) -> None:
+    """Warn that a namespace keeps its records for other times from now on, because this process was told so."""
+    logger.warning(
+        "the retention of %s was (%s) and is now (%s), as this process was told; the newest one that says so counts",
+        store,
+        before,
+        now,
+        extra={"event": f"{kind}.retention_changed", "before": str(before), "now": str(now)},
+    )
 
 
 def check_namespace(namespace: object) -> str:

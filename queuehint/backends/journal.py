@@ -97,7 +97,7 @@ class Begin(Operation[None]):
     Args:
         epoch_s: tokens count from here on, in seconds since 2020; None if the same process has opened it again: then
             whoever has leases may still be there.
-        retention: finished, failed, canceled, of services, in ms.
+        retention: finished, failed, canceled, of services, in ms; None where nobody has said so.
         services: the retention of single services, by name, in ms.
         budget: as of `EngineOptions`.
         release: the version of queuehint that has opened it.
@@ -105,22 +105,19 @@ class Begin(Operation[None]):
 
     epoch_s: int | None
     budget: int
-    retention: tuple[int, int, int, int]
+    retention: tuple[int, int, int, int] | None
     services: tuple[tuple[str, int], ...]
     release: str
 
     @classmethod
-    def of(cls, retention: Retention, *, epoch_s: int | None, budget: int, release: str) -> Begin:
-        """Make one of a retention."""
-        kept = (retention.finished_ms, retention.failed_ms, retention.canceled_ms, retention.service_ms)
-        services = tuple(retention.services_ms.items())
+    def of(cls, retention: Retention | None, *, epoch_s: int | None, budget: int, release: str) -> Begin:
+        """Make one of a retention, if there is one."""
+        kept, services = (None, ()) if retention is None else retention.in_ms()
         return cls(epoch_s=epoch_s, budget=budget, retention=kept, services=services, release=release)
 
-    def kept(self) -> Retention:
+    def kept(self) -> Retention | None:
         """Return the retention."""
-        finished, failed, canceled, service = [ms / 1000 for ms in self.retention]
-        services = {name: ms / 1000 for name, ms in self.services}
-        return Retention(finished=finished, failed=failed, canceled=canceled, service=service, services=services)
+        return None if self.retention is None else Retention.of_ms((self.retention, self.services))
 
 
 OPERATIONS: Final[tuple[type[Any], ...]] = tuple(

@@ -137,12 +137,12 @@ class EngineOptions:
     Args:
         epoch_s: seconds since 2020 at which this history began; the upper half of every token.
         budget: units of following work an operation may do.
-        retention: how long records are kept.
+        retention: how long records are kept; None where nobody has said so, then the default.
     """
 
     epoch_s: int = 0
     budget: int = BUDGET
-    retention: Retention = attrs.field(factory=Retention)
+    retention: Retention | None = None
 
 
 class Engine:
@@ -160,7 +160,7 @@ class Engine:
 
     def __init__(self, options: EngineOptions | None = None) -> None:
         self.bind(options or EngineOptions())
-        self.ledger = Ledger(self.options.retention)
+        self.ledger = Ledger(self.options.retention or Retention())
         self.closed: set[Path] = set()
         self.seen: dict[tuple[str, str | None] | str, int] = {}
         """When a worker last asked for a pool, or for a user's jobs in it; ms, the newest last."""

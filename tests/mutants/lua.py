@@ -589,4 +589,12 @@ MUTANTS = (
         new="",
         caught_by=(SHORT_OF_MEMORY,),
     ),
+    Mutant(
+        name="Lua: whoever ends a job keeps its record as it was told itself",
+        kind="records",
+        file=f"{LUA}/lib/ledger.lua",
+        old="  if not request.retention then\n",
+        new="  if true then\n",
+        caught_by=(tests("tests/integration/test_retention.py"),),
+    ),
 )

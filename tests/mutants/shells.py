@@ -189,4 +189,20 @@ MUTANTS = (
         new="        if self._stopping:\n",
         caught_by=(tests("tests/integration/test_worker.py", "-k", "granted_too_long"),),
     ),
+    Mutant(
+        name="A process that goes on undoes the retention that a newer one said",
+        kind="records",
+        file="backends/redis/conversation.py",
+        old="0, 0, 0, 0, 0, 0, stated, int(begins)), None, None)\n",
+        new="0, 0, 0, 0, 0, 0, stated, 1), None, None)\n",
+        caught_by=(tests("tests/integration/test_retention.py"),),
+    ),
+    Mutant(
+        name="A file forgets its retention when it is opened by who says none",
+        kind="records",
+        file="backends/sqlite/backend.py",
+        old="retention=stated or kept), epoch_s)\n",
+        new="retention=stated), epoch_s)\n",
+        caught_by=(tests("tests/integration/test_retention.py"),),
+    ),
 )

@@ -122,14 +122,20 @@ def test_what_only_a_store_does_comes_back_too() -> None:
     begin = Begin.of(retention, epoch_s=5, budget=7, release="1.2")
     assert (decode(encode(extend)), decode(encode(begin))) == (extend, begin)
     kept = begin.kept()
+    assert kept is not None
     assert Begin.of(kept, epoch_s=5, budget=7, release="1.2") == begin
+    silent = Begin.of(None, epoch_s=5, budget=7, release="1.2")
+    assert decode(encode(silent)).kept() is None  # type: ignore[attr-defined]
     assert (kept.finished_ms, kept.services_ms) == (1, {"s": 0, "t": 12_345})
 
 
 @pytest.mark.parametrize("ms", [1, 999, 86_399_999, 315_359_999_999])
 def test_a_retention_of_any_length_is_kept_to_the_ms(ms: int) -> None:
     retention = Retention(finished=ms / 1000)
-    assert Begin.of(retention, epoch_s=None, budget=1, release="").kept().finished_ms == ms
+    kept = Begin.of(retention, epoch_s=None, budget=1, release="").kept()
+    assert kept is not None
+    assert kept.in_ms() == retention.in_ms()
+    assert kept.finished_ms == ms
 
 
 def test_what_is_as_by_default_is_left_out() -> None:

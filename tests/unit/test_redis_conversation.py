@@ -191,8 +191,32 @@ def test_a_test_tells_the_time_and_how_long_records_are_kept(time: Time) -> None
     desk = Desk(parse_url("redis://"), options, budget=9)
     desk._checked_s = time.monotonic()
     desk._may_write = True
-    assert Talk(desk, Tick()).arguments[0] == 5
+    talk = Talk(desk, Tick())
+    assert script_of(talk) == "retain"
+    assert talk.arguments[8:] == ("1000 2000 3000 4000", 1)
+    talk.answer(b"")
+    assert talk.arguments[0] == 5
     assert Talk(desk, Tick()).arguments[3:8] == (1_000, 2_000, 3_000, 4_000, 9)
+
+
+def test_a_retention_that_could_not_be_stated_is_stated_by_the_next_request(time: Time) -> None:
+    desk = Desk(parse_url("redis://"), BackendOptions(retention=Retention(finished=1)))
+    desk._checked_s = time.monotonic()
+    desk._may_write = True
+    first = Talk(desk, Tick())
+    first.fail(driver.ResponseError("ERR no"))
+    assert isinstance(first.error, BackendError)
+    second = Talk(desk, Tick())
+    assert second.arguments[8:] == ("1000 604800000 86400000 7776000000", 1)
+    assert script_of(second.answer(b"")) == "tick"
+
+
+def test_a_retention_that_cannot_be_read_is_replaced_and_said(time: Time, caplog: pytest.LogCaptureFixture) -> None:
+    desk = Desk(parse_url("redis://"), BackendOptions(retention=Retention(finished=1)))
+    desk._checked_s = time.monotonic()
+    desk._may_write = True
+    assert script_of(Talk(desk, Tick()).answer(b"1 2 3 99999999999999999999")) == "tick"
+    assert "was (unreadable) and is now (finished 1 s" in caplog.text
 
 
 def test_a_question_has_no_lane_and_leaves_none(desk: Desk) -> None:

@@ -151,6 +151,7 @@ MORE_EXAMPLES: dict[str, tuple[Any, ...]] = {
     "kinds": (0, "meta"),
     "repair": ("", "kind", "name", "item"),
     "probe": (),
+    "retain": ("1 2 3 4", 1),
 }
 QUESTIONS = {name for name, operation in EXAMPLES.items() if isinstance(operation, codec.QUESTIONS)}
 QUESTIONS |= {"spec", "counters", "entries", "heads", "kinds"}

@@ -43,7 +43,7 @@ from queuehint.records import JobSpec
 
 from .refusals import SCHEMA, refusal
 from .replies import HEADER, REPLIES
-from .requests import REQUESTS, Args, kept_args
+from .requests import REQUESTS, Args, kept_args, parse_retention, retention_text
 from .specs import DAMAGE, parse_claims_text, parse_head, parse_spec, parse_token, spec_rest
 
 __all__ = [
@@ -60,8 +60,10 @@ __all__ = [
     "kept_args",
     "parse_claims_text",
     "parse_head",
+    "parse_retention",
     "parse_token",
     "refusal",
+    "retention_text",
     "spec_rest",
 ]
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 from redis import exceptions as driver
 
-from queuehint.backends.base import BackendOptions
+from queuehint.backends.base import BackendOptions, say_retention_changed
 from queuehint.clock import SystemClock
 from queuehint.errors import (
     BackendDeniedError,
@@ -34,6 +34,7 @@ from queuehint.errors import (
     OutcomeUnknownError,
 )
 from queuehint.operations import BUDGET, Enqueue, Exchange, Exchanged, Operation
+from queuehint.policy import Retention
 
 from . import codec, keys
 from .scripts import Script, script
@@ -132,7 +133,8 @@ class Desk:
         # names a key that is there and one that is not is refused by both, so no script sees half a namespace.
         self._keys = (2, self.root, keys.redis_key(options.namespace, "meta"))
         self._clock = None if isinstance(options.clock, SystemClock) else options.clock
-        self._settings = (*codec.kept_args(options.retention), budget)
+        self._retention = options.retention
+        self._settings = (*codec.kept_args(options.retention or Retention()), budget)
         self.begin()
 
     @property
@@ -153,6 +155,10 @@ class Desk:
         self._policy: str | None = None
         """What is wrong with the eviction policy, as far as is known."""
         self._token: int | None = None
+        self._must_state = self._retention is not None
+        self._has_stated = False
+        self._other_retention = ""
+        """What the store was last seen to keep in place of what this process has stated."""
         self.due_s: float | None = None
         """When something is due, by this process's monotonic clock, as far as it was told."""
 
@@ -182,6 +188,8 @@ class Desk:
         if not self._may_write:
             yield from self._ask(script("probe"), (), None, None)
             self._may_write = True
+        if self._must_state:
+            yield from self._state_retention()
         lane = None if isinstance(operation, codec.REPEATABLE) else self._lane_for(operation)
         request = ("", 0) if lane is None else (lane.name, lane.request)
         try:
@@ -230,11 +238,42 @@ class Desk:
         # At the end of a count the next epoch begins, and nothing is lost; a history begins in the lower half of one.
         is_carried = token >> 32 == (before >> 32) + 1 and before & COUNT_HALF
         if not is_carried:
+            self._must_state = self._retention is not None
             logger.warning(
                 "%s began a new history; what the old one had not yet kept is lost",
                 self.address.shown,
                 extra={"event": "redis.new_history"},
             )
+
+    def _state_retention(self) -> Generator[Ask | Sleep | Move, Any, None]:
+        """
+        Have the namespace keep its records for the times that this process was told.
+
+        The first time they take the place of what is there: the process that has begun last is the one of the newest
+        deploy. After that, once a minute, only of nothing: a server that was started empty learns them again.
+        """
+        assert self._retention is not None
+        stated = codec.retention_text(self._retention)
+        begins, self._has_stated, self._must_state = not self._has_stated, True, False
+        try:
+            said = yield from self._ask(script("retain"), ("", "", 0, 0, 0, 0, 0, 0, stated, int(begins)), None, None)
+        except BaseException:
+            self._must_state, self._has_stated = True, not begins
+            raise
+        before = said.decode("utf-8", "replace")
+        if before in {"", stated, self._other_retention}:
+            return
+        if begins:
+            say_retention_changed(logger, "redis", self.root, _shown_retention(before), self._retention)
+            return
+        self._other_retention = before
+        logger.warning(
+            "the retention of %s is (%s), as a newer process was told; this one was told (%s)",
+            self.root,
+            _shown_retention(before),
+            self._retention,
+            extra={"event": "redis.retention_differs"},
+        )
 
     def _name_fields(
         self, operation: Operation[Any], error: DuplicateJobError
@@ -378,6 +417,7 @@ class Desk:
                 yield from self.plain("HSET", keys.redis_key(self.namespace, "meta"), "test", "1")
             self._say(info)
         self._checked_s = time.monotonic()
+        self._must_state = self._retention is not None
 
     def _judge_policy(self, problem: str | None) -> None:
         """Keep what is wrong with the eviction policy, and say when that changes."""
@@ -461,6 +501,13 @@ class Desk:
 def _adds(operation: Operation[Any]) -> bool:
     """Say whether an operation brings in jobs, or has some begin."""
     return isinstance(operation, Enqueue) or (isinstance(operation, Exchange) and operation.limit > 0)
+
+
+def _shown_retention(text: str) -> str:
+    try:
+        return str(codec.parse_retention(text))
+    except ValueError:
+        return "unreadable"
 
 
 def _passes(error: driver.ResponseError, message: str) -> bool:

@@ -21,6 +21,7 @@ import attrs
 
 from queuehint.errors import BackendDeniedError, BackendError
 from queuehint.hint import conflict, gate_key
+from queuehint.policy import Retention
 
 from . import codec, keys
 from .backend import hold
@@ -74,7 +75,7 @@ _COUNTED: Final = {
 }
 """Counters of the state that are sums over all heads, and what they count."""
 _SCHEMA: Final = re.compile(r"BAD_SCHEMA (\S+)")
-_OF_KEYS: Final = frozenset({"type", "ttl", "foreign", "key", "setting"})
+_OF_KEYS: Final = frozenset({"type", "ttl", "foreign", "key", "setting", "retention"})
 """Findings that need not be looked for again in a second pass."""
 _IN_USE: Final = "repairs: the namespace is in use; stop its workers and producers first"
 _NO_SCRIPT: Final = "the jobs: as long as a key is of the wrong type no script can run"
@@ -267,6 +268,7 @@ class _Doctor:
         yield from self._look_at_fixed_keys(this)
         if not this.unchecked and (yield from self._is_our_schema(this)):
             yield from self._look_at_keys(this)
+            yield from self._look_at_retention(this)
         for attempt in range(0 if this.unchecked else self._passes):
             if attempt:
                 # What was found about one job or entry was true; it is found again if it still is.
@@ -324,6 +326,19 @@ class _Doctor:
 
     def _is_settled(self, state: _State) -> bool:
         return state.now_ms > state.clock_ms or not self._desk.has_own_time
+
+    def _look_at_retention(self, this: _Pass) -> Talk:
+        """See for how long records are kept, if somebody has said so."""
+        stored = yield from self._plain("HGET", self._key("meta"), "retention")
+        if stored is None:
+            self._checkup.facts["retention"] = f"{Retention()} (nobody said otherwise)"
+            return
+        try:
+            self._checkup.facts["retention"] = str(codec.parse_retention(_text(stored)))
+        except ValueError:
+            self._checkup.facts["retention"] = "unreadable"
+            what = "the retention cannot be read, and no job can end; without it, it is what each process was told"
+            this.add(repairable("retention", self._key("meta"), what, ("retention", _text(stored), "")))
 
     # --- keys --------------------------------------------------------------------------------------------------------
 

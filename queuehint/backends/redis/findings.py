@@ -71,7 +71,7 @@ _ORDER: Final = (
     # Alone and first: where the state is lost, nothing may be written before its counters are far enough.
     ("counter",),
     (
-        *("persist", "key", "drop", "entry", "edge", "gate", "session", "untold", "ending", "unlisted"),
+        *("persist", "key", "retention", "drop", "entry", "edge", "gate", "session", "untold", "ending", "unlisted"),
         *("bit", "strays", "block", "tally", "tallied"),
     ),
     ("user", "gauge"),
@@ -99,8 +99,8 @@ class Finding:
     One thing that is wrong.
 
     Args:
-        kind: `setting`, `schema`, `type`, `ttl`, `foreign`, `key`, `state`, `counter`, `gate`, `job`, `conflict`, or
-            what is wrong with a job or an entry.
+        kind: `setting`, `schema`, `type`, `ttl`, `foreign`, `key`, `retention`, `state`, `counter`, `gate`, `job`,
+            `conflict`, or what is wrong with a job or an entry.
         level: a warning makes no difference to `Report.is_clean`.
         where: a setting, or a key.
         what: for people.

@@ -25,7 +25,12 @@ class Key:
 
 
 KEYS: Final = (
-    Key("meta", "hash", "`state`: the counters of the namespace, packed; `test`, `audit`: for tests", "never"),
+    Key(
+        "meta",
+        "hash",
+        "`state`: the counters of the namespace, packed; `retention`, if it was set; `test`, `audit`: for tests",
+        "never",
+    ),
     Key("jobs", "hash", "id -> head: all that changes of a job, packed", "prune"),
     Key("specs", "hash", "id -> the immutable rest of what was asked, packed by the producer", "prune"),
     Key("results", "hash", "id -> result, unless it is null", "end of retention"),

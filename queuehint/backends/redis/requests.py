@@ -86,6 +86,28 @@ def kept_args(retention: Retention) -> Args:
     ]
 
 
+def retention_text(retention: Retention) -> str:
+    """Return a retention as the store keeps it: four numbers of ms, then lines of services and theirs."""
+    four, services = retention.in_ms()
+    return "".join([" ".join(map(str, four)), *[f"\n{service}\n{kept_ms}" for service, kept_ms in services]])
+
+
+def parse_retention(text: str) -> Retention:
+    """
+    Return the retention of `retention_text`.
+
+    Raises:
+        ValueError: it is none.
+    """
+    first, *rest = text.split("\n")
+    try:
+        finished, failed, canceled, service = [int(word) for word in first.split(" ")]
+        services = tuple(zip(rest[::2], [int(word) for word in rest[1::2]], strict=True))
+        return Retention.of_ms(((finished, failed, canceled, service), services))
+    except OverflowError as error:
+        raise ValueError(f"no retention: {text!r}") from error
+
+
 def _enqueue(operation: Enqueue) -> Args:
     parent_id, token = operation.parent or ("", "")
     firing = "" if operation.firing is None else _firing(operation.firing)

@@ -44,7 +44,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 import attrs
 
-from queuehint.backends.base import BackendOptions
+from queuehint.backends.base import BackendOptions, say_retention_changed
 from queuehint.backends.journal import QUESTIONS, Begin, Extend, decode, encode
 from queuehint.backends.local import OWN_LEASE_MS, LocalBackend
 from queuehint.backends.sqlite.address import Address, parse_url
@@ -64,6 +64,7 @@ from queuehint.errors import (
     QueueHintError,
 )
 from queuehint.operations import Operation, Peek
+from queuehint.policy import Retention
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -455,7 +456,7 @@ class SqliteBackend(LocalBackend):
         """Return the engine that the snapshot and the journal make, and whether another release wrote of the latter."""
         header = file.header
         if header is None:
-            engine = Engine(self._engine_options)
+            engine = Engine(attrs.evolve(self._engine_options, retention=None))
         elif header.layout != SCHEMA:
             raise BackendDeniedError(
                 f"{file.path} has a snapshot of layout {header.layout}, and this release of queuehint reads {SCHEMA}: "
@@ -504,12 +505,15 @@ class SqliteBackend(LocalBackend):
         owner = f"{os.getpid()}-{_process}"
         now_ms = max(self._clock.now_ms(), engine.now_ms)
         epoch_s = None if file.owner == owner else max(0, now_ms // 1000 - EPOCH_BEGIN_S)
-        begin = _begin_with(self._engine_options, epoch_s)
+        stated, kept = self._engine_options.retention, engine.options.retention
+        begin = _begin_with(attrs.evolve(self._engine_options, retention=stated or kept), epoch_s)
         if begin == _begin_with(engine.options, None):
             return
         rows = file.number
         self._append([(now_ms, encode(begin))], owner)
         _begin(engine, begin, now_ms)
+        if stated is not None and kept is not None and stated.in_ms() != kept.in_ms():
+            say_retention_changed(self.logger, "sqlite", str(file.path), kept, stated)
         extra = {"event": "sqlite.opened", "path": str(file.path), "replayed": rows - self._snapshot_number}
         self.logger.info("file opened", extra=extra)
 
@@ -570,7 +574,7 @@ def _begin(engine: Engine, begin: Begin, at_ms: int) -> None:
     """Go on with the options of whoever has opened the file; if that is another process, all leases end."""
     options = attrs.evolve(engine.options, retention=begin.kept(), budget=begin.budget)
     engine.bind(options)
-    engine.ledger.retention = options.retention
+    engine.ledger.retention = options.retention or Retention()
     if begin.epoch_s is not None:
         engine.begin_epoch(max(engine.token, begin.epoch_s << 32), 0)
         engine.end_leases(at_ms)

@@ -55,7 +55,7 @@ from queuehint.errors import CorruptStateError
 from queuehint.events import Event, EventKind
 from queuehint.hint import Claim
 from queuehint.limits import Limit
-from queuehint.policy import Backoff, Policy
+from queuehint.policy import Backoff, Policy, Retention
 from queuehint.records import Dependency, JobError, JobSpec, JobState, Priority, Progress
 from queuehint.schedule import Recurrence, Schedule
 
@@ -358,7 +358,7 @@ def _complete(made: list[Any], options: engine.EngineOptions) -> engine.Engine:
     if type(whole) is not engine.Engine:
         raise TypeError("its first row is no engine")
     whole.bind(options)
-    whole.ledger.retention = options.retention
+    whole.ledger.retention = options.retention or Retention()
     whole.ledger.ready.filled = set()
     for value in made:
         if type(value) is catalog.Block:

@@ -52,6 +52,11 @@ function REPAIR.key(name)
   if examine.is_stray_key(name) then later('unlink', name) end
 end
 
+-- A retention that cannot be read, and is still what it was.
+function REPAIR.retention(text)
+  if redis.call('HGET', store.meta, 'retention') == text then later('hash', 'meta', 'retention') end
+end
+
 -- An entry that has no reason to be there: what it is about is gone, or says otherwise.
 function REPAIR.drop(name, item)
   local base = examine.base(name)

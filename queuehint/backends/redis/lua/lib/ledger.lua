@@ -3,16 +3,25 @@
 local ledger = {untold = {}, ended = {}, errors_added = {}, events = {}, drops_events = false, renewed = {}}
 
 lazily(ledger, function()
-local KEEP = {F = tonumber(ARGV[4]), X = tonumber(ARGV[5]), C = tonumber(ARGV[6])}
-local kept_by_service = nil
+local keep, kept_by_service = nil, nil
 
--- How long records of a service are kept: ARGV[7] says it for all, and in lines behind that, name and ms, for some.
+-- How long records are kept: what the namespace was told (retain.lua), else what ARGV says.
+local function retention()
+  if not request.retention then
+    return {F = tonumber(ARGV[4]), X = tonumber(ARGV[5]), C = tonumber(ARGV[6]), all = tonumber(string.match(ARGV[7], '^%d+')), named = ARGV[7]}
+  end
+  local finished, failed, canceled, of_services = string.match(request.retention, '^(%d+) (%d+) (%d+) (%d+)')
+  if not of_services then corrupt('the retention in ' .. store.meta .. ' cannot be read') end
+  return {F = tonumber(finished), X = tonumber(failed), C = tonumber(canceled), all = tonumber(of_services), named = request.retention}
+end
+
+-- How long records of a service are kept; those of single services stand in lines behind all else, name and ms.
 local function kept_of(service)
   if not kept_by_service then
-    kept_by_service = {all = tonumber(string.match(ARGV[7], '^%d+')), named = {}}
-    for name, ms in string.gmatch(ARGV[7], '\n([^\n]+)\n(%d+)') do kept_by_service.named[name] = tonumber(ms) end
+    kept_by_service = {}
+    for name, ms in string.gmatch(keep.named, '\n([^\n]+)\n(%d+)') do kept_by_service[name] = tonumber(ms) end
   end
-  return kept_by_service.named[service] or kept_by_service.all
+  return kept_by_service[service] or keep.all
 end
 
 local is_followed = S[FOLLOWED] > 0 and S[FOLLOWED] >= NOW
@@ -45,8 +54,9 @@ end
 function ledger.kept_ms(job, state)
   local policy = form.policy(job)
   if policy[RETENTION] then return policy[RETENTION] end
+  keep = keep or retention()
   if job[SERVICE] ~= '' then return kept_of(job[SERVICE]) end
-  return KEEP[state]
+  return keep[state]
 end
 
 -- What of a worker's jobs it has not been told to stop, in the order of asking.

@@ -25,8 +25,8 @@ local request = {notes = {}}
 
 local function corrupt(text) error('CORRUPT ' .. text, 0) end
 
-local stored = redis.call('HMGET', store.meta, 'state', 'audit', 'test')
-request.audited = stored[2] == '1'
+local stored = redis.call('HMGET', store.meta, 'state', 'audit', 'test', 'retention')
+request.audited, request.retention = stored[2] == '1', stored[4]
 local S
 if stored[1] then
   S = cmsgpack.unpack(stored[1])

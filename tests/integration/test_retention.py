@@ -1,0 +1,197 @@
+"""For how long records are kept: one setting of a namespace, whoever ends a job."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from queuehint import Backend, FakeClock, Retention
+from queuehint.backends.base import BackendOptions, open_backend
+from queuehint.operations import Enqueue, Exchange, Get, Tick
+from queuehint.policy import Policy
+from queuehint.records import JobSpec, JobState, Outcome, OutcomeKind
+from queuehint.renewer import RenewerProcess
+from tests.folders import quick_folder
+from tests.servers import new_namespace, shared_server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+KEPT = Retention(finished=10, failed=20, canceled=30, service=40, services={"mail": 50, "a b": 0.5})
+ENDS = [
+    (JobState.FINISHED, None, 10_000),
+    (JobState.FAILED, None, 20_000),
+    (JobState.CANCELED, None, 30_000),
+    (JobState.FAILED, "other", 40_000),
+    (JobState.FINISHED, "mail", 50_000),
+    (JobState.FINISHED, "a b", 500),
+]
+KINDS = {
+    JobState.FINISHED: OutcomeKind.FINISHED,
+    JobState.FAILED: OutcomeKind.FAILED,
+    JobState.CANCELED: OutcomeKind.DISCARDED,
+}
+
+
+class House:
+    """A store that outlives those who open it one after the other."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.clock = FakeClock()
+        self.opened: list[Backend] = []
+
+    def open(self, retention: Retention | None = None) -> Backend:
+        """End whoever has it, and open it as another process."""
+        self.close()
+        self.opened.append(open_backend(self.url, BackendOptions(retention=retention, clock=self.clock)))
+        return self.opened[-1]
+
+    def close(self) -> None:
+        for backend in self.opened:
+            backend.close_sync()
+        self.opened.clear()
+
+
+@pytest.fixture(params=["sqlite", pytest.param("redis", marks=pytest.mark.redis)])
+def house(request: pytest.FixtureRequest) -> Iterator[House]:
+    with quick_folder() as folder:
+        url = f"sqlite:///{folder}/jobs.db?durability=process"
+        if request.param == "redis":
+            url = f"{shared_server().url}?namespace={new_namespace()}"
+        house = House(url)
+        yield house
+        house.close()
+
+
+def end(backend: Backend, state: JobState, service: str | None = None, id: str = "a") -> None:
+    backend.call_sync(Enqueue((JobSpec(id=id, task="t", service=service, policy=Policy(max_attempts=1)),)))
+    (grant,) = backend.call_sync(Exchange("w", limit=1)).grants
+    backend.call_sync(Exchange("w", (Outcome(job_id=id, token=grant.token, kind=KINDS[state]),)))
+
+
+def kept_ms(backend: Backend, state: JobState, service: str | None = None) -> int:
+    """End a job, and return for how long its record is kept if nothing else is."""
+    end(backend, state, service)
+    ended_ms = next(record.ended_ms for record in backend.call_sync(Get(("a",))).records if record is not None)
+    next_ms = backend.call_sync(Tick()).next_ms
+    assert next_ms is not None
+    assert ended_ms is not None
+    return next_ms - ended_ms
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [entry.getMessage() for entry in caplog.records if "retention" in entry.__dict__.get("event", "")]
+
+
+@pytest.mark.parametrize("state, service, ms", ENDS)
+def test_whoever_was_told_nothing_keeps_records_as_the_namespace_was_told(
+    house: House, state: JobState, service: str | None, ms: int
+) -> None:
+    house.open(KEPT).call_sync(Enqueue((JobSpec(id="other", task="t", delay_ms=10**9),)))
+    assert kept_ms(house.open(), state, service) == ms
+
+
+def test_the_newest_that_says_so_counts_and_is_told_what_was_there(
+    house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    house.open(KEPT).call_sync(Tick())
+    assert not warnings(caplog)
+    house.open(Retention(finished=7, services={"mail": 8})).call_sync(Tick())
+    (said,) = warnings(caplog)
+    assert (
+        "was (finished 10 s, failed 20 s, canceled 30 s, service 40 s, service 'a b' 0.5 s, service 'mail' 50 s)"
+        in said
+    )
+    assert "is now (finished 7 s, failed 604800 s, canceled 86400 s, service 7776000 s, service 'mail' 8 s)" in said
+    assert kept_ms(house.open(), JobState.FINISHED) == 7000
+
+
+def test_who_says_the_same_in_other_words_is_not_told(house: House, caplog: pytest.LogCaptureFixture) -> None:
+    house.open(Retention(finished=3600, services={"b": 1, "a": 2})).call_sync(Tick())
+    same = Retention(finished=timedelta(hours=1), services={"a": timedelta(seconds=2), "b": 1.0})
+    house.open(same).call_sync(Tick())
+    house.open().call_sync(Tick())
+    assert not warnings(caplog)
+
+
+@pytest.mark.redis
+def test_a_process_that_goes_on_does_not_undo_what_a_newer_one_said(caplog: pytest.LogCaptureFixture) -> None:
+    house = House(f"{shared_server().url}?namespace={new_namespace()}")
+    old, new = [open_backend(house.url, BackendOptions(retention=Retention(finished=s))) for s in (1, 2)]
+    old.call_sync(Tick())
+    new.call_sync(Tick())
+    for _ in range(3):
+        old.desk._checked_s = None  # type: ignore[attr-defined]  # a minute later
+        old.call_sync(Tick())
+    changed, differs = warnings(caplog)
+    assert "was (finished 1 s" in changed
+    assert "is (finished 2 s" in differs
+    assert "this one was told (finished 1 s" in differs
+    assert kept_ms(house.open(), JobState.FINISHED) == 2000
+    for backend in (old, new):
+        backend.close_sync()
+    house.close()
+
+
+@pytest.mark.redis
+def test_a_store_that_lost_it_learns_it_again(caplog: pytest.LogCaptureFixture) -> None:
+    house = House(f"{shared_server().url}?namespace={new_namespace()}")
+    backend = house.open(KEPT)
+    backend.call_sync(Tick())
+    desk = backend.desk  # type: ignore[attr-defined]
+    client = shared_server().client()
+    for key in client.keys(f"{desk.root}:*"):
+        client.delete(key)
+    desk._checked_s = None
+    backend.call_sync(Tick())
+    assert client.hget(f"{desk.root}:meta", "retention") == b"10000 20000 30000 40000\na b\n500\nmail\n50000"
+    assert not warnings(caplog)
+    house.close()
+
+
+@pytest.mark.redis
+def test_the_helper_that_renews_keeps_records_as_the_scheduler_was_told() -> None:
+    server, namespace = shared_server(), new_namespace()
+    backend = open_backend(server.url, BackendOptions(namespace=namespace, retention=KEPT))
+    dies, expires = Policy(max_losses=1), Policy(start_within_ms=300)
+    backend.call_sync(
+        Enqueue(
+            (
+                JobSpec(id="held", task="t"),
+                JobSpec(id="dies", task="t", policy=dies),
+                JobSpec(id="expires", task="t", pool="nobody", policy=expires),
+            )
+        )
+    )
+    (grant,) = backend.call_sync(Exchange("w", limit=1, lease_ms=30_000)).grants
+    backend.call_sync(Exchange("dead worker", limit=1, lease_ms=1000))
+
+    def prunes() -> list[tuple[bytes, float]]:
+        entries: Any = server.client().zrange(f"{{qh:{namespace}}}:prunes", 0, -1, withscores=True)
+        return list(entries)
+
+    helper = RenewerProcess(server.url, namespace, abandon_after_s=60)
+    helper.start(1.0)
+    try:
+        helper.send(f"+{grant.token} {grant.spec.id}\n")
+        ended: set[bytes] = set()
+        for _ in range(200):
+            ended = {member[3:] for member, _ in prunes()}
+            if len(ended) == 2:
+                break
+            helper.hear(0.1)
+        assert ended == {b"dies", b"expires"}
+    finally:
+        helper.end(at_once=True)
+    # Whatever the clock of the machine, an end and its timer are of one moment.
+    timers = dict(prunes())
+    records = backend.call_sync(Get(("dies", "expires"))).records
+    kept = [timers[member] for member in sorted(timers, key=lambda member: member[3:])]
+    assert [at - record.ended_ms for at, record in zip(kept, records, strict=True) if record and record.ended_ms] == [
+        20_000,
+        30_000,
+    ]
+    backend.close_sync()
