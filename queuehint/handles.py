@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from queuehint.backends.base import Interest
 from queuehint.checks import check_name, check_optional_duration
-from queuehint.context import refuse_to_wait
+from queuehint.context import is_in_handler, refuse_to_wait
 from queuehint.errors import (
     InvalidJobError,
     InvalidTransitionError,
@@ -173,6 +173,8 @@ class JobHandle(Generic[R]):
         """
         Wait until the job is over and return its result.
 
+        Whoever waits when the job ends has a minute to read it, however short its retention is.
+
         Args:
             timeout: a timedelta or seconds; None waits for ever.
 
@@ -186,12 +188,14 @@ class JobHandle(Generic[R]):
         backend = self._desk.backend
         deadline = None if limit_ms is None else time.monotonic() + limit_ms / 1000
         while True:
+            # It waits before it looks: what ends in between is then kept for it, however short its retention.
+            if not is_in_handler() and (wait_s := _wait_s(deadline)):
+                await backend.wait(Interest(jobs=(self.id,)), wait_s)
             record = await self.record()
             if record.state.is_over:
                 return cast("R", outcome(self._desk, record))
             refuse_to_wait("result()", self.id)
-            left_s = self._left(deadline, limit_ms)
-            await backend.wait(Interest(jobs=(self.id,)), min(left_s, WAIT_CEILING_S))
+            self._check_time(deadline, limit_ms)
 
     def result_sync(self, timeout: float | timedelta | None = None) -> R:
         """
@@ -204,14 +208,16 @@ class JobHandle(Generic[R]):
         backend = self._desk.backend
         deadline = None if limit_ms is None else time.monotonic() + limit_ms / 1000
         while True:
+            may_wait = not is_in_handler() and not self._desk.runs_workers_here()
+            if may_wait and (wait_s := _wait_s(deadline)):
+                backend.wait_sync(Interest(jobs=(self.id,)), wait_s)
             record = self.record_sync()
             if record.state.is_over:
                 return cast("R", outcome(self._desk, record))
             refuse_to_wait("result_sync()", self.id)
-            if self._desk.runs_workers_here():
+            if not may_wait:
                 raise WouldDeadlockError("result_sync()", self.id, where="on the thread of the workers' loop")
-            left_s = self._left(deadline, limit_ms)
-            backend.wait_sync(Interest(jobs=(self.id,)), min(left_s, WAIT_CEILING_S))
+            self._check_time(deadline, limit_ms)
 
     async def events(self) -> AsyncIterator[JobRecord]:
         """
@@ -246,13 +252,14 @@ class JobHandle(Generic[R]):
             raise InvalidTransitionError(self.id, verdict[1] or "unknown", JobState.CANCELED)
         return verdict[0] is Verdict.DONE
 
-    def _left(self, deadline: float | None, limit_ms: int | None) -> float:
-        if deadline is None or limit_ms is None:
-            return WAIT_CEILING_S
-        left_s = deadline - time.monotonic()
-        if left_s <= 0:
+    def _check_time(self, deadline: float | None, limit_ms: int | None) -> None:
+        if deadline is not None and limit_ms is not None and time.monotonic() >= deadline:
             raise ResultTimeoutError(self.id, limit_ms / 1000)
-        return left_s
+
+
+def _wait_s(deadline: float | None) -> float:
+    """Return how long to wait for at most until the next look; 0 when the time is over."""
+    return WAIT_CEILING_S if deadline is None else min(max(0.0, deadline - time.monotonic()), WAIT_CEILING_S)
 
 
 def _identity(backend: Backend) -> Hashable:

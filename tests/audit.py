@@ -85,6 +85,8 @@ def check_audit(client: Redis, namespace: str) -> int:
                 services={name: int(ms) / 1000 for name, ms in zip(services[::2], services[1::2], strict=True)},
             )
             engine = Engine(EngineOptions(budget=int(argv[7]), retention=retention))
+        if name == "watch":
+            engine.await_ends([job_id.decode() for job_id in argv[COMMON + 1 :]])
         operation = parse(name, argv[COMMON:])
         if operation is None:
             continue

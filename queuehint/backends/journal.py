@@ -89,6 +89,13 @@ class Extend(Operation[None]):
     lease_ms: int
 
 
+@attrs.frozen
+class Await(Operation[None]):
+    """Somebody waits for these jobs, whose records would else be dropped before they can be read."""
+
+    job_ids: tuple[str, ...]
+
+
 @attrs.frozen(kw_only=True)
 class Begin(Operation[None]):
     """
@@ -204,7 +211,7 @@ _READERS: Final[dict[type[Any], dict[str, Callable[[Any], Any]]]] = {
 _FEW: Final = frozenset({Backoff, Claim, Policy})
 """Of these there are few different ones, which many jobs share: they are made once."""
 
-_FORMS: Final = {cls: _Form(cls) for cls in (*OPERATIONS, *VALUES, Extend, Begin)}
+_FORMS: Final = {cls: _Form(cls) for cls in (*OPERATIONS, *VALUES, Extend, Await, Begin)}
 _BY_NAME: Final = {cls.__name__: form for cls, form in _FORMS.items()}
 
 

@@ -72,6 +72,14 @@ class LocalBackend(Backend):
     def call_sync(self, operation: Operation[Reply]) -> Reply:
         """Do one operation, for code without a loop."""
 
+    @abstractmethod
+    async def _await_ends(self, job_ids: tuple[str, ...]) -> None:
+        """Have the engine know that somebody waits for jobs."""
+
+    @abstractmethod
+    def _await_ends_sync(self, job_ids: tuple[str, ...]) -> None:
+        """Like `_await_ends`, for code without a loop."""
+
     # --- waiting -------------------------------------------------------------------------------------------------
 
     async def wait(self, interest: Interest, timeout_s: float) -> None:
@@ -87,6 +95,8 @@ class LocalBackend(Backend):
             with contextlib.suppress(RuntimeError):  # the loop that waited has been closed
                 loop.call_soon_threadsafe(resolve)
 
+        if going := self._going_soon(interest):
+            await self._await_ends(going)
         waiter = self._enter(interest, timeout_s, wake)
         if waiter is None:
             await asyncio.sleep(0)
@@ -103,6 +113,8 @@ class LocalBackend(Backend):
     def wait_sync(self, interest: Interest, timeout_s: float) -> None:
         """Like `wait`, blocking this thread."""
         event = threading.Event()
+        if going := self._going_soon(interest):
+            self._await_ends_sync(going)
         waiter = self._enter(interest, timeout_s, event.set)
         if waiter is None:
             return
@@ -124,6 +136,16 @@ class LocalBackend(Backend):
                 self._adopted.pop(key, None)
 
         return forget
+
+    def _going_soon(self, interest: Interest) -> tuple[str, ...]:
+        """Return those of the jobs waited for whose records the engine would drop before they can be read."""
+        if not interest.jobs:
+            return ()
+        self._check_usable()
+        with self._lock:
+            ledger = self.engine.ledger
+            known = [ledger.jobs.get(job_id) for job_id in interest.jobs if job_id not in ledger.awaited]
+            return tuple([job.id for job in known if job is not None and not job.is_over and ledger.goes_soon(job)])
 
     def _enter(self, interest: Interest, timeout_s: float, wake: Callable[[], None]) -> Waiter | None:
         """Register somebody who waits; None if what they wait for is there."""

@@ -67,6 +67,13 @@ class MemoryBackend(LocalBackend):
                 self.logger.info("jobs live in memory only", extra={"event": "memory.volatile"})
             return reply
 
+    async def _await_ends(self, job_ids: tuple[str, ...]) -> None:
+        self._await_ends_sync(job_ids)
+
+    def _await_ends_sync(self, job_ids: tuple[str, ...]) -> None:
+        with self._lock:
+            self.engine.await_ends(job_ids)
+
     async def close(self) -> None:
         """Forget everything; whoever waits is woken."""
         self.close_sync()

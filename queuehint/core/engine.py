@@ -273,6 +273,13 @@ class Engine:
         for job in self.ledger.timers.of(TimerKind.LEASE):
             self.ledger.set_lease(job, self.now_ms)
 
+    def await_ends(self, job_ids: Iterable[str]) -> None:
+        """Note that somebody waits for jobs: the records of those that are unfinished are kept a minute at least."""
+        for job_id in job_ids:
+            job = self.ledger.jobs.get(job_id)
+            if job is not None and not job.is_over:
+                self.ledger.awaited.add(job_id)
+
     @property
     def token(self) -> int:
         """The newest token there is."""

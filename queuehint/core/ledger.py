@@ -44,6 +44,8 @@ HEIRS_MAX = 100
 """How many jobs are looked at when one begins to wait and hands its level on."""
 HEIRS_OF_STEP_MAX = 400
 """How many of them for all that begin to wait in one operation: a Redis is not to be held up by 1 000 times 100."""
+AWAITED_KEPT_MS = 60_000
+"""The record of a job that somebody waited for when it ended is kept so long at least: it may be read meanwhile."""
 ENQUEUED, BEGUN = EventKind.ENQUEUED, EventKind.STARTED
 """Looked up once: a member of an enumeration takes longer to find than to count."""
 END = {FINISHED: EventKind.FINISHED, FAILED: EventKind.FAILED, CANCELED: EventKind.CANCELED}
@@ -65,9 +67,10 @@ class Ledger:
     ``strangers`` holds the unfinished jobs whose last worker did not know their task, with how many in a row did not;
     ``backing_off`` those that wait for their next attempt on their places. ``holding`` counts the dead jobs that
     hold theirs. ``deferred`` holds the jobs that wait for others, by number. ``paths`` knows the unfinished jobs by
-    their paths, ``past`` those that are over and whose records are kept. ``hidden`` counts the jobs of submissions in
-    parts that are not committed. ``journal`` notes every move. ``levels`` counts the jobs that have places by level;
-    ``heirs_left`` is how many jobs may still be looked at in this operation to hand a level on.
+    their paths, ``past`` those that are over and whose records are kept. ``awaited`` holds the ids of unfinished jobs
+    that somebody waits for. ``hidden`` counts the jobs of submissions in parts that are not committed. ``journal``
+    notes every move. ``levels`` counts the jobs that have places by level; ``heirs_left`` is how many jobs may still be
+    looked at in this operation to hand a level on.
     """
 
     def __init__(self, retention: Retention) -> None:
@@ -92,6 +95,7 @@ class Ledger:
         self.journal = Journal()
         self.untold: dict[str, dict[str, None]] = {}
         self.ended: list[str] = []
+        self.awaited: set[str] = set()
         self.strangers: dict[str, int] = {}
         self.backing_off: dict[str, None] = {}
         self.holding = 0
@@ -247,6 +251,7 @@ class Ledger:
             if job.spec.flow is not None:
                 self.flows.remove(job)
         self.edges.bury(job.id)
+        self.awaited.discard(job.id)
         del self.jobs[job.id]
 
     def set_time(self, job: Job, now_ms: int) -> None:
@@ -490,7 +495,11 @@ class Ledger:
             left = self.vacate(job)
         if state is FAILED:
             self.dead[job.number] = job
-        job.timer = self.timers.add(PRUNE, now_ms + self.kept_ms(spec, state), job)
+        kept_ms = self.kept_ms(spec, state)
+        if self.awaited and job.id in self.awaited:
+            self.awaited.discard(job.id)
+            kept_ms = max(kept_ms, AWAITED_KEPT_MS)
+        job.timer = self.timers.add(PRUNE, now_ms + kept_ms, job)
         self.ended.append(job.id)
         return left
 
@@ -736,6 +745,7 @@ class Ledger:
             assert not job.spec.claims or (job in self.past) == (over and not job.gone)
             assert (self.dead.get(job.number) is job) == (job.state is FAILED and not job.gone)
         assert counts == self.counts
+        assert all(not self.jobs[job_id].is_over for job_id in self.awaited)
         levels = Counter(job.level for job in self.jobs.values() if job.is_placed)
         assert levels == Counter(dict(enumerate(self.levels)))
         assert holding == self.holding
@@ -754,6 +764,10 @@ class Ledger:
         if state is FINISHED:
             return self.retention.finished_ms
         return self.retention.failed_ms if state is FAILED else self.retention.canceled_ms
+
+    def goes_soon(self, job: Job) -> bool:
+        """Say whether a job's record may be dropped sooner after its end than one that somebody waits for."""
+        return any(self.kept_ms(job.spec, state) < AWAITED_KEPT_MS for state in OVER)
 
     # --- what moves share ----------------------------------------------------------------------------------------
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from queuehint import Backend, FakeClock, Retention
-from queuehint.backends.base import BackendOptions, open_backend
+from queuehint import Backend, FakeClock, JobCanceledError, JobFailedError, Retention, Scheduler
+from queuehint.backends.base import BackendOptions, Interest, open_backend
 from queuehint.operations import Enqueue, Exchange, Get, Tick
 from queuehint.policy import Policy
 from queuehint.records import JobSpec, JobState, Outcome, OutcomeKind
@@ -195,3 +196,62 @@ def test_the_helper_that_renews_keeps_records_as_the_scheduler_was_told() -> Non
         30_000,
     ]
     backend.close_sync()
+
+
+# --- those who wait --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ends", ["well", "badly", "canceled"])
+def test_whoever_waits_gets_the_result_of_what_is_kept_for_no_time(url: str, ends: str) -> None:
+    sched = Scheduler(url, retention=Retention(finished=0, failed=0, canceled=0))
+
+    @sched.job(max_attempts=1)
+    async def work(end: str) -> int:
+        await go.wait()
+        if end == "badly":
+            raise KeyError(end)
+        return 7
+
+    async def main() -> list[object]:
+        backend = sched.backend
+        waits = backend.wait
+
+        async def wait(interest: Interest, timeout_s: float) -> None:
+            if not interest.jobs:
+                await waits(interest, timeout_s)
+                return
+            # The first wait is a short one: after it the store knows that somebody waits.
+            await waits(interest, timeout_s if go.is_set() else 0.001)
+            if not go.is_set():
+                go.set()
+                if ends == "canceled":
+                    await sched.cancel([handle])
+
+        backend.wait = wait  # type: ignore[method-assign]
+        async with sched.worker(concurrency=2), asyncio.timeout(60):
+            handle = await work.using(delay=3600 if ends == "canceled" else None).enqueue(ends)
+            found = await asyncio.gather(handle.result(50), handle.result(50), return_exceptions=True)
+            return list(found)
+
+    go = asyncio.Event()
+    found = asyncio.run(main())
+    if ends == "well":
+        assert found == [7, 7]
+    else:
+        assert [type(each) for each in found] == [JobFailedError if ends == "badly" else JobCanceledError] * 2
+    sched.close_sync()
+
+
+def test_a_file_knows_after_a_crash_who_waited() -> None:
+    with quick_folder() as folder:
+        house = House(f"sqlite:///{folder}/jobs.db?durability=process")
+        store: Any = house.open(Retention(finished=0))
+        store.call_sync(Enqueue((JobSpec(id="a", task="t"),)))
+        store.wait_sync(Interest(jobs=("a",)), 0.001)
+        store._is_changed = False  # no snapshot: the journal is read again
+        again = house.open()
+        (grant,) = again.call_sync(Exchange("w", limit=1)).grants
+        again.call_sync(Exchange("w", (Outcome(job_id="a", token=grant.token, kind=OutcomeKind.FINISHED),)))
+        again.call_sync(Tick())
+        assert again.call_sync(Get(("a",))).records[0] is not None
+        house.close()

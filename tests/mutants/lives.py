@@ -288,8 +288,8 @@ MUTANTS = (
         name="A record is kept from the enqueue on, not from the end",
         kind="records",
         file="core/ledger.py",
-        old="        job.timer = self.timers.add(PRUNE, now_ms + self.kept_ms(spec, state), job)\n",
-        new="        job.timer = self.timers.add(PRUNE, job.enqueued_ms + self.kept_ms(spec, state), job)\n",
+        old="        job.timer = self.timers.add(PRUNE, now_ms + kept_ms, job)\n",
+        new="        job.timer = self.timers.add(PRUNE, job.enqueued_ms + kept_ms, job)\n",
         caught_by=(CONFORMANCE,),
     ),
     Mutant(
@@ -420,6 +420,14 @@ MUTANTS = (
         file="core/timetable.py",
         old="        if schedule.next_ms is not None and not schedule.is_paused:\n",
         new="        if schedule.next_ms is not None:\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="With no retention whoever waits finds nothing",
+        kind="records",
+        file="core/ledger.py",
+        old="            kept_ms = max(kept_ms, AWAITED_KEPT_MS)\n",
+        new="",
         caught_by=(CONFORMANCE,),
     ),
 )

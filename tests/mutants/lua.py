@@ -597,4 +597,12 @@ MUTANTS = (
         new="  if true then\n",
         caught_by=(tests("tests/integration/test_retention.py"),),
     ),
+    Mutant(
+        name="Lua: with no retention whoever waits finds nothing",
+        kind="records",
+        file=f"{LUA}/lib/ledger.lua",
+        old="  if job[WATCHERS] and #job[WATCHERS] > 0 then kept_ms = math.max(kept_ms, AWAITED_KEPT_MS) end\n",
+        new="",
+        caught_by=(CONFORMANCE_ON_REDIS,),
+    ),
 )

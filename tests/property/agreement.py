@@ -512,6 +512,7 @@ class Twins:
     def watch(self, job_ids: tuple[str, ...]) -> None:
         """Begin to wait for jobs and leave at once, as one does who was killed."""
         self.backend.wait_sync(Interest(jobs=job_ids), 0)
+        self.engine.await_ends(job_ids)
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
@@ -562,7 +563,7 @@ class Twins:
         assert len(left["receipts"]) == len(left["sessions"]) == 1
         # Each of the pools may have been asked for by itself and for each of three users.
         assert len(left.get("seen", ())) <= 4 * len((*POOLS, "default"))
-        assert left["meta"].keys() == {b"state", b"test"}
+        assert left["meta"].keys() == {b"state", b"test", b"retention"}
 
 
 def bits_of(field: bytes, packed: bytes) -> set[int]:

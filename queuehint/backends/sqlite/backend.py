@@ -45,7 +45,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 import attrs
 
 from queuehint.backends.base import BackendOptions, say_retention_changed
-from queuehint.backends.journal import QUESTIONS, Begin, Extend, decode, encode
+from queuehint.backends.journal import QUESTIONS, Await, Begin, Extend, decode, encode
 from queuehint.backends.local import OWN_LEASE_MS, LocalBackend
 from queuehint.backends.sqlite.address import Address, parse_url
 from queuehint.backends.sqlite.file import Header, JournalFile
@@ -250,6 +250,12 @@ class SqliteBackend(LocalBackend):
             self.call_sync(Peek())
         super().wait_sync(interest, timeout_s)
 
+    async def _await_ends(self, job_ids: tuple[str, ...]) -> None:
+        await self.call(Await(job_ids))
+
+    def _await_ends_sync(self, job_ids: tuple[str, ...]) -> None:
+        self.call_sync(Await(job_ids))
+
     async def close(self) -> None:
         """Make a snapshot, and let go of the file; whoever waits is woken."""
         mine = _Ticket(None, asyncio.get_running_loop())
@@ -371,7 +377,10 @@ class SqliteBackend(LocalBackend):
     def _do_one(self, ticket: _Ticket, now_ms: int) -> None:
         assert ticket.operation is not None
         try:
-            ticket.reply = self._apply(ticket.operation, now_ms)
+            if isinstance(ticket.operation, Await):
+                self.engine.await_ends(ticket.operation.job_ids)
+            else:
+                ticket.reply = self._apply(ticket.operation, now_ms)
         except QueueHintError as error:
             ticket.error = error
         except Exception as error:  # noqa: BLE001 - who asked is told
@@ -491,6 +500,8 @@ class SqliteBackend(LocalBackend):
                 _begin(engine, operation, at_ms)
             elif isinstance(operation, Extend):
                 engine.extend(operation.leases, operation.lease_ms, at_ms)
+            elif isinstance(operation, Await):
+                engine.await_ends(operation.job_ids)
             else:
                 engine.apply(operation, at_ms)
         except QueueHintError:

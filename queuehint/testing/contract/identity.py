@@ -15,6 +15,7 @@ from queuehint import (
     OutcomeKind,
     Policy,
 )
+from queuehint.backends.base import Interest
 from queuehint.operations import (
     Tree,
 )
@@ -145,6 +146,32 @@ class Records:
         store.enqueue(job("a", retention_ms=0))
         store.run()
         store.wait(0)
+        assert store.find("a") is None
+
+    @pytest.mark.parametrize("kind", [OutcomeKind.FINISHED, OutcomeKind.FAILED, OutcomeKind.DISCARDED])
+    def test_a_record_that_somebody_waited_for_is_kept_for_a_minute(self, store: Store, kind: OutcomeKind) -> None:
+        kept = {"awaited": 0, "alone": 0, "longer": 90_000}
+        store.enqueue(*[job(name, max_attempts=1, retention_ms=ms) for name, ms in kept.items()])
+        store.sleep(Interest(jobs=("awaited", "longer")), 0.001)
+        store.start()
+        for name in kept:
+            store.settle(name, kind, result=b"1" if kind is OutcomeKind.FINISHED else None)
+        store.wait(0)
+        assert store.find("alone") is None
+        store.wait(59_999)
+        assert store.record("awaited").result == (b"1" if kind is OutcomeKind.FINISHED else None)
+        store.wait(1)
+        assert store.find("awaited") is None
+        store.wait(29_999)
+        assert store.find("longer") is not None
+        store.wait(1)
+        assert store.find("longer") is None
+
+    def test_a_waiter_who_comes_after_the_end_keeps_nothing(self, store: Store) -> None:
+        store.enqueue(job("a", retention_ms=1000))
+        store.run()
+        store.sleep(Interest(jobs=("a",)), 0.001)
+        store.wait(1000)
         assert store.find("a") is None
 
     def test_counts_add_up(self, store: Store) -> None:

@@ -7,15 +7,17 @@
   ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service (lib/ledger); ms
   ARGV[8] budget    int  units of following work
   ARGV[9] session   str  who waits; ARGV[10..] ids
-  Returns more, now, next, and for each id w while it is unfinished, o once it is over or if it is unknown. ]]
+  Returns more, now, next, and for each id w while it is unfinished, o once it is over or if it is unknown.
+  The record of a job that somebody waits for is kept a minute after its end at least (lib/ledger). ]]
 -- @include lib/rules
-local answers = {}
+local answers, waits = {}, false
 for at = 10, #ARGV do
   local job = jobs.of(ARGV[at])
   if not job or OVER[job[STATE]] then
     answers[#answers + 1] = 'o'
   else
     answers[#answers + 1] = 'w'
+    waits = true
     local watchers = job[WATCHERS] or {}
     local known = false
     for _, session in ipairs(watchers) do known = known or session == ARGV[9] end
@@ -26,6 +28,7 @@ for at = 10, #ARGV do
     end
   end
 end
+if not waits then return {0, NOW, -1, table.concat(answers)} end
 local reply = request.reply('watch', {table.concat(answers)})
 redis.call('ZADD', store.sessions, NOW, ARGV[9])
 return reply

@@ -1,5 +1,6 @@
 --[[ ledger: the moves of a job, as core.ledger makes them: state, gates, offers, timers and edges change together.
   Counts and indexes are not changed here: they follow from the heads, see lib/commit. ]]
+local AWAITED_KEPT_MS = 60000 -- @const
 local ledger = {untold = {}, ended = {}, errors_added = {}, events = {}, drops_events = false, renewed = {}}
 
 lazily(ledger, function()
@@ -189,7 +190,9 @@ function ledger.finish(job, state, cause, keep_place)
   if state ~= FINISHED then job[RESULT] = false end
   local left = 0
   if keep_place and job[WALKS] then job[LEVEL] = false else left = gates.vacate(job) end
-  timers.set(job, PRUNE, NOW + ledger.kept_ms(job, state))
+  local kept_ms = ledger.kept_ms(job, state)
+  if job[WATCHERS] and #job[WATCHERS] > 0 then kept_ms = math.max(kept_ms, AWAITED_KEPT_MS) end
+  timers.set(job, PRUNE, NOW + kept_ms)
   ledger.ended[#ledger.ended + 1] = job
   ledger.tell_dependents(job)
   -- A dead job may be redriven: what it needs is kept for it.
