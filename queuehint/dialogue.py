@@ -92,9 +92,16 @@ def _take_sync(backend: Backend, step: Operation[Any] | Wait) -> Any:
     return None
 
 
-def finish(*, more: bool) -> Dialogue[None]:
-    """Have what an operation left over done, so that it waits for no worker."""
-    while more:
+def finish(*, more: bool, at_most: int | None = None) -> Dialogue[None]:
+    """
+    Have what an operation left over done, so that it waits for no worker.
+
+    Args:
+        at_most: how many steps to do, for callers who should not pay for what others have left; the next to call, a
+            worker or anybody else, goes on.
+    """
+    while more and at_most != 0:
+        at_most = None if at_most is None else at_most - 1
         try:
             more = (yield Tick()).more
         except BackendError:

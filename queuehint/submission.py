@@ -26,6 +26,7 @@ from queuehint.errors import (
 )
 from queuehint.ids import new_id
 from queuehint.operations import (
+    BUDGET,
     EDGES_PER_SUBMISSION_MAX,
     FLOW_JOBS_MAX,
     GATES_PER_SUBMISSION_MAX,
@@ -101,14 +102,17 @@ def submit(
         parts = arranged.numbered(firsts)
     staged = new_id() if arranged.is_one and len(parts) > 1 else None
     jobs: list[EnqueuedJob] = []
+    more = False
     for part in parts:
         reply = yield Enqueue(part, staged, parent)
         jobs += reply.jobs
-        if reply.more:
-            yield from finish(more=True)
+        more = reply.more
+    # What is left over may be anybody's: of that a submission does one step. Only what it has staged itself is its own.
+    steps = 1
     if staged is not None:
-        committed = yield Commit(staged)
-        yield from finish(more=committed.more)
+        more = (yield Commit(staged)).more
+        steps += sum(map(_units, specs)) // BUDGET
+    yield from finish(more=more, at_most=steps)
     if arranged.order is None:
         return jobs
     given = jobs.copy()
@@ -368,6 +372,11 @@ def _renumbered(spec: JobSpec, drawn: dict[str, str]) -> JobSpec:
             [attrs.evolve(edge, id=drawn[edge.id]) if edge.id in drawn else edge for edge in spec.depends_on]
         )
     return attrs.evolve(spec, **changes) if changes else spec
+
+
+def _units(spec: JobSpec) -> int:
+    """Return how much following work it is to have a staged job take effect."""
+    return 1 + sum([len(claim.path) + 1 for claim in spec.claims]) + len(spec.depends_on)
 
 
 def portions(total: int) -> Iterator[int]:

@@ -13,7 +13,8 @@ from queuehint.backends.base import BackendOptions, Interest
 from queuehint.backends.redis import keys
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
-from queuehint.operations import Commit, Enqueue, Exchange, Tick
+from queuehint.hint import Claim
+from queuehint.operations import CancelPath, Commit, Enqueue, Exchange, Tick
 from queuehint.records import JobSpec, Outcome, OutcomeKind
 from tests.doors import until
 from tests.property.agreement import Twins
@@ -248,3 +249,19 @@ def test_a_worker_says_at_its_end_that_it_was_the_last_exchange(redis_server: Se
     client = redis_server.client()
     backend.call = listen  # type: ignore[method-assign]
     asyncio.run(main())
+
+
+def test_a_submission_wakes_a_sleeping_worker_for_what_is_left_over(redis_server: Server, namespace: str) -> None:
+    backend = RedisBackend(parse_url(redis_server.url), BackendOptions(namespace=namespace), budget=5)
+    client, marker = redis_server.client(), keys.redis_key(namespace, "wake:timer")
+    backend.call_sync(Enqueue(tuple(JobSpec(id=f"j{n}", task="t", claims=(Claim(("d", str(n))),)) for n in range(20))))
+    assert backend.call_sync(CancelPath(("d",))).more
+    client.delete(marker)
+    assert backend.call_sync(Enqueue((JobSpec(id="a", task="t"),))).more
+    assert client.zcard(marker) == 1
+    while backend.call_sync(Tick()).more:
+        pass
+    client.delete(marker)
+    backend.call_sync(Enqueue((JobSpec(id="b", task="t"),)))
+    assert client.zcard(marker) == 0
+    backend.close_sync()

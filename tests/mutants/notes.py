@@ -37,4 +37,12 @@ MUTANTS = (
         new="            raise\n",
         caught_by=(tests("tests/faults/test_foreign.py", "-k", "cannot_be_read"),),
     ),
+    Mutant(
+        name="An enqueue does all that is left over in the namespace",
+        kind="bounds",
+        file="submission.py",
+        old="    yield from finish(more=more, at_most=steps)\n",
+        new="    yield from finish(more=more)\n",
+        caught_by=(tests("tests/integration/test_leftovers.py", "-k", "memory"),),
+    ),
 )

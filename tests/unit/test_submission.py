@@ -19,6 +19,7 @@ from queuehint.errors import (
 )
 from queuehint.hint import Claim
 from queuehint.operations import (
+    BUDGET,
     EDGES_PER_SUBMISSION_MAX,
     FLOW_JOBS_MAX,
     GATES_PER_SUBMISSION_MAX,
@@ -424,13 +425,25 @@ def test_a_refused_part_is_the_callers_error_and_nothing_is_committed() -> None:
     assert [type(step) for step in asked] == [Enqueue]
 
 
-def test_what_is_left_over_is_done_at_once() -> None:
+def test_a_submission_does_one_step_of_what_others_have_left_over() -> None:
     store = Store(mores=3)
     store.hold(submit([job("a")]))
-    assert store.kinds() == "Enqueue Tick Tick Tick"
-    store = Store(mores=2)
-    store.hold(submit(wide(JOBS_PER_SUBMISSION_MAX + 1)))
-    assert store.kinds() == "Enqueue Tick Tick Enqueue Commit"
+    assert store.kinds() == "Enqueue Tick"
+    store = Store(mores=3)
+    store.hold(submit([job(str(n)) for n in range(2 * JOBS_PER_SUBMISSION_MAX)]))
+    assert store.kinds() == "Enqueue Enqueue Tick"
+
+
+def test_a_submission_in_parts_has_what_it_has_staged_take_effect() -> None:
+    count = JOBS_PER_SUBMISSION_MAX + 1
+    store = Store(mores=1000)
+    store.hold(submit(wide(count)))
+    ticks = store.kinds().removeprefix("Enqueue Enqueue Commit ").split(" ")
+    assert set(ticks) == {"Tick"}
+    assert count // BUDGET < len(ticks) < 10
+    store = Store(mores=1)
+    store.hold(submit(wide(count)))
+    assert store.kinds() == "Enqueue Enqueue Commit Tick"
 
 
 def test_a_job_is_enqueued_even_if_what_is_left_over_cannot_be_done() -> None:

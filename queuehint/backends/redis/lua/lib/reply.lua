@@ -31,7 +31,11 @@ end
 function request.reply(name, rest, granted, specs, sleeps)
   local more, left_over = work.is_more(), work.any_left()
   local next_ms = plan.commit(sleeps)
-  if left_over then next_ms = NOW end
+  if left_over then
+    next_ms = NOW
+    -- Who submits leaves it to others: a worker that sleeps goes on with it.
+    if name == 'enqueue' or name == 'commit_parts' then redis.call('ZADD', store['wake:timer'], '0', '1') end
+  end
   local reply = {more and 1 or 0, NOW, next_ms}
   for at = 1, #rest do reply[#reply + 1] = rest[at] end
   return request.conclude(name, reply, granted, specs)

@@ -1,0 +1,64 @@
+"""Who pays for what an operation has left over: nobody more than a bounded share, and somebody always."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from queuehint import Claim, JobSpec, JobState, Scheduler
+from queuehint.operations import CancelPath, CountJobs, Enqueue
+from tests.shelf import on
+
+if TYPE_CHECKING:
+    import pytest
+
+SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
+COUNT = 5000
+
+
+def leave_over(sched: Scheduler) -> None:
+    """Leave the cancellation of many jobs to others."""
+    for begin in range(0, COUNT, 1000):
+        claims = [(f"j{n}", (Claim((f"doc{n}",)),)) for n in range(begin, begin + 1000)]
+        sched.backend.call_sync(Enqueue(tuple(JobSpec(id=job, task="t", pool="p", claims=at) for job, at in claims)))
+    assert sched.backend.call_sync(CancelPath(())).more
+
+
+def count_calls(sched: Scheduler, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    calls: list[Any] = []
+    call = sched.backend.call_sync
+
+    def calling(operation: Any) -> Any:
+        calls.append(operation)
+        return call(operation)
+
+    monkeypatch.setattr(sched.backend, "call_sync", calling)
+    return calls
+
+
+def test_an_enqueue_answers_when_its_own_work_is_done_and_does_its_share(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main(sched: Scheduler) -> None:
+        @sched.job
+        def one() -> None: ...
+
+        leave_over(sched)
+        calls = count_calls(sched, monkeypatch)
+        one.enqueue_sync()
+        assert len(calls) == 2
+        # Without any worker all of it is done before long, by whoever comes.
+        for _ in range(30):
+            one.enqueue_sync()
+        assert len(calls) < 62
+        assert sched.backend.call_sync(CountJobs()).states[CANCELED] == COUNT
+
+    on(url, main)
+
+
+def test_who_cancels_a_path_is_answered_when_all_is_canceled(url: str) -> None:
+    async def main(sched: Scheduler) -> None:
+        leave_over(sched)
+        await sched.cancel(path=["doc1"])
+        assert (await sched.stats()).states[CANCELED] == COUNT
+
+    on(url, main)
