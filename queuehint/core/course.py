@@ -7,18 +7,19 @@ about for other jobs is put among the leftovers and done in bounded steps.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
 
-from queuehint.core.dependencies import CANCEL, KEPT, NOTE, OF_CHILD, WAIT, Needs, cause_of, fate
+from queuehint.core.dependencies import CANCEL, KEPT, NOTE, OF_CHILD, WAIT, Needs, cause_of, fate, is_late
 from queuehint.core.sweeps import CancelSweep, DropSweep, ReleaseSweep, ResolveSweep, ReviveSweep
 from queuehint.core.timers import TimerKind
 from queuehint.events import EventKind
 from queuehint.records import JobError, JobState
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from queuehint.core.job import Job
     from queuehint.core.ledger import Ledger
@@ -65,6 +66,8 @@ class Course:
         if not self.ledger.edges.has_dependents(job.id):
             return False
         self.ledger.leftovers.append(ResolveSweep(self, job))
+        if not job.gone:
+            self.ledger.edges.begin_telling(job)
         return True
 
     def cancel(self, job: Job, cause: str) -> int:
@@ -217,42 +220,46 @@ class Course:
             self.ledger.edges.fall(job, dependency.id)
         return left
 
-    def judge(self, needs: Needs, coming: Collection[str] = ()) -> tuple[Needs, str | None]:
+    def judge(
+        self, needs: Needs, coming: Collection[str] = (), is_late: Callable[[Job], bool] | None = None
+    ) -> tuple[Needs, tuple[str, Job | None] | None]:
         """
         Judge what a job is told to depend on by what has become of it.
 
         Args:
             coming: ids of jobs that are about to be taken in.
+            is_late: says of a job that it came too late to be meant, and only has the id: what was meant has expired.
 
         Returns:
-            What it has to wait for, and the id of the first job because of which it has to be canceled.
+            What it has to wait for, and the first job because of which it has to be canceled: its id, and the job; None
+            if that has expired.
         """
         blocked = []
         for need in needs:
             job = self.ledger.jobs.get(need[0])
-            if job is None or job.gone or job.is_hidden:
+            if job is None or job.gone or job.is_hidden or (is_late is not None and is_late(job)):
                 if job is not None or need[0] not in coming:
-                    return (), need[0]
+                    return (), (need[0], None)
             elif job.is_over:
                 what = fate(need[1], job.state)
                 if what == CANCEL:
-                    return (), need[0]
+                    return (), (need[0], job)
                 if what != WAIT:
                     continue
             blocked.append(need)
         return tuple(blocked), None
 
-    def fell_by(self, job: Job, dependency_id: str) -> int:
+    def fell_by(self, job: Job, felled_by: tuple[str, Job | None]) -> int:
         """Cancel a job for a dependency that is over, or whose record has expired; return the gates left."""
-        dependency = self.ledger.jobs.get(dependency_id)
-        if dependency is None or dependency.gone or dependency.is_hidden:
+        dependency_id, dependency = felled_by
+        if dependency is None:
             return self.end(job, CANCELED, cause_of(dependency_id, None))
         return self._fell(job, dependency)
 
     def begin(self, job: Job) -> int:
         """Take up a job of a submission that was committed; return the units used."""
         needs = job.note().needs
-        blocked, felled_by = self.judge(needs)
+        blocked, felled_by = self.judge(needs, is_late=partial(is_late, job))
         commit_ms = self.ledger.unstage(job)
         if felled_by is not None:
             return len(needs) + self.fell_by(job, felled_by)
@@ -274,13 +281,13 @@ class Course:
     def revive(self, job: Job) -> int:
         """Bring back a job canceled because of another, if what it depends on allows it; return the units used."""
         edges, needs = self.ledger.edges, job.note().needs
-        blocked, felled_by = self.judge(needs)
+        blocked, felled_by = self.judge(needs, is_late=lambda other: other.enqueued_ms > job.enqueued_ms)
         if felled_by is not None:
-            dependency = self.ledger.jobs.get(felled_by)
-            if dependency is None or dependency.gone or dependency.is_hidden:
+            dependency_id, dependency = felled_by
+            if dependency is None:
                 edges.rise(job)
             else:
-                edges.fall(job, felled_by)
+                edges.fall(job, dependency_id)
             return len(needs)
         visited = self.ledger.revive(job, blocked, self.now_ms)
         self._revive_dependents(job)

@@ -85,6 +85,17 @@ def cause_of(job_id: str, state: JobState | None) -> str:
     return f"dependency {job_id} {'has expired' if state is None else _ENDED[state]}"
 
 
+def is_late(job: Job, other: Job) -> bool:
+    """
+    Say whether a job has the id of one that *job* depends on, and came too late to be meant.
+
+    Args:
+        job: one of a submission in parts that has not let it go.
+        other: one that has come to be known by a later commit or enqueue, or was sent in a later part of the same one.
+    """
+    return other.came > job.came or (other.came == job.came and other.number > job.note().came)
+
+
 class DependencySets:
     """
     The edges of one namespace.
@@ -99,6 +110,8 @@ class DependencySets:
         self._fallen: dict[str, SortedDict[int, Job]] = {}
         self._awaited: set[str] = set()
         """Jobs that others depend on or did; one that gets the id of a job that was pruned is none of them."""
+        self._telling: set[int] = set()
+        """The numbers of jobs that are over, while those that wait for them are still gone through."""
         self.open = self.late_added = 0
 
     # --- edges ---------------------------------------------------------------------------------------------------
@@ -151,6 +164,18 @@ class DependencySets:
     def dependents(self, job_id: str) -> list[tuple[int, Job]]:
         """Return the jobs that depend on this one, in order of number (of that of their redrive), with this number."""
         return sorted(self._waiting.get(job_id, {}).values(), key=_order)
+
+    def begin_telling(self, job: Job) -> None:
+        """Note that the edges to a job that is over begin to be resolved."""
+        self._telling.add(job.number)
+
+    def end_telling(self, job: Job) -> None:
+        """Note that the edges to a job are resolved, or open again."""
+        self._telling.discard(job.number)
+
+    def is_telling(self, job: Job) -> bool:
+        """Say whether the edges to a job that is over are still being resolved: an unfinished job may wait for it."""
+        return job.number in self._telling
 
     def is_since(self, job: Job, dependency_id: str, number: int) -> bool:
         """Say whether *job* depends on the other one since that number."""
@@ -218,7 +243,7 @@ class DependencySets:
             if job is not None and not job.is_over:
                 # One that was committed and not taken up yet will wait for what it was told to depend on.
                 is_staged = job.notes is not None and job.notes.start is not None
-                todo += sorted([need[0] for need in job.note().needs] if is_staged else job.blocked)
+                todo += sorted(_meant(job, jobs) if is_staged else job.blocked)
         return False
 
     # --- invariants ----------------------------------------------------------------------------------------------
@@ -226,8 +251,14 @@ class DependencySets:
     def __len__(self) -> int:
         return len(self._waiting) + len(self._fallen)
 
-    def check(self, jobs: Mapping[str, Job]) -> None:
-        """Assert that every edge has both its ends; for tests."""
+    def check(self, jobs: Mapping[str, Job], telling: set[int]) -> None:
+        """
+        Assert that every edge has both its ends; for tests.
+
+        Args:
+            telling: the numbers of jobs that are over and that a sweep over their dependents is about.
+        """
+        assert self._telling == telling
         open_edges = 0
         for job in jobs.values():
             notes = job.notes
@@ -257,3 +288,9 @@ class DependencySets:
 
 def _order(entry: tuple[int, Job]) -> int:
     return entry[0]
+
+
+def _meant(job: Job, jobs: Mapping[str, Job]) -> list[str]:
+    """Return the ids of the jobs that one of a committed submission will wait for, once it is let go."""
+    others = [jobs[need[0]] for need in job.note().needs if need[0] in jobs]
+    return [other.id for other in others if not other.is_hidden and not is_late(job, other)]

@@ -326,6 +326,10 @@ class Engine:
                 enqueued.append(EnqueuedJob(job.id, job.number, job.state, True))
             else:
                 enqueued.append(self._enqueue_special(spec, submission, start))
+        if start is not None:
+            for each in enqueued:
+                if each.created:
+                    jobs[each.id].note().came = self.ledger.last_number
         if operation.firing is not None:
             self.timetable.fire(operation.firing, enqueued[-1].id if enqueued else None)
         return Enqueued(tuple(enqueued), self._more())

@@ -30,6 +30,7 @@ class Notes:
     __slots__ = (
         "asked",
         "blocked",
+        "came",
         "child_failed",
         "errors",
         "fallen_by",
@@ -64,6 +65,8 @@ class Notes:
         """The first child that has failed, and how, if this makes it FAILED."""
         self.start: Job | None = None
         """The start of the submission in parts it belongs to, until that has let it go."""
+        self.came = 0
+        """The newest number when its part was sent; once it is let go, that of the commit: since then it is known."""
         self.asked: JobSpec | None = None
         """What the job was first asked to be, once its key has given it other content."""
 
@@ -189,6 +192,14 @@ class Job:
         if notes is not None and notes.start is not None:
             return notes.start.state is not JobState.FINISHED
         return self.id[0] == START_MARK
+
+    @property
+    def came(self) -> int:
+        """The number from which on it is known: its own, or that of the commit of its submission in parts."""
+        notes = self.notes
+        if notes is None:
+            return self.number
+        return notes.start.since if notes.start is not None else notes.came or self.number
 
     def note(self) -> Notes:
         """Return its notes, made if there are none yet."""

@@ -24,7 +24,7 @@ from queuehint.core.lifecycle import MOVES, check_move
 from queuehint.core.limits import Limits
 from queuehint.core.paths import LatePathIndex, PathIndex
 from queuehint.core.registry import ActiveExecutions
-from queuehint.core.sweeps import ReleaseSweep, UnparkSweep
+from queuehint.core.sweeps import ReleaseSweep, ResolveSweep, UnparkSweep
 from queuehint.core.timers import TimerKind, Timers
 from queuehint.core.trie import Node, PathTrie, Walk
 from queuehint.events import EventKind
@@ -198,6 +198,8 @@ class Ledger:
     def commit(self, start: Job, now_ms: int) -> int:
         """Have the jobs of a submission in parts be there, all at once; return how many."""
         staged = self.edges.count(start.id)
+        # The commit takes a number itself: what came after it, by enqueue or commit, is not what these depend on.
+        self.last_number = start.since = self.last_number + 1
         self._close_start(start, FINISHED, now_ms)
         self.hidden -= staged
         self.counts[DEFERRED] += staged
@@ -220,6 +222,7 @@ class Ledger:
         notes = job.note()
         start, notes.start = notes.start, None
         assert start is not None
+        notes.came = start.since
         assert start.ended_ms is not None
         self.edges.close(job, start.id)
         self.deferred[job.number] = job
@@ -513,6 +516,7 @@ class Ledger:
         left = self.free(job) if job.walk is not None else 0
         self._become(job, CANCELED)
         self.journal.note(job, EventKind.CANCELED, FAILED, "discarded")
+        self.edges.end_telling(job)
         del self.dead[job.number]
         job.cause = "discarded"
         self.drop_timer(job)
@@ -536,6 +540,7 @@ class Ledger:
 
     def revive(self, job: Job, blocked: Needs, now_ms: int) -> int:
         """Bring back a job canceled because of another: CANCELED -> DEFERRED or QUEUED; return the gates visited."""
+        assert not job.blocked
         self.edges.rise(job)
         self._become(job, DEFERRED if blocked else QUEUED)
         self.drop_timer(job)
@@ -550,6 +555,7 @@ class Ledger:
 
     def _renew(self, job: Job) -> None:
         """Have an over job begin anew: index it, and forget its attempts and its end."""
+        self.edges.end_telling(job)
         job.attempts = job.losses = 0
         job.cause = job.cancel = job.ended_ms = job.result = None
         if job.notes is not None:
@@ -587,6 +593,7 @@ class Ledger:
         if not job.gone:
             self.journal.note(job, EventKind.PRUNED, job.state)
             self.edges.rise(job)
+            self.edges.end_telling(job)
             self.catalog.remove(job)
             if job.spec.claims:
                 self.past.remove(job)
@@ -708,7 +715,8 @@ class Ledger:
         parked = {job.id for heap in self.parked.values() for job in heap.items()}
         holding = 0
         released = {item.job.id for item in self.leftovers if isinstance(item, ReleaseSweep)}
-        self.edges.check(self.jobs)
+        told = [item for item in self.leftovers if isinstance(item, ResolveSweep) and item.goes_on()]
+        self.edges.check(self.jobs, {item.dependency.number for item in told if not item.dependency.gone})
         self.flows.check(self.jobs)
         self.catalog.check(self.jobs)
         for job_id, job in self.jobs.items():

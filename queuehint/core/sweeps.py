@@ -223,6 +223,12 @@ class ResolveSweep(DependentsSweep):
         """Follow the edge."""
         return self._course.resolve(job, self.dependency, self._since_ms)
 
+    def end(self) -> int:
+        """Note that nobody waits for this end any more."""
+        if self.goes_on():
+            self._edges.end_telling(self.dependency)
+        return 0
+
 
 class CommitSweep(DependentsSweep):
     """Take up the jobs of a submission in parts that was committed."""
@@ -263,7 +269,12 @@ class ReleaseSweep:
 
 
 class ReviveSweep:
-    """Bring back, in order of number, the jobs that were canceled because of one that was brought back itself."""
+    """
+    Bring back, in order of number, the jobs that were canceled because of one that was brought back itself.
+
+    Each only once its own end is told to all that wait for it. One that is revived is bound to what it needs without a
+    search, and this closes no circle because no unfinished job waits for it.
+    """
 
     def __init__(self, course: Course, job: Job) -> None:
         self._course = course
@@ -277,6 +288,9 @@ class ReviveSweep:
         while (job := self._next()) is not None:
             if used >= budget:
                 return used, True
+            if self._course.ledger.edges.is_telling(job):
+                # The sweep of its end has its turn first.
+                return used + 1, True
             self._at = job.number
             used += 1 + self._course.revive(job)
         return used, False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from graphlib import CycleError as GraphCycleError
+from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
 from queuehint.core.dependencies import WAIT, fate
@@ -66,6 +68,20 @@ def check_edges(engine: Engine) -> None:
         for job_id, edge in job.blocked.items():
             state = jobs[job_id].state
             assert state not in OVER or (state is FAILED and fate(edge, FAILED) == WAIT), f"{job.id} waits for nothing"
+
+
+def check_circles(engine: Engine) -> None:
+    """At any time, in the middle of a cut too: no jobs wait for one another along open edges."""
+    jobs = engine.ledger.jobs
+    waits = {
+        job.id: [other for other in job.blocked if other in jobs and not jobs[other].is_over]
+        for job in jobs.values()
+        if job.blocked and not job.is_over
+    }
+    try:
+        TopologicalSorter(waits).prepare()
+    except GraphCycleError as error:
+        raise AssertionError(f"{' <- '.join(error.args[1])} wait for one another") from None
 
 
 def check_empty(engine: Engine) -> None:

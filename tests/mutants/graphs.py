@@ -1,7 +1,7 @@
 """Mutants of the edges in the engine: what waits for what, and what an end means for those that wait."""
 
 from tests.mutants.catchers import CONFORMANCE, SIMULATION
-from tests.mutants.gate import Mutant
+from tests.mutants.gate import Mutant, tests
 
 MUTANTS = (
     Mutant(
@@ -142,8 +142,60 @@ MUTANTS = (
         name="What fell with a job that is redriven downstream comes back although another job felled it too",
         kind="edges",
         file="core/course.py",
-        old="        blocked, felled_by = self.judge(needs)\n        if felled_by is not None:\n            dependency",
-        new="        blocked, felled_by = self.judge(needs)\n        if False:\n            dependency",
+        old="        if felled_by is not None:\n            dependency_id, dependency = felled_by\n",
+        new="        if felled_by is not None and False:\n            dependency_id, dependency = felled_by\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A job is revived while its end is still told to those that wait for it",
+        kind="edges",
+        file="core/sweeps.py",
+        old="            if self._course.ledger.edges.is_telling(job):\n",
+        new="            if False:\n",
+        caught_by=(
+            CONFORMANCE,
+            tests("tests/unit/test_engine_edges.py"),
+            tests("tests/property/test_graphs.py", "-k", "revival"),
+        ),
+    ),
+    Mutant(
+        name="A committed job depends on whoever has the id by then",
+        kind="edges",
+        file="core/course.py",
+        old="self.judge(needs, is_late=partial(is_late, job))",
+        new="self.judge(needs)",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A committed job depends on one that was sent in a later part",
+        kind="edges",
+        file="core/dependencies.py",
+        old=" or (other.came == job.came and other.number > job.note().came)\n",
+        new="\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A job of a submission counts as known from when it was sent",
+        kind="edges",
+        file="core/job.py",
+        old="        return notes.start.since if notes.start is not None else notes.came or self.number\n",
+        new="        return self.number\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A commit takes no number",
+        kind="edges",
+        file="core/ledger.py",
+        old="        self.last_number = start.since = self.last_number + 1\n",
+        new="        start.since = self.last_number\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A revived job depends on whoever has the id by then",
+        kind="edges",
+        file="core/course.py",
+        old="self.judge(needs, is_late=lambda other: other.enqueued_ms > job.enqueued_ms)",
+        new="self.judge(needs)",
         caught_by=(CONFORMANCE,),
     ),
     Mutant(

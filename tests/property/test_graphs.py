@@ -16,6 +16,7 @@ from queuehint.errors import QueueHintError
 from queuehint.hint import Claim, normalise
 from queuehint.operations import (
     BUDGET,
+    STAGED_KEPT_MS,
     Cancel,
     Commit,
     CountEdges,
@@ -30,7 +31,7 @@ from queuehint.operations import (
 from queuehint.policy import ON_DEAD, ON_DEPENDENCY_FAILURE, OnDependencyFailure, Policy
 from queuehint.records import ON_CHILD_FAILURE, OVER, WHEN, Dependency, JobSpec, JobState, Outcome, OutcomeKind, When
 from queuehint.reports import ReasonKind
-from queuehint.testing.invariants import check_edges, check_empty, check_order
+from queuehint.testing.invariants import check_circles, check_edges, check_empty, check_order
 from queuehint.testing.model.edges import what_an_end_does
 from queuehint.testing.player import PATHS_BY_DEPTH
 
@@ -70,6 +71,7 @@ class Crowd:
         watch_places(self.engine)
         self.specs = self.graph(count)
         self.children = 0
+        self.staged: set[str] = set()
 
     def graph(self, count: int) -> list[JobSpec]:
         random = self.random
@@ -123,6 +125,7 @@ class Crowd:
         reply = self.engine.apply(operation, self.now_ms)
         self.engine.ledger.check()
         check_order(self.engine)
+        check_circles(self.engine)
         return reply
 
     @property
@@ -173,6 +176,38 @@ class Crowd:
             made.append(spec.id)
         return (*made, *random.sample(every, min(len(every), random.choice((0, 0, 1)))))
 
+    def stage_some(self) -> None:
+        """
+        Send a part of one of two submissions, or enqueue, commit, or let parts expire.
+
+        All take their ids from the same few, so that one takes an id from the other.
+        """
+        random = self.random
+        roll = random.random()
+        part = random.choice("ST")
+        if roll < 0.25 and part in self.staged:
+            self.staged.discard(part)
+            operation: Any = Commit(part)
+        elif roll < 0.3:
+            self.now_ms += STAGED_KEPT_MS // 2
+            operation = Tick()
+        else:
+            job_id = f"shared{random.randrange(5)}"
+            known = [each.id for each in self.engine.ledger.jobs.values() if not each.is_start]
+            every = [*known, *[f"shared{number}" for number in range(5)] * 3]
+            edges = {other: Dependency(other) for other in random.sample(every, random.choice((0, 1, 1, 2)))}
+            edges.pop(job_id, None)
+            policy = Policy(max_attempts=1, on_dependency_failure=random.choice(ON_DEPENDENCY_FAILURE))
+            spec = JobSpec(id=job_id, task="t", depends_on=tuple(edges.values()), policy=policy)
+            is_part = roll < 0.8
+            operation = Enqueue((spec,), staged=part if is_part else None)
+        try:
+            self.do(operation)
+        except QueueHintError:
+            return
+        if isinstance(operation, Enqueue) and operation.staged is not None:
+            self.staged.add(part)
+
     def play(self) -> None:
         random = self.random
         kinds = (
@@ -190,6 +225,8 @@ class Crowd:
         self.do(Tick())
         while self.moves:
             self.end_some(kinds)
+            for _ in range(random.choice((0, 0, 0, 2, 8))):
+                self.stage_some()
             roll = random.random()
             dead = [job.id for job in self.engine.ledger.dead.values()]
             if roll < 0.05:
@@ -198,6 +235,14 @@ class Crowd:
                 self.do(Redrive((random.choice(dead),), downstream=random.random() < 0.5))
             elif roll < 0.2 and dead:
                 self.do(Discard((random.choice(dead),)))
+        self.end_parts()
+
+    def end_parts(self) -> None:
+        """Let all parts be committed or gone, and all that follows be done."""
+        self.now_ms += STAGED_KEPT_MS
+        self.do(Tick())
+        while self.moves:
+            self.end_some((OutcomeKind.FINISHED, OutcomeKind.FAILED))
 
     def check_nobody_waits_for_nothing(self) -> None:
         """Whoever is not over waits, through others it may be, for a dead job that `why` names."""
@@ -273,6 +318,59 @@ def test_thousands_of_graphs_are_not_wedged(budget: int, block: int) -> None:
         crowd.check_nobody_waits_for_nothing()
         crowd.revive_all()
         crowd.expire_all()
+
+
+class Tangle(Crowd):
+    """
+    A small graph in which most edges cancel, and a world that fails jobs, has them wait for any, and revives.
+
+    Steps follow so close upon one another that most of what an end brings about is left over when the next comes.
+    """
+
+    def graph(self, count: int) -> list[JobSpec]:
+        random = self.random
+        specs = []
+        for number in range(count):
+            others = random.sample(range(number), min(number, random.choice((0, 1, 1, 2, 2))))
+            policy = Policy(max_attempts=1, on_dependency_failure=random.choice(("cancel", "cancel", "cancel", "wait")))
+            edges = tuple([Dependency(str(other)) for other in others])
+            specs.append(JobSpec(id=str(number), task="t", depends_on=edges, policy=policy))
+        return specs
+
+    def settle(self, job: Job, kind: OutcomeKind, *children: str) -> None:
+        self.do(Exchange("w", (Outcome(job_id=job.id, token=job.token or 0, kind=kind, children=children),)))
+
+    def play(self) -> None:
+        random, ledger = self.random, self.engine.ledger
+        self.do(Enqueue(tuple(self.specs)))
+        for _ in range(40):
+            roll = random.random()
+            running = list(ledger.registry.running.values())
+            if roll < 0.2 or (not running and roll < 0.6):
+                self.do(Exchange("w", limit=2))
+            elif roll < 0.4:
+                self.settle(random.choice(running), random.choice((OutcomeKind.FAILED, OutcomeKind.FINISHED)))
+            elif roll < 0.6:
+                others = [job.id for job in ledger.jobs.values() if not job.is_over and not job.is_hidden]
+                self.settle(random.choice(running), OutcomeKind.CHILDREN, random.choice(others))
+            elif roll < 0.85 and ledger.dead:
+                self.do(Redrive((random.choice(ledger.dead.values()).id,), downstream=True))
+            elif roll > 0.92:
+                self.stage_some()
+        self.end_parts()
+
+
+@pytest.mark.parametrize("budget", [1, 2])
+def test_no_revival_closes_a_circle(budget: int) -> None:
+    for seed in range(100):
+        tangle = Tangle(Random(seed), budget, 8)
+        try:
+            tangle.play()
+            tangle.check_nobody_waits_for_nothing()
+            tangle.revive_all()
+        except Exception as error:
+            error.add_note(f"Tangle(Random({seed}), {budget}, 8)")
+            raise
 
 
 # --- all small graphs ------------------------------------------------------------------------------------------------

@@ -295,7 +295,7 @@ def test_edges_that_disagree_are_found(harm: Callable[[Queue], None]) -> None:
     queue.fail("dead")
     assert queue.states("waits", "fallen") == "DEFERRED CANCELED"
     ledger = queue.engine.ledger
-    ledger.edges.check(ledger.jobs)
+    ledger.edges.check(ledger.jobs, set())
     harm(queue)
     with pytest.raises((AssertionError, KeyError)):
-        ledger.edges.check(ledger.jobs)
+        ledger.edges.check(ledger.jobs, set())

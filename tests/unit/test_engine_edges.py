@@ -16,6 +16,7 @@ from queuehint.policy import ON_DEPENDENCY_FAILURE
 from queuehint.records import Dependency, JobSpec, JobState, OutcomeKind
 from queuehint.reports import EdgeStats, ReasonKind
 from queuehint.testing.driver import Queue, job
+from queuehint.testing.invariants import check_circles
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 DAY_MS = 24 * 3600 * 1000
@@ -990,6 +991,40 @@ def test_one_that_was_canceled_for_a_finished_dependency_is_not_revived_by_other
     queue.wait(0)
     assert queue.state("b") is CANCELED
     assert queue.engine.ledger.jobs["b"].note().fallen_by == "f"
+
+
+@pytest.mark.parametrize("budget, others", [(1, 0), (1, 1), (1, 4), (2, 5), (10, 60)])
+def test_a_job_is_revived_once_its_end_is_told_to_all_that_wait_for_it(budget: int, others: int) -> None:
+    queue = Queue(budget=budget)
+    canceling: dict[str, Any] = {"on_dependency_failure": "cancel"}
+    queue.enqueue(job("e"), job("d", max_attempts=1), job("x", after=["d", "e"], **canceling))
+    queue.enqueue(*[job(f"o{number}", after=["x"], **canceling) for number in range(others)])
+    queue.enqueue(job("c", after=["x"], **canceling))
+    assert queue.start() == ["e", "d"]
+    queue.fail("d")
+    queue.await_children("e", "c")
+    queue.redrive("d", downstream=True)
+    check_circles(queue.engine)
+    queue.wait(0)
+    queue.run()
+    queue.wait(0)
+    assert not queue.stats().unfinished
+    assert queue.is_clean
+
+
+def test_a_sweep_of_an_earlier_end_says_nothing_of_a_later_one() -> None:
+    canceling: dict[str, Any] = {"on_dependency_failure": "cancel"}
+    queue = Queue(job("a", max_attempts=1), *[job(f"b{number}", after=["a"]) for number in range(4)], budget=1)
+    queue.enqueue(job("x", after=["a"], **canceling), job("y", after=["x"], **canceling))
+    queue.start()
+    queue.fail("a")
+    queue.redrive("a")
+    queue.start()
+    queue.fail("a")
+    queue.discard("a")
+    queue.wait(0)
+    assert queue.states("b0", "x", "y") == "QUEUED CANCELED CANCELED"
+    assert not queue.engine.ledger.leftovers
 
 
 # --- what is told ----------------------------------------------------------------------------------------------------

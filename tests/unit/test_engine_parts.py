@@ -33,6 +33,7 @@ from queuehint.operations import (
 from queuehint.records import Dependency, JobState
 from queuehint.reports import ReasonKind
 from queuehint.testing.driver import Queue, job
+from queuehint.testing.invariants import check_circles
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 MINUTE = 60_000
@@ -141,6 +142,44 @@ def test_all_jobs_are_there_at_once_and_take_their_places_step_by_step(budget: i
         queue.run()
         queue.wait(0)
     assert queue.is_clean
+
+
+@pytest.mark.parametrize("budget", [1, 2, 5])
+@pytest.mark.parametrize("how", ["enqueued", "committed"])
+def test_a_job_that_is_taken_up_late_depends_on_nobody_who_came_after_the_commit(budget: int, how: str) -> None:
+    queue = Queue(budget=budget)
+    queue.stage("S", job("a"), *[job(f"{number}") for number in range(10)], job("b", after=["a"]))
+    if how == "enqueued":
+        queue.stage("T", job("a"))
+        queue.advance(STAGED_KEPT_MS // 2)
+        queue.stage("S", job("last"))
+        queue.wait(STAGED_KEPT_MS // 2)
+        queue.commit("S")
+        queue.enqueue(job("a", after=["b"]))
+    else:
+        queue.stage("T", job("k"), job("a", after=["k"]))
+        queue.commit("S")
+        queue.enqueue(job("k", after=["b"]))
+        queue.commit("T")
+    queue.wait(0)
+    check_circles(queue.engine)
+    assert queue.record("b").cause == "dependency a has expired"
+    queue.run()
+    queue.wait(0)
+    assert not queue.stats().unfinished
+
+
+def test_the_search_for_a_circle_follows_what_a_committed_job_will_wait_for() -> None:
+    queue = Queue(job("p"), job("q"), budget=1)
+    queue.start()
+    queue.stage("S", job("gone"), job("a", after=["p"]), job("b", after=["gone", "q"]))
+    queue.stage("T", job("gone"))
+    queue.commit("S")
+    queue.await_children("q", "b")
+    queue.await_children("p", "a")
+    assert queue.states("p", "q") == "FAILED FAILED"
+    queue.wait(0)
+    assert queue.record("b").cause == "dependency gone has expired"
 
 
 def test_times_count_from_the_commit() -> None:

@@ -341,6 +341,33 @@ class Downstream:
         store.wait(0)
         assert (store.state("b"), store.why("b").jobs) == (DEFERRED, ("a", "x"))
 
+    def test_a_job_is_revived_once_its_end_is_told_to_all_that_wait_for_it(self, store: Store) -> None:
+        """While some wait for it yet, a job that it waits for may come to wait for one of them."""
+        store.enqueue(job("e"), job("d", max_attempts=1), job("x", after=["d", "e"], **CANCELING))
+        for part in range(3):
+            store.enqueue(*[job(f"{part}-{number}", after=["x"], **CANCELING) for number in range(1_000)])
+        store.enqueue(job("c", after=["x"], **CANCELING))
+        store.start()
+        store.fail("d")
+        store.await_children("e", "c")
+        store.redrive("d", downstream=True)
+        store.wait(0)
+        assert store.run() == ["d"]
+        assert store.states("d", "e", "x", "c") == "FINISHED FAILED CANCELED CANCELED"
+
+    def test_a_need_that_has_expired_stays_expired_whoever_takes_its_id(self, store: Store) -> None:
+        store.enqueue(job("a"), job("b", max_attempts=1))
+        store.enqueue(job("c", after=["a", "b"], retention_ms=3 * DAY_MS, **CANCELING))
+        store.start()
+        store.finish("a")
+        store.fail("b")
+        store.wait(2 * DAY_MS)
+        assert store.find("a") is None
+        store.enqueue(job("a"))
+        store.redrive("b", downstream=True)
+        store.wait(0)
+        assert store.state("c") is CANCELED
+
     def test_a_revived_job_has_its_key_and_its_place_in_its_flow_again(self, store: Store) -> None:
         store.enqueue(job("a", max_attempts=1), job("b", after=["a"], key="k", flow="f", **CANCELING))
         end(store, "a", "failed")

@@ -190,6 +190,56 @@ class Parts:
         assert (store.record("a").path, store.why("b").jobs, store.why("c").jobs) == (("new",), ("a",), ("a",))
         assert sorted(store.run()) == ["a", "b", "c"]
 
+    def test_whoever_takes_an_id_after_the_commit_is_not_what_was_depended_on(self, store: Store) -> None:
+        """What a job needs is a job and not an id: else one that is taken up late waits for one that waits for it."""
+        store.stage("S", job("a"))
+        for part in range(3):
+            store.stage("S", *[job(f"{part}-{number}") for number in range(1_000)])
+        store.stage("S", job("b", after=["a"]))
+        store.stage("T", job("a"))
+        store.advance(STAGED_KEPT_MS // 2)
+        store.stage("S", job("last"))
+        store.wait(STAGED_KEPT_MS // 2)
+        store.commit("S")
+        store.enqueue(job("a", after=["b"]))
+        store.wait(0)
+        assert store.record("b").cause == "dependency a has expired"
+        assert store.state("a") is QUEUED
+
+    def test_what_is_committed_later_is_not_what_was_depended_on(self, store: Store) -> None:
+        store.stage("S", job("a"))
+        for part in range(3):
+            store.stage("S", *[job(f"{part}-{number}") for number in range(1_000)])
+        store.stage("S", job("b", after=["a"]))
+        store.stage("T", job("k"), job("a", after=["k"]))
+        store.commit("S")
+        store.enqueue(job("k", after=["b"]))
+        store.commit("T")
+        store.wait(0)
+        assert store.record("b").cause == "dependency a has expired"
+        assert store.states("k", "a") == "QUEUED DEFERRED"
+
+    def test_what_a_later_part_sends_is_not_what_an_earlier_one_depended_on(self, store: Store) -> None:
+        store.stage("S", job("a"))
+        store.stage("S", job("b", after=["a"]))
+        store.stage("T", job("a"))
+        store.stage("S", job("a", after=["b"]))
+        assert store.commit("S") == 2
+        store.wait(0)
+        assert store.record("b").cause == "dependency a has expired"
+        assert store.run() == ["a"]
+
+    def test_submissions_that_take_ids_from_one_another_do_not_wait_for_one_another(self, store: Store) -> None:
+        store.stage("S", job("n"), job("a", after=["n"]))
+        store.stage("T", job("m"), job("b", after=["m"]))
+        store.stage("T", job("n", after=["b"]))
+        store.stage("S", job("m", after=["a"]))
+        store.commit("T")
+        store.commit("S")
+        store.wait(0)
+        assert store.record("b").cause == "dependency m has expired"
+        assert store.run() == ["n", "a", "m"]
+
     @pytest.mark.parametrize("fields", [{"key": "k"}, {"presence_ms": 1_000, "pool": "@x"}])
     def test_no_part_takes_a_key_or_a_caller(self, store: Store, fields: dict[str, Any]) -> None:
         with pytest.raises(InvalidJobError):

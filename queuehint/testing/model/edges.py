@@ -56,7 +56,7 @@ class Edges(Moves):
         """Return what a job has to wait for, and the first of those it needs because of which it is canceled."""
         waits = []
         for edge, on_failure in job.needs.values():
-            other = self.find(edge.id)
+            other = self.needed(job, edge.id)
             if other is None:
                 if edge.id in self.jobs or edge.id not in coming:
                     return [], edge.id
@@ -69,6 +69,11 @@ class Edges(Moves):
                 waits.append(edge.id)
         return waits, None
 
+    def needed(self, job: Actor, job_id: str) -> Actor | None:
+        """Return the job of an id that another was told to depend on; one that has taken the id since is none."""
+        other = self.find(job_id)
+        return None if other is None or other.enqueued > job.enqueued else other
+
     def bind(self, job: Actor, coming: Collection[str] = ()) -> bool:
         """Let a job wait for what it needs; False if it is canceled instead."""
         waits, fell = self.judge(job, coming)
@@ -76,7 +81,7 @@ class Edges(Moves):
             job.waits.update(dict.fromkeys(waits, "need"))
             self.awaited.update(job.needs)
             return True
-        dependency = self.find(fell)
+        dependency = self.needed(job, fell)
         if dependency is None:
             self.end(job, CANCELED, cause_of(fell, None))
         else:
@@ -129,7 +134,7 @@ class Edges(Moves):
     def revive(self, job: Actor) -> None:
         waits, fell = self.judge(job)
         if fell is not None:
-            job.fell = fell if self.find(fell) is not None else None
+            job.fell = fell if self.needed(job, fell) is not None else None
             return
         self.begin_anew(job)
         job.waits.update(dict.fromkeys(waits, "need"))

@@ -115,6 +115,7 @@ class Submissions(Times):
     def commit(self, operation: Commit, told: Committed | None) -> Committed:
         start_id = START_MARK + operation.staged
         del self.starts[start_id]
+        self.numbers += 1
         jobs = [job for job in self.hidden.values() if job.part == start_id]
         for job in jobs:
             del self.hidden[job.id]

@@ -296,7 +296,7 @@ for _, ask in ipairs(asked) do
   if job and not existing_of(ask[ID]) then course.drop(job) end
 end
 
-local lines_out, first, last_id = {}, S[NUMBERS] + 1, nil
+local lines_out, first, last_id, made = {}, S[NUMBERS] + 1, nil, {}
 for _, ask in ipairs(asked) do
   local existing, after, key = existing_of(ask[ID]), nil, ask[P_KEY]
   if not existing and key then
@@ -315,6 +315,7 @@ for _, ask in ipairs(asked) do
     token = existing[PRESENCE] and existing[TOKEN] or ''
   else
     job = admit(ask, after, start)
+    made[#made + 1] = job
     if job[PRESENCE] then
       job[TOKEN] = epoch.next_token()
       token = job[TOKEN]
@@ -329,5 +330,6 @@ for _, ask in ipairs(asked) do
   end
   last_id = job.id
 end
+for _, job in ipairs(start and made or {}) do job[CAME] = S[NUMBERS] end
 if firing then schedules.fire(firing, last_id) end
 return request.reply('enqueue', {first, table.concat(lines_out, '\n')})

@@ -253,6 +253,7 @@ function REPAIR.unresolved(_, id)
     work.push({job[STATE] == FINISHED and 'k' or 'x', id, 0, S[NUMBERS]})
   else
     work.push({'r', id, 0, S[NUMBERS], job and (job[GONE] and 'gone' .. job[STATE] or ledger.end_of(job)) or 'gone'})
+    if job and not job[GONE] then job[AWAITED], jobs.dirty[id] = TELLING, job end
   end
 end
 

@@ -103,13 +103,14 @@ function course.resolve(job, id, state, gone, since_ms)
 end
 
 -- Judge what a job is told to depend on: what it has to wait for, and the first because of which it has to be canceled,
--- if there is one, with its state, false if its record has expired.
-function course.judge(needs, coming)
+-- if there is one, with its state, false if its record has expired. *is_late* says of a job that it came too late to be
+-- meant, and only has the id: what was meant has expired.
+function course.judge(needs, coming, is_late)
   local blocked = {}
   for _, need in ipairs(needs) do
     local job = jobs.of(need[1])
     local waits = true
-    if not job or job[GONE] or jobs.is_hidden(job) then
+    if not job or job[GONE] or jobs.is_hidden(job) or (is_late and is_late(job)) then
       if job or not coming[need[1]] then return {}, need[1], false end
     elseif OVER[job[STATE]] then
       local fate = edges.fate(need[2], job[STATE])
@@ -124,7 +125,7 @@ end
 -- Take up a job of a submission that was committed; return the units used.
 function course.begin(job)
   local needs = edges.needs_of(job)
-  local blocked, felled_by, state = course.judge(needs, {})
+  local blocked, felled_by, state = course.judge(needs, {}, function(other) return jobs.is_late(job, other) end)
   local commit_ms = ledger.unstage(job)
   if felled_by then return #needs + course.fell(job, felled_by, state) end
   return #needs + ledger.begin(job, needs, blocked, commit_ms)
@@ -141,7 +142,7 @@ end
 -- Bring back a job that was canceled because of another, if what it depends on allows it; return the units used.
 function course.revive(job)
   local needs = edges.needs_of(job)
-  local blocked, felled_by, state = course.judge(needs, {})
+  local blocked, felled_by, state = course.judge(needs, {}, function(other) return other[ENQUEUED] > job[ENQUEUED] end)
   if felled_by then
     job[FALLEN] = false
     jobs.dirty[job.id] = job

@@ -43,7 +43,12 @@ function dependents.step(sweep, budget)
     sweep[3] = order
     used = used + 1 + act(job, sweep)
   end
-  if sweep[1] ~= 'r' then ledger.remove(jobs.of(sweep[2])) end
+  local dependency = jobs.of(sweep[2])
+  if sweep[1] ~= 'r' then
+    ledger.remove(dependency)
+  elseif dependency and ledger.end_of(dependency) == sweep[5] then
+    ledger.end_telling(dependency)
+  end
   return used, false
 end
 
@@ -54,7 +59,9 @@ function dependents.step_release(item)
 end
 
 -- Bring back, in order of number, the jobs that were canceled because of one that was brought back itself. One that is
--- canceled anew is not looked at again: item[3] is the last number looked at.
+-- canceled anew is not looked at again: item[3] is the last number looked at. Each only once its own end is told to all that
+-- wait for it: one that is revived is bound to what it needs without a search, and this closes no circle because no
+-- unfinished job waits for it.
 function dependents.step_revive(item, budget)
   local used = 0
   while true do
@@ -63,6 +70,8 @@ function dependents.step_revive(item, budget)
     local job = not (origin and (origin[STATE] == FAILED or origin[STATE] == CANCELED)) and edges.first_fallen(item[2], item[3])
     if not job then return used, false end
     if used >= budget then return used, true end
+    -- The sweep of its end has its turn first.
+    if job[AWAITED] == TELLING then return used + 1, true end
     item[3] = job[NUMBER]
     used = used + 1 + course.revive(job)
   end

@@ -235,7 +235,10 @@ function edges.reaches(ids, target, seen)
         local above = {}
         if job[STAGED] then
           -- One that was committed and not taken up yet will wait for what it was told to depend on.
-          for at_need, need in ipairs(edges.needs_of(job)) do above[at_need] = need[1] end
+          for _, need in ipairs(edges.needs_of(job)) do
+            local dependency = jobs.of(need[1])
+            if dependency and not jobs.is_hidden(dependency) and not jobs.is_late(job, dependency) then above[#above + 1] = need[1] end
+          end
         else
           for dependency in pairs(edges.open_of(job)) do above[#above + 1] = dependency end
         end

@@ -175,7 +175,10 @@ local END = {F = 'finished', X = 'failed', C = 'canceled'}
 function ledger.finish(job, state, cause, keep_place)
   local old = job[STATE]
   -- It was committed, and is over before it was let go.
-  if job[STAGED] then ledger.note(job, 'enqueued', false) end
+  if job[STAGED] then
+    ledger.note(job, 'enqueued', false)
+    job[CAME] = jobs.came(job)
+  end
   if old == STARTED then
     ledger.stop(job)
   elseif job[OFFER] then
@@ -206,7 +209,19 @@ function ledger.end_of(job) return job[STATE] .. string.format('%.0f', job[SINCE
 -- Begin to resolve the edges to a job that is over. A sweep over dependents: kind, whose, the number it has come to, the
 -- number at which it began, which end of the job it is about, and when it began.
 function ledger.tell_dependents(job)
-  if edges.has_dependents(job) then work.push({'r', job.id, 0, S[NUMBERS], ledger.end_of(job), NOW}) end
+  ledger.end_telling(job)
+  if not edges.has_dependents(job) then return end
+  work.push({'r', job.id, 0, S[NUMBERS], ledger.end_of(job), NOW})
+  job[AWAITED] = TELLING
+  jobs.dirty[job.id] = job
+end
+
+-- Note that the edges to a job are resolved, or open again.
+function ledger.end_telling(job)
+  if job[AWAITED] == TELLING then
+    job[AWAITED] = true
+    jobs.dirty[job.id] = job
+  end
 end
 
 -- Give a job its edges: all it depends on, and those of them, and others, it waits for.
@@ -237,6 +252,9 @@ end
 function ledger.commit(start)
   local staged = edges.count(start.id)
   ledger.close_start(start, FINISHED)
+  -- The commit takes a number itself: what came after it, by enqueue or commit, is not what these depend on.
+  S[NUMBERS] = S[NUMBERS] + 1
+  start[SINCE] = S[NUMBERS]
   S[COUNT_OF.D], S[HIDDEN] = S[COUNT_OF.D] + staged, S[HIDDEN] - staged
   work.push({'k', start.id, 0, S[NUMBERS]})
   return staged
@@ -251,7 +269,7 @@ end
 function ledger.unstage(job)
   local start = jobs.of(START_MARK .. job[STAGED])
   edges.close(job, start.id)
-  job[STAGED], job[ENQUEUED] = false, start[ENDED]
+  job[STAGED], job[CAME], job[ENQUEUED] = false, start[SINCE], start[ENDED]
   jobs.dirty[job.id] = job
   ledger.note(job, 'enqueued', false)
   return start[ENDED]
@@ -297,6 +315,7 @@ end
 
 -- Have an over job begin anew: forget its attempts and its end.
 function ledger.renew(job)
+  ledger.end_telling(job)
   job[ATTEMPTS], job[LOSSES] = 0, 0
   job[CAUSE], job[CANCEL], job[ENDED], job[RESULT] = false, false, false, false
   job[PARENT], job[CHILD_FAILED], job[TO_BEGIN] = false, false, false
