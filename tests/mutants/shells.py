@@ -126,6 +126,22 @@ MUTANTS = (
         caught_by=(CONVERSATION,),
     ),
     Mutant(
+        name="Each call that finds no connection makes one",
+        kind="wire",
+        file="backends/redis/links.py",
+        old="        self._room = None if waits else _Room(CONNECTIONS_MAX)\n",
+        new="        self._room = None\n",
+        caught_by=(tests("tests/integration/test_redis_connections.py", "-k", "bounded_number"),),
+    ),
+    Mutant(
+        name="A caller that is canceled takes its turn with it",
+        kind="wire",
+        file="backends/redis/links.py",
+        old="            if not turn.cancel():\n                self.leave()\n",
+        new="            turn.cancel()\n",
+        caught_by=(tests("tests/unit/test_redis_links.py"),),
+    ),
+    Mutant(
         name="A submission may hold eight thousand jobs",
         kind="bounds",
         file="operations.py",

@@ -661,6 +661,15 @@ def test_a_namespace_whose_time_a_test_tells_is_marked(time: Time) -> None:
         assert commands.count(("HSET", "{qh:n}:meta", "test", "1")) == times
 
 
+def test_of_those_who_call_at_once_one_looks_each_minute(desk: Desk, time: Time) -> None:
+    time.now_s += CHECK_EVERY_S
+    looking = Talk(desk, Tick())
+    assert looking.command == ("INFO", "everything")
+    assert script_of(Talk(desk, Tick())) == "tick"
+    looking.break_off()
+    assert Talk(desk, Tick()).command == ("INFO", "everything")
+
+
 @pytest.mark.parametrize("key", [key for key in keys.KEYS if not key.is_prefix], ids=lambda key: key.name)
 def test_a_key_of_a_wrong_type_is_named_before_anything_is_written(time: Time, key: keys.Key) -> None:
     for kind in ("string", "list", "set", "zset", "hash", "stream"):

@@ -400,7 +400,19 @@ class Desk:
         Raises:
             BackendUnavailableError: naming the setting.
         """
-        first = self._checked_s is None
+        before, first = self._checked_s, self._checked_s is None
+        if not first:
+            # Those who call meanwhile need not look too.
+            self._checked_s = time.monotonic()
+        try:
+            yield from self._look(first=first)
+        except BaseException:
+            self._checked_s = before
+            raise
+        self._checked_s = time.monotonic()
+        self._must_state = self._retention is not None
+
+    def _look(self, *, first: bool) -> Generator[Ask | Sleep | Move, Any, Any]:
         info = yield from self._ask_primary("everything")
         problem = wrong_version(info) or wrong_role(info)
         if problem is not None:
@@ -416,8 +428,6 @@ class Desk:
             if self._clock is not None:
                 yield from self.plain("HSET", keys.redis_key(self.namespace, "meta"), "test", "1")
             self._say(info)
-        self._checked_s = time.monotonic()
-        self._must_state = self._retention is not None
 
     def _judge_policy(self, problem: str | None) -> None:
         """Keep what is wrong with the eviction policy, and say when that changes."""

@@ -3,12 +3,15 @@ Connections to the node that has the namespace: one request, one reply, nothing 
 
 redis-py makes the connections; its own re-sending is switched off, for only a conversation knows what may be repeated.
 A node that is no primary any more is left: no connection to it is used again, so a new one, which a name may lead
-elsewhere, is made.
+elsewhere, is made. Calls share a bounded number of connections; who finds none waits for one, in the order of coming.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
+from collections import deque
 from typing import Any, Final
 
 import redis
@@ -18,6 +21,7 @@ from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from . import conversation
 from .address import Address, Node
 from .conversation import Move, NotSent, Unanswered
 
@@ -26,6 +30,10 @@ TIMEOUT_S: Final = 5.0
 WAIT_TIMEOUT_S: Final = 8.0
 """The same for a connection that blocks, longer than the longest wait."""
 CONNECT_TIMEOUT_S: Final = 3.0
+CONNECTIONS_MAX: Final = 64
+"""How many connections the calls of one loop have at once, or the synchronous calls of a process."""
+_POOL_MAX: Final = 2**31
+"""Of a pool of the driver, which would refuse where a caller is to wait."""
 _BROKEN: Final = (driver.ConnectionError, driver.TimeoutError, OSError, TimeoutError)
 _SENTINEL_FAILS: Final = (driver.RedisError, OSError, TimeoutError)
 UNKNOWN_SERVICE: Final = "it does not know the service"
@@ -110,7 +118,7 @@ class _Link:
         pool = self._pools.get(node)
         if pool is None:
             kind, options = self._parts(node, self._options)
-            pool = self._library.ConnectionPool(connection_class=kind, **options)
+            pool = self._library.ConnectionPool(connection_class=kind, max_connections=_POOL_MAX, **options)
             self._pools[node] = pool
         return pool
 
@@ -146,14 +154,34 @@ class _Link:
         return failure
 
 
+def _none_free() -> driver.ConnectionError:
+    """Return why a call was given up before it had a connection."""
+    return driver.ConnectionError(f"none of {CONNECTIONS_MAX} connections came free within {conversation.RETRY_S:g} s")
+
+
 class SyncLink(_Link):
     """Connections for synchronous callers; safe across threads."""
 
     def __init__(self, address: Address, *, waits: bool = False) -> None:
         super().__init__(address, redis, Retry(NoBackoff(), 0), waits=waits)
+        self._free = None if waits else threading.Semaphore(CONNECTIONS_MAX)
+        self._left_s = 0.0
 
     def ask(self, command: tuple[Any, ...]) -> Any:
         """Send a command and return its reply."""
+        if self._free is None:
+            return self._ask(command)
+        while not self._free.acquire(timeout=conversation.RETRY_S):
+            # As long as others come and go it is a queue, and no failure.
+            if time.monotonic() - self._left_s >= conversation.RETRY_S:
+                raise NotSent from _none_free()
+        try:
+            return self._ask(command)
+        finally:
+            self._left_s = time.monotonic()
+            self._free.release()
+
+    def _ask(self, command: tuple[Any, ...]) -> Any:
         once, self._where.once = self._where.once, None
         try:
             pool, left = self._found(once, None if once else self._node())
@@ -220,14 +248,73 @@ class SyncLink(_Link):
         return where.node
 
 
+class _Room:
+    """
+    Room for so many calls of one loop at once; the others wait in line.
+
+    Attributes:
+        free: for how many there is room; whoever sees any takes it at once.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.free = most
+        self._line: deque[asyncio.Future[None]] = deque()
+        self._left_s = 0.0
+
+    async def enter(self) -> None:
+        """
+        Wait for a place.
+
+        Raises:
+            NotSent: nobody left for as long as an operation is tried. A line that moves is no failure.
+        """
+        loop = asyncio.get_running_loop()
+        turn, begun_s = loop.create_future(), loop.time()
+        self._line.append(turn)
+        try:
+            while not turn.done():
+                rest_s = max(begun_s, self._left_s) + conversation.RETRY_S - loop.time()
+                if rest_s <= 0:
+                    raise NotSent from _none_free()
+                await asyncio.wait((turn,), timeout=rest_s)
+        except BaseException:
+            if not turn.cancel():
+                self.leave()
+            raise
+
+    def leave(self) -> None:
+        """Give a place to the first in line."""
+        while self._line:
+            turn = self._line.popleft()
+            if not turn.done():
+                self._left_s = turn.get_loop().time()
+                turn.set_result(None)
+                return
+        self.free += 1
+
+
 class AsyncLink(_Link):
     """Connections of one running loop."""
 
     def __init__(self, address: Address, *, waits: bool = False) -> None:
         super().__init__(address, redis.asyncio, AsyncRetry(NoBackoff(), 0), waits=waits)
+        self._room = None if waits else _Room(CONNECTIONS_MAX)
 
     async def ask(self, command: tuple[Any, ...]) -> Any:
         """Send a command and return its reply; canceled in between, the connection is dropped with the reply."""
+        room = self._room
+        if room is None:
+            return await self._ask(command)
+        if room.free:
+            room.free -= 1
+        else:
+            await room.enter()
+        try:
+            return await self._ask(command)
+        finally:
+            room.leave()
+
+    async def _ask(self, command: tuple[Any, ...]) -> Any:
         once, self._where.once = self._where.once, None
         try:
             pool, left = self._found(once, None if once else await self._node())
