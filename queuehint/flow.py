@@ -56,8 +56,8 @@ class Flow(FlowGroup, FlowHandle):
         """
         Submit what was added; ``async with`` does it on leaving.
 
-        Up to 1 000 jobs with 16 000 gates and 4 000 edges are one operation; larger flows, up to 100 000 jobs, are sent
-        in parts and take effect at once. A flow without nodes is not submitted at all.
+        Up to 1 000 jobs with 4 MiB of arguments, 16 000 gates and 4 000 edges are one operation; larger flows, up to
+        100 000 jobs, are sent in parts and take effect at once. A flow without nodes is not submitted at all.
 
         Raises:
             InvalidJobError: more than 100 000 jobs; a job with a key in a flow of several parts, or with one by which

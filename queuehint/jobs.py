@@ -303,8 +303,8 @@ class Job(Generic[P, R]):
         Enqueue many calls, in order.
 
         Args:
-            calls: each a tuple of positional or a dict of keyword arguments. Up to 1 000 are one submission, all or
-                nothing; more are several submissions in order.
+            calls: each a tuple of positional or a dict of keyword arguments. Up to 1 000, with 4 MiB of
+                arguments, are one submission, all or nothing; more are several submissions in order.
 
         Raises:
             InvalidJobTypeError, InvalidHintError, PayloadError: a call is not valid; it is named by its index and

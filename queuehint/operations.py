@@ -27,6 +27,8 @@ from queuehint.schedule import Recurrence, Schedule
 JOBS_PER_SUBMISSION_MAX = 1000
 GATES_PER_SUBMISSION_MAX = 16_000
 EDGES_PER_SUBMISSION_MAX = 4000
+BYTES_PER_SUBMISSION_MAX = 4 << 20
+"""Arguments of together more than this are sent in parts: each has to be sent, whole, before a connection times out."""
 FLOW_JOBS_MAX = 100_000
 FETCH_MAX = 100
 FETCH_BYTES_MAX = 4 << 20

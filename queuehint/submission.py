@@ -27,6 +27,7 @@ from queuehint.errors import (
 from queuehint.ids import new_id
 from queuehint.operations import (
     BUDGET,
+    BYTES_PER_SUBMISSION_MAX,
     EDGES_PER_SUBMISSION_MAX,
     FLOW_JOBS_MAX,
     GATES_PER_SUBMISSION_MAX,
@@ -357,8 +358,9 @@ def _check_parts(specs: list[JobSpec]) -> None:
             if getattr(spec, parameter) is not None:
                 raise InvalidJobError(
                     f"{_label(spec, index)}: {parameter} is not for jobs that take effect at once with so many others; "
-                    f"at most {JOBS_PER_SUBMISSION_MAX} jobs, {GATES_PER_SUBMISSION_MAX} gates and "
-                    f"{EDGES_PER_SUBMISSION_MAX} edges are one submission"
+                    f"at most {JOBS_PER_SUBMISSION_MAX} jobs, {GATES_PER_SUBMISSION_MAX} gates, "
+                    f"{EDGES_PER_SUBMISSION_MAX} edges and {BYTES_PER_SUBMISSION_MAX} bytes of arguments are one "
+                    "submission"
                 )
 
 
@@ -389,7 +391,7 @@ def portions(total: int) -> Iterator[int]:
 def submissions(specs: list[JobSpec]) -> Iterator[tuple[JobSpec, ...]]:
     """Cut specs into submissions within the limits, in order."""
     part: list[JobSpec] = []
-    gates = edges = 0
+    gates = edges = size = 0
     for spec in specs:
         more_gates = sum([len(claim.path) + 1 for claim in spec.claims])
         more_edges = len(spec.depends_on)
@@ -397,10 +399,12 @@ def submissions(specs: list[JobSpec]) -> Iterator[tuple[JobSpec, ...]]:
             len(part) == JOBS_PER_SUBMISSION_MAX
             or gates + more_gates > GATES_PER_SUBMISSION_MAX
             or edges + more_edges > EDGES_PER_SUBMISSION_MAX
+            or (size + len(spec.arguments) > BYTES_PER_SUBMISSION_MAX and part)
         ):
             yield tuple(part)
-            part, gates, edges = [], 0, 0
+            part, gates, edges, size = [], 0, 0, 0
         part.append(spec)
+        size += len(spec.arguments)
         gates += more_gates
         edges += more_edges
     if part:

@@ -45,4 +45,12 @@ MUTANTS = (
         new="    yield from finish(more=more)\n",
         caught_by=(tests("tests/integration/test_leftovers.py", "-k", "memory"),),
     ),
+    Mutant(
+        name="Submissions are cut by jobs and not by bytes",
+        kind="bounds",
+        file="submission.py",
+        old="        size += len(spec.arguments)\n",
+        new="",
+        caught_by=(tests("tests/unit/test_submission.py"),),
+    ),
 )

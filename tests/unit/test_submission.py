@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from queuehint.errors import (
 from queuehint.hint import Claim
 from queuehint.operations import (
     BUDGET,
+    BYTES_PER_SUBMISSION_MAX,
     EDGES_PER_SUBMISSION_MAX,
     FLOW_JOBS_MAX,
     GATES_PER_SUBMISSION_MAX,
@@ -34,7 +36,7 @@ from queuehint.operations import (
     Tick,
     Ticked,
 )
-from queuehint.records import Dependency, JobSpec, JobState
+from queuehint.records import PAYLOAD_BYTES_MAX, Dependency, JobSpec, JobState
 from queuehint.submission import arrange, checked, submissions, submit, topological
 
 
@@ -349,11 +351,13 @@ def full_of(what: str, extra: int) -> list[JobSpec]:
         return wide(JOBS_PER_SUBMISSION_MAX + extra)
     if what == "gates":
         return wide(GATES_PER_SUBMISSION_MAX // 64 + extra, claims=(DEEP,))
+    if what == "bytes":
+        return wide(4 + extra, arguments=b"x" * PAYLOAD_BYTES_MAX)
     many = [f"x{n}" for n in range(EDGES_PER_SUBMISSION_MAX // 10 - 1)]
     return [job("first"), *[job(f"b{n}", *many, "first") for n in range(10)], *wide(1 + extra)[1:]]
 
 
-@pytest.mark.parametrize("what", ["jobs", "gates", "edges"])
+@pytest.mark.parametrize("what", ["jobs", "gates", "edges", "bytes"])
 def test_beyond_any_limit_of_one_submission_there_are_parts_and_a_commit(what: str) -> None:
     fits, does_not = full_of(what, 0), full_of(what, 1)
     one, several = Store(), Store()
@@ -400,6 +404,24 @@ def test_what_has_a_key_or_a_waiting_caller_is_not_for_parts() -> None:
         with pytest.raises(InvalidJobError, match=f"'odd': {next(iter(fields))} is not for jobs"):
             arrange(specs)
         arrange(specs[1:])
+
+
+def test_what_is_too_large_and_not_for_parts_is_told_the_limit() -> None:
+    specs = [*wide(4, arguments=b"x" * (PAYLOAD_BYTES_MAX - 1)), job("odd", key="k", on_conflict="reject")]
+    assert len(arrange(specs, whole=True).parts) == 1
+    with pytest.raises(InvalidJobError, match=r"'odd': key is not for jobs .* and 4194304 bytes of arguments"):
+        arrange([*specs, job("more", arguments=b"12345")], whole=True)
+
+
+def test_independent_jobs_with_large_arguments_are_several_submissions_in_order() -> None:
+    sizes = [PAYLOAD_BYTES_MAX, 1, 3, 2 * PAYLOAD_BYTES_MAX // 3] * 20
+    specs = [JobSpec(id=str(n), task="t", arguments=b"x" * size) for n, size in enumerate(sizes)]
+    store = Store()
+    assert [made.id for made in store.hold(submit(specs))] == [spec.id for spec in specs]
+    assert set(store.kinds().split(" ")) == {"Enqueue"}
+    assert [spec for part in store.asked for spec in part.jobs] == specs
+    sent = [sum(len(spec.arguments) for spec in part.jobs) for part in store.asked]
+    assert max(sent) <= BYTES_PER_SUBMISSION_MAX < min(map(sum, pairwise(sent)))
 
 
 def test_the_parts_of_one_submission_belong_to_one_flow() -> None:
