@@ -164,6 +164,8 @@ class Attempts:
             args, kwargs = handler.loads(self._codec, arguments)
         except BaseException as error:  # noqa: BLE001 - arguments that cannot be read now cannot be read later
             return self.outcomes.of_error(grant, error, slot.why_stop, final=True)
+        if not slot.begin():
+            return outcome_of(grant, OutcomeKind.RELEASED)
         try:
             for hook in self._before:
                 answer = hook(slot.context)

@@ -118,6 +118,7 @@ class Renewal:
         tell: called from a thread with a job's id, its token and why its code is to stop: ``"canceled"``, or
             ``"lease lost"``.
         more: called from a thread when work is left over in the store.
+        look: called from the thread that renews, about every second; it may wait for the store.
         helper: renews from another process.
     """
 
@@ -131,6 +132,7 @@ class Renewal:
         *,
         tell: Callable[[str, int, str], None],
         more: Callable[[], None],
+        look: Callable[[], None] | None = None,
         helper: Helper | None = None,
     ) -> None:
         self._backend = backend
@@ -142,6 +144,7 @@ class Renewal:
         self._due_s = self._lease_s / (2 if helper is not None else 3)
         self._tell = tell
         self._more = more
+        self._look = look
         self._helper = helper
         self._held: dict[tuple[str, int], _Lease] = {}
         self._lines = 0
@@ -348,6 +351,11 @@ class Renewal:
                     extra = {"event": "renewal.failed", "error": f"{type(error).__name__}: {error}"}
                     trace = None if isinstance(error, BackendError) else error
                     logger.warning("leases were not renewed", extra=extra, exc_info=trace)
+            if self._look is not None:
+                try:
+                    self._look()
+                except Exception:  # without this thread nothing would be renewed
+                    logger.exception("looking at a worker failed", extra={"event": "renewal.look_failed"})
 
     def _due(self) -> tuple[tuple[str, int], ...]:
         """Return all leases once one of them is due; none before."""

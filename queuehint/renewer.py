@@ -28,7 +28,8 @@ the helper says
 It ends when its input ends. If the worker has died with leases held, it reports them lost first: the code that held
 them has ended, so nobody has to wait for the leases to end. A worker whose loop has not turned for longer than
 `abandon_after`, while a job of it should have ended as long ago, is stuck in code that nothing inside its process can
-stop: the helper kills it.
+stop: the helper kills it. One that is stopped itself for that long (SIGSTOP, a debugger) works on nothing: its leases
+are not renewed any more until it goes on, so that others may have its jobs.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from queuehint.backends.base import Backend, BackendOptions, open_backend
@@ -181,6 +183,8 @@ class Renewer:
         self._waiting: set[_Lease] = set()
         self._seen = 0
         self._turned_s = now_s()
+        self._stopped_s: float | None = None
+        self._lets_go = False
         self._lock = threading.Lock()
 
     def take(self, lines: list[str]) -> None:
@@ -237,7 +241,11 @@ class Renewer:
             if os.getppid() != self._worker:
                 self.leave()
             self._watch()
+            self._see_stopped()
             if now_s() < next_s:
+                continue
+            if self._lets_go:
+                next_s = now_s() + self._lease_s / 3
                 continue
             try:
                 self.renew()
@@ -259,6 +267,17 @@ class Renewer:
             what = f"queuehint: worker process {self._worker} is killed, it is stuck in {', '.join(stuck[:10])}\n"
             sys.stderr.write(what)
             os.kill(self._worker, signal.SIGKILL)
+
+    def _see_stopped(self) -> None:
+        """Let the leases of a worker go that has been stopped for long, by SIGSTOP or a debugger: nobody works."""
+        if not is_stopped(self._worker):
+            self._stopped_s, self._lets_go = None, False
+            return
+        if self._stopped_s is None:
+            self._stopped_s = now_s()
+        if not self._lets_go and now_s() - self._stopped_s >= self._abandon_after_s:
+            self._lets_go = True
+            sys.stderr.write(f"queuehint: worker process {self._worker} is stopped, its leases are not renewed\n")
 
     def leave(self) -> None:
         """End this process; if the worker is dead, what it held is lost, and somebody else may have it at once."""
@@ -287,6 +306,16 @@ class Renewer:
                 return False
             time.sleep(0.01)
         return True
+
+
+def is_stopped(pid: int) -> bool:
+    """Say whether a process is stopped, as by SIGSTOP; False where the system does not tell."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return False
+    # Behind the name, which may hold anything: the state, T or, under a debugger, t.
+    return stat.rpartition(b")")[2].split()[:1] in ([b"T"], [b"t"])
 
 
 def main() -> None:

@@ -21,7 +21,18 @@ if TYPE_CHECKING:
 class Slot:
     """One grant's code: why it was asked to stop, if it was, and whether its task may be canceled now."""
 
-    __slots__ = ("context", "former", "grant", "is_overdue", "stoppable", "task", "timer", "why_stop")
+    __slots__ = (
+        "_right",
+        "context",
+        "former",
+        "grant",
+        "is_given_back",
+        "is_overdue",
+        "stoppable",
+        "task",
+        "timer",
+        "why_stop",
+    )
 
     def __init__(self, grant: Grant, context: JobContext) -> None:
         self.grant = grant
@@ -33,6 +44,16 @@ class Slot:
         self.why_stop: str | None = None
         self.stoppable = False
         self.is_overdue = False
+        self.is_given_back = False
+        """The store has it back already: there is nothing to settle."""
+        self._right = [True]
+
+    def begin(self) -> bool:
+        """Take the right to run the code, or to give it back unbegun: True once, whichever threads ask."""
+        try:
+            return self._right.pop()
+        except IndexError:
+            return False
 
 
 class Slots:

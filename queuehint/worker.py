@@ -24,6 +24,8 @@ import logging
 import os
 import secrets
 import socket
+import sys
+import threading
 from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
@@ -39,6 +41,7 @@ from queuehint.operations import (
     ANYONE,
     GRANTS_MAX,
     POOLS_MAX,
+    SETTLEMENTS_MAX,
     USERS_NAMED_MAX,
     Exchange,
     Exchanged,
@@ -77,6 +80,11 @@ GRACE_S = 30.0
 LEAVE_S = 1.0
 """How long a worker that stops tries to tell the store."""
 BEAT_S = 1.0
+BLOCKED_S = 5.0
+"""How long code may hold up the loop until it is told, and what has not begun is given back."""
+FRAMES_MAX = 5
+STOOD_STILL_S = 3.0
+"""A thread that looks every second and has not for so long did not run: its whole process did not."""
 
 
 class Worker:
@@ -164,7 +172,9 @@ class Worker:
         self._unanswered: tuple[Exchange, float] | None = None
         self._renewal: Renewal | None = None
         if not backend.is_local:
-            self._renewal = renewal(backend, self._lease_ms, tell=self._tell, more=self._wake, helper=helper)
+            self._renewal = renewal(
+                backend, self._lease_ms, tell=self._tell, more=self._wake, look=self._look, helper=helper
+            )
         self._now_s = now_s if self._renewal is None else self._renewal.now_s
         self._timekeeper = Timekeeper(backend, definitions, self._now_s)
         self._outbox = Outbox(backend, codec, self._now_s)
@@ -174,6 +184,11 @@ class Worker:
         self._listens_to: tuple[str, ...] = ()
         self._grace: asyncio.TimerHandle | None = None
         self._beating: asyncio.TimerHandle | None = None
+        self._turned_s: float | None = None
+        self._looked_s = 0.0
+        self._thread = 0
+        self._is_blocked = False
+        self._unbegun: list[Slot] = []
         self._grace_begun_s = 0.0
         self._stopping = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -199,7 +214,8 @@ class Worker:
         canceled: asyncio.CancelledError | None = None
         if self._renewal is not None:
             self._renewal.start()
-            self._beat(self._renewal)
+        self._thread = threading.get_ident()
+        self._beat()
         logger.info(
             "worker started",
             extra={
@@ -232,6 +248,7 @@ class Worker:
             if self._listening is not None:
                 self._listening.cancel()
             self._timekeeper.stop()
+            self._turned_s = None
             for timer in (self._grace, self._giving_up, self._beating):
                 if timer is not None:
                     timer.cancel()
@@ -274,11 +291,13 @@ class Worker:
                     await asyncio.wait((self._listening,))
                 await self._backend.call(attrs.evolve(self._ask((), 0), is_last=True))
 
-    def _beat(self, renewal: Renewal) -> None:
+    def _beat(self) -> None:
         """Have it known, every second, that this loop turns."""
         assert self._loop is not None
-        self._beating = self._loop.call_later(BEAT_S, self._beat, renewal)
-        renewal.beat()
+        self._beating = self._loop.call_later(BEAT_S, self._beat)
+        self._turned_s = self._now_s()
+        if self._renewal is not None:
+            self._renewal.beat()
 
     def _begin_grace(self) -> None:
         """Have what still runs given back when the grace time is over, or now if a second stop says at once."""
@@ -335,6 +354,17 @@ class Worker:
     def answered_s(self) -> float:
         """When the newest call that the store has answered was sent, by `queuehint.renewal.now_s`; 0 before."""
         return max(self._answered_s, 0.0 if self._renewal is None else self._renewal.answered_s)
+
+    @property
+    def blocked_s(self) -> float:
+        """For how long code has held up the loop of this worker; 0 while it turns, and while it does not run."""
+        turned_s = self._turned_s
+        return 0.0 if turned_s is None else max(0.0, self._now_s() - turned_s - BEAT_S)
+
+    @property
+    def is_stuck(self) -> bool:
+        """True once code has held up the loop for as long as code that was asked to stop may go on."""
+        return self.blocked_s > max(self._abandon_after_s, BLOCKED_S)
 
     async def join_helper(self) -> None:
         """Wait until the process that renews has ended, once `run` has returned."""
@@ -568,7 +598,8 @@ class Worker:
         if slot.timer is not None:
             slot.timer.cancel()
         slot.context.is_over = True
-        self._outcomes.add((outcome,))
+        if not slot.is_given_back:
+            self._outcomes.add((outcome,))
         self._slots.leave(slot)
         self._event.set()
 
@@ -617,6 +648,52 @@ class Worker:
         for slot in self._slots:
             self._ask_to_stop(slot, "shutdown")
 
+    # --- a loop that is held up, seen from another thread -----------------------------------------------------------
+
+    def _look(self) -> None:
+        """Tell of code that holds up the loop, and give back what it keeps from beginning."""
+        now, looked_s = self._now_s(), self._looked_s
+        self._looked_s = now
+        if looked_s and now - looked_s > STOOD_STILL_S and self._turned_s is not None:
+            self._turned_s = now
+        blocked_s = self.blocked_s
+        if blocked_s < BLOCKED_S:
+            if self._is_blocked:
+                logger.info("the loop turns again", extra={"event": "worker.unblocked", "worker": self.name})
+            self._is_blocked = False
+            self._unbegun.clear()
+            return
+        if not self._is_blocked:
+            self._is_blocked = True
+            extra = {"event": "worker.blocked", "worker": self.name, "blocked_s": round(blocked_s, 1)}
+            where = _frames_of(self._thread)
+            logger.warning(
+                "code holds up the event loop of a worker; its other jobs stand still", extra={**extra, "where": where}
+            )
+        self._give_back_unbegun()
+
+    def _give_back_unbegun(self) -> None:
+        """Give back the jobs whose code has not begun; what fails is tried again at the next look."""
+        self._unbegun += [slot for slot in self._slots if slot.begin()]
+        while self._unbegun:
+            slots = self._unbegun[:SETTLEMENTS_MAX]
+            outcomes = tuple([outcome_of(slot.grant, OutcomeKind.RELEASED) for slot in slots])
+            try:
+                # By another name: what this worker is to be told stays for it.
+                self._backend.call_sync(Exchange(f"{self.name}-unbegun", outcomes, pools=()))
+            except BackendError as error:
+                logger.warning("backend unavailable", extra={"event": "worker.backend", "error": str(error)})
+                return
+            for slot in slots:
+                slot.is_given_back = True
+            if self._renewal is not None:
+                self._renewal.exchange(outcomes, (), self._now_s())
+            del self._unbegun[: len(slots)]
+            logger.warning(
+                "jobs whose code could not begin are given back",
+                extra={"event": "worker.gives_back", "worker": self.name, "jobs": len(slots)},
+            )
+
     # --- what contexts ask of their worker -------------------------------------------------------------------------
 
     def report(self, job_id: str, token: int, progress: Progress) -> None:
@@ -638,6 +715,16 @@ class Worker:
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop was closed over this worker
                 self._loop.call_soon_threadsafe(self._event.set)
+
+
+def _frames_of(thread: int) -> str:
+    """Return where a thread is, the innermost frames first, without a look at the sources."""
+    frame = sys._current_frames().get(thread)  # noqa: SLF001 - there is no other way to see another thread
+    places: list[str] = []
+    while frame is not None and len(places) < FRAMES_MAX:
+        places.append(f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}")
+        frame = frame.f_back
+    return ", ".join(places)
 
 
 async def _end_of(slot: Slot) -> None:

@@ -298,12 +298,13 @@ def _known(made: Worker) -> dict[str, Any]:
     answered_s = made.answered_s
     age_s = now_s() - answered_s if answered_s else None
     return {
-        "healthy": age_s is not None and age_s <= AGE_MAX_S,
+        "healthy": age_s is not None and age_s <= AGE_MAX_S and not made.is_stuck,
         "pid": os.getpid(),
         "worker": made.name,
         "last_round_trip": None if age_s is None else round(_CLOCKS_APART_S + answered_s, 3),
         "running": made.running,
         "stopping": made.is_stopping,
+        "blocked_s": round(made.blocked_s, 1),
     }
 
 

@@ -338,6 +338,20 @@ def test_a_handler_that_keeps_the_interpreter_to_itself_keeps_its_lease(desk: De
     assert not {"job.fenced", "renewal.restarted", "job.lease_lost"} & set(desk.events())
 
 
+def test_the_jobs_of_a_worker_that_is_stopped_are_another_s_after_a_while(desk: Desk) -> None:
+    process = desk.worker("--lease=1", "--abandon-after=1")
+    handle = desk.enqueue("wait", "name")
+    until(desk.notes)
+    process.send_signal(signal.SIGSTOP)
+    desk.worker("--lease=1")
+    until(lambda: desk.notes() == ["name", "name"])
+    assert handle.record_sync().losses == 1
+    process.send_signal(signal.SIGCONT)
+    until(lambda: "job.fenced" in desk.events() or "job.lease_lost" in desk.events())
+    desk.go()
+    assert handle.result_sync(LIMIT_S) == "name"
+
+
 def test_a_worker_whose_helper_dies_gets_another_and_keeps_its_leases(desk: Desk) -> None:
     process = desk.worker("--lease=1")
     handle = desk.enqueue("wait_in_thread", "first")

@@ -32,7 +32,7 @@ from queuehint import (
 from queuehint import attempts as attempts_module
 from queuehint import worker as worker_module
 from queuehint.backends.memory import MemoryBackend
-from queuehint.operations import Exchange, Log, Tick
+from queuehint.operations import Exchange, Log, Tick, Verdict
 from queuehint.records import Outcome, OutcomeKind
 from queuehint.reports import ReasonKind
 from tests.doors import Gate, in_thread, memory, run, scheduler, turns, until
@@ -1247,6 +1247,68 @@ def test_a_job_that_runs_longer_than_its_lease_keeps_it(far: Callable[..., Sched
         assert (await handle.record()).losses == 0
 
     run(main())
+
+
+def test_code_that_holds_up_the_loop_is_told_and_what_has_not_begun_goes_back(
+    far: Callable[..., Scheduler], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(worker_module, "BLOCKED_S", 0.2)
+    monkeypatch.setattr(worker_module, "BEAT_S", 0.05)
+
+    async def main() -> None:
+        sched = far(lease=1)
+        go_on = threading.Event()
+        ran: list[int] = []
+
+        @sched.job
+        async def blocks() -> str:
+            assert go_on.wait(30)
+            return "done"
+
+        @sched.job(name="innocent")
+        async def innocent(n: int) -> None:
+            ran.append(n)
+
+        def see(blocking: JobHandle[Any], others: list[JobHandle[Any]], worker: Worker) -> list[Any]:
+            """What another worker sees meanwhile."""
+            end_s = time.monotonic() + 20
+            while time.monotonic() < end_s and not all(handle.state_sync() is QUEUED for handle in others):
+                time.sleep(0.01)
+            # The code that runs keeps its lease for longer than that would last.
+            time.sleep(1.5)
+            sched.backend.call_sync(Tick())
+            running = blocking.record_sync()
+            grants = sched.backend.call_sync(Exchange("elsewhere", limit=1, lease_ms=60_000)).grants
+            seen = [running.state, running.losses, worker.blocked_s > 1, worker.is_stuck, *grants]
+            go_on.set()
+            return seen
+
+        worker = sched.make_worker(8, abandon_after=1)
+        blocking = await blocks.enqueue()
+        others = await innocent.enqueue_many([(n,) for n in range(3)])
+        assert worker.blocked_s == 0
+        seen = asyncio.get_running_loop().run_in_executor(None, see, blocking, others, worker)
+        async with sched.running(worker):
+            assert await blocking.result() == "done"
+            *found, grant = await seen
+            assert found == [STARTED, 0, True, True]
+            for handle in others:
+                if handle.id != grant.spec.id:
+                    await handle.result()
+            assert not worker.is_stuck
+            settled = Outcome(job_id=grant.spec.id, token=grant.token, kind=OutcomeKind.FINISHED)
+            assert (await sched.backend.call(Exchange("elsewhere", (settled,)))).verdicts == (Verdict.DONE,)
+            await until(lambda: "worker.unblocked" in events(caplog))
+        assert len(ran) == 2, "the one that another worker has taken runs there alone"
+        assert worker.blocked_s == 0
+
+    run(main())
+    told = next(record for record in caplog.records if record.__dict__.get("event") == "worker.blocked")
+    assert "blocks" in told.__dict__["where"]
+    assert events(caplog).count("worker.blocked") == 1
+    assert events(caplog).count("worker.gives_back") == 1
+    assert "job.lease_lost" not in events(caplog)
 
 
 def ticking_elsewhere(sched: Scheduler) -> Callable[[], None]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import subprocess
 import threading
 import time
 from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import pytest
@@ -20,7 +23,7 @@ from queuehint.operations import Log, Renew, Renewed, Report, Verdict
 from queuehint.policy import Policy
 from queuehint.records import Grant, JobSpec, Outcome, OutcomeKind
 from queuehint.renewal import Renewal, margin_s, now_s
-from queuehint.renewer import Renewer
+from queuehint.renewer import Renewer, is_stopped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -455,3 +458,50 @@ def test_a_process_dies_at_the_nth_pass(point: str, monkeypatch: pytest.MonkeyPa
 def test_a_point_that_is_not_there_is_refused(setting: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         armed(setting)
+
+
+def test_the_leases_of_a_worker_that_is_stopped_for_long_are_let_go_until_it_goes_on(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    is_stopped, is_over = [False], [False]
+
+    def look(_pid: int) -> bool:
+        if is_over[0]:
+            raise SystemExit
+        return is_stopped[0]
+
+    monkeypatch.setattr("queuehint.renewer.is_stopped", look)
+    here = Helpers(lease_ms=60, abandon_after_s=0.3)
+    here.renewer.take(["+1 a"])
+
+    def renew() -> None:
+        with contextlib.suppress(SystemExit):
+            here.renewer.renew_for_ever()
+
+    thread = threading.Thread(target=renew)
+    thread.start()
+    until(lambda: len(here.store.asked) > 2)
+    is_stopped[0] = True
+    before = len(here.store.asked)
+    until(lambda: "is stopped" in capfd.readouterr().err)
+    assert len(here.store.asked) > before, "for a while it is renewed all the same"
+    count = len(here.store.asked)
+    time.sleep(0.2)
+    assert len(here.store.asked) <= count + 1
+    is_stopped[0] = False
+    count = len(here.store.asked)
+    until(lambda: len(here.store.asked) > count + 1)
+    is_over[0] = True
+    thread.join()
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system does not tell")
+def test_a_process_that_is_stopped_is_seen() -> None:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        assert not is_stopped(process.pid)
+        process.send_signal(signal.SIGSTOP)
+        until(lambda: is_stopped(process.pid))
+        process.send_signal(signal.SIGCONT)
+        until(lambda: not is_stopped(process.pid))
+        process.kill()
+    assert not is_stopped(process.pid)
