@@ -1,8 +1,10 @@
-"""How many connections a process has."""
+"""How many connections a process has, and what is left of calls and loops that are over."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,8 +13,9 @@ from queuehint.backends.base import BackendOptions
 from queuehint.backends.redis import links
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
-from queuehint.operations import CountJobs, Enqueue
+from queuehint.operations import CountJobs, Draw, Enqueue
 from queuehint.records import JobSpec
+from tests.faults import books
 
 if TYPE_CHECKING:
     from tests.conftest import StartProxy
@@ -48,3 +51,66 @@ def test_calls_that_come_at_once_share_a_bounded_number_of_connections(
     asyncio.run(main())
     # One more, for the count.
     assert proxy.accepted <= (4 if is_async else 5)
+
+
+def loops_of(backend: RedisBackend, *, is_shut_down: bool) -> list[weakref.ref[asyncio.AbstractEventLoop]]:
+    """Use a backend from some loops one after the other; return them, closed."""
+    refs = []
+    for _ in range(3):
+        loop = asyncio.new_event_loop()
+        refs.append(weakref.ref(loop))
+        loop.run_until_complete(backend.call(Draw(1)))
+        if is_shut_down:
+            loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
+    return refs
+
+
+def test_nothing_is_left_of_a_loop_that_was_closed(redis_server: Server, namespace: str) -> None:
+    backend = open_backend(redis_server.url, namespace)
+    refs = loops_of(backend, is_shut_down=True)
+    assert not backend._loops
+    gc.collect()
+    assert [ref() for ref in refs] == [None] * 3
+    backend.close_sync()
+
+
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_what_is_left_of_a_loop_that_was_not_shut_down_goes_with_the_next_loop(
+    redis_server: Server, start_proxy: StartProxy, namespace: str
+) -> None:
+    proxy = start_proxy(redis_server)
+    backend = open_backend(proxy.url, namespace)
+    refs = loops_of(backend, is_shut_down=False)
+    asyncio.run(backend.call(Draw(1)))
+    gc.collect()
+    assert not backend._loops
+    assert [ref() for ref in refs] == [None] * 3
+    books.until_sync(lambda: not proxy.connections, "the connections are closed")
+    backend.close_sync()
+
+
+def test_nothing_is_left_of_a_call_that_was_canceled(
+    redis_server: Server, start_proxy: StartProxy, namespace: str
+) -> None:
+    proxy = start_proxy(redis_server)
+    backend = open_backend(proxy.url, namespace)
+
+    async def main() -> None:
+        await backend.call(Draw(1))
+        proxy.hold()
+        submission = Enqueue((JobSpec(id="a", task="t"),))
+        ref = weakref.ref(submission)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await backend.call(submission)
+        assert len(backend.desk._unknown) == 1
+        del submission
+        gc.collect()
+        assert ref() is None
+        assert not backend.desk._unknown
+        proxy.heal()
+        await backend.close()
+
+    asyncio.run(main())

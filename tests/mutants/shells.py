@@ -142,6 +142,14 @@ MUTANTS = (
         caught_by=(tests("tests/unit/test_redis_links.py"),),
     ),
     Mutant(
+        name="What is left of a loop stays until the process ends",
+        kind="wire",
+        file="backends/redis/backend.py",
+        old="            self._backend._forget(self)  # noqa: SLF001 - two halves of one thing\n",
+        new="",
+        caught_by=(tests("tests/integration/test_redis_connections.py", "-k", "loop_that_was_closed"),),
+    ),
+    Mutant(
         name="A submission may hold eight thousand jobs",
         kind="bounds",
         file="operations.py",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -382,13 +383,15 @@ def test_a_request_may_stay_unknown_several_times_and_is_still_the_same(desk: De
     assert len(desk._unknown) == 1
 
 
-def test_the_objects_of_unknown_operations_are_kept_so_that_no_other_is_taken_for_one(desk: Desk) -> None:
+def test_an_unknown_request_is_forgotten_with_its_operation_so_that_no_other_is_taken_for_it(desk: Desk) -> None:
     lanes = set()
     for _ in range(50):
         talk = Talk(desk, Exchange("w"))
         lanes.add(talk.request[0])
         talk.break_off()
         del talk
+        gc.collect()
+        assert not desk._unknown
     assert len(lanes) == 50
 
 

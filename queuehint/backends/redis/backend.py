@@ -7,7 +7,6 @@ import os
 import secrets
 import threading
 import time
-import weakref
 from contextlib import suppress
 from itertools import product
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -66,7 +65,7 @@ class RedisBackend(Backend):
         self._sync: SyncLink | None = None
         self._sync_waits: SyncLink | None = None
         self._threads = threading.local()
-        self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Loop] = weakref.WeakKeyDictionary()
+        self._loops: dict[asyncio.AbstractEventLoop, _Loop] = {}
 
     @classmethod
     def from_url(cls, url: str, options: BackendOptions) -> RedisBackend:
@@ -190,8 +189,17 @@ class RedisBackend(Backend):
         running = asyncio.get_running_loop()
         found = self._loops.get(running)
         if found is None:
+            # Those that were closed without having closed their generators; what they had is freed with them.
+            for loop in [loop for loop in list(self._loops) if loop.is_closed()]:
+                self._loops.pop(loop, None)
             found = self._loops[running] = _Loop(self)
         return found
+
+    def _forget(self, ended: _Loop) -> None:
+        """Keep nothing of a loop that ends."""
+        running = asyncio.get_running_loop()
+        if self._loops.get(running) is ended:
+            del self._loops[running]
 
 
 def hold(link: SyncLink, talk: Generator[Ask | Sleep | Move, Any, Any]) -> Any:
@@ -277,6 +285,7 @@ class _Loop:
         try:
             yield
         finally:
+            self._backend._forget(self)  # noqa: SLF001 - two halves of one thing
             if self._listening is not None:
                 self._listening.cancel()
                 await asyncio.gather(self._listening, return_exceptions=True)

@@ -16,6 +16,7 @@ import re
 import secrets
 import threading
 import time
+import weakref
 from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Any, Final
 
@@ -148,7 +149,8 @@ class Desk:
         # A thread that does not exist in a fork may have held the old one.
         self._lock = threading.Lock()
         self._lanes: deque[Lane] = deque()
-        self._unknown: OrderedDict[int, tuple[Operation[Any], Lane]] = OrderedDict()
+        # By identity, for as long as somebody has the operation: nobody else can ask with it again.
+        self._unknown: OrderedDict[int, tuple[weakref.ref[Operation[Any]], Lane]] = OrderedDict()
         self._checked_s: float | None = None
         self._primary_s = 0.0
         self._may_write = False
@@ -294,7 +296,7 @@ class Desk:
         """Return a lane for a request: that of this very operation if nobody knows yet what became of it."""
         with self._lock:
             known = self._unknown.pop(id(operation), None)
-            if known is not None:
+            if known is not None and known[0]() is operation:
                 return known[1]
             lane = self._lanes.pop() if self._lanes else Lane()
         lane.request += 1
@@ -355,9 +357,11 @@ class Desk:
             if answered:
                 self._lanes.append(lane)
             elif operation is not None:
-                self._unknown[id(operation)] = (operation, lane)
-                if len(self._unknown) > UNKNOWN_MAX:
-                    self._unknown.popitem(last=False)
+                unknown, at = self._unknown, id(operation)
+                # Called wherever memory is freed, with the lock held or not: what it does is one step.
+                unknown[at] = weakref.ref(operation, lambda _: unknown.pop(at, None)), lane
+                if len(unknown) > UNKNOWN_MAX:
+                    unknown.popitem(last=False)
 
     # --- what goes wrong ---------------------------------------------------------------------------------------------
 
