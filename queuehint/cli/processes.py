@@ -170,6 +170,7 @@ class Processes:
             "last_round_trip": min(trips) or None,
             "running": sum(child.get("running", 0) for child in children),
             "stopping": self._stopping is not None and self._stopping.is_set(),
+            "clock_behind_s": max(child.get("clock_behind_s", 0.0) for child in children),
             "processes": children,
         }
 

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 import attrs
 import typer
 
+from queuehint.backends.redis.backend import RedisBackend
 from queuehint.cli.health import AGE_MAX_S, Health
 from queuehint.cli.loading import TargetError, check_shared, load_scheduler
 from queuehint.cli.logs import LogFormat, LogLevel, set_up
@@ -37,6 +38,7 @@ from queuehint.renewer import RenewerProcess
 from queuehint.worker import ABANDON_AFTER_S, GRACE_S, Worker
 
 if TYPE_CHECKING:
+    from queuehint.backends.base import Backend
     from queuehint.scheduler import Scheduler
 
 logger = logging.getLogger("queuehint.cli")
@@ -195,7 +197,10 @@ def _run(options: Options) -> int:
         check_shared(scheduler, options.processes)
         made = _make_worker(scheduler, options, end_process)
         health = end_process.health = Health(
-            lambda: _known(made), file=options.health_file, port=options.health_port, host=options.health_host
+            lambda: _known(made, scheduler.backend),
+            file=options.health_file,
+            port=options.health_port,
+            host=options.health_host,
         )
         health.start()
     except (TargetError, QueueHintError, OSError) as error:
@@ -293,7 +298,7 @@ def _obey(loop: asyncio.AbstractEventLoop, stops: _Stops) -> None:
         loop.call_soon_threadsafe(stops.stop)
 
 
-def _known(made: Worker) -> dict[str, Any]:
+def _known(made: Worker, backend: Backend) -> dict[str, Any]:
     """Return what a probe is told."""
     answered_s = made.answered_s
     age_s = now_s() - answered_s if answered_s else None
@@ -305,6 +310,7 @@ def _known(made: Worker) -> dict[str, Any]:
         "running": made.running,
         "stopping": made.is_stopping,
         "blocked_s": round(made.blocked_s, 1),
+        "clock_behind_s": backend.desk.clock_behind_ms / 1000 if isinstance(backend, RedisBackend) else 0.0,
     }
 
 

@@ -40,11 +40,14 @@ from queuehint.operations import (
     Pause,
     PauseSchedule,
     PutSchedule,
+    Renew,
     Reopen,
     Resume,
     SetLimit,
     Tick,
+    Verdict,
 )
+from queuehint.policy import Policy
 from queuehint.record_filter import RecordFilter
 from queuehint.records import JobSpec, JobState, Outcome, OutcomeKind
 from queuehint.schedule import Recurrence, Schedule
@@ -1048,22 +1051,84 @@ def test_with_a_clock_of_its_own_it_waits_until_the_state_is_past(redis_url: str
     backend.close_sync()
 
 
-def test_where_the_clock_of_the_server_went_back_nothing_is_repaired(redis_server: Server, namespace: str) -> None:
+def test_where_the_clock_of_the_server_went_back_it_is_put_right_first(redis_server: Server, namespace: str) -> None:
     backend = RedisBackend(parse_url(redis_server.url), BackendOptions(namespace=namespace))
     store = Store(backend, FakeClock(), redis_server, namespace)
     store.do(Enqueue((job("1", "a"), job("2", "a"))))
     redis_server.client().delete(store.key("ready"))
     clock = "value[2] = value[2] + 3600000"
     store.change_packed("meta", "state", clock)
-    report = store.look(fix=True)
+    report = store.look()
     (warning,) = (finding for finding in report.warnings if finding.where == "the server's clock")
     assert warning.what.startswith("is 3599.") or warning.what.startswith("is 3600.")
     assert {finding.kind for finding in report.errors} == {"entry", "pool", "user"}
-    assert not report.repaired
     assert not report.was_quiet
-    store.change_packed("meta", "state", clock.replace("+", "-"))
     assert store.is_put_right()
+    assert "the server's clock" not in {finding.where for finding in store.look().warnings}
     backend.close_sync()
+
+
+def test_what_was_told_to_wait_by_a_clock_that_was_ahead_waits_from_now(redis_server: Server, namespace: str) -> None:
+    backend = RedisBackend(parse_url(redis_server.url), BackendOptions(namespace=namespace))
+    store = Store(backend, FakeClock(), redis_server, namespace)
+    client: Any = redis_server.client()
+    begun_ms = server_ms(client)
+    hour = 3_600_000
+    store.do(Enqueue((job("long"), job("long delay", delay_ms=50 * hour), job("runs"), job("fails"), job("snoozes"))))
+    (long,) = store.do(Exchange("w", limit=1, lease_ms=48 * hour)).grants
+    ahead = f"value[2] = value[2] + {24 * hour}"
+    store.change_packed("meta", "state", ahead)
+    runs, fails, snoozes = store.do(Exchange("w", limit=3)).grants
+    store.do(Renew(((long.spec.id, long.token),), 48 * hour))
+    store.do(SetLimit(Limit(path=("r",), rate=(1, hour))))
+    failed = Outcome(job_id="fails", token=fails.token, kind=OutcomeKind.FAILED, delay_ms=1_000)
+    snoozed = Outcome(job_id="snoozes", token=snoozes.token, kind=OutcomeKind.SNOOZED, delay_ms=hour)
+    store.do(Exchange("w", settle=(failed, snoozed)))
+    named_ms = begun_ms + 48 * hour
+    store.do(
+        Enqueue(
+            (
+                job("short delay", delay_ms=1_000),
+                job("named", run_at_ms=named_ms),
+                job("expires", pool="none", policy=Policy(start_within_ms=hour)),
+                job("r1", "r", "1", pool="r"),
+                job("r2", "r", "2", pool="r"),
+            )
+        )
+    )
+    assert [grant.spec.id for grant in store.do(Exchange("w", limit=2, pools=("r",))).grants] == ["r1"]
+    report = store.look(fix=True)
+    assert report.is_clean, str(report)
+    assert "the server's clock" in {finding.where for finding in report.repaired}
+    now_ms = server_ms(client)
+
+    def due_of(name: str, job_id: str) -> int:
+        entries = client.zrange(store.key(name), 0, -1, withscores=True)
+        (ms,) = (int(ms) for member, ms in entries if member.endswith(job_id.encode()))
+        return ms
+
+    def is_from_now(name: str, job_id: str, after_ms: int) -> bool:
+        return begun_ms + after_ms <= due_of(name, job_id) <= now_ms + after_ms
+
+    assert is_from_now("timers", "fails", 1_000)
+    # It holds its place no longer than it may.
+    assert is_from_now("timers", "snoozes", 300_000)
+    assert is_from_now("timers", "short delay", 1_000)
+    assert is_from_now("timers", "expires", hour)
+    assert is_from_now("timers", "long delay", 50 * hour)
+    assert due_of("timers", "named") == named_ms
+    assert is_from_now("leases", "long", 48 * hour)
+    assert is_from_now("leases", "runs", 30_000)
+    assert [ms <= now_ms for _, ms in client.zrange(store.key("looks"), 0, -1, withscores=True)] == [True]
+    assert store.do(Renew(((runs.spec.id, runs.token), (long.spec.id, long.token)))).verdicts == (Verdict.DONE,) * 2
+    assert due_of("leases", "runs") <= server_ms(client) + 30_000
+    assert store.look(fix=True).is_clean
+    backend.close_sync()
+
+
+def server_ms(client: Any) -> int:
+    seconds, micros = client.time()
+    return int(seconds * 1000 + micros // 1000)
 
 
 # --- the server ------------------------------------------------------------------------------------------------------

@@ -582,6 +582,14 @@ MUTANTS = (
         caught_by=(tests("tests/faults/test_servers.py", "-k", "full_server"),),
     ),
     Mutant(
+        name="Lua: time is set back, and what waits by it stays late",
+        kind="retries",
+        file=f"{LUA}/turn_back.lua",
+        old="local function earlier(time_ms) return math.max(now_ms, time_ms - ahead_ms) end\n",
+        new="local function earlier(time_ms) return time_ms end\n",
+        caught_by=(tests("tests/integration/test_doctor.py", "-k", "clock_that_was_ahead"),),
+    ),
+    Mutant(
         name="Lua: what ended a moment ago goes before memory is full",
         kind="memory",
         file=f"{LUA}/lib/memory.lua",

@@ -78,6 +78,14 @@ MUTANTS = (
         caught_by=(CONVERSATION,),
     ),
     Mutant(
+        name="Nobody is told that the time of a store stands still",
+        kind="wire",
+        file="backends/redis/conversation.py",
+        old="        self._judge_clock(info)\n",
+        new="",
+        caught_by=(CONVERSATION,),
+    ),
+    Mutant(
         name="A full store that refuses a partial result stops its worker",
         kind="wire",
         file="outbox.py",

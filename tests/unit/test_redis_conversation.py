@@ -19,6 +19,7 @@ from queuehint.backends.redis.conversation import (
     PAUSE_S,
     RETRY_S,
     ROLE_EVERY_S,
+    STANDS_STILL_S,
     STOPPED_S,
     UNKNOWN_MAX,
     Ask,
@@ -761,6 +762,44 @@ def test_where_jobs_may_be_evicted_an_exchange_settles_and_claims_nothing(desk: 
     assert Talk(desk, Exchange("w", limit=5)).answer(INFO).arguments[10] == 5
 
 
+def test_where_time_stands_still_the_server_is_looked_at_and_it_is_said_each_minute(
+    desk: Desk, time: Time, caplog: pytest.LogCaptureFixture
+) -> None:
+    def told() -> list[tuple[int, str]]:
+        found = [(record.levelno, vars(record)["event"]) for record in caplog.records]
+        caplog.clear()
+        return found
+
+    ahead = [0, 100_000, -1, 0]
+    Talk(desk, Tick()).answer(ahead)
+    time.now_s += STANDS_STILL_S
+    Talk(desk, Tick()).answer(ahead)
+    assert desk.clock_behind_ms == 0
+    talk = Talk(desk, Tick()).answer(INFO + b"server_time_usec:40000000\r\n")
+    assert (script_of(talk), desk.clock_behind_ms) == ("tick", 60_000)
+    assert told() == [(logging.ERROR, "redis.clock_behind")]
+    talk.answer(ahead)
+    for _ in range(3):
+        time.now_s += STANDS_STILL_S
+        talk = Talk(desk, Tick())
+        assert script_of(talk) == "tick"
+        talk.answer(ahead)
+    assert told() == []
+    time.now_s += CHECK_EVERY_S
+    Talk(desk, Tick()).answer(INFO + b"server_time_usec:97000000\r\n").answer(ahead)
+    assert (told(), desk.clock_behind_ms) == ([(logging.ERROR, "redis.clock_behind")], 3_000)
+    time.now_s += CHECK_EVERY_S
+    Talk(desk, Tick()).answer(INFO + b"server_time_usec:99500000\r\n").answer(ahead)
+    assert (told(), desk.clock_behind_ms) == ([(logging.WARNING, "redis.clock_behind")], 0)
+
+
+def test_a_server_that_does_not_tell_its_time_is_not_judged_by_it(desk: Desk, time: Time) -> None:
+    Talk(desk, Tick()).answer([0, 100_000, -1, 0])
+    time.now_s += CHECK_EVERY_S
+    Talk(desk, Tick()).answer(INFO)
+    assert desk.clock_behind_ms == 0
+
+
 @pytest.mark.parametrize("is_first", [True, False], ids=["at first", "each minute"])
 def test_a_node_that_is_a_replica_by_its_own_word_is_left_and_the_primary_is_looked_for(
     desk: Desk, time: Time, is_first: bool
@@ -803,7 +842,7 @@ def test_what_a_replica_would_answer_too_is_asked_of_a_node_that_was_a_primary_l
         talk = Talk(desk, CountJobs())
         assert script_of(talk) == "count_jobs"
         # A change is taken by a primary alone.
-        Talk(desk, Tick()).answer(DONE)
+        Talk(desk, Tick()).answer([0, int(time.now_s * 1000), -1, 0])
     time.now_s += ROLE_EVERY_S
     assert script_of(Talk(desk, Tick())) == "tick"
     talk = Talk(desk, CountJobs())

@@ -150,6 +150,7 @@ MORE_EXAMPLES: dict[str, tuple[Any, ...]] = {
     "heads": ("a",),
     "kinds": (0, "meta"),
     "repair": ("", "kind", "name", "item"),
+    "turn_back": (),
     "probe": (),
     "retain": ("1 2 3 4", 1),
 }

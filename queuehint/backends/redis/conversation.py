@@ -62,6 +62,10 @@ REDIRECTIONS_AT_ONCE: Final = 5
 UNKNOWN_MAX: Final = 1000
 """How many requests without an answer are remembered for callers that ask again."""
 COUNT_HALF: Final = 1 << 31
+STANDS_STILL_S: Final = 4.0
+"""If two replies so far apart tell the same time, it stands still; who is idle asks every five seconds."""
+CLOCK_LATE_MS: Final = 1000
+"""What is less may be a clock that is being set."""
 
 
 _SAME_NODE: Final = ("BUSY", "TRYAGAIN", "LOADING")
@@ -161,6 +165,10 @@ class Desk:
         self._has_stated = False
         self._other_retention = ""
         """What the store was last seen to keep in place of what this process has stated."""
+        self._time_ms, self._time_s = 0, 0.0
+        """The newest time that the store has told, and when it was told first."""
+        self.clock_behind_ms = 0
+        """By how much the server's clock is behind the store's time, which stands still; as last looked at."""
         self.due_s: float | None = None
         """When something is due, by this process's monotonic clock, as far as it was told."""
 
@@ -202,6 +210,7 @@ class Desk:
             raise (yield from self._name_fields(operation, error)) from None
         self._primary_s = asked_s
         time_said = codec.clocked(reply)
+        self._see_time(time_said.now_ms)
         if time_said.next_ms is None:
             self.due_s = None
         else:
@@ -231,6 +240,34 @@ class Desk:
             # The markers of what is not claimed stay set, and wake who waits at once.
             yield Sleep(STOPPED_S)
         return codec.encode(attrs.evolve(operation, limit=0))
+
+    def _see_time(self, now_ms: int) -> None:
+        """Look at the server anew if the store's time stands still."""
+        moment_s = time.monotonic()
+        if now_ms != self._time_ms:
+            self._time_ms, self._time_s = now_ms, moment_s
+        elif moment_s - self._time_s >= STANDS_STILL_S and not self.clock_behind_ms and self._checked_s is not None:
+            # In doubt once for each time it stands still: after that, each minute.
+            self._checked_s, self._time_s = min(self._checked_s, moment_s - CHECK_EVERY_S), moment_s
+
+    def _judge_clock(self, info: dict[str, str]) -> None:
+        """Say each minute that the server's clock is behind what it was, and when it is no more."""
+        if self._clock is not None or not self._time_ms or "server_time_usec" not in info:
+            return
+        before = self.clock_behind_ms
+        behind_ms = self._time_ms - int(info["server_time_usec"]) // 1000
+        self.clock_behind_ms = behind_ms if behind_ms > CLOCK_LATE_MS else 0
+        extra = {"event": "redis.clock_behind", "behind_s": self.clock_behind_ms / 1000}
+        if self.clock_behind_ms:
+            logger.error(
+                "%s: the server's clock is %.0f s behind what it was, and until it is there again time stands still: "
+                "nothing delayed or retried begins, no dead worker is noticed; `queuehint doctor --fix` sets it back",
+                self.address.shown,
+                self.clock_behind_ms / 1000,
+                extra=extra,
+            )
+        elif before:
+            logger.warning("%s: time goes on again", self.address.shown, extra=extra)
 
     def _watch_history(self, token: int) -> None:
         """Say it when the store began a new history: it was started anew, or another one took its place."""
@@ -422,6 +459,7 @@ class Desk:
         if problem is not None:
             raise BackendUnavailableError(f"{self.address.shown}: {problem}")
         self._judge_policy(wrong_policy(info))
+        self._judge_clock(info)
         if first:
             fixed = [key for key in keys.KEYS if not key.is_prefix]
             for key in fixed:

@@ -26,7 +26,7 @@ from queuehint.policy import Retention
 from . import codec, keys
 from .backend import hold
 from .checkup import Checkup
-from .conversation import Sleep
+from .conversation import CLOCK_LATE_MS, Sleep
 from .findings import Finding, Report, first_repairs, miscounted, problem, repairable
 from .links import SyncLink
 
@@ -51,7 +51,6 @@ WHOLE_MAX: Final = 250
 """So many jobs are looked at by one script, which makes their sums exact."""
 SCAN_COUNT: Final = 500
 REPAIRS: Final = 100
-CLOCK_LATE_MS: Final = 1000
 MARGIN: Final = 1_000_000
 """How far above the greatest number seen a lost counter begins anew."""
 FINDINGS_MAX: Final = 10_000
@@ -171,6 +170,8 @@ class _Pass:
         self.notes: list[str] = []
         self.is_quiet = False
         self.packed = b""
+        self.clock: Finding | None = None
+        """What is said of the server's clock if it is behind what it was."""
         self.by_prefix: dict[str, list[str]] = {}
         self.begin_sums()
 
@@ -222,6 +223,10 @@ class _Doctor:
         failures = 0
         before: list[Repair] = []
         last: _Pass = yield from self._read()
+        if last.clock is not None and self._checkup.is_primary:
+            found |= last.findings
+            yield from self._desk.converse_script("turn_back", ())
+            last = yield from self._read()
         for _ in range(ROUNDS_MAX):
             found |= last.findings
             repairs = first_repairs(last.findings.values())
@@ -319,8 +324,14 @@ class _Doctor:
                 return state
             late_ms = state.clock_ms - state.now_ms
             if late_ms > CLOCK_LATE_MS:
-                what = f"is {late_ms / 1000:.1f} s behind what it was; until it is there again time stands still"
-                this.add(Finding(kind="setting", level="warning", where="the server's clock", what=what))
+                what = (
+                    f"is {late_ms / 1000:.1f} s behind what it was; until it is there again time stands still, "
+                    "unless --fix sets it back"
+                )
+                this.clock = Finding(
+                    kind="setting", level="warning", where="the server's clock", what=what, is_repairable=True
+                )
+                this.add(this.clock)
                 return state
             yield Sleep(0.001)
 

@@ -266,6 +266,28 @@ function limits.come_up()
   return tend(gauge, count > 0 and count or 1)
 end
 
+-- Look again at what was to be looked at later, by a clock that was ahead, and let tokens come from now on.
+function limits.turn_back(now_ms)
+  for _, meter in ipairs(limits.all()) do
+    if meter.at > now_ms then
+      meter.at = now_ms
+      meters[meter.field], changed_meters[meter.field] = meter, true
+    end
+  end
+  local offset = 0
+  repeat
+    local page = redis.call('ZRANGEBYSCORE', store.looks, string.format('(%.0f', now_ms), '+inf', 'LIMIT', offset, 1000)
+    for _, place in ipairs(page) do
+      local meter, key = limits.at(place)
+      if meter then
+        local gauge = gauge_at({meter = meter, key = key, place = place})
+        gauge.look_ms, gauge.is_changed = now_ms, true
+      end
+    end
+    offset = offset + #page
+  until #page == 0
+end
+
 -- Stop holding back by a limit: what was put aside is offered again.
 local function retire(meter)
   S[LIMITS] = S[LIMITS] - 1
