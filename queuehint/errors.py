@@ -366,7 +366,19 @@ class QueueFullError(BackendError):
 
 
 class OutcomeUnknownError(BackendError):
-    """The connection broke before the reply: the operation may or may not have been applied."""
+    """
+    The connection broke before the reply: the operation may or may not have been applied.
+
+    *job_ids* are those of the jobs that were to be enqueued, each of which may be there; empty for any other call.
+    Asking again with the same ids and content makes no job twice.
+    """
+
+    def __init__(self, problem: str, *, job_ids: Sequence[str] = ()) -> None:
+        self.problem = problem
+        self.job_ids = tuple(job_ids)
+        named = ", ".join([*map(shown, self.job_ids[:3]), *(["…"] if len(self.job_ids) > 3 else [])])
+        count = f" ({len(self.job_ids)} jobs)" if len(self.job_ids) > 3 else ""
+        super().__init__(f"{problem}; ask again with the same ids: {named}{count}" if named else problem)
 
 
 class CorruptStateError(BackendError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import graphlib
 import heapq
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
@@ -21,6 +21,7 @@ from queuehint.errors import (
     DuplicateJobError,
     InvalidJobError,
     InvalidJobTypeError,
+    OutcomeUnknownError,
     TemplateError,
     shown,
 )
@@ -42,6 +43,8 @@ from queuehint.records import Dependency, JobSpec, check_dependencies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+
+T = TypeVar("T")
 
 LISTED_MAX = 10
 
@@ -92,6 +95,7 @@ def submit(
     Raises:
         InvalidJobError, DuplicateJobError, CycleError, TemplateError, PayloadError: see `arrange`; before anything
             is asked.
+        OutcomeUnknownError: naming the ids of all jobs, in the order of the specs.
     """
     arranged = arrange(specs, whole=whole)
     parts = arranged.parts
@@ -104,22 +108,22 @@ def submit(
     staged = new_id() if arranged.is_one and len(parts) > 1 else None
     jobs: list[EnqueuedJob] = []
     more = False
-    for part in parts:
-        reply = yield Enqueue(part, staged, parent)
-        jobs += reply.jobs
-        more = reply.more
     # What is left over may be anybody's: of that a submission does one step. Only what it has staged itself is its own.
     steps = 1
-    if staged is not None:
-        more = (yield Commit(staged)).more
-        steps += sum(map(_units, specs)) // BUDGET
+    try:
+        for part in parts:
+            reply = yield Enqueue(part, staged, parent)
+            jobs += reply.jobs
+            more = reply.more
+        if staged is not None:
+            more = (yield Commit(staged)).more
+            steps += sum(map(_units, specs)) // BUDGET
+    except OutcomeUnknownError as error:
+        # Some parts may be there and others not: all ids are to be asked for again.
+        job_ids = arranged.as_given([spec.id for part in parts for spec in part])
+        raise OutcomeUnknownError(error.problem, job_ids=job_ids) from error
     yield from finish(more=more, at_most=steps)
-    if arranged.order is None:
-        return jobs
-    given = jobs.copy()
-    for place, index in enumerate(arranged.order):
-        given[index] = jobs[place]
-    return given
+    return arranged.as_given(jobs)
 
 
 # --- names, order and parts --------------------------------------------------------------------------------------
@@ -142,6 +146,15 @@ class Arranged:
     order: Sequence[int] | None = None
     is_one: bool = False
     stand_ins: tuple[str, ...] = ()
+
+    def as_given(self, items: list[T]) -> list[T]:
+        """Return what there is for each spec in the order in which the specs were given."""
+        if self.order is None:
+            return items
+        given = items.copy()
+        for place, index in enumerate(self.order):
+            given[index] = items[place]
+        return given
 
     def numbered(self, firsts: Sequence[int]) -> list[tuple[JobSpec, ...]]:
         """Return the parts with the numbers drawn for jobs without an id: up to 1 000 from each of *firsts* on."""

@@ -53,4 +53,12 @@ MUTANTS = (
         new="",
         caught_by=(tests("tests/unit/test_submission.py"),),
     ),
+    Mutant(
+        name="Whoever gets no answer to a submission in parts is told the ids of one part",
+        kind="wire",
+        file="submission.py",
+        old="arranged.as_given([spec.id for part in parts for spec in part])",
+        new="[spec.id for spec in parts[0]]",
+        caught_by=(tests("tests/unit/test_submission.py"),),
+    ),
 )

@@ -32,6 +32,12 @@ ERRORS: list[tuple[QueueHintError, str]] = [
     (errors.ResultTimeoutError("a", 0.5), "job 'a' was not over within 0.5 s"),
     (errors.DrainTimeoutError(3, 1.0), "3 unfinished jobs were left after 1 s"),
     (errors.DrainStalledError(["r1", "r2"]), "2 unfinished jobs cannot move without a person: r1; r2"),
+    (errors.OutcomeUnknownError("no answer"), "no answer"),
+    (errors.OutcomeUnknownError("cut", job_ids=["a", "b"]), "cut; ask again with the same ids: 'a', 'b'"),
+    (
+        errors.OutcomeUnknownError("5", job_ids=list("abcde")),
+        "5; ask again with the same ids: 'a', 'b', 'c', … (5 jobs)",
+    ),
     (errors.CycleError(["a"]), "a → a"),
     (errors.CycleError(["a", "b"]), "a → b → a"),
     (errors.UnknownDependencyError("a", "b"), "job 'a' depends on 'b', which does not exist"),

@@ -15,6 +15,7 @@ from queuehint.errors import (
     DuplicateJobError,
     InvalidJobError,
     InvalidJobTypeError,
+    OutcomeUnknownError,
     PayloadError,
     TemplateError,
 )
@@ -411,6 +412,27 @@ def test_what_is_too_large_and_not_for_parts_is_told_the_limit() -> None:
     assert len(arrange(specs, whole=True).parts) == 1
     with pytest.raises(InvalidJobError, match=r"'odd': key is not for jobs .* and 4194304 bytes of arguments"):
         arrange([*specs, job("more", arguments=b"12345")], whole=True)
+
+
+@pytest.mark.parametrize("unanswered", [0, 1, 2])
+def test_whoever_gets_no_answer_is_told_all_ids_in_the_order_of_the_specs(unanswered: int) -> None:
+    specs = list(reversed(wide(JOBS_PER_SUBMISSION_MAX + 1)))
+    store, dialogue = Store(), submit(specs)
+    step: Any = next(dialogue)
+    for _ in range(unanswered):
+        step = dialogue.send(store.answer(step))
+    assert isinstance(step, Commit) == (unanswered == 2)
+    with pytest.raises(OutcomeUnknownError, match=r"^cut; ask again with the same ids: .*, … \(1001 jobs\)$") as raised:
+        dialogue.throw(OutcomeUnknownError("cut"))
+    assert list(raised.value.job_ids) == [spec.id for spec in specs]
+
+
+def test_numbers_that_were_drawn_are_told_too() -> None:
+    store, dialogue = Store(), submit([JobSpec(id="", task="t"), JobSpec(id="mine", task="t")])
+    dialogue.send(store.answer(next(dialogue)))
+    with pytest.raises(OutcomeUnknownError) as raised:
+        dialogue.throw(OutcomeUnknownError("cut"))
+    assert raised.value.job_ids == ("1", "mine")
 
 
 def test_independent_jobs_with_large_arguments_are_several_submissions_in_order() -> None:

@@ -380,7 +380,7 @@ class Desk:
                     failure = error
                 if time.monotonic() - begun_s >= RETRY_S:
                     answered = not is_unknown
-                    raise self._gave_up(failure, is_unknown=is_unknown) from failure
+                    raise self._gave_up(failure, operation, is_unknown=is_unknown) from failure
                 ask = by_sha
                 yield Sleep(PAUSE_S[min(attempts, len(PAUSE_S) - 1)])
                 attempts += 1
@@ -402,11 +402,13 @@ class Desk:
 
     # --- what goes wrong ---------------------------------------------------------------------------------------------
 
-    def _gave_up(self, failure: Exception, *, is_unknown: bool) -> BackendError:
+    def _gave_up(self, failure: Exception, operation: Operation[Any] | None, *, is_unknown: bool) -> BackendError:
         cause = failure.__cause__ or failure
         where = self.address.shown
         if is_unknown:
-            return OutcomeUnknownError(f"{where}: no answer within {RETRY_S:g} s ({cause}); it may have been done")
+            job_ids = [spec.id for spec in operation.jobs] if isinstance(operation, Enqueue) else []
+            problem = f"{where}: no answer within {RETRY_S:g} s ({cause}); it may have been done"
+            return OutcomeUnknownError(problem, job_ids=job_ids)
         return BackendUnavailableError(f"{where}: {cause}")
 
     def _error(self, error: driver.ResponseError, operation: Operation[Any] | None) -> Exception:
@@ -532,7 +534,7 @@ class Desk:
                     raise self._error(error, None) from error
                 failure = error
             if time.monotonic() - begun_s >= RETRY_S:
-                raise self._gave_up(failure, is_unknown=False) from failure
+                raise self._gave_up(failure, None, is_unknown=False) from failure
             yield onward(failure)
             yield Sleep(PAUSE_S[min(attempts, len(PAUSE_S) - 1)])
             attempts += 1

@@ -1,0 +1,106 @@
+"""Whoever gets no answer to a submission is told the ids, and asks again with them: no job is made twice."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from queuehint import JobContext, OutcomeUnknownError, Scheduler
+from queuehint.operations import Enqueue
+from tests.shelf import ids, on
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def lose_answers(sched: Scheduler) -> Callable[[], None]:
+    """Have the answers to submissions lost that a store has done; return how to end it."""
+    call = sched.backend.call
+
+    async def calling(operation: Any) -> Any:
+        reply = await call(operation)
+        if isinstance(operation, Enqueue):
+            raise OutcomeUnknownError("cut")
+        return reply
+
+    sched.backend.call = calling  # type: ignore[method-assign]
+
+    def end() -> None:
+        sched.backend.call = call  # type: ignore[method-assign]
+
+    return end
+
+
+def test_an_enqueue_is_asked_for_again_with_its_id(url: str) -> None:
+    async def main(sched: Scheduler) -> None:
+        @sched.job
+        def charge(order: int) -> None: ...
+
+        end = lose_answers(sched)
+        with pytest.raises(OutcomeUnknownError) as raised:
+            await charge.enqueue(1)
+        end()
+        (job_id,) = raised.value.job_ids
+        again = await charge.using(id=job_id).enqueue(1)
+        assert (again.id, again.created) == (job_id, False)
+
+    on(url, main)
+
+
+def test_of_many_all_ids_are_told_in_order(url: str) -> None:
+    async def main(sched: Scheduler) -> None:
+        @sched.job
+        def charge(order: int) -> None: ...
+
+        end = lose_answers(sched)
+        with pytest.raises(OutcomeUnknownError) as raised:
+            await charge.enqueue_many([(n,) for n in range(5)])
+        end()
+        assert ids(await sched.records.list()) == list(raised.value.job_ids)
+
+    on(url, main)
+
+
+def test_a_flow_whose_answer_is_lost_tells_the_ids_of_its_jobs(url: str) -> None:
+    async def main(sched: Scheduler) -> None:
+        @sched.job
+        def step(n: int) -> int:
+            return n
+
+        end = lose_answers(sched)
+        with pytest.raises(OutcomeUnknownError) as raised:
+            async with sched.flow() as flow:
+                second = flow.add(step.using(after=[flow.add(step, 1)]), 2)
+        end()
+        assert second.id in raised.value.job_ids
+        assert len(raised.value.job_ids) == 2
+        await flow.submit()
+        assert sorted(ids(await sched.records.list())) == sorted(raised.value.job_ids)
+
+    on(url, main)
+
+
+def test_a_handler_is_told_the_id_of_the_child(url: str) -> None:
+    async def main(sched: Scheduler) -> None:
+        told: list[tuple[str, ...]] = []
+
+        @sched.job
+        def child() -> None: ...
+
+        @sched.job
+        async def parent(ctx: JobContext) -> None:
+            end = lose_answers(sched)
+            try:
+                await ctx.enqueue(child)
+            except OutcomeUnknownError as error:
+                told.append(error.job_ids)
+            finally:
+                end()
+
+        async with sched.worker():
+            job = await parent.enqueue()
+            await job.result(timeout=10)
+        assert told == [(f"{job.id}.1",)]
+
+    on(url, main)
