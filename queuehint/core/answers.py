@@ -7,6 +7,7 @@ from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
+from queuehint.core.blockers import JOBS_NAMED_MAX, Blockers
 from queuehint.core.catalog import is_in_time, numbers, passes
 from queuehint.core.job import START_MARK
 from queuehint.core.registry import ActiveExecutions
@@ -61,7 +62,6 @@ if TYPE_CHECKING:
     from queuehint.record_filter import RecordFilter
     from queuehint.records import JobRecord
 
-JOBS_NAMED_MAX = 10
 TREE_NODES_MAX = 1000
 REASONS_MAX = 100
 DEFERRED_LOOKED_AT_MAX = 1000
@@ -280,10 +280,10 @@ def why(engine: Engine, question: Why) -> Reason:
     job = engine.ledger.jobs.get(question.job_id)
     if job is None or job.gone or job.is_hidden:
         raise JobNotFoundError(question.job_id)
-    return _reason(engine, job)
+    return _reason(engine, job, Blockers(engine.ledger))
 
 
-def _reason(engine: Engine, job: Job) -> Reason:
+def _reason(engine: Engine, job: Job, blockers: Blockers) -> Reason:
     state = job.state
     if state is JobState.SCHEDULED:
         return Reason(job_id=job.id, state=state, kind=ReasonKind.TIME, until_ms=job.due_ms)
@@ -296,7 +296,7 @@ def _reason(engine: Engine, job: Job) -> Reason:
         kind = ReasonKind.OVERDUE if overdue or job.cancel is not None else ReasonKind.RUNNING
         return Reason(job_id=job.id, state=state, kind=kind, detail=f"worker {job.worker}, attempt {job.attempts}")
     if state is JobState.QUEUED:
-        return _reason_queued(engine, job)
+        return _reason_queued(engine, job, blockers)
     return Reason(job_id=job.id, state=state, kind=ReasonKind.OVER, detail=job.cause)
 
 
@@ -314,23 +314,22 @@ def _reason_deferred(engine: Engine, job: Job) -> Reason:
     )
 
 
-def _reason_queued(engine: Engine, job: Job) -> Reason:
+def _reason_queued(engine: Engine, job: Job, blockers: Blockers) -> Reason:
     state = job.state
     ledger = engine.ledger
     for walk in job.walks:
         if walk.granted:
             continue
         assert walk.node is not None
-        ahead = {other.job for other in ledger.trie.in_the_way(walk, JOBS_NAMED_MAX)} - {job}
-        ordered = sorted(ahead, key=lambda other: other.seq)
-        dead = [other for other in ordered if other.state is JobState.FAILED]
+        ahead = blockers.of(walk)
+        is_dead = any(other.state is JobState.FAILED for other in ahead)
         return Reason(
             job_id=job.id,
             state=state,
-            kind=ReasonKind.DEAD_HOLD if dead else ReasonKind.PLACE,
-            jobs=tuple(other.id for other in dead or ordered),
+            kind=ReasonKind.DEAD_HOLD if is_dead else ReasonKind.PLACE,
+            jobs=tuple([other.id for other in ahead]),
             path_key=key_of(walk.node.path),
-            stuck=bool(dead),
+            stuck=is_dead,
         )
     if job.ready is None:
         stranger = job.id in ledger.strangers
@@ -437,6 +436,7 @@ def list_limits(engine: Engine, _question: ListLimits) -> Limits:
 def count_pending(engine: Engine, question: CountPending) -> Pending:
     """Answer `CountPending`."""
     ledger = engine.ledger
+    blockers = Blockers(ledger)
     if question.path is None:
         unfinished = sum(count for state, count in ledger.counts.items() if state not in OVER)
         if not question.include_scheduled:
@@ -444,17 +444,15 @@ def count_pending(engine: Engine, question: CountPending) -> Pending:
         if not unfinished or _anything_moves(engine, question):
             return Pending(unfinished, moving=unfinished > 0, reasons=())
         # Nothing runs, is ready or backs off: whatever is left waits for a person, or for a time that does not count.
-        jobs = (job for job in ledger.jobs.values() if _counts(job, question))
-        return Pending(
-            unfinished, moving=False, reasons=tuple([_reason(engine, job) for job in islice(jobs, REASONS_MAX)])
-        )
+        left = islice((job for job in ledger.jobs.values() if _counts(job, question)), REASONS_MAX)
+        return Pending(unfinished, moving=False, reasons=tuple([_reason(engine, job, blockers) for job in left]))
     jobs = (job for job in ledger.paths.below(question.path) if _counts(job, question))
     some = list(islice(jobs, PENDING_LOOKED_AT_MAX))
     known: dict[str, bool] = {}
-    moving = any(_moves(engine, job, known) for job in some)
+    moving = any(_moves(engine, job, known, question, blockers) for job in some)
     if len(some) == PENDING_LOOKED_AT_MAX:
         moving = moving or _anything_moves(engine, question)
-    reasons = () if moving else tuple([_reason(engine, job) for job in some[:REASONS_MAX]])
+    reasons = () if moving else tuple([_reason(engine, job, blockers) for job in some[:REASONS_MAX]])
     return Pending(len(some), moving=moving, reasons=reasons)
 
 
@@ -479,13 +477,15 @@ def _counts(job: Job, question: CountPending) -> bool:
 _WAITS_FOR_JOBS = frozenset({ReasonKind.PLACE, ReasonKind.DEPENDENCY})
 
 
-def _moves(engine: Engine, job: Job, known: dict[str, bool]) -> bool:
+def _moves(engine: Engine, job: Job, known: dict[str, bool], question: CountPending, blockers: Blockers) -> bool:
     """Say whether a job can go on without a person: neither it nor what it waits for, as far as named, is stuck."""
     seen = {job.id}
     todo = [job]
     while todo:
-        reason = _reason(engine, todo.pop())
-        if reason.stuck or known.get(reason.job_id) is False:
+        reason = _reason(engine, todo.pop(), blockers)
+        # Where nobody could be named, whatever moves at all may be what it waits for.
+        is_lost = reason.kind is ReasonKind.PLACE and not reason.jobs and not _anything_moves(engine, question)
+        if reason.stuck or is_lost or known.get(reason.job_id) is False:
             known[job.id] = False
             return False
         if reason.kind in _WAITS_FOR_JOBS:

@@ -67,10 +67,10 @@ class Ledger:
     ``strangers`` holds the unfinished jobs whose last worker did not know their task, with how many in a row did not;
     ``backing_off`` those that wait for their next attempt on their places. ``holding`` counts the dead jobs that
     hold theirs. ``deferred`` holds the jobs that wait for others, by number. ``paths`` knows the unfinished jobs by
-    their paths, ``past`` those that are over and whose records are kept. ``awaited`` holds the ids of unfinished jobs
-    that somebody waits for. ``hidden`` counts the jobs of submissions in parts that are not committed. ``journal``
-    notes every move. ``levels`` counts the jobs that have places by level; ``heirs_left`` is how many jobs may still be
-    looked at in this operation to hand a level on.
+    their paths, ``holds`` the dead ones that hold their places, ``past`` those that are over and whose records are
+    kept. ``awaited`` holds the ids of unfinished jobs that somebody waits for. ``hidden`` counts the jobs of
+    submissions in parts that are not committed. ``journal`` notes every move. ``levels`` counts the jobs that have
+    places by level; ``heirs_left`` is how many jobs may still be looked at in this operation to hand a level on.
     """
 
     def __init__(self, retention: Retention) -> None:
@@ -99,6 +99,7 @@ class Ledger:
         self.strangers: dict[str, int] = {}
         self.backing_off: dict[str, None] = {}
         self.holding = 0
+        self.holds = PathIndex()
         self.hidden = 0
         self.last_number = 0
         self.last_seq = 0
@@ -493,6 +494,7 @@ class Ledger:
         left = 0
         if keep_place and job.walk is not None:
             self.holding += 1
+            self.holds.add(job)
             self._set_level(job, spec.priority)
         else:
             left = self.vacate(job)
@@ -509,6 +511,7 @@ class Ledger:
     def free(self, job: Job) -> int:
         """Free the place of a dead job that held it; return the gates left."""
         self.holding -= 1
+        self.holds.remove(job)
         return self.vacate(job)
 
     def discard(self, job: Job, now_ms: int) -> int:
@@ -534,6 +537,7 @@ class Ledger:
         if job.walk is not None:
             self.holding -= 1
             job.queued_ms = now_ms
+            self.holds.remove(job)
             self.ready.add(job)
         else:
             self._place(job, now_ms)
@@ -740,7 +744,10 @@ class Ledger:
             assert job.missing == sum(not walk.granted for walk in job.walks) or not job.is_placed
             assert len(job.walks) == (len(job.spec.claims) if job.is_placed else 0)
             assert all(walk.node is not None for walk in job.walks)
-            holding += job.is_placed and job.state is FAILED
+            holds = job.is_placed and job.state is FAILED
+            holding += holds
+            for claim in job.spec.claims:
+                assert (job.number in self.holds.at(key_of(claim.path))) == holds
             assert (job_id in offered) == (job.ready is not None and job.parked is None)
             assert job_id not in parked or job.parked is not None
             back_off = job.state is QUEUED and job.timer is not None and job.spec.presence_ms is None

@@ -46,8 +46,6 @@ CLASHES = (
     _MASK[IS] | _MASK[IX] | _MASK[S] | _MASK[X],
 )
 
-_HOLDERS_LOOKED_AT_MAX = 1000
-
 
 def counts(held: int) -> tuple[int, int, int, int]:
     """Unpack what is held into its four counts, ``(IS, IX, S, X)``."""
@@ -325,32 +323,6 @@ class PathTrie:
 
     # --- questions ---------------------------------------------------------------------------------------------
 
-    def in_the_way(self, walk: Walk, limit: int) -> list[Walk]:
-        """
-        Return up to *limit* walks that keep a waiting walk from passing its gate: those that hold the gate in a
-        mode that does not fit, then those ahead in the line, from its head on.
-
-        Among exclusive claims one that conflicts is always named: where no holder does, the head of the line does.
-
-        Complexity: bounded, whatever stands in the line or below; which ones of many are found is not promised.
-        """
-        node = walk.node
-        assert node is not None
-        assert not walk.granted
-        found: list[Walk] = []
-        if node.held & CLASHES[walk.wants]:
-            for looked_at, other in enumerate(self._holders(node)):
-                mode = other.wants if other.node is node else IS if other.shared else IX
-                if ONE[mode] & CLASHES[walk.wants]:
-                    found.append(other)
-                if len(found) >= limit or looked_at >= _HOLDERS_LOOKED_AT_MAX:
-                    break
-        ahead = node.line
-        while ahead is not None and ahead is not walk and len(found) < limit:
-            found.append(ahead)
-            ahead = ahead.after
-        return found
-
     def before(self, walk: Walk, limit: int) -> list[Walk]:
         """
         Return up to *limit* walks that came to its gate before a waiting one: those that hold the gate, in whatever
@@ -358,7 +330,7 @@ class PathTrie:
         """
         node = walk.node
         assert node is not None
-        found = list(islice(self._holders(node), limit))
+        found = list(islice(self.holders(node), limit))
         ahead = node.line
         while ahead is not None and ahead is not walk and len(found) < limit:
             found.append(ahead)
@@ -366,7 +338,7 @@ class PathTrie:
         return found
 
     @staticmethod
-    def _holders(node: Node) -> Iterator[Walk]:
+    def holders(node: Node) -> Iterator[Walk]:
         """Yield the walks that hold *node*: granted here, and all that stand or are granted below."""
         stack = [node]
         first = True

@@ -7,6 +7,15 @@ LUA = "backends/redis/lua"
 
 SHORT_OF_MEMORY = tests("tests/faults/test_servers.py", "-k", "short_of_memory or full_server_drops")
 MUTANTS = (
+    # --- reasons ---
+    Mutant(
+        name="Lua: those that wait at a gate are looked at before those that hold it",
+        kind="records",
+        file=f"{LUA}/lib/reasons.lua",
+        old="    local may, below = may_hold(path_text, depth)\n",
+        new="    local may, below = true, false\n",
+        caught_by=(CONFORMANCE_ON_REDIS,),
+    ),
     # --- order ---
     Mutant(
         name="Lua: a line stops to move on after the first that passes",

@@ -4,6 +4,23 @@ from tests.mutants.catchers import CONFORMANCE, MACHINE, SIMULATION, TRACES
 from tests.mutants.gate import Mutant
 
 MUTANTS = (
+    # --- reasons ---
+    Mutant(
+        name="A dead job that only somebody further ahead waits for is not named",
+        kind="records",
+        file="core/blockers.py",
+        old="            clashes |= CLASHES[other.wants]\n",
+        new="            pass\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="Fewer jobs than ten are named although more hold the place",
+        kind="records",
+        file="core/blockers.py",
+        old="                    if len(holders) == JOBS_NAMED_MAX:\n",
+        new="                    if len(holders) == JOBS_NAMED_MAX // 2:\n",
+        caught_by=(CONFORMANCE,),
+    ),
     # --- order ---
     Mutant(
         name="A line stops to move on after the first that passes",

@@ -254,58 +254,6 @@ def test_a_parent_behind_a_thousand_children_waits_for_those_before_it_alone() -
     assert gates.leave(*before) == [parent]
 
 
-# --- who stands in the way -------------------------------------------------------------------------------------------
-
-
-def test_those_ahead_in_the_line_and_those_who_hold_the_gate_stand_in_the_way() -> None:
-    gates = Gates()
-    deep, side = gates.place("a:b:c"), gates.place("a:x")
-    behind_deep = gates.place("a:b:c")
-    parent, last = gates.place("a"), gates.place("a:y")
-    assert set(gates.trie.in_the_way(parent, 10)) == {deep, side, behind_deep}
-    assert gates.trie.in_the_way(last, 10) == [parent]
-    assert gates.trie.in_the_way(behind_deep, 10) == [deep]
-
-
-def test_only_those_in_a_mode_that_does_not_fit_stand_in_the_way() -> None:
-    gates = Gates()
-    reader, writer = gates.place("a:b?"), gates.place("a:c")
-    shared = gates.place("a?")
-    assert gates.trie.in_the_way(shared, 10) == [writer]
-    whole = gates.place("")
-    assert set(gates.trie.in_the_way(whole, 10)) == {reader, writer, shared}
-
-
-def test_no_more_are_named_than_asked_for() -> None:
-    gates = Gates()
-    children = [gates.place(f"a:{number}") for number in range(20)]
-    parents = [gates.place("a") for _ in range(20)]
-    assert len(gates.trie.in_the_way(parents[0], 5)) == 5
-    assert set(gates.trie.in_the_way(parents[0], 5)) < set(children)
-    found = gates.trie.in_the_way(parents[-1], 25)
-    assert (set(found[:20]), found[20:]) == (set(children), parents[:5])
-    assert set(gates.trie.in_the_way(parents[1], 21)) == {parents[0], *children}
-
-
-def test_looking_for_who_stands_in_the_way_is_bounded() -> None:
-    trie = PathTrie(deque())
-    for number in range(2000):
-        trie.place(Walk(Owner(number), claim("a", str(number), mode=SHARED)))
-    writer = Walk(Owner(5000), claim("a", "w"))
-    trie.place(writer)
-    reader = Walk(Owner(5001), claim("a", mode=SHARED))
-    trie.place(reader)
-    assert not reader.granted
-    assert len(trie.in_the_way(reader, 10)) <= 1
-
-
-def test_nothing_stands_in_the_way_of_a_line_about_to_move() -> None:
-    gates = Gates()
-    first, second = gates.place("a"), gates.place("a")
-    gates.trie.leave(first)
-    assert gates.trie.in_the_way(second, 10) == []
-
-
 # --- the invariants are watched --------------------------------------------------------------------------------------
 
 

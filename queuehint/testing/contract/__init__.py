@@ -38,6 +38,7 @@ from queuehint.testing.contract.leases import Leases, Presence, Waiting
 from queuehint.testing.contract.limits import LimitChanges, LimitsAtOnce, LimitsInAll, LimitsInTime
 from queuehint.testing.contract.listing import Counting, Listing, ListingByPath
 from queuehint.testing.contract.places import Ancestors, ArrivalOrder, Pauses, Root, SerialPath, Siblings
+from queuehint.testing.contract.reasons import Reasons
 from queuehint.testing.contract.restarts import Restarts
 from queuehint.testing.contract.schedules import Firings, SchedulePauses, ScheduleWaits, Timetable
 from queuehint.testing.contract.store import Binding, Store
@@ -78,6 +79,7 @@ __all__ = [
     "Parts",
     "Pauses",
     "Presence",
+    "Reasons",
     "Records",
     "Refusals",
     "Restarts",
@@ -107,6 +109,7 @@ class BackendConformance(
     Root,
     ArrivalOrder,
     Pauses,
+    Reasons,
     Leases,
     Presence,
     Waiting,

@@ -158,7 +158,7 @@ class Comparison(Pair):
             raise
         self.tokens.learn(expected, actual)
         actual = self.tokens.to_ours(actual)
-        if not agree(self.engine, expected, actual):
+        if not agree(expected, actual):
             self._note(operation)
             raise AssertionError(
                 f"{as_code(operation)}\nmust be answered:\n  {as_code(expected)}\n"

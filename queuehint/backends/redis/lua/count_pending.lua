@@ -45,7 +45,9 @@ local function moves(job)
   while #todo > 0 do
     local at = table.remove(todo)
     local reason = reason_of(at)
-    if reason.stuck or known[at.id] == false then
+    -- Where nobody could be named, whatever moves at all may be what it waits for.
+    local is_lost = reason.kind == 'place' and #reason.jobs == 0 and not anything_moves()
+    if reason.stuck or is_lost or known[at.id] == false then
       known[job.id] = false
       return false
     end

@@ -1,7 +1,9 @@
 --[[ reasons: what a job waits for, as core.answers tells it. ]]
 -- @include paths
 -- @include limits
-local JOBS_NAMED_MAX, LOOKED_AT_MAX, POOL_SEEN_MS, SEEN_READ_MAX = 10, 1000, 60000, 10000 -- @const
+local JOBS_NAMED_MAX, POOL_SEEN_MS, SEEN_READ_MAX = 10, 60000, 10000 -- @const
+local LINE_LOOKED_AT_MAX, DEAD_LOOKED_AT_MAX, HOLDERS_LOOKED_AT_MAX, ENTRIES_LOOKED_AT_MAX = 100, 1000, 1000, 5000 -- @const
+local PASSED_OVER_MAX = 16 -- @const
 
 local function is_seen(served)
   local seen_ms = tonumber(redis.call('ZSCORE', store.seen, served) or nil)
@@ -41,68 +43,165 @@ local function paused_at(job)
   return false
 end
 
--- Whether a job holds the gate at *depth*, *key*, in a mode that does not fit what another wants there.
-local function holds_against(job, key, depth, wants)
-  local walks = job[WALKS]
+-- How many walks of a job hold the gate at *depth*, *key*, in a mode that one of *wants* does not fit.
+local function count_against(job, key, depth, wants)
+  local walks, count = job[WALKS], 0
   for index, claim in ipairs(walks and form.claims(job[CLAIMS]) or {}) do
     if claim.keys[depth + 1] == key and walks[index] > depth then
-      local held = {0, 0, 0, 0}
+      local held, clashes = {0, 0, 0, 0}, false
       held[gates.mode_at(claim, depth)] = 1
-      if not gates.fits(held, wants) then return true end
+      for mode in pairs(wants) do clashes = clashes or not gates.fits(held, mode) end
+      if clashes then count = count + 1 end
     end
   end
-  return false
+  return count
 end
 
--- Jobs that keep a waiting walk from passing its gate: holders whose mode does not fit, then those ahead in line.
--- Which ones of many are found is not promised.
-local function in_the_way(job, index)
-  local claim, depth = form.claims(job[CLAIMS])[index], job[WALKS][index]
-  local key, wants = claim.keys[depth + 1], gates.mode_at(form.claims(job[CLAIMS])[index], depth)
+-- How many walks hold a gate in modes that one of *wants* does not fit.
+local function clashing(gate, wants)
+  local count = 0
+  for mode = IS, X_MODE do
+    local held, clashes = {0, 0, 0, 0}, false
+    held[mode] = 1
+    for wanted in pairs(wants) do clashes = clashes or not gates.fits(held, wanted) end
+    if clashes then count = count + gate[mode] end
+  end
+  return count
+end
+
+local function by_place(left, right) return left[SEQ] < right[SEQ] end
+
+local found_dead, found_holders, found_lines = {}, {}, {}
+local entries_left, heads_left = ENTRIES_LOOKED_AT_MAX, HOLDERS_LOOKED_AT_MAX
+
+-- What is asked at a gate, as a text.
+local function asked_at(key, wants)
+  local text = key .. '\0'
+  for mode = IS, X_MODE do text = text .. (wants[mode] and mode or '') end
+  return text
+end
+
+-- Up to ten dead jobs that hold a gate against one of *wants*, in order of place.
+local function dead_at(key, depth, wants)
+  if S[HOLDING] == 0 or clashing(gates.of(key), wants) == 0 then return {} end
+  local asked = asked_at(key, wants)
+  if found_dead[asked] then return found_dead[asked] end
+  local walk, dead, seen = paths.walk(store.holds, paths.ranges(key), 1, false, 100), {}, {}
+  local member, looked_at = walk.next(), 0
+  while member and looked_at < DEAD_LOOKED_AT_MAX do
+    looked_at = looked_at + 1
+    local _, _, id = paths.split(member)
+    local other = jobs.known(id, store.holds)
+    if not seen[id] and count_against(other, key, depth, wants) > 0 then
+      seen[id] = true
+      dead[#dead + 1] = other
+    end
+    member = walk.next()
+  end
+  table.sort(dead, by_place)
+  for at = JOBS_NAMED_MAX + 1, #dead do dead[at] = nil end
+  found_dead[asked] = dead
+  return dead
+end
+
+-- Whether a job with a claim on a path below a gate may hold it, as far as the gates between tell; if not, the path
+-- below which nobody does, if there is such a one.
+local function may_hold(path_text, depth)
+  local gate_key = path_text == 'root' and '' or path_text == '\\root' and 'root' or path_text
+  local keys = form.claims('x' .. gate_key)[1].keys
+  for at = depth + 2, #keys do
+    local gate = gates.of(keys[at])
+    if math.max(gate[IS], gate[IX], gate[S_MODE], gate[X_MODE], gate[WAITING]) == 0 then return false, keys[at] end
+    if gate[WAITING] > 0 then return true end
+  end
+  local own = gates.of(keys[#keys])
+  return own[S_MODE] + own[X_MODE] > 0
+end
+
+-- The first ten jobs, by path and number, that hold a gate against what a walk wants there. Whoever waits at the gate
+-- is passed over by the gates below it that do not exist.
+local function holders_of(key, depth, wants)
+  local left = clashing(gates.of(key), wants)
+  if left == 0 then return {} end
+  local asked = asked_at(key, wants)
+  if found_holders[asked] then return found_holders[asked] end
   local found, ids = {}, {}
+  local walk, free, passed = paths.walk(store.paths, paths.ranges(key), 1, false, 64), false, 0
+  local member = walk.next()
+  while member and left > 0 and #found < JOBS_NAMED_MAX and entries_left > 0 and heads_left > 0 do
+    entries_left = entries_left - 1
+    local path_text, _, id = paths.split(member)
+    local may, below = may_hold(path_text, depth)
+    if may then
+      heads_left = heads_left - 1
+      local other = jobs.known(id, store.paths)
+      local count = not ids[id] and count_against(other, key, depth, wants) or 0
+      if count > 0 then
+        ids[id], left = true, left - count
+        found[#found + 1] = other
+      end
+    elseif below == free then
+      passed = passed + 1
+      if passed > PASSED_OVER_MAX then
+        walk.jump(below .. (path_text == form.queue_key(below) and '\1' or ';'))
+        passed = 0
+      end
+    else
+      free, passed = below, 0
+    end
+    member = walk.next()
+  end
+  found_holders[asked] = found
+  return found
+end
+
+-- The first in the line of a gate, from its head on.
+local function line_at(key)
+  local line = found_lines[key]
+  if not line then
+    line = {}
+    for at, member in ipairs(redis.call('ZRANGE', store.line(key), 0, LINE_LOOKED_AT_MAX - 1)) do
+      local other = jobs.known(string.sub(member, 3), store.line(key))
+      local index = tonumber(string.sub(member, 1, 2))
+      line[at] = {other, index}
+    end
+    found_lines[key] = line
+  end
+  return line
+end
+
+-- Up to ten jobs that a waiting walk waits for, in order of place: the dead ones if there are any; and whether these
+-- are dead. Mirrors core.blockers.
+local function blockers_of(job, index)
+  local claim, depth = form.claims(job[CLAIMS])[index], job[WALKS][index]
+  local key, wants = claim.keys[depth + 1], gates.mode_at(claim, depth)
+  local ahead, wanted = {}, {[wants] = true}
+  for _, entry in ipairs(line_at(key)) do
+    local other = entry[1]
+    if other[SEQ] > job[SEQ] or other.id == job.id and entry[2] >= index then break end
+    ahead[#ahead + 1] = other
+    wanted[gates.mode_at(form.claims(other[CLAIMS])[entry[2]], depth)] = true
+  end
+  local dead = dead_at(key, depth, wanted)
+  if #dead > 0 then return dead, key, true end
+  local found, ids = {}, {[job.id] = true}
   local function add(other)
-    if other.id ~= job.id and not ids[other.id] then
+    if not ids[other.id] and #found < JOBS_NAMED_MAX then
       ids[other.id] = true
       found[#found + 1] = other
     end
   end
-  if not gates.fits(gates.of(key), wants) then
-    for _, set in ipairs({store.holds, store.paths}) do
-      local looked_at = 0
-      for at, range in ipairs(paths.ranges(key)) do
-        local walk, skipped = paths.walk(set, {range}, 1, false, 32), 0
-        local member = walk.next()
-        -- At the very path those that wait stand behind those that hold it.
-        while member and #found < JOBS_NAMED_MAX and looked_at < LOOKED_AT_MAX and (at == 2 or key == '' or skipped < 32) do
-          looked_at = looked_at + 1
-          local _, _, id = paths.split(member)
-          local other = jobs.known(id, set)
-          if holds_against(other, key, depth, wants) then add(other) else skipped = skipped + 1 end
-          member = walk.next()
-        end
-      end
-    end
-  end
-  if #found < JOBS_NAMED_MAX then
-    for _, member in ipairs(redis.call('ZRANGE', store.line(key), 0, JOBS_NAMED_MAX)) do
-      local other = jobs.known(string.sub(member, 3), store.line(key))
-      if other[SEQ] < job[SEQ] and #found < JOBS_NAMED_MAX then add(other) end
-    end
-  end
-  table.sort(found, function(left, right) return left[SEQ] < right[SEQ] end)
-  return found, key
+  for _, other in ipairs(holders_of(key, depth, {[wants] = true})) do add(other) end
+  for _, other in ipairs(ahead) do add(other) end
+  table.sort(found, by_place)
+  return found, key, false
 end
 
 local function reason_queued(job)
   for index, depth in ipairs(job[WALKS] or {}) do
     if depth < GRANTED then
-      local ahead, key = in_the_way(job, index)
-      local dead = {}
-      for _, other in ipairs(ahead) do
-        if other[STATE] == FAILED then dead[#dead + 1] = other end
-      end
-      local named = #dead > 0 and dead or ahead
-      return {kind = #dead > 0 and 'dead_hold' or 'place', jobs = named, path = key, stuck = #dead > 0}
+      local named, key, is_dead = blockers_of(job, index)
+      return {kind = is_dead and 'dead_hold' or 'place', jobs = named, path = key, stuck = is_dead}
     end
   end
   if not job[OFFER] then

@@ -1,0 +1,133 @@
+"""
+Who stands before a job that waits for its place, named the same on every store.
+
+A walk waits at a gate for those that hold it in a mode that does not fit, and for those ahead in its line. Dead jobs
+that hold the gate against it, or against somebody ahead of it, are what it waits for in the end: only a person frees
+their places, so they alone are named where there are any.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from queuehint.core.trie import CLASHES, IS, IX, ONE, counts
+from queuehint.hint import key_of
+from queuehint.records import JobState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from queuehint.core.job import Job
+    from queuehint.core.ledger import Ledger
+    from queuehint.core.trie import Node, Walk
+
+JOBS_NAMED_MAX = 10
+LINE_LOOKED_AT_MAX = 100
+DEAD_LOOKED_AT_MAX = 1000
+HOLDERS_LOOKED_AT_MAX = 1000
+ENTRIES_LOOKED_AT_MAX = 5000
+
+
+class Blockers:
+    """
+    What is found for one question; what was found at a gate is not looked for again.
+
+    Complexity: bounded, whatever stands in the line or below the gate.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._dead: dict[tuple[Node, int], list[Job]] = {}
+        self._holders: dict[tuple[Node, int], list[Job]] = {}
+
+    def of(self, walk: Walk) -> tuple[Job, ...]:
+        """
+        Return up to ten jobs that a waiting walk waits for, in order of place: the dead ones if there are any.
+
+        Holders are taken in order of path and number, then those ahead in the line from its head on; 100 of the line
+        are looked at.
+        """
+        node = walk.node
+        assert node is not None
+        ahead: list[Walk] = []
+        other = node.line
+        while other is not None and other is not walk and len(ahead) < LINE_LOOKED_AT_MAX:
+            ahead.append(other)
+            other = other.after
+        clashes = CLASHES[walk.wants]
+        for other in ahead:
+            clashes |= CLASHES[other.wants]
+        if dead := self._dead_at(node, clashes):
+            return tuple(dead)
+        found = dict.fromkeys(self._holders_of(node, CLASHES[walk.wants]))
+        for other in ahead:
+            if other.job is not walk.job and len(found) < JOBS_NAMED_MAX:
+                found[other.job] = None
+        return tuple(sorted(found, key=_SEQ))
+
+    def _dead_at(self, node: Node, clashes: int) -> list[Job]:
+        """Return dead jobs that hold a gate in one of the modes that clash, in order of place."""
+        holds = self._ledger.holds
+        if not len(holds) or not node.held & clashes:
+            return []
+        found = self._dead.get((node, clashes))
+        if found is None:
+            path = node.path
+            some = [job for _, _, job in islice(holds.entries(path), DEAD_LOOKED_AT_MAX)]
+            dead = dict.fromkeys([job for job in some if _holds(job, node, len(path), clashes)])
+            found = self._dead[node, clashes] = sorted(dead, key=_SEQ)[:JOBS_NAMED_MAX]
+        return found
+
+    def _holders_of(self, node: Node, clashes: int) -> list[Job]:
+        """Return the first jobs, by path and number, that hold a gate in one of the modes that clash."""
+        if not node.held & clashes:
+            return []
+        found = self._holders.get((node, clashes))
+        if found is None:
+            depth = len(node.path)
+            jobs = self._few(node) if sum(counts(node.held)) <= HOLDERS_LOOKED_AT_MAX else self._many(node)
+            holders: dict[Job, None] = {}
+            for job in jobs:
+                if job.state is not JobState.FAILED and _holds(job, node, depth, clashes):
+                    holders[job] = None
+                    if len(holders) == JOBS_NAMED_MAX:
+                        break
+            found = self._holders[node, clashes] = list(holders)
+        return found
+
+    def _few(self, node: Node) -> Iterable[Job]:
+        """Return the jobs of all that hold a gate, by path and number."""
+        entries = [(key_of(walk.path), walk.job.number, walk.job) for walk in self._ledger.trie.holders(node)]
+        return [job for _, _, job in sorted(entries, key=lambda entry: entry[:2])]
+
+    def _many(self, node: Node) -> Iterable[Job]:
+        """Return the first jobs at or below a gate, by path and number, whether they hold it or not."""
+        entries = islice(self._ledger.paths.entries(node.path), ENTRIES_LOOKED_AT_MAX)
+        return (job for _, _, job in entries)
+
+
+_SEQ = attrgetter("seq")
+
+
+def _holds(job: Job, node: Node, depth: int, clashes: int) -> bool:
+    """Say whether a job holds a gate, *depth* segments below the root, in one of the modes that clash."""
+    for walk in job.walks:
+        here = walk.node
+        if here is node:
+            mode = walk.wants if walk.granted else None
+        elif walk.depth > depth and _is_below(here, node, walk.depth - depth):
+            mode = IS if walk.shared else IX
+        else:
+            mode = None
+        if mode is not None and ONE[mode] & clashes:
+            return True
+    return False
+
+
+def _is_below(here: Node | None, node: Node, levels: int) -> bool:
+    for _ in range(levels):
+        assert here is not None
+        here = here.parent
+    return here is node

@@ -1,0 +1,119 @@
+"""The rules of reasons: whom `Why` names before a job that waits for its place, however many there are."""
+
+from __future__ import annotations
+
+from queuehint.operations import CountPending, Pause
+from queuehint.reports import ReasonKind
+from queuehint.testing.contract.store import Store
+from queuehint.testing.driver import SHARED, claim, job
+
+JOBS_NAMED_MAX = 10
+MANY = 1200
+
+
+def enqueue_many(store: Store, count: int, *, shared: bool = False) -> None:
+    """Enqueue one job for each of *count* sections of a document, ``s0000`` on."""
+    mode = SHARED if shared else "exclusive"
+    specs = [job(f"s{n:04}", claims=(claim("doc", f"s{n:04}", mode=mode),)) for n in range(count)]
+    for first in range(0, count, 500):
+        store.enqueue(*specs[first : first + 500])
+
+
+def kill(store: Store, name: str, *path: str) -> None:
+    """Let a job fail for good that keeps its place."""
+    store.enqueue(job(name, list(path), max_attempts=1, on_dead="hold"))
+    assert name in store.start(1_000)
+    store.fail(name)
+
+
+class Reasons:
+    """
+    `Why` names the jobs that a job waits for at its place: the dead ones that hold it if there are any, else ten.
+
+    .. versionadded:: 0.1.0
+    """
+
+    def test_ten_are_named_each_once_although_they_hold_the_place_by_two_claims(self, store: Store) -> None:
+        twice = [job(f"h{n:02}", claims=(claim("doc", f"a{n}"), claim("doc", f"b{n}"))) for n in range(12)]
+        store.enqueue(*twice, job("whole", ["doc"]))
+        named = store.why("whole").jobs
+        assert len(set(named)) == len(named) == JOBS_NAMED_MAX
+        assert list(named) == sorted(named)
+
+    def test_holders_are_named_in_order_of_path_and_those_in_line_from_its_head_on(self, store: Store) -> None:
+        store.enqueue(*[job(f"h{n:02}", ["doc", f"s{99 - n}"]) for n in range(12)], job("whole", ["doc"]))
+        assert store.why("whole").jobs == tuple([f"h{n:02}" for n in range(2, 12)])
+        store.enqueue(*[job(f"w{n:02}", ["doc"]) for n in range(12)], job("last", ["doc", "x"]))
+        assert store.why("last").jobs == ("whole", *[f"w{n:02}" for n in range(9)])
+        assert store.why("w11").jobs == store.why("whole").jobs
+
+    def test_a_dead_job_is_named_alone_among_more_holders_than_are_named(self, store: Store) -> None:
+        enqueue_many(store, 30)
+        kill(store, "dead", "doc", "zz")
+        store.enqueue(job("whole", ["doc"]))
+        reason = store.why("whole")
+        assert (reason.kind, reason.jobs, reason.path_key, reason.stuck) == (
+            ReasonKind.DEAD_HOLD,
+            ("dead",),
+            "doc",
+            True,
+        )
+
+    def test_dead_jobs_are_named_in_order_of_place_up_to_ten(self, store: Store) -> None:
+        for n in range(12):
+            kill(store, f"d{n:02}", "doc", f"s{99 - n}")
+        store.enqueue(job("whole", ["doc"]))
+        assert store.why("whole").jobs == tuple([f"d{n:02}" for n in range(10)])
+
+    def test_those_behind_a_barrier_that_waits_for_a_dead_job_are_told_so(self, store: Store) -> None:
+        kill(store, "dead", "other", "zz")
+        store.enqueue(job("barrier", []))
+        enqueue_many(store, MANY)
+        for name in ("barrier", "s0000", f"s{MANY - 1:04}"):
+            reason = store.why(name)
+            assert (reason.kind, reason.jobs, reason.stuck) == (ReasonKind.DEAD_HOLD, ("dead",), True)
+        assert not store.apply(CountPending(("doc",))).moving
+        store.redrive("dead")
+        assert store.why("s0000").jobs[0] == "barrier"
+        assert store.why("barrier").jobs == ("dead",)
+
+    def test_a_dead_job_that_somebody_further_ahead_waits_for_is_named_too(self, store: Store) -> None:
+        kill(store, "dead", "doc", "a")
+        store.enqueue(job("reader", claims=(claim("doc", "b", mode=SHARED),)))
+        assert store.start() == ["reader"]
+        store.enqueue(job("whole", ["doc"]), job("b", ["doc", "b"]))
+        assert store.why("b").jobs == ("dead",)
+
+    def test_a_dead_job_that_is_in_nobodys_way_is_not_named(self, store: Store) -> None:
+        kill(store, "dead", "doc", "a")
+        store.enqueue(job("x", ["doc", "b"]), job("y", ["doc", "b"]), job("z", ["doc", "a"]))
+        assert (store.why("y").kind, store.why("y").jobs) == (ReasonKind.PLACE, ("x",))
+        assert (store.why("z").kind, store.why("z").jobs) == (ReasonKind.DEAD_HOLD, ("dead",))
+
+    def test_only_holders_in_a_mode_that_does_not_fit_are_named(self, store: Store) -> None:
+        store.enqueue(
+            job("w", ["doc", "w"]),
+            *[job(f"r{n:02}", claims=(claim("doc", f"r{n:02}", mode=SHARED),)) for n in range(20)],
+        )
+        store.enqueue(job("all", claims=(claim("doc", mode=SHARED),)))
+        assert store.why("all").jobs == ("w",)
+
+    def test_the_one_that_holds_is_found_behind_those_that_wait_on_paths_before_it(self, store: Store) -> None:
+        store.apply(Pause(("doc", "zz")))
+        store.enqueue(job("held", ["doc", "zz"]), job("whole", ["doc"]))
+        enqueue_many(store, MANY)
+        assert store.why("whole").jobs == ("held",)
+        pending = store.apply(CountPending(("doc",)))
+        assert not pending.moving
+        assert len(pending.reasons) == 100
+
+    def test_the_one_that_holds_is_found_among_others_of_its_path_that_came_before(self, store: Store) -> None:
+        store.enqueue(*[job(f"later{n:02}", ["doc"], delay_ms=60_000) for n in range(50)])
+        store.enqueue(job("now", ["doc"]), job("next", ["doc"]))
+        assert store.why("next").jobs == ("now",)
+
+    def test_names_that_read_like_paths_are_told_apart(self, store: Store) -> None:
+        store.enqueue(job("a", ["a:b", "c"]), job("root", ["root"]), job("b", ["a", "b", "c"]), job("all", []))
+        assert store.why("all").jobs == ("a", "root", "b")
+        store.enqueue(job("last", ["a:b", "c", "d"]))
+        assert store.why("last").jobs == ("all",)

@@ -1,0 +1,61 @@
+"""Whom a job waits for at its place: what the contract does not reach, bounds and a line about to move."""
+
+from __future__ import annotations
+
+from queuehint.core import blockers
+from queuehint.core.blockers import Blockers
+from queuehint.operations import Why
+from queuehint.reports import ReasonKind
+from queuehint.testing.driver import SHARED, Queue, claim, job
+
+
+def why(queue: Queue, name: str) -> tuple[ReasonKind, tuple[str, ...]]:
+    reason = queue.apply(Why(name))
+    return reason.kind, reason.jobs
+
+
+def test_who_holds_a_gate_with_more_holders_than_are_sorted_is_found_by_path() -> None:
+    queue = Queue(*[job(f"h{n:04}", ["doc", f"s{9999 - n}"]) for n in range(1000)])
+    queue.enqueue(*[job(f"i{n}", ["doc", f"t{n}"]) for n in range(9)], job("whole", ["doc"]), job("next", ["doc"]))
+    assert why(queue, "whole") == (ReasonKind.PLACE, tuple(f"h{n:04}" for n in range(990, 1000)))
+    assert why(queue, "next") == why(queue, "whole")
+
+
+def test_looking_for_holders_is_bounded() -> None:
+    queue = Queue()
+    for first in range(0, 6000, 1000):
+        queue.enqueue(*[job(f"r{n}", claims=(claim("a", f"{n:04}", mode=SHARED),)) for n in range(first, first + 1000)])
+    queue.enqueue(job("w", ["a", "w"]), job("all", claims=(claim("a", mode=SHARED),)))
+    assert why(queue, "all") == (ReasonKind.PLACE, ())
+
+
+def test_what_was_found_at_a_gate_is_not_looked_for_again() -> None:
+    queue = Queue(job("dead", ["a", "x"], max_attempts=1, on_dead="hold"))
+    queue.start()
+    queue.fail("dead")
+    queue.enqueue(job("w", ["b"]), *[job(name, ["a"]) for name in "cd"], *[job(name, ["b"]) for name in "ef"])
+    ledger = queue.engine.ledger
+    found = Blockers(ledger)
+    for name, other in zip("cdef", ("dead", "dead", "w", "w"), strict=True):
+        (walk,) = ledger.jobs[name].walks
+        first = found.of(walk)[0]
+        assert (first.id, found.of(walk)[0]) == (other, first)
+
+
+def test_the_hundred_first_of_a_line_are_looked_at() -> None:
+    queue = Queue(job("running", ["a"]), *[job(f"w{n}", ["a"]) for n in range(200)])
+    assert len(queue.apply(Why("w199")).jobs) == blockers.JOBS_NAMED_MAX
+
+
+def test_a_job_is_never_named_before_itself() -> None:
+    queue = Queue(job("barrier", []), job("both", claims=(claim("a"), claim("b"))), job("c", claims=(claim("c"),)))
+    assert why(queue, "both") == (ReasonKind.PLACE, ("barrier",))
+    assert why(queue, "c") == (ReasonKind.PLACE, ("barrier", "both"))
+
+
+def test_nothing_stands_in_the_way_of_a_line_about_to_move() -> None:
+    queue = Queue(job("a", ["x"]), *[job(f"w{n}", ["x", str(n)]) for n in range(5)], budget=1)
+    queue.start()
+    queue.finish("a")
+    assert why(queue, "w4")[0] is ReasonKind.PLACE
+    assert all(kind is ReasonKind.PLACE for kind, _ in [why(queue, "w3")])
