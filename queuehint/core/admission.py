@@ -129,8 +129,8 @@ class Submission:
                 self.elsewhere.append(existing)
                 existing = None
             if existing is not None:
-                if existing.spec != spec and (existing.notes is None or existing.notes.asked != spec):
-                    raise DuplicateJobError(spec.id, fields=existing.spec.differing_fields(spec))
+                if existing.spec != spec and (fields := existing.fields_differing(spec)) is not None:
+                    raise DuplicateJobError(spec.id, fields=fields)
                 continue
             if closed:
                 _check_open(closed, spec)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from queuehint.core.dependencies import CANCEL, KEPT, NOTE, OF_CHILD, WAIT, Needs, cause_of, fate, is_late
+from queuehint.core.job import DIGEST_FROM
 from queuehint.core.sweeps import CancelSweep, DropSweep, ReleaseSweep, ResolveSweep, ReviveSweep
 from queuehint.core.timers import TimerKind
 from queuehint.events import EventKind
@@ -354,7 +355,7 @@ class Course:
             return False
         self.ledger.drop_timer(job)
         # Of what follows from its end something may be left over, which comes first: its id goes when its turn comes.
-        self._forget(job)
+        self._forget(job, digest_from=0)
         return True
 
     def _prune(self, job: Job) -> int:
@@ -381,7 +382,7 @@ class Course:
         holds = job.notes is not None and job.notes.holds
         return not job.gone and (holds or self.ledger.edges.has_dependents(job.id))
 
-    def _forget(self, job: Job) -> int:
+    def _forget(self, job: Job, *, digest_from: int = DIGEST_FROM) -> int:
         """Drop a record but its id, and tell of a dead job those that wait for it; return the gates left."""
         ledger = self.ledger
         left = ledger.free(job) if job.is_placed else 0
@@ -389,7 +390,7 @@ class Course:
         holds = job.notes is not None and job.notes.holds
         assert job.ended_ms is not None
         # What others are told now, or have still to be told, is over before a timer comes up again.
-        ledger.forget(job, max(job.ended_ms + ID_KEPT_MS, self.now_ms))
+        ledger.forget(job, max(job.ended_ms + ID_KEPT_MS, self.now_ms), digest_from=digest_from)
         if is_told:
             self._tell_dependents(job)
             if holds:

@@ -6,8 +6,11 @@ What most jobs never have (errors, log lines, progress, open edges) lies in `Not
 
 from __future__ import annotations
 
+import hashlib
 from collections import deque
 from typing import TYPE_CHECKING
+
+import attrs
 
 from queuehint.core.trie import Walk
 from queuehint.records import ERRORS_MAX, LOG_LINES_MAX, OVER, JobError, JobRecord, JobSpec, JobState, Progress
@@ -20,8 +23,17 @@ if TYPE_CHECKING:
     from queuehint.core.heap import Entry, LazyHeap
 
 
+DIGEST_FROM = 256
+"""Arguments of more bytes than this are kept as a digest when their record goes; those of a deleted record always."""
+_DIGEST_MARK = b"\x01"
+
 START_MARK = " "
 """What the id of the start of a submission in parts begins with; no job's id does."""
+
+
+def digested(spec: JobSpec) -> JobSpec:
+    """Return a spec with a digest in place of its arguments: enough to tell whether the same is asked again."""
+    return attrs.evolve(spec, arguments=_DIGEST_MARK + hashlib.sha256(spec.arguments).digest())
 
 
 class Notes:
@@ -206,6 +218,26 @@ class Job:
         if self.notes is None:
             self.notes = Notes()
         return self.notes
+
+    def shorten(self, *, above: int) -> None:
+        """Keep a digest of what it was asked, where its arguments have more bytes than this."""
+        if len(self.spec.arguments) > above:
+            self.spec = digested(self.spec)
+        if self.notes is not None and self.notes.asked is not None and len(self.notes.asked.arguments) > above:
+            self.notes.asked = digested(self.notes.asked)
+
+    def fields_differing(self, spec: JobSpec) -> list[str] | None:
+        """Return in which fields it is asked to be something else than it was; None if in none."""
+        asked = self.notes.asked if self.notes is not None else None
+        if spec in (self.spec, asked):
+            return None
+        if self.gone:
+            brief = digested(spec)
+            if brief in (self.spec, asked):
+                return None
+            if brief.arguments == self.spec.arguments:
+                spec = brief
+        return self.spec.differing_fields(spec)
 
     def log(self, lines: Iterable[str]) -> None:
         """Append lines, the oldest make room."""

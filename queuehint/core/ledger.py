@@ -17,7 +17,7 @@ from queuehint.core.dependencies import KEPT, START, DependencySets
 from queuehint.core.dispatch import Ranked, ReadyQueue
 from queuehint.core.flows import FlowIndex
 from queuehint.core.heap import LazyHeap
-from queuehint.core.job import Job
+from queuehint.core.job import DIGEST_FROM, Job
 from queuehint.core.journal import Journal
 from queuehint.core.keys import KeyIndex
 from queuehint.core.lifecycle import MOVES, check_move
@@ -575,8 +575,8 @@ class Ledger:
         """Keep an over job's record longer."""
         job.timer = self.timers.add(PRUNE, until_ms, job)
 
-    def forget(self, job: Job, until_ms: int) -> None:
-        """Drop all of an over job's record but its id, which stays taken until *until_ms*."""
+    def forget(self, job: Job, until_ms: int, *, digest_from: int = DIGEST_FROM) -> None:
+        """Drop an over job's record but its id, taken until *until_ms*, and a digest of arguments that are so large."""
         self._leave_shelf(job)
         job.gone = True
         job.result = None
@@ -585,6 +585,7 @@ class Ledger:
             if old.asked is not None or old.holds or old.blocked:
                 notes = job.note()
                 notes.asked, notes.holds, notes.needs, notes.blocked = old.asked, old.holds, old.needs, old.blocked
+        job.shorten(above=digest_from)
         job.timer = self.timers.add(PRUNE, until_ms, job)
 
     def prune(self, job: Job) -> None:

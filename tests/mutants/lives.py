@@ -430,4 +430,12 @@ MUTANTS = (
         new="",
         caught_by=(CONFORMANCE,),
     ),
+    Mutant(
+        name="Large arguments that are asked again are other ones once the record is gone",
+        kind="records",
+        file="core/job.py",
+        old="        if self.gone:\n            brief",
+        new="        if False:\n            brief",
+        caught_by=(CONFORMANCE,),
+    ),
 )

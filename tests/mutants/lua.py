@@ -662,4 +662,12 @@ MUTANTS = (
         new="",
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
+    Mutant(
+        name="Lua: large arguments that are asked again are other ones once the record is gone",
+        kind="records",
+        file=f"{LUA}/lib/asked.lua",
+        old="  ask[SPEC] = jobs.digested(spec)\n",
+        new="",
+        caught_by=(CONFORMANCE_ON_REDIS,),
+    ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from queuehint.core.course import ID_KEPT_MS
-from queuehint.operations import Cancel, CancelPath, Discard, ListDead, Redrive, Verdict
+from queuehint.operations import Cancel, CancelPath, Delete, Discard, ListDead, Redrive, Verdict
 from queuehint.policy import Retention
 from queuehint.records import JobError, JobState, OutcomeKind, Priority
 from queuehint.testing.driver import SHARED, Queue, claim, job
@@ -572,6 +572,25 @@ def test_a_record_is_kept_by_state_service_or_policy_from_its_end_on(
     assert queue.stats().pruned == 1
     assert not queue.engine.ledger.jobs
     assert queue.engine.next_ms is None
+
+
+@pytest.mark.parametrize("size, kept", [(256, 256), (257, 33), (10**6, 33)])
+def test_of_large_arguments_a_digest_is_kept_when_the_record_goes(size: int, kept: int) -> None:
+    queue = Queue(job("a", key="k", arguments=b"x" * size, retention_ms=0), now_ms=0)
+    queue.enqueue(job("b", key="k", on_conflict="replace", arguments=b"y" * size, retention_ms=0))
+    queue.run()
+    queue.wait(0)
+    gone = queue.engine.ledger.jobs["a"]
+    assert gone.notes is not None
+    assert gone.notes.asked is not None
+    assert (gone.gone, len(gone.spec.arguments), len(gone.notes.asked.arguments)) == (True, kept, kept)
+
+
+def test_of_a_deleted_record_no_arguments_are_kept() -> None:
+    queue = Queue(job("a", arguments=b"ann@example.com"), now_ms=0)
+    queue.run()
+    queue.apply(Delete(("a",)))
+    assert b"ann" not in queue.engine.ledger.jobs["a"].spec.arguments
 
 
 def test_retention_zero_drops_the_record_at_once_and_keeps_the_id_ten_minutes() -> None:

@@ -44,7 +44,7 @@ from queuehint.records import JobSpec
 from .refusals import SCHEMA, refusal
 from .replies import HEADER, REPLIES
 from .requests import REQUESTS, Args, kept_args, parse_retention, retention_text
-from .specs import DAMAGE, parse_claims_text, parse_head, parse_spec, parse_token, spec_rest
+from .specs import DAMAGE, known_of, parse_claims_text, parse_head, parse_spec, parse_token, spec_rest
 
 __all__ = [
     "QUESTIONS",
@@ -58,6 +58,7 @@ __all__ = [
     "dropped",
     "encode",
     "kept_args",
+    "known_of",
     "parse_claims_text",
     "parse_head",
     "parse_retention",

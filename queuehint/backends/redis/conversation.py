@@ -321,7 +321,7 @@ class Desk:
         reply = yield from self.converse_script("spec", (error.job_id,))
         asked = next(spec for spec in operation.jobs if spec.id == error.job_id)  # type: ignore[attr-defined]
         there = codec.decode_spec(error.job_id, reply)
-        fields = there.differing_fields(asked) if there is not None else ()
+        fields = codec.known_of(there, asked).differing_fields(asked) if there is not None else ()
         return DuplicateJobError(error.job_id, fields=fields or ("content",))
 
     def converse_script(self, name: str, args: tuple[Any, ...]) -> Generator[Ask | Sleep | Move, Any, Any]:

@@ -32,7 +32,13 @@ KEYS: Final = (
         "never",
     ),
     Key("jobs", "hash", "id -> head: all that changes of a job, packed", "prune"),
-    Key("specs", "hash", "id -> the immutable rest of what was asked, packed by the producer", "prune"),
+    Key(
+        "specs",
+        "hash",
+        "id -> the immutable rest of what was asked, packed by the producer; for a record that is gone, a digest of "
+        "large arguments",
+        "prune",
+    ),
     Key("results", "hash", "id -> result, unless it is null", "end of retention"),
     Key("progress", "hash", "id -> progress, packed by the worker", "end of retention"),
     Key("needs", "hash", "id -> what a job was told to depend on: fates and ids", "end of retention"),

@@ -8,9 +8,12 @@ policy the rules see one line, empty for the default policy. A token is ``epoch.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
+
+import attrs
 
 from queuehint.errors import CorruptStateError
 from queuehint.hint import Claim, gate_key, parse_gate_key
@@ -225,6 +228,12 @@ def may_be_newer(rest: bytes) -> bool:
         return bool(newline) and (not line or type(json.loads(line)) is dict)
     except DAMAGE:
         return False
+
+
+def known_of(there: JobSpec, asked: JobSpec) -> JobSpec:
+    """Return a spec that was read, with the arguments that are asked where a digest of these is kept in their place."""
+    digest = b"\x01" + hashlib.sha1(asked.arguments, usedforsecurity=False).hexdigest().encode()
+    return attrs.evolve(there, arguments=asked.arguments) if there.arguments == digest else there
 
 
 def parse_head(head: str, rest: bytes) -> JobSpec:

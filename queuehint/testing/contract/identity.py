@@ -17,6 +17,7 @@ from queuehint import (
 )
 from queuehint.backends.base import Interest
 from queuehint.operations import (
+    Delete,
     Tree,
 )
 from queuehint.testing.contract.store import DAY_MS, Store
@@ -97,6 +98,40 @@ class Identity:
         assert "secret" not in str(caught.value)
         assert "password" not in str(caught.value)
         assert store.find("new") is None
+
+    @pytest.mark.parametrize("size", [10, 300, 30_000])
+    @pytest.mark.parametrize("is_deleted", [False, True])
+    def test_the_same_is_told_from_other_content_when_the_record_is_gone(
+        self, store: Store, size: int, is_deleted: bool
+    ) -> None:
+        ms = DAY_MS if is_deleted else 0
+        asked = job("a", ["doc"], arguments=b"x" * size, retention_ms=ms)
+        store.enqueue(asked)
+        store.run()
+        if is_deleted:
+            store.apply(Delete(("a",)))
+        store.wait(0)
+        assert store.find("a") is None
+        assert not store.enqueue(asked).jobs[0].created
+        for other, fields in (
+            (job("a", ["doc"], arguments=b"x" * (size - 1) + b"y", retention_ms=ms), ("arguments",)),
+            (job("a", ["elsewhere"], arguments=b"x" * size, retention_ms=ms), ("claims",)),
+        ):
+            with pytest.raises(DuplicateJobError) as caught:
+                store.enqueue(other)
+            assert caught.value.fields == fields
+
+    def test_what_a_key_or_an_owner_changed_is_told_too_when_the_record_is_gone(self, store: Store) -> None:
+        first = job("a", key="k", arguments=b"1" * 500, retention_ms=0)
+        other = job("b", key="k", on_conflict="replace", arguments=b"2" * 500, retention_ms=0)
+        store.enqueue(first)
+        store.enqueue(other)
+        store.run()
+        store.wait(0)
+        assert store.find("a") is None
+        assert not store.enqueue(first).jobs[0].created
+        with pytest.raises(DuplicateJobError):
+            store.enqueue(job("a", key="k", arguments=b"3" * 500, retention_ms=0))
 
     def test_an_id_twice_in_one_submission_is_refused(self, store: Store) -> None:
         with pytest.raises(DuplicateJobError):

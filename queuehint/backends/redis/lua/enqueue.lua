@@ -132,7 +132,7 @@ local function refusal()
   for index, ask in ipairs(asked) do
     local existing, key = existing_of(ask[ID]), ask[P_KEY]
     if existing then
-      if asked_of(existing) ~= text_of(ask) and redis.call('HGET', store.asked, existing.id) ~= text_of(ask) then
+      if not is_asked_again(existing, ask) then
         return 'DUPLICATE_JOB ' .. index - 1
       end
     else

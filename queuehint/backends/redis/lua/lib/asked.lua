@@ -25,6 +25,20 @@ end
 local function text_of(ask) return ask[P_USER] .. '\0' .. ask[P_SERVICE] .. '\0' .. lasting_of(ask) end
 local function asked_of(job) return job[USER] .. '\0' .. job[SERVICE] .. '\0' .. lasting_of_job(job) end
 
+-- Whether a job is asked to be what it was; of one whose record is gone a digest may be all that is left of that.
+local function is_asked_again(job, ask)
+  local text, asked = text_of(ask), false
+  if asked_of(job) == text then return true end
+  asked = redis.call('HGET', store.asked, job.id)
+  if asked == text then return true end
+  if not job[GONE] then return false end
+  if asked and asked == jobs.digest(text) then return true end
+  local spec = ask[SPEC]
+  ask[SPEC] = jobs.digested(spec)
+  text, ask[SPEC] = text_of(ask), spec
+  return asked_of(job) == text
+end
+
 -- Keep what a job was first asked to be, before it is anything else.
 local function keep_asked(job)
   if not plan.asked[job.id] and redis.call('HEXISTS', store.asked, job.id) == 0 then plan.asked[job.id] = asked_of(job) end

@@ -107,6 +107,24 @@ local function see_types()
   if rawget(edges, 'see_types') then edges.see_types() end
 end
 
+-- What was asked of a job whose record is gone: a digest tells as well whether it is asked again.
+local function write_digests()
+  local has_asked = false
+  for id, least in pairs(jobs.forgotten) do
+    local job = jobs.all[id]
+    -- Its id may have gone in this very step, or have been taken again.
+    if job and job[GONE] then
+      local spec = redis.call('HGET', store.specs, id)
+      if spec and #spec - (string.find(spec, '\n', 1, true) or 0) > least then
+        redis.call('HSET', store.specs, id, jobs.digested(spec))
+      end
+      has_asked = has_asked or redis.call('HLEN', store.asked) > 0
+      local asked = has_asked and redis.call('HGET', store.asked, id)
+      if asked and #asked > least then redis.call('HSET', store.asked, id, jobs.digest(asked)) end
+    end
+  end
+end
+
 local function write_head(id, job)
   catalog.write(id, job.was, not job.pruned and job)
   indexes.write(id, job)
@@ -125,6 +143,7 @@ function plan.commit(tells)
   if rawget(edges, 'write') then edges.write() end
   for _, buried in ipairs(jobs.buried) do write_head(buried[1], buried[2]) end
   for id, job in pairs(jobs.dirty) do write_head(id, job) end
+  if next(jobs.forgotten) then write_digests() end
   if rawget(catalog, 'flush') then catalog.flush() end
   write_gates()
   write_ready()

@@ -228,13 +228,14 @@ function course.forget(job)
 end
 
 -- Drop a record but its id, and tell of a dead job those that wait for it; return the gates left.
-local function forget_record(job)
+local function forget_record(job, digest_from)
   local left = gates.vacate(job)
   local has_dependents, holds = edges.has_dependents(job), job[NEEDS] == HELD
   local is_told = job[STATE] == FAILED and not job[GONE] and (holds or has_dependents)
   if not job[GONE] then ledger.note(job, 'pruned', job[STATE]) end
   job[GONE], job[RESULT], job[ERRORS], job[LOGS], job[REPORTED], job[FALLEN] = true, false, 0, 0, false, false
   if not holds then job[NEEDS] = false end
+  jobs.forgotten[job.id] = digest_from
   timers.set(job, PRUNE, math.max(job[ENDED] + ID_KEPT_MS, NOW))
   if is_told then
     if has_dependents then work.push({'r', job.id, 0, S[NUMBERS], 'gone' .. job[STATE], NOW}) end
@@ -247,7 +248,7 @@ end
 function course.delete(job)
   if not OVER[job[STATE]] or (job[STATE] == FINISHED and edges.has_dependents(job)) then return false end
   -- Of what follows from its end something may be left over, which comes first: its id goes when its turn comes.
-  forget_record(job)
+  forget_record(job, 0)
   return true
 end
 
@@ -260,7 +261,7 @@ function course.prune(job)
     return 0
   end
   local is_woven = not job[GONE] and (job[NEEDS] == HELD or has_dependents)
-  if job[ENDED] + ID_KEPT_MS > NOW or is_woven then return forget_record(job) end
+  if job[ENDED] + ID_KEPT_MS > NOW or is_woven then return forget_record(job, DIGEST_FROM) end
   local left = gates.vacate(job)
   course.forget(job)
   return left

@@ -1,6 +1,8 @@
 --[[ jobs: heads, read once and changed in a table; lib/commit writes those in `dirty`, with all that follows from them, and
-  first removes those in `buried`, whose ids were taken again. ]]
-local jobs = {all = {}, dirty = {}, buried = {}}
+  first removes those in `buried`, whose ids were taken again, and keeps digests of what was asked of those in `forgotten`:
+  their records are gone, and arguments of more bytes than stands there. ]]
+local DIGEST_FROM, DIGEST_MARK = 256, '\1' -- @const
+local jobs = {all = {}, dirty = {}, buried = {}, forgotten = {}}
 -- What a head does not say at its end.
 local UNSAID = {__index = {[LOSSES] = 0, [ERRORS] = 0, [LOGS] = 0, [SINCE] = 0, [STRANGERS] = 0, [BLOCKED] = 0}}
 
@@ -33,6 +35,15 @@ end
 function jobs.find(id)
   local job = jobs.of(id)
   return job and not job[GONE] and not jobs.is_hidden(job) and job or false
+end
+
+-- What is kept in place of a text: enough to tell whether the same is asked again.
+function jobs.digest(text) return DIGEST_MARK .. redis.sha1hex(text) end
+
+-- A spec with a digest in place of its arguments, which stand behind its first line.
+function jobs.digested(spec)
+  local newline = string.find(spec, '\n', 1, true)
+  return string.sub(spec, 1, newline or 0) .. jobs.digest(string.sub(spec, (newline or 0) + 1))
 end
 
 -- Whether a head is no job but what a submission in parts waits for.

@@ -25,9 +25,10 @@ if request.lane ~= '' then
     if number == request.number then
       local kept = cmsgpack.unpack(string.sub(receipt, from))
       local reply, granted = kept[1], kept[2] or {}
-      -- What was granted so long ago that nothing is known of it any more is granted no more.
+      -- What was granted so long ago that its record is gone is granted no more.
       for at = #granted, 1, -1 do
-        if redis.call('HEXISTS', store.jobs, granted[at]) == 0 then
+        local head = redis.call('HGET', store.jobs, granted[at])
+        if not head or cmsgpack.unpack(head)[GONE] then
           table.remove(granted, at)
           table.remove(reply, HEADS_FROM + at)
         end
