@@ -661,7 +661,8 @@ class Engine:
             raise InvalidJobError(OTHER_SPEC)
         if operation.version != job.version:
             return Noted(STALE)
-        self.ledger.amend(job, spec)
+        if spec != job.spec:
+            self.ledger.amend(job, spec)
         return Noted(DONE)
 
     def _held(self, job_id: str, token: int) -> Job | None:

@@ -318,7 +318,7 @@ MUTANTS = (
         name="An id that is taken is given again for other content",
         kind="records",
         file="core/admission.py",
-        old="                    raise DuplicateJobError(spec.id, fields=existing.spec.differing_fields(spec))\n",
+        old="                    raise DuplicateJobError(spec.id, fields=fields)\n",
         new="                    pass\n",
         caught_by=(CONFORMANCE,),
     ),
@@ -436,6 +436,14 @@ MUTANTS = (
         file="core/job.py",
         old="        if self.gone:\n            brief",
         new="        if False:\n            brief",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A record that is amended to what it is has a new version",
+        kind="records",
+        file="core/engine.py",
+        old="        if spec != job.spec:\n            self.ledger.amend(job, spec)\n",
+        new="        self.ledger.amend(job, spec)\n",
         caught_by=(CONFORMANCE,),
     ),
 )

@@ -125,6 +125,14 @@ class Amending:
         assert users(store, "mail") == {}
         assert store.record("a").spec.user is None
 
+    def test_to_what_it_is_already_nothing_changes(self, store: Store) -> None:
+        store.enqueue(job("a", user="u", service="s"), job("b", user="u"))
+        record = store.record("a")
+        assert amend(store, "a", user="u", service="s") is Verdict.DONE
+        assert store.record("a") == record
+        assert store.apply(Amend(record.spec, record.version + 1)).verdict is Verdict.STALE
+        assert store.start(limit=1) == ["a"]
+
     def test_a_record_of_another_version_is_not_amended(self, store: Store) -> None:
         store.enqueue(job("a"))
         record = store.record("a")

@@ -16,6 +16,7 @@ local job = jobs.find(ask[ID])
 if not job then return request.reply('amend', {'U'}) end
 if lasting_of(ask) ~= lasting_of_job(job) then return redis.error_reply('OTHER_SPEC') end
 if tonumber(ARGV[9]) ~= job[VERSION] then return request.reply('amend', {'T'}) end
+if job[USER] == ask[P_USER] and job[SERVICE] == ask[P_SERVICE] then return request.reply('amend', {'D'}) end
 
 keep_asked(job)
 -- A ready job joins the end of its new user's turns; one that is over is kept as long as its new service says.
