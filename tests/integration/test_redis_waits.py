@@ -187,6 +187,28 @@ def test_a_time_that_is_over_was_told_to_nobody_who_is_still_there() -> None:
         twins.close()
 
 
+def test_a_retry_is_heard_of_though_another_worker_was_told_a_time_that_is_over() -> None:
+    twins = Twins()
+    try:
+        twins.do(Enqueue((JobSpec(id="a", task="t"), JobSpec(id="later", task="t", delay_ms=1_000))))
+        (grant,) = twins.do(Exchange("w", limit=1)).grants  # and listens on, with slots to spare
+        twins.do(Exchange("killed", limit=1))
+        twins.go_to(1_050)
+        wake = keys.redis_key(twins.namespace, "wake:timer")
+        twins.server.client().delete(wake)
+        twins.do(Exchange("w", limit=1))
+        assert not twins.server.client().exists(wake), "whoever was told comes for it in this very moment"
+        twins.do(Enqueue((JobSpec(id="latest", task="t", delay_ms=1_000),)))
+        twins.do(Exchange("killed", limit=1))
+        twins.go_to(2_200)
+        twins.server.client().delete(wake)
+        failed = Outcome(job_id="a", token=grant.token, kind=OutcomeKind.FAILED, delay_ms=100)
+        twins.do(Exchange("w", settle=(failed,), limit=1))
+        assert twins.server.client().exists(wake), "nobody came at the time that was told, and the retry is due soon"
+    finally:
+        twins.close()
+
+
 def test_a_wait_that_is_canceled_puts_back_the_marker_it_took(redis_server: Server, namespace: str) -> None:
     async def main() -> None:
         backend = RedisBackend(parse_url(redis_server.url), BackendOptions(namespace=namespace))

@@ -591,6 +591,14 @@ MUTANTS = (
         caught_by=(tests("tests/faults/test_servers.py", "-k", "full_server"),),
     ),
     Mutant(
+        name="Lua: a worker that was told a time and did not come is relied on",
+        kind="wire",
+        file=f"{LUA}/lib/commit.lua",
+        old=" or told_ms < NOW - (tells and COMES_WITHIN_MS or 0)) then\n",
+        new=") then\n",
+        caught_by=(tests("tests/integration/test_redis_waits.py", "-k", "time_that_is_over"),),
+    ),
+    Mutant(
         name="Lua: time is set back, and what waits by it stays late",
         kind="retries",
         file=f"{LUA}/turn_back.lua",

@@ -1,6 +1,6 @@
 --[[ commit: write what was planned: heads and gates with all that follows from them. Redis keeps what a script wrote
   before it failed, so whatever may be refused is tried first: a key that somebody else has made is of another type. ]]
-local POOL_SEEN_MS = 60000 -- @const
+local POOL_SEEN_MS, COMES_WITHIN_MS = 60000, 100 -- @const
 
 do
 local function write_gates()
@@ -175,9 +175,9 @@ function plan.commit(tells)
   next_ms = next_ms or -1
   -- A worker that exchanges may sleep already, as long as it was told to before. Leases are looked at every few seconds.
   local news_ms = tells and due_ms or not tells and next_ms >= 0 and next_ms
-  -- Who was told a time that is over may be gone.
+  -- Who was told a time that is over may be gone. A worker that exchanges then may be that very one, unless it is late.
   local told_ms = S[TOLD_NEXT]
-  if news_ms and (told_ms < 0 or news_ms < told_ms or not tells and told_ms < NOW) then
+  if news_ms and (told_ms < 0 or news_ms < told_ms or told_ms < NOW - (tells and COMES_WITHIN_MS or 0)) then
     redis.call('ZADD', store['wake:timer'], '0', '1')
     tells = true
   end
