@@ -9,19 +9,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import math
 import threading
 import time
 from typing import TYPE_CHECKING
 
 from queuehint.backends.base import Interest
+from queuehint.checks import check_duration
 from queuehint.errors import BackendError, InvalidJobError, JobCanceledError, LeaseLostError, ResultTimeoutError
 from queuehint.ids import new_id
 from queuehint.operations import Cancel, Enqueue, Exchange, Get, Renew, Verdict
 from queuehint.policy import Policy
 from queuehint.records import Grant, JobRecord, JobSpec, Outcome, OutcomeKind
+from queuehint.renewal import margin_s, now_s
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from datetime import timedelta
     from types import TracebackType
 
     from queuehint.backends.base import Backend
@@ -29,6 +34,8 @@ if TYPE_CHECKING:
 
 TASK = "exclusive"
 POOL_PREFIX = "@"
+logger = logging.getLogger("queuehint.exclusive")
+
 _POLICY = Policy(max_attempts=1, max_losses=1, retention_ms=60_000)
 
 
@@ -41,18 +48,90 @@ class Hold:
         token: the fencing token; pass it on to whatever can refuse less.
     """
 
-    def __init__(self, job_id: str, token: int) -> None:
+    def __init__(self, job_id: str, token: int, until_s: float = math.inf) -> None:
         self.id = job_id
         self.token = token
-        self.lost = False
-        """True once the lease was lost: somebody else may hold the place by now."""
+        self._until_s = until_s
+        """Until when it is surely held, less a margin, by this machine's monotonic clock."""
+        self._wakes: list[Callable[[], object]] = []
+        self._lock = threading.Lock()
+
+    @property
+    def lost(self) -> bool:
+        """
+        True once somebody else may hold the place.
+
+        The store said so, or the lease could not be renewed in time: that is told by this machine's own clock, as
+        workers do it, 0.5 s or a tenth of the lease before its end. It stays true.
+        """
+        return now_s() >= self._until_s
+
+    async def wait_lost(self) -> None:
+        """Return once `lost` is true; cancel it where the block is left."""
+        loop = asyncio.get_running_loop()
+        news = asyncio.Event()
+
+        def wake() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(news.set)
+
+        with self._woken(wake):
+            while not self.lost:
+                news.clear()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(news.wait(), self._left_s())
+
+    def wait_lost_sync(self, timeout: float | timedelta | None = None) -> bool:
+        """Wait until `lost` is true, for another thread than the block's; return whether it is after *timeout*."""
+        end_s = math.inf if timeout is None else now_s() + check_duration(timeout, parameter="timeout") / 1000
+        news = threading.Event()
+        with self._woken(news.set):
+            while not self.lost and now_s() < end_s:
+                news.clear()
+                left_s = self._left_s()
+                if end_s < math.inf:
+                    left_s = max(0.0, min(threading.TIMEOUT_MAX if left_s is None else left_s, end_s - now_s()))
+                news.wait(left_s)
+        return self.lost
+
+    def extend(self, until_s: float) -> None:
+        """Take note of a renewal; one that comes too late changes nothing."""
+        with self._lock:
+            if not self.lost:
+                self._until_s = max(self._until_s, until_s)
+
+    def lose(self) -> None:
+        """Take note that the place is another's."""
+        with self._lock:
+            self._until_s = -math.inf
+            wakes = list(self._wakes)
+        for wake in wakes:
+            wake()
+
+    def _left_s(self) -> float | None:
+        """Return how long it lasts; None if only the store can end it."""
+        return None if self._until_s == math.inf else max(0.0, self._until_s - now_s())
+
+    @contextlib.contextmanager
+    def _woken(self, wake: Callable[[], object]) -> Iterator[None]:
+        with self._lock:
+            self._wakes.append(wake)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._wakes.remove(wake)
 
 
 class _Request:
     """The steps both colours share: what to send, what the replies mean."""
 
-    def __init__(self, claims: tuple[Claim, ...], lease_ms: int, timeout_ms: int | None, user: str | None) -> None:
+    def __init__(
+        self, claims: tuple[Claim, ...], lease_ms: int, timeout_ms: int | None, user: str | None, *, is_kept: bool
+    ) -> None:
         self.id = new_id()
+        self._is_kept = is_kept
+        """The store renews by itself: no lease ends while this process lives."""
         self.pools = (f"{POOL_PREFIX}{self.id}",)
         self.lease_ms = lease_ms
         self.timeout_ms = timeout_ms
@@ -84,15 +163,22 @@ class _Request:
     def renew(self) -> Renew:
         return Renew(self.leases(), self.lease_ms)
 
-    def granted(self, grants: tuple[Grant, ...]) -> Hold | None:
+    def until_s(self, sent_s: float) -> float:
+        """Return until when a lease surely lasts that was asked for then."""
+        lease_s = self.lease_ms / 1000
+        return math.inf if self._is_kept else sent_s + lease_s - margin_s(lease_s)
+
+    def granted(self, grants: tuple[Grant, ...], sent_s: float) -> Hold | None:
         if not grants:
             return None
         self.token = grants[0].token
-        self.hold = Hold(self.id, self.token)
+        self.hold = Hold(self.id, self.token, self.until_s(sent_s))
         return self.hold
 
     def settle(self) -> Exchange:
         self.is_left = True
+        if self.hold is not None:
+            self.hold.extend(math.inf)
         outcome = Outcome(job_id=self.id, token=self.token, kind=OutcomeKind.FINISHED)
         return Exchange(self.pools[0], (outcome,), self.pools, 0, self.lease_ms)
 
@@ -100,9 +186,15 @@ class _Request:
         if verdicts[0] is Verdict.LOST and not raising:
             raise LeaseLostError(self.id, self.token)
 
-    def judge_renewal(self, verdicts: tuple[Verdict, ...]) -> None:
-        if verdicts[0] is Verdict.LOST and self.hold is not None and not self.is_left:
-            self.hold.lost = True
+    def judge_renewal(self, renew: Renew, verdicts: tuple[Verdict, ...], sent_s: float) -> None:
+        if (
+            self.hold is None or self.is_left or renew.leases != self.leases()
+        ):  # or it was for the time before the grant
+            return
+        if verdicts[0] is Verdict.LOST:
+            self.hold.lose()
+        else:
+            self.hold.extend(self.until_s(sent_s))
 
     def check_alive(self, record: JobRecord | None) -> None:
         """Raise if somebody ended the job that stands for the caller."""
@@ -117,6 +209,11 @@ class _Request:
         if left_s <= 0:
             raise ResultTimeoutError(self.id, self.timeout_ms / 1000)
         return min(left_s, self.renewal_s)
+
+
+def _say_failed(request: _Request, error: Exception) -> None:
+    extra = {"event": "exclusive.not_renewed", "job_id": request.id, "error": f"{type(error).__name__}: {error}"}
+    logger.warning("the lease of a place was not renewed", extra=extra)
 
 
 def _check_unused(request: _Request | None) -> None:
@@ -150,7 +247,9 @@ class Exclusive:
     ) -> None:
         self._backend = backend
         self._refuse = refuse
-        self._make: Callable[[], _Request] = lambda: _Request(claims, lease_ms, timeout_ms, user)
+        self._make: Callable[[], _Request] = lambda: _Request(
+            claims, lease_ms, timeout_ms, user, is_kept=backend.is_local
+        )
         self._request: _Request | None = None
         self._forget: Callable[[], None] | None = None
         self._renewing: asyncio.Task[None] | None = None
@@ -166,7 +265,8 @@ class Exclusive:
             self._forget = backend.adopt(request.leases)
             self._renewing = None if backend.is_local else asyncio.create_task(self._renew(request))
             while True:
-                hold = request.granted((await backend.call(request.claim())).grants)
+                sent_s = now_s()
+                hold = request.granted((await backend.call(request.claim())).grants, sent_s)
                 if hold is not None:
                     return hold
                 request.check_alive((await backend.call(Get((request.id,)))).records[0])
@@ -198,8 +298,11 @@ class Exclusive:
     async def _renew(self, request: _Request) -> None:
         while True:
             await asyncio.sleep(request.renewal_s)
-            with contextlib.suppress(BackendError):
-                request.judge_renewal((await self._backend.call(request.renew())).verdicts)
+            renew, sent_s = request.renew(), now_s()
+            try:
+                request.judge_renewal(renew, (await self._backend.call(renew)).verdicts, sent_s)
+            except Exception as error:  # noqa: BLE001 - the next one may go through; if none does, it is lost in time
+                _say_failed(request, error)
 
 
 class ExclusiveSync:
@@ -217,7 +320,9 @@ class ExclusiveSync:
     ) -> None:
         self._backend = backend
         self._refuse = refuse
-        self._make: Callable[[], _Request] = lambda: _Request(claims, lease_ms, timeout_ms, user)
+        self._make: Callable[[], _Request] = lambda: _Request(
+            claims, lease_ms, timeout_ms, user, is_kept=backend.is_local
+        )
         self._request: _Request | None = None
         self._forget: Callable[[], None] | None = None
         self._done = threading.Event()
@@ -237,7 +342,8 @@ class ExclusiveSync:
             if not backend.is_local:
                 threading.Thread(target=self._renew, args=(request, done), daemon=True, name="queuehint-renew").start()
             while True:
-                hold = request.granted(backend.call_sync(request.claim()).grants)
+                sent_s = now_s()
+                hold = request.granted(backend.call_sync(request.claim()).grants, sent_s)
                 if hold is not None:
                     return hold
                 request.check_alive(backend.call_sync(Get((request.id,))).records[0])
@@ -267,5 +373,8 @@ class ExclusiveSync:
 
     def _renew(self, request: _Request, done: threading.Event) -> None:
         while not done.wait(request.renewal_s):
-            with contextlib.suppress(BackendError):
-                request.judge_renewal(self._backend.call_sync(request.renew()).verdicts)
+            renew, sent_s = request.renew(), now_s()
+            try:
+                request.judge_renewal(renew, self._backend.call_sync(renew).verdicts, sent_s)
+            except Exception as error:  # noqa: BLE001 - as above
+                _say_failed(request, error)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from queuehint import JobState
-from queuehint.errors import BackendError
+from queuehint import JobState, Scheduler
+from queuehint.errors import BackendError, LeaseLostError
 from queuehint.operations import CountJobs, Draw, Enqueue, Exchange, Get
 from tests.faults import books
 from tests.faults.books import History, figures, run, until
@@ -24,6 +24,7 @@ from tests.faults.desk import Desk, repeated
 from tests.servers import connect
 
 if TYPE_CHECKING:
+    from queuehint import Hold
     from tests.conftest import StartProxy, StartServer
     from tests.proxy import Proxy
     from tests.servers import Server
@@ -543,3 +544,57 @@ def test_a_producer_that_hit_a_frozen_server_asks_again_and_enqueues_once(
     stats = store.call_sync(CountJobs())
     assert stats.enqueued == 3
     store.close_sync()
+
+
+# --- D18 for plain code -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["async", "sync"])
+def test_a_caller_that_is_cut_off_knows_that_its_place_is_lost_before_another_has_it(
+    redis_server: Server, start_proxy: StartProxy, namespace: str, how: str
+) -> None:
+    proxy = start_proxy(redis_server)
+    here = Scheduler(f"{proxy.url}?namespace={namespace}", lease=2)
+    elsewhere = Scheduler(f"{redis_server.url}?namespace={namespace}", lease=2)
+
+    def cut() -> None:
+        proxy.refuse()
+        proxy.rst()
+
+    async def go_on(hold: Hold) -> None:
+        told = asyncio.create_task(hold.wait_lost())
+        await asyncio.sleep(1.2)  # renewed meanwhile: as long as it can be, it is held
+        assert not hold.lost
+        assert not told.done()
+        cut()
+        async with elsewhere.exclusive(["doc1"], timeout=15) as other:
+            assert hold.lost
+            assert other.token > hold.token
+            await asyncio.wait_for(told, 5)
+        proxy.heal()
+
+    async def main() -> None:
+        with pytest.raises(LeaseLostError):
+            async with here.exclusive(["doc1"]) as hold:
+                await go_on(hold)
+        await here.close()
+        await elsewhere.close()
+
+    def main_sync() -> None:
+        with pytest.raises(LeaseLostError), here.exclusive_sync(["doc1"]) as hold:
+            told: list[bool] = []
+            waiting = threading.Thread(target=lambda: told.append(hold.wait_lost_sync(15)))
+            waiting.start()
+            cut()
+            with elsewhere.exclusive_sync(["doc1"], timeout=15):
+                assert hold.lost
+                waiting.join()
+                assert told == [True]
+            proxy.heal()
+        here.close_sync()
+        elsewhere.close_sync()
+
+    if how == "async":
+        run(main())
+    else:
+        main_sync()

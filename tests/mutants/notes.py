@@ -61,4 +61,12 @@ MUTANTS = (
         new="[spec.id for spec in parts[0]]",
         caught_by=(tests("tests/unit/test_submission.py"),),
     ),
+    Mutant(
+        name="A caller that is cut off holds its place for ever, as it thinks",
+        kind="wire",
+        file="exclusive.py",
+        old="        return now_s() >= self._until_s\n",
+        new="        return self._until_s < 0\n",
+        caught_by=(tests("tests/unit/test_exclusive.py"),),
+    ),
 )
