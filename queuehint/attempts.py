@@ -20,12 +20,15 @@ import contextvars
 import inspect
 import logging
 import math
+import os
 from concurrent.futures import Executor, ThreadPoolExecutor
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
 from queuehint.context import CURRENT
 from queuehint.crash import reach
 from queuehint.errors import BackendError, PayloadError
+from queuehint.forks import end_any_child, in_one_process
 from queuehint.inputs import PAUSE_S, fetch, filled
 from queuehint.operations import Get
 from queuehint.outcomes import Outcomes, outcome_of
@@ -166,6 +169,7 @@ class Attempts:
             return self.outcomes.of_error(grant, error, slot.why_stop, final=True)
         if not slot.begin():
             return outcome_of(grant, OutcomeKind.RELEASED)
+        pid = os.getpid()
         try:
             for hook in self._before:
                 answer = hook(slot.context)
@@ -182,13 +186,16 @@ class Attempts:
             if reach is not None:
                 reach("handler")
             if handler.is_async:
-                result = await handler.function(*args, **kwargs)
+                code = handler.function(*args, **kwargs)
+                result = await (in_one_process(code, pid) if isinstance(code, CoroutineType) else code)
             else:
                 result = await self._in_thread(handler.function, args, kwargs)
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises, the worker goes on
+            end_any_child(pid, error)
             return self.outcomes.of_error(grant, error, slot.why_stop)
         # By the clock, not by the timer: an earlier request to stop removes the timer, and a blocked loop delays it.
         why_stop = slot.why_stop if loop.time() < deadline_s else "timeout"
+        end_any_child(pid)
         if slot.context.interim and not await self._load(slot, slot.context.interim):
             return outcome_of(grant, OutcomeKind.RELEASED)
         return self.outcomes.of_result(grant, handler, result, why_stop, slot.context)
@@ -223,10 +230,14 @@ class Attempts:
         context = contextvars.copy_context()
 
         def call() -> tuple[Any, BaseException | None]:
+            pid = os.getpid()
             try:
-                return context.run(function, *args, **kwargs), None
+                result = context.run(function, *args, **kwargs)
             except BaseException as error:  # noqa: BLE001 - handed over as a value: futures refuse some of them
+                end_any_child(pid, error)
                 return None, error
+            end_any_child(pid)
+            return result, None
 
         future = loop.run_in_executor(self._executor, call)
         while True:

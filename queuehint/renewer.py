@@ -142,6 +142,13 @@ class RenewerProcess:
         *lines, self._heard = self._heard.split(b"\n")
         return [line.decode() for line in lines]
 
+    def leave_to_parent(self) -> None:
+        """Close both pipes, in a child that was forked: the helper ends when nobody has the other end any more."""
+        process = self._process
+        for pipe in (process.stdin, process.stdout) if process is not None else ():
+            if pipe is not None:
+                pipe.close()
+
     def end(self, *, at_once: bool = False) -> None:
         """Let the process end, by itself or *at_once*; killed, it does not take the end of its input for a death."""
         with self._lock:

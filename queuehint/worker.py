@@ -37,6 +37,7 @@ from queuehint.context import JobContext
 from queuehint.core.admission import check_limits
 from queuehint.crash import reach
 from queuehint.errors import BackendDeniedError, BackendError, InvalidJobError
+from queuehint.forks import end_any_child
 from queuehint.operations import (
     ANYONE,
     GRANTS_MAX,
@@ -588,11 +589,14 @@ class Worker:
             outcome = self._attempts.outcomes.of_accident(slot.grant, error)
         slot.stoppable = False
         for hook in self._after:
+            pid = os.getpid()
             try:
                 answer = hook(slot.context, outcome)
                 if inspect.isawaitable(answer):
                     await answer
+                end_any_child(pid)
             except BaseException as error:  # noqa: BLE001 - as with handlers: the worker goes on
+                end_any_child(pid, error)
                 what = {"event": "hook.failed", "job_id": outcome.job_id}
                 self._attempts.outcomes.log_failed_hook("after_job hook failed", error, **what)
         if slot.timer is not None:

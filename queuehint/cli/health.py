@@ -55,6 +55,7 @@ class Health:
         self._listening = threading.Event()
         self._failure: OSError | None = None
         self._thread: threading.Thread | None = None
+        self._listeners: list[int] = []
 
     def start(self) -> None:
         """
@@ -82,11 +83,17 @@ class Health:
             with contextlib.suppress(OSError):
                 self._file.unlink()
 
+    def leave_to_parent(self) -> None:
+        """Close what listens, in a child that was forked: it would hold the port for longer than its parent lives."""
+        for number in self._listeners:
+            os.close(number)
+
     async def _run(self) -> None:
         server = None
         try:
             if self._port is not None:
                 server = await asyncio.start_server(self._answer, self._host, self._port, limit=REQUEST_MAX)
+                self._listeners = [each.fileno() for each in server.sockets]
         except OSError as error:
             self._failure = error
             return
@@ -97,6 +104,7 @@ class Health:
                 self._write()
                 await asyncio.sleep(EVERY_S / 10)
         finally:
+            self._listeners = []
             if server is not None:
                 server.close()
 

@@ -32,6 +32,7 @@ from queuehint.cli.loading import TargetError, check_shared, load_scheduler
 from queuehint.cli.logs import LogFormat, LogLevel, set_up
 from queuehint.cli.processes import AT_ONCE_S, EXIT_USAGE, Processes
 from queuehint.errors import BackendError, QueueHintError
+from queuehint.forks import leaving_to_no_child
 from queuehint.operations import ANYONE
 from queuehint.renewal import now_s
 from queuehint.renewer import RenewerProcess
@@ -46,6 +47,7 @@ logger = logging.getLogger("queuehint.cli")
 EXIT_STORE = 1
 EXIT_ABANDONED = 3
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+SIGNALS_EVERY_S = 1.0
 EXIT_AFTER_S = 3.0
 """How long a process that ends at once may take to tidy up."""
 _CLOCKS_APART_S = time.time() - now_s()
@@ -195,7 +197,8 @@ def _run(options: Options) -> int:
     try:
         scheduler = load_scheduler(options.target)
         check_shared(scheduler, options.processes)
-        made = _make_worker(scheduler, options, end_process)
+        renewer = _make_renewer(scheduler, options)
+        made = _make_worker(scheduler, options, end_process, renewer)
         health = end_process.health = Health(
             lambda: _known(made, scheduler.backend),
             file=options.health_file,
@@ -207,7 +210,10 @@ def _run(options: Options) -> int:
         typer.echo(f"queuehint worker: {error}", err=True)
         return EXIT_USAGE
     try:
-        asyncio.run(_serve(scheduler, made, options))
+        with contextlib.ExitStack() as stack:
+            for call in (_forget_signals, health.leave_to_parent, *([renewer.leave_to_parent] if renewer else [])):
+                stack.enter_context(leaving_to_no_child(call))
+            asyncio.run(_serve(scheduler, made, options))
     except BackendError as error:
         extra = {"event": "worker.failed", "error": str(error)}
         logger.error("the store cannot be used", extra=extra)  # noqa: TRY400 - the reason is in the text
@@ -217,11 +223,16 @@ def _run(options: Options) -> int:
     return 0
 
 
-def _make_worker(scheduler: Scheduler, options: Options, end_process: _EndOfProcess) -> Worker:
-    renewer = None
+def _make_renewer(scheduler: Scheduler, options: Options) -> RenewerProcess | None:
     # Elsewhere nobody can wait for a pipe: a thread renews. A store of one process renews by itself.
-    if os.name == "posix" and not scheduler.backend.is_local:
-        renewer = RenewerProcess(scheduler.url, scheduler.namespace, abandon_after_s=options.abandon_after)
+    if os.name != "posix" or scheduler.backend.is_local:
+        return None
+    return RenewerProcess(scheduler.url, scheduler.namespace, abandon_after_s=options.abandon_after)
+
+
+def _make_worker(
+    scheduler: Scheduler, options: Options, end_process: _EndOfProcess, renewer: RenewerProcess | None
+) -> Worker:
     return scheduler.make_worker(
         options.concurrency,
         pools=options.pools,
@@ -241,6 +252,7 @@ async def _serve(scheduler: Scheduler, made: Worker, options: Options) -> None:
     with contextlib.ExitStack() as stack:
         for number in STOP_SIGNALS:
             stack.enter_context(_heard(loop, number, stops.signal))
+        stack.callback(_SignalWatch(loop).end)
         if options.is_child:
             threading.Thread(target=_obey, args=(loop, stops), name="queuehint-parent", daemon=True).start()
         stack.enter_context(scheduler.hosts(made))
@@ -288,6 +300,42 @@ def _heard(loop: asyncio.AbstractEventLoop, number: signal.Signals, call: Callab
     else:
         yield
         loop.remove_signal_handler(number)
+
+
+def _forget_signals() -> None:
+    """In a child that was forked: what it is told is not for the parent, whose loop would hear of it."""
+    signal.set_wakeup_fd(-1)
+    for number in STOP_SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+
+
+class _SignalWatch:
+    """Tells, once each, of signals that somebody else has taken: this worker would not hear that it is to stop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+        self._timer = loop.call_later(SIGNALS_EVERY_S, self._look)
+
+    def end(self) -> None:
+        """Look no more."""
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        self._timer = self._loop.call_later(SIGNALS_EVERY_S, self._look)
+        for number, ours in list(self._handlers.items()):
+            handler = signal.getsignal(number)
+            if handler != ours:
+                del self._handlers[number]
+                logger.warning(
+                    "code of the application has taken a signal; this worker does not hear any more that it is to stop",
+                    extra={"event": "worker.signal_taken", "signal": number.name, "by": _name_of(handler)},
+                )
+
+
+def _name_of(handler: object) -> str:
+    module, name = getattr(handler, "__module__", None), getattr(handler, "__qualname__", None)
+    return f"{module}.{name}" if isinstance(name, str) else type(handler).__name__
 
 
 def _obey(loop: asyncio.AbstractEventLoop, stops: _Stops) -> None:

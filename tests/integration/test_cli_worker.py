@@ -40,7 +40,7 @@ LIMIT_S = 40.0
 EXIT_USAGE, EXIT_ABANDONED = 2, 3
 
 APP = """
-import asyncio, ctypes, os, time
+import asyncio, ctypes, multiprocessing, os, sys, time
 from pathlib import Path
 from queuehint import JobContext, Scheduler
 
@@ -98,6 +98,59 @@ async def pid(n: int) -> int:
 @sched.job
 def die() -> None:
     os.abort()
+
+class turn:
+    def __await__(self):
+        yield
+
+def fork(how):
+    child = os.fork()
+    if child:
+        # Whoever waits for a child in a handler of the loop holds that up; here it is over in a moment.
+        note(f"child {how} {os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}")
+    elif how == "sys.exit":
+        sys.exit(7)
+    elif how == "an exception":
+        raise ValueError("canary")
+    elif how == "os._exit":
+        os._exit(9)
+
+@sched.job(max_attempts=1)
+async def fork_on_loop(how: str) -> str:
+    fork(how)
+    if how == "await":
+        await turn()
+    return how
+
+@sched.job(max_attempts=1)
+def fork_in_thread(how: str) -> str:
+    fork(how)
+    return how
+
+@sched.job(max_attempts=1)
+def fork_and_terminate() -> int:
+    child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(3600,))
+    child.start()
+    child.terminate()
+    child.join()
+    return child.exitcode
+
+@sched.job(max_attempts=1)
+def fork_and_forget() -> int:
+    child = os.fork()
+    if not child:
+        time.sleep(3600)
+    return child
+
+@sched.job
+def take_signal() -> None:
+    import signal
+    loop.call_soon_threadsafe(signal.signal, signal.SIGTERM, lambda *_: None)
+
+@sched.before_job
+async def remember(ctx):
+    global loop
+    loop = asyncio.get_running_loop()
 """
 
 
@@ -137,7 +190,7 @@ class Desk:
         if task not in self.sched._jobs:
             namespace: dict[str, Any] = {"sched": self.sched}
             names = {"edit": "doc, n", "wait": "name", "wait_in_thread": "name", "hold_gil": "seconds", "pid": "n"}
-            names["block_loop"] = "seconds"
+            names.update(block_loop="seconds", fork_on_loop="how", fork_in_thread="how")
             hints = {"edit": "['{doc}']", "wait": "['wait']", "wait_in_thread": "['wait']"}
             timeout = 0.2 if task in {"overrun", "hold_gil_too_long"} else None
             exec(
@@ -282,6 +335,57 @@ def test_a_thread_that_does_not_end_after_a_second_signal_ends_with_its_process(
     # Its lease would last 30 seconds: the process that renewed it says at once that it is lost.
     until(lambda: handle.state_sync() is QUEUED, 10)
     assert handle.record_sync().losses == 1
+
+
+# --- handlers that fork ------------------------------------------------------------------------------------------
+
+
+ENDS = {"return": 0, "sys.exit": 7, "an exception": 1, "os._exit": 9}
+
+
+@pytest.mark.parametrize("desk", [REDIS], indirect=True)
+def test_a_child_of_a_handler_never_comes_back_as_the_worker(desk: Desk) -> None:
+    port = free_port()
+    process = desk.worker(f"--health-port={port}")
+    beside = desk.enqueue("wait", "beside")
+    until(desk.notes)
+    kinds = {"fork_on_loop": {**ENDS, "await": 0}, "fork_in_thread": ENDS}
+    handles = {(kind, how): desk.enqueue(kind, how) for kind, ends in kinds.items() for how in ends}
+    for (_, how), handle in handles.items():
+        assert handle.result_sync(LIMIT_S) == how
+    assert desk.enqueue("fork_and_terminate").result_sync(LIMIT_S) == -signal.SIGTERM
+    left_over = desk.enqueue("fork_and_forget").result_sync(LIMIT_S)
+    try:
+        assert "worker.stopping" not in desk.events(), "what a child is told is not for its parent"
+        notes = desk.notes()
+        for how, code in ENDS.items():
+            assert notes.count(f"child {how} {code}") == 2
+        assert notes.count("child await 0") == 1
+        assert "canary" not in desk.log.read_text(), "no text of an error is shown"
+        desk.go()
+        assert beside.result_sync(LIMIT_S) == "beside"
+        assert desk.notes().count("beside") == 1
+        assert sorted(desk.events()) == sorted({*desk.events()}), "only the worker logs, each event once"
+        # What a child that goes on holds is no port, and no helper.
+        helpers = helpers_of(process)
+        process.kill()
+        finish(process)
+        until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in helpers))
+        following = desk.worker(f"--health-port={port}")
+        until(lambda: desk.events().count("worker.started") == 2)
+        following.send_signal(signal.SIGTERM)
+        assert finish(following) == 0
+    finally:
+        os.kill(left_over, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("desk", [REDIS], indirect=True)
+def test_a_worker_says_that_a_library_has_taken_its_signal(desk: Desk) -> None:
+    desk.worker()
+    desk.enqueue("take_signal").result_sync(LIMIT_S)
+    until(lambda: "worker.signal_taken" in desk.events())
+    time.sleep(1.5)
+    assert desk.events().count("worker.signal_taken") == 1
 
 
 # --- users -----------------------------------------------------------------------------------------------------------

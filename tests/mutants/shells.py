@@ -12,7 +12,33 @@ AGREEMENT = tests(
     "[shared=0.0 keyed=0.15 jobs=10-1000]"
 )
 
+FORKS = tests("tests/integration/test_cli_worker.py", "-k", "comes_back_as")
+
 MUTANTS = (
+    Mutant(
+        name="A child of a handler goes on as the worker where it waits",
+        kind="workers",
+        file="forks.py",
+        old="        end_any_child(pid)\n        try:\n",
+        new="        try:\n",
+        caught_by=(FORKS,),
+    ),
+    Mutant(
+        name="A child of a plain handler comes back to the threads of the worker",
+        kind="workers",
+        file="attempts.py",
+        old="            end_any_child(pid)\n            return result, None\n",
+        new="            return result, None\n",
+        caught_by=(FORKS,),
+    ),
+    Mutant(
+        name="A child of a handler keeps the health port",
+        kind="workers",
+        file="cli/health.py",
+        old="            os.close(number)\n",
+        new="            pass\n",
+        caught_by=(FORKS,),
+    ),
     Mutant(
         name="Lua: a worker without room keeps the marker of a pool that it took",
         kind="worker",

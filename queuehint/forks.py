@@ -1,0 +1,96 @@
+"""
+Children of a worker's process: what they must not keep, and the end of those that come back as the worker.
+
+A handler may fork, by `os.fork` or with `multiprocessing`. Its child is a copy of the worker: it has the code of all
+jobs beside it, the sockets that listen, the signals. So whoever runs code of users looks, when that comes back, raises
+or lets its loop go on, whether it is still the same process, and ends any other one at once, cleaning up nothing: what
+there is to clean up is its parent's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import types
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Generator, Iterator
+
+EXIT_FAILED = 1
+
+_in_child: list[Callable[[], object]] = []
+
+
+@contextlib.contextmanager
+def leaving_to_no_child(call: Callable[[], object]) -> Iterator[None]:
+    """While the block runs, have something called in each child that is forked, before any other code of it."""
+    _in_child.append(call)
+    try:
+        yield
+    finally:
+        _in_child.remove(call)
+
+
+def _leave_behind() -> None:
+    for call in _in_child:
+        with contextlib.suppress(Exception):
+            call()
+    _in_child.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_behind)
+
+
+def end_any_child(pid: int, error: BaseException | None = None) -> None:
+    """
+    End this process if it is not that one.
+
+    Args:
+        error: what its code has raised; `SystemExit` says how the process is to exit, all else that it failed.
+    """
+    if os.getpid() == pid:
+        return
+    code = _exit_code(error)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    os._exit(code)
+
+
+def _exit_code(error: BaseException | None) -> int:
+    if error is None:
+        return 0
+    if not isinstance(error, SystemExit):
+        # Its text may hold what is not to be shown.
+        what = f"queuehint: a child of worker process {os.getppid()} has ended with {type(error).__name__}\n"
+        with contextlib.suppress(Exception):
+            sys.stderr.write(what)
+        return EXIT_FAILED
+    if error.code is None:
+        return 0
+    return error.code & 0xFF if isinstance(error.code, int) else EXIT_FAILED
+
+
+@types.coroutine
+def in_one_process(coroutine: Coroutine[Any, Any, Any], pid: int) -> Generator[Any, Any, Any]:
+    """Await a coroutine; a child in which it would let the loop go on is ended instead."""
+    value: Any = None
+    error: BaseException | None = None
+    while True:
+        try:
+            awaited = coroutine.send(value) if error is None else coroutine.throw(error)
+        except StopIteration as stop:
+            return stop.value
+        finally:
+            error = None
+        end_any_child(pid)
+        try:
+            value = yield awaited
+        except GeneratorExit:
+            coroutine.close()
+            raise
+        except BaseException as thrown:  # noqa: BLE001 - handed on to the code
+            value, error = None, thrown
