@@ -24,8 +24,16 @@ if TYPE_CHECKING:
 Reply = TypeVar("Reply")
 
 ENTRY_POINTS = "queuehint.backends"
-_PASSWORD = re.compile(r"^((?:[^:/]*:)?//[^:/@]*:).*@", re.DOTALL)
-_QUERY_PASSWORD = re.compile(r"([?&][^=&#]*pass[^=&#]*=)[^&#]*", re.IGNORECASE)
+HIDDEN = "***"
+"""Stands where something of a URL is not shown."""
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,31}")
+_SERVED = ("memory", "sqlite", "redis", "rediss", "unix", "redis+cluster", "rediss+cluster", "redis+sentinel")
+"""Schemes that are shown without slashes behind them too: what else begins so may be a user, or a password."""
+_OF_FILES = ("sqlite", "unix")
+_HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
+_DATABASE = re.compile(r"[0-9]{0,5}")
+_NAME = re.compile(r"[A-Za-z0-9._-]{0,64}")
+_OPTION = re.compile(r"[a-z_]{1,32}")
 _NAMESPACE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
@@ -133,7 +141,9 @@ def open_backend(url: str, options: BackendOptions | None = None) -> Backend:
     found = entry_points(group=ENTRY_POINTS, name=parts.scheme)
     if not found:
         known = sorted({entry.name for entry in entry_points(group=ENTRY_POINTS)})
-        raise InvalidJobError(f"url {masked(url)!r}: no backend serves {parts.scheme!r}; known are {', '.join(known)}")
+        said = masked(url)
+        scheme = said.partition(":")[0]
+        raise InvalidJobError(f"url {said!r}: no backend serves {scheme!r}; known are {', '.join(known)}")
     factory: Callable[[str, BackendOptions], Any] = next(iter(found)).load()
     backend: Backend = factory(url, options)
     return backend
@@ -155,7 +165,13 @@ def namespace_of(url: str, otherwise: str) -> str:
 
 
 def _namespace_of(parts: SplitResult, otherwise: str) -> str:
-    return check_namespace(dict(parse_qsl(parts.query)).get("namespace", otherwise))
+    said = dict(parse_qsl(parts.query)).get("namespace")
+    if said is None:
+        return check_namespace(otherwise)
+    if not _NAMESPACE.fullmatch(said):
+        # Not shown: what follows in the URL may have ended up in it.
+        raise InvalidJobError("the namespace in the url must be 1 to 64 of A-Z a-z 0-9 _ . -")
+    return said
 
 
 def say_retention_changed(logger: logging.Logger, kind: str, store: str, before: object, now: object) -> None:
@@ -181,10 +197,55 @@ def check_namespace(namespace: object) -> str:
 
 def masked(url: str) -> str:
     """
-    Return a URL with its password hidden.
+    Return of a URL what is known to be harmless: scheme, hosts, ports, database, file, names of options.
 
-    >>> masked("redis://ann:secret@db:6379/0")
-    'redis://ann:***@db:6379/0'
+    It is taken apart; whatever is not one of these, or stands where a password may have ended up, is ``***``.
+
+    >>> masked("redis://ann:secret@db:6379/0?password=other")
+    'redis://***@db:6379/0?password=***'
+    >>> masked("redis://ann:sec/ret@db:6379/0")
+    'redis://***'
     """
-    # By hand: urlsplit() refuses some URLs and ends the host part at a `/` or `#` of an unquoted password.
-    return _QUERY_PASSWORD.sub(r"\1***", _PASSWORD.sub(r"\1***@", url))
+    scheme, colon, rest = url.partition(":")
+    if not url or not colon or not _SCHEME.fullmatch(scheme):
+        return url and HIDDEN
+    if not rest.startswith("//"):
+        if scheme not in _SERVED:
+            return HIDDEN
+        return f"{scheme}:{_masked_tail(scheme, rest) if rest[:1] in {'', '/'} and '@' not in rest else HIDDEN}"
+    size = min((at for mark in "/?#" if (at := rest.find(mark, 2)) >= 0), default=len(rest))
+    userinfo, _, hosts = rest[2:size].rpartition("@")
+    tail = rest[size:]
+    # A password may hold an unquoted slash: then the hosts come later, and what looks like them is a part of it.
+    if "@" in tail or not all(_HOST.fullmatch(host) for host in hosts.split(",") if host):
+        return f"{scheme}://{HIDDEN}"
+    return f"{scheme}://{HIDDEN + '@' if userinfo else ''}{hosts}{_masked_tail(scheme, tail)}"
+
+
+def _masked_tail(scheme: str, tail: str) -> str:
+    """Return what may be shown of what follows the hosts: path, query and fragment."""
+    tail, hash_sign, _ = tail.partition("#")
+    path, question, query = tail.partition("?")
+    if scheme not in _OF_FILES:
+        segments = path.split("/")
+        # The name of a service comes first where there is one.
+        known = [_NAME if at == 1 and scheme.endswith("+sentinel") else _DATABASE for at in range(len(segments))]
+        path = "/".join(
+            segment if pattern.fullmatch(segment) else HIDDEN for pattern, segment in zip(known, segments, strict=True)
+        )
+    elif not path.isprintable():
+        path = HIDDEN
+    options = "&".join(map(_masked_option, query.split("&"))) if query else ""
+    return f"{path}{question}{options}{hash_sign and '#' + HIDDEN}"
+
+
+def _masked_option(option: str) -> str:
+    name, is_sign, value = option.partition("=")
+    if not is_sign:
+        return HIDDEN
+    return f"{masked_name(name)}={value if name == 'db' and _DATABASE.fullmatch(value) else HIDDEN}"
+
+
+def masked_name(name: str) -> str:
+    """Return the name of an option, unless it looks like none: what was to be quoted may stand there."""
+    return name if _OPTION.fullmatch(name) else HIDDEN

@@ -144,7 +144,7 @@ def test_an_option_that_does_not_exist_is_refused() -> None:
 
 def test_a_schedulers_repr_hides_the_password() -> None:
     assert repr(Scheduler("redis://ann:secret@db:6379/0")) == (
-        "Scheduler('redis://ann:***@db:6379/0', namespace='default')"
+        "Scheduler('redis://***@db:6379/0', namespace='default')"
     )
 
 

@@ -184,6 +184,14 @@ MUTANTS = (
         caught_by=(tests("tests/integration/test_redis_connections.py", "-k", "loop_that_was_closed"),),
     ),
     Mutant(
+        name="What stands before an unquoted slash of a password is taken for a host and shown",
+        kind="wire",
+        file="backends/base.py",
+        old='    if "@" in tail or not all(_HOST.fullmatch(host) for host in hosts.split(",") if host):\n',
+        new='    if not all(_HOST.fullmatch(host) for host in hosts.split(",") if host):\n',
+        caught_by=(tests("tests/unit/test_redis_address.py"),),
+    ),
+    Mutant(
         name="A submission may hold eight thousand jobs",
         kind="bounds",
         file="operations.py",

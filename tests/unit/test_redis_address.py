@@ -140,6 +140,9 @@ def test_every_scheme_opens_this_backend(scheme: str) -> None:
         ("redis://10.0.0.1", True),
         ("redis+cluster://127.0.0.1,db", True),
         ("redis+sentinel://db/main", True),
+        ("redis://localhost.evil.com", True),
+        ("redis://127.evil.com", True),
+        ("redis://[::1234]", True),
     ],
 )
 def test_what_can_be_read_on_the_way_is_known(url: str, expected: bool) -> None:
@@ -152,27 +155,27 @@ def test_what_can_be_read_on_the_way_is_known(url: str, expected: bool) -> None:
 @pytest.mark.parametrize(
     "url, problem",
     [
-        ("redis://db/abc", "the database must be a number, got 'abc'"),
-        ("redis://db/-1", "the database must be a number, got '-1'"),
-        ("redis://db/1.5", "the database must be a number, got '1.5'"),
+        ("redis://db/abc", "the database must be a number"),
+        ("redis://db/-1", "the database must be a number"),
+        ("redis://db/1.5", "the database must be a number"),
         ("redis://db/\u0663", "the database must be a number"),
-        ("redis://db/1/2", "the database must be a number, got '1/2'"),
-        ("redis://db?db=", "the database must be a number, got ''"),
-        ("redis://db?db=x", "the database must be a number, got 'x'"),
-        ("redis://db:port", "'db:port' is no host and port"),
-        ("redis://db:-1", "'db:-1' is no host and port"),
-        ("redis://db:0", "'db:0' is no host and port"),
-        ("redis://db:65536", "'db:65536' is no host and port"),
-        ("redis://[::1/1", "url 'redis://[::1/1'"),
+        ("redis://db/1/2", "the database must be a number"),
+        ("redis://db?db=", "the database must be a number"),
+        ("redis://db?db=x", "the database must be a number"),
+        ("redis://db:port", "host 1 is no host and port"),
+        ("redis://db:-1", "host 1 is no host and port"),
+        ("redis://db:0", "host 1 is no host and port"),
+        ("redis://db:65536", "host 1 is no host and port"),
+        ("redis://[::1/1", "is not a URL"),
         ("redis://a,b", "names several hosts; use redis+cluster:// or redis+sentinel://"),
-        ("redis+cluster://a,b:port", "'b:port' is no host and port"),
+        ("redis+cluster://a,b:port", "host 2 is no host and port"),
         ("redis+cluster://a/1", "a cluster has no database but 0"),
         ("redis+sentinel://a", "names no service: redis+sentinel://host:26379/service"),
-        ("redis+sentinel://a/main/2/3", "the database must be a number, got '2/3'"),
+        ("redis+sentinel://a/main/2/3", "the database must be a number"),
         ("unix://", "names no socket: unix:///run/redis.sock"),
         ("unix://relative/redis.sock", "unix:///run/redis.sock"),
-        ("rediss://db?ssl_cert_reqs=optional", "ssl_cert_reqs must be required or none, got 'optional'"),
-        ("rediss://db?ssl_check_hostname=perhaps", "ssl_check_hostname must be true or false, got 'perhaps'"),
+        ("rediss://db?ssl_cert_reqs=optional", "ssl_cert_reqs must be required or none"),
+        ("rediss://db?ssl_check_hostname=perhaps", "ssl_check_hostname must be true or false"),
     ],
 )
 def test_a_wrong_url_is_refused_and_the_part_is_named(url: str, problem: str) -> None:
@@ -264,12 +267,48 @@ WITH_SECRETS = [
     f"redis+sentinel://ann:{SECRET}@a/main",
     f"redis+sentinel://a/main?sentinel_password={SECRET}",
     f"redis+sentinel://a/main?sentinel_username=eve&sentinel_password={SECRET}&foo=1",
+    f"redis://ann@corp.com:{SECRET}@db/0",
+    f"redis://tenant/ann:{SECRET}@db/0",
+    f"redis:/ann:{SECRET}@db/0",
+    f"redis:/:{SECRET}@db/0",
+    f"redis:/{SECRET}",
+    f"redis:ann:{SECRET}@db/0",
+    f"redis//ann:{SECRET}@db/0",
+    f"{SECRET}:ann@db",
+    SECRET,
+    f"redis://{SECRET}@db/0",
+    f"redis://ann:{SECRET}",
+    f"redis://db/{SECRET}",
+    f"redis://db?%70assword={SECRET}",
+    f"redis://db?db=0;password={SECRET}",
+    f"redis://db?db={SECRET}",
+    f"redis://db?{SECRET}",
+    f"redis://db?{SECRET}=",
+    f"redis://db?namespace=x;{SECRET}",
+    f"redis://db#password={SECRET}",
+    f"rediss://db?ssl_cert_reqs={SECRET}",
+    f"rediss://db?ssl_check_hostname={SECRET}",
+    f"redis+cluster://a,b:{SECRET}",
+    f"unix:/run/ann:{SECRET}@redis.sock",
+    f"unix:///run/redis.sock?db={SECRET}",
+    f"sqlite:////nowhere/jobs.db?password={SECRET}",
+    f"sqlite:////nowhere/jobs.db?durability={SECRET}",
+    f"sqlite:////nowhere/jobs.db?{SECRET}",
+    f"sqlite:///jobs.db#{SECRET}",
+    f"sqlite:///ann:{SECRET}@host/",
+    f"sqlite:/ann:{SECRET}@host/jobs.db",
+    f"sqlite://ann:{SECRET}@/jobs.db",
+    f"sqlite://ann:{SECRET}@host/jobs.db",
+    f"memory://ann:{SECRET}@host",
+    f"nowhere://ann:{SECRET}@host",
 ]
 
 
 @pytest.mark.parametrize("url", WITH_SECRETS)
 def test_a_password_is_in_no_message_and_no_repr(url: str) -> None:
     assert SECRET not in masked(url)
+    if url.partition(":")[0] not in SCHEMES:
+        return
     answer = address_or_message(url)
     assert SECRET not in repr(answer)
     if isinstance(answer, Address):
@@ -288,7 +327,7 @@ def test_a_password_is_in_no_message_of_the_door_either(url: str) -> None:
 @pytest.mark.parametrize("url", WITH_SECRETS)
 @pytest.mark.parametrize("failure", [NotSent, Unanswered])
 def test_a_password_is_in_no_error_of_a_store_that_does_not_answer(url: str, failure: type[Exception]) -> None:
-    answer = address_or_message(url)
+    answer = address_or_message(url) if url.partition(":")[0] in SCHEMES else ""
     if isinstance(answer, str):
         return
     desk = Desk(answer, BackendOptions())
@@ -296,6 +335,37 @@ def test_a_password_is_in_no_error_of_a_store_that_does_not_answer(url: str, fai
     assert isinstance(error, BackendError)
     assert SECRET not in str(error)
     assert SECRET not in repr(error)
+
+
+@given(
+    st.sampled_from(sorted(SCHEMES)),
+    st.text(alphabet="/@:?#&=;,[]%. a0", max_size=6),
+    st.text(alphabet="/@:?#&=;,[]%. a0", max_size=6),
+)
+def test_a_password_before_the_host_is_not_shown_whatever_stands_in_it(scheme: str, before: str, after: str) -> None:
+    for userinfo in (f"ann:{before}{SECRET}{after}", f"{before}{SECRET}{after}:pass", f"{before}{SECRET}{after}"):
+        url = f"{scheme}://{userinfo}@db:7/0"
+        assert SECRET not in masked(url)
+        assert SECRET not in str(address_or_message(url))
+
+
+@pytest.mark.parametrize(
+    "url, shown",
+    [
+        ("redis://ann:x@db:6379/2", "redis://***@db:6379/2"),
+        ("redis://db/2?db=1&password=x&namespace=n", "redis://db/2?db=1&password=***&namespace=***"),
+        ("redis+cluster://a:1,[::1]:2", "redis+cluster://a:1,[::1]:2"),
+        ("redis+sentinel://ann:x@a:1,b/main/2", "redis+sentinel://***@a:1,b/main/2"),
+        ("unix://:x@/run/redis.sock?db=1", "unix://***@/run/redis.sock?db=1"),
+        ("unix:///run/a\x1b.sock", "unix://***"),
+        ("sqlite:///var/jobs.db?durability=full", "sqlite:///var/jobs.db?durability=***"),
+        ("redis://\x1b[31m/0", "redis://***"),
+        ("memory://", "memory://"),
+        ("localhost:6379", "***"),
+    ],
+)
+def test_what_is_known_to_be_harmless_is_shown(url: str, shown: str) -> None:
+    assert masked(url) == shown
 
 
 def test_a_password_reaches_the_connection_and_nothing_that_is_printed() -> None:

@@ -328,7 +328,7 @@ def test_what_was_sent_and_never_answered_has_an_unknown_outcome(desk: Desk, tim
     talk.fail(NotSent()).answer()
     assert type(talk.error) is OutcomeUnknownError
     assert isinstance(talk.error.__cause__, NotSent)
-    assert "redis://ann:***@db:7000/1" in str(talk.error)
+    assert "redis://***@db:7000/1" in str(talk.error)
     assert "hunter2" not in str(talk.error)
 
 

@@ -7,13 +7,13 @@ Sentinel is a plain server whose address has to be asked for first.
 
 from __future__ import annotations
 
-import re
+from ipaddress import ip_address
 from typing import Any, Final, Literal
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 import attrs
 
-from queuehint.backends.base import masked
+from queuehint.backends.base import masked, masked_name
 from queuehint.errors import InvalidJobError
 
 Node = tuple[str, int]
@@ -30,10 +30,13 @@ SCHEMES: Final[dict[str, tuple[Kind, bool]]] = {
 }
 """Every scheme: what is there, and whether by TLS."""
 
+_EXAMPLES: Final = {
+    "plain": "redis://host:6379/0 or unix:///run/redis.sock",
+    "cluster": "redis+cluster://host:6379",
+    "sentinel": "redis+sentinel://host:26379/service",
+}
 _PORT: Final = {"plain": 6379, "cluster": 6379, "sentinel": 26379}
 _TLS_OPTIONS: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_check_hostname", "ssl_cert_reqs")
-_USERINFO: Final = re.compile(r"[^/]*//[^/?#@]*:[^@]*@")
-_LOOPBACK: Final = ("127.", "localhost", "::1")
 
 
 @attrs.frozen(kw_only=True)
@@ -61,7 +64,7 @@ class Address:
     @property
     def is_remote_plaintext(self) -> bool:
         """True if what is sent can be read on the way."""
-        return not self.is_tls and any(not host.startswith(_LOOPBACK) for host, _ in self.nodes)
+        return not self.is_tls and any(not _is_loopback(host) for host, _ in self.nodes)
 
 
 def parse_url(url: str) -> Address:
@@ -88,8 +91,10 @@ def parse_url(url: str) -> Address:
         # What it says may hold the password.
         raise InvalidJobError(f"url {shown!r} is not a URL") from None
     kind, is_tls = SCHEMES[parts.scheme]
-    if parts.fragment or (_USERINFO.match(url) and "@" not in parts.netloc):
-        raise InvalidJobError(f"url {shown!r}: write %2F, %3F and %23 for / ? # in a user or a password")
+    if not url.partition(":")[2].startswith("//"):
+        raise InvalidJobError(f"url {shown!r}: two slashes follow the scheme, as in {_EXAMPLES[kind]}")
+    if parts.fragment or _ends_later(parts):
+        raise InvalidJobError(f"url {shown!r}: write %2F, %3F, %23 and %40 for / ? # @ in a user or a password")
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
     query.pop("namespace", None)
     options: dict[str, Any] = {}
@@ -115,14 +120,14 @@ def parse_url(url: str) -> Address:
         segments = []
     database = query.pop("db", segments[0] if segments else "0")
     if len(segments) > 1 or not (database.isascii() and database.isdigit()):
-        raise InvalidJobError(f"url {shown!r}: the database must be a number, got {'/'.join(segments) or database!r}")
+        raise InvalidJobError(f"url {shown!r}: the database must be a number")
     if kind == "cluster" and int(database):
         raise InvalidJobError(f"url {shown!r}: a cluster has no database but 0")
     options["db"] = int(database)
     if is_tls:
         options |= _tls_options(query, shown)
     if query:
-        raise InvalidJobError(f"url {shown!r}: unknown option {min(query)!r}")
+        raise InvalidJobError(f"url {shown!r}: unknown option {masked_name(min(query))!r}")
     return Address(
         kind=kind,
         shown=shown,
@@ -138,25 +143,41 @@ def parse_url(url: str) -> Address:
 def _tls_options(query: dict[str, str], shown: str) -> dict[str, Any]:
     options: dict[str, Any] = {name: query.pop(name) for name in _TLS_OPTIONS if name in query}
     if (wanted := options.get("ssl_cert_reqs")) not in {None, "required", "none"}:
-        raise InvalidJobError(f"url {shown!r}: ssl_cert_reqs must be required or none, got {wanted!r}")
+        raise InvalidJobError(f"url {shown!r}: ssl_cert_reqs must be required or none")
     hostname = options.get("ssl_check_hostname", "false" if wanted == "none" else "true").lower()
     if hostname not in {"true", "false", "1", "0"}:
-        raise InvalidJobError(f"url {shown!r}: ssl_check_hostname must be true or false, got {hostname!r}")
+        raise InvalidJobError(f"url {shown!r}: ssl_check_hostname must be true or false")
     options["ssl_check_hostname"] = hostname in {"true", "1"}
     return options
 
 
 def _nodes(hosts: str, parts: SplitResult, shown: str, port: int) -> tuple[Node, ...]:
     nodes = []
-    for item in (hosts or "localhost").split(","):
+    for number, item in enumerate((hosts or "localhost").split(","), 1):
         try:
             one = urlsplit(f"//{item}")
             found = (one.hostname or "localhost", port if one.port is None else one.port)
-        except ValueError as error:
-            raise InvalidJobError(f"url {shown!r}: {item!r} is no host and port: {error}") from None
+        except ValueError:
+            # What it says may hold the password.
+            found = ("", 0)
         if not found[1]:
-            raise InvalidJobError(f"url {shown!r}: {item!r} is no host and port: 0 is no port")
+            raise InvalidJobError(f"url {shown!r}: host {number} is no host and port, which is 1 to 65535")
         nodes.append(found)
     if len(nodes) > 1 and SCHEMES[parts.scheme][0] == "plain":
         raise InvalidJobError(f"url {shown!r} names several hosts; use redis+cluster:// or redis+sentinel://")
     return tuple(nodes)
+
+
+def _ends_later(parts: SplitResult) -> bool:
+    """Say whether user and password seem to go on behind where they end: behind a slash or a question mark."""
+    if "@" in parts.path and parts.scheme != "unix":
+        return True
+    return "@" in parts.path + parts.query and ":" in parts.netloc and "@" not in parts.netloc
+
+
+def _is_loopback(host: str) -> bool:
+    """Say whether what is sent to a host stays in this machine, going by its name alone."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

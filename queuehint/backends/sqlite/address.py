@@ -8,7 +8,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import attrs
 
-from queuehint.errors import InvalidJobError, shown
+from queuehint.backends.base import masked, masked_name
+from queuehint.errors import InvalidJobError
 
 Durability = Literal["full", "process"]
 DURABILITIES: Final[tuple[Durability, ...]] = get_args(Durability)
@@ -43,27 +44,27 @@ def parse_url(url: str) -> Address:
     >>> parse_url("sqlite:////var/lib/app/jobs.db?durability=process").durability
     'process'
     """
-    parts = urlsplit(url)
+    said, parts = masked(url), urlsplit(url)
     scheme, colon, rest = url.partition(":")
     if colon and rest.startswith("/") and not rest.startswith("//"):
-        raise InvalidJobError(f"url {url!r}: write {scheme}:///jobs.db, or {scheme}:////var/lib/jobs.db")
+        raise InvalidJobError(f"url {said!r}: write {scheme}:///jobs.db, or {scheme}:////var/lib/jobs.db")
     if parts.netloc:
-        raise InvalidJobError(f"url {url!r} names a host: write sqlite:///jobs.db, or sqlite:////var/lib/jobs.db")
+        raise InvalidJobError(f"url {said!r} names a host: write sqlite:///jobs.db, or sqlite:////var/lib/jobs.db")
     if parts.fragment:
-        raise InvalidJobError(f"url {url!r}: write %23 for # in the name of a file")
+        raise InvalidJobError(f"url {said!r}: write %23 for # in the name of a file")
     name = unquote(parts.path.removeprefix("/"))
     if name in {"", ":memory:"}:
-        raise InvalidJobError(f"url {url!r} names no file; memory:// keeps jobs in memory")
+        raise InvalidJobError(f"url {said!r} names no file; memory:// keeps jobs in memory")
     if "\0" in name:
-        raise InvalidJobError(f"url {url!r}: a file's name has no zero byte")
+        raise InvalidJobError(f"url {said!r}: a file's name has no zero byte")
     if name.endswith("/") or name.rpartition("/")[2] in {".", ".."}:
-        raise InvalidJobError(f"url {url!r} names a directory, not a file")
+        raise InvalidJobError(f"url {said!r} names a directory, not a file")
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
     query.pop("namespace", None)
     durability = query.pop("durability", "full")
     if query:
-        raise InvalidJobError(f"url {url!r}: unknown option {min(query)!r}")
+        raise InvalidJobError(f"url {said!r}: unknown option {masked_name(min(query))!r}")
     for known in DURABILITIES:
         if durability == known:
             return Address(path=Path(name).absolute(), durability=known)
-    raise InvalidJobError(f"url {url!r}: durability must be {' or '.join(DURABILITIES)}, got {shown(durability)}")
+    raise InvalidJobError(f"url {said!r}: durability must be {' or '.join(DURABILITIES)}")
