@@ -12,7 +12,18 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from queuehint.core.dependencies import CANCEL, KEPT, NOTE, OF_CHILD, WAIT, Needs, cause_of, fate, is_late
+from queuehint.core.dependencies import (
+    CANCEL,
+    KEPT,
+    NOTE,
+    OF_CHILD,
+    REACH_MAX,
+    WAIT,
+    Needs,
+    cause_of,
+    fate,
+    is_late,
+)
 from queuehint.core.job import DIGEST_FROM
 from queuehint.core.sweeps import CancelSweep, DropSweep, ReleaseSweep, ResolveSweep, ReviveSweep
 from queuehint.core.timers import TimerKind
@@ -29,6 +40,7 @@ if TYPE_CHECKING:
 _SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 _DUE, LEASE, EXPIRY, PRUNE = TimerKind
 
+UNSEARCHABLE = f"whether a child waits for this job cannot be told by looking at {REACH_MAX} jobs"
 ID_KEPT_MS = 600_000
 PINNED_LOOK_MIN_MS = 60_000
 PINNED_LOOK_MAX_MS = 3_600_000
@@ -140,7 +152,7 @@ class Course:
     # --- children ------------------------------------------------------------------------------------------------
 
     def await_children(self, job: Job, outcome: Outcome) -> None:
-        """Let a job that has run be over when its children are; FAILED if it would wait for ever."""
+        """Let a job that has run be over when its children are; FAILED if it would, or may, wait for ever."""
         jobs, edge = self.ledger.jobs, OF_CHILD[outcome.on_child_failure]
         failed: tuple[str, JobState] | None = None
         children: list[tuple[str, str]] = []
@@ -156,7 +168,11 @@ class Course:
                 children.append((child_id, edge))
             elif failed is None and fate(edge, child.state) == NOTE:
                 failed = (child_id, child.state)
-        if self.ledger.edges.reaches(jobs, [child_id for child_id, _ in children], job.id, set()):
+        is_circle = self._is_circle(job, [child_id for child_id, _ in children])
+        if is_circle is None:
+            error = JobError(type="queuehint.errors.DependencyError", message=UNSEARCHABLE)
+            return self.fail(job, error, 0, final=True)
+        if is_circle:
             error = JobError(type="queuehint.errors.CycleError", message="a child waits for this job")
             return self.fail(job, error, 0, final=True)
         if outcome.result is not None:
@@ -168,6 +184,19 @@ class Course:
         else:
             self._end_parent(job)
         return None
+
+    def _is_circle(self, job: Job, children: list[str]) -> bool | None:
+        """
+        Say whether a child waits for a job; None if that takes too long.
+
+        It is looked for along what the children wait for, and if that is too much, along what waits for the job: one of
+        both is little, as a rule.
+        """
+        edges = self.ledger.edges
+        found = edges.reaches(self.ledger.jobs, children, job.id, set())
+        if found is None and not self.ledger.committing:
+            found = edges.is_awaited_by(job.id, frozenset(children))
+        return found
 
     def _end_parent(self, job: Job) -> int:
         """End a job whose children are over."""

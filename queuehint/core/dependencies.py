@@ -21,7 +21,7 @@ from sortedcontainers import SortedDict
 from queuehint.records import JobState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from queuehint.core.job import Job
     from queuehint.policy import OnDependencyFailure
@@ -223,9 +223,9 @@ class DependencySets:
     # --- circles -------------------------------------------------------------------------------------------------
 
     @staticmethod
-    def reaches(jobs: Mapping[str, Job], ids: Iterable[str], target: str, seen: set[str]) -> bool:
+    def reaches(jobs: Mapping[str, Job], ids: Iterable[str], target: str, seen: set[str]) -> bool | None:
         """
-        Say whether one of *ids* is *target* or waits for it, through however many others.
+        Say whether one of *ids* is *target* or waits for it, through however many others; None if that takes too long.
 
         Args:
             seen: ids that were looked at before; at most 1 000 in all are looked at, breadth first.
@@ -237,13 +237,35 @@ class DependencySets:
             if job_id in seen:
                 continue
             if len(seen) >= REACH_MAX:
-                return False
+                return None
             seen.add(job_id)
             job = jobs.get(job_id)
             if job is not None and not job.is_over:
                 # One that was committed and not taken up yet will wait for what it was told to depend on.
                 is_staged = job.notes is not None and job.notes.start is not None
                 todo += sorted(_meant(job, jobs) if is_staged else job.blocked)
+        return False
+
+    def is_awaited_by(self, job_id: str, ids: Collection[str]) -> bool | None:
+        """
+        Say whether one of *ids* waits for a job along open edges: `reaches` from the other end.
+
+        None if that takes too long: at most 1 000 entries in all are looked at, breadth first. Jobs of a submission in
+        parts that have yet to be let go are not found.
+        """
+        seen, looked_at = {job_id}, 0
+        todo = [job_id]
+        for each in todo:
+            looked_at += self.count(each)
+            if looked_at > REACH_MAX:
+                return None
+            for _, job in self.dependents(each):
+                if job.id in seen or job.is_over or each not in job.blocked:
+                    continue
+                if job.id in ids:
+                    return True
+                seen.add(job.id)
+                todo.append(job.id)
         return False
 
     # --- invariants ----------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from queuehint.core.lifecycle import MOVES, check_move
 from queuehint.core.limits import Limits
 from queuehint.core.paths import LatePathIndex, PathIndex
 from queuehint.core.registry import ActiveExecutions
-from queuehint.core.sweeps import ReleaseSweep, ResolveSweep, UnparkSweep
+from queuehint.core.sweeps import CommitSweep, ReleaseSweep, ResolveSweep, UnparkSweep
 from queuehint.core.timers import TimerKind, Timers
 from queuehint.core.trie import Node, PathTrie, Walk
 from queuehint.events import EventKind
@@ -69,8 +69,9 @@ class Ledger:
     hold theirs. ``deferred`` holds the jobs that wait for others, by number. ``paths`` knows the unfinished jobs by
     their paths, ``holds`` the dead ones that hold their places, ``past`` those that are over and whose records are
     kept. ``awaited`` holds the ids of unfinished jobs that somebody waits for. ``hidden`` counts the jobs of
-    submissions in parts that are not committed. ``journal`` notes every move. ``levels`` counts the jobs that have
-    places by level; ``heirs_left`` is how many jobs may still be looked at in this operation to hand a level on.
+    submissions in parts that are not committed, ``committing`` the submissions that are, and have jobs yet to be let
+    go. ``journal`` notes every move. ``levels`` counts the jobs that have places by level; ``heirs_left`` is how many
+    jobs may still be looked at in this operation to hand a level on.
     """
 
     def __init__(self, retention: Retention) -> None:
@@ -100,7 +101,7 @@ class Ledger:
         self.backing_off: dict[str, None] = {}
         self.holding = 0
         self.holds = PathIndex()
-        self.hidden = 0
+        self.hidden = self.committing = 0
         self.last_number = 0
         self.last_seq = 0
         self.levels = [0] * (max(Priority) + 1)
@@ -203,6 +204,7 @@ class Ledger:
         self.last_number = start.since = self.last_number + 1
         self._close_start(start, FINISHED, now_ms)
         self.hidden -= staged
+        self.committing += 1
         self.counts[DEFERRED] += staged
         return staged
 
@@ -765,6 +767,7 @@ class Ledger:
         levels = Counter(job.level for job in self.jobs.values() if job.is_placed)
         assert levels == Counter(dict(enumerate(self.levels)))
         assert holding == self.holding
+        assert self.committing == sum(isinstance(item, CommitSweep) for item in self.leftovers)
         assert self.hidden == sum(job.is_hidden and not job.is_start for job in self.jobs.values())
         keyed = [job for job in self.jobs.values() if job.spec.key is not None and not job.is_over]
         assert sorted(job.number for job in keyed) == sorted(job.number for job in self.keys)

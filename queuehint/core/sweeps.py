@@ -239,6 +239,7 @@ class CommitSweep(DependentsSweep):
 
     def end(self) -> int:
         """Forget the start."""
+        self._course.ledger.committing -= 1
         self._course.ledger.remove(self.dependency)
         return 0
 

@@ -458,6 +458,22 @@ MUTANTS = (
         new="course.judge(needs, {})",
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
+    Mutant(
+        name="Lua: what cannot be searched for a circle in one go has none",
+        kind="edges",
+        file=f"{LUA}/lib/course.lua",
+        old="  if has_circle == nil then return",
+        new="  if false then return",
+        caught_by=(CONFORMANCE_ON_REDIS,),
+    ),
+    Mutant(
+        name="Lua: a circle is looked for from one end only",
+        kind="edges",
+        file=f"{LUA}/lib/course.lua",
+        old="  if found == nil and S[COMMITTING] == 0 then\n",
+        new="  if false then\n",
+        caught_by=(CONFORMANCE_ON_REDIS,),
+    ),
     # --- the rest ---
     Mutant(
         name="Lua: a dead job cancels what came before it",

@@ -259,16 +259,80 @@ def test_a_circle_of_parents_is_found() -> None:
     assert [queue.record(each).errors[0].type for each in "pq"] == ["child_failed", "queuehint.errors.CycleError"]
 
 
-def test_a_circle_longer_than_a_thousand_is_not_looked_for() -> None:
-    queue = Queue(job("p"), job("other"), checked=False)
+def chain_after_p(length: int, *others: str) -> tuple[Queue, list[str]]:
+    """Return a queue in which `p` and others run, and a line of jobs of which the first waits for `p`."""
+    queue = Queue(job("p"), *map(job, others), checked=False)
     queue.start()
-    chain = [f"c{number}" for number in range(REACH_MAX + 1)]
-    queue.enqueue(*[job(each, after=[chain[at - 1]] if at else ["p"]) for at, each in enumerate(chain[:1000])])
-    queue.enqueue(job(chain[1000], after=[chain[999]]))
-    queue.await_children("p", chain[999])
-    assert queue.state("p") is FAILED
-    queue.await_children("other", chain[1000])
+    chain = [f"c{number}" for number in range(length)]
+    specs = [job(each, after=[chain[at - 1]] if at else ["p"]) for at, each in enumerate(chain)]
+    for at in range(0, length, 1000):
+        queue.enqueue(*specs[at : at + 1000])
+    return queue, chain
+
+
+UNSEARCHABLE = (
+    "queuehint.errors.DependencyError",
+    f"whether a child waits for this job cannot be told by looking at {REACH_MAX} jobs",
+)
+
+
+@pytest.mark.parametrize(
+    "length, error",
+    [(REACH_MAX, ("queuehint.errors.CycleError", "a child waits for this job")), (REACH_MAX + 1, UNSEARCHABLE)],
+)
+def test_a_circle_is_found_or_refused_however_long(length: int, error: tuple[str, str]) -> None:
+    queue, chain = chain_after_p(length)
+    queue.await_children("p", chain[-1])
+    record = queue.record("p")
+    assert (record.state, record.errors[0].type, record.errors[0].message) == (FAILED, *error)
+    queue.wait(0)
+    assert queue.state("c0") is DEFERRED
+    queue.redrive("p")
+    assert queue.start() == ["p"]
+
+
+def test_a_circle_with_many_that_wait_besides_is_found_from_its_other_end() -> None:
+    queue = Queue(job("p"), *[job(f"x{number}") for number in range(REACH_MAX - 1)], checked=False)
+    queue.start()
+    queue.enqueue(*[job(f"y{number}", after=[f"x{number}"]) for number in range(REACH_MAX - 1)])
+    queue.enqueue(job("z", after=[f"y{number}" for number in range(REACH_MAX - 1)]))
+    queue.enqueue(
+        job("over", after=["p"]), job("b", after=["p", "z"]), job("c", after=["b", "p"]), job("d", after="bc")
+    )
+    queue.cancel("over")
+    queue.await_children("p", "d")
+    assert queue.record("p").errors[0].type == "queuehint.errors.CycleError"
+
+
+def test_what_has_many_to_wait_for_is_a_child_as_long_as_few_wait_for_the_job() -> None:
+    queue, chain = chain_after_p(REACH_MAX + 1, "other")
+    queue.await_children("other", chain[-1])
     assert queue.state("other") is DEFERRED
+    queue.finish("p")
+    queue.run()
+    assert queue.state("other") is FINISHED
+
+
+def test_a_job_that_many_wait_for_has_no_children_that_wait_for_many() -> None:
+    queue, chain = chain_after_p(REACH_MAX + 1, "other")
+    queue.enqueue(*[job(f"b{number}", after=["other"]) for number in range(REACH_MAX)])
+    queue.enqueue(job("last", after=["other"]))
+    queue.await_children("other", chain[-1])
+    record = queue.record("other")
+    assert (record.state, record.errors[0].type, record.errors[0].message) == (FAILED, *UNSEARCHABLE)
+
+
+def test_while_a_commit_goes_on_no_search_from_the_other_end_says_that_there_is_no_circle() -> None:
+    queue = Queue(job("p"), checked=False)
+    queue.start()
+    for part in range(4):
+        queue.stage("S", *[job(f"{part}-{number}") for number in range(900)])
+    queue.stage("S", job("s", after=["p"]))
+    queue.commit("S")
+    queue.enqueue(*[job(f"c{number}", after=[f"c{number - 1}" if number else "s"]) for number in range(REACH_MAX)])
+    queue.enqueue(job("child", after=[f"c{REACH_MAX - 1}"]))
+    queue.await_children("p", "child")
+    assert queue.record("p").errors[0].message == UNSEARCHABLE[1]
 
 
 def test_no_more_than_a_thousand_children_are_settled_with() -> None:

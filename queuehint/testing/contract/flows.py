@@ -329,6 +329,27 @@ class Children:
         assert (record.state, record.cause) == (FAILED, "failed")
         assert record.errors[0].type == "queuehint.errors.UnknownDependencyError"
 
+    def test_a_circle_through_any_number_of_jobs_fails_the_job(self, store: Store) -> None:
+        store.enqueue(job("p"))
+        store.start()
+        for part in range(2):
+            chain = [job(f"{at}", after=[f"{at - 1}" if at else "p"]) for at in range(part * 900, part * 900 + 900)]
+            store.enqueue(*chain)
+        store.await_children("p", "1799")
+        record = store.record("p")
+        assert (record.state, record.cause) == (FAILED, "failed")
+        assert record.errors[0].type in {"queuehint.errors.CycleError", "queuehint.errors.DependencyError"}
+
+    def test_a_child_may_wait_for_any_number_of_jobs(self, store: Store) -> None:
+        store.enqueue(job("p"), job("q", after=["p"]))
+        store.start()
+        for part in range(2):
+            store.enqueue(*[job(f"{part}-{number}", delay_ms=1_000) for number in range(900)])
+        store.enqueue(*[job(f"all-{part}", after=[f"{part}-{n}" for n in range(900)]) for part in range(2)])
+        store.enqueue(job("child", after=["all-0", "all-1"]))
+        store.await_children("p", "child")
+        assert store.states("p", "q") == "DEFERRED DEFERRED"
+
     def test_a_child_that_waits_for_the_job_fails_it_for_good(self, store: Store) -> None:
         for child in ("p", "b", "c"):
             store.enqueue(

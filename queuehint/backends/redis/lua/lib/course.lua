@@ -1,5 +1,6 @@
 --[[ course: what becomes of a job that does not simply finish, and of one whose timer has come up; mirrors core.engine. ]]
 local ID_KEPT_MS, PINNED_LOOK_MIN_MS, PINNED_LOOK_MAX_MS = 600000, 60000, 3600000 -- @const
+local UNSEARCHABLE = 'whether a child waits for this job cannot be told by looking at 1000 jobs'
 local course = {}
 
 lazily(course, function()
@@ -34,7 +35,19 @@ function course.discard(job)
   if job[NEEDS] == HELD then work.push({'p', job.id}) end
 end
 
--- Let a job that has run be over when its children are; FAILED if it would wait for ever.
+-- Whether a child waits for a job; nil if that takes too long. It is looked for along what the children wait for, and if
+-- that is too much, along what waits for the job: one of both is little, as a rule.
+local function is_circle(job, child_ids)
+  local found = edges.reaches(child_ids, job.id, {count = 0})
+  if found == nil and S[COMMITTING] == 0 then
+    local ids = {}
+    for _, id in ipairs(child_ids) do ids[id] = true end
+    found = edges.is_awaited_by(job.id, ids)
+  end
+  return found
+end
+
+-- Let a job that has run be over when its children are; FAILED if it would, or may, wait for ever.
 function course.await_children(job, ids, on_failure)
   local fates = on_failure == 'f' and 'dnn-' or AFTER
   local failed, children, child_ids, named = false, {}, {}, {}
@@ -53,7 +66,9 @@ function course.await_children(job, ids, on_failure)
       end
     end
   end
-  if edges.reaches(child_ids, job.id, {count = 0}) then return course.fail(job, 'queuehint.errors.CycleError', 'a child waits for this job') end
+  local has_circle = is_circle(job, child_ids)
+  if has_circle == nil then return course.fail(job, 'queuehint.errors.DependencyError', UNSEARCHABLE) end
+  if has_circle then return course.fail(job, 'queuehint.errors.CycleError', 'a child waits for this job') end
   if failed then job[CHILD_FAILED] = failed end
   if #children > 0 then return ledger.await_children(job, children) end
   return course.end_parent(job)

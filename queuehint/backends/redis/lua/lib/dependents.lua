@@ -45,6 +45,7 @@ function dependents.step(sweep, budget)
   end
   local dependency = jobs.of(sweep[2])
   if sweep[1] ~= 'r' then
+    if sweep[1] == 'k' then S[COMMITTING] = math.max(S[COMMITTING] - 1, 0) end
     ledger.remove(dependency)
   elseif dependency and ledger.end_of(dependency) == sweep[5] then
     ledger.end_telling(dependency)

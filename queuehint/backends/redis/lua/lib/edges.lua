@@ -217,7 +217,8 @@ end
 -- What the end of a dependency in a state does, by the fates of the edge.
 function edges.fate(fates, state) return string.sub(fates, FATE_AT[state], FATE_AT[state]) end
 
--- Whether one of *ids* is *target* or waits for it, through however many others; *seen* are not looked at again.
+-- Whether one of *ids* is *target* or waits for it, through however many others; nil if that takes too long. *seen* are not
+-- looked at again.
 function edges.reaches(ids, target, seen)
   local todo = {}
   for _, id in ipairs(ids) do
@@ -228,7 +229,7 @@ function edges.reaches(ids, target, seen)
     local id = todo[at]
     if id == target then return true end
     if not seen[id] then
-      if seen.count >= REACH_MAX then return false end
+      if seen.count >= REACH_MAX then return nil end
       seen[id], seen.count = true, seen.count + 1
       local job = jobs.of(id)
       if job and not OVER[job[STATE]] then
@@ -244,6 +245,40 @@ function edges.reaches(ids, target, seen)
         end
         table.sort(above, form.less)
         for _, dependency in ipairs(above) do todo[#todo + 1] = dependency end
+      end
+    end
+    at = at + 1
+  end
+  return false
+end
+
+-- Those that depend on a job and can still run, in order of number.
+local function dependents_of(id)
+  local found, set = {}, waiting[id] or {added = {}, taken = {}}
+  local stored = redis.call('ZRANGE', store.waiting(id), 0, -1, 'WITHSCORES')
+  for at = 1, #stored, 2 do
+    if not set.added[stored[at]] and not set.taken[stored[at]] then found[#found + 1] = {stored[at], tonumber(stored[at + 1])} end
+  end
+  for dependent, order in pairs(set.added) do found[#found + 1] = {dependent, order} end
+  table.sort(found, function(left, right) return left[2] < right[2] end)
+  return found
+end
+
+-- Whether one of *ids*, a set, waits for a job along open edges, found from the job; nil if that takes too long. Jobs of a
+-- submission in parts that have yet to be let go are not found.
+function edges.is_awaited_by(job_id, ids)
+  local seen, todo, looked_at, at = {[job_id] = true}, {job_id}, 0, 1
+  while at <= #todo do
+    local id = todo[at]
+    looked_at = looked_at + edges.count(id)
+    if looked_at > REACH_MAX then return nil end
+    for _, entry in ipairs(dependents_of(id)) do
+      local dependent_id = entry[1]
+      local job = not seen[dependent_id] and jobs.of(dependent_id)
+      if job and not OVER[job[STATE]] and edges.of(job, id) then
+        if ids[dependent_id] then return true end
+        seen[dependent_id] = true
+        todo[#todo + 1] = dependent_id
       end
     end
     at = at + 1

@@ -255,6 +255,7 @@ function ledger.commit(start)
   -- The commit takes a number itself: what came after it, by enqueue or commit, is not what these depend on.
   S[NUMBERS] = S[NUMBERS] + 1
   start[SINCE] = S[NUMBERS]
+  S[COMMITTING] = S[COMMITTING] + 1
   S[COUNT_OF.D], S[HIDDEN] = S[COUNT_OF.D] + staged, S[HIDDEN] - staged
   work.push({'k', start.id, 0, S[NUMBERS]})
   return staged

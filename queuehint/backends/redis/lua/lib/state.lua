@@ -20,7 +20,9 @@ local WEIGHTED, USERS_SEEN = 62, 63 -- @const
 local LEASE_MAX_BEFORE, LEASES_SINCE = 64, 65 -- @const
 -- DROPPED_IN_ALL of those pruned went before their time, see lib/memory; RELIEF_AT is where it looks next.
 local DROPPED_IN_ALL, RELIEF_AT = 66, 67 -- @const
-local STATE_SIZE, SCHEMA_VERSION = 67, 4 -- @const
+-- COMMITTING counts the submissions in parts that were committed and have jobs yet to be let go.
+local COMMITTING = 68 -- @const
+local STATE_SIZE, SCHEMA_VERSION = 68, 4 -- @const
 local request = {notes = {}}
 
 local function corrupt(text) error('CORRUPT ' .. text, 0) end
