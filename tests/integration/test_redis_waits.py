@@ -6,17 +6,18 @@ import asyncio
 import contextlib
 import gc
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from queuehint import Scheduler
+from queuehint import FakeClock, Scheduler
 from queuehint.backends.base import BackendOptions, Interest
 from queuehint.backends.redis import keys
 from queuehint.backends.redis.address import parse_url
-from queuehint.backends.redis.backend import RedisBackend
+from queuehint.backends.redis.backend import RedisBackend, hold
 from queuehint.hint import Claim
 from queuehint.operations import CancelPath, Commit, Enqueue, Exchange, Tick
 from queuehint.records import JobSpec, Outcome, OutcomeKind
-from tests.doors import until
+from tests.doors import in_thread, run, until
 from tests.property.agreement import Twins
 
 if TYPE_CHECKING:
@@ -286,4 +287,76 @@ def test_a_submission_wakes_a_sleeping_worker_for_what_is_left_over(redis_server
     client.delete(marker)
     backend.call_sync(Enqueue((JobSpec(id="b", task="t"),)))
     assert client.zcard(marker) == 0
+    backend.close_sync()
+
+
+# --- who waited is forgotten -----------------------------------------------------------------------------------------
+
+
+def test_threads_that_have_waited_leave_one_entry_for_their_process(redis_server: Server, namespace: str) -> None:
+    backend = RedisBackend(parse_url(redis_server.url), BackendOptions(namespace=namespace))
+    backend.call_sync(Enqueue((JobSpec(id="a", task="t"),)))
+    client = redis_server.client()
+    sizes = set()
+    for _ in range(10):
+        in_thread(lambda: backend.wait_sync(Interest(jobs=("a",)), 0.001))()
+        sizes.add(len(client.hget(*head(namespace)) or b""))
+    assert len(sizes) == 1
+    backend.close_sync()
+
+
+def is_so(woken: list[str], count: int) -> bool:
+    return len(woken) == count
+
+
+def test_each_of_many_threads_is_woken_when_its_job_is_over(redis_server: Server, namespace: str) -> None:
+    backend = RedisBackend(parse_url(redis_server.url), BackendOptions(namespace=namespace))
+    ids = [f"j{number}" for number in range(6)]
+    backend.call_sync(Enqueue(tuple(JobSpec(id=each, task="t") for each in ids)))
+    grants = backend.call_sync(Exchange("w", limit=10)).grants
+    woken: list[str] = []
+
+    def wait(job_id: str) -> None:
+        backend.wait_sync(Interest(jobs=(job_id,)), 60)
+        woken.append(job_id)
+
+    ends = [in_thread(partial(wait, each)) for each in ids for _ in range(2)]
+    for number, grant in enumerate(grants, 1):
+        done = Outcome(job_id=grant.spec.id, token=grant.token, kind=OutcomeKind.FINISHED, result=b"1")
+        backend.call_sync(Exchange("w", settle=(done,)))
+        run(until(partial(is_so, woken, 2 * number)))
+    for end in ends:
+        end()
+    assert sorted(woken) == sorted(2 * ids)
+    backend.close_sync()
+
+
+def test_a_loop_that_ends_is_forgotten_by_the_jobs_it_waited_for(redis_server: Server, namespace: str) -> None:
+    backend = RedisBackend(parse_url(redis_server.url), BackendOptions(namespace=namespace))
+    backend.call_sync(Enqueue((JobSpec(id="a", task="t"),)))
+    client = redis_server.client()
+    before = client.hget(*head(namespace))
+
+    async def wait() -> None:
+        await backend.wait(Interest(jobs=("a",)), 0.001)
+        assert client.hget(*head(namespace)) != before
+
+    for _ in range(3):
+        asyncio.run(wait())
+        assert client.hget(*head(namespace)) == before
+    backend.close_sync()
+
+
+def test_processes_that_were_killed_while_they_waited_are_forgotten_by_and_by(
+    redis_server: Server, namespace: str
+) -> None:
+    clock = FakeClock()
+    backend = RedisBackend(parse_url(redis_server.url), BackendOptions(namespace=namespace, clock=clock))
+    backend.call_sync(Enqueue((JobSpec(id="a", task="t"),)))
+    sizes = []
+    for number in range(60):
+        hold(backend._sync_link(), backend.desk.converse_script("watch", (f"killed-{number:02}", "a")))
+        clock.advance(ms=10_000)
+        sizes.append(len(redis_server.client().hget(*head(namespace)) or b""))
+    assert max(sizes) == max(sizes[:9])
     backend.close_sync()

@@ -48,6 +48,14 @@ MUTANTS = (
         caught_by=(WAITS,),
     ),
     Mutant(
+        name="A loop that ends stays among those that wait for a job",
+        kind="worker",
+        file="backends/redis/backend.py",
+        old="            if self._watched:\n",
+        new="            if not self._watched:\n",
+        caught_by=(WAITS,),
+    ),
+    Mutant(
         name="A wait that is canceled keeps the marker that it took",
         kind="worker",
         file="backends/redis/backend.py",

@@ -145,6 +145,7 @@ EXAMPLES: dict[str, Operation[Any]] = {
 MORE_EXAMPLES: dict[str, tuple[Any, ...]] = {
     "spec": ("a",),
     "watch": ("session", "a"),
+    "unwatch": ("session", "a"),
     "counters": (),
     "entries": ("jobs", "hash", "0", 10),
     "heads": ("a",),

@@ -15,7 +15,7 @@ import attrs
 from redis import exceptions as driver
 
 from queuehint.backends.base import Backend, BackendOptions, Interest
-from queuehint.errors import BackendUnavailableError
+from queuehint.errors import BackendUnavailableError, QueueHintError
 
 from . import keys
 from .address import Address, parse_url
@@ -23,7 +23,7 @@ from .conversation import Ask, Desk, Move, NotSent, Sleep, Unanswered, onward
 from .links import AsyncLink, SyncLink
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+    from collections.abc import AsyncGenerator, Callable, Collection, Generator, Sequence
 
     from queuehint.operations import Operation
 
@@ -37,6 +37,8 @@ LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 END_WAIT_S: Final = 1.0
 """How long a wait that is canceled is given to end at the server, before its connection is dropped."""
+WATCHED_MAX: Final = 1000
+"""How many jobs are told, at the end of a loop, that nobody waits there any more."""
 _END: Final = b"end"
 """Stands where a worker is told of news, for a wait that has to end."""
 
@@ -65,6 +67,7 @@ class RedisBackend(Backend):
         self._sync: SyncLink | None = None
         self._sync_waits: SyncLink | None = None
         self._threads = threading.local()
+        self._sync_results = _Results(self)
         self._loops: dict[asyncio.AbstractEventLoop, _Loop] = {}
 
     @classmethod
@@ -114,6 +117,9 @@ class RedisBackend(Backend):
     def wait_sync(self, interest: Interest, timeout_s: float) -> None:
         """Like `wait`, blocking this thread."""
         self._check_usable()
+        if interest.jobs and not interest.pools and interest.worker is None:
+            self._sync_results.wait(interest.jobs, min(timeout_s, WAIT_CEILING_S))
+            return
         # One session a thread: a job remembers who waits for it, and should know a patient thread once.
         session: str = self._threads.__dict__.setdefault("session", secrets.token_hex(8))
         if interest.jobs:
@@ -237,6 +243,80 @@ def wait_command(desk: Desk, interest: Interest, session: str, wait_s: float) ->
     return ("BZPOPMIN", *names, f"{max(wait_s, 0.001):.3f}")
 
 
+class _Results:
+    """
+    Threads that wait for results: a job remembers the process once, however many threads wait for it.
+
+    One thread at a time listens for all of them, on one connection; when it has what it waits for another one does.
+    """
+
+    def __init__(self, backend: RedisBackend) -> None:
+        self._backend = backend
+        self._session = secrets.token_hex(8)
+        self._changed = threading.Condition()
+        self._waiting: dict[str, set[threading.Event]] = {}
+        self._is_listening = False
+
+    def wait(self, job_ids: Collection[str], wait_s: float) -> None:
+        """Return when one of these jobs is over, or after *wait_s*; or too early, if the server cannot be asked."""
+        over = threading.Event()
+        with self._changed:
+            for job_id in job_ids:
+                self._waiting.setdefault(job_id, set()).add(over)
+        try:
+            talk = self._backend.desk.converse_script("watch", (self._session, *job_ids))
+            if b"o" not in hold(self._backend._sync_link(), talk)[3]:  # noqa: SLF001 - two halves of one thing
+                self._listen_until(over, time.monotonic() + wait_s)
+        finally:
+            with self._changed:
+                for job_id in job_ids:
+                    waiting = self._waiting[job_id]
+                    waiting.discard(over)
+                    if not waiting:
+                        del self._waiting[job_id]
+
+    def _listen_until(self, over: threading.Event, until_s: float) -> None:
+        while not over.is_set():
+            left_s = until_s - time.monotonic()
+            if left_s <= 0:
+                return
+            with self._changed:
+                if over.is_set():
+                    return
+                if self._is_listening:
+                    self._changed.wait(left_s)
+                    continue
+                self._is_listening = True
+            try:
+                is_heard = self._listen(left_s)
+            finally:
+                with self._changed:
+                    self._is_listening = False
+                    self._changed.notify_all()
+            if not is_heard:
+                return
+
+    def _listen(self, left_s: float) -> bool:
+        """Tell those who wait which jobs are over; False if the server could not be asked."""
+        backend = self._backend
+        key = keys.redis_key(backend.desk.namespace, "wake:session:", self._session)
+        link = backend._sync_wait_link()  # noqa: SLF001 - two halves of one thing
+        try:
+            found = link.ask(("BZPOPMIN", key, f"{max(left_s, 0.001):.3f}"))
+            more = [] if found is None else link.ask(("ZPOPMIN", key, 1000))
+        except (NotSent, Unanswered, driver.ResponseError) as error:
+            # Whoever waits looks and waits again: not at once, and at the right node.
+            link.move(onward(error))
+            time.sleep(min(left_s, FAILED_WAIT_S))
+            return False
+        if found is not None:
+            with self._changed:
+                for job_id in [found[1], *more[::2]]:
+                    for over in self._waiting.get(job_id.decode(), ()):
+                        over.set()
+        return True
+
+
 class _Bell:
     """Wakes whoever waits when the clock of a test moves, or the backend is closed."""
 
@@ -275,6 +355,8 @@ class _Loop:
         self._waits = AsyncLink(backend.desk.address, waits=True)
         self._session = secrets.token_hex(8)
         self._futures: dict[str, set[asyncio.Future[None]]] = {}
+        self._watched: dict[str, None] = {}
+        """The jobs that remember this loop, as far as is known."""
         self._listening: asyncio.Task[None] | None = None
         self._end = self._until_the_end()
         # Whoever ends a loop in order, as `asyncio.run` does, first closes the generators that were begun on it.
@@ -289,6 +371,10 @@ class _Loop:
             if self._listening is not None:
                 self._listening.cancel()
                 await asyncio.gather(self._listening, return_exceptions=True)
+            if self._watched:
+                with suppress(QueueHintError, TimeoutError):
+                    async with asyncio.timeout(END_WAIT_S):
+                        await self.hold(self._desk.converse_script("unwatch", (self._session, *self._watched)))
             await self._link.close()
             await self._waits.close()
 
@@ -395,8 +481,15 @@ class _Loop:
         try:
             if self._listening is None or self._listening.done():
                 self._listening = asyncio.create_task(self._listen())
+            self._watched.update(dict.fromkeys(job_ids))
+            while len(self._watched) > WATCHED_MAX:
+                del self._watched[next(iter(self._watched))]
             answers = (await self.hold(self._desk.converse_script("watch", (self._session, *job_ids))))[3]
-            if b"o" not in answers:
+            if b"o" in answers:
+                for job_id, answer in zip(job_ids, answers.decode(), strict=True):
+                    if answer == "o":
+                        self._watched.pop(job_id, None)
+            else:
                 async with asyncio.timeout(wait_s):
                     await future
         except TimeoutError:
@@ -421,6 +514,7 @@ class _Loop:
                 await asyncio.sleep(FAILED_WAIT_S)
                 continue
             for job_id in [found[1], *more[::2]]:
+                self._watched.pop(job_id.decode(), None)
                 for future in self._futures.get(job_id.decode(), ()):
                     if not future.done():
                         future.set_result(None)

@@ -10,7 +10,20 @@
   Returns more, now, next, and for each id w while it is unfinished, o once it is over or if it is unknown.
   The record of a job that somebody waits for is kept a minute after its end at least (lib/ledger). ]]
 -- @include lib/rules
+local GONE_MS, WATCHERS_ASKED_ABOUT = 60000, 8 -- @const
 local answers, waits = {}, false
+
+-- Those of many who wait that were heard of lately: each is every few seconds, and a process that was killed is not.
+local function still_there(watchers)
+  if #watchers < WATCHERS_ASKED_ABOUT then return watchers end
+  local left = {}
+  for _, session in ipairs(watchers) do
+    local heard_ms = tonumber(redis.call('ZSCORE', store.sessions, session) or nil)
+    if heard_ms and heard_ms >= NOW - GONE_MS then left[#left + 1] = session end
+  end
+  return left
+end
+
 for at = 10, #ARGV do
   local job = jobs.of(ARGV[at])
   if not job or OVER[job[STATE]] then
@@ -22,6 +35,7 @@ for at = 10, #ARGV do
     local known = false
     for _, session in ipairs(watchers) do known = known or session == ARGV[9] end
     if not known then
+      watchers = still_there(watchers)
       watchers[#watchers + 1] = ARGV[9]
       job[WATCHERS] = watchers
       jobs.dirty[job.id] = job
