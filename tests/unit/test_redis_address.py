@@ -331,7 +331,7 @@ def test_a_password_is_in_no_error_of_a_store_that_does_not_answer(url: str, fai
     if isinstance(answer, str):
         return
     desk = Desk(answer, BackendOptions())
-    error = desk._gave_up(failure(), is_unknown=failure is Unanswered)
+    error = desk._gave_up(failure(), None, is_unknown=failure is Unanswered)
     assert isinstance(error, BackendError)
     assert SECRET not in str(error)
     assert SECRET not in repr(error)

@@ -153,9 +153,8 @@ class Talk:
     def look_around(self, info: bytes = INFO, kind: str = "none", of: str = "jobs") -> Talk:
         """Let it see what the server is like; the key *of* is of this type, the others are not there."""
         self.answer(info)
-        while isinstance(self.step, Ask) and script_of(self) in {None, "probe"}:
-            name = self.command[1]
-            self.answer((kind if name == f"{{qh:n}}:{of}" else "none").encode() if self.command[0] == "TYPE" else 1)
+        while isinstance(self.step, Ask) and (name := script_of(self)) in {None, "types", "probe"}:
+            self.answer(types_of(**{of: kind}) if name == "types" else 1)
         return self
 
     def skip_move_and_sleep(self) -> Talk:
@@ -164,6 +163,14 @@ class Talk:
             self.answer()
         assert isinstance(self.step, Sleep)
         return self.answer()
+
+
+FIXED = [key for key in keys.KEYS if not key.is_prefix]
+
+
+def types_of(**kinds: str) -> list[bytes]:
+    """Return what a server says of the types of our keys: these are there, the others are not."""
+    return [kinds.get(key.name, "none").encode() for key in FIXED]
 
 
 def script_of(talk: Talk) -> str | None:
@@ -643,10 +650,9 @@ def test_before_the_first_request_the_server_our_rights_and_the_types_of_our_key
     desk, talk = first_call(time)
     assert talk.command == ("INFO", "everything")
     talk.answer(INFO)
-    for key in keys.KEYS:
-        if not key.is_prefix:
-            assert talk.command == ("TYPE", f"{{qh:n}}:{key.name}")
-            talk.answer(key.type.encode() if key.name == "jobs" else b"none")
+    assert script_of(talk) == "types"
+    assert talk.arguments[8:] == tuple(key.name for key in FIXED)
+    talk.answer(types_of(jobs="hash"))
     assert script_of(talk) == "probe"
     talk.answer([1])
     assert script_of(talk) == "tick"
@@ -661,7 +667,7 @@ def test_a_namespace_whose_time_a_test_tells_is_marked(time: Time) -> None:
         commands = []
         while script_of(talk) != "tick":
             commands.append(talk.command)
-            talk.answer(b"none" if talk.command[0] == "TYPE" else 1)
+            talk.answer(types_of() if script_of(talk) == "types" else 1)
         assert commands.count(("HSET", "{qh:n}:meta", "test", "1")) == times
 
 
@@ -690,8 +696,7 @@ def test_a_key_of_a_wrong_type_is_named_before_anything_is_written(time: Time, k
 def test_a_user_who_may_not_run_what_scripts_run_is_denied_before_anything_is_changed(time: Time) -> None:
     desk, talk = first_call(time)
     talk.answer(INFO)
-    while talk.command[0] == "TYPE":
-        talk.answer(b"none")
+    talk.answer(types_of())
     assert script_of(talk) == "probe"
     message = "ACL failure in script: User ann can't run this command script: 12ab, on @user_script:7."
     assert type(talk.fail(driver.ResponseError(message)).error) is BackendDeniedError
@@ -701,8 +706,7 @@ def test_a_user_who_may_not_run_what_scripts_run_is_denied_before_anything_is_ch
 def test_who_only_asks_needs_no_right_to_write(time: Time) -> None:
     talk = Talk(Desk(parse_url("redis://db"), BackendOptions(namespace="n")), CountJobs())
     talk.answer(INFO)
-    while talk.command[0] == "TYPE":
-        talk.answer(b"none")
+    talk.answer(types_of())
     assert script_of(talk) == "count_jobs"
 
 

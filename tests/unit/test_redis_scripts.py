@@ -152,11 +152,12 @@ MORE_EXAMPLES: dict[str, tuple[Any, ...]] = {
     "kinds": (0, "meta"),
     "repair": ("", "kind", "name", "item"),
     "turn_back": (),
+    "types": ("meta", "jobs"),
     "probe": (),
     "retain": ("1 2 3 4", 1),
 }
 QUESTIONS = {name for name, operation in EXAMPLES.items() if isinstance(operation, codec.QUESTIONS)}
-QUESTIONS |= {"spec", "counters", "entries", "heads", "kinds"}
+QUESTIONS |= {"spec", "counters", "entries", "heads", "kinds", "types"}
 # The doctor looks at all there is, some at a time.
 DOCTOR = {"counters.lua", "entries.lua", "heads.lua", "kinds.lua", "repair.lua", "lib/examine.lua", "lib/stand_in.lua"}
 
@@ -475,10 +476,10 @@ def test_a_key_of_a_namespace_begins_with_its_hash_tag() -> None:
 
 COMMANDS = """
     EXISTS HDEL HEXISTS HGET HGETALL HKEYS HLEN HMGET HSET HVALS INFO LLEN LRANGE LTRIM RPUSH SADD SCARD SISMEMBER
-    SREM TIME UNLINK ZADD ZCARD ZLEXCOUNT ZRANGE ZRANGEBYLEX ZRANGEBYSCORE ZREM ZREMRANGEBYSCORE
+    SREM TIME TYPE UNLINK ZADD ZCARD ZLEXCOUNT ZRANGE ZRANGEBYLEX ZRANGEBYSCORE ZREM ZREMRANGEBYSCORE
     ZREVRANGEBYLEX ZSCORE
 """
-OF_THE_DOCTOR = "HSCAN ZSCAN SSCAN TYPE PTTL PERSIST LREM"
+OF_THE_DOCTOR = "HSCAN ZSCAN SSCAN PTTL PERSIST LREM"
 # Reads whose size no argument limits, by what they read, and what limits it.
 WHOLE = {
     ("HGETALL", "pools"): "pools with ready jobs",

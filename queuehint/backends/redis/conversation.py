@@ -464,10 +464,10 @@ class Desk:
         self._judge_clock(info)
         if first:
             fixed = [key for key in keys.KEYS if not key.is_prefix]
-            for key in fixed:
-                redis_key = keys.redis_key(self.namespace, key.name)
-                kind = (yield from self.plain("TYPE", redis_key)).decode()
+            found = yield from self.converse_script("types", tuple(key.name for key in fixed))
+            for key, kind in zip(fixed, map(bytes.decode, found), strict=True):
                 if kind not in {"none", key.type}:
+                    redis_key = keys.redis_key(self.namespace, key.name)
                     raise CorruptStateError(f"{redis_key} is a {kind} and should be a {key.type}: not ours?")
             if self._clock is not None:
                 yield from self.plain("HSET", keys.redis_key(self.namespace, "meta"), "test", "1")

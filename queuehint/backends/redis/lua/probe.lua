@@ -9,7 +9,7 @@ local key = KEYS[1] .. ':probe'
 -- What reads or takes away finds nothing; what is put there is taken away by what was allowed before.
 redis.call('TIME')
 redis.call('INFO', 'server')
-for _, command in ipairs({'UNLINK', 'HKEYS', 'HVALS', 'HGETALL', 'HLEN', 'ZCARD', 'LLEN', 'EXISTS'}) do
+for _, command in ipairs({'UNLINK', 'HKEYS', 'HVALS', 'HGETALL', 'HLEN', 'ZCARD', 'LLEN', 'EXISTS', 'TYPE'}) do
   redis.call(command, key)
 end
 for _, command in ipairs({'HGET', 'HMGET', 'HEXISTS', 'HDEL', 'ZSCORE', 'ZREM', 'SISMEMBER', 'SREM'}) do
