@@ -194,6 +194,8 @@ class Worker:
         self._stopping = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._event = asyncio.Event()
+        self.gave_up = False
+        """True once it has stopped by itself, because of code that was asked to stop and did not."""
         self.started = asyncio.Event()
         """Set once the backend has answered for the first time."""
 
@@ -646,6 +648,7 @@ class Worker:
         )
         slot.is_overdue = True
         if self._give_up is not None:
+            self.gave_up = self.gave_up or not self._stopping
             self.abandon()
 
     def _release_all(self) -> None:

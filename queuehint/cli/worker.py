@@ -220,7 +220,8 @@ def _run(options: Options) -> int:
         return EXIT_STORE
     finally:
         health.end()
-    return 0
+    # Nobody has told it to stop: it is to be started again, although its code has ended after all.
+    return EXIT_ABANDONED if made.gave_up else 0
 
 
 def _make_renewer(scheduler: Scheduler, options: Options) -> RenewerProcess | None:

@@ -74,6 +74,10 @@ def overrun() -> None:
     note("overrun")
     time.sleep(3600)
 
+@sched.job(timeout=0.2)
+def overrun_for(seconds: float) -> None:
+    time.sleep(seconds)
+
 @sched.job
 def hold_gil(seconds: float) -> int:
     note("hold_gil")
@@ -190,9 +194,9 @@ class Desk:
         if task not in self.sched._jobs:
             namespace: dict[str, Any] = {"sched": self.sched}
             names = {"edit": "doc, n", "wait": "name", "wait_in_thread": "name", "hold_gil": "seconds", "pid": "n"}
-            names.update(block_loop="seconds", fork_on_loop="how", fork_in_thread="how")
+            names.update(block_loop="seconds", overrun_for="seconds", fork_on_loop="how", fork_in_thread="how")
             hints = {"edit": "['{doc}']", "wait": "['wait']", "wait_in_thread": "['wait']"}
-            timeout = 0.2 if task in {"overrun", "hold_gil_too_long"} else None
+            timeout = 0.2 if task in {"overrun", "overrun_for", "hold_gil_too_long"} else None
             exec(
                 f"@sched.job(queue_hint={hints.get(task)}, timeout={timeout})\n"
                 f"def {task}({names.get(task, '')}): ...\n",
@@ -560,6 +564,20 @@ def test_a_process_with_code_that_does_not_end_lets_the_others_go_and_ends(desk:
     until(lambda: stuck.state_sync() is QUEUED, 10)
     assert stuck.record_sync().losses == 1
     assert {"job.overdue", "worker.gives_up"} <= set(desk.events())
+
+
+def test_a_process_that_gives_up_by_itself_does_not_end_as_if_it_was_told_to(desk: Desk) -> None:
+    process = desk.worker("--abandon-after=0.5")
+    beside = desk.enqueue("wait_in_thread", "beside")
+    until(desk.notes)
+    overran = desk.enqueue("overrun_for", 1.5)
+    until(lambda: "worker.stopping" in desk.events())
+    until(lambda: overran.record_sync().attempts and overran.state_sync() is QUEUED)
+    desk.go()
+    assert finish(process) == EXIT_ABANDONED
+    assert {"job.overdue", "worker.stopping", "worker.ended"} <= set(desk.events())
+    assert "worker.gives_up" not in desk.events(), "all code has ended in time after that"
+    assert beside.record_sync().losses == overran.record_sync().losses == 0
 
 
 def test_a_process_that_is_stuck_in_code_that_holds_the_gil_is_killed(desk: Desk) -> None:
