@@ -298,6 +298,14 @@ class UnknownDependencyError(DependencyError, LookupError):
         super().__init__(f"job {shown(job_id)} depends on {shown(dependency)}, which does not exist")
 
 
+class DuplicateFlowError(QueueHintError):
+    """A flow of this id is there already, with other jobs; nothing was enqueued."""
+
+    def __init__(self, flow: str) -> None:
+        self.flow = flow
+        super().__init__(f"flow {shown(flow)} is there already, with other jobs: give this one another id")
+
+
 class FlowNotFoundError(QueueHintError, LookupError):
     """No flow has this id: it was never committed, or its records have expired."""
 

@@ -42,7 +42,7 @@ class Flow(FlowGroup, FlowHandle):
 
     def __init__(self, counter: Counter, id: str | None = None) -> None:
         FlowHandle.__init__(self, counter, new_id() if id is None else check_id(id, parameter="flow"))
-        FlowGroup.__init__(self, Roster(counter, self.id), "", (), [])
+        FlowGroup.__init__(self, Roster(counter, self.id, is_named=id is not None), "", (), [])
 
     def __repr__(self) -> str:
         return f"Flow({self.id!r})"
@@ -65,6 +65,7 @@ class Flow(FlowGroup, FlowHandle):
             CycleError: the edges close a circle; it names just the jobs on it.
             UnknownDependencyError: a job depends on one that is neither in the flow nor enqueued.
             TemplateError: a template names what its job does not depend on.
+            DuplicateFlowError: a flow of this id is there already, with other jobs.
             DuplicateJobError, PathClosedError: as `Job.enqueue`.
         """
         specs = self._begin()

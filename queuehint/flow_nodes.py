@@ -7,6 +7,7 @@ by their names in the flow, which the submission resolves, so that ids may be dr
 
 from __future__ import annotations
 
+import hashlib
 import re
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeGuard, TypeVar, Union, cast
 
@@ -192,7 +193,7 @@ class FlowGroup:
         name, called = roster.names_for(self._prefix, spec)
         sources = [item for item in job.options.after or () if roster.owns(item)]
         self._refuse_own(sources, name)
-        spec = attrs.evolve(spec, name=name, flow=roster.flow_id)
+        spec = attrs.evolve(spec, name=name, flow=roster.flow_id, id=roster.id_for(spec, name, job))
         node: Node[R] = Node(roster, spec, name=name, called=called, within=self._within)
         roster.take(node, [(group, job.options.when) for group in sources])
         self.nodes.append(node)
@@ -268,11 +269,13 @@ class Roster:
 
     Args:
         counter: where it is submitted.
+        is_named: the user has given the id: the same flow, built again, has the same jobs.
     """
 
-    def __init__(self, counter: Counter, flow_id: str) -> None:
+    def __init__(self, counter: Counter, flow_id: str, *, is_named: bool) -> None:
         self.counter = counter
         self.flow_id = flow_id
+        self.is_named = is_named
         self.nodes: list[Node[Any]] = []
         self.groups: list[FlowGroup] = []
         """In the order of their making: each comes after those it is in. The first is the flow."""
@@ -302,6 +305,12 @@ class Roster:
     def owns(self, item: object) -> TypeGuard[FlowGroup]:
         """Say whether an item of `after` is a group of this flow."""
         return isinstance(item, FlowGroup) and item.roster is self
+
+    def id_for(self, spec: JobSpec, name: str, job: Job[..., Any]) -> str:
+        """Return the id of a new node: its own, or one that follows from its name if the user has named the flow."""
+        if not self.is_named or not spec.id or isinstance(job.options.id, str):
+            return spec.id
+        return hashlib.sha256(f"{self.flow_id}\0{name}".encode()).hexdigest()[:32]
 
     def names_for(self, prefix: str, spec: JobSpec) -> tuple[str, str]:
         """

@@ -120,10 +120,12 @@ class Enqueue(Operation[Enqueued]):
             `Commit`, and are gone if there is none within ten minutes. A part may depend on jobs of earlier parts.
         parent: the id and token of the running job whose handler makes these.
         firing: the schedule that fires these, at most 100 of them, or none where a due time is passed over.
+        flow: they are all jobs of this flow, or a part of them.
 
     Raises:
         DuplicateJobError: an id is taken by a job of other content, or appears twice; a key with
             ``on_conflict="reject"`` has an unfinished job.
+        DuplicateFlowError: the flow has other jobs already.
         PathClosedError: a claim is at or below a closed path.
         UnknownDependencyError: a dependency is not there, or its record has expired.
         CycleError: the edges close a circle, by themselves or with the parent's.
@@ -136,6 +138,7 @@ class Enqueue(Operation[Enqueued]):
     staged: str | None = None
     parent: tuple[str, int] | None = None
     firing: Firing | None = None
+    flow: str | None = None
 
 
 @attrs.frozen
@@ -151,11 +154,16 @@ class Commit(Operation[Committed]):
     """
     Have all parts of a submission take effect at once; their times count from now.
 
+    Args:
+        flow: the parts are all jobs of this flow.
+
     Raises:
         FlowNotFoundError: it has no parts, was committed, or its parts have expired.
+        DuplicateFlowError: the flow has other jobs already.
     """
 
     staged: str
+    flow: str | None = None
 
 
 @attrs.frozen

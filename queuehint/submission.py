@@ -105,6 +105,7 @@ def submit(
             drawn = yield Draw(count)
             firsts.append(drawn.first)
         parts = arranged.numbered(firsts)
+    flow = specs[0].flow if whole and specs else None
     staged = new_id() if arranged.is_one and len(parts) > 1 else None
     jobs: list[EnqueuedJob] = []
     more = False
@@ -112,11 +113,11 @@ def submit(
     steps = 1
     try:
         for part in parts:
-            reply = yield Enqueue(part, staged, parent)
+            reply = yield Enqueue(part, staged, parent, flow=flow)
             jobs += reply.jobs
             more = reply.more
         if staged is not None:
-            more = (yield Commit(staged)).more
+            more = (yield Commit(staged, flow)).more
             steps += sum(map(_units, specs)) // BUDGET
     except OutcomeUnknownError as error:
         # Some parts may be there and others not: all ids are to be asked for again.

@@ -165,18 +165,19 @@ def parse(name: str, args: list[bytes]) -> Operation[Any] | None:
     texts = [arg.decode("utf-8", "surrogateescape") for arg in args]
     match name:
         case "enqueue":
-            staged, parent, token, firing = texts[:4]
+            staged, parent, token, firing, flow = texts[:5]
             return Enqueue(
                 tuple(
                     codec.parse_head(head.decode(), rest)
-                    for head, rest, _ in zip(*(args[at::3] for at in (4, 5, 6)), strict=True)
+                    for head, rest, _ in zip(*(args[at::3] for at in (5, 6, 7)), strict=True)
                 ),
                 staged or None,
                 (parent, codec.parse_token(token) or 0) if parent else None,
                 _firing(firing) if firing else None,
+                flow or None,
             )
         case "commit_parts":
-            return Commit(texts[0])
+            return Commit(texts[0], texts[1] or None)
         case "cancel_flow":
             return CancelFlow(texts[0], texts[1])
         case "push":

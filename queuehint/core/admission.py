@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from queuehint.core.job import START_MARK
 from queuehint.errors import (
     CycleError,
+    DuplicateFlowError,
     DuplicateJobError,
     FlowNotFoundError,
     InvalidJobError,
@@ -91,6 +92,7 @@ class Submission:
         self._specs = operation.jobs
         self._parent = operation.parent
         self._staged = operation.staged
+        self._flow = operation.flow
         self.elsewhere: list[Job] = []
         self.ids = frozenset([spec.id for spec in self._specs]) if self._has_edges() else frozenset()
 
@@ -106,6 +108,7 @@ class Submission:
         Raises:
             LeaseLostError: the parent does not run under this token any more.
             DuplicateJobError: an id is taken by a job of other content; a key is taken.
+            DuplicateFlowError: the flow has other jobs.
             PathClosedError: a claim is at or below a closed path.
             UnknownDependencyError: a dependency is not there.
             CycleError: a job waits for its parent.
@@ -138,8 +141,20 @@ class Submission:
                 self._check_key(spec, spec.key, new_keys)
             if spec.depends_on:
                 self._check_edges(spec, seen)
+        if self._flow is not None:
+            self._check_flow(self._flow)
         if self._ledger.limits.max_pending:
             self._check_room()
+
+    def _check_flow(self, flow: str) -> None:
+        """Refuse a flow that is there with other jobs; the same jobs again are the same flow."""
+        there = self._ledger.flows.visible(flow)
+        if not there:
+            return
+        known = [self.existing(spec) for spec in self._specs]
+        kept = sum(job is not None and not job.gone for job in known)
+        if None in known or (self._staged is None and kept < there):
+            raise DuplicateFlowError(flow)
 
     def _check_room(self) -> None:
         """Count what is new, job by job."""

@@ -33,7 +33,7 @@ from queuehint.core.timers import TimerKind
 from queuehint.core.timetable import Timetable
 from queuehint.core.trie import Node, Walk
 from queuehint.core.xcom import SharedStore
-from queuehint.errors import FlowNotFoundError, InvalidJobError
+from queuehint.errors import DuplicateFlowError, FlowNotFoundError, InvalidJobError
 from queuehint.events import EventKind
 from queuehint.operations import (
     ANYONE,
@@ -387,6 +387,9 @@ class Engine:
         start = self.ledger.jobs.get(START_MARK + operation.staged)
         if start is None or start.is_over:
             raise FlowNotFoundError(operation.staged)
+        ledger = self.ledger
+        if operation.flow is not None and ledger.edges.count(start.id) and ledger.flows.visible(operation.flow):
+            raise DuplicateFlowError(operation.flow)
         staged = self.ledger.commit(start, self.now_ms)
         self.enqueued += staged
         self.ledger.leftovers.append(CommitSweep(self.course, start))

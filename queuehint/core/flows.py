@@ -40,6 +40,10 @@ class FlowIndex:
         jobs: SortedDict[int, Job] | None = self._jobs.get(flow)
         return SortedDict() if jobs is None else jobs
 
+    def visible(self, flow: str) -> int:
+        """Return how many jobs of a flow are known; O(jobs)."""
+        return sum(not job.is_hidden for job in self._jobs.get(flow, {}).values())
+
     def check(self, jobs: Mapping[str, Job]) -> None:
         """Assert that every kept job is in its flow and nowhere else; for tests."""
         kept = {job.id for job in jobs.values() if job.spec.flow is not None and not job.gone and not job.is_start}

@@ -446,4 +446,12 @@ MUTANTS = (
         new="        self.ledger.amend(job, spec)\n",
         caught_by=(CONFORMANCE,),
     ),
+    Mutant(
+        name="A flow takes in the jobs of another one of its id",
+        kind="records",
+        file="core/admission.py",
+        old="            raise DuplicateFlowError(flow)\n",
+        new="            pass\n",
+        caught_by=(CONFORMANCE,),
+    ),
 )

@@ -694,4 +694,12 @@ MUTANTS = (
         new="",
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
+    Mutant(
+        name="Lua: a flow takes in the jobs of another one of its id",
+        kind="records",
+        file=f"{LUA}/enqueue.lua",
+        old="        if not existing then return 'FLOW_EXISTS' end\n",
+        new="",
+        caught_by=(CONFORMANCE_ON_REDIS,),
+    ),
 )

@@ -10,6 +10,7 @@ from queuehint.errors import (
     BackendError,
     CorruptStateError,
     CycleError,
+    DuplicateFlowError,
     DuplicateJobError,
     FlowNotFoundError,
     InvalidJobError,
@@ -49,6 +50,8 @@ def refusal(operation: Operation[Any], message: str) -> Exception | None:
         return LeaseLostError(*operation.parent)
     if code == "FLOW_GONE" and isinstance(operation, (Commit, Enqueue)) and operation.staged is not None:
         return FlowNotFoundError(operation.staged)
+    if code == "FLOW_EXISTS" and isinstance(operation, (Commit, Enqueue)) and operation.flow is not None:
+        return DuplicateFlowError(operation.flow)
     if code == "OTHER_SPEC":
         return InvalidJobError(OTHER_SPEC)
     if code == "OTHER_FLOW":

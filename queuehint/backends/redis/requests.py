@@ -111,7 +111,7 @@ def parse_retention(text: str) -> Retention:
 def _enqueue(operation: Enqueue) -> Args:
     parent_id, token = operation.parent or ("", "")
     firing = "" if operation.firing is None else _firing(operation.firing)
-    args: Args = [operation.staged or "", parent_id, token_text(token), firing]
+    args: Args = [operation.staged or "", parent_id, token_text(token), firing, operation.flow or ""]
     for spec in operation.jobs:
         needs = "\n".join([f"{fates} {job_id}" for job_id, fates in needs_of(spec)]) if spec.depends_on else ""
         args += (spec_head(spec), spec_rest(spec), needs)
@@ -230,7 +230,7 @@ def _list(operation: List) -> Args:
 
 REQUESTS: Final[dict[type[Any], tuple[str, Callable[[Any], Args]]]] = {
     Enqueue: ("enqueue", _enqueue),
-    Commit: ("commit_parts", lambda operation: [operation.staged]),
+    Commit: ("commit_parts", lambda operation: [operation.staged, operation.flow or ""]),
     CancelFlow: ("cancel_flow", lambda operation: [operation.flow, operation.reason or "canceled"]),
     Push: (
         "push",

@@ -14,11 +14,12 @@ from queuehint import (
     OutcomeKind,
     UnknownDependencyError,
 )
-from queuehint.errors import FlowNotFoundError, LeaseLostError
+from queuehint.errors import DuplicateFlowError, DuplicateJobError, FlowNotFoundError, LeaseLostError
 from queuehint.operations import (
     STAGED_KEPT_MS,
     Cancel,
     CancelFlow,
+    Commit,
     Enqueue,
     Fetch,
     Get,
@@ -402,6 +403,50 @@ class Flows:
         assert ([record.id for record in rest.records], rest.cursor) == (["j4", "j5"], None)
         store.wait(DAY_MS)
         assert store.flow("f").total == 0
+
+    def test_a_flow_that_is_there_takes_no_jobs_of_another(self, store: Store) -> None:
+        first = (job("a", flow="f"), job("b", after=["a"], flow="f"))
+        store.apply(Enqueue(first, flow="f"))
+        store.enqueue(job("other", flow="g"))
+        for jobs in ((job("c", flow="f"),), (*first, job("c", flow="f")), first[:1]):
+            with pytest.raises(DuplicateFlowError) as caught:
+                store.apply(Enqueue(jobs, flow="f"))
+            assert caught.value.flow == "f"
+        with pytest.raises(DuplicateJobError):
+            store.apply(Enqueue((first[0], job("b", flow="f")), flow="f"))
+        assert (store.flow("f").total, store.find("c")) == (2, None)
+        store.run()
+        with pytest.raises(DuplicateFlowError):
+            store.apply(Enqueue((job("c", flow="f"),), flow="f"))
+        store.wait(DAY_MS)
+        assert store.apply(Enqueue((job("c", flow="f"),), flow="f")).jobs[0].created
+
+    def test_the_same_flow_again_is_that_flow(self, store: Store) -> None:
+        jobs = (job("a", flow="f"), job("b", after=["a"], flow="f"))
+        assert [each.created for each in store.apply(Enqueue(jobs, flow="f")).jobs] == [True, True]
+        for _ in range(3):
+            assert [each.created for each in store.apply(Enqueue(jobs, flow="f")).jobs] == [False, False]
+            store.start()
+            store.finish(*[job_id for job_id in "ab" if store.state(job_id) is STARTED])
+        assert store.flow("f").states[FINISHED] == 2
+
+    def test_parts_of_a_flow_that_is_there_are_refused_or_are_that_flow(self, store: Store) -> None:
+        jobs = (job("a", flow="f"), job("b", flow="f"))
+        for token in ("s1", "s2"):
+            for each in jobs:
+                store.apply(Enqueue((each,), token, flow="f"))
+            assert store.apply(Commit(token, "f")).jobs == (2 if token == "s1" else 0)
+        with pytest.raises(DuplicateFlowError):
+            store.apply(Enqueue((job("c", flow="f"),), "s3", flow="f"))
+
+    def test_of_two_flows_of_one_id_in_parts_the_one_that_is_committed_first_is_there(self, store: Store) -> None:
+        store.apply(Enqueue((job("a", flow="f"),), "s1", flow="f"))
+        store.apply(Enqueue((job("b", flow="f"),), "s2", flow="f"))
+        assert store.apply(Commit("s2", "f")).jobs == 1
+        with pytest.raises(DuplicateFlowError):
+            store.apply(Commit("s1", "f"))
+        store.wait(0)
+        assert (store.flow("f").total, store.find("a")) == (1, None)
 
     def test_a_flow_is_canceled_with_what_waits_and_what_runs(self, store: Store) -> None:
         store.enqueue(job("a", flow="f"), job("b", after=["a"], flow="f"), job("c", flow="f", delay_ms=1_000))

@@ -6,12 +6,14 @@
   ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
   ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service (lib/ledger); ms
   ARGV[8] budget    int  units of following work
-  ARGV[9] staged    str  what the parts have in common
+  ARGV[9] staged    str  what the parts have in common; ARGV[10] flow str  whose jobs they all are, "" for none
   Returns more, now, next, how many jobs.
-  Refuses FLOW_GONE: it has no parts, was committed, or its parts have expired.   Mirrors core.engine   Cost: the budget ]]
+  Refuses FLOW_GONE: it has no parts, was committed, or its parts have expired; FLOW_EXISTS: with other jobs.   Mirrors core.engine   Cost: the budget ]]
 -- @include lib/rules
+-- @include lib/flow_counts
 local start = jobs.of(START_MARK .. ARGV[9])
 if not start or OVER[start[STATE]] then return redis.error_reply('FLOW_GONE') end
+if ARGV[10] ~= '' and edges.count(start.id) > 0 and flow_counts.visible(ARGV[10]) > 0 then return redis.error_reply('FLOW_EXISTS') end
 local staged = ledger.commit(start)
 S[ENQUEUED_IN_ALL] = S[ENQUEUED_IN_ALL] + staged
 work.follow()

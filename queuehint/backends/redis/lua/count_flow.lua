@@ -7,19 +7,5 @@
   ARGV[9] flow      str
   Returns seven numbers, in the order of the states.   Mirrors core.answers   Cost O(log jobs) ]]
 -- @include lib/questions
-local begin = ARGV[9] .. '\0'
-local function count(prefix) return redis.call('ZLEXCOUNT', store.flow_states, '[' .. prefix, '(' .. prefix .. '\255') end
-local counts = {}
-for at, letter in ipairs({SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED}) do counts[at] = count(begin .. letter) end
--- Those that wait for the commit of their submission, one submission after the other, are there once it has come.
-local low = '[' .. begin .. 'H'
-while true do
-  local member = redis.call('ZRANGEBYLEX', store.flow_states, low, '(' .. begin .. 'I', 'LIMIT', 0, 1)[1]
-  if not member then break end
-  local staged = string.match(member, '^%Z*%zH(%Z*)%z')
-  local start = jobs.of(START_MARK .. staged)
-  local of_this = begin .. 'H' .. staged .. '\0'
-  if not start or start[STATE] == FINISHED then counts[2] = counts[2] + count(of_this) end
-  low = '(' .. of_this .. '\255'
-end
-return counts
+-- @include lib/flow_counts
+return flow_counts.by_state(ARGV[9])

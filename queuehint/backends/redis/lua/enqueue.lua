@@ -9,23 +9,25 @@
   ARGV[9] staged    str  what the parts of one submission have in common, "" for a whole one
   ARGV[10] parent   str  the running job that makes these, "" for none; ARGV[11] its token
   ARGV[12] firing   str  the schedule that fires these (lib/schedules), "" for none
-  ARGV[13..]        three for each job: a head (id, priority, pool, user, task, service, key, on_conflict, delay_ms, run_at_ms,
+  ARGV[13] flow     str  the flow whose jobs these are, all of them or a part, "" for none
+  ARGV[14..]        three for each job: a head (id, priority, pool, user, task, service, key, on_conflict, delay_ms, run_at_ms,
                     presence_ms, flow, policy, and claims, one a line, "" for none), a spec (opaque), and the fates and the
                     id of each job it depends on, one a line
   Returns more, now, next, the first new number, and a line for each job: its state if it is new, with the next number;
   else id, number, state, created, presence token.
   Refuses DUPLICATE_JOB at, KEY_TAKEN at owner, PATH_CLOSED at claim depth, UNKNOWN_DEPENDENCY at id, CYCLE at, LEASE_LOST,
-    FLOW_GONE, OTHER_FLOW, SCHEDULE_CHANGED, QUEUE_FULL at claim depth pending most (claim -1 for the namespace); nothing
+    FLOW_GONE, FLOW_EXISTS, OTHER_FLOW, SCHEDULE_CHANGED, QUEUE_FULL at claim depth pending most (claim -1 for the namespace); nothing
     is changed.
   Mirrors core.engine and core.admission   Cost O(depth) a claim, and what follows ]]
 -- @include lib/rules
 -- @include lib/asked
+-- @include lib/flow_counts
 local STAGED_KEPT_MS = 600000 -- @const
 
 local staged, parent_id, parent_token = ARGV[9], ARGV[10], ARGV[11]
 local firing = ARGV[12] ~= '' and schedules.firing(ARGV[12])
 local asked, ids, has_edges = {}, {}, false
-for at = 13, #ARGV, 3 do
+for at = 14, #ARGV, 3 do
   asked[#asked + 1] = parse_asked(ARGV[at], ARGV[at + 1], ARGV[at + 2])
   if ARGV[at + 2] ~= '' then has_edges = true end
 end
@@ -157,6 +159,18 @@ local function refusal()
         local refused = refused_edges(index, ask, seen)
         if refused then return refused end
       end
+    end
+  end
+  if ARGV[13] ~= '' then
+    -- A flow that is there with other jobs is another one; the same jobs again are the same flow.
+    local there, kept = flow_counts.visible(ARGV[13]), 0
+    if there > 0 then
+      for _, ask in ipairs(asked) do
+        local existing = existing_of(ask[ID])
+        if not existing then return 'FLOW_EXISTS' end
+        if not existing[GONE] then kept = kept + 1 end
+      end
+      if staged == '' and kept < there then return 'FLOW_EXISTS' end
     end
   end
   if S[WATCHED] > 0 then return too_many() end
