@@ -567,10 +567,11 @@ def test_a_process_with_code_that_does_not_end_lets_the_others_go_and_ends(desk:
 
 
 def test_a_process_that_gives_up_by_itself_does_not_end_as_if_it_was_told_to(desk: Desk) -> None:
-    process = desk.worker("--abandon-after=0.5")
+    # It gives up after 3.2 s, the other one would be overdue after 6.2 s: in between the first one ends.
+    process = desk.worker("--abandon-after=3")
     beside = desk.enqueue("wait_in_thread", "beside")
     until(desk.notes)
-    overran = desk.enqueue("overrun_for", 1.5)
+    overran = desk.enqueue("overrun_for", 4)
     until(lambda: "worker.stopping" in desk.events())
     until(lambda: overran.record_sync().attempts and overran.state_sync() is QUEUED)
     desk.go()
