@@ -15,12 +15,14 @@ from queuehint.cli.live import top, watch
 from queuehint.cli.look import show, stats, why
 from queuehint.cli.operate import cancel, close, drain, pause, reopen, resume, retry
 from queuehint.cli.records import delete, export, ls
+from queuehint.cli.said import Commands
 from queuehint.cli.simulate import simulate
 from queuehint.cli.trace import check_trace, trace
 from queuehint.cli.worker import worker
 
 # Errors of the application are shown as Python shows them: boxes of local variables would print arguments of jobs.
 app = typer.Typer(
+    cls=Commands,
     help="Run workers, and look after the jobs and their store.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

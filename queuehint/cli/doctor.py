@@ -15,6 +15,8 @@ from queuehint.backends.base import BackendOptions, masked, open_backend
 from queuehint.backends.redis.backend import RedisBackend
 from queuehint.backends.redis.doctor import PASSES, diagnose
 from queuehint.backends.redis.findings import Finding, Report
+from queuehint.cli.said import hidden, said
+from queuehint.cli.show import cell, plain
 from queuehint.errors import InvalidJobError, QueueHintError
 
 EXIT_FOUND = 1
@@ -46,9 +48,8 @@ def doctor(
     try:
         report = _examine(url, namespace, fix=fix, passes=passes)
     except QueueHintError as error:
-        # Whatever it quotes, a password is not shown.
-        message = str(error).replace(url, masked(url))
-        typer.echo(json.dumps({"error": message}) if as_json else f"queuehint doctor: {message}", err=not as_json)
+        text = json.dumps({"error": hidden(str(error))}) if as_json else f"queuehint doctor: {said(str(error))}"
+        typer.echo(text, err=not as_json)
         raise typer.Exit(EXIT_USAGE) from None
     if as_json:
         typer.echo(json.dumps(report.as_dict()))
@@ -115,11 +116,11 @@ def _notes(report: Report) -> list[str]:
 
 def _print_plainly(report: Report) -> None:
     for name, value in _facts(report):
-        typer.echo(f"{name}: {value}")
+        typer.echo(plain(f"{name}: {value}"))
     for kind, finding in _all_findings(report):
-        typer.echo(f"{kind}: {finding.where}: {finding.what}")
+        typer.echo(plain(f"{kind}: {finding.where}: {finding.what}"))
     for note in _notes(report):
-        typer.echo(note)
+        typer.echo(plain(note))
 
 
 def _print_richly(report: Report) -> None:
@@ -127,15 +128,15 @@ def _print_richly(report: Report) -> None:
     console = Console(highlight=False)
     facts = Table.grid(padding=(0, 2))
     for name, value in _facts(report):
-        facts.add_row(Text(name, "dim"), Text(value))
+        facts.add_row(Text(name, "dim"), cell(value))
     console.print(facts)
     found = _all_findings(report)
     if found:
         table = Table("", "where", "what", show_edge=False, pad_edge=False)
         for kind, finding in found:
-            table.add_row(Text(kind, _STYLES[kind]), Text(finding.where), Text(finding.what))
+            table.add_row(Text(kind, _STYLES[kind]), cell(finding.where), cell(finding.what))
         console.print()
         console.print(table)
     console.print()
     for note in _notes(report):
-        console.print(Text(note, "bold" if report.is_clean else "bold red"))
+        console.print(cell(note, "bold" if report.is_clean else "bold red"))

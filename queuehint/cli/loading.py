@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from pathlib import Path
 
 from queuehint.backends.base import masked
 from queuehint.scheduler import Scheduler
+
+_NAMED = re.compile(r"[\w.]+:[\w.]+")
 
 
 class TargetError(Exception):
@@ -22,8 +25,13 @@ def load_scheduler(target: str) -> Scheduler:
         TargetError: there is no such module or attribute, or it is no `Scheduler`. An error inside the module is
             raised as it is.
     """
-    module_name, colon, attribute = target.partition(":")
-    if not colon or not module_name or not attribute:
+    module_name, _, attribute = target.partition(":")
+    if ":/" in target:
+        raise TargetError(
+            f"{masked(target)} is a URL; name the scheduler of an application, such as myapp.jobs:sched, whose store "
+            "is that of QUEUEHINT_URL. Commands that look at jobs take a URL as --target"
+        )
+    if not _NAMED.fullmatch(target):
         raise TargetError(f"{target!r} must be module:attribute, such as myapp.jobs:sched")
     here = str(Path.cwd())
     if here not in sys.path and "" not in sys.path:

@@ -12,6 +12,7 @@ import typer
 
 from queuehint.backends.base import masked
 from queuehint.cli.loading import TargetError, load_scheduler
+from queuehint.cli.said import HINT, hidden, mentions_url, said
 from queuehint.cli.show import plain
 from queuehint.errors import BackendError, InvalidHintError, InvalidJobError, QueueFullError, QueueHintError
 from queuehint.hint import Path, parse_key
@@ -63,13 +64,13 @@ def opened(target: str | None, namespace: str | None, *, as_json: bool) -> Itera
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None
     except (TargetError, UsageError, InvalidHintError, InvalidJobError) as error:
-        _end(error, target, EXIT_USAGE, as_json=as_json)
+        _end(error, EXIT_USAGE, as_json=as_json)
     except QueueFullError as error:
-        _end(error, target, EXIT_REFUSED, as_json=as_json)
+        _end(error, EXIT_REFUSED, as_json=as_json)
     except BackendError as error:
-        _end(error, target, EXIT_STORE, as_json=as_json)
+        _end(error, EXIT_STORE, as_json=as_json)
     except QueueHintError as error:
-        _end(error, target, EXIT_REFUSED, as_json=as_json)
+        _end(error, EXIT_REFUSED, as_json=as_json)
 
 
 def find(target: str | None, namespace: str | None) -> Scheduler:
@@ -81,7 +82,7 @@ def find(target: str | None, namespace: str | None) -> Scheduler:
     """
     if not target:
         raise TargetError("say where the jobs are: --target redis://host:6379/0 or module:scheduler, or QUEUEHINT_URL")
-    if "://" in target:
+    if ":/" in target:
         scheduler = Scheduler(target) if namespace is None else Scheduler(target, namespace=namespace)
     else:
         scheduler = load_scheduler(target)
@@ -124,11 +125,12 @@ def confirm(question: str, *, yes: bool) -> None:
         raise typer.Exit(EXIT_REFUSED)
 
 
-def _end(error: Exception, target: str | None, code: int, *, as_json: bool) -> NoReturn:
-    # Whatever it quotes, a password is not shown.
-    message = str(error).replace(target, masked(target)) if target else str(error)
+def _end(error: Exception, code: int, *, as_json: bool) -> NoReturn:
+    message = str(error)
+    if isinstance(error, UsageError) and mentions_url(message):
+        message += HINT
     if as_json:
-        typer.echo(json.dumps({"error": message}))
+        typer.echo(json.dumps({"error": hidden(message)}))
     else:
-        typer.echo(f"queuehint: {plain(message)}", err=True)
+        typer.echo(f"queuehint: {said(message)}", err=True)
     raise typer.Exit(code) from None

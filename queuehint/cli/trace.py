@@ -16,7 +16,8 @@ import typer
 from queuehint.backends.base import Interest
 from queuehint.checks import check_int
 from queuehint.cli.choose import Choose, choosing
-from queuehint.cli.show import Printer, plain
+from queuehint.cli.said import hidden, said
+from queuehint.cli.show import Printer
 from queuehint.cli.target import EXIT_INTERRUPTED, EXIT_REFUSED, EXIT_USAGE, Namespace, Target, UsageError, opened
 from queuehint.event_streams import PAUSES_S
 from queuehint.operations import EVENTS_MAX, IDS_MAX, Follow
@@ -233,7 +234,7 @@ def check_trace(
         )
     except (InvalidTraceError, UsageError, OSError) as error:
         text = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
-        typer.echo(json.dumps({"error": text}) if as_json else f"queuehint: {plain(text)}", err=not as_json)
+        typer.echo(json.dumps({"error": hidden(text)}) if as_json else f"queuehint: {said(text)}", err=not as_json)
         raise typer.Exit(EXIT_USAGE) from None
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None

@@ -31,6 +31,7 @@ from queuehint.cli.health import AGE_MAX_S, Health
 from queuehint.cli.loading import TargetError, check_shared, load_scheduler
 from queuehint.cli.logs import LogFormat, LogLevel, set_up
 from queuehint.cli.processes import AT_ONCE_S, EXIT_USAGE, Processes
+from queuehint.cli.said import said
 from queuehint.errors import BackendError, QueueHintError
 from queuehint.forks import leaving_to_no_child
 from queuehint.operations import ANYONE
@@ -207,7 +208,7 @@ def _run(options: Options) -> int:
         )
         health.start()
     except (TargetError, QueueHintError, OSError) as error:
-        typer.echo(f"queuehint worker: {error}", err=True)
+        typer.echo(f"queuehint worker: {said(str(error))}", err=True)
         return EXIT_USAGE
     try:
         with contextlib.ExitStack() as stack:

@@ -6,6 +6,7 @@ TEXTS = tests("tests/integration/test_door_texts.py", "-m", "not redis")
 HANDLES = tests("tests/integration/test_door_handles.py", "-m", "not redis")
 WITHHELD = tests("tests/integration/test_withheld.py")
 ARGUMENTS = tests("tests/integration/test_door_arguments.py")
+SECRETS = tests("tests/integration/test_cli_secrets.py")
 
 MUTANTS = (
     Mutant(
@@ -111,5 +112,21 @@ MUTANTS = (
         old="            if len(text) > VALUE_LENGTH_MAX:\n                break\n",
         new="",
         caught_by=(tests("tests/unit/test_errors.py"),),
+    ),
+    Mutant(
+        name="The parser's own words are printed as they are",
+        kind="door",
+        file="cli/said.py",
+        old="        told = _BadUsage(said(message) + (HINT",
+        new="        told = _BadUsage(message + (HINT",
+        caught_by=(SECRETS,),
+    ),
+    Mutant(
+        name="What is read behind a password as a place is shown",
+        kind="door",
+        file="cli/said.py",
+        old='    if "@" in options:\n        return f"{scheme}:{slashes}***"\n',
+        new="",
+        caught_by=(SECRETS,),
     ),
 )

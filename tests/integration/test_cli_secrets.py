@@ -1,0 +1,176 @@
+"""What the command line says of the words it was given: no password, wherever it was typed, and nothing obeyed."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from queuehint.backends.redis.backend import RedisBackend
+from queuehint.cli import said as door
+from queuehint.cli.app import PANELS, app
+from queuehint.cli.said import harmless, hidden, said
+from queuehint.errors import BackendUnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SECRET = "S3CRETpw"
+cli_doctor = sys.modules["queuehint.cli.doctor"]  # the package has the command by that name
+URL = f"redis://ann:{SECRET}@127.0.0.1:1/0"
+ODD = [
+    URL,
+    URL.upper(),
+    f"redis:/ann:{SECRET}@127.0.0.1:1/0",
+    f"redis:ann:{SECRET}@127.0.0.1:1/0",
+    f"redis://{SECRET}@127.0.0.1:1/0",
+    f"redis://:{SECRET}@127.0.0.1:1/0",
+    f"redis://ann:{SECRET}?x@127.0.0.1:1/0",
+    f"redis://ann:a@{SECRET}@127.0.0.1:1/0",
+    f"redis://127.0.0.1:1/0?password={SECRET}",
+    f"redis://127.0.0.1:1/0?password=a@{SECRET}",
+    f"redis://127.0.0.1:1/0?%70assword={SECRET}",
+    f"redis://127.0.0.1:1/0;password={SECRET}",
+    f"redis+cluster://ann:{SECRET}@127.0.0.1:1,ann:{SECRET}@127.0.0.1:2",
+    f"sqlite:///jobs.db?password={SECRET}",
+    f"nosuch://ann:{SECRET}@db",
+]
+STATES = ["ls", "--state", "{}", "-t", "sqlite:///x.db"]
+PLACES = [
+    ["{}"],
+    ["stats", "{}"],
+    ["worker", "app:sched", "{}"],
+    ["worker", "{}"],
+    ["ls", "--{}"],
+    ["ls", "-{}"],
+    ["ls", "--target", "{}", "--limit", "1"],
+    ["ls", "--target={}"],
+    STATES,
+    ["ls", "--since", "{}", "-t", "sqlite:///x.db"],
+    ["ls", "--limit", "{}"],
+    ["cancel", "--path", "{}"],
+    ["limits", "{}"],
+    ["limits", "set", "{}", "x"],
+    ["check-trace", "{}"],
+    ["doctor", "{}", "--passes", "{}"],
+    ["doctor", "{}", "--json"],
+    ["simulate", "{}"],
+    ["export", "{}", "{}"],
+]
+TAKING_URLS = [["{}"], ["ls", "--target={}"], ["worker", "{}"], ["doctor", "{}", "--json"]]
+
+
+@pytest.fixture(autouse=True)
+def no_store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    for name in ("QUEUEHINT_URL", "QUEUEHINT_SCHEDULER"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+
+    def away(backend: RedisBackend, *_: Any, **__: Any) -> Any:
+        raise BackendUnavailableError(f"{backend.desk.address.shown} cannot be reached")
+
+    monkeypatch.setattr(RedisBackend, "call_sync", away)
+    monkeypatch.setattr(cli_doctor, "diagnose", away)
+    yield
+    door._typed.clear()
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(app, list(words), env={"COLUMNS": "2000"})
+
+
+def told(result: Result) -> str:
+    """Return all that was printed, without the frames and breaks of the parser's boxes."""
+    return re.sub(r"[│\s]", "", result.stdout + result.stderr) + repr(result.exception)
+
+
+@pytest.mark.parametrize(
+    "words, url",
+    [
+        *[(words, URL) for words in PLACES],
+        *[(words, url) for words in PLACES if words in TAKING_URLS for url in ODD[1:]],
+    ],
+)
+def test_a_password_is_shown_nowhere(words: list[str], url: str) -> None:
+    result = run(*[word.format(url) for word in words])
+    assert result.exit_code in {1, 2, 3}, told(result)
+    assert result.stdout + result.stderr, "it says what is wrong"
+    assert SECRET.casefold() not in told(result).casefold()
+
+
+@pytest.mark.parametrize("words", [["{}"], ["stats", "{}"], ["limits", "{}"], ["ls", "{}"], STATES])
+def test_a_url_where_none_belongs_is_answered_with_where_it_does(words: list[str]) -> None:
+    result = run(*[word.format(URL) for word in words])
+    assert "--target" in told(result)
+    assert "***@127.0.0.1:1/0" in told(result)
+
+
+@pytest.mark.parametrize("command", [command for commands in PANELS.values() for command in commands])
+def test_every_command_that_is_given_a_url_too_many_says_no_password(command: object) -> None:
+    name = getattr(command, "__name__", "").replace("_", "-")
+    for words in ([name, URL, URL, URL], [name, f"--{URL}"]):
+        result = run(*words)
+        assert result.exit_code == 2, told(result)
+        assert SECRET not in told(result)
+
+
+def test_what_the_environment_holds_is_said_no_more_than_what_was_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUEUEHINT_URL", f"redis:/ann:{SECRET}@db")
+    monkeypatch.setenv("QUEUEHINT_HEALTH_PORT", URL)
+    for words in (["ls"], ["ls", "--json"], ["worker", "app:sched"], ["doctor"]):
+        result = run(*words)
+        assert result.exit_code, told(result)
+        assert SECRET not in told(result)
+
+
+@pytest.mark.parametrize("sign", ["\u202e", "\u2066", "\x1b[31m", "\n", "\x9b", "\u200f"])
+@pytest.mark.parametrize(
+    "words",
+    [["{}"], ["tree", "{}"], ["ls", "{}"], ["ls", "--{}"], ["ls", "-t", "{}"], ["worker", "{}"], ["show", "{}"]],
+)
+def test_what_a_terminal_would_obey_is_said_by_its_code(words: list[str], sign: str) -> None:
+    result = run(*[word.format(f"{sign}txt.exe") for word in words])
+    assert result.exit_code == 2, told(result)
+    assert f"{sign}txt" not in told(result)
+
+
+def test_errors_are_said_alike_as_json() -> None:
+    result = run("ls", "--json", "--target", f"nosuch://ann:{SECRET}@db")
+    assert "no backend serves 'nosuch'" in json.loads(result.stdout)["error"]
+    assert SECRET not in result.stdout
+
+
+def test_help_and_what_is_typed_right_stay_as_they_are() -> None:
+    assert run("--version").exit_code == 0
+    assert "Look after" not in run().stderr
+    assert "Runworkers" in told(run())
+    assert "Nosuchcommand'sats'.Didyoumean'stats'?" in told(run("sats"))
+    assert "Nosuchoption:--nothing" in told(run("ls", "--nothing"))
+
+
+@pytest.mark.parametrize(
+    "url, text",
+    [
+        ("redis://localhost:6379/0", "redis://localhost:6379/0"),
+        ("sqlite:///var/jobs.db", "sqlite:///var/jobs.db"),
+        (URL, "redis://***@127.0.0.1:1/0"),
+        ("redis://db/0?db=1&namespace=docs", "redis://db/0?db=1&namespace=docs"),
+        ("redis://db/0?db=1&what=it", "redis://db/0?***"),
+        ("redis://a:b?c@db", "redis://***"),
+        ("5", "***"),
+    ],
+)
+def test_of_a_url_what_is_known_to_be_harmless_is_said(url: str, text: str) -> None:
+    assert harmless(url) == text
+
+
+def test_what_was_masked_already_stays_as_it_is() -> None:
+    door._typed[:] = ["ls", "--target", URL]
+    for text in ("redis://ann:***@db:6379/0 is away", "redis://db/0?password=*** is away", "a: b@c", "at 10:30"):
+        assert hidden(text) == text
+    assert said(f"no {URL.upper()}\n") == r"no redis://***@127.0.0.1:1/0\n"
