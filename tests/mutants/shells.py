@@ -17,7 +17,7 @@ FORKS = tests("tests/integration/test_cli_worker.py", "-k", "comes_back_as")
 MUTANTS = (
     Mutant(
         name="A child of a handler goes on as the worker where it waits",
-        kind="workers",
+        kind="worker",
         file="forks.py",
         old="        end_any_child(pid)\n        try:\n",
         new="        try:\n",
@@ -25,7 +25,7 @@ MUTANTS = (
     ),
     Mutant(
         name="A child of a plain handler comes back to the threads of the worker",
-        kind="workers",
+        kind="worker",
         file="attempts.py",
         old="            end_any_child(pid)\n            return result, None\n",
         new="            return result, None\n",
@@ -33,7 +33,7 @@ MUTANTS = (
     ),
     Mutant(
         name="A child of a handler keeps the health port",
-        kind="workers",
+        kind="worker",
         file="cli/health.py",
         old="            os.close(number)\n",
         new="            pass\n",
@@ -75,7 +75,7 @@ MUTANTS = (
         name="A request whose answer was lost is asked again as another one",
         kind="wire",
         file="backends/redis/conversation.py",
-        old="            if known is not None:\n                return known[1]\n",
+        old="            if known is not None and known[0]() is operation:\n                return known[1]\n",
         new="",
         caught_by=(CONVERSATION,),
     ),
