@@ -20,6 +20,8 @@ from queuehint.operations import (
     Enqueue,
     Exchange,
     Get,
+    List,
+    ListFlow,
     Log,
     Pause,
     Redrive,
@@ -30,6 +32,7 @@ from queuehint.operations import (
     Verdict,
 )
 from queuehint.policy import Policy
+from queuehint.record_filter import RecordFilter
 from queuehint.records import Outcome, OutcomeKind, Progress
 from tests.faults import app, books
 from tests.faults.books import History, figures, run
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from queuehint.backends.redis.backend import RedisBackend
+    from queuehint.operations import Operation
     from queuehint.records import Grant, JobRecord
     from tests.conftest import StartServer
     from tests.servers import Server
@@ -48,6 +52,29 @@ pytestmark = pytest.mark.redis
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 LEASE_MS = 1_000
+
+
+def test_no_reply_tells_more_of_jobs_than_a_few_mib(start_server: StartServer, namespace: str) -> None:
+    server = start_server()
+    store = books.open_store(server.url, namespace)
+    client: Any = server.client()
+    names = tuple(f"j{number}" for number in range(40))
+    for name in names:
+        store.call_sync(Enqueue((books.job(name, ["doc", name], flow="f", arguments=b'["%s"]' % (b"x" * (1 << 20))),)))
+    questions: tuple[Operation[Any], ...] = (
+        Get(names),
+        List(limit=40),
+        List(RecordFilter(path=("doc",)), limit=40),
+        ListFlow("f", limit=40),
+    )
+    for question in questions:
+        client.execute_command("CONFIG", "RESETSTAT")
+        assert len(store.call_sync(question).records) == len(names)
+        info = client.info("commandstats")
+        assert info["cmdstat_evalsha"]["calls"] >= len(names) / 4
+        peak, used = (int(client.info("memory")[name]) for name in ("used_memory_peak", "used_memory"))
+        assert peak - used < 24 << 20
+    store.close_sync()
 
 
 class Site:

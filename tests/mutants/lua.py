@@ -1,6 +1,6 @@
 """Mutants of the scripts: the same rules, written a second time."""
 
-from tests.mutants.catchers import CONFORMANCE_ON_REDIS, MACHINE_ON_REDIS, RESTARTS_ON_REDIS, TOKENS_ON_REDIS
+from tests.mutants.catchers import CONFORMANCE_ON_REDIS, MACHINE_ON_REDIS, ON_REDIS, RESTARTS_ON_REDIS, TOKENS_ON_REDIS
 from tests.mutants.gate import Mutant, tests
 
 LUA = "backends/redis/lua"
@@ -613,6 +613,22 @@ MUTANTS = (
         old=" or told_ms < NOW - (tells and COMES_WITHIN_MS or 0)) then\n",
         new=") then\n",
         caught_by=(tests("tests/integration/test_redis_waits.py", "-k", "time_that_is_over"),),
+    ),
+    Mutant(
+        name="Lua: one reply tells all that is asked for, whatever its size",
+        kind="bounds",
+        file=f"{LUA}/lib/records.lua",
+        old="  return bytes_told <= RECORDS_BYTES_MAX\n",
+        new="  return true\n",
+        caught_by=(tests("tests/faults/test_bounds.py", "-k", "few_mib"),),
+    ),
+    Mutant(
+        name="Lua: a page goes on behind the record that had no room in the one before",
+        kind="records",
+        file=f"{LUA}/list.lua",
+        old="        if not fits(record) and #records > 0 then return page(2, '', edge) end\n",
+        new="        if not fits(record) and #records > 0 then return page(2, '', number) end\n",
+        caught_by=(tests("tests/contract/test_redis.py", "-k", f"large_records and {ON_REDIS}"),),
     ),
     Mutant(
         name="Lua: time is set back, and what waits by it stays late",

@@ -57,6 +57,8 @@ __all__ = [
     "decode_spec",
     "dropped",
     "encode",
+    "following",
+    "joined",
     "kept_args",
     "known_of",
     "parse_claims_text",
@@ -74,6 +76,8 @@ QUESTIONS: Final = (
 )  # fmt: skip
 REPEATABLE: Final = (Follow,)
 """Changes that may be made twice: a repeat reads again, so they need no receipt."""
+PAGE_CUT: Final = 2
+"""What a page begins with that has no room for more records, see ``lua/list.lua``."""
 _DROPPED_AT: Final = {Exchange: 6, Tick: 3}
 """Where replies say how many records were dropped."""
 
@@ -113,6 +117,23 @@ def decode(operation: Operation[Any], reply: list[Any]) -> Any:
         raise
     except DAMAGE as error:
         raise _damaged(error) from error
+
+
+def following(operation: Operation[Any], reply: list[Any], answer: Any) -> Operation[Any] | None:
+    """Return what to ask on for where a reply was cut because it had no room for more records, None if it was not."""
+    if type(operation) is Get and len(answer.records) < len(operation.ids):
+        return Get(operation.ids[len(answer.records) :])
+    if type(operation) is List and reply[0] == PAGE_CUT:
+        return attrs.evolve(operation, after=answer.after, limit=operation.limit - len(answer.records))
+    is_cut = (type(operation) is ListDead and reply[0]) or (type(operation) is ListFlow and reply[0] < 0)
+    if isinstance(operation, (ListDead, ListFlow)) and is_cut:
+        return attrs.evolve(operation, cursor=answer.cursor, limit=operation.limit - len(answer.records))
+    return None
+
+
+def joined(first: Any, second: Any) -> Any:
+    """Return the answer that two answers are together, of which the second goes on from the first."""
+    return attrs.evolve(second, records=(*first.records, *second.records))
 
 
 def clocked(reply: list[Any]) -> Clocked:

@@ -193,8 +193,7 @@ class Desk:
         if isinstance(operation, codec.QUESTIONS):
             if asked_s - max(self._primary_s, self._checked_s or 0.0) >= ROLE_EVERY_S:
                 yield from self._look_at_role(asked_s)
-            reply = yield from self._ask(script(name), (now, "", 0, 0, 0, 0, 0, 0, *args), operation, None)
-            return codec.decode(operation, reply)
+            return (yield from self._question(operation, now))
         if not self._may_write:
             yield from self._ask(script("probe"), (), None, None)
             self._may_write = True
@@ -240,6 +239,19 @@ class Desk:
             # The markers of what is not claimed stay set, and wake who waits at once.
             yield Sleep(STOPPED_S)
         return codec.encode(attrs.evolve(operation, limit=0))
+
+    def _question(self, operation: Operation[Any], now: Any) -> Generator[Ask | Sleep | Move, Any, Any]:
+        """Ask, and ask on where a reply was cut: no script may hold the server while it copies hundreds of MiB."""
+        whole = None
+        while True:
+            name, args = codec.encode(operation)
+            reply = yield from self._ask(script(name), (now, "", 0, 0, 0, 0, 0, 0, *args), operation, None)
+            answer = codec.decode(operation, reply)
+            whole = answer if whole is None else codec.joined(whole, answer)
+            following = codec.following(operation, reply, answer)
+            if following is None:
+                return whole
+            operation = following
 
     def _see_time(self, now_ms: int) -> None:
         """Look at the server anew if the store's time stands still."""

@@ -175,14 +175,15 @@ def _got(_operation: Get, reply: list[Any]) -> Got:
 
 
 def _listed(operation: ListDead, reply: list[Any]) -> Listed:
-    records = [_record(item) for item in reply]
-    more = len(records) > operation.limit
+    is_cut, *items = reply
+    records = [_record(item) for item in items]
+    more = is_cut or len(records) > operation.limit
     records = records[: operation.limit]
     return Listed(tuple(records), records[-1].number if more else None)
 
 
 def _listed_of_flow(_operation: ListFlow, reply: list[Any]) -> Listed:
-    return Listed(tuple([_record(item) for item in reply[1:]]), reply[0] or None)
+    return Listed(tuple([_record(item) for item in reply[1:]]), abs(reply[0]) or None)
 
 
 def _page(_operation: List, reply: list[Any]) -> Page:

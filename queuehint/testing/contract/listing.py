@@ -13,7 +13,10 @@ from queuehint.operations import (
     Delete,
     Discard,
     Draw,
+    Get,
     List,
+    ListDead,
+    ListFlow,
     ListUsers,
     Redrive,
 )
@@ -239,6 +242,40 @@ class Listing:
         assert listed(store, user="c") == "id:sequence"
         assert users(store, "a") == {"b:user:c": 1, "s": 1}
         assert store.apply(Draw(1)).first == 1
+
+    def test_many_large_records_are_told_whole(self, store: Store) -> None:
+        names = [f"j{number}" for number in range(12)]
+        arguments = b'["%s"]' % (b"x" * (1 << 19))
+        for name in names:
+            store.enqueue(job(name, ["doc", name], arguments=arguments, flow="f", max_attempts=1))
+        store.start()
+        for name in names:
+            store.fail(name, error=error(name))
+        told = [
+            store.apply(Get((*names, "unknown", names[0]))).records,
+            store.apply(List()).records,
+            store.apply(List(newest_first=True)).records,
+            store.apply(List(RecordFilter(path=("doc",)))).records,
+            store.apply(ListDead()).records,
+            store.apply(ListFlow("f")).records,
+        ]
+        assert [record and record.id for record in told[0]] == [*names, None, names[0]]
+        assert [[record and record.id for record in records] for records in told[1:]] == [
+            names,
+            names[::-1],
+            sorted(names),
+            names,
+            names,
+        ]
+        assert {record.spec.arguments for records in told for record in records if record is not None} == {arguments}
+        first = store.apply(List(limit=11))
+        assert [record.id for record in store.apply(List(after=first.after)).records] == names[11:]
+        dead, flow = store.apply(ListDead(limit=10)), store.apply(ListFlow("f", limit=10))
+        assert [len(dead.records), len(flow.records)] == [10, 10]
+        assert dead.cursor is not None
+        assert flow.cursor is not None
+        assert [record.id for record in store.apply(ListDead(dead.cursor)).records] == names[10:]
+        assert [record.id for record in store.apply(ListFlow("f", flow.cursor)).records] == names[10:]
 
 
 def fill(store: Store) -> None:

@@ -5,12 +5,14 @@
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
   ARGV[2..8]             not used: as for changes
   ARGV[9..]         ids
-  Returns for each id its record (lib/records), an empty list where there is none. ]]
+  Returns for each of the first ids, as many as fit into 4 MiB, its record (lib/records), an empty list where there is none. ]]
 -- @include lib/questions
 -- @include lib/records
 local reply = {}
 for at = 9, #ARGV do
   local job = jobs.find(ARGV[at])
-  reply[#reply + 1] = job and record_of(ARGV[at], job) or {}
+  local record = job and record_of(ARGV[at], job) or {}
+  if job and #ARGV > 9 and not fits(record) and #reply > 0 then break end
+  reply[#reply + 1] = record
 end
 return reply

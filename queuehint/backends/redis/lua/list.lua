@@ -8,7 +8,7 @@
   ARGV[14] path     str  "/" and a gate key, "" for none; ARGV[15] since_ms, ARGV[16] until_ms int, "" for none
   ARGV[17] newest   int  1 for the newest first; ARGV[18] limit int
   ARGV[19] key      str  and ARGV[20] number int, to go on behind; the number is "" at the beginning
-  Returns 1 if there may be more, key and number to go on behind, and records.
+  Returns 1 if there may be more, 2 if no more fit into 4 MiB, key and number to go on behind, and records.
   Mirrors core.answers   Cost O(blocks) or O(entries below the path), bounded ]]
 -- @include lib/questions
 -- @include lib/records
@@ -16,34 +16,42 @@
 local newest_first, limit, after = ARGV[17] == '1', tonumber(ARGV[18]), tonumber(ARGV[20])
 local records = {}
 
-local function page(has_more, key, number)
-  return {has_more and 1 or 0, key, string.format('%.0f', number), unpack(records)}
+local function page(more, key, number)
+  return {more, key, string.format('%.0f', number), unpack(records)}
 end
 
 local function page_by_number()
   local looked_at, edge, place = 0, 0, 0
   for block in filter.blocks(after, newest_first) do
-    if place == BLOCKS_MAX or #records == limit then return page(true, '', edge) end
+    if place == BLOCKS_MAX or #records == limit then return page(1, '', edge) end
     local words = filter.bits(block, after, newest_first)
     for number in filter.numbers(words, block, newest_first) do
-      if looked_at == LOOKED_AT_MAX or #records == limit then return page(true, '', edge) end
-      looked_at, edge = looked_at + 1, number
+      if looked_at == LOOKED_AT_MAX or #records == limit then return page(1, '', edge) end
       local job = filter.job(number)
-      if filter.is_in_time(job[ENQUEUED]) then records[#records + 1] = record_of(job.id, job) end
+      if filter.is_in_time(job[ENQUEUED]) then
+        local record = record_of(job.id, job)
+        if not fits(record) and #records > 0 then return page(2, '', edge) end
+        records[#records + 1] = record
+      end
+      looked_at, edge = looked_at + 1, number
     end
     edge, place = newest_first and block * PER_BLOCK or (block + 1) * PER_BLOCK - 1, place + 1
   end
-  return page(false, '', 0)
+  return page(0, '', 0)
 end
 
 local function page_by_path()
   local looked_at, last_key, last_number = 0, '', 0
   for key, number, job in filter.entries(after and ARGV[19], after, newest_first) do
-    if looked_at == LOOKED_AT_MAX or #records == limit then return page(true, last_key, last_number) end
+    if looked_at == LOOKED_AT_MAX or #records == limit then return page(1, last_key, last_number) end
+    if filter.passes(job) and filter.is_first(key, job) then
+      local record = record_of(job.id, job)
+      if not fits(record) and #records > 0 then return page(2, last_key, last_number) end
+      records[#records + 1] = record
+    end
     looked_at, last_key, last_number = looked_at + 1, key, number
-    if filter.passes(job) and filter.is_first(key, job) then records[#records + 1] = record_of(job.id, job) end
   end
-  return page(false, '', 0)
+  return page(0, '', 0)
 end
 
 return filter.path and page_by_path() or page_by_number()

@@ -5,11 +5,17 @@
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
   ARGV[2..8]             not used: as for changes
   ARGV[9] cursor    int  a number; ARGV[10] limit int
-  Returns the records of FAILED jobs above that number, one more than the limit if there are more. ]]
+  Returns 1 if there are more than fit into 4 MiB, and the records of FAILED jobs above that number, one more than the limit
+  if there are more. ]]
 -- @include lib/questions
 -- @include lib/records
-local reply = {}
+local reply = {0}
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', store.dead, '(' .. ARGV[9], '+inf', 'LIMIT', 0, tonumber(ARGV[10]) + 1)) do
-  reply[#reply + 1] = record_of(id, jobs.known(id, store.dead))
+  local record = record_of(id, jobs.known(id, store.dead))
+  if not fits(record) and #reply > 1 then
+    reply[1] = 1
+    break
+  end
+  reply[#reply + 1] = record
 end
 return reply

@@ -20,3 +20,22 @@ local function record_of(id, job)
     job[REPORTED] and redis.call('HGET', store.progress, id) or '', errors, logs,
   }
 end
+
+local RECORDS_BYTES_MAX, SPEC_AT = 4194304, 29 -- @const
+local bytes_told = 0
+
+-- Whether a reply has room for a record beside those before it: what is told of jobs takes a few MiB at most.
+local function fits(record)
+  for at = SPEC_AT, #record do
+    local value = record[at]
+    if type(value) == 'string' then
+      bytes_told = bytes_told + #value
+    else
+      for _, item in ipairs(value) do
+        -- Of an error its message and its traceback; or a line of the log.
+        bytes_told = bytes_told + (type(item) == 'string' and #item or #item[4] + #item[5])
+      end
+    end
+  end
+  return bytes_told <= RECORDS_BYTES_MAX
+end
