@@ -36,6 +36,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import select
 import signal
@@ -134,7 +135,10 @@ class RenewerProcess:
         if process is None or process.stdout is None:
             return []
         stdout = process.stdout.fileno()
-        if not select.select([stdout], [], [], timeout_s)[0]:
+        # Not `select`, which takes no descriptor from 1 024 on: a worker may have as many files open.
+        poll = select.poll()
+        poll.register(stdout, select.POLLIN)
+        if not poll.poll(math.ceil(timeout_s * 1000)):
             return []
         with contextlib.suppress(BlockingIOError):
             while part := os.read(stdout, _READ_MAX):

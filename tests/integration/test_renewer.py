@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 LIMIT_S = 20.0
+FILES = 1_100
 
 
 def until(reached: Callable[[], Any], limit_s: float = LIMIT_S) -> None:
@@ -79,6 +81,24 @@ def test_a_process_renews_until_it_is_told_to_end(far: tuple[MemoryBackend, str]
     assert process.is_dead
     # Its worker lives: nothing is given away.
     assert states(memory) == [(JobState.STARTED, 0)] * 3
+
+
+def test_a_process_is_heard_whose_pipe_is_above_the_first_1024_files(
+    far: tuple[MemoryBackend, str], process: RenewerProcess
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < FILES + 100:
+        pytest.skip("the system allows too few files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, FILES + 100), hard))
+    files = [os.open("/dev/null", os.O_RDONLY) for _ in range(FILES)]
+    try:
+        process.start(1)
+        until(lambda: "idle" in process.hear(0.01))
+    finally:
+        process.end(at_once=True)
+        for number in files:
+            os.close(number)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_what_a_dead_worker_held_is_lost_at_once(far: tuple[MemoryBackend, str]) -> None:
