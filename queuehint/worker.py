@@ -211,7 +211,10 @@ class Worker:
         Raises:
             BackendDeniedError: the store refuses this worker from the start.
             BackendError: the store cannot be reached while the worker stops, and nothing runs any more.
+            RuntimeError: it runs, or has been run: a worker runs once.
         """
+        if self._loop is not None:
+            raise RuntimeError("this worker has been run already; make another one by Scheduler.make_worker")
         self._loop = asyncio.get_running_loop()
         forget = self._backend.adopt(self._leases)
         canceled: asyncio.CancelledError | None = None

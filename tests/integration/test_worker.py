@@ -1754,6 +1754,21 @@ def test_inside_an_application_a_worker_that_is_told_to_abandon_stops_at_once() 
     run(main())
 
 
+def test_a_worker_runs_once() -> None:
+    async def main() -> None:
+        sched, _ = scheduler()
+        worker = sched.make_worker()
+        async with sched.running(worker):
+            with pytest.raises(RuntimeError, match="has been run already"):
+                await worker.run()
+            assert not worker.is_stopping
+        with pytest.raises(RuntimeError, match="make another one"):
+            async with sched.running(worker):
+                pass
+
+    run(main())
+
+
 # --- jobs that have cost workers their lives ---------------------------------------------------------------------
 
 
