@@ -1,9 +1,12 @@
-"""F-03, F-08: a server killed while its disk is slow loses acknowledged steps, and nothing else breaks."""
+"""F-03, F-08: what a store has acknowledged and not yet written, on a slow disk and in a file."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+import sys
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,14 +15,13 @@ from queuehint import JobState
 from queuehint.backends.redis.doctor import diagnose
 from queuehint.operations import CancelPath, Enqueue, Exchange, Renew, Verdict
 from tests.faults import books
+from tests.faults.crew import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.conftest import StartServer
     from tests.servers import Server
-
-pytestmark = pytest.mark.redis
 
 _SLOW_DISK = """
 #define _GNU_SOURCE
@@ -35,26 +37,56 @@ int fdatasync(int fd) {
 """
 
 
-@pytest.fixture
-def slow_disk(tmp_path: Path) -> str:
-    """Return a library for LD_PRELOAD with which each `fdatasync` in the background takes a minute."""
+_COUNTED = """
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static void count(void) {
+    int file = open(getenv("COUNT_IN"), O_WRONLY | O_CREAT | O_APPEND, 0600);
+    if (write(file, ".", 1) != 1) abort();
+    close(file);
+}
+int fsync(int fd) { count(); return syscall(SYS_fsync, fd); }
+int fdatasync(int fd) { count(); return syscall(SYS_fdatasync, fd); }
+"""
+
+_ENQUEUE = """
+import os, sys
+from queuehint.backends.base import open_backend
+from queuehint.operations import Enqueue
+from queuehint.records import JobSpec
+
+backend = open_backend(sys.argv[1])
+for number in range(int(sys.argv[2])):
+    backend.call_sync(Enqueue((JobSpec(id=f"job-{number}", task="t"),)))
+    print(os.path.getsize(os.environ["COUNT_IN"]), flush=True)
+backend.close_sync()
+"""
+
+
+def build(source: str, folder: Path) -> str:
+    """Compile a library for LD_PRELOAD, and return its path."""
     compiler = shutil.which("cc")
     if compiler is None:
-        pytest.skip("needs a C compiler: a slow disk is made by a small library")
-    source, library = tmp_path / "slow_disk.c", tmp_path / "slow_disk.so"
-    source.write_text(_SLOW_DISK, "utf-8")
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
+        pytest.skip("needs a C compiler: what the disk does is seen by a small library")
+    text, library = folder / "preloaded.c", folder / "preloaded.so"
+    text.write_text(source, "utf-8")
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", str(library), str(text)], check=True)
     return str(library)
 
 
 @pytest.fixture
-def slow_server(start_server: StartServer, slow_disk: str, monkeypatch: pytest.MonkeyPatch) -> Server:
-    """Start a server with a slow disk; started anew, its disk is as fast as others'."""
+def slow_server(start_server: StartServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Server:
+    """Start a server whose `fdatasync` in the background takes a minute, until it is started anew."""
     with monkeypatch.context() as environment:
-        environment.setenv("LD_PRELOAD", slow_disk)
+        environment.setenv("LD_PRELOAD", build(_SLOW_DISK, tmp_path))
         return start_server(appendonly="yes", appendfsync="everysec")
 
 
+@pytest.mark.redis
 def test_a_server_killed_while_its_disk_is_slow_loses_up_to_two_seconds_of_what_it_acknowledged(
     slow_server: Server, namespace: str
 ) -> None:
@@ -110,6 +142,7 @@ def test_a_server_killed_while_its_disk_is_slow_loses_up_to_two_seconds_of_what_
     store.close_sync()
 
 
+@pytest.mark.redis
 def test_the_doctor_warns_of_a_disk_too_slow_for_what_the_server_promises(slow_server: Server, namespace: str) -> None:
     client = slow_server.client()
 
@@ -122,3 +155,23 @@ def test_the_doctor_warns_of_a_disk_too_slow_for_what_the_server_promises(slow_s
     warnings = [finding.where for finding in diagnose(store).warnings]
     store.close_sync()
     assert "aof_delayed_fsync" in warnings
+
+
+@pytest.mark.parametrize("durability", ["full", "process"])
+def test_a_file_answers_when_the_disk_has_what_it_acknowledges_unless_told_otherwise(
+    tmp_path: Path, durability: str
+) -> None:
+    counted = tmp_path / "count"
+    counted.touch()
+    done = subprocess.run(
+        [sys.executable, "-c", _ENQUEUE, f"sqlite:///{tmp_path}/jobs.db?durability={durability}", "20"],
+        env={**os.environ, "LD_PRELOAD": build(_COUNTED, tmp_path), "COUNT_IN": str(counted)},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    after = list(map(int, done.stdout.split()))
+    assert len(after) == 20
+    waited = sum(later > earlier for earlier, later in pairwise(after))
+    assert waited == (19 if durability == "full" else 0)
