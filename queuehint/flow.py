@@ -57,11 +57,12 @@ class Flow(FlowGroup, FlowHandle):
         Submit what was added; ``async with`` does it on leaving.
 
         Up to 1 000 jobs with 4 MiB of arguments, 16 000 gates and 4 000 edges are one operation; larger flows, up to
-        100 000 jobs, are sent in parts and take effect at once. A flow without nodes is not submitted at all.
+        100 000 jobs, are sent in parts and take effect at once.
 
         Raises:
-            InvalidJobError: more than 100 000 jobs; a job with a key in a flow of several parts, or with one by which
-                it may be a job outside the flow; more than 1 000 dependencies of one job.
+            InvalidJobError: nothing was added: a flow without jobs would be there for nobody; more than 100 000 jobs; a
+                job with a key in a flow of several parts, or with one by which it may be a job outside the flow; more
+                than 1 000 dependencies of one job.
             CycleError: the edges close a circle; it names just the jobs on it.
             UnknownDependencyError: a job depends on one that is neither in the flow nor enqueued.
             TemplateError: a template names what its job does not depend on.
@@ -88,6 +89,9 @@ class Flow(FlowGroup, FlowHandle):
 
     def _begin(self) -> list[JobSpec]:
         self.roster.check_open()
+        if not self.roster.nodes:
+            self.give_up()
+            raise InvalidJobError(f"flow {shown(self.id)} has no jobs and is not submitted: add one, or make no flow")
         return specs_of(self.roster)
 
     def _end(self, handles: list[JobHandle[Any]]) -> None:
@@ -96,10 +100,6 @@ class Flow(FlowGroup, FlowHandle):
             node.created = handle.created
         self.roster.is_submitted = True
         self._ends = tuple([node.id for node in self.ends])
-
-    @property
-    def _is_empty(self) -> bool:
-        return self.roster.is_submitted and not self.roster.nodes
 
 
 @contextlib.asynccontextmanager

@@ -190,14 +190,7 @@ class FlowHandle:
 
     # --- dialogues -----------------------------------------------------------------------------------------------
 
-    @property
-    def _is_empty(self) -> bool:
-        """True if it is known to have no jobs at all, so that there is nothing to ask the store."""
-        return False
-
     def _count(self) -> Dialogue[FlowStats]:
-        if self._is_empty:
-            return FlowStats(states={})
         stats: FlowStats = yield CountFlow(self.id)
         if not stats.total:
             raise FlowNotFoundError(self.id)
@@ -214,8 +207,6 @@ class FlowHandle:
         return FlowState.FINISHED
 
     def _page(self, cursor: int) -> Dialogue[tuple[Sequence[JobRecord], int | None]]:
-        if self._is_empty:
-            return (), None
         page = yield ListFlow(self.id, cursor, LIST_MAX)
         if not page.records and not cursor:
             raise FlowNotFoundError(self.id)
@@ -242,9 +233,8 @@ class FlowHandle:
     def _cancel(self, reason: str | None) -> Dialogue[None]:
         reason = None if reason is None else check_name(reason, parameter="reason")
         yield from self._count()
-        if not self._is_empty:
-            swept = yield CancelFlow(self.id, reason)
-            yield from finish(more=swept.more)
+        swept = yield CancelFlow(self.id, reason)
+        yield from finish(more=swept.more)
 
     def _result(self, timeout: Any, call: str, *, blocks: bool = False) -> Dialogue[dict[str, Any]]:
         limit_ms = check_optional_duration(timeout, parameter="timeout")

@@ -213,18 +213,20 @@ def test_flows_are_made_in_synchronous_code_too() -> None:
     assert shop.sched.get_flow("mine").state_sync() is FlowState.FINISHED
 
 
-def test_a_flow_without_nodes_is_over_and_asks_nothing() -> None:
+def test_a_flow_without_nodes_is_refused_and_is_nowhere() -> None:
     async def main() -> None:
         shop = Shop()
-        async with shop.sched.flow() as flow:
-            pass
-        assert await flow.result() == {}
-        assert await flow.state() == "FINISHED"
-        assert await flow.progress() == Progress(0, 0)
-        assert [record async for record in flow.jobs()] == []
-        assert (await flow.graph()).nodes == ()
-        await flow.cancel()
+        with pytest.raises(InvalidJobError, match="flow 'f' has no jobs and is not submitted"):
+            async with shop.sched.flow("f") as flow:
+                flow.flow("group")
         assert shop.asked == []
+        for handle in (flow, shop.sched.get_flow("f")):
+            with pytest.raises(FlowNotFoundError):
+                await handle.state()
+        with pytest.raises(InvalidJobError, match="has no jobs"), shop.sched.flow_sync():
+            pass
+        with pytest.raises(InvalidJobError, match="nothing can be added"):
+            flow.add(shop.step)
 
     run(main())
 
@@ -546,7 +548,7 @@ def test_a_job_of_another_namespace_cannot_be_waited_for() -> None:
     handle = other.step.enqueue_sync()
     with pytest.raises(InvalidJobError, match=r"is of namespace 'other', not 'default'"):
         shop.step.using(after=[handle]).enqueue_sync()
-    with shop.sched.flow_sync() as flow, pytest.raises(InvalidJobError, match="another scheduler"):
+    with pytest.raises(InvalidJobError, match="another scheduler"), shop.sched.flow_sync() as flow:
         flow.add(other.step)
 
 
@@ -606,6 +608,7 @@ def test_a_result_of_a_flow_that_is_not_submitted_cannot_be_passed_out_of_it() -
     shop = Shop()
     with shop.sched.flow_sync() as flow, shop.sched.flow_sync() as other:
         head = flow.add(shop.step)
+        other.add(shop.step)
         for call in (lambda: shop.step.enqueue_sync(head.out), lambda: other.add(shop.step, [head.out])):
             with pytest.raises(InvalidJobError, match="is not submitted"):
                 call()
@@ -796,6 +799,7 @@ def test_a_group_cannot_wait_for_what_it_is_in() -> None:
         with pytest.raises(CycleError, match=r"^inner\.deep → inner → inner\.deep$"):
             inner.flow("deep", after=[inner])
         inner.flow("deep")
+        flow.add(shop.step)
 
 
 def test_groups_that_wait_for_each_other_by_names_are_a_circle() -> None:
@@ -840,6 +844,7 @@ def test_bad_groups_are_refused() -> None:
             flow.flow("x" * 127).flow("y" * 127)
         with pytest.raises(InvalidJobError, match="name is 131 bytes, limit 128"):
             flow["x" * 127] if "x" * 127 in flow.roster.named else flow.flow("z" * 126).add(shop.step)
+        flow.add(shop.step)
     with pytest.raises(InvalidJobError, match="is submitted: nothing can be added"):
         flow.flow("late")
 
