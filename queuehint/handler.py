@@ -14,8 +14,8 @@ import typing
 from typing import TYPE_CHECKING, Any
 
 from queuehint.context import Children, Discard, Fail, JobContext, Retry, Snooze
-from queuehint.errors import HandlerError, InvalidHintTypeError, InvalidJobTypeError, shown
-from queuehint.hint import Claim, Mode, Path, parse_hint
+from queuehint.errors import HandlerError, InvalidHintError, InvalidHintTypeError, InvalidJobTypeError, shown
+from queuehint.hint import SEGMENT_BYTES_MAX, Claim, Mode, Path, parse_hint
 from queuehint.records import PAYLOAD_BYTES_MAX, RESULT_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _RESULT = "result"
 _KNOWN_MAX = 16_384
+_DIGITS_MAX = SEGMENT_BYTES_MAX
+_INT_END = 10**_DIGITS_MAX
 _ANSWERS = (Retry, Snooze, Fail, Discard, Children)
 
 
@@ -289,9 +291,16 @@ class Placement:
                             f"queue_hint: argument {name!r} must be str or int to name a place, "
                             f"got {type(value).__name__}: {shown(value)}"
                         )
-                    value = str.__str__(value) if isinstance(value, str) else str(value)
+                    value = str.__str__(value) if isinstance(value, str) else _digits(name, value)
                 filled += value
         return filled
+
+
+def _digits(name: str, value: int) -> str:
+    # Of more digits Python writes none, and a segment has room for fewer.
+    if abs(value) >= _INT_END:
+        raise InvalidHintError(f"queue_hint: argument {name!r} is an int of more than {_DIGITS_MAX} digits")
+    return str(value)
 
 
 def _annotations(function: Callable[..., Any]) -> dict[str, Any]:

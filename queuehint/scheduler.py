@@ -215,6 +215,11 @@ class Scheduler(Control, Draining, Scheduling):
             HandlerError: the name is taken by another function, or the template does not fit the signature.
             InvalidJobError, InvalidJobTypeError, InvalidHintError: an option is not valid.
         """
+        if getattr(function_or_hint, "__name__", None) == "<lambda>" and "name" not in options:
+            raise HandlerError(
+                "job() got a lambda, which is a task without a name; "
+                "write queue_hint=lambda ... for the places of another task, or give it a name="
+            )
         if callable(function_or_hint):
             return self._register(function_or_hint, queue_hint, options)
         if function_or_hint is not None:

@@ -18,6 +18,7 @@ from queuehint import (
     JobContext,
     JsonCodec,
     PayloadError,
+    Scheduler,
 )
 from queuehint.handler import Handler, Placement
 from queuehint.references import Reference, template
@@ -352,3 +353,19 @@ def test_a_callable_may_say_nowhere_or_the_root() -> None:
 def test_a_callable_that_gives_no_hint_is_refused(given: Any) -> None:
     with pytest.raises(InvalidHintError, match="queue_hint"):
         path(lambda **_: given, plain, "d")
+
+
+def test_a_whole_number_of_too_many_digits_names_no_place() -> None:
+    def numbered(n: int) -> None: ...
+
+    assert path(["{n}"], numbered, -(10**254)) == (f"-1{'0' * 254}",)
+    for number in (10**256, -(10**5000)):
+        with pytest.raises(InvalidHintError, match="'n' is an int of more than 256 digits"):
+            path(["{n}"], numbered, number)
+
+
+def test_a_lambda_is_no_task_unless_it_is_given_a_name() -> None:
+    sched = Scheduler("memory://")
+    with pytest.raises(HandlerError, match="write queue_hint=lambda"):
+        sched.job(lambda doc: [doc])
+    assert sched.job(queue_hint=lambda doc: [doc])(plain).name == "plain"
