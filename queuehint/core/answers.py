@@ -7,6 +7,8 @@ from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
+import attrs
+
 from queuehint.core.blockers import JOBS_NAMED_MAX, Blockers
 from queuehint.core.catalog import is_in_time, numbers, passes
 from queuehint.core.job import START_MARK
@@ -53,7 +55,7 @@ from queuehint.records import OVER, JobState
 from queuehint.reports import Delays, EdgeStats, FlowStats, Reason, ReasonKind, Stats, TreeNode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from queuehint.core.engine import Engine
     from queuehint.core.job import Job
@@ -275,12 +277,21 @@ def can_dequeue(engine: Engine, question: CanDequeue) -> bool:
     return engine.ledger.registry.can_dequeue(question.path, shared=question.mode == _SHARED)
 
 
+CIRCLE_EDGES_MAX = 4000
+"""How many edges are looked at to find a circle."""
+
+
 def why(engine: Engine, question: Why) -> Reason:
     """Answer `Why`."""
     job = engine.ledger.jobs.get(question.job_id)
     if job is None or job.gone or job.is_hidden:
         raise JobNotFoundError(question.job_id)
-    return _reason(engine, job, Blockers(engine.ledger))
+    reason = _reason(engine, job, Blockers(engine.ledger))
+    if reason.kind is ReasonKind.DEPENDENCY and (circle := _circle(engine.ledger.jobs, job)):
+        named, more = ", ".join(circle[:JOBS_NAMED_MAX]), len(circle) - JOBS_NAMED_MAX
+        detail = f"they wait for one another, cancel one: {named}" + (f" and {more} more" if more > 0 else "")
+        return attrs.evolve(reason, stuck=True, detail=detail)
+    return reason
 
 
 def _reason(engine: Engine, job: Job, blockers: Blockers) -> Reason:
@@ -312,6 +323,34 @@ def _reason_deferred(engine: Engine, job: Job) -> Reason:
         jobs=tuple((dead or jobs)[:JOBS_NAMED_MAX]),
         stuck=bool(dead),
     )
+
+
+def _circle(jobs: Mapping[str, Job], job: Job) -> list[str]:
+    """
+    Return a circle of open edges through a job, from the job on; nothing where there is none.
+
+    None is ever closed; one in a store may be of an earlier release. Up to 4 000 edges are looked at, breadth first.
+    """
+    before: dict[str, str | None] = {job.id: None}
+    todo, looked_at = [job.id], 0
+    for job_id in todo:
+        here = jobs.get(job_id)
+        if here is None or here.is_over:
+            continue
+        looked_at += len(here.blocked)
+        if looked_at > CIRCLE_EDGES_MAX:
+            break
+        for other in sorted(here.blocked):
+            if other == job.id:
+                circle, at = [job_id], before[job_id]
+                while at is not None:
+                    circle.append(at)
+                    at = before[at]
+                return circle[::-1]
+            if other not in before:
+                before[other] = job_id
+                todo.append(other)
+    return []
 
 
 def _reason_queued(engine: Engine, job: Job, blockers: Blockers) -> Reason:

@@ -42,7 +42,7 @@ from queuehint.policy import Retention
 from queuehint.record_filter import RecordFilter
 from queuehint.records import OVER, JobState, Outcome, OutcomeKind
 from queuehint.reports import ReasonKind, TreeNode
-from queuehint.testing.invariants import check_empty, check_order, check_ready, check_refusal, placed
+from queuehint.testing.invariants import check_circles, check_empty, check_order, check_ready, check_refusal, placed
 from queuehint.testing.model.jobs import Actor
 from queuehint.testing.model.places import clash
 from queuehint.testing.model.reference import ReferenceModel
@@ -147,6 +147,7 @@ class Pair:
                 return
             self.engine.ledger.check()
             check_order(self.engine)
+            check_circles(self.engine)
             self.put(Tick())
         raise AssertionError("there is always more")
 

@@ -29,6 +29,7 @@ from queuehint.hint import Claim
 from queuehint.limits import Limit
 from queuehint.operations import (
     BUDGET,
+    Cancel,
     Close,
     CountJobs,
     Enqueue,
@@ -46,10 +47,11 @@ from queuehint.operations import (
     SetLimit,
     Tick,
     Verdict,
+    Why,
 )
 from queuehint.policy import Policy
 from queuehint.record_filter import RecordFilter
-from queuehint.records import JobSpec, JobState, Outcome, OutcomeKind
+from queuehint.records import Dependency, JobSpec, JobState, Outcome, OutcomeKind
 from queuehint.schedule import Recurrence, Schedule
 from queuehint.testing.player import POOLS, STYLES, Style
 from tests.property.agreement import ALPHABETS, Busybody, Twins
@@ -864,11 +866,11 @@ def test_a_key_of_the_wrong_type_is_reported_and_nothing_else_is_looked_at(store
 
 def test_a_newer_schema_is_refused_by_its_number(store: Store) -> None:
     store.do(Enqueue((job("1", "a"),)))
-    store.change_packed("meta", "state", "value[1] = 4")
+    store.change_packed("meta", "state", "value[1] = 5")
     report = store.look(fix=True)
     (finding,) = report.errors
     assert finding.kind == "schema"
-    assert "schema 4" in finding.what
+    assert "schema 5" in finding.what
     assert report.unchecked
 
 
@@ -879,6 +881,24 @@ def test_jobs_that_run_at_once_and_conflict_are_reported(store: Store) -> None:
     conflicts = [finding for finding in store.look().errors if finding.kind == "conflict"]
     assert [finding.what for finding in conflicts] == ["jobs 1 and 2 run at once, and their claims conflict"]
     assert not conflicts[0].is_repairable
+
+
+def test_jobs_that_wait_for_one_another_are_reported_with_the_way_out(store: Store) -> None:
+    edges = [("a", "x"), ("b", "a"), ("c", "b"), ("d", "c")]
+    store.do(Enqueue((job("x"), *[attrs.evolve(job(each), depends_on=(Dependency(need),)) for each, need in edges])))
+    assert store.look().is_clean
+    client = store.server.client()
+    client.hdel(store.key("blocked:a"), "x")
+    client.hset(store.key("blocked:a"), "c", "dwdk")
+    client.zadd(store.key("waiting:c"), {"a": 2})
+    found = [finding for finding in store.look().errors if finding.kind == "circle"]
+    assert [(each.job_id, each.is_repairable) for each in found] == [(found[0].job_id, False)]
+    assert "wait for one another for ever; cancel one: `queuehint cancel " in found[0].what
+    reason = store.do(Why("b"))
+    assert (reason.stuck, reason.detail) == (True, "they wait for one another, cancel one: b, a, c")
+    assert (store.do(Why("d")).stuck, store.do(Why("d")).jobs) == (False, ("c",))
+    store.do(Cancel(("b",)))
+    assert not [finding for finding in store.look().errors if finding.kind == "circle"]
 
 
 def test_a_head_that_contradicts_itself_is_reported(store: Store) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
+from queuehint.core.dependencies import AFTER
 from queuehint.core.engine import POOL_SEEN_MS, EngineOptions
 from queuehint.errors import JobNotFoundError
 from queuehint.operations import Close, Get, Tree
@@ -341,3 +344,45 @@ def test_a_path_with_a_thousand_jobs_is_moving_if_anything_is() -> None:
     pending = queue.pending(("x",))
     assert (pending.unfinished, pending.moving, len(pending.reasons)) == (1000, False, 100)
     assert len(queue.pending().reasons) == 100
+
+
+# --- circles ---------------------------------------------------------------------------------------------------------
+
+
+def circle(length: int) -> Queue:
+    """Return a queue with a circle of jobs, which nothing closes any more, and one behind it."""
+    ids = [f"c{number:04}" for number in range(length)]
+    queue = Queue(job("x"), checked=False)
+    queue.enqueue(*[job(each, after=[before]) for before, each in pairwise(["x", *ids])])
+    queue.enqueue(job("behind", after=[ids[0]]))
+    edges, first = queue.engine.ledger.edges, queue.engine.ledger.jobs[ids[0]]
+    edges.close(first, "x")
+    edges.add(first, ids[-1], AFTER)
+    return queue
+
+
+def test_a_job_on_a_circle_is_told_who_is_on_it_and_one_behind_it_is_not() -> None:
+    queue = circle(3)
+    assert queue.why("c0001") == reason(
+        "c0001",
+        DEFERRED,
+        ReasonKind.DEPENDENCY,
+        jobs=("c0000",),
+        stuck=True,
+        detail="they wait for one another, cancel one: c0001, c0000, c0002",
+    )
+    assert queue.why("behind") == reason("behind", DEFERRED, ReasonKind.DEPENDENCY, jobs=("c0000",))
+    queue.cancel("c0001")
+    queue.wait(0)
+    assert not queue.why("c0000").stuck
+
+
+def test_of_a_long_circle_ten_jobs_are_named_and_one_of_thousands_is_not_looked_for() -> None:
+    detail = circle(12).why("c0011").detail
+    assert detail is not None
+    assert detail.endswith(" c0002 and 2 more")
+    queue = Queue(*[job(f"x{number}") for number in range(900)], checked=False)
+    for layer in range(6):
+        others = [f"x{number}" for number in range(899)]
+        queue.enqueue(job(f"y{layer}", after=[*others, f"y{layer - 1}" if layer else "x899"]))
+    assert not queue.why("y5").stuck

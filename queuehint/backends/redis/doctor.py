@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -51,6 +53,8 @@ WHOLE_MAX: Final = 250
 """So many jobs are looked at by one script, which makes their sums exact."""
 SCAN_COUNT: Final = 500
 REPAIRS: Final = 100
+CIRCLES_MAX: Final = 100
+CIRCLE_NAMED_MAX: Final = 10
 MARGIN: Final = 1_000_000
 """How far above the greatest number seen a lost counter begins anew."""
 FINDINGS_MAX: Final = 10_000
@@ -180,6 +184,7 @@ class _Pass:
         self.entries: Counter[str] = Counter()
         self.gates: dict[str, list[int]] = {}
         self.started: dict[str, str] = {}
+        self.waits: dict[str, list[str]] = {}
         self.greatest: dict[str, int] = {}
         self.is_whole = False
         self.stored_gates: dict[str, str] = {}
@@ -289,6 +294,7 @@ class _Doctor:
                 self._look_at_state(this, after)
                 self._look_at_sums(this, after)
                 yield from self._look_at_conflicts(this)
+                yield from self._look_at_circles(this)
                 break
         return this
 
@@ -447,6 +453,7 @@ class _Doctor:
         this.tallies.update(_numbers(said["tallies"]))
         for job_id, claims in zip(said["started"][::2], said["started"][1::2], strict=True):
             this.started[_text(job_id)] = _text(claims)
+        this.waits.update(_waits(said))
         this.is_whole = said["whole"] == 1
         if this.is_whole:
             this.stored_gates = _texts(said["stored"])
@@ -612,6 +619,28 @@ class _Doctor:
                 what = f"jobs {pair[0]} and {pair[1]} run at once, and their claims conflict"
                 this.add(Finding(kind="conflict", where=self._key("jobs"), what=what, job_id=pair[0]), pair[1])
 
+    def _look_at_circles(self, this: _Pass) -> Talk:
+        """See that no jobs wait for one another along open edges; none of those that do ever goes on."""
+        waits = {job_id: others for job_id, others in this.waits.items() if not this.waits.keys().isdisjoint(others)}
+        for _ in range(CIRCLES_MAX):
+            try:
+                TopologicalSorter(waits).prepare()
+            except CycleError as error:
+                circle = error.args[1][:0:-1]
+            else:
+                return
+            # They were not all read at one time; what is a circle stays one.
+            now: dict[str, list[str]] = {}
+            for batch in _batches(circle, BATCH):
+                now |= _waits(_named((yield from self._desk.converse_script("heads", tuple(map(_bytes, batch))))))
+            if all(other in now.get(job_id, ()) for job_id, other in pairwise([*circle, circle[0]])):
+                named = ", ".join(circle[:CIRCLE_NAMED_MAX])
+                more = f" and {len(circle) - CIRCLE_NAMED_MAX} more" if len(circle) > CIRCLE_NAMED_MAX else ""
+                what = f"jobs {named}{more} wait for one another for ever; cancel one: `queuehint cancel {circle[0]}`"
+                this.add(Finding(kind="circle", where=self._key("deferred"), what=what, job_id=circle[0]), circle[0])
+            del waits[circle[0]]
+        this.notes.append(f"jobs that wait for one another: there are more than {CIRCLES_MAX} circles; look again then")
+
     # --- repairs -----------------------------------------------------------------------------------------------------
 
     def _repair(self, packed: bytes, repairs: list[Repair]) -> Talk:
@@ -622,6 +651,11 @@ class _Doctor:
             if done != b"DONE":
                 return False
         return True
+
+
+def _waits(said: dict[str, Any]) -> dict[str, list[str]]:
+    """Return which jobs wait for which, as heads tell it."""
+    return {job_id: others.split("\n") for job_id, others in _texts(said["waits"]).items()}
 
 
 def _key_of(name: str) -> keys.Key | None:

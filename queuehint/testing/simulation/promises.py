@@ -16,7 +16,7 @@ from queuehint.core.journal import Journal
 from queuehint.events import EventKind
 from queuehint.operations import Exchange, Renew, Verdict
 from queuehint.records import JobState
-from queuehint.testing.invariants import check_edges, check_order, check_ready, placed
+from queuehint.testing.invariants import check_circles, check_edges, check_order, check_ready, placed
 from queuehint.testing.model.places import conflict, shape
 from queuehint.testing.trace import TraceEvent
 
@@ -246,6 +246,7 @@ class Promises:
         ledger = engine.ledger
         ledger.check()
         check_order(engine)
+        check_circles(engine)
         if not ledger.leftovers:
             if not ledger.parked and not ledger.limits.meters:
                 check_ready(engine, exact=self.is_exclusive)

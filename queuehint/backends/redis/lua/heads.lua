@@ -9,7 +9,8 @@
     problems, five for each: kind, key, item, what it is about, what was found; counted, names of counters and how many
     of these jobs there are; entries, names of indexes and how many entries these jobs have there; gates, keys and what
     these jobs hold there, IS IX S X, and how many stand in line; tallies, services with users and how many records they
-    have among these; started, ids and claims of those that run; greatest,
+    have among these; started, ids and claims of those that run; waits, ids of those that wait for others, and these, one
+    a line; greatest,
     names of counters and what these jobs have seen of them; whole, 1 if these were all jobs there are, and then
     counters, as stored at that moment, and stored and counts, the gates and the tallies as they are stored. ]]
 -- @include keys
@@ -17,7 +18,7 @@
 -- @include rules
 -- @include examine
 local GATES_MAX = 4000 -- @const
-local problems, counted, entered, held, tallies, started, greatest = {}, {}, {}, {}, {}, {}, {}
+local problems, counted, entered, held, tallies, started, greatest, waits = {}, {}, {}, {}, {}, {}, {}, {}
 
 local function problem(...)
   for _, part in ipairs({...}) do problems[#problems + 1] = tostring(part) end
@@ -117,6 +118,10 @@ local function check(id, job)
     started[#started + 1] = id
     started[#started + 1] = job[CLAIMS]
   end
+  if job[STATE] == DEFERRED and job[BLOCKED] > 0 then
+    waits[#waits + 1] = id
+    waits[#waits + 1] = table.concat(redis.call('HKEYS', store.blocked(id)), '\n')
+  end
   if job[STATE] == FAILED and job[WALKS] and form.policy(job)[ON_DEAD] == 'cancel_behind' and not examine.is_left('c', id) then
     problem('unswept', 'left', '', id, '')
   end
@@ -174,5 +179,5 @@ if is_whole then
 end
 return {
   'problems', problems, 'counted', flat(counted), 'entries', flat(entered), 'gates', gates_held, 'tallies', flat(tallies),
-  'started', started, 'greatest', flat(greatest), 'whole', is_whole and 1 or 0, 'counters', flat(counters), 'stored', stored_gates, 'counts', stored_tallies,
+  'started', started, 'waits', waits, 'greatest', flat(greatest), 'whole', is_whole and 1 or 0, 'counters', flat(counters), 'stored', stored_gates, 'counts', stored_tallies,
 }

@@ -252,10 +252,10 @@ function edges.reaches(ids, target, seen)
   return false
 end
 
--- Those that depend on a job and can still run, in order of number.
+-- Those that depend on a job and can still run, in order of number; up to 1 000.
 local function dependents_of(id)
-  local found, set = {}, waiting[id] or {added = {}, taken = {}}
-  local stored = redis.call('ZRANGE', store.waiting(id), 0, -1, 'WITHSCORES')
+  local found, set = {}, waiting[id] or {added = {}, taken = {}, taken_count = 0}
+  local stored = redis.call('ZRANGE', store.waiting(id), 0, REACH_MAX + set.taken_count - 1, 'WITHSCORES')
   for at = 1, #stored, 2 do
     if not set.added[stored[at]] and not set.taken[stored[at]] then found[#found + 1] = {stored[at], tonumber(stored[at + 1])} end
   end
