@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import threading
 from concurrent.futures import Future
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
 
+from queuehint.backends.base import Interest
 from queuehint.checks import check_bool, check_optional_duration
 from queuehint.context import is_in_handler, refuse_to_wait
 from queuehint.dialogue import hold, hold_sync
 from queuehint.errors import DrainStalledError, DrainTimeoutError
 from queuehint.hint import parse_path
 from queuehint.hosting import Hosting
-from queuehint.operations import CountPending, Pending
+from queuehint.operations import CountPending, List, Pending
+from queuehint.record_filter import RecordFilter
+from queuehint.records import OVER, JobState
 from queuehint.timekeeping import fire_due
 
 if TYPE_CHECKING:
@@ -23,8 +27,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-DRAIN_POLL_MIN_S = 0.005
-DRAIN_POLL_MAX_S = 0.05
+POLL_MIN_S = 0.005
+POLL_MAX_S = 1.0
+JOBS_A_SECOND = 1000
+"""With more jobs left, nobody asks again sooner than so many may have ended."""
+FEW = 10
+"""So many last jobs are waited for themselves."""
+FEW_WAIT_S = 3.0
+FEW_PAUSE_S = 0.02
+"""How long it takes to ask again after one of the last jobs has ended."""
 
 
 class Draining(Hosting):
@@ -64,19 +75,33 @@ class Draining(Hosting):
         deadline = None if limit_ms is None else loop.time() + limit_ms / 1000
         async with contextlib.AsyncExitStack() as stack:
             worker = None if self._workers else await stack.enter_async_context(self.worker())
-            pause_s = DRAIN_POLL_MIN_S
+            left, pause_s = 0, POLL_MIN_S
             try:
                 while True:
                     pending = await self.backend.call(question)
                     _judge(pending, None if deadline is None or loop.time() < deadline else limit_ms)
                     if not pending.unfinished:
                         return
-                    await asyncio.sleep(pause_s)
-                    pause_s = min(pause_s * 1.5, DRAIN_POLL_MAX_S)
+                    least_s = min(max(POLL_MIN_S, pending.unfinished / JOBS_A_SECOND), POLL_MAX_S)
+                    pause_s = least_s if pending.unfinished != left else min(pause_s * 1.5, POLL_MAX_S)
+                    left = pending.unfinished
+                    until_s = math.inf if deadline is None else max(deadline - loop.time(), 0)
+                    if left <= FEW and pause_s > FEW_PAUSE_S:
+                        await self._wait_for_last(question, min(FEW_WAIT_S, until_s))
+                        until_s = FEW_PAUSE_S
+                    await asyncio.sleep(min(pause_s, until_s))
             except BaseException:
                 if worker is not None:
                     worker.stop(at_once=True)
                 raise
+
+    async def _wait_for_last(self, question: CountPending, timeout_s: float) -> None:
+        """Return when one of the few jobs that are left is over, or after a while."""
+        none = OVER if question.include_scheduled else OVER | {JobState.SCHEDULED}
+        left = RecordFilter(path=question.path, states=tuple([state for state in JobState if state not in none]))
+        page = await self.backend.call(List(left, limit=FEW))
+        if page.records:
+            await self.backend.wait(Interest(jobs=tuple([record.id for record in page.records])), timeout_s)
 
     def drain_sync(
         self,

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 WAIT_CEILING_S = 5.0
-EVENTS_POLL_S = 0.05
+EVENTS_PAUSE_S = 0.02
+"""What changes within this time is seen as one."""
 
 
 class Desk(Protocol):
@@ -234,8 +235,8 @@ class JobHandle(Generic[R]):
             if record.state.is_over:
                 return
             refuse_to_wait("events()", self.id)
-            await self._desk.backend.wait(Interest(jobs=(self.id,)), EVENTS_POLL_S)
-            await asyncio.sleep(0)
+            await self._desk.backend.wait(Interest(jobs=(self.id,), version=version), WAIT_CEILING_S)
+            await asyncio.sleep(0 if self._desk.backend.is_local else EVENTS_PAUSE_S)
 
     def _found(self, record: JobRecord | None) -> JobRecord:
         if record is None:

@@ -47,12 +47,14 @@ class Interest:
         users: only if it is a job of one of these (None for jobs without a user); by default anyone's.
         worker: until this worker has to be told to stop a job.
         jobs: until one of these is over.
+        version: until the one of *jobs* has another version than this, too; a store that cannot tell returns soon.
     """
 
     pools: Collection[str] = ()
     users: Collection[str | None] | None = None
     worker: str | None = None
     jobs: Collection[str] = ()
+    version: int | None = None
 
 
 class Backend(Protocol):

@@ -31,6 +31,8 @@ Reply = TypeVar("Reply")
 
 OWN_LEASE_MS = 30_000
 READY_WITHOUT_WORKER_MS = 5_000
+VERSION_POLL_S = 0.05
+"""How often whoever waits for changes of a job looks; each end wakes them at once."""
 
 
 class LocalBackend(Backend):
@@ -155,7 +157,9 @@ class LocalBackend(Backend):
                 return None
             engine, now_ms = self.engine, self._clock.now_ms()
             ledger = engine.ledger
-            until_ms = now_ms + round(timeout_s * 1000)
+            until_ms = now_ms + round(
+                min(timeout_s, VERSION_POLL_S if interest.version is not None else timeout_s) * 1000
+            )
             if any(ledger.ready.size(pool, interest.users) for pool in interest.pools):
                 return None
             # A worker is up when something is due; where there is none, whoever waits for a result is.
@@ -168,7 +172,7 @@ class LocalBackend(Backend):
                 return None
             for job_id in interest.jobs:
                 job = ledger.jobs.get(job_id)
-                if job is None or job.is_over:
+                if job is None or job.is_over or interest.version not in {None, job.version}:
                     return None
             waiter = Waiter(interest, until_ms, wake)
             self._waiting.enter(waiter)

@@ -15,9 +15,9 @@ from queuehint.backends.redis import keys
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend, hold
 from queuehint.hint import Claim
-from queuehint.operations import CancelPath, Commit, Enqueue, Exchange, Tick
+from queuehint.operations import CancelPath, Commit, CountPending, Enqueue, Exchange, Get, Tick
 from queuehint.records import JobSpec, Outcome, OutcomeKind
-from tests.doors import in_thread, run, until
+from tests.doors import Gate, in_thread, run, until
 from tests.property.agreement import Twins
 
 if TYPE_CHECKING:
@@ -355,8 +355,104 @@ def test_processes_that_were_killed_while_they_waited_are_forgotten_by_and_by(
     backend.call_sync(Enqueue((JobSpec(id="a", task="t"),)))
     sizes = []
     for number in range(60):
-        hold(backend._sync_link(), backend.desk.converse_script("watch", (f"killed-{number:02}", "a")))
+        hold(backend._sync_link(), backend.desk.converse_script("watch", (f"killed-{number:02}", "", "a")))
         clock.advance(ms=10_000)
         sizes.append(len(redis_server.client().hget(*head(namespace)) or b""))
     assert max(sizes) == max(sizes[:9])
     backend.close_sync()
+
+
+# --- who waits for changes -------------------------------------------------------------------------------------------
+
+
+def test_who_waits_for_a_change_is_woken_by_it_and_those_who_wait_for_the_end_are_not(
+    redis_server: Server, namespace: str
+) -> None:
+    backend = RedisBackend(parse_url(redis_server.url), BackendOptions(namespace=namespace))
+
+    async def main() -> None:
+        await backend.call(Enqueue((JobSpec(id="a", task="t"),)))
+        end = asyncio.create_task(backend.wait(Interest(jobs=("a",)), 60))
+        change = asyncio.create_task(backend.wait(Interest(jobs=("a",), version=1), 60))
+        await until(lambda: b"~" in (redis_server.client().hget(*head(namespace)) or b""))
+        (grant,) = (await backend.call(Exchange("w", limit=1))).grants
+        await change
+        await backend.wait(Interest(jobs=("a",), version=1), 60)  # it has another one already
+        assert not end.done()
+        record = (await backend.call(Get(("a",)))).records[0]
+        assert record is not None
+        change = asyncio.create_task(backend.wait(Interest(jobs=("a",), version=record.version), 60))
+        await until(lambda: bool(redis_server.client().info("clients")["blocked_clients"]))
+        assert not change.done()
+        done = Outcome(job_id="a", token=grant.token, kind=OutcomeKind.FINISHED, result=b"1")
+        await backend.call(Exchange("w", settle=(done,)))
+        await asyncio.gather(end, change)
+        await backend.close()
+
+    run(main())
+
+
+def test_those_who_follow_a_job_ask_the_store_when_something_has_changed(
+    redis_server: Server, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        sched = Scheduler(redis_server.url, namespace=namespace)
+        backend, waits = sched.backend, []
+        wait = backend.wait
+
+        async def listen(interest: Interest, timeout_s: float) -> None:
+            waits.append(timeout_s)
+            await wait(interest, timeout_s)
+
+        backend.wait = listen  # type: ignore[method-assign]
+        await backend.call(Enqueue((JobSpec(id="a", task="t"),)))
+        states = [record.state async for record in followed(sched.handle("a"), backend)]
+        assert [str(state) for state in states] == ["QUEUED", "STARTED", "FINISHED"]
+        assert min(waits) >= 1
+        assert len(waits) <= 4
+        await sched.close()
+
+    async def followed(handle: Any, backend: Any) -> Any:
+        async for record in handle.events():
+            yield record
+            if record.state == "QUEUED":
+                (grant,) = (await backend.call(Exchange("w", limit=1))).grants
+            elif record.state == "STARTED":
+                done = Outcome(job_id="a", token=grant.token, kind=OutcomeKind.FINISHED, result=b"1")
+                await backend.call(Exchange("w", settle=(done,)))
+
+    run(main())
+
+
+def test_drain_waits_for_the_last_job_and_does_not_count_meanwhile(redis_server: Server, namespace: str) -> None:
+    async def main() -> None:
+        sched = Scheduler(redis_server.url, namespace=namespace)
+        backend, gate = sched.backend, Gate()
+        asked: list[Any] = []
+        waited_for: list[Interest] = []
+        call, wait = backend.call, backend.wait
+
+        async def listen(operation: Any) -> Any:
+            asked.append(operation)
+            return await call(operation)
+
+        async def listen_to_waits(interest: Interest, timeout_s: float) -> None:
+            waited_for.append(interest)
+            await wait(interest, timeout_s)
+
+        @sched.job(queue_hint=["doc"])
+        async def edit() -> None:
+            await gate.wait()
+
+        backend.call, backend.wait = listen, listen_to_waits  # type: ignore[method-assign]
+        last = await edit.enqueue()
+        draining = asyncio.create_task(sched.drain(["doc"]))
+        await until(lambda: any(interest.jobs == (last.id,) for interest in waited_for))
+        count = sum(isinstance(each, CountPending) for each in asked)
+        await asyncio.sleep(0.3)
+        assert sum(isinstance(each, CountPending) for each in asked) == count
+        gate.open()
+        await draining
+        await sched.close()
+
+    run(main())

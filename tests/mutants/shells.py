@@ -48,6 +48,14 @@ MUTANTS = (
         caught_by=(WAITS,),
     ),
     Mutant(
+        name="Lua: who waits for a change is not woken when what is known is out of date",
+        kind="worker",
+        file="backends/redis/lua/watch.lua",
+        old="ARGV[10] ~= '' and job[VERSION] ~= tonumber(ARGV[10]) and 'v' or 'w'",
+        new="'w'",
+        caught_by=(WAITS,),
+    ),
+    Mutant(
         name="A loop that ends stays among those that wait for a job",
         kind="worker",
         file="backends/redis/backend.py",

@@ -144,7 +144,7 @@ EXAMPLES: dict[str, Operation[Any]] = {
 # What is asked besides, with its own arguments: by a backend, and by its doctor.
 MORE_EXAMPLES: dict[str, tuple[Any, ...]] = {
     "spec": ("a",),
-    "watch": ("session", "a"),
+    "watch": ("session", "", "a"),
     "unwatch": ("session", "a"),
     "counters": (),
     "entries": ("jobs", "hash", "0", 10),

@@ -37,6 +37,8 @@ LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 END_WAIT_S: Final = 1.0
 """How long a wait that is canceled is given to end at the server, before its connection is dropped."""
+LISTEN_S: Final = 4.0
+"""How long one listens for results at once, whether anybody waits still or not."""
 WATCHED_MAX: Final = 1000
 """How many jobs are told, at the end of a loop, that nobody waits there any more."""
 _END: Final = b"end"
@@ -123,7 +125,7 @@ class RedisBackend(Backend):
         # One session a thread: a job remembers who waits for it, and should know a patient thread once.
         session: str = self._threads.__dict__.setdefault("session", secrets.token_hex(8))
         if interest.jobs:
-            answers = hold(self._sync_link(), self.desk.converse_script("watch", (session, *interest.jobs)))[3]
+            answers = hold(self._sync_link(), self.desk.converse_script("watch", (session, "", *interest.jobs)))[3]
             if b"o" in answers:
                 return
         wait_s = self._wait_s(interest, timeout_s)
@@ -264,7 +266,7 @@ class _Results:
             for job_id in job_ids:
                 self._waiting.setdefault(job_id, set()).add(over)
         try:
-            talk = self._backend.desk.converse_script("watch", (self._session, *job_ids))
+            talk = self._backend.desk.converse_script("watch", (self._session, "", *job_ids))
             if b"o" not in hold(self._backend._sync_link(), talk)[3]:  # noqa: SLF001 - two halves of one thing
                 self._listen_until(over, time.monotonic() + wait_s)
         finally:
@@ -421,7 +423,7 @@ class _Loop:
         bell = self._backend._moved.add(move)  # noqa: SLF001
         try:
             if interest.jobs:
-                tasks.append(asyncio.ensure_future(self._wait_for_jobs(interest.jobs, wait_s)))
+                tasks.append(asyncio.ensure_future(self._wait_for_jobs(interest, wait_s)))
             if interest.pools or interest.worker is not None:
                 wanted = attrs.evolve(interest, jobs=())
                 tasks.append(asyncio.ensure_future(self._wait_for_markers(wanted, wait_s)))
@@ -473,10 +475,12 @@ class _Loop:
 
     # --- results -----------------------------------------------------------------------------------------------------
 
-    async def _wait_for_jobs(self, job_ids: Any, wait_s: float) -> None:
-        """Return when one of these jobs is over; all who wait in this loop share one blocked connection."""
+    async def _wait_for_jobs(self, interest: Interest, wait_s: float) -> None:
+        """Return when one of some jobs is over or changed; all who wait in this loop share one blocked connection."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        for job_id in job_ids:
+        job_ids = tuple(interest.jobs)
+        heard = job_ids if interest.version is None else (*job_ids, *[f"~{job_id}" for job_id in job_ids])
+        for job_id in heard:
             self._futures.setdefault(job_id, set()).add(future)
         try:
             if self._listening is None or self._listening.done():
@@ -484,7 +488,10 @@ class _Loop:
             self._watched.update(dict.fromkeys(job_ids))
             while len(self._watched) > WATCHED_MAX:
                 del self._watched[next(iter(self._watched))]
-            answers = (await self.hold(self._desk.converse_script("watch", (self._session, *job_ids))))[3]
+            version = "" if interest.version is None else interest.version
+            answers = (await self.hold(self._desk.converse_script("watch", (self._session, version, *job_ids))))[3]
+            if b"v" in answers:
+                return
             if b"o" in answers:
                 for job_id, answer in zip(job_ids, answers.decode(), strict=True):
                     if answer == "o":
@@ -495,7 +502,7 @@ class _Loop:
         except TimeoutError:
             pass
         finally:
-            for job_id in job_ids:
+            for job_id in heard:
                 waiting = self._futures.get(job_id, set())
                 waiting.discard(future)
                 if not waiting:
@@ -505,7 +512,7 @@ class _Loop:
         key = keys.redis_key(self._desk.namespace, "wake:session:", self._session)
         while self._futures:
             try:
-                found = await self._waits.ask(("BZPOPMIN", key, "1.000"))
+                found = await self._waits.ask(("BZPOPMIN", key, f"{LISTEN_S:.3f}"))
                 if found is None:
                     continue
                 more = await self._link.ask(("ZPOPMIN", key, 1000))

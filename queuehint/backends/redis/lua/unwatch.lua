@@ -14,7 +14,7 @@ for at = 10, #ARGV do
   if job and not OVER[job[STATE]] and job[WATCHERS] then
     local left = {}
     for _, session in ipairs(job[WATCHERS]) do
-      if session ~= ARGV[9] then left[#left + 1] = session end
+      if form.session(session) ~= ARGV[9] then left[#left + 1] = session end
     end
     if #left < #job[WATCHERS] then
       job[WATCHERS] = #left > 0 and left

@@ -1,13 +1,14 @@
 #!lua flags=allow-oom
---[[ watch: have a session woken when jobs are over.
+--[[ watch: have a session woken when jobs are over, or when one changes.
   KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/keys builds every other key from it
   KEYS[2] meta      str  the only key that always exists: see conversation.py
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
   ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
   ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service (lib/ledger); ms
   ARGV[8] budget    int  units of following work
-  ARGV[9] session   str  who waits; ARGV[10..] ids
-  Returns more, now, next, and for each id w while it is unfinished, o once it is over or if it is unknown.
+  ARGV[9] session   str  who waits; ARGV[10] version: "" for the end only, else what the job is known to be; ARGV[11..] ids
+  Returns more, now, next, and for each id w while it is unfinished and as it is known, o once it is over or if it is
+  unknown, v if it has another version. Those that wait for each change are remembered with a "~".
   The record of a job that somebody waits for is kept a minute after its end at least (lib/ledger). ]]
 -- @include lib/rules
 local GONE_MS, WATCHERS_ASKED_ABOUT = 60000, 8 -- @const
@@ -18,25 +19,31 @@ local function still_there(watchers)
   if #watchers < WATCHERS_ASKED_ABOUT then return watchers end
   local left = {}
   for _, session in ipairs(watchers) do
-    local heard_ms = tonumber(redis.call('ZSCORE', store.sessions, session) or nil)
+    local heard_ms = tonumber(redis.call('ZSCORE', store.sessions, form.session(session)) or nil)
     if heard_ms and heard_ms >= NOW - GONE_MS then left[#left + 1] = session end
   end
   return left
 end
 
-for at = 10, #ARGV do
+local mark = ARGV[10] == '' and '' or '~'
+local session = mark .. ARGV[9]
+for at = 11, #ARGV do
   local job = jobs.of(ARGV[at])
   if not job or OVER[job[STATE]] then
     answers[#answers + 1] = 'o'
   else
-    answers[#answers + 1] = 'w'
+    answers[#answers + 1] = ARGV[10] ~= '' and job[VERSION] ~= tonumber(ARGV[10]) and 'v' or 'w'
     waits = true
     local watchers = job[WATCHERS] or {}
     local known = false
-    for _, session in ipairs(watchers) do known = known or session == ARGV[9] end
+    for _, other in ipairs(watchers) do known = known or other == session or other == '~' .. session end
     if not known then
-      watchers = still_there(watchers)
-      watchers[#watchers + 1] = ARGV[9]
+      local others = {}
+      for _, other in ipairs(still_there(watchers)) do
+        if mark .. other ~= session then others[#others + 1] = other end
+      end
+      watchers = others
+      watchers[#watchers + 1] = session
       job[WATCHERS] = watchers
       jobs.dirty[job.id] = job
     end

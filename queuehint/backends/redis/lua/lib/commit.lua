@@ -79,10 +79,22 @@ local function write_told()
   for _, job in ipairs(ledger.ended) do
     for _, session in ipairs(job[WATCHERS] or {}) do
       -- Who waits is heard of every few seconds.
+      session = form.session(session)
       if redis.call('ZSCORE', store.sessions, session) then redis.call('ZADD', store.session_wake(session), 0, job.id) end
     end
     -- An empty list is left, while memory is short it is of use to know that somebody waited.
     job[WATCHERS] = job[WATCHERS] and {}
+  end
+end
+
+-- Wake those that wait for each change of a job.
+local function tell_change(id, job)
+  if job.was and job.was[VERSION] == job[VERSION] then return end
+  for _, watcher in ipairs(job[WATCHERS]) do
+    local session = form.session(watcher)
+    if session ~= watcher and redis.call('ZSCORE', store.sessions, session) then
+      redis.call('ZADD', store.session_wake(session), 0, '~' .. id)
+    end
   end
 end
 
@@ -100,7 +112,14 @@ local function see_types()
     if list.wake then redis.call('ZCARD', store.session_wake(worker)) end
   end
   for _, job in ipairs(ledger.ended) do
-    for _, session in ipairs(job[WATCHERS] or {}) do redis.call('ZCARD', store.session_wake(session)) end
+    for _, session in ipairs(job[WATCHERS] or {}) do redis.call('ZCARD', store.session_wake(form.session(session))) end
+  end
+  for _, job in pairs(jobs.dirty) do
+    local watchers = job[WATCHERS]
+    for at = 1, watchers and #watchers or 0 do
+      local watcher = watchers[at]
+      if form.session(watcher) ~= watcher then redis.call('ZCARD', store.session_wake(form.session(watcher))) end
+    end
   end
   for id in pairs(ledger.errors_added) do redis.call('LLEN', store.errors(id)) end
   for id in pairs(plan.logs) do redis.call('LLEN', store.log(id)) end
@@ -142,7 +161,10 @@ function plan.commit(tells)
   write_told()
   if rawget(edges, 'write') then edges.write() end
   for _, buried in ipairs(jobs.buried) do write_head(buried[1], buried[2]) end
-  for id, job in pairs(jobs.dirty) do write_head(id, job) end
+  for id, job in pairs(jobs.dirty) do
+    if job[WATCHERS] then tell_change(id, job) end
+    write_head(id, job)
+  end
   if next(jobs.forgotten) then write_digests() end
   if rawget(catalog, 'flush') then catalog.flush() end
   write_gates()

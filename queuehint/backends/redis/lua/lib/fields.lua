@@ -58,6 +58,9 @@ function form.split(member, from)
   return tonumber(string.sub(member, from + 1, last)), string.sub(member, last + 1)
 end
 
+-- The session of one that waits, whose name begins with a "~" if it waits for each change.
+function form.session(watcher) return (string.gsub(watcher, '^~', '')) end
+
 -- Order by bytes: Lua's own `<` goes by the server's locale.
 function form.less(left, right)
   local length = math.min(#left, #right)
