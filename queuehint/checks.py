@@ -130,6 +130,13 @@ def check_int(value: object, *, parameter: str, least: int, most: int) -> int:
     return value
 
 
+def check_str(value: object, *, parameter: str) -> str:
+    """Check a text of any length."""
+    if not isinstance(value, str):
+        raise InvalidJobTypeError(f"{parameter} must be str, got {type(value).__name__}: {shown(value)}")
+    return str.__str__(value)
+
+
 def check_bool(value: object, *, parameter: str) -> bool:
     """Check a yes or no."""
     if not isinstance(value, bool):

@@ -5,8 +5,14 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Protocol
 
+from queuehint.checks import check_callable, check_int, check_number
+
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+MS_MAX = 2**53
+"""As far from the epoch as a time may be: all stores count so far exactly."""
 
 
 class Clock(Protocol):
@@ -41,7 +47,7 @@ class FakeClock:
     """
 
     def __init__(self, now_ms: int = 1_600_000_000_000) -> None:
-        self._now_ms = now_ms
+        self._now_ms = check_int(now_ms, parameter="now_ms", least=-MS_MAX, most=MS_MAX)
         self._subscribers: list[Callable[[], None]] = []
 
     def now_ms(self) -> int:
@@ -50,10 +56,17 @@ class FakeClock:
 
     def subscribe(self, moved: Callable[[], None]) -> None:
         """Have *moved* called after each move."""
-        self._subscribers.append(moved)
+        self._subscribers.append(check_callable(moved, parameter="moved"))
 
     def advance(self, *, seconds: float = 0, ms: int = 0) -> None:
-        """Move the time forward."""
-        self._now_ms += round(seconds * 1000) + ms
+        """
+        Move the time forward.
+
+        Raises:
+            InvalidJobError, InvalidJobTypeError: naming the parameter; the time is as it was.
+        """
+        step_ms = round(check_number(seconds, parameter="seconds", least=-MS_MAX, most=MS_MAX) * 1000)
+        step_ms += check_int(ms, parameter="ms", least=-MS_MAX, most=MS_MAX)
+        self._now_ms = check_int(self._now_ms + step_ms, parameter="the time", least=-MS_MAX, most=MS_MAX)
         for moved in self._subscribers:
             moved()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 import attrs
 
-from queuehint.checks import ID_BYTES_MAX, check_choice, check_duration, check_id, check_number, plain_text
+from queuehint.checks import ID_BYTES_MAX, check_choice, check_duration, check_id, check_number, check_str, plain_text
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, WouldDeadlockError, shown
 from queuehint.interim import Interim
 from queuehint.records import ON_CHILD_FAILURE, OnChildFailure, Progress, encodable, log_lines, moment
@@ -34,6 +34,10 @@ _FIRST = threading.Lock()
 """Held where an attempt's interim result begins: its threads share one."""
 
 
+def _reason(value: str) -> str:
+    return check_str(value, parameter="reason")
+
+
 @attrs.frozen
 class Retry:
     """
@@ -43,7 +47,7 @@ class Retry:
     """
 
     after: float | timedelta | None = None
-    reason: str = "the handler asked for a retry"
+    reason: str = attrs.field(default="the handler asked for a retry", converter=_reason)
     after_ms: int | None = attrs.field(init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
@@ -66,14 +70,14 @@ class Snooze:
 class Fail:
     """Answer: FAILED at once, however many attempts are left."""
 
-    reason: str = "the handler said so"
+    reason: str = attrs.field(default="the handler said so", converter=_reason)
 
 
 @attrs.frozen
 class Discard:
     """Answer: the job has no point any more; CANCELED."""
 
-    reason: str = "discarded by its handler"
+    reason: str = attrs.field(default="discarded by its handler", converter=_reason)
 
 
 @attrs.frozen(init=False)

@@ -60,9 +60,16 @@ class Limit:
         Raises:
             InvalidJobError, InvalidJobTypeError: naming the parameter, the value and the limit.
         """
+        check_bool(self.each, parameter="each")
+        if self.path is not None:
+            parse_path(self.path)
+            if type(self.path) is not tuple or any(type(segment) is not str for segment in self.path):
+                raise InvalidJobTypeError(f"path must be a tuple of str, got {shown(self.path)}")
         if self.most is not None:
             check_int(self.most, parameter="most", least=1, most=MOST_MAX)
         if self.rate is not None:
+            if type(self.rate) is not tuple or len(self.rate) != 2:
+                raise InvalidJobTypeError(f"rate must be a tuple of a number and ms, got {shown(self.rate)}")
             check_int(self.rate[0], parameter="rate", least=1, most=MOST_MAX)
             check_int(self.rate[1], parameter="rate: the time in ms", least=1, most=RATE_PER_MAX_MS)
         if self.max_pending is not None:

@@ -16,6 +16,7 @@ from uuid import UUID
 import cattrs
 from cattrs.preconf.json import make_converter
 
+from queuehint.checks import check_object
 from queuehint.errors import PayloadError, shown
 from queuehint.records import PAYLOAD_BYTES_MAX
 
@@ -55,7 +56,10 @@ class JsonCodec:
     """
 
     def __init__(self, converter: cattrs.Converter | None = None) -> None:
-        self._converter = _make_converter() if converter is None else converter
+        if converter is None:
+            converter = _make_converter()
+        what = "a cattrs.Converter"
+        self._converter = check_object(converter, "structure", "unstructure", parameter="converter", what=what)
         self._odd: dict[int, tuple[Mapping[str, Any], frozenset[str]]] = {}
 
     def dumps(self, values: Mapping[str, Any], annotations: Mapping[str, Any], *, bytes_max: int) -> bytes:

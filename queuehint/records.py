@@ -20,8 +20,8 @@ from queuehint.checks import (
     check_id,
     check_int,
     check_name,
+    check_str,
     count_of,
-    plain_text,
 )
 from queuehint.errors import CycleError, InvalidJobError, InvalidJobTypeError, PayloadError, shown
 from queuehint.hint import Claim, Path, parse_claims, queue_key
@@ -280,7 +280,7 @@ def check_dependencies(value: object) -> tuple[Dependency, ...]:
     if len(items) > DEPENDENCIES_MAX:
         raise InvalidJobError(f"depends_on names {count_of(value, DEPENDENCIES_MAX)} jobs, limit {DEPENDENCIES_MAX}")
     if isinstance(value, (set, frozenset)):
-        items = tuple(sorted(items, key=plain_text))
+        items = tuple(sorted(items, key=lambda item: check_str(getattr(item, "id", item), parameter="depends_on")))
     edges: dict[str, Dependency] = {}
     for item in items:
         edge = item if isinstance(item, Dependency) else Dependency(check_id(item, parameter="depends_on"))

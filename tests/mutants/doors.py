@@ -129,4 +129,12 @@ MUTANTS = (
         new="",
         caught_by=(SECRETS,),
     ),
+    Mutant(
+        name="A limit that was made by hand may be at any path",
+        kind="door",
+        file="limits.py",
+        old="            parse_path(self.path)\n            if type(self.path) is not tuple or any(",
+        new="            if type(self.path) is not tuple or all(",
+        caught_by=(tests("tests/unit/test_values_by_hand.py"),),
+    ),
 )

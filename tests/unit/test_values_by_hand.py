@@ -1,0 +1,100 @@
+"""Values that users make by hand: what a field does not name is refused where it is made, or where it is checked."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from queuehint import (
+    Children,
+    Claim,
+    Discard,
+    Fail,
+    FakeClock,
+    InvalidJobError,
+    InvalidJobTypeError,
+    JobSpec,
+    JsonCodec,
+    Limit,
+    QueueHintError,
+    Retry,
+    Snooze,
+)
+from tests.support import HostileStr
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Unshown:
+    def __repr__(self) -> str:
+        raise SystemExit
+
+    __str__ = __repr__
+
+
+@pytest.mark.parametrize(
+    "reason", [None, 5, ValueError("why"), b"why", ["why"], Unshown()], ids=lambda r: type(r).__name__
+)
+def test_the_reason_of_an_answer_is_a_text(reason: Any) -> None:
+    for make in (Fail, Discard, lambda reason: Retry(reason=reason)):
+        with pytest.raises(InvalidJobTypeError, match=r"^reason must be str, got"):
+            make(reason)
+
+
+def test_the_reason_of_an_answer_is_the_text_that_was_checked() -> None:
+    for answer in (Fail(HostileStr("why")), Discard(HostileStr("why")), Retry(reason=HostileStr("why"))):
+        assert (type(answer.reason), answer.reason) == (str, "why")
+    assert (Fail().reason, Discard().reason, Retry().reason) == (
+        "the handler said so",
+        "discarded by its handler",
+        "the handler asked for a retry",
+    )
+
+
+WRONG: dict[str, tuple[Callable[[], Any], str]] = {
+    "snooze": (lambda: Snooze("5"), "delay must be a timedelta"),  # type: ignore[arg-type]
+    "children": (lambda: Children("a", on_child_failure="x"), "on_child_failure must be one of"),  # type: ignore[arg-type]
+    "a clock from a text": (lambda: FakeClock("5"), "now_ms must be int"),  # type: ignore[arg-type]
+    "a clock from a fraction": (lambda: FakeClock(1.5), "now_ms must be int"),  # type: ignore[arg-type]
+    "a clock too far away": (lambda: FakeClock(2**60), "now_ms must be from"),
+    "what cannot be told": (lambda: FakeClock().subscribe(5), "moved must be callable"),  # type: ignore[arg-type]
+    "no converter": (lambda: JsonCodec(5), "converter must be a cattrs.Converter"),  # type: ignore[arg-type]
+    "a limit of a list": (lambda: Limit(path=["a"], most=1).check(), "path must be a tuple of str"),  # type: ignore[arg-type]
+    "a limit of a text": (lambda: Limit(path="a", most=1).check(), "path must be a list"),  # type: ignore[arg-type]
+    "a limit of a number": (lambda: Limit(path=(5,), most=1).check(), "path segment 0"),  # type: ignore[arg-type]
+    "a limit of a liar": (lambda: Limit(path=(HostileStr("a"),), most=1).check(), "path must be a tuple of str"),
+    "a limit each maybe": (lambda: Limit(path=(), each=1, most=1).check(), "each must be bool"),  # type: ignore[arg-type]
+    "half a rate": (lambda: Limit(path=(), rate=(5,)).check(), "rate must be a tuple"),  # type: ignore[arg-type]
+    "no rate": (lambda: Limit(path=(), rate=5).check(), "rate must be a tuple"),  # type: ignore[arg-type]
+    "a rate of texts": (lambda: Limit(path=(), rate=("5", 5)).check(), "rate must be int"),  # type: ignore[arg-type]
+    "edges to nothing": (lambda: JobSpec(id="a", task="t", depends_on={5}).check(), "depends_on must be str"),  # type: ignore[arg-type]
+    "edges to what": (lambda: JobSpec(id="a", task="t", depends_on={Unshown()}).check(), "depends_on"),  # type: ignore[arg-type]
+    "claims of nothing": (lambda: JobSpec(id="a", task="t", claims=(5,)).check(), "claims[0]"),  # type: ignore[arg-type]
+    "a claim of a text": (lambda: JobSpec(id="a", task="t", claims=(Claim("ab"),)).check(), "claims[0]"),  # type: ignore[arg-type]
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_not_what_a_field_names_is_refused(name: str) -> None:
+    make, words = WRONG[name]
+    with pytest.raises(QueueHintError) as caught:
+        make()
+    assert words in str(caught.value)
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    "step", [{"seconds": "1"}, {"seconds": math.nan}, {"seconds": 1e30}, {"ms": 1.5}, {"ms": 2**60}]
+)
+def test_a_clock_that_is_moved_by_nonsense_stays_where_it_is(step: dict[str, Any]) -> None:
+    clock = FakeClock(1000)
+    moved: list[int] = []
+    clock.subscribe(lambda: moved.append(1))
+    with pytest.raises(InvalidJobError):
+        clock.advance(**step)
+    assert (clock.now_ms(), moved) == (1000, [])
+    clock.advance(seconds=1.5, ms=-500)
+    assert (clock.now_ms(), moved) == (2000, [1])
