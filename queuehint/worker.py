@@ -359,7 +359,10 @@ class Worker:
     @property
     def answered_s(self) -> float:
         """When the newest call that the store has answered was sent, by `queuehint.renewal.now_s`; 0 before."""
-        return max(self._answered_s, 0.0 if self._renewal is None else self._renewal.answered_s)
+        if self._renewal is not None:
+            return max(self._answered_s, self._renewal.answered_s)
+        # Nobody but the loop asks a store of this process: while it does not turn, no answer is missing.
+        return self._answered_s and self._answered_s + self.blocked_s
 
     @property
     def blocked_s(self) -> float:
@@ -436,8 +439,8 @@ class Worker:
         return True
 
     def _take_in(self, operation: Exchange, reply: Exchanged, sent_s: float) -> None:
+        self._answered_s = self._now_s()
         if self._renewal is not None:
-            self._answered_s = self._now_s()
             self._renewal.exchange(operation.settle, reply.grants, sent_s)
         if self._failures:
             logger.info("the store answers again", extra={"event": "worker.reconnected", "worker": self.name})

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from queuehint import JobState, Scheduler
 from queuehint.cli.app import app
 from tests.folders import quick_folder
+from tests.probes import ask, free_port, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -128,3 +129,21 @@ def test_the_doctor_says_that_it_looks_at_redis(folder: Path) -> None:
     found = CliRunner().invoke(app, ["doctor", url_of(folder)])
     assert found.exit_code == 2
     assert "is no Redis; a file of jobs is looked through when it is opened" in found.output
+
+
+def test_a_worker_on_a_file_is_healthy_by_its_file_and_its_port(folder: Path) -> None:
+    port, file = free_port(), folder / "health"
+    enqueue(folder)
+    running = worker(folder, f"--health-port={port}", f"--health-file={file}")
+    try:
+        until(lambda: ask(port)[0] == 200)
+        until(file.exists)
+        assert json.loads(file.read_text())["pid"] == running.pid
+        first = json.loads(file.read_text())["last_round_trip"]
+        # An idle worker asks its store every five seconds, too.
+        until(lambda: json.loads(file.read_text())["last_round_trip"] > first)
+    finally:
+        running.send_signal(signal.SIGTERM)
+        running.communicate(timeout=LIMIT_S)
+    assert running.returncode == 0
+    assert not file.exists()

@@ -11,8 +11,6 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,10 +23,11 @@ from queuehint.cli.loading import TargetError, check_shared, load_scheduler
 from queuehint.cli.logs import JsonFormatter, TextFormatter
 from queuehint.crash import POINTS
 from tests.far import ROOT, serving
+from tests.probes import ask, free_port, until
 from tests.servers import find_servers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from tests.conftest import StartProxy
     from tests.servers import Server
@@ -156,13 +155,6 @@ async def remember(ctx):
     global loop
     loop = asyncio.get_running_loop()
 """
-
-
-def until(reached: Callable[[], Any], limit_s: float = LIMIT_S) -> None:
-    end_s = time.monotonic() + limit_s
-    while not reached():
-        assert time.monotonic() < end_s, "it does not come about"
-        time.sleep(0.01)
 
 
 class Desk:
@@ -590,24 +582,6 @@ def test_a_process_that_is_stuck_in_code_that_holds_the_gil_is_killed(desk: Desk
 
 
 # --- several processes -------------------------------------------------------------------------------------------
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def ask(port: int) -> tuple[int, dict[str, Any]]:
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5) as answer:
-            return answer.status, json.load(answer)
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, json.load(error)
-    except OSError:
-        return 0, {}
 
 
 def test_several_processes_work_side_by_side_and_one_that_dies_is_replaced(desk: Desk) -> None:

@@ -1311,6 +1311,62 @@ def test_code_that_holds_up_the_loop_is_told_and_what_has_not_begun_goes_back(
     assert "job.lease_lost" not in events(caplog)
 
 
+@pytest.mark.parametrize("is_far", [False, True])
+def test_only_an_answer_of_the_store_is_one(
+    far: Callable[..., Scheduler], is_far: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MemoryBackend, "is_local", not is_far)
+    for name in ("BACKEND_PAUSE_S", "WAIT_CEILING_S"):
+        monkeypatch.setattr(worker_module, name, 0.01)
+    is_away, asked = [True], [0]
+    call, call_sync = MemoryBackend.call, MemoryBackend.call_sync
+
+    def refuse() -> None:
+        asked[0] += 1
+        if is_away[0]:
+            raise BackendUnavailableError("away")
+
+    async def calling(self: MemoryBackend, operation: Any) -> Any:
+        refuse()
+        return await call(self, operation)
+
+    def calling_sync(self: MemoryBackend, operation: Any) -> Any:
+        refuse()
+        return call_sync(self, operation)
+
+    async def main() -> None:
+        sched = far(lease=1)
+
+        @sched.job
+        async def work() -> None:
+            await Gate().wait()
+
+        await work.enqueue()
+        worker = sched.make_worker(grace=0)
+        monkeypatch.setattr(MemoryBackend, "call", calling)
+        monkeypatch.setattr(MemoryBackend, "call_sync", calling_sync)
+        task = asyncio.create_task(worker.run())
+        await until(lambda: asked[0] > 3)
+        assert worker.answered_s == 0
+        is_away[0] = False
+        await until(lambda: worker.running == 1)
+        first_s = worker.answered_s
+        await until(lambda: worker.answered_s > first_s > 0)
+        is_away[0] = True
+        # What was under way may be answered still.
+        before = asked[0]
+        await until(lambda: asked[0] > before + 2)
+        last_s, before = worker.answered_s, asked[0]
+        await until(lambda: asked[0] > before + 5)
+        assert worker.answered_s == last_s
+        is_away[0] = False
+        await until(lambda: worker.answered_s > last_s)
+        worker.stop(at_once=True)
+        await task
+
+    run(main())
+
+
 def ticking_elsewhere(sched: Scheduler) -> Callable[[], None]:
     """Have what is due done by somebody else, as other workers would; return how to end it."""
     done = threading.Event()

@@ -12,9 +12,67 @@ AGREEMENT = tests(
     "[shared=0.0 keyed=0.15 jobs=10-1000]"
 )
 
+HEALTH = tests("tests/unit/test_health.py")
+ANSWERS = tests("tests/integration/test_worker.py", "-k", "only_an_answer or holds_up")
 FORKS = tests("tests/integration/test_cli_worker.py", "-k", "comes_back_as")
 
 MUTANTS = (
+    Mutant(
+        name="Health says for ever that all is well",
+        kind="workers",
+        file="cli/worker.py",
+        old='        "healthy": age_s is not None and age_s <= AGE_MAX_S and not made.is_stuck,\n',
+        new='        "healthy": age_s is not None,\n',
+        caught_by=(HEALTH,),
+    ),
+    Mutant(
+        name="Health is well however long code holds up the loop",
+        kind="workers",
+        file="cli/worker.py",
+        old=" and not made.is_stuck,\n",
+        new=",\n",
+        caught_by=(HEALTH,),
+    ),
+    Mutant(
+        name="Several processes are well when one of them is",
+        kind="workers",
+        file="cli/processes.py",
+        old="time.time() - min(trips) <= AGE_MAX_S",
+        new="time.time() - max(trips) <= AGE_MAX_S",
+        caught_by=(HEALTH,),
+    ),
+    Mutant(
+        name="A health file is rewritten although all is not well",
+        kind="workers",
+        file="cli/health.py",
+        old='if self._file is None or not known["healthy"] or self._written',
+        new="if self._file is None or self._written",
+        caught_by=(tests("tests/integration/test_cli_worker.py", "-k", "health_is_a_file"),),
+    ),
+    Mutant(
+        name="A worker that cannot reach its store takes that for an answer",
+        kind="workers",
+        file="worker.py",
+        old="        self._failures += 1\n",
+        new="        self._failures += 1\n        self._answered_s = self._now_s()\n",
+        caught_by=(ANSWERS,),
+    ),
+    Mutant(
+        name="A loop that is held up never counts as stuck",
+        kind="workers",
+        file="worker.py",
+        old="        return self.blocked_s > max(self._abandon_after_s, BLOCKED_S)\n",
+        new="        return False\n",
+        caught_by=(ANSWERS,),
+    ),
+    Mutant(
+        name="What was given back unbegun begins all the same",
+        kind="workers",
+        file="attempts.py",
+        old="        if not slot.begin():\n            return outcome_of(grant, OutcomeKind.RELEASED)\n",
+        new="        slot.begin()\n",
+        caught_by=(ANSWERS,),
+    ),
     Mutant(
         name="A child of a handler goes on as the worker where it waits",
         kind="worker",

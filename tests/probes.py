@@ -1,0 +1,43 @@
+"""What looks at a worker process from outside: its port, and whether something has come about."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+import urllib.error
+import urllib.request
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LIMIT_S = 60.0
+
+
+def until(reached: Callable[[], Any], limit_s: float = LIMIT_S) -> None:
+    """Wait until something outside of this process is so."""
+    end_s = time.monotonic() + limit_s
+    while not reached():
+        assert time.monotonic() < end_s, "it does not come about"
+        time.sleep(0.01)
+
+
+def free_port() -> int:
+    """Return a port on which nobody listens now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def ask(port: int) -> tuple[int, dict[str, Any]]:
+    """Ask a port for the health; 0 and nothing if nobody answers."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.load(error)
+    except OSError:
+        return 0, {}
