@@ -29,6 +29,7 @@ _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _RESULT = "result"
 _KNOWN_MAX = 16_384
+_KNOWN_BYTES_MAX = 768 << 10
 _DIGITS_MAX = SEGMENT_BYTES_MAX
 _INT_END = 10**_DIGITS_MAX
 _ANSWERS = (Retry, Snooze, Fail, Discard, Children)
@@ -161,9 +162,11 @@ class Handler:
 
 
 class _Recent:
-    """The claims of the places used lately: at least the last 16 384, at most twice as many."""
+    """The claims of the places used lately: the last 16 384, or 768 KiB of their text, and at most twice as many."""
 
     def __init__(self) -> None:
+        self._bytes = 0
+        """The text of the younger generation."""
         self._young: dict[tuple[Mode, Path], tuple[Claim, ...]] = {}
         self._old: dict[tuple[Mode, Path], tuple[Claim, ...]] = {}
 
@@ -176,8 +179,9 @@ class _Recent:
 
     def put(self, place: tuple[Mode, Path], claims: tuple[Claim, ...]) -> None:
         """Remember a place; the older generation is forgotten when the younger is full."""
-        if len(self._young) >= _KNOWN_MAX:
-            self._young, self._old = {}, self._young
+        if len(self._young) >= _KNOWN_MAX or self._bytes >= _KNOWN_BYTES_MAX:
+            self._young, self._old, self._bytes = {}, self._young, 0
+        self._bytes += sum(map(len, place[1]))
         self._young[place] = claims
 
 

@@ -369,3 +369,15 @@ def test_a_lambda_is_no_task_unless_it_is_given_a_name() -> None:
     with pytest.raises(HandlerError, match="write queue_hint=lambda"):
         sched.job(lambda doc: [doc])
     assert sched.job(queue_hint=lambda doc: [doc])(plain).name == "plain"
+
+
+def test_places_that_are_remembered_are_bounded_in_bytes() -> None:
+    def edit(a: str, b: str) -> None: ...
+
+    place = Placement(["{a}", "{b}"], handler(edit))
+    for number in range(20_000):
+        (claim,) = place.claims({"a": f"{number}".ljust(250), "b": "x" * 250}, "exclusive")
+        assert claim.path[0].startswith(f"{number}")
+    known = place._known
+    text = sum(len(segment) for kept in (known._young, known._old) for _, path in kept for segment in path)
+    assert 768 << 10 <= text <= (2 * 768 << 10) + 1000

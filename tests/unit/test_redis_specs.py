@@ -234,3 +234,18 @@ def test_no_two_claims_have_one_text(some: tuple[Claim, ...], others: tuple[Clai
 def test_the_root_and_a_place_called_root_are_told_apart() -> None:
     root, called_root = (Claim(()),), (Claim(("root",)),)
     assert (specs.claims_text(root), specs.claims_text(called_root), specs.claims_text(())) == ("x", "xroot", "")
+
+
+def test_what_is_long_is_right_and_in_no_cache() -> None:
+    caches = (specs._claims_text, specs._parse_claims_text, specs._facts)
+    for cache in caches:
+        cache.cache_clear()
+    for segment, edges, kept in (("x" * 200, 1000, (0, 0, 0)), ("x", 1, (1, 1, 1))):
+        spec = JobSpec(
+            id="a",
+            task="t",
+            claims=(Claim((segment, segment, segment)),),
+            depends_on=tuple(Dependency(f"job-{number}") for number in range(edges)),
+        )
+        assert specs.parse_head(specs.spec_head(spec), specs.spec_rest(spec)) == spec
+        assert tuple(cache.cache_info().currsize for cache in caches) == kept

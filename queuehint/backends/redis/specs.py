@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from queuehint.errors import CorruptStateError
-from queuehint.hint import Claim, gate_key, parse_gate_key
+from queuehint.hint import SEGMENT_BYTES_MAX, Claim, gate_key, parse_gate_key
 from queuehint.policy import DEFAULT_BACKOFF, DEFAULT_POLICY, Backoff, Policy
 from queuehint.records import Dependency, JobSpec
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _SHARED: Final = "shared"
+CACHED_MAX: Final = 512
+"""What is longer than this is worked out anew each time: caches are bounded in entries, and so in bytes."""
 
 DAMAGE: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """What taking damaged bytes apart may raise; errors of ours that say a user's value is wrong are ValueErrors too."""
@@ -42,15 +44,27 @@ def parse_token(text: str) -> int | None:
     return (int(epoch) << 32) + int(count) if dot else None
 
 
-@lru_cache(maxsize=8192)
 def claims_text(claims: tuple[Claim, ...]) -> str:
     """Return claims as lines: the mode's first letter (x for exclusive, s for shared) and the gate key."""
+    # Two segments are never too long, and most places have no more.
+    is_short = len(claims) == 1 and len(claims[0].path) <= CACHED_MAX // SEGMENT_BYTES_MAX
+    if is_short or sum([len(segment) for claim in claims for segment in claim.path]) <= CACHED_MAX:
+        return _claims_text(claims)
+    return _claims_text.__wrapped__(claims)
+
+
+@lru_cache(maxsize=8192)
+def _claims_text(claims: tuple[Claim, ...]) -> str:
     return "\n".join([("s" if claim.mode == _SHARED else "x") + gate_key(claim.path) for claim in claims])
 
 
-@lru_cache(maxsize=8192)
 def parse_claims_text(text: str) -> tuple[Claim, ...]:
     """Return the claims of `claims_text`."""
+    return (_parse_claims_text if len(text) <= CACHED_MAX else _parse_claims_text.__wrapped__)(text)
+
+
+@lru_cache(maxsize=8192)
+def _parse_claims_text(text: str) -> tuple[Claim, ...]:
     return tuple(
         [Claim(parse_gate_key(line[1:]), _SHARED if line[0] == "s" else "exclusive") for line in text.split("\n")]
         if text
@@ -168,9 +182,13 @@ def _edge(edge: Dependency) -> list[Any]:
     return said
 
 
-@lru_cache(maxsize=4096)
 def facts(line: bytes, policy_text: str) -> dict[str, Any]:
     """Return what the first line of a rest and a policy's line say, as fields of a spec."""
+    return (_facts if len(line) <= CACHED_MAX else _facts.__wrapped__)(line, policy_text)
+
+
+@lru_cache(maxsize=4096)
+def _facts(line: bytes, policy_text: str) -> dict[str, Any]:
     said = _checked_facts(json.loads(line)) if line else {}
     backoff = said.pop("backoff", None)
     said["policy"] = _policy(
