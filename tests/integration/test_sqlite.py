@@ -8,6 +8,7 @@ import logging
 import multiprocessing
 import os
 import resource
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -501,6 +502,55 @@ def test_a_file_that_was_cut_off_is_refused_or_a_part_of_history(shelf: Shelf, s
     shelf.path.write_bytes(whole[: int(len(whole) * share)])
     with pytest.raises((CorruptStateError, BackendUnavailableError)):
         shelf.open().call_sync(Peek())
+
+
+@pytest.mark.parametrize("what", ["removed", "moved", "replaced"])
+def test_a_file_that_its_name_leads_to_no_more_is_refused_and_said(
+    shelf: Shelf, caplog: pytest.LogCaptureFixture, what: str
+) -> None:
+    store = shelf.open()
+    enqueue(store, "before")
+    kept = shelf.path.with_name("kept")
+    if what == "removed":
+        shelf.path.unlink()
+    elif what == "moved":
+        shelf.path.rename(kept)
+    else:
+        shutil.copy(shelf.path, kept)
+        kept.replace(shelf.path)
+    for name in ("after", "again"):
+        with pytest.raises(BackendUnavailableError, match="removed, moved or replaced; nothing was changed"):
+            enqueue(store, name)
+    assert store.call_sync(Get(("after",))).records == (None,)
+    if what == "moved":
+        kept.rename(shelf.path)
+        enqueue(store, "back")
+        return
+    store.close_sync()
+    assert [getattr(record, "event", "") for record in caplog.records if record.levelname == "ERROR"] == [
+        "sqlite.file_gone"
+    ]
+
+
+def test_a_file_that_is_gone_when_it_is_closed_is_said(shelf: Shelf, caplog: pytest.LogCaptureFixture) -> None:
+    store = shelf.open()
+    enqueue(store, "a")
+    shelf.path.unlink()
+    store.close_sync()
+    assert "sqlite.file_gone" in [getattr(record, "event", "") for record in caplog.records]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there are no such modes")
+def test_all_files_of_a_store_are_for_their_owner_only(shelf: Shelf) -> None:
+    before = os.umask(0)
+    try:
+        store = shelf.open()
+        enqueue(store, "a")
+        modes = {path.name: oct(path.stat().st_mode & 0o777) for path in shelf.path.parent.iterdir()}
+    finally:
+        os.umask(before)
+    assert {"jobs.db", "jobs.db-wal", "jobs.db.lock"} <= modes.keys()
+    assert set(modes.values()) == {"0o600"}
 
 
 @pytest.mark.parametrize("table", ["journal", "snapshot"])

@@ -114,6 +114,14 @@ MUTANTS = (
         caught_by=(WAITS,),
     ),
     Mutant(
+        name="A file that its name leads to no more is written on",
+        kind="worker",
+        file="backends/sqlite/file.py",
+        old="            is_there = _identity(self.path) == self._identity\n",
+        new="            is_there = bool(_identity(self.path))\n",
+        caught_by=(tests("tests/integration/test_sqlite.py", "-k", "no_more"),),
+    ),
+    Mutant(
         name="A loop that ends stays among those that wait for a job",
         kind="worker",
         file="backends/redis/backend.py",

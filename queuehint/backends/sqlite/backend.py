@@ -38,7 +38,8 @@ import queue
 import secrets
 import sys
 import threading
-from contextlib import contextmanager
+import time
+from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
@@ -77,6 +78,8 @@ TOGETHER_MAX: Final = 500
 """How many operations are written in one transaction."""
 MISSED_MAX: Final = 1000
 SNAPSHOT_ROWS: Final = 20_000
+SAY_EVERY_S: Final = 60.0
+"""How often it is logged that the file is gone."""
 SNAPSHOT_BYTES: Final = 64 << 20
 """A journal is replaced by a snapshot when it has so much, and twice as much as the snapshot."""
 
@@ -168,6 +171,7 @@ class SqliteBackend(LocalBackend):
         self._snapshot_number = 0
         """Up to where the journal was when a snapshot was last made, or tried."""
         self._is_changed = False
+        self._said_gone_s = -SAY_EVERY_S
 
     @classmethod
     def from_url(cls, url: str, options: BackendOptions) -> SqliteBackend:
@@ -394,6 +398,7 @@ class SqliteBackend(LocalBackend):
         if reach is not None:
             reach("journal.begun")
         assert self._file is not None
+        self._check_there()
         try:
             self._file.append(rows, owner)
         except OutcomeUnknownError:
@@ -402,13 +407,30 @@ class SqliteBackend(LocalBackend):
         self._journaled_bytes += sum([len(data) for _, data in rows])
         self._is_changed = self._is_changed or owner is None
 
+    def _check_there(self) -> None:
+        """Refuse to go on with a file that its name leads to no more, and say so."""
+        assert self._file is not None
+        try:
+            self._file.check_there()
+        except BackendUnavailableError as error:
+            now_s = time.monotonic()
+            if now_s - self._said_gone_s >= SAY_EVERY_S:
+                self._said_gone_s = now_s
+                extra = {"event": "sqlite.file_gone", "path": str(self.address.path), "error": str(error)}
+                message = "the file was removed, moved or replaced; nothing is written any more"
+                self.logger.log(logging.ERROR, message, extra=extra)
+            raise
+
     def _end(self, ticket: _Ticket) -> None:
         """Let go of the file, and of those who came too late."""
         if reach is not None:
             reach("file.closing")
         try:
-            if self._is_open and self._is_changed:
-                self._make_snapshot()
+            if self._is_open:
+                with suppress(BackendUnavailableError):
+                    self._check_there()
+                    if self._is_changed:
+                        self._make_snapshot()
         finally:
             with self._lock:
                 self._is_open = False

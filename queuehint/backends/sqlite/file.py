@@ -8,7 +8,9 @@ one transaction. The database is in WAL mode: a commit appends to one file and, 
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import sqlite3
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -27,6 +29,7 @@ from queuehint.errors import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
 
     from queuehint.backends.sqlite.address import Address
 
@@ -90,11 +93,13 @@ class JournalFile:
         self.header: Header | None = None
         self.owner: str | None = None
         with self._judged():
+            _make_private(self.path)
             self._db = sqlite3.connect(
                 self.path, timeout=BUSY_S, isolation_level=None, check_same_thread=False, cached_statements=32
             )
             try:
                 self._prepare(address, namespace)
+                self._identity = _identity(self.path)
             except BaseException:
                 self._db.close()
                 raise
@@ -228,8 +233,26 @@ class JournalFile:
 
     # --- what goes wrong -----------------------------------------------------------------------------------------
 
+    def check_there(self) -> None:
+        """
+        See that the name still leads to this file; what is written to another one is gone with this process.
+
+        Raises:
+            BackendUnavailableError: the file was removed, moved away or replaced.
+        """
+        try:
+            is_there = _identity(self.path) == self._identity
+        except OSError:
+            is_there = False
+        if not is_there:
+            raise BackendUnavailableError(
+                f"{self.path} is not the file any more that was opened: it was removed, moved or replaced; "
+                "nothing was changed"
+            )
+
     @contextmanager
     def _transaction(self) -> Iterator[None]:
+        self.check_there()
         db = self._db
         with self._judged():
             db.execute("BEGIN IMMEDIATE")
@@ -267,12 +290,26 @@ class JournalFile:
             yield
         except sqlite3.Error as error:
             self._judge(error)
+        except OSError as error:
+            raise BackendUnavailableError(f"{self.path}: {error}") from error
         except (KeyError, ValueError, TypeError) as error:
             raise CorruptStateError(f"{self.path} is damaged: {error!r}") from error
 
     def _judge(self, error: sqlite3.Error) -> NoReturn:
         """Say what an error means to somebody who knows nothing of SQLite."""
         raise _judgement(error, f"{self.path}") from error
+
+
+def _make_private(path: Path) -> None:
+    """Make a file that only its owner may read and write, if it is not there; those beside it get the same mode."""
+    with contextlib.suppress(OSError):  # what is wrong, SQLite says
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    """Return what tells the file that a name leads to from all others."""
+    found = path.stat()
+    return found.st_dev, found.st_ino
 
 
 def _code(error: sqlite3.Error) -> int:

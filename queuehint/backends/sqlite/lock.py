@@ -61,7 +61,7 @@ class FileLock:
     """
 
     def __init__(self, path: Path) -> None:
-        self._file: int | None = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        self._file: int | None = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             if not _lock(self._file):
                 os.lseek(self._file, 0, os.SEEK_SET)
