@@ -140,7 +140,8 @@ class JobContext:
     """
     The running job, for a handler whose first parameter is annotated with this class.
 
-    Progress, log lines and interim results are sent with the worker's next message; they may be given from any thread.
+    Progress, log lines and interim results may be given from any thread, as often as a progress bar moves. They are
+    sent together, about five times a second, and before the job is settled.
     """
 
     def __init__(self, grant: Grant, desk: Desk) -> None:

@@ -1,16 +1,18 @@
 """
 The way of log lines, progress and partial results to the store; they never stop an exchange.
 
-A job's notes go before its settlement. What the store refuses is dropped, counted and logged, once a minute. Two
-refusals are waited out: a store that is out of reach gets everything later, in order, and one without memory gets a
-partial result later, for the job's settlement merges it in any case. A settlement waits for notes that could not be
-sent only until an exchange shows that the store is there; lines that are left then are appended to the settled record.
+While a job goes on its notes are sent together, a few times a second; the last go before its settlement. What the
+store refuses is dropped, counted and logged, once a minute. Two refusals are waited out: a store that is out of reach
+gets everything later, in order, and one without memory gets a partial result later, for the job's settlement merges it
+in any case. A settlement waits for notes that could not be sent only until an exchange shows that the store is there;
+lines that are left then are appended to the settled record.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +26,7 @@ from queuehint.outcomes import qualified_name
 from queuehint.records import RESULT_BYTES_MAX, check_payload_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from queuehint.backends.base import Backend
     from queuehint.payload import Codec
@@ -36,6 +38,11 @@ LINES_AT_ONCE = 100
 REST_S = 5.0
 """How long a store that does not take notes, but answers exchanges, is left alone with them."""
 SAY_EVERY_S = 60.0
+PACE_S = 0.2
+"""How often notes are sent while their jobs go on: of progress and partial results the newest, of lines all since."""
+PACE_MESSAGE_S = 0.01
+PACE_MAX_S = 1.0
+"""Each message takes so much longer, up to the other: many jobs that all speak are not to keep a store busy."""
 
 _Lease = tuple[str, int]
 
@@ -46,29 +53,32 @@ class Outbox:
 
     Args:
         codec: how partial results travel.
-        now_s: the clock by which it rests.
     """
 
-    def __init__(self, backend: Backend, codec: Codec, now_s: Callable[[], float]) -> None:
+    def __init__(self, backend: Backend, codec: Codec) -> None:
         self.notes = Notes()
         self.dropped = 0
         """How many lines, reports of progress and partial results were dropped."""
         self._backend = backend
         self._codec = codec
-        self._now_s = now_s
         self._waiting: deque[Log | Report | Interim] = deque()
         self._refused: dict[_Lease, Interim] = {}
         self._is_away = self._is_passed_over = False
-        self._rests_until_s = self._full_until_s = 0.0
-        self._said_s = -SAY_EVERY_S
+        self._rests_until_s = self._full_until_s = self._due_s = -math.inf
+        self._said_s = -math.inf
 
     def __bool__(self) -> bool:
         """Return whether anything is to be sent."""
         return bool(self._waiting or self.notes or self._refused)
 
+    @property
+    def left_s(self) -> float:
+        """How long the next notes have to wait, for others were sent just now."""
+        return max(0.0, self._due_s - self._now_s())
+
     async def send(self, settled: Iterable[_Lease] = (), *, is_last: bool = False) -> bool:
         """
-        Send all there is.
+        Send all there is, if it is time, else what goes before a settlement.
 
         Args:
             settled: the leases that are settled next; what their jobs have said goes first.
@@ -84,23 +94,31 @@ class Outbox:
         if self._refused and (is_last or now_s >= self._full_until_s):
             self._waiting += self._refused.values()
             self._refused = {}
-            self._full_until_s = 0.0
-        count = 0
+            self._full_until_s = -math.inf
+        is_due = is_last or now_s >= self._due_s
+        count = messages = 0
         # What could not be sent last time is not yet in the store, and what was said since comes after it.
         for newest in (False, True):
             if newest:
-                self._waiting += self.notes.take()
+                self._waiting += self.notes.take(None if is_due else settled)
             while self._waiting:
                 message = self._waiting[0]
                 if not await self._deliver(message):
                     return self._is_left(settled)
                 self._waiting.popleft()
+                messages += 1
                 count += len(message.lines) if isinstance(message, Log) else 1
                 if count >= LINES_AT_ONCE:
                     count = 0
                     await asyncio.sleep(0)
         self._is_away = self._is_passed_over = False
+        if is_due and messages:
+            self._due_s = self._now_s() + min(max(PACE_S, messages * PACE_MESSAGE_S), PACE_MAX_S)
         return True
+
+    @staticmethod
+    def _now_s() -> float:
+        return asyncio.get_running_loop().time()
 
     def see_answer(self) -> bool:
         """Take note that an exchange went through; return whether to try again at once what has to wait."""

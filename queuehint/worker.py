@@ -178,7 +178,9 @@ class Worker:
             )
         self._now_s = now_s if self._renewal is None else self._renewal.now_s
         self._timekeeper = Timekeeper(backend, definitions, self._now_s)
-        self._outbox = Outbox(backend, codec, self._now_s)
+        self._outbox = Outbox(backend, codec)
+        self._posting: asyncio.TimerHandle | None = None
+        self._is_posting = False
         self._failures = 0
         self._answered_s = 0.0
         self._listening: asyncio.Task[None] | None = None
@@ -193,7 +195,7 @@ class Worker:
         self._grace_begun_s = 0.0
         self._stopping = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._event = asyncio.Event()
+        self._event = _Turn()
         self.gave_up = False
         """True once it has stopped by itself, because of code that was asked to stop and did not."""
         self.started = asyncio.Event()
@@ -255,7 +257,7 @@ class Worker:
                 self._listening.cancel()
             self._timekeeper.stop()
             self._turned_s = None
-            for timer in (self._grace, self._giving_up, self._beating):
+            for timer in (self._grace, self._giving_up, self._beating, self._posting):
                 if timer is not None:
                     timer.cancel()
             self._attempts.close()
@@ -267,7 +269,11 @@ class Worker:
         """Exchange and, unless there is more to send, wait for something to do; say whether the work is over."""
         # One turn of the loop: jobs that are about to end are settled in this exchange, and nobody is starved.
         await asyncio.sleep(0)
-        self._event.clear()
+        is_full = self._event.take() or self._stopping or bool(self._outcomes) or self._unanswered is not None
+        if not is_full:
+            await self._outbox.send()
+            await self._event.wait()
+            return False
         if self._stopping:
             self._begin_grace()
         full = await self._exchange()
@@ -710,19 +716,36 @@ class Worker:
     # --- what contexts ask of their worker -------------------------------------------------------------------------
 
     def report(self, job_id: str, token: int, progress: Progress) -> None:
-        """Send progress with the next exchange; from any thread."""
+        """Send progress soon, and before the job is settled; from any thread."""
         self._outbox.notes.report(job_id, token, progress)
-        self._wake()
+        self._tell_of_notes()
 
     def log(self, job_id: str, token: int, line: str) -> None:
-        """Send a log line with the next exchange; from any thread."""
+        """Send a log line soon, and before the job is settled; from any thread."""
         self._outbox.notes.log(job_id, token, line)
-        self._wake()
+        self._tell_of_notes()
 
     def store(self, interim: Interim) -> None:
-        """Send an interim result with the next exchange; from any thread."""
+        """Send an interim result soon, and before the job is settled; from any thread."""
         self._outbox.notes.store(interim)
-        self._wake()
+        self._tell_of_notes()
+
+    def _tell_of_notes(self) -> None:
+        """Have notes sent, as soon as it is time; from any thread."""
+        if not self._is_posting and self._loop is not None:
+            self._is_posting = True
+            with contextlib.suppress(RuntimeError):  # the loop was closed over this worker
+                self._loop.call_soon_threadsafe(self._post)
+
+    def _post(self) -> None:
+        assert self._loop is not None
+        left_s = self._outbox.left_s
+        if left_s > 0:
+            self._posting = self._loop.call_later(left_s, self._post)
+        else:
+            # What is said from here on is told anew.
+            self._is_posting = False
+            self._event.set_for_notes()
 
     def _wake(self) -> None:
         if self._loop is not None:
@@ -738,6 +761,29 @@ def _frames_of(thread: int) -> str:
         places.append(f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}")
         frame = frame.f_back
     return ", ".join(places)
+
+
+class _Turn(asyncio.Event):
+    """Wakes the main task: for an exchange, or for no more than notes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._is_full = True
+
+    def set(self) -> None:
+        """Have an exchange made."""
+        self._is_full = True
+        super().set()
+
+    def set_for_notes(self) -> None:
+        """Have notes sent, with an exchange only if one is made anyway."""
+        super().set()
+
+    def take(self) -> bool:
+        """Begin a turn; return whether an exchange is wanted."""
+        self.clear()
+        is_full, self._is_full = self._is_full, False
+        return is_full
 
 
 async def _end_of(slot: Slot) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -34,6 +35,8 @@ from queuehint.errors import (
     OutcomeUnknownError,
 )
 from queuehint.operations import Exchange, Log, Report, Update
+from queuehint.outbox import Outbox
+from queuehint.records import Progress
 from tests.doors import Gate, run, scheduler, until
 from tests.shelf import on
 
@@ -432,5 +435,141 @@ def test_exchanges_that_all_fail_are_tried_again_and_harm_no_job(monkeypatch: py
         async with sched.worker(concurrency=2):
             jobs = await work.enqueue_many([(1,), (2,)])
             assert [await job.result(timeout=10) for job in jobs] == [1, 2]
+
+    run(main())
+
+
+# --- handlers that speak often ----------------------------------------------------------------------------------------
+
+
+def keep_asked(sched: Scheduler) -> list[Any]:
+    asked: list[Any] = []
+
+    def note(operation: Any) -> None:
+        asked.append(operation)
+
+    refuse(sched, note)
+    return asked
+
+
+SAYS: dict[str, Callable[[JobContext, int], None]] = {
+    "progress": lambda ctx, n: ctx.progress(n, 100),
+    "log": lambda ctx, n: ctx.log(f"row {n}"),
+    "update": lambda ctx, n: ctx.update({"rows": n}),
+}
+
+
+@pytest.mark.parametrize("how", SAYS)
+def test_what_a_handler_says_often_is_sent_together_and_the_last_before_its_end(
+    url: str, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox_module, "PACE_S", 3600)
+    monkeypatch.setattr(outbox_module, "PACE_MAX_S", 3600)
+
+    async def main(sched: Scheduler) -> None:
+        @sched.job
+        async def work(ctx: JobContext) -> None:
+            for n in range(100):
+                SAYS[how](ctx, n)
+                await asyncio.sleep(0.001)
+
+        asked = keep_asked(sched)
+        async with sched.worker():
+            job = await work.enqueue()
+            await job.result(timeout=15)
+        record = await job.record()
+        # At once, and what came later before the settlement.
+        assert sum(isinstance(operation, (Log, Report, Update)) for operation in asked) == 2
+        last = next(at for at, each in enumerate(asked) if isinstance(each, Exchange) and each.settle)
+        assert max(at for at, each in enumerate(asked) if isinstance(each, (Log, Report, Update))) < last
+        if how == "progress":
+            assert record.progress == Progress(99, 100)
+        elif how == "log":
+            assert record.logs == tuple(f"row {n}" for n in range(100))
+        else:
+            assert sched.records.result_of(record) == {"rows": 99}
+
+    on(url, main)
+
+
+def test_notes_are_shown_soon_and_ask_for_no_exchange(url: str) -> None:
+    async def main(sched: Scheduler) -> None:
+        gate = Gate()
+        spoken = asyncio.Event()
+
+        @sched.job
+        async def work(ctx: JobContext) -> None:
+            await gate.wait()
+            ctx.progress(1)
+            await spoken.wait()
+            ctx.progress(2)
+            ctx.progress(3)
+            await asyncio.Event().wait()
+
+        asked = keep_asked(sched)
+        async with sched.worker(grace=0):
+            job = await work.enqueue()
+            await gate.reached()
+
+            async def shows(done: int) -> bool:
+                progress = (await job.record()).progress
+                return progress is not None and progress.done == done
+
+            begun_s = time.monotonic()
+            gate.open()
+            await until(lambda: shows(1))
+            spoken.set()
+            await until(lambda: shows(3))
+            took_s = time.monotonic() - begun_s
+            exchanges = sum(isinstance(operation, Exchange) for operation in asked)
+            reports = [operation.progress.done for operation in asked if isinstance(operation, Report)]
+        assert reports == [1, 3]
+        # One that a job begins with, and one every while that a worker looks by itself.
+        assert exchanges <= 4 + took_s
+
+    on(url, main)
+
+
+def test_notes_alone_cost_no_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox_module, "PACE_S", 0)
+    monkeypatch.setattr(outbox_module, "PACE_MAX_S", 0)
+
+    async def main() -> None:
+        sched, _ = scheduler()
+        asked = keep_asked(sched)
+
+        @sched.job
+        async def work(ctx: JobContext) -> None:
+            for n in range(100):
+                ctx.progress(n)
+                await until(lambda n=n: asked[-1] == Report(ctx.id, ctx.token, Progress(n)))  # type: ignore[misc]
+
+        async with sched.worker():
+            await (await work.enqueue()).result(timeout=15)
+        assert sum(isinstance(operation, Report) for operation in asked) == 100
+        assert sum(isinstance(operation, Exchange) for operation in asked) < 20
+
+    run(main())
+
+
+def test_many_jobs_that_all_speak_are_heard_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox_module, "PACE_MESSAGE_S", 10.0)
+    monkeypatch.setattr(outbox_module, "PACE_MAX_S", 100.0)
+
+    async def main() -> None:
+        sched, _ = scheduler()
+        outbox = Outbox(sched.backend, JsonCodec())
+        outbox.notes.log("a", 1, "line")
+        assert outbox.left_s == 0
+        await outbox.send()
+        assert 9 < outbox.left_s <= 10
+        for n in range(5):
+            outbox.notes.log(str(n), 1, "line")
+        await outbox.send()
+        assert len(outbox.notes.take()) == 5
+        for n in range(50):
+            outbox.notes.log(str(n), 1, "line")
+        await outbox.send(is_last=True)
+        assert 99 < outbox.left_s <= 100
 
     run(main())

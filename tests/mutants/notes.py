@@ -69,4 +69,20 @@ MUTANTS = (
         new="        return self._until_s < 0\n",
         caught_by=(tests("tests/unit/test_exclusive.py"),),
     ),
+    Mutant(
+        name="Each note of a handler is sent by itself",
+        kind="wire",
+        file="outbox.py",
+        old="        is_due = is_last or now_s >= self._due_s\n",
+        new="        is_due = True\n",
+        caught_by=(tests("tests/integration/test_worker_notes.py", "-k", "often"),),
+    ),
+    Mutant(
+        name="Each note of a handler costs an exchange",
+        kind="wire",
+        file="worker.py",
+        old="            self._event.set_for_notes()\n",
+        new="            self._event.set()\n",
+        caught_by=(tests("tests/integration/test_worker_notes.py", "-k", "often or alone"),),
+    ),
 )
