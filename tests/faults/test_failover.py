@@ -16,7 +16,7 @@ from queuehint.renewal import now_s
 from queuehint.renewer import RenewerProcess
 from tests.faults import app, books
 from tests.faults.books import figures, run, until
-from tests.servers import Cluster, Sentinels
+from tests.servers import Cluster, Sentinels, make_certificate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -212,6 +212,20 @@ def test_every_client_follows_sentinel_after_an_orderly_failover(
 
     took_s = check_followed(sentinel_url(sentinels), namespace, fail_over, monkeypatch, is_idle=True)
     figures("F-27", by="sentinel", found_s=round(took_s, 2))
+
+
+def test_sentinels_are_asked_by_tls_where_the_url_says_so(
+    start_server: StartServer, namespace: str, tmp_path: Path
+) -> None:
+    certificate = make_certificate(tmp_path)
+    primary = start_server(certificate=certificate)
+    monitor = f"sentinel monitor main 127.0.0.1 {primary.port} 1"
+    sentinel = start_server(is_sentinel=True, certificate=certificate, lines=[monitor], tls_replication="yes")
+    url = f"rediss+sentinel://127.0.0.1:{sentinel.port}/main?ssl_ca_certs={certificate.cert}"
+    store = books.open_store(url, namespace)
+    assert store.call_sync(Draw(1)).first == 1
+    assert run(store.call(Draw(1))).first == 2
+    store.close_sync()
 
 
 @pytest.mark.nightly

@@ -14,8 +14,10 @@ from queuehint.backends.base import BackendOptions, Interest
 from queuehint.backends.redis import keys
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend, hold
+from queuehint.backends.redis.conversation import NotSent
+from queuehint.backends.redis.links import AsyncLink
 from queuehint.hint import Claim
-from queuehint.operations import CancelPath, Commit, CountPending, Enqueue, Exchange, Get, Tick
+from queuehint.operations import Cancel, CancelPath, Commit, CountPending, Enqueue, Exchange, Get, Tick
 from queuehint.records import JobSpec, Outcome, OutcomeKind
 from tests.doors import Gate, in_thread, run, until
 from tests.property.agreement import Twins
@@ -110,6 +112,33 @@ def test_a_loop_that_ends_closes_its_connections_though_nobody_closed_the_backen
     finally:
         gc.enable()
     backend.close_sync()
+
+
+def test_who_waits_is_told_although_the_connection_for_calls_fails(
+    redis_server: Server, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("queuehint.backends.redis.backend.WAIT_CEILING_S", 60.0)
+    backend = RedisBackend(parse_url(redis_server.url), BackendOptions(namespace=namespace))
+    asked = AsyncLink.ask
+
+    async def ask(link: AsyncLink, command: tuple[Any, ...]) -> Any:
+        if command[0] == "ZPOPMIN":
+            raise NotSent
+        return await asked(link, command)
+
+    monkeypatch.setattr(AsyncLink, "ask", ask)
+
+    async def main() -> None:
+        await backend.call(Enqueue((JobSpec(id="a", task="t"),)))
+        waiting = asyncio.create_task(backend.wait(Interest(jobs=("a",)), 60))
+        sessions, session = keys.redis_key(namespace, "sessions"), backend._loop()._session
+        await until(lambda: redis_server.client().zscore(sessions, session) is not None)
+        await backend.call(Cancel(("a",)))
+        async with asyncio.timeout(20):
+            await waiting
+        await backend.close()
+
+    asyncio.run(main())
 
 
 # --- no wake-up is lost ----------------------------------------------------------------------------------------------

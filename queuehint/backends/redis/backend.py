@@ -513,14 +513,17 @@ class _Loop:
         while self._futures:
             try:
                 found = await self._waits.ask(("BZPOPMIN", key, f"{LISTEN_S:.3f}"))
-                if found is None:
-                    continue
-                more = await self._link.ask(("ZPOPMIN", key, 1000))
             except (NotSent, Unanswered, driver.ResponseError) as error:
                 await self._waits.move(onward(error))
                 await asyncio.sleep(FAILED_WAIT_S)
                 continue
-            for job_id in [found[1], *more[::2]]:
+            if found is None:
+                continue
+            told = [found[1]]
+            # Another connection, which may fail without this one: what has been told is passed on all the same.
+            with suppress(NotSent, Unanswered, driver.ResponseError):
+                told += (await self._link.ask(("ZPOPMIN", key, 1000)))[::2]
+            for job_id in told:
                 self._watched.pop(job_id.decode(), None)
                 for future in self._futures.get(job_id.decode(), ()):
                     if not future.done():
