@@ -67,7 +67,7 @@ from queuehint.operations import (
 from queuehint.policy import Policy
 from queuehint.records import OVER, JobError, JobSpec, JobState, Outcome, OutcomeKind, Progress
 from queuehint.schedule import Recurrence
-from queuehint.testing.invariants import check_empty
+from queuehint.testing.invariants import check_circles, check_empty
 from queuehint.testing.machine.agreement import agree
 from queuehint.testing.pair import RETENTION, filters
 from queuehint.testing.player import MINUTE, POOLS, Player
@@ -229,6 +229,7 @@ class Twins:
         if isinstance(expected, Refused):
             return None
         if not isinstance(operation, codec.QUESTIONS):
+            check_circles(self.engine)
             clocked = codec.clocked(self.desk.answer)
             times = [(self.engine.now_ms, self.engine.next_ms), (clocked.now_ms, clocked.next_ms)]
             assert times[0] == times[1], f"{operation}\nnow and next by the engine and the store: {times}"

@@ -60,6 +60,7 @@ from queuehint.record_filter import RecordFilter
 from queuehint.records import Dependency, JobError, JobSpec, Outcome, OutcomeKind, Progress
 from queuehint.testing.player import ALL_AT_ONCE, LEASE_MS, MINUTE, MIXED, PATHS, POLICIES, STYLES, Style
 from tests.property.agreement import FIXED, KEPT_MS, Busybody, Twins, walk_together
+from tests.property.test_graphs import Tangle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -343,6 +344,35 @@ def test_a_dependent_that_is_over_when_a_sweep_comes_by_is_passed_over_for_good(
         twins.wind_down()
     finally:
         twins.close()
+
+
+class TangleOfTwins(Tangle):
+    """The same on both."""
+
+    def __init__(self, random: Random, budget: int, count: int) -> None:
+        super().__init__(random, budget, count)
+        self.twins = Twins(budget=budget)
+        self.engine = self.twins.engine
+
+    def do(self, operation: Any) -> Any:
+        self.twins.go_to(self.now_ms)
+        return self.twins.do(operation)
+
+
+@pytest.mark.parametrize("budget", [1, 2])
+def test_graphs_that_fail_wait_and_come_back_in_the_middle_of_cuts_agree(budget: int) -> None:
+    for seed in (*range(8), 11, 47, 50):  # the last ones close a circle wherever a revival may
+        tangle = TangleOfTwins(Random(seed), budget, 8)
+        try:
+            tangle.play()
+            tangle.twins.compare_all()
+            tangle.twins.wind_down()
+            tangle.twins.check_residue()
+        except BaseException as error:
+            error.add_note(f"TangleOfTwins(Random({seed}), {budget}, 8)")
+            raise
+        finally:
+            tangle.twins.close()
 
 
 @pytest.fixture
