@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from queuehint.backends.base import BackendOptions
-from queuehint.backends.redis import conversation, doctor, keys, scripts
+from queuehint.backends.redis import codec, conversation, doctor, keys, scripts
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
 from queuehint.backends.redis.checkup import lacks_lua_fixes
@@ -459,7 +459,7 @@ def test_events_that_no_state_knows_of_are_dropped(store: Store) -> None:
 
 def test_a_damaged_state_is_as_good_as_a_lost_one(store: Store) -> None:
     store.do(Enqueue((job("1", "a"),)))
-    for damaged in (b"", b"\xc1", b"\x93\x03\x02\x03"):
+    for damaged in (b"", b"\xc1", bytes((0x93, codec.SCHEMA, 2, 3))):
         store.server.client().hset(store.key("meta"), "state", damaged)
         assert store.kinds() == {"state"}
         assert store.is_put_right()
