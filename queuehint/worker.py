@@ -26,7 +26,7 @@ import secrets
 import socket
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import attrs
 
@@ -36,7 +36,7 @@ from queuehint.checks import LEASE_MAX_MS, LEASE_MIN_MS, check_duration, check_i
 from queuehint.context import JobContext
 from queuehint.core.admission import check_limits
 from queuehint.crash import reach
-from queuehint.errors import BackendDeniedError, BackendError, InvalidJobError
+from queuehint.errors import BackendDeniedError, BackendError, InvalidJobError, shown
 from queuehint.forks import end_any_child
 from queuehint.operations import (
     ANYONE,
@@ -58,7 +58,7 @@ from queuehint.slots import Slot, Slots
 from queuehint.timekeeping import Timekeeper
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from concurrent.futures import Executor
     from datetime import timedelta
 
@@ -69,6 +69,8 @@ if TYPE_CHECKING:
     from queuehint.records import Progress
     from queuehint.renewal import Helper
     from queuehint.timekeeping import Definition
+
+AnyName = TypeVar("AnyName", bound="str | None")
 
 logger = logging.getLogger("queuehint.worker")
 
@@ -103,7 +105,7 @@ class Worker:
         concurrency: slots, 1–1 000.
         pools: which pools to serve, at most 64, taken in rotation.
         users: whose jobs to run, at most 64, None among them for jobs without a user; by default everyone's.
-        steal: whom to help while *users* have nothing ready, at most 64; `ANYONE` for everyone.
+        steal: whom to help while *users* have nothing ready, at most 64, none of *users*; `ANYONE` for everyone.
         lease: of each grant; renewed after a third of it.
         grace: how long running jobs may go on once the worker stops; then async handlers are canceled and given back.
         abandon_after: how long code that was asked to stop may go on before it is reported, and given up if
@@ -145,6 +147,7 @@ class Worker:
         self._pools = _check_pools(pools)
         self._users = None if users is None else _check_users(users, "users")
         self._steal = _check_helped(steal)
+        _check_apart(self._users, self._steal)
         self._lease_ms = check_duration(lease, parameter="lease", least_ms=LEASE_MIN_MS, most_ms=LEASE_MAX_MS)
         self._grace_s = check_duration(grace, parameter="grace") / 1000
         abandon_after = ABANDON_AFTER_S if abandon_after is None else abandon_after
@@ -796,7 +799,25 @@ async def _end_of(slot: Slot) -> None:
 
 def _check_users(users: Iterable[str | None], parameter: str) -> tuple[str | None, ...]:
     names = check_items(users, parameter=parameter, most=USERS_NAMED_MAX)
-    return tuple(dict.fromkeys(None if name is None else check_name(name, parameter=parameter) for name in names))
+    return _once([None if name is None else check_name(name, parameter=parameter) for name in names], parameter)
+
+
+def _once(names: Sequence[AnyName], parameter: str) -> tuple[AnyName, ...]:
+    """Refuse a list that names somebody twice: whoever wrote it meant another one."""
+    seen: set[str | None] = set()
+    for name in names:
+        if name in seen:
+            raise InvalidJobError(f"{parameter} names {shown(name)} twice")
+        seen.add(name)
+    return tuple(names)
+
+
+def _check_apart(users: tuple[str | None, ...] | None, steal: tuple[str | None, ...] | Literal["*"]) -> None:
+    if users is None or steal == ANYONE:
+        return
+    for name in steal:
+        if name in users:
+            raise InvalidJobError(f"steal names {shown(name)}, who is one of users: their jobs are run in any case")
 
 
 def _check_helped(steal: Iterable[str | None]) -> tuple[str | None, ...] | Literal["*"]:
@@ -807,4 +828,4 @@ def _check_pools(pools: Iterable[str]) -> tuple[str, ...]:
     names = check_items(pools, parameter="pools", most=POOLS_MAX)
     if not names:
         raise InvalidJobError("pools is empty; a worker serves at least one")
-    return tuple(dict.fromkeys([check_name(pool, parameter="pools") for pool in names]))
+    return _once([check_name(pool, parameter="pools") for pool in names], "pools")

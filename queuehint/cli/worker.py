@@ -15,11 +15,12 @@ import asyncio
 import contextlib
 import logging
 import os
+import re
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
@@ -81,11 +82,11 @@ class Options:
         arguments += [f"--grace={self.grace}", f"--abandon-after={self.abandon_after}"]
         arguments += [f"--log-format={self.log_format}", f"--log-level={self.log_level}"]
         if self.pools is not None:
-            arguments.append(f"--pools={','.join(self.pools)}")
+            arguments.append(f"--pools={_listed(self.pools)}")
         if self.users is not None:
-            arguments.append(f"--users={','.join(self.users)}")
+            arguments.append(f"--users={_listed(self.users)}")
         if self.steal:
-            arguments.append(f"--steal={','.join(self.steal)}")
+            arguments.append(f"--steal={self.steal if self.steal == ANYONE else _listed(self.steal)}")
         if self.lease is not None:
             arguments.append(f"--lease={self.lease}")
         if health_file is not None:
@@ -172,7 +173,16 @@ def worker(
 
 
 def _names(text: str | None) -> list[str] | None:
-    return None if text is None else [name for name in text.split(",") if name]
+    """Return the names of a list: a comma, or a backslash, that is of a name has a backslash before it."""
+    if text is None:
+        return None
+    names = re.findall(r"(?:[^,\\]|\\.|\\$)+", text, re.DOTALL)
+    return [re.sub(r"\\([,\\])", r"\1", name) for name in names]
+
+
+def _listed(names: Iterable[str]) -> str:
+    """Return a list as `_names` reads it."""
+    return ",".join([name.replace("\\", "\\\\").replace(",", "\\,") for name in names])
 
 
 class _EndOfProcess:
