@@ -5,7 +5,17 @@ from __future__ import annotations
 import pytest
 
 from queuehint.core.course import ID_KEPT_MS
-from queuehint.operations import Cancel, CancelPath, Delete, Discard, ListDead, Redrive, Verdict
+from queuehint.operations import (
+    STAGED_KEPT_MS,
+    Cancel,
+    CancelPath,
+    Delete,
+    Discard,
+    Enqueue,
+    ListDead,
+    Redrive,
+    Verdict,
+)
 from queuehint.policy import Retention
 from queuehint.records import JobError, JobState, OutcomeKind, Priority
 from queuehint.testing.driver import SHARED, Queue, claim, job
@@ -572,6 +582,16 @@ def test_a_record_is_kept_by_state_service_or_policy_from_its_end_on(
     assert queue.stats().pruned == 1
     assert not queue.engine.ledger.jobs
     assert queue.engine.next_ms is None
+
+
+def test_nobody_is_known_to_wait_for_what_is_over_unknown_or_dropped() -> None:
+    queue = Queue(job("over", retention_ms=0), now_ms=0)
+    queue.run()
+    queue.apply(Enqueue((job("part", retention_ms=0),), "s"))
+    queue.engine.await_ends(["over", "nobody", "part"])
+    assert queue.engine.ledger.awaited == {"part"}
+    queue.wait(STAGED_KEPT_MS)
+    assert not queue.engine.ledger.awaited
 
 
 @pytest.mark.parametrize("size, kept", [(256, 256), (257, 33), (10**6, 33)])
