@@ -216,7 +216,7 @@ MUTANTS = (
     ),
     Mutant(
         name="A circle is looked for from the other end while jobs of a commit have no edges yet",
-        kind="edges",
+        kind="bounds",
         file="core/course.py",
         old="        if found is None and not self.ledger.committing:\n",
         new="        if found is None:\n",
@@ -224,7 +224,7 @@ MUTANTS = (
     ),
     Mutant(
         name="Nobody is told that jobs wait for one another",
-        kind="edges",
+        kind="bounds",
         file="core/answers.py",
         old="            if other == job.id:\n                circle,",
         new="            if False:\n                circle,",

@@ -1,6 +1,6 @@
 """All mutants of the gate."""
 
-from tests.mutants import doors, graphs, lives, lua, notes, places, shells
+from tests.mutants import doors, graphs, lives, lua, notes, places, promises, shells
 
 MUTANTS = (
     *places.MUTANTS,
@@ -10,4 +10,5 @@ MUTANTS = (
     *shells.MUTANTS,
     *doors.MUTANTS,
     *notes.MUTANTS,
+    *promises.MUTANTS,
 )

@@ -19,7 +19,7 @@ FORKS = tests("tests/integration/test_cli_worker.py", "-k", "comes_back_as")
 MUTANTS = (
     Mutant(
         name="Health says for ever that all is well",
-        kind="workers",
+        kind="worker",
         file="cli/worker.py",
         old='        "healthy": age_s is not None and age_s <= AGE_MAX_S and not made.is_stuck,\n',
         new='        "healthy": age_s is not None,\n',
@@ -27,7 +27,7 @@ MUTANTS = (
     ),
     Mutant(
         name="Health is well however long code holds up the loop",
-        kind="workers",
+        kind="worker",
         file="cli/worker.py",
         old=" and not made.is_stuck,\n",
         new=",\n",
@@ -35,7 +35,7 @@ MUTANTS = (
     ),
     Mutant(
         name="Several processes are well when one of them is",
-        kind="workers",
+        kind="worker",
         file="cli/processes.py",
         old="time.time() - min(trips) <= AGE_MAX_S",
         new="time.time() - max(trips) <= AGE_MAX_S",
@@ -43,7 +43,7 @@ MUTANTS = (
     ),
     Mutant(
         name="A health file is rewritten although all is not well",
-        kind="workers",
+        kind="worker",
         file="cli/health.py",
         old='if self._file is None or not known["healthy"] or self._written',
         new="if self._file is None or self._written",
@@ -51,7 +51,7 @@ MUTANTS = (
     ),
     Mutant(
         name="A worker that cannot reach its store takes that for an answer",
-        kind="workers",
+        kind="worker",
         file="worker.py",
         old="        self._failures += 1\n",
         new="        self._failures += 1\n        self._answered_s = self._now_s()\n",
@@ -59,7 +59,7 @@ MUTANTS = (
     ),
     Mutant(
         name="A loop that is held up never counts as stuck",
-        kind="workers",
+        kind="worker",
         file="worker.py",
         old="        return self.blocked_s > max(self._abandon_after_s, BLOCKED_S)\n",
         new="        return False\n",
@@ -67,7 +67,7 @@ MUTANTS = (
     ),
     Mutant(
         name="What was given back unbegun begins all the same",
-        kind="workers",
+        kind="worker",
         file="attempts.py",
         old="        if not slot.begin():\n            return outcome_of(grant, OutcomeKind.RELEASED)\n",
         new="        slot.begin()\n",

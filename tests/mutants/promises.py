@@ -1,0 +1,333 @@
+"""
+Mutants of what is promised besides the rules: refusals, bounds, secrets, what is said of a store.
+
+Behind each stands what it breaks: a promise of `docs/reference/promises.md` (P), a fault (F) or a threat (S).
+"""
+
+from tests.mutants.gate import Mutant, tests
+
+MUTANTS = (
+    Mutant(
+        name="A fork goes on with the connections of its parent",
+        kind="wire",
+        file="backends/redis/backend.py",
+        old="        if os.getpid() != self.desk.pid:\n",
+        new="        if False:\n",
+        caught_by=(tests("tests/faults/test_links.py", "-k", "a_backend_that_was_used_is_used_again_in_forks_and_b"),),
+    ),  # F-05
+    Mutant(
+        name="A script that a server has forgotten is not sent whole",
+        kind="wire",
+        file="backends/redis/conversation.py",
+        old=('                    ask = Ask(("EVAL", which.text, *self._keys, *args))\n                    continue\n'),
+        new="                    raise\n",
+        caught_by=(
+            tests(
+                "tests/unit/test_redis_conversation.py", "-k", "a_script_the_server_does_not_know_is_sent_whole_with"
+            ),
+        ),
+    ),  # F-06
+    Mutant(
+        name="The memory backend is used in a fork",
+        kind="memory",
+        file="backends/local.py",
+        old="        if self._pid not in {None, os.getpid()}:\n",
+        new="        if False:\n",
+        caught_by=(
+            tests("tests/integration/test_memory.py", "-k", "use_after_a_fork_is_an_error_and_the_parent_goes_on"),
+        ),
+    ),  # P1
+    Mutant(
+        name="A job that was not started in time is started all the same",
+        kind="retries",
+        file="core/ledger.py",
+        old=(
+            "        within_ms = spec.policy.start_within_ms\n"
+            "        if within_ms is not None:\n"
+            "            job.expiry = self.timers.add(EXPIRY, (job.due_ms or now_ms) + within_ms, job)\n"
+        ),
+        new="",
+        caught_by=(tests("tests/contract/test_memory.py", "-k", "not_started_in_time"),),
+    ),  # P11
+    Mutant(
+        name="A field of a result that is missing is filled with nothing",
+        kind="records",
+        file="core/templates.py",
+        old='        raise TemplateError(f"{where} has no {what}; {there}")\n',
+        new="        return None\n",
+        caught_by=(tests("tests/unit/test_templates.py", "-k", "fill_does_what_the_grammar_says"),),
+    ),  # P11
+    Mutant(
+        name="A number that is none is taken for JSON",
+        kind="door",
+        file="payload.py",
+        old=('                if item != item or item in (float("inf"), float("-inf")):  # noqa: PLR0124 - NaN\n'),
+        new="                if False:\n",
+        caught_by=(tests("tests/unit/test_payload.py", "-k", "a_number_that_is_none_is_refused"),),
+    ),  # P12
+    Mutant(
+        name="A full store is said to be unreachable",
+        kind="wire",
+        file="backends/redis/conversation.py",
+        old='        if isinstance(error, driver.OutOfMemoryError) or message.startswith("OOM"):\n',
+        new="        if False:\n",
+        caught_by=(
+            tests(
+                "tests/unit/test_redis_conversation.py", "-k", "a_refusal_is_an_error_of_ours_that_names_what_is_wro"
+            ),
+        ),
+    ),  # P15
+    Mutant(
+        name="A file may be opened by two",
+        kind="memory",
+        file="backends/sqlite/lock.py",
+        old="            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
+        new="            pass\n",
+        caught_by=(
+            tests("tests/integration/test_sqlite.py", "-k", "a_second_process_is_refused_and_the_lock_ends_with_t"),
+        ),
+    ),  # P16
+    Mutant(
+        name="A database of another application is taken for ours",
+        kind="memory",
+        file="backends/sqlite/file.py",
+        old="        if not is_new and application != APPLICATION_ID:\n",
+        new="        if False:\n",
+        caught_by=(
+            tests("tests/integration/test_sqlite.py", "-k", "a_database_of_another_application_is_refused_and_lef"),
+        ),
+    ),  # P16
+    Mutant(
+        name="A file of a newer release is opened",
+        kind="memory",
+        file="backends/sqlite/file.py",
+        old="        if version > TABLES:\n",
+        new="        if False:\n",
+        caught_by=(tests("tests/integration/test_sqlite.py", "-k", "a_file_of_a_newer_release_is_refused_by_number"),),
+    ),  # P16
+    Mutant(
+        name="Lua: a namespace of another layout is written to",
+        kind="wire",
+        file="backends/redis/lua/lib/state.lua",
+        old="  if S[SCHEMA] ~= SCHEMA_VERSION then\n",
+        new="  if false then\n",
+        caught_by=(tests("tests/integration/test_doctor.py", "-k", "a_newer_schema_is_refused_by_its_number"),),
+    ),  # P16
+    Mutant(
+        name="Keys of another application are taken for ours",
+        kind="wire",
+        file="backends/redis/conversation.py",
+        old='                if kind not in {"none", key.type}:\n',
+        new="                if False:\n",
+        caught_by=(
+            tests(
+                "tests/unit/test_redis_conversation.py", "-k", "a_key_of_a_wrong_type_is_named_before_anything_is_wr"
+            ),
+        ),
+    ),  # P16
+    Mutant(
+        name="A namespace may hold any text",
+        kind="door",
+        file="backends/base.py",
+        old='_NAMESPACE = re.compile(r"[A-Za-z0-9_.-]{1,64}")',
+        new='_NAMESPACE = re.compile(r".+")',
+        caught_by=(tests("tests/integration/test_door_bad_input.py", "-k", "a_namespace_in_the_url_is_checked_too"),),
+    ),  # P16, S-10
+    Mutant(
+        name="Code that was asked to stop is a failure",
+        kind="worker",
+        file="outcomes.py",
+        old="        if why_stop in GIVE_BACK and isinstance(error, (Exception, asyncio.CancelledError)):\n",
+        new="        if False:\n",
+        caught_by=(tests("tests/integration/test_worker.py", "-k", "stop or grace or cancel"),),
+    ),  # P18
+    Mutant(
+        name="Each due time that was missed is fired",
+        kind="schedules",
+        file="due_times.py",
+        old='    elif recurrence.missed == "skip" and next_ms < now_ms - GRACE_MS:\n',
+        new="    elif False:\n",
+        caught_by=(
+            tests("tests/unit/test_due_times.py", "-k", "what_is_more_than_a_minute_late_is_skipped_fired_onc"),
+        ),
+    ),  # P19
+    Mutant(
+        name="An id made after a fork is one of its parent",
+        kind="memory",
+        file="ids.py",
+        old="    if _maker.pid != os.getpid():\n",
+        new="    if False:\n",
+        caught_by=(tests("tests/unit/test_ids.py", "-k", "a_fork_marks_its_ids_as_its_own"),),
+    ),  # P5
+    Mutant(
+        name="A local time is taken for one of UTC",
+        kind="door",
+        file="checks.py",
+        old=(
+            "        if datetime.utcoffset(value) is None:\n"
+            "            raise InvalidJobError(\n"
+            '                f"{parameter} must be timezone-aware, got {shown(value)}; local time is ne'
+            'ver guessed"\n'
+            "            )\n"
+        ),
+        new=("        if datetime.utcoffset(value) is None:\n            value = value.replace(tzinfo=UTC)\n"),
+        caught_by=(tests("tests/unit/test_checks.py", "-k", "a_naive_time_is_refused_because_local_time_is_never"),),
+    ),  # P6
+    Mutant(
+        name="A helper that is started anew knows of no leases",
+        kind="worker",
+        file="renewal.py",
+        old=('                helper.send("".join(text))\n        except OSError'),
+        new=("                pass\n        except OSError"),
+        caught_by=(tests("tests/unit/test_renewal.py", "-k", "a_helper_that_is_gone_is_started_anew_and_a_thread_r"),),
+    ),  # P6
+    Mutant(
+        name="Code in a handler may wait for a job",
+        kind="door",
+        file="context.py",
+        old="    return context is not None and not context.is_over\n",
+        new="    return False\n",
+        caught_by=(tests("tests/integration/test_door.py", "-k", "handler or deadlock"),),
+    ),  # P7
+    Mutant(
+        name="A value that was shared is there for ever",
+        kind="records",
+        file="core/xcom.py",
+        old="        return there[0] if there is not None and there[1][0] > now_ms else None\n",
+        new="        return there[0] if there is not None else None\n",
+        caught_by=(tests("tests/unit/test_xcom.py", "-k", "a_value_is_there_until_its_time_is_over"),),
+    ),  # P9
+    Mutant(
+        name="A traceback is stored as it is and not redacted",
+        kind="worker",
+        file="outcomes.py",
+        old="traceback=self._text(_traceback(error))",
+        new="traceback=_traceback(error)",
+        caught_by=(tests("tests/integration/test_worker.py", "-k", "redact"),),
+    ),  # S-08
+    Mutant(
+        name="A payload may be of any depth",
+        kind="bounds",
+        file="payload.py",
+        old="                if len(stack) > DEPTH_MAX:\n",
+        new="                if False:\n",
+        caught_by=(tests("tests/unit/test_payload.py", "-k", "64_levels_are_the_limit"),),
+    ),  # S-09
+    Mutant(
+        name="A payload may be of any size",
+        kind="bounds",
+        file="payload.py",
+        old="    if len(payload) > bytes_max:\n",
+        new="    if False:\n",
+        caught_by=(tests("tests/unit/test_payload.py", "-k", "the_size_limit_is_exact"),),
+    ),  # S-09
+    Mutant(
+        name="A text of an error is kept whole, however long",
+        kind="bounds",
+        file="outcomes.py",
+        old='        return text if len(text) <= ERROR_TEXT_MAX else text[: ERROR_TEXT_MAX - 1] + "…"\n',
+        new="        return text\n",
+        caught_by=(tests("tests/unit/test_attempts.py", "-k", "long"),),
+    ),  # S-09
+    Mutant(
+        name="The name in a certificate is not checked",
+        kind="wire",
+        file="backends/redis/address.py",
+        old=('    hostname = options.get("ssl_check_hostname", "false" if wanted == "none" else "true").lower()\n'),
+        new='    hostname = options.get("ssl_check_hostname", "false").lower()\n',
+        caught_by=(
+            tests("tests/unit/test_redis_address.py", "-k", "with_tls_certificates_and_names_are_checked_unless_t"),
+        ),
+    ),  # S-12, F-39
+    Mutant(
+        name="A command cancels a document and asks nobody",
+        kind="door",
+        file="cli/operate.py",
+        old=(
+            '    confirm(f"Cancel {_counted(left)} at or below {queue_key(segments)} in {namespace_of(s'
+            'ched)}?", yes=yes)\n'
+        ),
+        new="",
+        caught_by=(tests("tests/integration/test_cli_jobs.py", "-k", "drain_can_cancel_first"),),
+    ),  # S-15
+    Mutant(
+        name="A command writes escapes of jobs to the terminal",
+        kind="door",
+        file="cli/show.py",
+        old='    return Text("" if text is None else plain(str(text)), style)\n',
+        new='    return Text("" if text is None else str(text), style)\n',
+        caught_by=(tests("tests/integration/test_cli_jobs.py", "-k", "texts_of_jobs_do_nothing_to_a_terminal"),),
+    ),  # S-17
+    Mutant(
+        name="More jobs are taken in than may be unfinished",
+        kind="limits",
+        file="core/admission.py",
+        old="        if self._ledger.limits.max_pending:\n",
+        new="        if False:\n",
+        caught_by=(tests("tests/contract/test_memory.py", "-k", "too_many_in_the_namespace"),),
+    ),  # S-09
+    Mutant(
+        name="A record that has changed meanwhile is written over",
+        kind="records",
+        file="core/engine.py",
+        old="        if operation.version != job.version:\n",
+        new="        if False:\n",
+        caught_by=(tests("tests/contract/test_memory.py", "-k", "record_of_another_version_is_not_amended"),),
+    ),  # P10
+    Mutant(
+        name="A record that has changed meanwhile is deleted",
+        kind="records",
+        file="core/engine.py",
+        old="        if version is not None and version != job.version:\n",
+        new="        if False:\n",
+        caught_by=(tests("tests/contract/test_memory.py", "-k", "record_of_another_version_is_not_deleted"),),
+    ),  # P10
+    Mutant(
+        name="Nobody is told that what became of a request is unknown",
+        kind="wire",
+        file="backends/redis/conversation.py",
+        old="        if is_unknown:\n            job_ids",
+        new="        if False:\n            job_ids",
+        caught_by=(tests("tests/unit/test_redis_conversation.py"),),
+    ),  # P4
+    Mutant(
+        name="Any version of a server will do",
+        kind="wire",
+        file="backends/redis/conversation.py",
+        old="        problem = wrong_version(info) or wrong_role(info)\n",
+        new="        problem = wrong_role(info)\n",
+        caught_by=(tests("tests/unit/test_redis_conversation.py", "-k", "old_version"),),
+    ),  # P16
+    Mutant(
+        name="What is sent in plain text over a network is not told",
+        kind="wire",
+        file="backends/redis/address.py",
+        old="        return not self.is_tls and any(not _is_loopback(host) for host, _ in self.nodes)\n",
+        new="        return False\n",
+        caught_by=(tests("tests/unit/test_redis_address.py", "-k", "read_on_the_way"),),
+    ),  # S-12
+    Mutant(
+        name="A file is not written through to the disk",
+        kind="memory",
+        file="backends/sqlite/file.py",
+        old="""PRAGMA synchronous = {'FULL' if full else 'NORMAL'}""",
+        new="PRAGMA synchronous = OFF",
+        caught_by=(tests("tests/faults/test_rollbacks.py", "-k", "a_file_answers"),),
+    ),  # P13
+    Mutant(
+        name="A worker that stops claims on",
+        kind="worker",
+        file="worker.py",
+        old="            limit = 0 if self._stopping else self._concurrency - len(self._slots)\n",
+        new="            limit = self._concurrency - len(self._slots)\n",
+        caught_by=(tests("tests/integration/test_worker.py", "-k", "stop"),),
+    ),  # P18
+    Mutant(
+        name="A worker that stops lets its jobs run for ever",
+        kind="worker",
+        file="worker.py",
+        old="""        for slot in self._slots:\n            self._ask_to_stop(slot, "shutdown")\n""",
+        new="        return\n",
+        caught_by=(tests("tests/integration/test_worker.py", "-k", "grace"),),
+    ),  # P18
+)
