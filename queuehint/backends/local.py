@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 from queuehint.backends.base import Backend
 from queuehint.backends.waiting import Waiter, WaitingRoom
 from queuehint.errors import BackendUnavailableError
-from queuehint.operations import Operation, PutSchedule, ResumeSchedule, Tick
+from queuehint.operations import CountRecords, List, Operation, PutSchedule, ResumeSchedule, Tick
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,9 +28,11 @@ if TYPE_CHECKING:
     from queuehint.core.engine import Engine
 
 Reply = TypeVar("Reply")
+T = TypeVar("T")
 
 OWN_LEASE_MS = 30_000
 READY_WITHOUT_WORKER_MS = 5_000
+INDEXED_AT_ONCE = 1_000
 VERSION_POLL_S = 0.05
 """How often whoever waits for changes of a job looks; each end wakes them at once."""
 
@@ -97,9 +99,9 @@ class LocalBackend(Backend):
             with contextlib.suppress(RuntimeError):  # the loop that waited has been closed
                 loop.call_soon_threadsafe(resolve)
 
-        if going := self._going_soon(interest):
+        if going := await self._apart(lambda: self._going_soon(interest)):
             await self._await_ends(going)
-        waiter = self._enter(interest, timeout_s, wake)
+        waiter = await self._apart(lambda: self._enter(interest, timeout_s, wake), self._leave)
         if waiter is None:
             await asyncio.sleep(0)
             return
@@ -108,9 +110,30 @@ class LocalBackend(Backend):
             await future
         finally:
             timer.cancel()
-            self._leave(waiter)
-        if self._is_left_to_waiters():
+            self._leave_soon(waiter)
+        if await self._apart(self._is_left_to_waiters):
             await self.call(Tick())
+
+    async def _apart(self, act: Callable[[], T], _undo: Callable[[T], None] | None = None) -> T:
+        """Do what takes the lock without standing in the way of this loop for long."""
+        return act()
+
+    def _leave_soon(self, waiter: Waiter) -> None:
+        """Forget somebody who waits no more, without standing in the way of this loop for long."""
+        self._leave(waiter)
+
+    async def _prepare(self, question: List | CountRecords) -> None:
+        """Index by path, in steps with turns for others between, what a question by path is going to look at."""
+        self._check_usable()
+        if question.filter.path is not None:
+            is_more = True
+            while is_more:
+                is_more = await self._apart(self._index_some)
+                await asyncio.sleep(0)
+
+    def _index_some(self) -> bool:
+        with self._lock:
+            return self.engine.ledger.past.index_some(INDEXED_AT_ONCE)
 
     def wait_sync(self, interest: Interest, timeout_s: float) -> None:
         """Like `wait`, blocking this thread."""
@@ -129,13 +152,12 @@ class LocalBackend(Backend):
 
     def adopt(self, leases: Callable[[], Sequence[tuple[str, int]]]) -> Callable[[], None]:
         """Renew these leases before anything is reaped."""
+        # Without the lock, which may be held for long: each is one step, and whoever reads it takes a copy.
         key = object()
-        with self._lock:
-            self._adopted[key] = leases
+        self._adopted[key] = leases
 
         def forget() -> None:
-            with self._lock:
-                self._adopted.pop(key, None)
+            self._adopted.pop(key, None)
 
         return forget
 
@@ -186,9 +208,10 @@ class LocalBackend(Backend):
             next_ms = self.engine.next_ms
         return next_ms is not None and next_ms <= self._clock.now_ms()
 
-    def _leave(self, waiter: Waiter) -> None:
+    def _leave(self, waiter: Waiter | None) -> None:
         with self._lock:
-            self._waiting.leave(waiter)
+            if waiter is not None:
+                self._waiting.leave(waiter)
 
     def _left_s(self, waiter: Waiter) -> float:
         return max(0, waiter.until_ms - self._clock.now_ms()) / 1000

@@ -14,7 +14,7 @@ from typing import ClassVar, TypeVar
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.local import OWN_LEASE_MS, LocalBackend
 from queuehint.core.engine import EPOCH_BEGIN_S, Engine, EngineOptions
-from queuehint.operations import Enqueue, Operation
+from queuehint.operations import CountRecords, Enqueue, List, Operation
 
 Reply = TypeVar("Reply")
 
@@ -46,7 +46,9 @@ class MemoryBackend(LocalBackend):
         return cls(options)
 
     async def call(self, operation: Operation[Reply]) -> Reply:
-        """Do one operation; never suspends."""
+        """Do one operation; suspends only before a question by path, while records are indexed for it."""
+        if isinstance(operation, (List, CountRecords)):
+            await self._prepare(operation)
         return self.call_sync(operation)
 
     def call_sync(self, operation: Operation[Reply]) -> Reply:

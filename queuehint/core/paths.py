@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from sortedcontainers import SortedDict
@@ -179,11 +180,15 @@ class LatePathIndex:
         if self._new.pop(job.number, None) is None:
             self._index.remove(job)
 
+    def index_some(self, count: int) -> bool:
+        """Index the first of what has come since the last question; return whether anything is left."""
+        for number in list(islice(self._new, count)):
+            self._index.add(self._new.pop(number))
+        return bool(self._new)
+
     def entries(
         self, path: Path, after: tuple[str, int] | None = None, *, newest_first: bool = False
     ) -> Iterator[tuple[str, int, Job]]:
         """Yield what `PathIndex.entries` does."""
-        for job in self._new.values():
-            self._index.add(job)
-        self._new.clear()
+        self.index_some(len(self._new))
         return self._index.entries(path, after, newest_first=newest_first)

@@ -47,6 +47,7 @@ from queuehint.operations import (
     Exchange,
     Follow,
     Get,
+    List,
     Operation,
     Peek,
     PutSchedule,
@@ -54,9 +55,11 @@ from queuehint.operations import (
     Verdict,
 )
 from queuehint.policy import Retention
+from queuehint.record_filter import RecordFilter
 from queuehint.records import Outcome, OutcomeKind
 from queuehint.schedule import Recurrence
 from queuehint.testing.driver import job
+from tests.doors import run, turns, until
 from tests.folders import quick_folder
 
 if TYPE_CHECKING:
@@ -1110,3 +1113,47 @@ def test_a_schedule_wakes_who_works(shelf: Shelf) -> None:
     waiter.join(20)
     assert not waiter.is_alive()
     assert store.call_sync(Exchange("w", limit=1)).due
+
+
+# --- the loop goes on ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", ["ask", "list", "wait", "leave"])
+def test_the_loop_goes_on_while_the_writer_has_the_engine(shelf: Shelf, what: str) -> None:
+    store = shelf.open()
+    enqueue(store, "a")
+    held, release = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with store._lock:
+            held.set()
+            assert release.wait(20)
+
+    async def main() -> None:
+        waiting = asyncio.create_task(store.wait(Interest(jobs=("a",)), 60))
+        await until(lambda: len(store._waiting) == 1)
+        thread = threading.Thread(target=hold)
+        thread.start()
+        assert held.wait(20)
+        if what == "leave":
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+            acting = None
+        else:
+            questions = {"ask": Get(("a",)), "list": List(RecordFilter(path=("p",)))}
+            act = store.wait(Interest(jobs=("a",)), 60) if what == "wait" else store.call(questions[what])
+            acting = asyncio.create_task(act)
+            await turns(5)
+            assert not acting.done()
+        release.set()
+        thread.join()
+        if what == "wait":
+            assert acting is not None
+            acting.cancel()
+        if acting is not None:
+            await asyncio.gather(acting, return_exceptions=True)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        await until(lambda: len(store._waiting) == 0)
+
+    run(main())

@@ -91,6 +91,19 @@ def test_an_index_made_late_answers_as_one_made_at_once() -> None:
     assert not len(late)
 
 
+def test_an_index_made_late_is_made_in_steps() -> None:
+    late = LatePathIndex()
+    for number in range(5):
+        late.add(Job(job(str(number), ["a"]), number, JobState.FINISHED, 0))
+    assert [late.index_some(2), late.index_some(2), late.index_some(2), late.index_some(2)] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert [number for _, number, _ in late.entries(("a",))] == [0, 1, 2, 3, 4]
+
+
 def test_who_comes_back_to_a_path_is_counted_also_behind_another_who_did() -> None:
     made = index(("a",), ("a",), ("a",), ("a",))
     assert made.old_added == 0

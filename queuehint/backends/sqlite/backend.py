@@ -64,15 +64,17 @@ from queuehint.errors import (
     OutcomeUnknownError,
     QueueHintError,
 )
-from queuehint.operations import Operation, Peek
+from queuehint.operations import CountRecords, List, Operation, Peek
 from queuehint.policy import Retention
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from queuehint.backends.base import Interest
+    from queuehint.backends.waiting import Waiter
 
 Reply = TypeVar("Reply")
+T = TypeVar("T")
 
 TOGETHER_MAX: Final = 500
 """How many operations are written in one transaction."""
@@ -192,7 +194,7 @@ class SqliteBackend(LocalBackend):
 
     async def call(self, operation: Operation[Reply]) -> Reply:
         """
-        Do one operation; a question never suspends once the file is open.
+        Do one operation; once the file is open a question waits for nothing but its turn at the engine.
 
         Whoever was canceled while they waited may call with the same operation object again, and has the answer that
         they missed: what was claimed for them is not lost.
@@ -208,9 +210,11 @@ class SqliteBackend(LocalBackend):
         """
         self._check_usable()
         if type(operation) in QUESTIONS:
-            with self._lock:
-                if self._is_open:
-                    return self._ask(operation)
+            if isinstance(operation, (List, CountRecords)) and self._is_open:
+                await self._prepare(operation)
+            answer = await self._apart(lambda: self._answer(operation))
+            if answer:
+                return answer[0]
         missed = self._missed.pop(id(operation), None)
         ticket = missed or _Ticket(operation, asyncio.get_running_loop())
         if missed is None:
@@ -229,14 +233,46 @@ class SqliteBackend(LocalBackend):
     def call_sync(self, operation: Operation[Reply]) -> Reply:
         """Like `call`, for code without a loop."""
         self._check_usable()
-        if type(operation) in QUESTIONS:
-            with self._lock:
-                if self._is_open:
-                    return self._ask(operation)
+        if type(operation) in QUESTIONS and (answer := self._answer(operation)):
+            return answer[0]
         ticket = _Ticket(operation)
         self._submit(ticket)
         reply: Reply = ticket.wait()
         return reply
+
+    def _answer(self, question: Operation[Reply]) -> tuple[Reply] | None:
+        """Answer a question; None if the file is not open, so that the writer has to open it first."""
+        with self._lock:
+            return (self._ask(question),) if self._is_open else None
+
+    async def _apart(self, act: Callable[[], T], undo: Callable[[T], None] | None = None) -> T:
+        """
+        Do what takes the lock at once if it is free, else in a thread: the writer may have it for long.
+
+        Args:
+            undo: called with the answer if nobody waits for it any more.
+        """
+        if self._lock.acquire(blocking=False):
+            try:
+                return act()
+            finally:
+                self._lock.release()
+        acting = asyncio.ensure_future(asyncio.to_thread(act))
+        try:
+            return await asyncio.shield(acting)
+        except asyncio.CancelledError:
+            if undo is not None:
+                acting.add_done_callback(lambda done: done.cancelled() or done.exception() or undo(done.result()))
+            raise
+
+    def _leave_soon(self, waiter: Waiter) -> None:
+        if self._lock.acquire(blocking=False):
+            try:
+                self._leave(waiter)
+            finally:
+                self._lock.release()
+        else:
+            asyncio.get_running_loop().run_in_executor(None, self._leave, waiter)
 
     def _ask(self, question: Operation[Reply]) -> Reply:
         now_ms = self._clock.now_ms()
