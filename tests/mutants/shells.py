@@ -3,7 +3,7 @@
 from tests.mutants.gate import Mutant, tests
 
 CONVERSATION = tests("tests/unit/test_redis_conversation.py")
-NOTES = tests("tests/integration/test_worker_notes.py", "-k", "memory")
+NOTES = tests("tests/integration/test_worker_notes.py", "-k", "memory or appended")
 RENEWAL = tests("tests/unit/test_renewal.py", "-k", "fenced_in_time")
 WAITS = tests("tests/integration/test_redis_waits.py")
 TIMEOUTS = tests("tests/integration/test_worker.py", "-k", "returned_after_the_timeout")
