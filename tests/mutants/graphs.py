@@ -232,7 +232,7 @@ MUTANTS = (
     ),
     Mutant(
         name="The doctor passes over jobs that wait for one another",
-        kind="edges",
+        kind="bounds",
         file="backends/redis/doctor.py",
         old="                yield from self._look_at_circles(this)\n",
         new="",
@@ -240,7 +240,7 @@ MUTANTS = (
     ),
     Mutant(
         name="Lua: nobody is told that jobs wait for one another",
-        kind="edges",
+        kind="bounds",
         file="backends/redis/lua/why.lua",
         old="        if other == job.id then\n",
         new="        if false then\n",
