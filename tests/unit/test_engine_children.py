@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -291,17 +292,20 @@ def test_a_circle_is_found_or_refused_however_long(length: int, error: tuple[str
     assert queue.start() == ["p"]
 
 
-def test_a_circle_with_many_that_wait_besides_is_found_from_its_other_end() -> None:
-    queue = Queue(job("p"), *[job(f"x{number}") for number in range(REACH_MAX - 1)], checked=False)
+@pytest.mark.parametrize("is_circle", [True, False])
+def test_what_is_far_behind_many_others_is_found_from_the_other_end(is_circle: bool) -> None:
+    others = range(REACH_MAX - 1)
+    queue = Queue(job("p"), job("other"), *[job(f"x{number}") for number in others[1:]], checked=False)
     queue.start()
-    queue.enqueue(*[job(f"y{number}", after=[f"x{number}"]) for number in range(REACH_MAX - 1)])
-    queue.enqueue(job("z", after=[f"y{number}" for number in range(REACH_MAX - 1)]))
-    queue.enqueue(
-        job("over", after=["p"]), job("b", after=["p", "z"]), job("c", after=["b", "p"]), job("d", after="bc")
-    )
-    queue.cancel("over")
-    queue.await_children("p", "d")
-    assert queue.record("p").errors[0].type == "queuehint.errors.CycleError"
+    queue.enqueue(job("m", after=["p"]), job("n", after=["p"]), job("q", after=["m", "n"]))
+    queue.enqueue(*[job(f"y{number}", after=[f"x{number}"]) for number in others[1:]])
+    queue.enqueue(job("z", after=[f"y{number}" for number in others[1:]]))
+    queue.enqueue(*[job(each, after=[before]) for before, each in pairwise(["p" if is_circle else "other", *"bcdef"])])
+    queue.enqueue(job("child", after=["f", "z"]))
+    queue.await_children("p", "child")
+    record = queue.record("p")
+    assert record.state is (FAILED if is_circle else DEFERRED)
+    assert [error.type for error in record.errors] == ["queuehint.errors.CycleError"] * is_circle
 
 
 def test_what_has_many_to_wait_for_is_a_child_as_long_as_few_wait_for_the_job() -> None:

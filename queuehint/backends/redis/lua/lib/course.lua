@@ -140,7 +140,7 @@ end
 -- Take up a job of a submission that was committed; return the units used.
 function course.begin(job)
   local needs = edges.needs_of(job)
-  local blocked, felled_by, state = course.judge(needs, {}, function(other) return jobs.is_late(job, other) end)
+  local blocked, felled_by, state = course.judge(needs, {}, function(other) return edges.is_late(job, other) end)
   local commit_ms = ledger.unstage(job)
   if felled_by then return #needs + course.fell(job, felled_by, state) end
   return #needs + ledger.begin(job, needs, blocked, commit_ms)

@@ -217,6 +217,19 @@ end
 -- What the end of a dependency in a state does, by the fates of the edge.
 function edges.fate(fates, state) return string.sub(fates, FATE_AT[state], FATE_AT[state]) end
 
+-- The number from which on a job is known: its own, or that of the commit of its submission in parts.
+function edges.came(job)
+  local start = job[STAGED] and not OVER[job[STATE]] and jobs.of(START_MARK .. job[STAGED])
+  return start and start[SINCE] or job[CAME] or job[NUMBER]
+end
+
+-- Whether another has the id of one that a job, of a submission in parts that has not let it go, depends on, and came too
+-- late to be meant: by a later commit or enqueue, or in a later part.
+function edges.is_late(job, other)
+  local came = edges.came(other)
+  return came > edges.came(job) or (came == edges.came(job) and other[NUMBER] > job[CAME])
+end
+
 -- Whether one of *ids* is *target* or waits for it, through however many others; nil if that takes too long. *seen* are not
 -- looked at again.
 function edges.reaches(ids, target, seen)
@@ -238,7 +251,7 @@ function edges.reaches(ids, target, seen)
           -- One that was committed and not taken up yet will wait for what it was told to depend on.
           for _, need in ipairs(edges.needs_of(job)) do
             local dependency = jobs.of(need[1])
-            if dependency and not jobs.is_hidden(dependency) and not jobs.is_late(job, dependency) then above[#above + 1] = need[1] end
+            if dependency and not jobs.is_hidden(dependency) and not edges.is_late(job, dependency) then above[#above + 1] = need[1] end
           end
         else
           for dependency in pairs(edges.open_of(job)) do above[#above + 1] = dependency end

@@ -58,17 +58,4 @@ function jobs.is_hidden(job)
   return start and start[STATE] ~= FINISHED
 end
 
--- The number from which on a job is known: its own, or that of the commit of its submission in parts.
-function jobs.came(job)
-  local start = job[STAGED] and not OVER[job[STATE]] and jobs.of(START_MARK .. job[STAGED])
-  return start and start[SINCE] or job[CAME] or job[NUMBER]
-end
-
--- Whether another has the id of one that a job, of a submission in parts that has not let it go, depends on, and came too
--- late to be meant: by a later commit or enqueue, or in a later part.
-function jobs.is_late(job, other)
-  local came = jobs.came(other)
-  return came > jobs.came(job) or (came == jobs.came(job) and other[NUMBER] > job[CAME])
-end
-
 function jobs.is_fresh(job) return not job[FIRST] and not OVER[job[STATE]] end

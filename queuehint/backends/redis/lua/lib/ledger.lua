@@ -177,7 +177,7 @@ function ledger.finish(job, state, cause, keep_place)
   -- It was committed, and is over before it was let go.
   if job[STAGED] then
     ledger.note(job, 'enqueued', false)
-    job[CAME] = jobs.came(job)
+    job[CAME] = edges.came(job)
   end
   if old == STARTED then
     ledger.stop(job)
