@@ -58,6 +58,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
+WORKER_OPTIONS = frozenset({"abandon_after", "give_up", "helper", "executor", "renewal"})
+"""What `Scheduler.make_worker` hands on to a worker as it is given."""
 URL_VARIABLE = "QUEUEHINT_URL"
 IDS: tuple[Literal["time", "sequence"], ...] = ("time", "sequence")
 
@@ -417,7 +419,18 @@ class Scheduler(Control, Draining, Scheduling):
         lease: float | timedelta | None = None,
         **options: Any,
     ) -> Worker:
-        """Return a worker, to be run by a program that is nothing else; *options* as of `Worker`."""
+        """
+        Return a worker, to be run by a program that is nothing else.
+
+        Args:
+            options: *abandon_after*, *give_up*, *helper*, *executor* and *renewal* of `Worker`.
+
+        Raises:
+            InvalidJobError, InvalidJobTypeError: naming the parameter, the value and the limit.
+        """
+        if unknown := [name for name in options if name not in WORKER_OPTIONS]:
+            known = ", ".join(sorted(WORKER_OPTIONS))
+            raise InvalidJobTypeError(f"a worker has no option {shown(unknown[0])}; there are {known}")
         if pools is None:
             pools = sorted({"default", *(job.pool for job in self._jobs.values())})
         return Worker(

@@ -65,6 +65,7 @@ class Recurring(TypedDict, total=False):
     end: datetime | None
 
 
+_WHEN = frozenset({"cron", "every", *Recurring.__annotations__} - {"args", "kwargs"})
 _Plan = tuple[Recurrence, Sequence[Any], Mapping[str, Any] | None]
 """When, and with which arguments."""
 
@@ -283,6 +284,8 @@ class Scheduling(_Owner, Protocol):
 
 
 def _planned(*, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, **when: Any) -> _Plan:
+    if unknown := [name for name in when if name not in _WHEN]:
+        raise InvalidJobTypeError(f"a schedule has no option {shown(unknown[0])}; there are {', '.join(sorted(_WHEN))}")
     return check_recurrence(**when), args, kwargs
 
 

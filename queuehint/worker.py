@@ -32,7 +32,16 @@ import attrs
 
 from queuehint.attempts import Attempts
 from queuehint.backends.base import Interest
-from queuehint.checks import LEASE_MAX_MS, LEASE_MIN_MS, check_duration, check_int, check_items, check_name
+from queuehint.checks import (
+    LEASE_MAX_MS,
+    LEASE_MIN_MS,
+    check_callable,
+    check_duration,
+    check_int,
+    check_items,
+    check_name,
+    check_object,
+)
 from queuehint.context import JobContext
 from queuehint.core.admission import check_limits
 from queuehint.crash import reach
@@ -152,9 +161,11 @@ class Worker:
         self._grace_s = check_duration(grace, parameter="grace") / 1000
         abandon_after = ABANDON_AFTER_S if abandon_after is None else abandon_after
         self._abandon_after_s = check_duration(abandon_after, parameter="abandon_after") / 1000
-        self._give_up = give_up
+        self._give_up = None if give_up is None else check_callable(give_up, parameter="give_up")
         self._giving_up: asyncio.TimerHandle | None = None
         self._has_given_up = False
+        if executor is not None:
+            executor = check_object(executor, "submit", parameter="executor", what="an Executor")
         self._attempts = Attempts(
             handlers=handlers,
             codec=codec,

@@ -1,0 +1,315 @@
+"""
+Every public callable with values that it cannot mean: an error of ours in one printable line, or Python's own for a
+call that does not fit; at once, and nothing is changed.
+
+What is called is found by itself, from `queuehint.__all__` and the public methods of what a scheduler gives: what is
+new is in it. What is left out says why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import inspect
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+import queuehint
+from queuehint import QueueHintError, Scheduler
+from queuehint.backends.sqlite.snapshot import freeze
+from queuehint.options import TASK_OPTIONS
+from queuehint.record_dialogues import Filter, Ownership, Paging
+from queuehint.scheduler import WORKER_OPTIONS
+from queuehint.schedules import Recurring
+from tests.doors import scheduler
+from tests.support import HostileStr
+
+LIMIT_S = 1.0
+"""Of the time of this thread: a busy machine is no fault of ours."""
+WAIT_S = 0.02
+"""What is taken may wait for ever."""
+
+
+# --- values that nobody can mean -------------------------------------------------------------------------------------
+
+
+class Unshown:
+    """Raises in all that it is asked for, and what it raises is no `Exception`."""
+
+    def __repr__(self) -> str:
+        raise SystemExit
+
+    __str__ = __repr__
+
+    def __eq__(self, other: object) -> bool:
+        raise SystemExit
+
+    def __bool__(self) -> bool:
+        raise SystemExit
+
+    def __len__(self) -> int:
+        raise SystemExit
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Lines:
+    """Is shown on several lines, with what a terminal obeys."""
+
+    def __repr__(self) -> str:
+        return "array([[1],\n       [2]]) \x1b[31m\u202e"
+
+
+class Endless:
+    """Goes on and on; who reads it to its end has read too much."""
+
+    def __iter__(self) -> Iterator[Any]:
+        for _ in range(20_000):
+            yield "a"
+        raise AssertionError("read to its end")
+
+
+VALUES: dict[str, Callable[[], Any]] = {
+    "None": lambda: None,
+    "five": lambda: 5,
+    "below zero": lambda: -1,
+    "yes": lambda: True,
+    "no number": lambda: float("nan"),
+    "no end": lambda: float("inf"),
+    "huge": lambda: 10**400,
+    "nothing": lambda: "",
+    "a surrogate": lambda: "\ud800",
+    "two lines": lambda: "a\nb\x1b[31m",
+    "long": lambda: "x" * 1_000_000,
+    "bytes": lambda: b"x",
+    "an empty list": list,
+    "a list in a list": lambda: [[1]],
+    "a list of everything": lambda: [None, 5, b"x", [], Lines()],
+    "many lists": lambda: [[1]] * 300_000,
+    "a dict": lambda: {"a": {1}},
+    "an object": object,
+    "unshown": Unshown,
+    "unshown in a list": lambda: [Unshown()],
+    "a liar": lambda: HostileStr("\n"),
+    "lines": Lines,
+    "a class of lines": lambda: type("a\nb", (), {}),
+    "endless": Endless,
+    "a range": lambda: range(10**12),
+    "a function": lambda: print,
+    "local time": lambda: datetime(2020, 1, 1),
+    "long ago": lambda: timedelta.min,
+    "a handle of elsewhere": lambda: Scheduler("memory://").handle("x"),
+}
+
+
+# --- what is called --------------------------------------------------------------------------------------------------
+
+
+class World:
+    """An empty store, and one of each thing whose methods users call."""
+
+    def __init__(self) -> None:
+        self.sched, _ = scheduler()
+        self.job = self.sched.job(name="work")(lambda n=0: None)
+        self.handle = self.job.using(id="known").enqueue_sync()
+        self.sched.cancel_sync(["known"])
+        self.flow = queuehint.Flow(self.sched, "flow")
+        self.node = self.flow.add(self.job)
+        self.things: dict[str, Any] = {
+            "Scheduler": self.sched,
+            "DeadShelf": self.sched.dead,
+            "RecordStore": self.sched.records,
+            "ScheduleBook": self.sched.schedules,
+            "XCom": self.sched.xcom,
+            "Job": self.job,
+            "JobHandle": self.handle,
+            "FlowHandle": self.sched.get_flow("flow"),
+            "Flow": self.flow,
+            "JobSpec": self.job.spec(),
+            "queuehint": queuehint,
+        }
+        self.good: dict[str, Any] = {
+            "job": self.job, "job_id": "known", "id": "known", "ids": ["known"], "path": ["a"], "hint": ["a"],
+            "user": None, "weight": 2, "name": "name", "key": "key", "value": 1, "text": "text", "service": "docs",
+            "specs": [], "calls": [], "kinds": ["failed"], "listener": print, "hook": print,
+            "record": self.handle.record_sync(),
+            "every": 5, "function_or_hint": print, "cursor": None, "delay": 5, "base": 1, "backend": self.sched.backend,
+            "scheduler": self.sched, "handlers": {}, "codec": self.sched.codec, "url": "memory://", "task": "work",
+            "jobs": "known", "now_ms": 5, "moved": print, "function": print, "version": 0, "user_": "ann",
+        }  # fmt: skip
+
+    def state(self) -> Any:
+        """Return all that a refused call must not change."""
+        sched: Any = self.sched
+        roster: Any = self.flow.roster
+        return (
+            repr(freeze(sched.backend.engine)),
+            [len(each) for each in (sched._jobs, sched._handlers, sched._definitions, sched._before, sched._after)],
+            sched.listeners,
+            [len(roster.nodes), len(roster.groups), len(roster.waits)],
+        )
+
+
+LEFT_OUT: dict[str, str] = {
+    "Scheduler.hand_in": "takes specs that were checked as they were made",
+    "Scheduler.hand_in_sync": "the same",
+    "Scheduler.handler": "answers workers, which ask by the names of jobs",
+    "Scheduler.hosts": "takes a worker, from who runs one by themselves",
+    "Scheduler.running": "the same",
+    "Scheduler.worker": "begins on entering; `make_worker` has the same parameters",
+    "Scheduler.worker_sync": "the same",
+    "Job.made_by": "called by contexts",
+    "Job.specified": "called by flows, with what was bound",
+    "JobHandle.edges": "called by jobs that are to wait for it",
+    "JobHandle.id_for": "called by schedulers",
+    "FlowHandle.edges": "as that of JobHandle",
+    "Flow.edges": "as that of JobHandle",
+    "Flow.add_call": "called by tasks and `add`, with what was bound",
+    "JobSpec.differing_fields": "called by the core",
+    "RecordStore.export": "writes to where it is told",
+    "RecordStore.export_sync": "writes to where it is told",
+    "queuehint.Worker": "made by `make_worker`, of what a scheduler has",
+}
+MADE_BY_US = {
+    "EventStream", "EventStreamSync", "Flow", "FlowGraph", "FlowGroup", "FlowHandle", "Hold", "Job", "JobContext",
+    "JobHandle", "Node", "RecordPage", "Delays", "EdgeStats", "Event", "FlowStats", "JobError", "JobRecord",
+    "LimitState", "ListenerState", "Missed", "Outcome", "Progress", "Reason", "Schedule", "Stats", "TreeNode",
+    "Claim", "Limit",
+}  # fmt: skip
+"""Classes of `__all__` whose values are what we return, or are checked where they are given."""
+
+
+def is_called(name: str, found: Any) -> bool:
+    if inspect.isclass(found):
+        is_kind = issubclass(found, (Exception, enum.Enum)) or getattr(found, "_is_protocol", False)
+        return not is_kind and name not in MADE_BY_US
+    return callable(found)
+
+
+def callables() -> list[tuple[str, str]]:
+    """Return the names of things and of what is called on them."""
+    found = []
+    for thing, value in World().things.items():
+        names = queuehint.__all__ if value is queuehint else [name for name in dir(type(value)) if name[0] != "_"]
+        for name in names:
+            of_class = getattr(value if value is queuehint else type(value), name)
+            if f"{thing}.{name}" not in LEFT_OUT and is_called(name, of_class):
+                found.append((thing, name))
+    return found
+
+
+CALLABLES = callables()
+pytestmark = pytest.mark.heavy
+
+
+def parameters(call: Callable[..., Any]) -> list[inspect.Parameter]:
+    return list(inspect.signature(call).parameters.values())
+
+
+def calls(world: World, call: Callable[..., Any]) -> Iterator[tuple[str, list[Any], dict[str, Any]]]:
+    """Yield calls with one bad value each, in place of each parameter; what has to be given besides is good."""
+    found = parameters(call)
+    named = [
+        (bad, word)
+        for bad in found
+        for word in (WORDS.get(bad.name, ["a\nb"]) if bad.kind is bad.VAR_KEYWORD else [""])
+    ]
+    for bad, keyword in named:
+        args: list[Any] = []
+        kwargs: dict[str, Any] = {}
+        for each in found:
+            if each is bad or (each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)):
+                value = BAD if each is bad else world.good.get(each.name, BAD)
+                if each.kind is each.VAR_KEYWORD:
+                    kwargs[keyword] = value
+                elif each.kind is each.KEYWORD_ONLY or (each.kind is not each.POSITIONAL_ONLY and each is bad):
+                    kwargs[each.name] = value
+                elif each.kind is each.VAR_POSITIONAL or not kwargs:
+                    args.append(value)
+                else:
+                    kwargs[each.name] = value
+        if bad.kind is bad.VAR_POSITIONAL:
+            kwargs.pop(bad.name, None)
+            args.append(BAD) if BAD not in args else None
+        yield keyword or bad.name, args, kwargs
+
+
+WORDS: dict[str, list[str]] = {
+    "how": [*Recurring.__annotations__, "a\nb"],
+    "filter": [*Filter.__annotations__, "a\nb"],
+    "part": [*Filter.__annotations__, "a\nb"],
+    "paging": [*Paging.__annotations__, "a\nb"],
+    "ownership": [*Ownership.__annotations__, "a\nb"],
+    "options": [*(WORKER_OPTIONS - {"helper", "renewal"}), *TASK_OPTIONS, "name", "a\nb"],
+}
+"""What is given by name where a call takes any."""
+BAD: Any = type("Bad", (), {})()
+
+
+async def awaited(answer: Awaitable[Any]) -> None:
+    await asyncio.wait_for(answer, WAIT_S)
+
+
+def judge(call: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> str | None:
+    """Call, and return what is wrong with how it was refused; None if it was taken, "" if all is well."""
+    begun_s = time.thread_time()
+    try:
+        answer = call(*args, **kwargs)
+        if inspect.iscoroutine(answer):
+            asyncio.run(awaited(answer))
+    except QueueHintError as error:
+        text = str(error)
+        said = "" if text.isprintable() and len(text) < 2000 else f"not one line that can be printed: {text[:300]!r}"
+    except TimeoutError:
+        return None
+    except TypeError as error:
+        trace = error.__traceback__
+        deeper = trace is not None and trace.tb_next is not None
+        said = f"refused bare: {error!r:.200}" if deeper else ""
+    except BaseException as error:
+        said = f"refused bare: {type(error).__name__}"
+    else:
+        return None
+    spent_s = time.thread_time() - begun_s
+    return said or ("" if spent_s < LIMIT_S else f"took {spent_s:.1f} s")
+
+
+@pytest.mark.parametrize("thing, name", CALLABLES, ids=lambda part: part)
+def test_what_cannot_be_meant_is_refused_by_us_at_once_and_changes_nothing(thing: str, name: str) -> None:
+    world = World()
+    before = world.state()
+    wrong = []
+    for number in range(len(list(calls(world, getattr(world.things[thing], name))))):
+        for label, make in VALUES.items():
+            call = getattr(world.things[thing], name)
+            parameter, args, kwargs = list(calls(world, call))[number]
+            if parameter in {"specs", "calls", "args"} and label in {"endless", "a range"}:
+                continue  # as many as there are go in parts
+            value = make()
+            said = judge(
+                call,
+                [value if each is BAD else each for each in args],
+                {name: value if each is BAD else each for name, each in kwargs.items()},
+            )
+            if said is None:
+                world = World()
+                continue
+            if said:
+                wrong.append(f"{parameter}={label}: {said}")
+            elif world.state() != before:
+                wrong.append(f"{parameter}={label}: refused, and something has changed")
+                world = World()
+    assert not wrong, f"{thing}.{name}\n" + "\n".join(wrong)
+
+
+def test_what_is_left_out_is_there() -> None:
+    world = World()
+    for path in LEFT_OUT:
+        thing, _, name = path.partition(".")
+        assert callable(getattr(world.things[thing], name)), path
+    assert set(queuehint.__all__) >= MADE_BY_US
+    assert len(CALLABLES) > 120
