@@ -45,6 +45,7 @@ class Address:
     Where a store is.
 
     Args:
+        shown: what of the URL may be shown, see `queuehint.backends.base.masked`.
         nodes: one or more hosts and ports; of Sentinel, those of the sentinels.
         path: of a Unix socket, instead of nodes.
         service: the name of the primary that Sentinel watches.
@@ -54,9 +55,9 @@ class Address:
 
     kind: Kind
     shown: str
-    nodes: tuple[Node, ...] = ()
-    path: str | None = None
-    service: str | None = None
+    nodes: tuple[Node, ...] = attrs.field(default=(), repr=False)
+    path: str | None = attrs.field(default=None, repr=False)
+    service: str | None = attrs.field(default=None, repr=False)
     is_tls: bool = False
     options: dict[str, Any] = attrs.field(factory=dict, repr=False)
     sentinel_options: dict[str, Any] = attrs.field(factory=dict, repr=False)

@@ -119,7 +119,8 @@ class _Link:
         if pool is None:
             kind, options = self._parts(node, self._options)
             pool = self._library.ConnectionPool(connection_class=kind, max_connections=_POOL_MAX, **options)
-            self._pools[node] = pool
+            # Of two threads that come at once, one has its pool taken by both.
+            pool = self._pools.setdefault(node, pool)
         return pool
 
     def _parts(self, node: Node | None, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
