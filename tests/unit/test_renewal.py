@@ -480,19 +480,21 @@ def test_the_leases_of_a_worker_that_is_stopped_for_long_are_let_go_until_it_goe
 
     thread = threading.Thread(target=renew)
     thread.start()
-    until(lambda: len(here.store.asked) > 2)
-    is_stopped[0] = True
-    before = len(here.store.asked)
-    until(lambda: "is stopped" in capfd.readouterr().err)
-    assert len(here.store.asked) > before, "for a while it is renewed all the same"
-    count = len(here.store.asked)
-    time.sleep(0.2)
-    assert len(here.store.asked) <= count + 1
-    is_stopped[0] = False
-    count = len(here.store.asked)
-    until(lambda: len(here.store.asked) > count + 1)
-    is_over[0] = True
-    thread.join()
+    try:
+        until(lambda: len(here.store.asked) > 2)
+        is_stopped[0] = True
+        before = len(here.store.asked)
+        until(lambda: "is stopped" in capfd.readouterr().err)
+        assert len(here.store.asked) > before, "for a while it is renewed all the same"
+        count = len(here.store.asked)
+        time.sleep(0.2)
+        assert len(here.store.asked) <= count + 1
+        is_stopped[0] = False
+        count = len(here.store.asked)
+        until(lambda: len(here.store.asked) > count + 1)
+    finally:
+        is_over[0] = True
+        thread.join()
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system does not tell")
