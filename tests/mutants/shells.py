@@ -3,7 +3,7 @@
 from tests.mutants.gate import Mutant, tests
 
 CONVERSATION = tests("tests/unit/test_redis_conversation.py")
-NOTES = tests("tests/integration/test_worker_notes.py", "-k", "memory or appended")
+NOTES = tests("tests/integration/test_worker_notes.py", "-k", "memory")
 RENEWAL = tests("tests/unit/test_renewal.py", "-k", "fenced_in_time")
 WAITS = tests("tests/integration/test_redis_waits.py")
 TIMEOUTS = tests("tests/integration/test_worker.py", "-k", "returned_after_the_timeout")
@@ -231,14 +231,6 @@ MUTANTS = (
         file="outbox.py",
         old="                self._full_until_s = self._now_s() + REST_S\n",
         new="                raise\n",
-        caught_by=(NOTES,),
-    ),
-    Mutant(
-        name="Notes that cannot be sent hold up settlements for ever",
-        kind="wire",
-        file="outbox.py",
-        old="        return self._is_passed_over\n",
-        new="        return False\n",
         caught_by=(NOTES,),
     ),
     Mutant(
