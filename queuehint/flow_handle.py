@@ -34,7 +34,12 @@ if TYPE_CHECKING:
     from queuehint.records import Dependency
 
 POLL_MIN_S = 0.02
-POLL_MAX_S = 1.0
+POLL_MAX_S = 5.0
+"""
+How often a flow is looked at that may have come to a stop, which nobody tells; its end is told.
+
+The pause grows with the wait, so a stop is noticed after half as long again as it took, and within five seconds.
+"""
 READ_AT_ONCE = 100
 _MOVING = (JobState.SCHEDULED, JobState.QUEUED, JobState.STARTED)
 

@@ -44,7 +44,7 @@ pytestmark = pytest.mark.redis
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 
 IN_SCRIPTS = (
-    *("exists", "unlink", "info", "time"),
+    *("exists", "unlink", "type", "info", "time"),
     *("hget", "hset", "hmget", "hdel", "hexists", "hlen", "hgetall", "hkeys", "hvals"),
     *("zadd", "zrem", "zrange", "zrangebyscore", "zremrangebyscore", "zscore", "zcard"),
     *("zrangebylex", "zrevrangebylex", "zlexcount"),
