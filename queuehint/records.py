@@ -523,8 +523,8 @@ def encodable(text: str) -> str:
     r"""
     Return a text as every store takes it: what UTF-8 has no bytes for is escaped.
 
-    >>> print(encodable("caf\udce9.txt"))
-    caf\udce9.txt
+    >>> print(encodable("x\udce9.txt"))
+    x\udce9.txt
     """
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 

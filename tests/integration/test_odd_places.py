@@ -24,6 +24,7 @@ from queuehint import (
 )
 from queuehint.backends.memory import MemoryBackend
 from queuehint.operations import Enqueue, Tick
+from queuehint.renewal import now_s
 from tests.doors import Gate, memory, run, scheduler, turns, until
 
 if TYPE_CHECKING:
@@ -342,8 +343,8 @@ def test_an_exclusive_of_a_far_store_renews_by_itself_the_second_time_too(monkey
     monkeypatch.setattr(MemoryBackend, "is_local", False)
     renewed, judge = threading.Event(), exclusive._Request.judge_renewal
 
-    def judge_and_tell(request: Any, verdicts: Any) -> None:
-        judge(request, verdicts)
+    def judge_and_tell(request: Any, *answered: Any) -> None:
+        judge(request, *answered)
         renewed.set()
 
     monkeypatch.setattr(exclusive._Request, "judge_renewal", judge_and_tell)
@@ -443,7 +444,7 @@ def test_a_renewal_that_meets_the_end_of_an_exclusive_has_lost_nothing() -> None
         assert request is not None
         late = request.renew()
         await place.__aexit__(None, None, None)
-        request.judge_renewal((await sched.backend.call(late)).verdicts)
+        request.judge_renewal(late, (await sched.backend.call(late)).verdicts, now_s())
         assert not held.lost
 
     run(main())

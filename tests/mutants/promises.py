@@ -227,7 +227,7 @@ MUTANTS = (
         file="outcomes.py",
         old='        return text if len(text) <= ERROR_TEXT_MAX else text[: ERROR_TEXT_MAX - 1] + "…"\n',
         new="        return text\n",
-        caught_by=(tests("tests/unit/test_attempts.py", "-k", "long"),),
+        caught_by=(tests("tests/integration/test_worker.py", "-k", "whatever_else_is_raised_fails_the_attempt"),),
     ),  # S-09
     Mutant(
         name="The name in a certificate is not checked",

@@ -59,7 +59,7 @@ MUTANTS = (
     ),
     Mutant(
         name="The leases of a worker that is stopped are renewed for ever",
-        kind="workers",
+        kind="worker",
         file="renewer.py",
         old="            if self._lets_go:\n",
         new="            if False:\n",
@@ -67,7 +67,7 @@ MUTANTS = (
     ),
     Mutant(
         name="A worker that is stopped for a moment loses its leases",
-        kind="workers",
+        kind="worker",
         file="renewer.py",
         old="now_s() - self._stopped_s >= self._abandon_after_s",
         new="now_s() - self._stopped_s >= 0",
@@ -75,7 +75,7 @@ MUTANTS = (
     ),
     Mutant(
         name="All that wait on their last life begin at once",
-        kind="workers",
+        kind="worker",
         file="attempts.py",
         old="        pause_s = min(LAST_LIFE_S, LAST_LIVES_WITHIN_S / self._most_waiting)\n",
         new="        pause_s = 0.0\n",
@@ -83,7 +83,7 @@ MUTANTS = (
     ),
     Mutant(
         name="A job on its last life begins although the store says that it must not",
-        kind="workers",
+        kind="worker",
         file="attempts.py",
         old="            if not await self._begin(slot.grant) or slot.why_stop is not None:\n",
         new="            if slot.why_stop is not None:\n",
