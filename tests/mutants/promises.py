@@ -296,7 +296,7 @@ MUTANTS = (
         file="backends/redis/conversation.py",
         old="        problem = wrong_version(info) or wrong_role(info)\n",
         new="        problem = wrong_role(info)\n",
-        caught_by=(tests("tests/unit/test_redis_conversation.py", "-k", "old_version"),),
+        caught_by=(tests("tests/unit/test_redis_conversation.py", "-k", "too_old"),),
     ),  # P16
     Mutant(
         name="What is sent in plain text over a network is not told",

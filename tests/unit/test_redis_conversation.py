@@ -925,6 +925,14 @@ def test_an_old_version_is_refused_by_name(version: str) -> None:
     assert problem == f"redis_version is {version}, at least 7.0.3 is needed"
 
 
+def test_before_anything_is_asked_of_it_a_server_that_is_too_old_is_refused(time: Time) -> None:
+    talk = Talk(Desk(parse_url("redis://db"), BackendOptions(namespace="n")), ONE)
+    assert talk.command[0] == "INFO"
+    talk.answer(INFO.replace(b"7.0.15", b"6.2.14"))
+    assert type(talk.error) is BackendUnavailableError
+    assert "redis_version is 6.2.14, at least 7.0.3 is needed" in str(talk.error)
+
+
 def test_a_server_that_does_not_say_its_version_is_refused() -> None:
     assert wrong_version({}) == "redis_version is 0, at least 7.0.3 is needed"
 
