@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from queuehint.checks import check_id, check_int, check_items, check_name
 from queuehint.dialogue import Dialogue, finish, hold, hold_sync
-from queuehint.errors import InvalidJobTypeError
+from queuehint.errors import BackendError, InvalidJobTypeError
 from queuehint.event_streams import EventStream, EventStreamSync
 from queuehint.handles import Desk, JobHandle
 from queuehint.hint import Mode, parse_mode, parse_path
 from queuehint.limits import LimitState, check_limit
 from queuehint.operations import (
     IDS_MAX,
+    TALLIES,
     WEIGHT_MAX,
     Cancel,
     CancelPath,
@@ -25,10 +26,11 @@ from queuehint.operations import (
     ListLimits,
     ListWeights,
     Pause,
+    Pull,
     Reopen,
     Resume,
     SetLimit,
-    Swept,
+    SweptPath,
     Tree,
     Verdict,
     Weigh,
@@ -147,13 +149,11 @@ class Control(Desk):
 
     # --- operators -----------------------------------------------------------------------------------------------
 
-    async def cancel(
-        self,
-        ids: Iterable[str | JobHandle[Any]] | None = None,
-        *,
-        path: Sequence[str] | None = None,
-        reason: str | None = None,
-    ) -> list[bool]:
+    @overload
+    async def cancel(self, ids: Iterable[str | JobHandle[Any]], *, reason: str | None = None) -> list[bool]: ...
+    @overload
+    async def cancel(self, ids: None = None, *, path: Sequence[str], reason: str | None = None) -> int: ...
+    async def cancel(self, ids: Any = None, *, path: Any = None, reason: str | None = None) -> list[bool] | int:
         """
         Cancel jobs by id, or every unfinished job at or below a path that was enqueued before this call.
 
@@ -163,7 +163,9 @@ class Control(Desk):
 
         Returns:
             For ids: True for each that is CANCELED now, False for each whose worker has yet to stop it, or that was
-            over or unknown. For a path an empty list, once the sweep, which goes in bounded steps, is over.
+            over or unknown. For a path, once the sweep, which goes in bounded steps, is over: how many jobs it
+            canceled or, running, asked to stop; those asked before do not count again. If the store fails meanwhile,
+            the number is that of those known to be reached by then, and whoever calls next goes on with the rest.
 
         Raises:
             InvalidJobError, InvalidJobTypeError, InvalidHintError: naming the parameter; also for a handle of another
@@ -171,13 +173,11 @@ class Control(Desk):
         """
         return await hold(self.backend, _cancel(self._cancellation(ids, path, reason)))
 
-    def cancel_sync(
-        self,
-        ids: Iterable[str | JobHandle[Any]] | None = None,
-        *,
-        path: Sequence[str] | None = None,
-        reason: str | None = None,
-    ) -> list[bool]:
+    @overload
+    def cancel_sync(self, ids: Iterable[str | JobHandle[Any]], *, reason: str | None = None) -> list[bool]: ...
+    @overload
+    def cancel_sync(self, ids: None = None, *, path: Sequence[str], reason: str | None = None) -> int: ...
+    def cancel_sync(self, ids: Any = None, *, path: Any = None, reason: str | None = None) -> list[bool] | int:
         """Like `cancel`, for code without a loop."""
         return hold_sync(self.backend, _cancel(self._cancellation(ids, path, reason)))
 
@@ -345,7 +345,21 @@ def _mark(operation: SetLimit | DropLimit) -> Dialogue[bool]:
     return reply.changed  # type: ignore[no-any-return]
 
 
-def _cancel(operation: Cancel | CancelPath) -> Dialogue[list[bool]]:
+def _cancel(operation: Cancel | CancelPath) -> Dialogue[list[bool] | int]:
     reply = yield operation
     yield from finish(more=reply.more)
-    return [] if isinstance(reply, Swept) else [verdict is Verdict.DONE for verdict, _ in reply.verdicts]
+    if isinstance(reply, SweptPath):
+        return (yield from _reached(reply))
+    return [verdict is Verdict.DONE for verdict, _ in reply.verdicts]
+
+
+def _reached(reply: SweptPath) -> Dialogue[int]:
+    """Return how many jobs a sweep has reached that should be over."""
+    if reply.number is None:
+        return reply.reached
+    try:
+        tally = (yield Pull(TALLIES, str(reply.number))).value
+    except BackendError:
+        tally = None
+    # It goes on without the caller where a tick failed; what is known then is what it began with.
+    return reply.reached if tally is None else int(tally)

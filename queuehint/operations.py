@@ -227,7 +227,29 @@ class Swept:
 
 
 @attrs.frozen
-class CancelPath(Operation[Swept]):
+class SweptPath:
+    """
+    A sweep of a path was begun.
+
+    Attributes:
+        more: something is left over, of the sweep or of other work.
+        reached: how many jobs the sweep has canceled or asked to stop so far; those asked before do not count again.
+        number: of a sweep that goes on: when it is over, its tally, a decimal number, is what is pulled from
+            `TALLIES` under this number as text, for `TALLY_MS`. None where *reached* is the tally.
+    """
+
+    more: bool
+    reached: int
+    number: int | None = None
+
+
+TALLIES: Final = ""
+"""The namespace of the small shared store with the tallies of sweeps; no user can name it."""
+TALLY_MS: Final = 600_000
+
+
+@attrs.frozen
+class CancelPath(Operation[SweptPath]):
     """Cancel every unfinished job with a claim at or below *path* that was enqueued before, in bounded steps."""
 
     path: Path

@@ -87,16 +87,20 @@ def cancel(
         if ids:
             judge(sched, ids, lambda some: Cancel(some, reason), as_json=as_json)
             return
-        cancel_path(sched, path, reason, yes=yes)
-        Printer(as_json=as_json).done("path", path, "canceled", changed=True)
+        reached = cancel_path(sched, path, reason, yes=yes)
+        printer = Printer(as_json=as_json)
+        if as_json:
+            printer.json({"path": path, "done": "canceled", "changed": reached > 0, "reached": reached})
+        else:
+            printer.say(f"{path}: {_counted(reached)} canceled or asked to stop")
 
 
-def cancel_path(sched: Scheduler, path: str | None, reason: str | None, *, yes: bool) -> None:
-    """Cancel what is unfinished at or below a path, if somebody says yes."""
+def cancel_path(sched: Scheduler, path: str | None, reason: str | None, *, yes: bool) -> int:
+    """Cancel what is unfinished at or below a path, if somebody says yes; return how many jobs were reached."""
     segments = place(path)
     left = sched.backend.call_sync(CountPending(segments, include_scheduled=True)).unfinished
     confirm(f"Cancel {_counted(left)} at or below {queue_key(segments)} in {namespace_of(sched)}?", yes=yes)
-    sched.cancel_sync(path=segments, reason=reason)
+    return sched.cancel_sync(path=segments, reason=reason)
 
 
 def judge(sched: Scheduler, ids: Sequence[str], make: Callable[[tuple[str, ...]], Any], *, as_json: bool) -> None:

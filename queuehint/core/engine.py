@@ -99,6 +99,7 @@ from queuehint.operations import (
     Schedules,
     SetLimit,
     Swept,
+    SweptPath,
     Tick,
     Ticked,
     Tree,
@@ -418,14 +419,16 @@ class Engine:
         self._follow()
         return Judged(tuple(verdicts), self._more())
 
-    def _cancel_path(self, operation: CancelPath) -> Swept:
+    def _cancel_path(self, operation: CancelPath) -> SweptPath:
         ledger = self.ledger
         # The cancellation takes a number itself: what comes after it, by enqueue or redrive, is not covered.
         ledger.last_number += 1
         cause = operation.reason or "canceled"
-        ledger.leftovers.append(CancelSweep(self.course, (operation.path,), ledger.last_number, cause))
+        sweep = CancelSweep(self.course, (operation.path,), ledger.last_number, cause)
+        ledger.leftovers.append(sweep)
         self._follow()
-        return Swept(self._more())
+        number = None if sweep.is_over else sweep.leave_tally(self.shared)
+        return SweptPath(self._more(), sweep.reached, number)
 
     def _cancel_flow(self, operation: CancelFlow) -> Swept:
         ledger = self.ledger

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from queuehint.operations import TALLIES, TALLY_MS
 from queuehint.records import JobState
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from queuehint.core.heap import LazyHeap
     from queuehint.core.job import Job
     from queuehint.core.ledger import Ledger
+    from queuehint.core.xcom import SharedStore
     from queuehint.hint import Path
 
 
@@ -60,16 +62,28 @@ class CancelSweep:
         self._numbers: list[int] = []
         """Those still to be looked at there, last first, as of the index's last change out of order."""
         self._old_added = -1
+        self._tallies: SharedStore | None = None
+        self.reached = 0
+        """How many jobs were canceled or asked to stop; those asked before do not count again."""
+        self.is_over = False
+
+    def leave_tally(self, tallies: SharedStore) -> int:
+        """Store how many jobs were reached when the sweep is over; return the number under which that will be."""
+        self._tallies = tallies
+        return self._before
 
     def step(self, budget: int) -> tuple[int, bool]:
         """Cancel until the budget is used."""
         used = 0
         while used < budget:
             if not self._numbers_left() and not self._next_key():
+                self._store_tally()
                 return used + self._end(), False
             used += 1
             job = self._look()
             if job is not None and self._covers(job):
+                # One with two claims below the path is met twice while it runs.
+                self.reached += job.state is not JobState.STARTED or job.cancel is None
                 used += self._course.cancel(job, self._cause)
         return used, True
 
@@ -112,6 +126,12 @@ class CancelSweep:
         if self._behind is None:
             return True
         return job.state is JobState.QUEUED and self._behind_seq < job.seq <= self._last_seq
+
+    def _store_tally(self) -> None:
+        self.is_over = True
+        if self._tallies is not None:
+            now_ms = self._course.now_ms
+            self._tallies.push((TALLIES, str(self._before)), b"%d" % self.reached, now_ms + TALLY_MS, now_ms)
 
     def _end(self) -> int:
         behind = self._behind

@@ -11,6 +11,7 @@ from queuehint.core.engine import Engine, EngineOptions
 from queuehint.hint import Claim, Mode
 from queuehint.operations import (
     BUDGET,
+    TALLIES,
     Cancel,
     CancelFlow,
     CancelPath,
@@ -28,6 +29,7 @@ from queuehint.operations import (
     Operation,
     Pause,
     Pending,
+    Pull,
     Redrive,
     Renew,
     Resume,
@@ -100,6 +102,14 @@ class Driver(ABC):
     def cancel_path(self, *path: str) -> bool:
         """Cancel what is at or below a path; True while some of it is left to do."""
         return self.apply(CancelPath(path)).more
+
+    def count_path(self, *path: str) -> int:
+        """Cancel what is at or below a path to the end; return how many jobs were reached."""
+        reply = self.apply(CancelPath(path))
+        if reply.number is None:
+            return reply.reached
+        self.wait(0)
+        return int(self.apply(Pull(TALLIES, str(reply.number))).value or -1)
 
     def cancel_flow(self, flow: str) -> bool:
         """Cancel a flow; True while some of it is left to do."""

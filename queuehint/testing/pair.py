@@ -10,6 +10,7 @@ from queuehint.errors import QueueHintError, ScheduleChangedError
 from queuehint.hint import Claim
 from queuehint.operations import (
     BUDGET,
+    TALLIES,
     CanDequeue,
     CountEdges,
     CountFlow,
@@ -33,6 +34,7 @@ from queuehint.operations import (
     Reopen,
     Resume,
     ResumeSchedule,
+    SweptPath,
     Tick,
     Tree,
     Weigh,
@@ -123,6 +125,7 @@ class Pair:
         if self.cut:
             self.drain()
             model.catch_up()
+            self._compare_tally(reply)
             self.adopt(seqs)
         self.compare()
         return reply
@@ -150,6 +153,18 @@ class Pair:
             check_circles(self.engine)
             self.put(Tick())
         raise AssertionError("there is always more")
+
+    def _compare_tally(self, reply: Any) -> None:
+        """
+        Compare how many a sweep that was cut has reached.
+
+        The model reaches at once those that end, where work is cut, because of others before the sweep comes to them.
+        """
+        if isinstance(reply, SweptPath) and reply.number is not None:
+            jobs, actors = self.engine.ledger.jobs, self.model.jobs
+            others = sum(actors[job_id].cause != jobs[job_id].cause for job_id in self.model.reached & actors.keys())
+            tally = self.put(Pull(TALLIES, str(reply.number))).value
+            assert tally == b"%d" % (len(self.model.reached) - others)
 
     def adopt(self, seqs: int) -> None:
         """

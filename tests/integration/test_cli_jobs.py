@@ -285,7 +285,9 @@ def test_what_cannot_be_undone_is_asked_for_or_refused(system: System) -> None:
     assert f"Cancel 1 job at or below doc1 in {system.namespace}? Nobody can be asked here: say --yes" in refused.output
     assert system.sched.get_sync("a").state == JobState.QUEUED
 
-    assert system.ok("cancel", "--path", "doc1", "--yes") == "doc1: canceled\n"
+    assert system.ok("cancel", "--path", "doc1", "--yes") == "doc1: 1 job canceled or asked to stop\n"
+    again = json.loads(system.ok("cancel", "--path", "doc1", "--yes", "--json"))
+    assert again == {"path": "doc1", "done": "canceled", "changed": False, "reached": 0}
     assert [system.sched.get_sync(name).state for name in "ab"] == [JobState.CANCELED, JobState.QUEUED]
 
 

@@ -58,7 +58,7 @@ def test_an_enqueue_answers_when_its_own_work_is_done_and_does_its_share(
 def test_who_cancels_a_path_is_answered_when_all_is_canceled(url: str) -> None:
     async def main(sched: Scheduler) -> None:
         leave_over(sched)
-        await sched.cancel(path=["doc1"])
+        assert await sched.cancel(path=["doc1"]) == 0
         assert (await sched.stats()).states[CANCELED] == COUNT
 
     on(url, main)

@@ -286,12 +286,12 @@ def test_cancel_by_path_has_swept_all_when_it_returns_also_without_a_worker() ->
 
     async def main() -> None:
         await work.enqueue_many([(index,) for index in range(5_000)])
-        await sched.cancel(path=["a"])
+        assert await sched.cancel(path=["a"]) == 5_000
         assert (await sched.stats()).unfinished == 0
 
     run(main())
     work.enqueue_many_sync([(index,) for index in range(5_000)])
-    sched.cancel_sync(path=["a"])
+    assert sched.cancel_sync(path=["a"]) == 5_000
     assert sched.stats_sync().unfinished == 0
 
 

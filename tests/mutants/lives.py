@@ -240,6 +240,22 @@ MUTANTS = (
         caught_by=(tests("tests/unit/test_engine_life.py"),),
     ),
     Mutant(
+        name="One that runs at two places below a path is counted twice when the path is canceled",
+        kind="cancel",
+        file="core/sweeps.py",
+        old="self.reached += job.state is not JobState.STARTED or job.cancel is None\n",
+        new="self.reached += 1\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A cancellation that was cut leaves no tally",
+        kind="cancel",
+        file="core/engine.py",
+        old="None if sweep.is_over else sweep.leave_tally(self.shared)\n",
+        new="None\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
         name="A path is canceled with those whose names begin alike",
         kind="cancel",
         file="hint.py",

@@ -484,6 +484,22 @@ MUTANTS = (
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     Mutant(
+        name="Lua: one that runs at two places below a path is counted twice when the path is canceled",
+        kind="cancel",
+        file=f"{LUA}/lib/sweeps.lua",
+        old="        if job[STATE] ~= STARTED or not job[CANCEL] then item[11] = item[11] + 1 end\n",
+        new="        item[11] = item[11] + 1\n",
+        caught_by=(CONFORMANCE_ON_REDIS,),
+    ),
+    Mutant(
+        name="Lua: the tally of a cancellation that was cut counts its last step alone",
+        kind="cancel",
+        file=f"{LUA}/lib/sweeps.lua",
+        old="function sweeps.step_cancel(item, budget)\n",
+        new="function sweeps.step_cancel(item, budget)\n  item[11] = 0\n",
+        caught_by=(CONFORMANCE_ON_REDIS,),
+    ),
+    Mutant(
         name="Lua: a path is canceled with those whose names begin alike",
         kind="cancel",
         file=f"{LUA}/lib/paths.lua",

@@ -29,6 +29,7 @@ from queuehint.operations import (
     BUDGET,
     IDS_MAX,
     RECORDS_PER_BLOCK,
+    TALLIES,
     Cancel,
     CanDequeue,
     CountJobs,
@@ -53,11 +54,13 @@ from queuehint.operations import (
     Operation,
     PauseSchedule,
     Peek,
+    Pull,
     PutSchedule,
     Reopen,
     Report,
     Resume,
     ResumeSchedule,
+    SweptPath,
     Tick,
     Tree,
     Update,
@@ -188,6 +191,8 @@ class Twins:
         self.engine = Engine(EngineOptions(budget=budget, retention=RETENTION, epoch_s=self.epoch_s))
         self.history: list[tuple[int, Operation[Any]]] = []
         self.steps = 0
+        self.sweeps: set[int] = set()
+        """The numbers of sweeps that were cut; their tallies are asked for."""
         self.seen: int | None = None
         """The last event that was followed, and *told* the states that jobs have by these."""
         self.told: dict[str, JobState | None] = {}
@@ -233,6 +238,12 @@ class Twins:
             clocked = codec.clocked(self.desk.answer)
             times = [(self.engine.now_ms, self.engine.next_ms), (clocked.now_ms, clocked.next_ms)]
             assert times[0] == times[1], f"{operation}\nnow and next by the engine and the store: {times}"
+        if isinstance(expected, SweptPath) and expected.number is not None:
+            self.sweeps.add(expected.number)
+        if self.sweeps and not self.engine.ledger.leftovers:
+            for number in sorted(self.sweeps):
+                self.sweeps.discard(number)
+                self.do(Pull(TALLIES, str(number)))
         return expected
 
     @staticmethod

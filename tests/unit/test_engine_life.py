@@ -7,13 +7,17 @@ import pytest
 from queuehint.core.course import ID_KEPT_MS
 from queuehint.operations import (
     STAGED_KEPT_MS,
+    TALLIES,
+    TALLY_MS,
     Cancel,
     CancelPath,
     Delete,
     Discard,
     Enqueue,
     ListDead,
+    Pull,
     Redrive,
+    SweptPath,
     Verdict,
 )
 from queuehint.policy import Retention
@@ -544,6 +548,29 @@ def test_a_job_redriven_after_a_cancellation_by_path_is_not_covered() -> None:
         pass
     assert queue.states("dead", "last") == "QUEUED CANCELED"
     assert queue.stats().states[CANCELED] == 6
+
+
+@pytest.mark.parametrize("budget", [1, 3, 7, 100])
+def test_a_cancellation_by_path_counts_alike_at_any_budget(budget: int) -> None:
+    both = (claim("a", "x"), claim("a", "y"))
+    queue = Queue(job("runs", claims=both), budget=budget)
+    queue.start()
+    queue.enqueue(*[job(f"j{number}", ["a", str(number)]) for number in range(10)], job("two", claims=both))
+    assert queue.count_path("a") == 12
+    assert queue.count_path("a") == 0
+
+
+def test_only_a_cancellation_that_was_cut_leaves_a_tally() -> None:
+    queue = Queue(*[job(f"j{number}", ["a"]) for number in range(4)], budget=3, now_ms=0)
+    cut = queue.apply(CancelPath(("a",)))
+    assert (cut.more, cut.number, len(queue.engine.shared)) == (True, 5, 0)
+    assert cut.reached < 4
+    queue.wait(0)
+    assert queue.apply(Pull(TALLIES, "5")).value == b"4"
+    assert queue.apply(CancelPath(("a",))) == SweptPath(more=False, reached=0)
+    assert len(queue.engine.shared) == 1
+    queue.wait(TALLY_MS)
+    assert len(queue.engine.shared) == 0
 
 
 def test_canceling_an_empty_path_does_nothing() -> None:

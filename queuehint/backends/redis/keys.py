@@ -75,7 +75,12 @@ KEYS: Final = (
     Key("fallen", "zset", "a job, and number and id of one canceled because of it, in lexical order", "redrive, prune"),
     Key("flow_jobs", "zset", "flow, number and id of each job, in lexical order", "end of retention"),
     Key("flow_states", "zset", "flow, state, number and id of each job, in lexical order", "end of retention"),
-    Key("shared", "hash", "namespace and key -> a value of `xcom`, with the end of its time", "its end"),
+    Key(
+        "shared",
+        "hash",
+        "namespace and key -> a value of `xcom`, or the tally of a cancellation, and until when",
+        "its end",
+    ),
     Key("shared_ends", "zset", "ms -> namespace and key", "its end"),
     Key("schedules", "hash", "name -> a schedule: when it is due, what it fires and has fired last, packed", "removal"),
     Key("schedule_names", "zset", "names of schedules, in lexical order", "removal"),

@@ -13,8 +13,12 @@ from queuehint import (
     OutcomeKind,
 )
 from queuehint.operations import (
+    TALLIES,
+    TALLY_MS,
     Cancel,
+    CancelPath,
     ListDead,
+    Pull,
     Verdict,
 )
 from queuehint.reports import ReasonKind
@@ -159,6 +163,37 @@ class Cancellation:
         store.wait(0)
         store.enqueue(job("e", ["doc"]))
         assert store.states("a", "b", "c", "d", "r", "e") == "CANCELED CANCELED QUEUED QUEUED QUEUED QUEUED"
+
+    def test_a_cancellation_by_path_counts_each_job_it_cancels_or_asks_to_stop_once(self, store: Store) -> None:
+        store.enqueue(job("runs", claims=(Claim(("doc", "1")), Claim(("doc", "2")))), job("over", ["doc", "3"]))
+        store.start()
+        store.finish("over")
+        store.enqueue(job("waits", claims=(Claim(("doc", "1")), Claim(("doc", "2")))), job("below", ["doc", "4"]))
+        store.enqueue(job("timed", ["doc"], delay_ms=1_000), job("beside", ["other"]), job("nowhere"))
+        assert store.count_path("doc") == 4
+        assert store.states("runs", "waits", "below", "timed", "beside") == "STARTED CANCELED CANCELED CANCELED QUEUED"
+
+    def test_a_cancellation_by_path_counts_nobody_who_was_asked_to_stop_before(self, store: Store) -> None:
+        store.enqueue(job("runs", ["doc", "1"]), job("too", ["doc", "2"]))
+        store.start()
+        assert store.count_path("doc") == 2
+        assert store.count_path("doc") == 0
+        assert store.count_path("nobody", "there") == 0
+
+    def test_a_long_cancellation_by_path_leaves_its_tally_for_ten_minutes(self, store: Store) -> None:
+        for part in range(2):
+            store.enqueue(*[job(f"{part}-{number}", ["doc", str(number)]) for number in range(700)])
+        reply = store.apply(CancelPath(("doc",)))
+        assert reply.more
+        assert reply.number is not None
+        assert 0 < reply.reached < 1_400
+        assert store.apply(Pull(TALLIES, str(reply.number))).value is None
+        store.wait(0)
+        assert store.apply(Pull(TALLIES, str(reply.number))).value == b"1400"
+        store.advance(TALLY_MS - 1)
+        assert store.apply(Pull(TALLIES, str(reply.number))).value == b"1400"
+        store.advance(1)
+        assert store.apply(Pull(TALLIES, str(reply.number))).value is None
 
     def test_a_discarding_handler_cancels_its_job(self, store: Store) -> None:
         store.enqueue(job("a"))

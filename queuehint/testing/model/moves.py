@@ -185,12 +185,14 @@ class Moves(Jobs):
         cause: str,
         behind: Actor | None = None,
         seqs: tuple[int, int] = (0, 0),
+        reached: set[str] | None = None,
     ) -> None:
         """
         Cancel what was enqueued before a number at or below paths, by queue key and number.
 
         Args:
             behind: only what stands behind this dead job, with a place in *seqs*; then its place is freed.
+            reached: the ids of those canceled, or asked to stop by this sweep, are added.
         """
         for path in paths:
             there = [
@@ -203,6 +205,8 @@ class Moves(Jobs):
                 if job.is_over or job.since >= before:
                     continue
                 if behind is None or (job.state is QUEUED and seqs[0] < job.seq <= seqs[1]):
+                    if reached is not None and (job.state is not STARTED or job.cancel is None):
+                        reached.add(job.id)
                     self.cancel(job, cause)
         if behind is not None and behind.state is FAILED and behind.seq == seqs[0]:
             self.vacate(behind)

@@ -55,6 +55,7 @@ from queuehint.operations import (
     Resume,
     SetLimit,
     Swept,
+    SweptPath,
     Tick,
     Ticked,
     Update,
@@ -116,6 +117,8 @@ class ReferenceModel(Refusals):
     def __init__(self, retention: Retention | None = None) -> None:
         super().__init__(retention or Retention())
         self.weights: dict[str | None, int] = {}
+        self.reached: set[str] = set()
+        """Whom the last cancellation by path canceled or asked to stop."""
 
     def knows(self, operation: Operation[Any]) -> bool:
         """Say whether `follow` can judge what an operation is answered."""
@@ -204,13 +207,17 @@ class ReferenceModel(Refusals):
             next_ms = told.next_ms if next_ms is None else min(next_ms, told.next_ms)
         return Ticked(more=False, next_ms=next_ms)
 
-    def cancel_path(self, operation: CancelPath, told: Swept | None) -> Swept:
-        """Cancel what is at or below a path and was enqueued before."""
+    def cancel_path(self, operation: CancelPath, told: SweptPath | None) -> SweptPath:
+        """Cancel what is at or below a path and was enqueued before, and count it."""
         self.numbers += 1
         cause = operation.reason or "canceled"
-        self.agenda.append(partial(self.sweep, [operation.path], self.numbers, cause))
+        self.reached = set()
+        self.agenda.append(partial(self.sweep, [operation.path], self.numbers, cause, reached=self.reached))
         self.catch_up()
-        return Swept(more=False)
+        if told is None or told.number is None:
+            return SweptPath(more=False, reached=len(self.reached))
+        # How far a sweep comes at once is the backend's own affair.
+        return SweptPath(more=False, reached=min(told.reached, len(self.reached)), number=self.numbers)
 
     def cancel_flow(self, operation: CancelFlow, told: Swept | None) -> Swept:
         """Cancel what is of a flow and was enqueued before."""

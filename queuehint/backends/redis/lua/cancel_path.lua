@@ -7,10 +7,12 @@
   ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service (lib/ledger); ms
   ARGV[8] budget    int  units of following work
   ARGV[9] path      str  the gate key; ARGV[10] reason str
-  Returns more, now, next.   Mirrors core.engine   Cost: the budget ]]
+  Returns more, now, next, how many were reached so far, and the number of the sweep if it goes on, else 0.   Mirrors core.engine   Cost: the budget ]]
 -- @include lib/rules
 -- The cancellation takes a number itself: what comes after it, by enqueue or redrive, is not covered.
 S[NUMBERS] = S[NUMBERS] + 1
-work.push(sweeps.cancel({ARGV[9]}, S[NUMBERS], ARGV[10], false))
+local sweep = sweeps.cancel({ARGV[9]}, S[NUMBERS], ARGV[10], false)
+work.push(sweep)
 work.follow()
-return request.reply('cancel_path', {})
+local number = sweep[13] and 0 or sweeps.leave_tally(sweep)
+return request.reply('cancel_path', {sweep[11], number})

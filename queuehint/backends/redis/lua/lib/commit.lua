@@ -179,9 +179,9 @@ function plan.commit(tells)
   for id, progress in pairs(plan.progress) do redis.call('HSET', store.progress, id, progress) end
   for id, needs in pairs(edges.told) do redis.call('HSET', store.needs, id, needs) end
   for id, asked in pairs(plan.asked) do redis.call('HSET', store.asked, id, asked) end
-  if plan.shared then
-    redis.call('HSET', store.shared, plan.shared[1], plan.shared[2])
-    redis.call('ZADD', store.shared_ends, plan.shared[3], plan.shared[1])
+  for _, value in ipairs(work.shared_put) do
+    redis.call('HSET', store.shared, value[1], value[2])
+    redis.call('ZADD', store.shared_ends, value[3], value[1])
   end
   for _, place in ipairs(work.shared_gone) do
     redis.call('HDEL', store.shared, place)

@@ -9,9 +9,27 @@ function sweeps.cancel_job(job, cause)
   return 0
 end
 
--- A sweep that cancels: its paths' gate keys, the number it covers up to, why, and the dead job it is behind, if any.
+-- A sweep that cancels: its paths' gate keys, the number it covers up to, why, and the dead job it is behind, if any;
+-- then where it is, how many it has reached, whether it leaves that as its tally, and whether it is over.
 function sweeps.cancel(gate_keys, before, cause, behind)
-  return {'c', gate_keys, before, cause, behind and behind.id, behind and behind[SEQ] or 0, S[PLACES], 1, 1, false}
+  return {'c', gate_keys, before, cause, behind and behind.id, behind and behind[SEQ] or 0, S[PLACES], 1, 1, false, 0, false, false}
+end
+
+-- Have a sweep store how many it reached when it is over; return the number under which that will be.
+function sweeps.leave_tally(item)
+  item[12] = true
+  return item[3]
+end
+
+local TALLY_MS = 600000 -- @const
+
+local function store_tally(item)
+  item[13] = true
+  if not item[12] then return end
+  -- The place, a namespace that no user can name and the number of the sweep, is a new one.
+  S[SHARED_VALUES] = S[SHARED_VALUES] + 1
+  local until_ms = string.format('%.0f', NOW + TALLY_MS)
+  work.shared_put[#work.shared_put + 1] = {'\0' .. string.format('%.0f', item[3]), until_ms .. string.format(' %.0f', item[11]), until_ms}
 end
 
 local walks_of_sweeps = {}
@@ -44,6 +62,7 @@ function sweeps.step_cancel(item, budget)
   while used < budget do
     local job, key, number, sweep = next_swept(item)
     if not job then
+      store_tally(item)
       local behind = behind_id and jobs.of(behind_id)
       if behind and behind[STATE] == FAILED and behind[SEQ] == behind_seq then used = used + gates.vacate(behind) end
       return used, false
@@ -56,6 +75,8 @@ function sweeps.step_cancel(item, budget)
       local since = job[SINCE] > 0 and job[SINCE] or job[NUMBER]
       local seq = job[SEQ]
       if since < before and not jobs.is_hidden(job) and (not behind_id or (job[STATE] == QUEUED and behind_seq < seq and seq <= last_seq)) then
+        -- One with two claims below the path is met twice while it runs.
+        if job[STATE] ~= STARTED or not job[CANCEL] then item[11] = item[11] + 1 end
         used = used + sweeps.cancel_job(job, cause)
       end
     end
