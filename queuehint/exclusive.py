@@ -21,7 +21,7 @@ from queuehint.errors import BackendError, InvalidJobError, JobCanceledError, Le
 from queuehint.ids import new_id
 from queuehint.operations import Cancel, Enqueue, Exchange, Get, Renew, Verdict
 from queuehint.policy import Policy
-from queuehint.records import Grant, JobRecord, JobSpec, Outcome, OutcomeKind
+from queuehint.records import Grant, JobRecord, JobSpec, Outcome, OutcomeKind, note_checked
 from queuehint.renewal import margin_s, now_s
 
 if TYPE_CHECKING:
@@ -140,14 +140,16 @@ class _Request:
         self.is_left = False
         """The place is being given back: a renewal that comes too late has lost nothing."""
         self._deadline = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
-        self.spec = JobSpec(
-            id=self.id,
-            task=TASK,
-            claims=claims,
-            pool=self.pools[0],
-            user=user,
-            presence_ms=lease_ms,
-            policy=_POLICY,
+        self.spec = note_checked(
+            JobSpec(
+                id=self.id,
+                task=TASK,
+                claims=claims,
+                pool=self.pools[0],
+                user=user,
+                presence_ms=lease_ms,
+                policy=_POLICY,
+            )
         )
 
     @property

@@ -10,11 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import attrs
-
 from queuehint.errors import InvalidJobError, shown
 from queuehint.flow_nodes import FlowGroup, Node, Roster, Source, Sources
-from queuehint.records import Dependency, JobSpec, When
+from queuehint.records import Dependency, JobSpec, When, evolved
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +32,7 @@ def specs_of(roster: Roster) -> list[JobSpec]:
         )
     more = _Edges(roster).of_groups()
     return [
-        attrs.evolve(node.spec, depends_on=tuple(dict.fromkeys([*node.spec.depends_on, *more[node]])))
+        evolved(node.spec, depends_on=tuple(dict.fromkeys([*node.spec.depends_on, *more[node]])))
         if node in more
         else node.spec
         for node in roster.nodes

@@ -11,8 +11,6 @@ import hashlib
 import re
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeGuard, TypeVar, Union, cast
 
-import attrs
-
 from queuehint.checks import check_id
 from queuehint.core.templates import is_name
 from queuehint.errors import (
@@ -26,7 +24,7 @@ from queuehint.errors import (
 from queuehint.handles import JobHandle
 from queuehint.jobs import Counter, Job
 from queuehint.options import Options
-from queuehint.records import Dependency, JobSpec, When
+from queuehint.records import Dependency, JobSpec, When, evolved
 from queuehint.references import Reference
 
 if TYPE_CHECKING:
@@ -193,7 +191,7 @@ class FlowGroup:
         name, called = roster.names_for(self._prefix, spec)
         sources = [item for item in job.options.after or () if roster.owns(item)]
         self._refuse_own(sources, name)
-        spec = attrs.evolve(spec, name=name, flow=roster.flow_id, id=roster.id_for(spec, name, job))
+        spec = evolved(spec, name=name, flow=roster.flow_id, id=roster.id_for(spec, name, job))
         node: Node[R] = Node(roster, spec, name=name, called=called, within=self._within)
         roster.take(node, [(group, job.options.when) for group in sources])
         self.nodes.append(node)

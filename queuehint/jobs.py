@@ -14,7 +14,8 @@ from queuehint.handles import Desk, JobHandle
 from queuehint.hint import Claim, Mode
 from queuehint.ids import new_id
 from queuehint.options import UNSET, Awaited, Options, Unset
-from queuehint.records import Dependency, JobSpec, OnConflict, When
+from queuehint.policy import Backoff
+from queuehint.records import PAYLOAD_BYTES_MAX, Dependency, JobSpec, OnConflict, When, note_checked
 from queuehint.references import Extracted, extract, target
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from queuehint.handles import InFlow
-    from queuehint.policy import Backoff, OnDead, OnDependencyFailure, OnRetry
+    from queuehint.policy import OnDead, OnDependencyFailure, OnRetry
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -242,11 +243,12 @@ class Job(Generic[P, R]):
         edges: Iterable[Dependency] = ()
         if before or options.after or extracted.references:
             edges = dict.fromkeys([*before, *self._edges(extracted, flow)])
-        return JobSpec(
+        payload = self._handler.dumps(self._scheduler.codec, extracted.arguments, extracted.names)
+        spec = JobSpec(
             id=options.id or (make_id or self._make_id)(),
             task=self._handler.name,
             claims=claims,
-            arguments=self._handler.dumps(self._scheduler.codec, extracted.arguments, extracted.names),
+            arguments=payload,
             priority=options.priority,
             pool=options.pool,
             user=options.user,
@@ -261,6 +263,11 @@ class Job(Generic[P, R]):
             parent=None if self._parent is None else self._parent[0],
             policy=options.policy,
         )
+        # The options were checked when they were given; a codec of the application's may return anything.
+        is_plain = type(payload) is bytes and len(payload) <= PAYLOAD_BYTES_MAX
+        if is_plain and not edges and not extracted.pointers and type(options.policy.backoff) is Backoff:
+            note_checked(spec)
+        return spec
 
     def _edges(self, extracted: Extracted, flow: InFlow | None) -> Iterator[Dependency]:
         when = self._options.when

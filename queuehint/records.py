@@ -25,7 +25,7 @@ from queuehint.checks import (
 )
 from queuehint.errors import CycleError, InvalidJobError, InvalidJobTypeError, PayloadError, shown
 from queuehint.hint import Claim, Path, parse_claims, queue_key
-from queuehint.policy import DEFAULT_POLICY, Policy
+from queuehint.policy import DEFAULT_POLICY, Backoff, Policy
 
 PAYLOAD_BYTES_MAX = 1 << 20
 RESULT_BYTES_MAX = 1 << 20
@@ -138,8 +138,14 @@ class Dependency:
             raise InvalidJobError(f"dependency {shown(self.id)}: a job that FAILED has no result to be named")
 
 
+class _Checked:
+    """Room for a note on a spec that its fields were checked; no field: it is neither compared nor written anywhere."""
+
+    __slots__ = ("_is_checked",)
+
+
 @attrs.frozen(kw_only=True, weakref_slot=False)
-class JobSpec:
+class JobSpec(_Checked):
     """
     What is asked of a job: the layer below the decorator, for tools and other languages.
 
@@ -238,7 +244,8 @@ class JobSpec:
                 changed[name] = plain[name]
         if not _are_plain(self.claims) or claims != self.claims:
             changed["claims"] = claims
-        return attrs.evolve(self, **changed) if changed else self
+        checked = attrs.evolve(self, **changed) if changed else self
+        return note_checked(checked) if _is_exact(checked) else checked
 
     def _check_edges(self) -> tuple[Dependency, ...]:
         edges = check_dependencies(self.depends_on)
@@ -260,6 +267,33 @@ class JobSpec:
         return [
             field.name for field in attrs.fields(JobSpec) if getattr(self, field.name) != getattr(other, field.name)
         ]
+
+
+def note_checked(spec: JobSpec) -> JobSpec:
+    """Note that all fields of a spec were checked, but that its id may be empty, and return it."""
+    object.__setattr__(spec, "_is_checked", True)
+    return spec
+
+
+def is_checked(spec: JobSpec) -> bool:
+    """Return whether all fields of a spec are known to have been checked, so that it can be sent."""
+    return getattr(spec, "_is_checked", False) and spec.id != ""
+
+
+def evolved(spec: JobSpec, **changes: Any) -> JobSpec:
+    """Return a spec with some fields replaced by values that were checked; what was known of the others still is."""
+    other = attrs.evolve(spec, **changes)
+    return note_checked(other) if getattr(spec, "_is_checked", False) else other
+
+
+def _is_exact(spec: JobSpec) -> bool:
+    """Return whether a checked spec and the values in it are of our classes, not of subclasses."""
+    return (
+        type(spec) is JobSpec
+        and type(spec.policy) is Policy
+        and type(spec.policy.backoff) is Backoff
+        and all(type(edge) is Dependency for edge in spec.depends_on)
+    )
 
 
 def check_dependencies(value: object) -> tuple[Dependency, ...]:
@@ -312,6 +346,8 @@ def check_templates(value: object) -> bool | tuple[str, ...]:
     for pointer in pointers:
         if not pointer.startswith("/"):
             raise InvalidJobError(f"templates: {shown(pointer)} is not a JSON pointer, it must begin with /")
+        if encodable(pointer) != pointer:
+            raise InvalidJobError(f"templates: {shown(pointer)} is not encodable as UTF-8")
     return pointers or False
 
 

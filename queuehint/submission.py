@@ -39,7 +39,7 @@ from queuehint.operations import (
     EnqueuedJob,
 )
 from queuehint.payload import decode_json
-from queuehint.records import Dependency, JobSpec, check_dependencies
+from queuehint.records import Dependency, JobSpec, check_dependencies, evolved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -74,7 +74,7 @@ def checked(specs: Iterable[JobSpec], *, may_lack_id: bool) -> list[JobSpec]:
 def check_spec(spec: JobSpec, *, may_lack_id: bool) -> JobSpec:
     """Check one spec; otherwise as `checked`."""
     if may_lack_id and spec.id == "":
-        return attrs.evolve(attrs.evolve(spec, id=new_id()).check(), id="")
+        return evolved(attrs.evolve(spec, id=new_id()).check(), id="")
     return spec.check()
 
 
@@ -163,9 +163,7 @@ class Arranged:
         if self.stand_ins:
             drawn = dict(zip(self.stand_ins, numbers, strict=False))
             return [tuple([_renumbered(spec, drawn) for spec in part]) for part in self.parts]
-        return [
-            tuple([spec if spec.id else attrs.evolve(spec, id=next(numbers)) for spec in part]) for part in self.parts
-        ]
+        return [tuple([spec if spec.id else evolved(spec, id=next(numbers)) for spec in part]) for part in self.parts]
 
 
 def arrange(specs: list[JobSpec], *, whole: bool = False) -> Arranged:
@@ -195,7 +193,7 @@ def arrange(specs: list[JobSpec], *, whole: bool = False) -> Arranged:
         for index, spec in enumerate(specs):
             if not spec.id:
                 stand_ins.append(new_id())
-                specs[index] = attrs.evolve(spec, id=stand_ins[-1])
+                specs[index] = evolved(spec, id=stand_ins[-1])
         before = _resolve(specs)
         if any(before):
             is_one = True
@@ -247,7 +245,7 @@ def _resolve(specs: list[JobSpec]) -> list[list[int]]:
             error.args = (f"{_label(spec, index)}: {error}",)
             raise
         if depends_on != spec.depends_on:
-            specs[index] = attrs.evolve(spec, depends_on=depends_on)
+            specs[index] = evolved(spec, depends_on=depends_on)
     return before
 
 
@@ -387,7 +385,7 @@ def _renumbered(spec: JobSpec, drawn: dict[str, str]) -> JobSpec:
         changes["depends_on"] = tuple(
             [attrs.evolve(edge, id=drawn[edge.id]) if edge.id in drawn else edge for edge in spec.depends_on]
         )
-    return attrs.evolve(spec, **changes) if changes else spec
+    return evolved(spec, **changes) if changes else spec
 
 
 def _units(spec: JobSpec) -> int:

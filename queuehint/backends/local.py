@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from queuehint.backends.base import Backend
 from queuehint.backends.waiting import Waiter, WaitingRoom
+from queuehint.core.admission import check_limits
 from queuehint.errors import BackendUnavailableError
 from queuehint.operations import CountRecords, List, Operation, PutSchedule, ResumeSchedule, Tick
 
@@ -125,6 +126,7 @@ class LocalBackend(Backend):
     async def _prepare(self, question: List | CountRecords) -> None:
         """Index by path, in steps with turns for others between, what a question by path is going to look at."""
         self._check_usable()
+        check_limits(question)
         if question.filter.path is not None:
             is_more = True
             while is_more:

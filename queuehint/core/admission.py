@@ -8,6 +8,7 @@ from graphlib import TopologicalSorter
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
+from queuehint.core.fields import check_fields, is_usual, note_usual
 from queuehint.core.job import START_MARK
 from queuehint.errors import (
     CycleError,
@@ -225,13 +226,19 @@ def _check_open(closed: Collection[Path], spec: JobSpec) -> None:
 
 def check_limits(operation: Operation[Any]) -> None:
     """
-    Refuse an operation that carries too much, or one id twice; every backend does this before any I/O.
+    Refuse an operation that holds what its fields do not name, carries too much, or one id twice.
+
+    Every backend does this before any I/O.
 
     Raises:
+        InvalidJobTypeError, InvalidHintTypeError: as `check_fields`.
         InvalidJobError: naming what, how many and the limit.
         PayloadError: a result, or the arguments of a schedule, are too large.
         DuplicateJobError: an id appears twice in one submission.
     """
+    if type(operation) is Exchange and is_usual(operation):
+        return
+    check_fields(operation)
     match operation:
         case Enqueue():
             _check_submission_size(operation.jobs)
@@ -246,6 +253,7 @@ def check_limits(operation: Operation[Any]) -> None:
             _check_size("limit", operation.limit, 0 if operation.is_last else GRANTS_MAX)
             _check_size("pools", len(operation.pools), POOLS_MAX)
             _check_users(operation)
+            note_usual(operation)
         case Weigh():
             if not 1 <= operation.weight <= WEIGHT_MAX:
                 raise InvalidJobError(f"weight must be from 1 to {WEIGHT_MAX}, got {operation.weight}")

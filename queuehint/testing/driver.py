@@ -285,7 +285,10 @@ class Queue(Driver):
         """Return all that can be seen of the engine and all that decides what it does next, to be compared."""
         ledger = self.engine.ledger
         return (
-            self.apply(Get(tuple(ledger.jobs))) if len(ledger.jobs) <= 1000 else len(ledger.jobs),
+            self.apply(Get(tuple([job.id for job in ledger.jobs.values() if not job.is_start])))
+            if len(ledger.jobs) <= 1000
+            else None,
+            len(ledger.jobs),
             self.stats(),
             [(owner.spec.key, owner.id) for owner in ledger.keys],
             sorted(ready.id for ready in ledger.ready.jobs()),

@@ -330,4 +330,12 @@ MUTANTS = (
         new="        return\n",
         caught_by=(tests("tests/integration/test_worker.py", "-k", "grace"),),
     ),  # P18
+    Mutant(
+        name="Fields of operations are held against no types",
+        kind="door",
+        file="core/admission.py",
+        old="    check_fields(operation)\n",
+        new="",
+        caught_by=(tests("tests/contract/test_memory.py", "-k", "does_not_name"),),
+    ),  # P12
 )

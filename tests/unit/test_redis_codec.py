@@ -83,7 +83,8 @@ def too_much() -> Iterator[Operation[Any]]:
     spec = JobSpec(id="a", task="t")
     yield Enqueue(tuple(attrs.evolve(spec, id=str(number)) for number in range(JOBS_PER_SUBMISSION_MAX + 1)))
     yield Enqueue((spec, spec))
-    yield Enqueue((attrs.evolve(spec, claims=tuple(Claim((str(n),) * 64) for n in range(250))),))
+    claims = [tuple(Claim((f"{job}-{n}", *"d" * 63)) for n in range(50)) for job in range(5)]
+    yield Enqueue(tuple(attrs.evolve(spec, id=str(job), claims=claims[job]) for job in range(5)))
     for operation in (Cancel, Redrive, Discard, Get):
         yield operation(many)
     yield ListDead(limit=0)

@@ -119,6 +119,7 @@ OMITTED: Final[dict[type[Any], frozenset[str]]] = {
     catalog.Block: frozenset({"terms", "states"}),
     dispatch.ReadyQueue: frozenset({"filled"}),
     engine.Engine: frozenset({"options", "_handlers"}),
+    JobSpec: frozenset({"_is_checked"}),
     ledger.Ledger: frozenset({"retention"}),
 }
 """Fields that are worked out anew."""

@@ -43,6 +43,7 @@ from queuehint.testing.contract.restarts import Restarts
 from queuehint.testing.contract.schedules import Firings, SchedulePauses, ScheduleWaits, Timetable
 from queuehint.testing.contract.store import Binding, Store
 from queuehint.testing.contract.tokens import Tokens
+from queuehint.testing.contract.wrong_values import WrongValues
 
 __all__ = [
     "Amending",
@@ -98,6 +99,7 @@ __all__ = [
     "Totals",
     "Turns",
     "Waiting",
+    "WrongValues",
 ]
 
 
@@ -151,6 +153,7 @@ class BackendConformance(
     Firings,
     SchedulePauses,
     ScheduleWaits,
+    WrongValues,
 ):
     """
     All rules that a backend keeps, each a test on both of its shells: asynchronous and not.

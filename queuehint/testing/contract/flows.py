@@ -175,7 +175,7 @@ class Parts:
             store.commit("T")
         assert caught.value.flow == "T"
         with pytest.raises(FlowNotFoundError):
-            store.commit("never begun")
+            store.commit("never-begun")
 
     def test_a_part_sent_again_is_the_part_that_is_there(self, store: Store) -> None:
         parts = [job("a"), job("b", after=["a"])]

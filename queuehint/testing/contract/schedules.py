@@ -304,7 +304,7 @@ class Firings:
         fire(store, known(store), *specs)
         assert known(store).last_id == specs[-1].id
         with pytest.raises(InvalidJobError, match="firings: 101"):
-            fire(store, known(store), *specs, job("one more"))
+            fire(store, known(store), *specs, job("one-more"))
         assert store.apply(CountJobs()).states[JobState.QUEUED] == FIRINGS_MAX
 
     def test_one_that_is_due_never_again(self, store: Store) -> None:

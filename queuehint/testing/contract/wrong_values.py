@@ -1,0 +1,186 @@
+"""The rule of what operations hold: what a field does not name is refused, and nothing has changed."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any, Final, get_args, get_origin, get_type_hints
+
+import attrs
+import pytest
+
+from queuehint import JobState, operations
+from queuehint.errors import InvalidHintError, InvalidJobError, PayloadError
+from queuehint.hint import Claim
+from queuehint.limits import Limit
+from queuehint.operations import CountJobs, Get, ListLimits, ListSchedules, ListWeights, Operation, Peek, Tree
+from queuehint.policy import Backoff, Policy
+from queuehint.record_filter import RecordFilter
+from queuehint.records import Dependency, JobError, JobSpec, Outcome, OutcomeKind, Progress
+from queuehint.schedule import Recurrence
+from queuehint.testing.driver import job
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from queuehint.testing.contract.store import Store
+
+SAMPLE: Final = 400
+"""So many of all wrong operations are tried at every run."""
+
+
+class _LyingStr(str):
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __hash__(self) -> int:
+        return 0
+
+    def encode(self, *_: Any, **__: Any) -> bytes:
+        return b"liar"
+
+
+class _LyingInt(int):
+    def __str__(self) -> str:
+        return "liar"
+
+    __repr__ = __str__
+
+
+_OBJECTS: Final[dict[type[Any], Any]] = {
+    JobSpec: JobSpec(id="new", task="t", claims=(Claim(("x",)),)),
+    Outcome: Outcome(job_id="a", token=1, kind=OutcomeKind.FAILED, error=JobError(type="E", message="no")),
+    JobError: JobError(type="E", message="no"),
+    Progress: Progress(1.0, 2.0, "note"),
+    Limit: Limit(path=("x",), most=1),
+    Recurrence: Recurrence(every_ms=1000),
+    RecordFilter: RecordFilter(path=("x",), states=(JobState.FAILED,)),
+    operations.Firing: operations.Firing("s", 1, 1, 2),
+    Claim: Claim(("x",)),
+    Dependency: Dependency("a"),
+    Policy: Policy(),
+    Backoff: Backoff(),
+}
+_WRONG: Final[tuple[Any, ...]] = (
+    None, True, 0, -1, 2**200, 2.5, float("nan"), "", "a", "\ud800", b"x", "x" * 100_000, [], ["a"], {}, {"a"}, (),
+    ("a",), (1,), ([],), ("\ud800",), _LyingStr("a"), (_LyingStr("a"),), _LyingInt(1), object(), OutcomeKind.FAILED,
+    JobState.FAILED,
+)  # fmt: skip
+"""What is tried in each field; what may stand there is left out."""
+
+
+def _example(hint: Any, name: str) -> Any:
+    """Return a value that an annotation allows."""
+    if hint in _OBJECTS:
+        return _OBJECTS[hint]
+    kinds = get_args(hint)
+    if get_origin(hint) is tuple:
+        item = _example(kinds[0], name)
+        return (item,) if kinds[-1] is Ellipsis else tuple([_example(kind, name) for kind in kinds])
+    if get_origin(hint) is not None and str not in map(type, kinds):
+        return None if type(None) in kinds else _example(kinds[0], name)
+    plain = {str: "a", int: 1, bool: False, bytes: b"1", float: 1.0}
+    return plain[hint] if hint in plain else kinds[0] if kinds else hint
+
+
+def _allows(hint: Any, value: Any) -> bool:
+    """Say whether an annotation allows a value, by its types alone."""
+    kinds, origin = get_args(hint), get_origin(hint)
+    if origin is tuple:
+        if type(value) is not tuple:
+            return False
+        if kinds[-1] is Ellipsis:
+            return all(_allows(kinds[0], item) for item in value)
+        return len(value) == len(kinds) and all(map(_allows, kinds, value))
+    if kinds and all(isinstance(kind, str) for kind in kinds):
+        return type(value) is str and value in kinds
+    if kinds:
+        return any(_allows(kind, value) for kind in kinds)
+    if hint is float:
+        return type(value) in (int, float)
+    return type(value) is (type(None) if hint is None else hint)
+
+
+def _unfit(value: Any) -> bool:
+    """Say whether no field may hold a value, whatever its type."""
+    if type(value) is tuple:
+        return any(map(_unfit, value))
+    if type(value) is str:
+        return "\ud800" in value
+    return type(value) in (int, float) and not -(2.0**150) < value < 2.0**150
+
+
+def _each(value: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the name of a field, what it may hold, and the value with something wrong in that field."""
+    hints = get_type_hints(type(value))
+    for field in attrs.fields(type(value)):
+        if not field.init:
+            continue
+        for wrong in _WRONG:
+            if not _allows(hints[field.name], wrong) or _unfit(wrong):
+                yield field.name, wrong, _with(value, field.name, wrong)
+        held = getattr(value, field.name)
+        inner = held[0] if type(held) is tuple and held else held
+        if type(inner) in _OBJECTS:
+            for name, wrong, unfit in _each(inner):
+                yield f"{field.name}.{name}", wrong, _with(value, field.name, (unfit,) if inner is not held else unfit)
+
+
+def _with(value: Any, name: str, wrong: Any) -> Any:
+    """Return a value with another field, whatever its own checks say of that."""
+    other = object.__new__(type(value))
+    for field in attrs.fields(type(value)):
+        object.__setattr__(other, field.name, wrong if field.name == name else getattr(value, field.name))
+    return other
+
+
+def wrong_operations() -> Iterator[tuple[str, Operation[Any]]]:
+    """Yield each operation with each wrong value in each field, and what it is called."""
+    for kind in vars(operations).values():
+        if not (isinstance(kind, type) and Operation in kind.__bases__):
+            continue
+        hints = get_type_hints(kind)
+        good: Any = kind(**{field.name: _example(hints[field.name], field.name) for field in attrs.fields(kind)})
+        for name, _, operation in _each(good):
+            yield f"{kind.__name__}.{name}", operation
+
+
+class WrongValues:
+    """An operation of which a field holds something else than it names is refused by name, and nothing has changed."""
+
+    def seen(self, store: Store) -> object:
+        """Return what can be asked of a store."""
+        questions: list[Operation[Any]] = [
+            Get(("a", "b", "new")), CountJobs(), Tree((), 3), Peek(), ListLimits(), ListSchedules(), ListWeights(),
+        ]  # fmt: skip
+        return [store.apply(question) for question in questions]
+
+    def refuse(self, store: Store, wrong: list[tuple[str, Operation[Any]]]) -> None:
+        store.enqueue(job("a", ["x"]), job("b", ["x"]))
+        store.start(1)
+        before = self.seen(store)
+        for name, operation in wrong:
+            with pytest.raises((InvalidJobError, InvalidHintError, PayloadError)) as caught:
+                store.apply(operation)
+            assert str(caught.value).startswith(name.partition(".")[0]), name
+        assert self.seen(store) == before
+
+    def test_what_a_field_does_not_name_is_refused_and_nothing_has_changed(self, store: Store) -> None:
+        wrong = list(wrong_operations())
+        self.refuse(store, random.Random(1).sample(wrong, SAMPLE))
+
+    @pytest.mark.nightly
+    def test_whatever_a_field_does_not_name_is_refused_and_nothing_has_changed(self, store: Store) -> None:
+        self.refuse(store, list(wrong_operations()))
+
+    @pytest.mark.parametrize("token", [None, "1", b"", "garbage", 1.0])
+    def test_a_token_of_another_type_is_refused(self, store: Store, token: Any) -> None:
+        store.enqueue(job("a"))
+        store.start()
+        before = self.seen(store)
+        outcome = store.outcome("a")
+        object.__setattr__(outcome, "token", token)
+        with pytest.raises(InvalidJobError, match=r"^Exchange\.settle\.token must be int, got "):
+            store.exchange(outcome)
+        assert self.seen(store) == before

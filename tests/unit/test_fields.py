@@ -1,0 +1,121 @@
+"""What the fields of operations hold: what is seen at once is what the closer look says too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import pytest
+
+from queuehint import operations
+from queuehint.core import fields
+from queuehint.core.admission import check_limits
+from queuehint.core.fields import check_fields, is_usual
+from queuehint.errors import InvalidHintError, InvalidJobError, InvalidJobTypeError, PayloadError
+from queuehint.hint import Claim
+from queuehint.operations import Cancel, Enqueue, Exchange, Operation, Pause, Renew, Tick, Update, Weigh
+from queuehint.policy import Backoff
+from queuehint.records import JobSpec, Outcome, OutcomeKind, is_checked
+from queuehint.testing.contract.wrong_values import wrong_operations
+
+DONE = Outcome(job_id="a", token=1, kind=OutcomeKind.FINISHED, result=b"1")
+
+
+class MyBackoff(Backoff):
+    pass
+
+
+def usual(**changes: Any) -> Exchange:
+    return attrs.evolve(Exchange("w", (DONE,), limit=1), **changes)
+
+
+def test_all_operations_are_compiled() -> None:
+    kinds = [kind for kind in vars(operations).values() if isinstance(kind, type) and Operation in kind.__bases__]
+    assert len(kinds) > 40
+    for kind in kinds:
+        fields._fields(kind, kind.__name__)
+
+
+def test_no_wrong_exchange_is_a_usual_one() -> None:
+    check_limits(usual())
+    assert is_usual(usual())
+    for name, operation in wrong_operations():
+        if isinstance(operation, Exchange):
+            assert not is_usual(attrs.evolve(operation, worker="w") if name != "Exchange.worker" else operation), name
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"pools": ("never seen",)},
+        {"pools": ("default",) * 65},
+        {"users": ("u",)},
+        {"settle": (attrs.evolve(DONE, job_id="é"),)},
+        {"settle": (attrs.evolve(DONE, kind=OutcomeKind.RELEASED),)},
+    ],
+)
+def test_what_is_not_usual_is_looked_at_closer(other: dict[str, Any]) -> None:
+    check_limits(usual())
+    assert not is_usual(usual(**other))
+
+
+def test_names_that_were_seen_are_forgotten_when_they_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fields, "SEEN_MAX", 3)
+    for number in range(9):
+        check_limits(Exchange(f"worker{number}"))
+        assert is_usual(Exchange(f"worker{number}"))
+    assert len(fields._seen) <= 5
+
+
+MANY = tuple([f"j{number}" for number in range(20)])
+
+
+@pytest.mark.parametrize(
+    "operation, error, said",
+    [
+        (5, InvalidJobTypeError, "operation must be one of queuehint.operations, got int"),
+        (Cancel((*MANY, "\ud800")), InvalidJobError, "Cancel.ids is not encodable"),
+        (Cancel((*MANY, 5)), InvalidJobTypeError, "Cancel.ids must be str, got int"),  # type: ignore[arg-type]
+        (Cancel(("a",), "\ud800"), InvalidJobError, "Cancel.reason is not encodable as UTF-8"),
+        (Cancel(("a",), "x" * 4097), InvalidJobError, "Cancel.reason is 4097 characters, limit 4096"),
+        (Renew((*[("a", 1)] * 20, ("a",))), InvalidJobTypeError, "Renew.leases must be a tuple of 2"),  # type: ignore[arg-type]
+        (Renew((*[("a", 1)] * 20, ("a", "b"))), InvalidJobTypeError, "Renew.leases must be int"),  # type: ignore[arg-type]
+        (Pause(("",)), InvalidHintError, "Pause.path segment 0 is empty"),
+        (Update("a", 1, b"x" * (1 << 20) + b"y"), PayloadError, "Update.result take 1048577 bytes"),
+        (Enqueue((JobSpec(id="a", task="t", delay_ms=-1),)), InvalidJobError, "Enqueue.jobs.delay_ms must be from 0"),
+        (Enqueue((JobSpec(id="a", task="t", user="u" * 300),)), InvalidJobError, "Enqueue.jobs.user is 300 bytes"),
+        (Enqueue((JobSpec(id="a", task="t", schedule="s"),)), InvalidJobTypeError, "Enqueue.jobs: schedule and"),
+    ],
+)
+def test_what_is_wrong_is_named(operation: Any, error: type[Exception], said: str) -> None:
+    with pytest.raises(error) as caught:
+        check_fields(operation)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        Cancel(MANY, "weil é"),
+        Cancel(("é",)),
+        Renew(tuple([(job_id, 2**70) for job_id in MANY])),
+        Weigh("Zoë", 2),
+        Tick(),
+        Exchange("w", users=("u", None), steal="*"),
+    ],
+)
+def test_what_fields_name_is_taken(operation: Operation[Any]) -> None:
+    check_limits(operation)
+
+
+def test_a_spec_is_checked_once_and_another_made_of_it_again() -> None:
+    spec = JobSpec(id="a", task="t", claims=(Claim(("x",)),))
+    assert not is_checked(spec)
+    check_limits(Enqueue((spec,)))
+    assert is_checked(spec)
+    assert is_checked(JobSpec(id="a", task="t").check())
+    assert not is_checked(attrs.evolve(spec, id="b"))
+    strange = JobSpec(id="a", task="t", policy=attrs.evolve(spec.policy, backoff=MyBackoff())).check()
+    assert not is_checked(strange)
+    with pytest.raises(InvalidJobTypeError, match=r"^Enqueue\.jobs\.policy\.backoff must be a Backoff, got MyBackoff"):
+        check_limits(Enqueue((strange,)))
