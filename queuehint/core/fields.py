@@ -22,7 +22,7 @@ import attrs
 from queuehint.checks import ID_BYTES_MAX, NAME_BYTES_MAX, TEN_YEARS_MS, check_id, check_name
 from queuehint.errors import CycleError, InvalidHintTypeError, InvalidJobError, InvalidJobTypeError, shown
 from queuehint.hint import DEPTH_MAX, KEY_LENGTH_MAX, parse_path
-from queuehint.operations import GRANTS_MAX, POOLS_MAX, SETTLEMENTS_MAX, Operation
+from queuehint.operations import GRANTS_MAX, POOLS_MAX, SETTLEMENTS_MAX, TALLIES, Operation
 from queuehint.records import (
     ERROR_TEXT_MAX,
     PAYLOAD_BYTES_MAX,
@@ -426,11 +426,23 @@ def _bytes(where: str, most: int) -> Check:
 
 
 def _str(name: str, where: str) -> Check:
+    if where == "Pull.namespace":
+        return _either_text(TALLIES, _label(where, NAME_BYTES_MAX, check_name, "\n"))
     if name in IDS:
         return _label(where, ID_BYTES_MAX, check_id, " ")
     if name in NAMES:
         return _label(where, NAME_BYTES_MAX, check_name, "\n")
     return _text(where, TEXTS[name])
+
+
+def _either_text(word: str, check_other: Check) -> Check:
+    """Return the check of a text that may also be one word of ours."""
+
+    def check(value: Any) -> None:
+        if not (type(value) is str and value == word):
+            check_other(value)
+
+    return check
 
 
 def _label(where: str, most: int, check_label: Callable[..., str], refused: str) -> Check:

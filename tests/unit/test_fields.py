@@ -13,7 +13,7 @@ from queuehint.core.admission import check_limits
 from queuehint.core.fields import check_fields, is_usual
 from queuehint.errors import InvalidHintError, InvalidJobError, InvalidJobTypeError, PayloadError
 from queuehint.hint import Claim
-from queuehint.operations import Cancel, Enqueue, Exchange, Operation, Pause, Renew, Tick, Update, Weigh
+from queuehint.operations import TALLIES, Cancel, Enqueue, Exchange, Operation, Pause, Pull, Renew, Tick, Update, Weigh
 from queuehint.policy import Backoff
 from queuehint.records import JobSpec, Outcome, OutcomeKind, is_checked
 from queuehint.testing.contract.wrong_values import wrong_operations
@@ -101,6 +101,7 @@ def test_what_is_wrong_is_named(operation: Any, error: type[Exception], said: st
         Renew(tuple([(job_id, 2**70) for job_id in MANY])),
         Weigh("Zoë", 2),
         Tick(),
+        Pull(TALLIES, "1"),
         Exchange("w", users=("u", None), steal="*"),
     ],
 )
