@@ -271,7 +271,7 @@ class _Results:
                 self._listen_until(over, time.monotonic() + wait_s)
         finally:
             with self._changed:
-                for job_id in job_ids:
+                for job_id in set(job_ids):
                     waiting = self._waiting[job_id]
                     waiting.discard(over)
                     if not waiting:

@@ -8,7 +8,7 @@
   ARGV[8] budget    int  units of following work
   ARGV[9] staged    str  what the parts have in common; ARGV[10] flow str  whose jobs they all are, "" for none
   Returns more, now, next, how many jobs.
-  Refuses FLOW_GONE: it has no parts, was committed, or its parts have expired; FLOW_EXISTS: with other jobs.   Mirrors core.engine   Cost: the budget ]]
+  Refuses FLOW_GONE, FLOW_EXISTS: it has no parts, was committed, or its parts have expired; the flow has other jobs.   Mirrors core.engine   Cost: the budget ]]
 -- @include lib/rules
 -- @include lib/flow_counts
 local start = jobs.of(START_MARK .. ARGV[9])

@@ -3,7 +3,6 @@
   ARGV[3] request  int  counts the requests of the lane
   A lane's receipt is its last request with the reply. A repeat gets that reply and changes nothing; a request that comes
   late, after a newer one, is refused. ]]
-local HEADS_FROM = 6 -- @const
 request.lane, request.number = ARGV[2], tonumber(ARGV[3])
 
 -- A reply, and behind it the specs of the jobs granted, which a receipt does not keep.
@@ -25,12 +24,13 @@ if request.lane ~= '' then
     if number == request.number then
       local kept = cmsgpack.unpack(string.sub(receipt, from))
       local reply, granted = kept[1], kept[2] or {}
-      -- What was granted so long ago that its record is gone is granted no more.
+      -- What was granted so long ago that its record is gone is granted no more. The heads end the reply that is kept.
+      local before_heads = #reply - #granted
       for at = #granted, 1, -1 do
         local head = redis.call('HGET', store.jobs, granted[at])
         if not head or cmsgpack.unpack(head)[GONE] then
           table.remove(granted, at)
-          table.remove(reply, HEADS_FROM + at)
+          table.remove(reply, before_heads + at)
         end
       end
       return request.with_specs(reply, granted)
