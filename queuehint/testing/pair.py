@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from queuehint.core.engine import Engine, EngineOptions
+from queuehint.core.job import digested
 from queuehint.core.trie import counts
 from queuehint.errors import QueueHintError, ScheduleChangedError
 from queuehint.hint import Claim
@@ -225,7 +226,8 @@ class Pair:
                 actor.worker,
                 actor.due,
                 actor.gone,
-                actor.spec,
+                # Of one whose record is gone a digest of its arguments may be kept.
+                digested(actor.spec) if actor.gone and job.spec != actor.spec else actor.spec,
                 actor.cancel,
                 actor.cause,
                 actor.result,

@@ -75,6 +75,7 @@ def test_a_handle_of_elsewhere_is_refused_wherever_one_is_taken(pair: Pair) -> N
     with ours.sched.flow_sync() as flow:
         refused(lambda: flow.add(ours.job.using(after=[meant])), why)
         refused(lambda: flow.flow("inner", after=[meant]), why)
+        flow.add(ours.job)
     assert ours.state("x") is ours.state("y") is theirs.state("x") is JobState.QUEUED
     assert ours.sched.stats_sync().states[JobState.QUEUED] == 2
 
@@ -153,4 +154,4 @@ def test_the_namespace_of_a_url_is_that_of_its_scheduler() -> None:
     sched = Scheduler("redis://localhost:1?namespace=docs", namespace="default")
     assert sched.namespace == "docs"
     assert "namespace='docs'" in repr(sched)
-    refused(lambda: Scheduler("redis://localhost:1?namespace=a%20b"), "namespace must be 1 to 64")
+    refused(lambda: Scheduler("redis://localhost:1?namespace=a%20b"), "namespace in the url must be 1 to 64")
