@@ -77,7 +77,7 @@ def test_a_handle_of_elsewhere_is_refused_wherever_one_is_taken(pair: Pair) -> N
         refused(lambda: flow.flow("inner", after=[meant]), why)
         flow.add(ours.job)
     assert ours.state("x") is ours.state("y") is theirs.state("x") is JobState.QUEUED
-    assert ours.sched.stats_sync().states[JobState.QUEUED] == 2
+    assert ours.sched.stats_sync().states[JobState.QUEUED] == 3
 
 
 def test_a_node_of_elsewhere_is_refused_and_one_that_is_no_job_yet(pair: Pair) -> None:
