@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
+import threading
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 EXIT_FAILED = 1
 
 _in_child: list[Callable[[], object]] = []
+_forking = threading.local()
+"""The signals that the thread that forks has held back before."""
 
 
 @contextlib.contextmanager
@@ -40,8 +44,25 @@ def _leave_behind() -> None:
     _in_child.clear()
 
 
+def _hold_signals() -> None:
+    if _in_child:
+        _forking.held = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
+
+
+def _let_signals_through() -> None:
+    held = _forking.__dict__.pop("held", None)
+    if held is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, held)
+
+
+def _begin_child() -> None:
+    _leave_behind()
+    _let_signals_through()
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_leave_behind)
+    # A child that is told to end before it has let go of its parent's handlers would take that for its parent's.
+    os.register_at_fork(before=_hold_signals, after_in_parent=_let_signals_through, after_in_child=_begin_child)
 
 
 def end_any_child(pid: int, error: BaseException | None = None) -> None:

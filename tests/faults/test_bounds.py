@@ -60,7 +60,9 @@ def test_no_reply_tells_more_of_jobs_than_a_few_mib(start_server: StartServer, n
     client: Any = server.client()
     names = tuple(f"j{number}" for number in range(40))
     for name in names:
-        store.call_sync(Enqueue((books.job(name, ["doc", name], flow="f", arguments=b'["%s"]' % (b"x" * (1 << 20))),)))
+        store.call_sync(
+            Enqueue((books.job(name, ["doc", name], flow="f", arguments=b'["%s"]' % (b"x" * ((1 << 20) - 4))),))
+        )
     questions: tuple[Operation[Any], ...] = (
         Get(names),
         List(limit=40),

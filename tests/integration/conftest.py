@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +12,15 @@ from tests.servers import new_namespace, shared_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+@pytest.fixture(autouse=True)
+def logs_of_commands_end() -> Iterator[None]:
+    """Take away what a command, run in this process, has set up to log to an output that is closed by then."""
+    yield
+    root = logging.getLogger()
+    for handler in [handler for handler in root.handlers if type(handler) is logging.StreamHandler]:
+        root.removeHandler(handler)
 
 
 @pytest.fixture(params=["memory", "sqlite", pytest.param("redis", marks=pytest.mark.redis)])

@@ -117,7 +117,8 @@ def test_a_backend_that_breaks_a_rule_is_convicted_by_the_rule_and_its_values_ar
 
             def call_sync(self, operation):
                 if isinstance(operation, Enqueue):
-                    operation = attrs.evolve(operation, jobs=[attrs.evolve(job, claims=()) for job in operation.jobs])
+                    jobs = tuple(attrs.evolve(job, claims=()) for job in operation.jobs)
+                    operation = attrs.evolve(operation, jobs=jobs)
                 return super().call_sync(operation)
 
         class TestFlat(BackendConformance):
