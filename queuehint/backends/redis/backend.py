@@ -465,11 +465,15 @@ class _Loop:
                 is_asked = not asked.done()
                 if is_asked:
                     await self._link.ask(("ZADD", own, "0", _END))
-                taken = await asyncio.shield(asked)
+                taken = None
+                try:
+                    taken = await asyncio.shield(asked)
+                finally:
+                    # Also where nobody answers any more on the connection that waited: else it would stay for ever.
+                    if is_asked and (taken is None or taken[1] != _END):
+                        await self._link.ask(("ZREM", own, _END))
                 if taken is not None and taken[1] == _END:
                     return
-                if is_asked:
-                    await self._link.ask(("ZREM", own, _END))
                 if taken is not None:
                     await self._link.ask(("ZADD", taken[0], "0", taken[1]))
 
