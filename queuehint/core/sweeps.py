@@ -223,7 +223,7 @@ class DependentsSweep:
 
     def end(self) -> int:
         """Do what is to be done at the end; return the units used."""
-        return 0
+        raise NotImplementedError
 
 
 class ResolveSweep(DependentsSweep):

@@ -50,6 +50,7 @@ def test_no_wrong_exchange_is_a_usual_one() -> None:
         {"pools": ("never seen",)},
         {"pools": ("default",) * 65},
         {"users": ("u",)},
+        {"settle": ("not an outcome",)},
         {"settle": (attrs.evolve(DONE, job_id="é"),)},
         {"settle": (attrs.evolve(DONE, kind=OutcomeKind.RELEASED),)},
     ],

@@ -146,41 +146,44 @@ def wrong_operations() -> Iterator[tuple[str, Operation[Any]]]:
             yield f"{kind.__name__}.{name}", operation
 
 
+def _seen(store: Store) -> object:
+    """Return what can be asked of a store."""
+    questions: list[Operation[Any]] = [
+        Get(("a", "b", "new")), CountJobs(), Tree((), 3), Peek(), ListLimits(), ListSchedules(), ListWeights(),
+    ]  # fmt: skip
+    return [store.apply(question) for question in questions]
+
+
+def _refuse(store: Store, wrong: list[tuple[str, Operation[Any]]]) -> None:
+    """See that wrong operations are refused by name, and that nothing has changed."""
+    store.enqueue(job("a", ["x"]), job("b", ["x"]))
+    store.start(1)
+    before = _seen(store)
+    for name, operation in wrong:
+        with pytest.raises((InvalidJobError, InvalidHintError, PayloadError)) as caught:
+            store.apply(operation)
+        assert str(caught.value).startswith(name.partition(".")[0]), name
+    assert _seen(store) == before
+
+
 class WrongValues:
     """An operation of which a field holds something else than it names is refused by name, and nothing has changed."""
 
-    def seen(self, store: Store) -> object:
-        """Return what can be asked of a store."""
-        questions: list[Operation[Any]] = [
-            Get(("a", "b", "new")), CountJobs(), Tree((), 3), Peek(), ListLimits(), ListSchedules(), ListWeights(),
-        ]  # fmt: skip
-        return [store.apply(question) for question in questions]
-
-    def refuse(self, store: Store, wrong: list[tuple[str, Operation[Any]]]) -> None:
-        store.enqueue(job("a", ["x"]), job("b", ["x"]))
-        store.start(1)
-        before = self.seen(store)
-        for name, operation in wrong:
-            with pytest.raises((InvalidJobError, InvalidHintError, PayloadError)) as caught:
-                store.apply(operation)
-            assert str(caught.value).startswith(name.partition(".")[0]), name
-        assert self.seen(store) == before
-
     def test_what_a_field_does_not_name_is_refused_and_nothing_has_changed(self, store: Store) -> None:
         wrong = list(wrong_operations())
-        self.refuse(store, random.Random(1).sample(wrong, SAMPLE))
+        _refuse(store, random.Random(1).sample(wrong, SAMPLE))
 
     @pytest.mark.nightly
     def test_whatever_a_field_does_not_name_is_refused_and_nothing_has_changed(self, store: Store) -> None:
-        self.refuse(store, list(wrong_operations()))
+        _refuse(store, list(wrong_operations()))
 
     @pytest.mark.parametrize("token", [None, "1", b"", "garbage", 1.0])
     def test_a_token_of_another_type_is_refused(self, store: Store, token: Any) -> None:
         store.enqueue(job("a"))
         store.start()
-        before = self.seen(store)
+        before = _seen(store)
         outcome = store.outcome("a")
         object.__setattr__(outcome, "token", token)
         with pytest.raises(InvalidJobError, match=r"^Exchange\.settle\.token must be int, got "):
             store.exchange(outcome)
-        assert self.seen(store) == before
+        assert _seen(store) == before
