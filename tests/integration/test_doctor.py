@@ -1094,7 +1094,7 @@ def test_what_was_told_to_wait_by_a_clock_that_was_ahead_waits_from_now(redis_se
     client: Any = redis_server.client()
     begun_ms = server_ms(client)
     hour = 3_600_000
-    store.do(Enqueue((job("long"), job("long delay", delay_ms=50 * hour), job("runs"), job("fails"), job("snoozes"))))
+    store.do(Enqueue((job("long"), job("long-delay", delay_ms=50 * hour), job("runs"), job("fails"), job("snoozes"))))
     (long,) = store.do(Exchange("w", limit=1, lease_ms=48 * hour)).grants
     ahead = f"value[2] = value[2] + {24 * hour}"
     store.change_packed("meta", "state", ahead)
@@ -1108,7 +1108,7 @@ def test_what_was_told_to_wait_by_a_clock_that_was_ahead_waits_from_now(redis_se
     store.do(
         Enqueue(
             (
-                job("short delay", delay_ms=1_000),
+                job("short-delay", delay_ms=1_000),
                 job("named", run_at_ms=named_ms),
                 job("expires", pool="none", policy=Policy(start_within_ms=hour)),
                 job("r1", "r", "1", pool="r"),
@@ -1133,9 +1133,9 @@ def test_what_was_told_to_wait_by_a_clock_that_was_ahead_waits_from_now(redis_se
     assert is_from_now("timers", "fails", 1_000)
     # It holds its place no longer than it may.
     assert is_from_now("timers", "snoozes", 300_000)
-    assert is_from_now("timers", "short delay", 1_000)
+    assert is_from_now("timers", "short-delay", 1_000)
     assert is_from_now("timers", "expires", hour)
-    assert is_from_now("timers", "long delay", 50 * hour)
+    assert is_from_now("timers", "long-delay", 50 * hour)
     assert due_of("timers", "named") == named_ms
     assert is_from_now("leases", "long", 48 * hour)
     assert is_from_now("leases", "runs", 30_000)
