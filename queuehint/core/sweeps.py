@@ -223,7 +223,7 @@ class DependentsSweep:
 
     def end(self) -> int:
         """Do what is to be done at the end; return the units used."""
-        raise NotImplementedError
+        raise NotImplementedError  # pragma: no cover - each kind has its own
 
 
 class ResolveSweep(DependentsSweep):
