@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from queuehint.core.engine import Engine, EngineOptions
-from queuehint.core.job import digested
+from queuehint.core.job import DIGEST_FROM, digested
 from queuehint.core.trie import counts
 from queuehint.errors import QueueHintError, ScheduleChangedError
 from queuehint.hint import Claim
@@ -226,8 +226,10 @@ class Pair:
                 actor.worker,
                 actor.due,
                 actor.gone,
-                # Of one whose record is gone a digest of its arguments may be kept.
-                digested(actor.spec) if actor.gone and job.spec != actor.spec else actor.spec,
+                # Of one whose record is gone a digest of large arguments is kept, of a deleted one of any.
+                digested(actor.spec)
+                if actor.gone and (len(actor.spec.arguments) > DIGEST_FROM or job.spec != actor.spec)
+                else actor.spec,
                 actor.cancel,
                 actor.cause,
                 actor.result,
@@ -301,12 +303,24 @@ class Pair:
             if reason.kind in {ReasonKind.PLACE, ReasonKind.DEAD_HOLD}:
                 assert reason.jobs or self.engine.ledger.leftovers
                 assert all(0 < self.model.jobs[job_id].seq < actor.seq for job_id in reason.jobs)
-                # A dead job that holds its place may stand in the way of one ahead in the line, and not of this one.
-                if self.model.exact and reason.kind is ReasonKind.PLACE:
-                    held = [self.model.jobs[job_id] for job_id in reason.jobs]
-                    assert self.engine.ledger.leftovers or any(clash(other.claims, actor.claims) for other in held)
+                held = [self.model.jobs[job_id] for job_id in reason.jobs]
+                if reason.kind is ReasonKind.DEAD_HOLD:
+                    assert all(other.state is FAILED for other in held)
+                if self.model.exact and not self.engine.ledger.leftovers:
+                    # A dead job may stand in the way of one before this one, and of this one by that alone.
+                    before = self._before(actor) if reason.kind is ReasonKind.DEAD_HOLD else [actor]
+                    assert any(clash(other.claims, one.claims) for other in held for one in before)
             waits = reason.kind in {ReasonKind.TIME, ReasonKind.BACKOFF, ReasonKind.UNKNOWN_TASK}
             assert waits == (actor.due is not None) or reason.kind in {ReasonKind.PLACE, ReasonKind.DEAD_HOLD}
+
+    def _before(self, actor: Actor) -> list[Actor]:
+        """Return a job and all for which it waits in the end, by places alone."""
+        placed = sorted((one for one in self.model.jobs.values() if one.seq), key=lambda one: -one.seq)
+        found = [actor]
+        for one in placed:
+            if one.seq < actor.seq and any(one.seq < other.seq and clash(one.claims, other.claims) for other in found):
+                found.append(one)
+        return found
 
     def _ask_about_edges(self) -> None:
         _engine, model, _now_ms = self.engine, self.model, self.now_ms

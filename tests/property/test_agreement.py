@@ -721,7 +721,7 @@ class AgreementMachine(RuleBasedStateMachine):
     def settle(self, settled: Any, kind: OutcomeKind, limit: int, **fields: Any) -> Any:
         outcomes = [Outcome(job_id=job_id, token=token, kind=kind, **fields) for job_id, token in settled]
         reply = self.do(Exchange("w", settle=tuple(outcomes), limit=limit, lease_ms=LEASE_MS))
-        return [(grant.spec.id, grant.token) for grant in reply.grants]
+        return [(grant.spec.id, grant.token) for grant in reply.grants] if reply is not None else []
 
     @rule(
         target=stale,

@@ -23,6 +23,7 @@ from queuehint import operations as ops
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.memory import MemoryBackend
 from queuehint.clock import FakeClock
+from queuehint.core.admission import OTHER_FLOW, check_limits
 from queuehint.due_times import check_recurrence
 from queuehint.errors import InvalidHintError, InvalidJobError, InvalidJobTypeError, QueueHintError
 from queuehint.hint import Claim, conflict, parse_claims, parse_hint
@@ -151,12 +152,11 @@ def test_a_schedule_can_be_stored_and_is_listed_as_it_was_drawn(schedule: Schedu
 def test_an_operation_is_done_or_refused_for_what_is_there(history: list[ops.Operation[Any]]) -> None:
     store = open_store()
     for operation in history:
+        check_limits(operation)
         refusal = refused(store, operation)
-        # What `Amend` may not change is a matter of what is there.
-        lives = not isinstance(operation, ops.Push) or operation.ttl_ms > 0
-        # So is the flow that the other parts of a submission are of.
-        is_there = isinstance(operation, ops.Amend) or "belong to one flow" in str(refusal)
-        assert is_there or not lives or not isinstance(refusal, INVALID), refusal
+        # What `Amend` may not change is a matter of what is there, and so is the flow that earlier parts are of.
+        is_there = isinstance(operation, ops.Amend) or str(refusal) == OTHER_FLOW
+        assert is_there or not isinstance(refusal, INVALID), refusal
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow])

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
 WAITS_MS = st.sampled_from((0, 1, 60_000, 600_000))
+LIVES_MS = st.sampled_from((1, 60_000, 600_000))
 _SECONDS = st.integers(0, 3600) | st.timedeltas(timedelta(0), timedelta(hours=1))
 BYTES = st.sampled_from((b"1", b"null", b'{"a":[]}'))
 REASONS = st.none() | st.just("why")

@@ -24,10 +24,10 @@ from queuehint.testing.strategies.specs import job_graphs, jobs
 from queuehint.testing.strategies.values import (
     BYTES,
     FIRST_IDS,
+    LIVES_MS,
     NAMES,
     REASONS,
     USERS,
-    WAITS_MS,
     few,
     limits,
     outcomes,
@@ -116,7 +116,7 @@ MAKERS: Final[dict[type[AnyOperation], _Maker]] = {
     ops.Redrive: lambda named: st.builds(ops.Redrive, named.ids, st.booleans()),
     ops.Discard: lambda named: st.builds(ops.Discard, named.ids),
     ops.Delete: _delete,
-    ops.Push: lambda _: st.builds(ops.Push, NAMES, NAMES, BYTES, WAITS_MS),
+    ops.Push: lambda _: st.builds(ops.Push, NAMES, NAMES, BYTES, LIVES_MS),
     ops.Report: lambda named: st.builds(
         lambda grant, done: ops.Report(grant[0], grant[1], done), named.grant, progresses()
     ),
