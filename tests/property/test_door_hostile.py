@@ -29,7 +29,7 @@ from tests.doors import scheduler
 from tests.support import HostileStr
 
 LIMIT_S = 10.0
-"""Of the time of this thread: what grows with the square of a value takes minutes, and a slow machine is no fault of ours."""
+"""Of the time of this thread: what grows with the square of a value takes minutes."""
 WAIT_S = 0.02
 """What is taken may wait for ever."""
 
