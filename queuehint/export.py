@@ -96,6 +96,7 @@ def as_json(record: JobRecord) -> dict[str, Any]:
         "logs": list(record.logs),
         "logs_truncated": record.logs_truncated,
         "level": record.level,
+        "problem": record.problem,
     }
 
 

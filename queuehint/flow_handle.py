@@ -13,6 +13,7 @@ from queuehint.context import refuse_to_wait
 from queuehint.core.dependencies import cause_of
 from queuehint.dialogue import Dialogue, Wait, finish, hold, hold_sync
 from queuehint.errors import (
+    CorruptStateError,
     FlowNotFoundError,
     InvalidJobError,
     JobNotFoundError,
@@ -338,7 +339,15 @@ def _fail(desk: Desk, record: JobRecord) -> NoReturn:
 
 
 def _ends(records: Sequence[JobRecord]) -> list[JobRecord]:
-    """Return those that no other one of the flow depends on."""
+    """
+    Return those that no other one of the flow depends on.
+
+    Raises:
+        CorruptStateError: the spec of one of them, which names those it depends on, cannot be read by this release.
+    """
+    for record in records:
+        if record.problem is not None:
+            raise CorruptStateError(f"job {shown(record.id)}: {record.problem}")
     needed = {edge.id for record in records for edge in record.spec.depends_on}
     return [record for record in records if record.id not in needed]
 

@@ -12,6 +12,7 @@ from queuehint.checks import check_bool, check_choice, check_id, check_int, chec
 from queuehint.cursors import read_cursor, write_cursor
 from queuehint.dialogue import Dialogue, finish
 from queuehint.errors import (
+    CorruptStateError,
     InvalidJobError,
     InvalidJobTypeError,
     InvalidTransitionError,
@@ -254,6 +255,9 @@ def amend(job_id: object, version: object, ownership: Ownership) -> Dialogue[Non
         record = yield from get(checked)
         if expected is not None and record.version != expected:
             raise StaleRecordError(checked, expected)
+        if record.problem is not None:
+            # An amended spec is written whole: what cannot be read of it would be lost.
+            raise CorruptStateError(f"job {shown(checked)} cannot be amended: {record.problem}")
         reply = yield Amend(attrs.evolve(record.spec, **changes), record.version)
         if reply.verdict is Verdict.DONE:
             return

@@ -44,6 +44,8 @@ class RecordStore:
 
     What comes out are copies: nothing a caller does with them changes what is stored. A listing over several pages is
     no snapshot: what is enqueued meanwhile may appear, what expires is left out, and nothing is listed twice.
+
+    A record whose spec this release cannot read is listed among the others; its `JobRecord.problem` says why.
     """
 
     def __init__(self, owner: _Owner) -> None:
@@ -267,6 +269,7 @@ class RecordStore:
         Raises:
             JobNotFoundError: no such job, or its record has expired.
             StaleRecordError: the record has changed since *version*, and was not amended.
+            CorruptStateError: its spec cannot be read by this release, and stays as it is.
         """
         await self._hold(ask.amend(id, version, ownership))
 

@@ -488,6 +488,8 @@ class JobRecord:
         cancel_requested: a cancellation was asked for while it ran.
         logs: the last 1 000 lines; *logs_truncated* says whether some are missing.
         level: what it is ranked by among ready jobs: its priority, or a better one of a job that waits behind it.
+        problem: why this release cannot read its spec, which a later one has written or which is damaged; *spec* then
+            has what can be read of it, the rest as by default. None for all others.
     """
 
     id: str
@@ -513,6 +515,7 @@ class JobRecord:
     logs: tuple[str, ...]
     logs_truncated: bool
     level: int
+    problem: str | None = None
 
     @property
     def path(self) -> Path | None:

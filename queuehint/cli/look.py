@@ -87,6 +87,7 @@ def _facts(record: JobRecord, reason: Reason | None) -> Iterator[tuple[str, Text
     yield "id", cell(record.id, "bold")
     yield "state", state_cell(record.state)
     yield "cause", cell(record.cause)
+    yield "problem", cell(record.problem)
     yield "why", cell(reason)
     yield "cancel", cell("asked for" if record.cancel_requested and not record.state.is_over else None)
     yield "task", cell(spec.task)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import io
 import random
 import re
 from typing import TYPE_CHECKING, Any
@@ -443,7 +444,7 @@ def test_a_right_that_is_taken_away_is_called_so() -> None:
 # --- specs that cannot be read ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+UNREADABLE = pytest.mark.parametrize(
     "spec, is_newer",
     [
         (b'{"since_2_0":true}\n{"n":99}', True),
@@ -455,6 +456,9 @@ def test_a_right_that_is_taken_away_is_called_so() -> None:
         (b"", False),
     ],
 )
+
+
+@UNREADABLE
 def test_a_spec_that_cannot_be_read_concerns_its_own_job_only(
     redis_server: Server, namespace: str, spec: bytes, is_newer: bool
 ) -> None:
@@ -484,3 +488,60 @@ def test_a_spec_that_cannot_be_read_concerns_its_own_job_only(
     run(main())
     sched.close_sync()
     assert sorted(ran) == [0, 1, 2, 3]
+
+
+@UNREADABLE
+def test_a_record_whose_spec_cannot_be_read_is_listed_with_the_others(
+    redis_server: Server, namespace: str, spec: bytes, is_newer: bool
+) -> None:
+    sched = Scheduler(f"{redis_server.url}?namespace={namespace}")
+
+    @sched.job(service="shop", on_dead="continue", max_attempts=1)
+    def work(n: int) -> None:
+        raise ValueError(n)
+
+    specs = keys.redis_key(namespace, "specs")
+    work.using(id="good").enqueue_sync(1)
+    work.using(id="bad", user="ann", priority=4).enqueue_sync(99)
+    sched.drain_sync()
+    redis_server.client().hset(specs, "bad", spec)
+
+    for records in (
+        sched.records.list_sync(service="shop"),
+        sched.records.list_by_ids_sync(["good", "bad"]),
+        sched.dead.list_sync(),
+        list(sched.records.iterate_sync()),
+    ):
+        assert {record.id: record.problem is None for record in records} == {"good": True, "bad": False}
+    record = sched.get_sync("bad")
+    assert (record.state, record.errors[0].message) == (FAILED, "99")
+    assert "its spec cannot be read by this release" in str(record.problem)
+    assert (record.spec.task, record.spec.user, record.spec.service) == (work.name, "ann", "shop")
+    assert (record.spec.priority, record.spec.arguments) == (4, b'{"n":99}' if is_newer else b"{}")
+    assert sched.records.export_sync(io.StringIO()) == 2
+    # It is written whole, and what cannot be read of it would be lost.
+    with pytest.raises(CorruptStateError, match="'bad' cannot be amended"):
+        sched.records.amend_sync("bad", user="ben")
+    assert redis_server.client().hget(specs, "bad") == spec
+    sched.close_sync()
+
+
+def test_what_is_waited_for_is_told_although_its_spec_cannot_be_read(redis_server: Server, namespace: str) -> None:
+    sched = Scheduler(f"{redis_server.url}?namespace={namespace}")
+
+    @sched.job
+    def double(n: int) -> int:
+        return 2 * n
+
+    job = double.enqueue_sync(21)
+    with sched.flow_sync("sums") as flow:
+        flow.add(double.using(id="in-flow"), 1)
+    sched.drain_sync()
+    for job_id in (job.id, "in-flow"):
+        redis_server.client().hset(keys.redis_key(namespace, "specs"), job_id, b'{"since_2_0":true}\n{"n":21}')
+    assert job.result_sync(timeout=5) == 42
+    # Which jobs a flow ends with says the spec.
+    with pytest.raises(CorruptStateError, match="job 'in-flow': its spec cannot be read"):
+        sched.get_flow("sums").result_sync(timeout=5)
+    assert [record.id for record in sched.get_flow("sums").jobs_sync()] == ["in-flow"]
+    sched.close_sync()

@@ -38,6 +38,22 @@ MUTANTS = (
         caught_by=(tests("tests/faults/test_foreign.py", "-k", "cannot_be_read"),),
     ),
     Mutant(
+        name="A record whose spec cannot be read takes those listed beside it down",
+        kind="wire",
+        file="backends/redis/replies.py",
+        old="        parsed, problem = salvaged(job_id, spec, rest), _problem(error)\n",
+        new="        raise\n",
+        caught_by=(tests("tests/faults/test_foreign.py", "-k", "cannot_be_read"),),
+    ),
+    Mutant(
+        name="A record whose spec cannot be read is written with what can be read of it",
+        kind="wire",
+        file="record_dialogues.py",
+        old="        if record.problem is not None:\n",
+        new="        if False:\n",
+        caught_by=(tests("tests/faults/test_foreign.py", "-k", "cannot_be_read"),),
+    ),
+    Mutant(
         name="An enqueue does all that is left over in the namespace",
         kind="bounds",
         file="submission.py",

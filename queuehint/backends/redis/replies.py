@@ -92,7 +92,7 @@ from queuehint.schedule import Recurrence, Schedule
 
 from .reports import edge_stats, pending, stats, tree, why
 from .scripts import STATES
-from .specs import DAMAGE, may_be_newer, number_of, parse_head, parse_spec, parse_token
+from .specs import DAMAGE, may_be_newer, number_of, parse_head, parse_spec, parse_token, salvaged
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -143,8 +143,11 @@ def _exchanged(operation: Exchange, reply: list[Any]) -> Exchanged:
 
 def _unreadable(head: bytes, rest: bytes, error: Exception) -> Unreadable:
     job_id, token, _ = head.split(b"\n", 2)
-    problem = f"its spec cannot be read by this release ({type(error).__name__}): {error}"
-    return Unreadable(job_id.decode(), parse_token(token.decode()) or 0, problem, may_be_newer(rest))
+    return Unreadable(job_id.decode(), parse_token(token.decode()) or 0, _problem(error), may_be_newer(rest))
+
+
+def _problem(error: Exception) -> str:
+    return f"its spec cannot be read by this release ({type(error).__name__}): {error}"
 
 
 def _judged(_operation: Any, reply: list[Any]) -> Judged:
@@ -249,7 +252,11 @@ def _schedule(item: list[Any]) -> Schedule:
 
 
 def _record(item: list[Any]) -> JobRecord:
-    """Return the record of a job: its head's fields, its rest, result, progress, errors and log lines."""
+    """
+    Return the record of a job: its head's fields, its rest, result, progress, errors and log lines.
+
+    A spec that cannot be read is a problem of this record, not of those it is listed with.
+    """
     (
         job_id,
         state,
@@ -274,13 +281,18 @@ def _record(item: list[Any]) -> JobRecord:
     ) = [field.decode() for field in item[:28]]
     rest, result, progress, errors, logs = item[28:]
     job_state = STATES[state]
+    problem = None
+    try:
+        parsed = parse_spec(job_id, spec, rest)
+    except (CorruptStateError, *DAMAGE) as error:
+        parsed, problem = salvaged(job_id, spec, rest), _problem(error)
     return JobRecord(
         id=job_id,
         number=int(number),
         seq=int(seq) or None,
         version=int(version),
         state=job_state,
-        spec=parse_spec(job_id, spec, rest),
+        spec=parsed,
         attempts=int(attempts),
         losses=int(losses),
         token=parse_token(token),
@@ -298,6 +310,7 @@ def _record(item: list[Any]) -> JobRecord:
         logs=tuple([line.decode() for line in logs]),
         logs_truncated=int(logs_count) > len(logs),
         level=int(level),
+        problem=problem,
     )
 
 

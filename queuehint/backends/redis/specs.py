@@ -8,6 +8,7 @@ policy the rules see one line, empty for the default policy. A token is ``epoch.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from functools import lru_cache
@@ -237,6 +238,20 @@ def parse_spec(job_id: str, lines: Sequence[str], rest: bytes) -> JobSpec:
         presence_ms=int(presence) if presence else None,
         **facts(line, policy),
     )
+
+
+def salvaged(job_id: str, lines: Sequence[str], rest: bytes) -> JobSpec:
+    """Return a spec with those fields that can be read of one that cannot be read whole, the others as by default."""
+    priority, pool, user, task, service, key, _, _, claims = lines
+    fields: dict[str, Any] = {"pool": pool, "user": user or None, "service": service or None, "key": key or None}
+    with contextlib.suppress(*DAMAGE):
+        fields |= {"priority": int(priority), "claims": parse_claims_text(claims)}
+    if may_be_newer(rest):
+        line, _, arguments = rest.partition(b"\n")
+        fields["arguments"] = arguments
+        said = json.loads(line or b"{}")
+        fields |= {name: said[name] for name in ("name", "flow", "parent") if type(said.get(name)) is str}
+    return JobSpec(id=job_id, task=task, **fields)
 
 
 def may_be_newer(rest: bytes) -> bool:
