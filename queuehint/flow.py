@@ -12,6 +12,7 @@ from queuehint.errors import (
     InvalidJobTypeError,
     UnknownDependencyError,
     shown,
+    shows_itself,
 )
 from queuehint.flow_edges import specs_of
 from queuehint.flow_handle import FlowHandle
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 _VARIADIC = ("VAR_POSITIONAL", "VAR_KEYWORD")
 
 
+@shows_itself
 class Flow(FlowGroup, FlowHandle):
     """
     Several jobs with edges, submitted as one: all or nothing; after that, its handle.

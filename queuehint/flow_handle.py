@@ -20,6 +20,7 @@ from queuehint.errors import (
     ResultTimeoutError,
     WouldDeadlockError,
     shown,
+    shows_itself,
 )
 from queuehint.flow_graph import FlowGraph, draw
 from queuehint.handles import Desk, JobHandle, outcome
@@ -57,6 +58,7 @@ class FlowState(StrEnum):
     FINISHED = "FINISHED"
 
 
+@shows_itself
 class FlowHandle:
     """
     One flow: its state, its results, its jobs.

@@ -20,6 +20,7 @@ from queuehint.errors import (
     JobNotFoundError,
     UnknownDependencyError,
     shown,
+    shows_itself,
 )
 from queuehint.handles import JobHandle
 from queuehint.jobs import Counter, Job
@@ -44,6 +45,7 @@ Source = Union["FlowGroup", Dependency]
 Sources = list[tuple[Source, When]]
 
 
+@shows_itself
 class Node(JobHandle[R], Generic[R]):
     """
     A job of a flow; once the flow is submitted, its handle.
@@ -106,6 +108,7 @@ class Node(JobHandle[R], Generic[R]):
         return super().id_for(desk, parameter)
 
 
+@shows_itself
 class FlowGroup:
     """
     Nodes whose names begin alike, and groups of them; made by `flow` of the group above.

@@ -18,6 +18,7 @@ from queuehint.errors import (
     ResultTimeoutError,
     WouldDeadlockError,
     shown,
+    shows_itself,
 )
 from queuehint.operations import Cancel, Get, Verdict, Why
 from queuehint.records import Dependency, JobRecord, JobState, Progress, When
@@ -62,6 +63,7 @@ class InFlow(Protocol):
         """Take note of the id of a job outside of the flow that one in it waits for."""
 
 
+@shows_itself
 class JobHandle(Generic[R]):
     """
     One job: its state, its result, what it waits for.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar
 import attrs
 
 from queuehint.checks import check_items
-from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown
+from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown, shows_itself
 from queuehint.handler import Handler, Placement
 from queuehint.handles import Desk, JobHandle
 from queuehint.hint import Claim, Mode
@@ -46,6 +46,7 @@ class Counter(Desk, Protocol):
         """Like `hand_in`, for code without a loop."""
 
 
+@shows_itself
 class Job(Generic[P, R]):
     """
     A task: the function itself when called, and the way to enqueue it.

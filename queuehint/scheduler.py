@@ -26,7 +26,7 @@ from queuehint.control import Control
 from queuehint.dead import DeadShelf
 from queuehint.dialogue import hold, hold_sync
 from queuehint.draining import Draining
-from queuehint.errors import HandlerError, InvalidJobTypeError, shown
+from queuehint.errors import HandlerError, InvalidJobTypeError, shown, shows_itself
 from queuehint.exclusive import Exclusive, ExclusiveSync
 from queuehint.flow import Flow, flow_of_tasks, submitting, submitting_sync
 from queuehint.flow_handle import FlowHandle
@@ -83,6 +83,7 @@ class _Decorator:
         return self._register(function)
 
 
+@shows_itself
 class Scheduler(Control, Draining, Scheduling):
     """
     One per application; safe to create at import, connects on first use.

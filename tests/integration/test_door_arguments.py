@@ -57,7 +57,7 @@ NEVER_MEANT: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "several lines": (
         lambda: JOB.using(user=Lines()),
         InvalidJobTypeError,
-        r"array([[1],\n       [2]]) \x1b",
+        "user must be str, got Lines: <Lines>",
     ),
     "a class of several lines": (lambda: JOB.using(user=type("a\nb", (), {})()), InvalidJobTypeError, r"got a\nb: "),
     "an option of several lines": (lambda: SCHED.job(**{"a\nb": 1})(print), InvalidJobTypeError, r"no option 'a\nb'"),

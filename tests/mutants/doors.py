@@ -114,6 +114,14 @@ MUTANTS = (
         caught_by=(tests("tests/unit/test_errors.py"),),
     ),
     Mutant(
+        name="A value of any class is asked for its text",
+        kind="door",
+        file="errors.py",
+        old='    else:\n        yield f"<{kind.__name__}>"\n',
+        new="    else:\n        yield repr(value)\n",
+        caught_by=(tests("tests/unit/test_errors.py"),),
+    ),
+    Mutant(
         name="The parser's own words are printed as they are",
         kind="door",
         file="cli/said.py",

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from datetime import UTC, datetime, tzinfo
+from decimal import Decimal
+from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from queuehint import errors
+from queuehint import Flow, Scheduler, errors
 from queuehint.errors import QueueHintError, shown
 from tests.support import HostileStr
 
@@ -116,7 +119,7 @@ for _ in range(100_000):
         (10**5000, "<int>"),
         (_Raises(), "<_Raises>"),
         (HostileStr("a"), "'a'"),
-        (_ReprIsHostile(), "seen"),
+        (_ReprIsHostile(), "<_ReprIsHostile>"),
         (_DEEP, "[" * 79 + "…"),
         ("\ud800\n", "'\\ud800\\n'"),
     ],
@@ -169,7 +172,7 @@ _CIRCLE.append(_CIRCLE)
         (OrderedDict(a=1), "OrderedDict({'a': 1})"),
         (_Point(1, [2]), "_Point((1, [2]))"),
         (_Odd([1, 2]), "_Odd([1, 2])"),
-        (_Frame(), r"array([[1],\n       [2]]) \x1b[31m"),
+        (_Frame(), "<_Frame>"),
         (_CIRCLE, "[1, " * 19 + "[1,…"),
         (range(10**12), "range(0, 1000000000000)"),
         (1.5, "1.5"),
@@ -208,3 +211,68 @@ def test_the_text_of_a_failed_job_keeps_its_lines_and_nothing_else_that_a_termin
     error = errors.JobFailedError("a", "ValueError", "one\ntwo \x1b[31m")
     assert str(error) == "job 'a' failed: ValueError: one\ntwo \\x1b[31m"
     assert error.message == "one\ntwo \x1b[31m"
+
+
+class _Foreign:
+    """Would take for ever, or all memory, to be shown."""
+
+    def __repr__(self) -> str:
+        raise AssertionError("asked for its repr")
+
+
+class _Colour(Enum):
+    RED = 10**400
+    __repr__ = _Foreign.__repr__
+
+
+class _Number(int):
+    __repr__ = _Foreign.__repr__
+
+
+class _Meta(type):
+    __repr__ = _Foreign.__repr__
+
+
+class _Zone(tzinfo):
+    def utcoffset(self, _: datetime | None) -> None:
+        return None
+
+    tzname = dst = utcoffset
+    __repr__ = _Foreign.__repr__
+
+
+@pytest.mark.parametrize(
+    "value, text",
+    [
+        (_Foreign(), "<_Foreign>"),
+        ([_Foreign()], "[<_Foreign>]"),
+        ({_Foreign(): _Foreign()}, "{<_Foreign>: <_Foreign>}"),
+        (_Colour.RED, "_Colour.RED"),
+        (_Number(5), "5"),
+        (_Meta("Kind", (), {"__module__": "app"}), "<class 'app.Kind'>"),
+        (datetime(2020, 1, 1, tzinfo=_Zone()), "<datetime>"),
+        (datetime(2020, 1, 1, tzinfo=UTC), "datetime.datetime(2020, 1, 1, 0, 0, tzinfo=datetime.timezone.utc)"),
+        (_Foreign().__repr__, "<method>"),
+        (print, "<function print>"),
+        (ValueError("x" * 10**6), "<ValueError>"),
+        (Decimal("1.5"), "<Decimal>"),
+        (range(10**10_000), "range(0, <int>)"),
+        (range(9, 0, -2), "range(9, 0, -2)"),
+        (memoryview(b"secret"), "<memoryview>"),
+        (iter(()), "<tuple_iterator>"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_no_class_is_asked_for_a_text_that_may_have_no_end(value: object, text: str) -> None:
+    assert shown(value) == text
+
+
+def test_things_of_ours_are_shown_by_their_names() -> None:
+    sched = Scheduler("redis://ann:secret@db")
+    job = sched.job(name="work")(lambda: None)
+    flow = Flow(sched, "flow")
+    named = [sched, job, sched.handle("a"), sched.get_flow("flow"), flow, flow.add(job), flow.flow("part")]
+    assert [shown(value) for value in named] == [
+        "Scheduler('redis://***@db', namespace='default')", "<Job work>", "JobHandle('a')", "FlowHandle('flow')",
+        "Flow('flow')", "Node('work')", "FlowGroup('part')",
+    ]  # fmt: skip
