@@ -141,7 +141,15 @@ def _items(items: Iterable[Any], begin: str, end: str, *, are_pairs: bool = Fals
 
 
 class QueueHintError(Exception):
-    """Everything queuehint raises on purpose is one of these."""
+    """
+    Everything queuehint raises on purpose is one of these.
+
+    *enqueued_ids* are the ids of the jobs that a call which enqueues many had enqueued before it was refused: those of
+    its first jobs, in order, of which the others were not (or may be, see `OutcomeUnknownError`). Empty for any other
+    error: nothing was enqueued.
+    """
+
+    enqueued_ids: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Return the message on one line: whatever it quotes can be printed."""

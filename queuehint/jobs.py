@@ -317,7 +317,8 @@ class Job(Generic[P, R]):
         Raises:
             InvalidJobTypeError, InvalidHintError, PayloadError: a call is not valid; it is named by its index and
                 nothing at all was enqueued.
-            DuplicateJobError, PathClosedError: as `enqueue`; submissions before the refused one went through.
+            DuplicateJobError, PathClosedError: as `enqueue`; or any other error of the store. Submissions before the
+                refused one went through: `enqueued_ids` of the error tells how many of the first calls these were.
         """
         return await self._scheduler.hand_in(self._specs(calls), parent=self._parent)
 

@@ -22,6 +22,7 @@ from queuehint.errors import (
     InvalidJobError,
     InvalidJobTypeError,
     OutcomeUnknownError,
+    QueueHintError,
     TemplateError,
     shown,
 )
@@ -96,6 +97,7 @@ def submit(
         InvalidJobError, DuplicateJobError, CycleError, TemplateError, PayloadError: see `arrange`; before anything
             is asked.
         OutcomeUnknownError: naming the ids of all jobs, in the order of the specs.
+        QueueHintError: what the store refuses them with; its `enqueued_ids` are those of the submissions before.
     """
     arranged = arrange(specs, whole=whole)
     parts = arranged.parts
@@ -122,9 +124,21 @@ def submit(
     except OutcomeUnknownError as error:
         # Some parts may be there and others not: all ids are to be asked for again.
         job_ids = arranged.as_given([spec.id for part in parts for spec in part])
-        raise OutcomeUnknownError(error.problem, job_ids=job_ids) from error
+        unknown = OutcomeUnknownError(error.problem, job_ids=job_ids)
+        unknown.enqueued_ids = _taken(jobs, staged)
+        raise unknown from error
+    except QueueHintError as error:
+        error.enqueued_ids = _taken(jobs, staged)
+        if error.enqueued_ids:
+            error.args = (f"the first {len(jobs)} of {len(specs)} jobs were enqueued; of the others: {error}",)
+        raise
     yield from finish(more=more, at_most=steps)
     return arranged.as_given(jobs)
+
+
+def _taken(jobs: Sequence[EnqueuedJob], staged: str | None) -> tuple[str, ...]:
+    """Return the ids of jobs that are enqueued although a later part was not; what is staged takes effect as one."""
+    return () if staged is not None else tuple([job.id for job in jobs])
 
 
 # --- names, order and parts --------------------------------------------------------------------------------------

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from queuehint import JobContext, OutcomeUnknownError, Scheduler
-from queuehint.operations import Enqueue
+from queuehint import JobContext, OutcomeUnknownError, QueueFullError, Scheduler
+from queuehint.operations import JOBS_PER_SUBMISSION_MAX, Enqueue
 from tests.shelf import ids, on
 
 if TYPE_CHECKING:
@@ -102,5 +102,23 @@ def test_a_handler_is_told_the_id_of_the_child(url: str) -> None:
             job = await parent.enqueue()
             await job.result(timeout=10)
         assert told == [(f"{job.id}.1",)]
+
+    on(url, main)
+
+
+def test_of_many_whoever_is_refused_a_later_part_is_told_which_are_there(url: str) -> None:
+    async def main(sched: Scheduler) -> None:
+        @sched.job
+        def charge(order: int) -> None: ...
+
+        await sched.limit(None, max_pending=JOBS_PER_SUBMISSION_MAX)
+        with pytest.raises(QueueFullError, match=r"^the first 1000 of 1005 jobs were enqueued; ") as raised:
+            await charge.enqueue_many([(n,) for n in range(1005)])
+        there = [record async for record in sched.records.iterate()]
+        assert ids(there) == list(raised.value.enqueued_ids)
+        assert [sched.records.arguments_of(record)["order"] for record in there] == list(range(1000))
+        with pytest.raises(QueueFullError) as raised:
+            await charge.enqueue_many([(n,) for n in range(1000, 1005)])
+        assert raised.value.enqueued_ids == ()
 
     on(url, main)

@@ -78,6 +78,14 @@ MUTANTS = (
         caught_by=(tests("tests/unit/test_submission.py"),),
     ),
     Mutant(
+        name="Whoever is refused a later part of many jobs is not told which are there",
+        kind="wire",
+        file="submission.py",
+        old="        error.enqueued_ids = _taken(jobs, staged)\n",
+        new="",
+        caught_by=(tests("tests/unit/test_submission.py"),),
+    ),
+    Mutant(
         name="A caller that is cut off holds its place for ever, as it thinks",
         kind="wire",
         file="exclusive.py",

@@ -17,6 +17,7 @@ from queuehint.errors import (
     InvalidJobTypeError,
     OutcomeUnknownError,
     PayloadError,
+    QueueFullError,
     TemplateError,
 )
 from queuehint.hint import Claim
@@ -425,6 +426,29 @@ def test_whoever_gets_no_answer_is_told_all_ids_in_the_order_of_the_specs(unansw
     with pytest.raises(OutcomeUnknownError, match=r"^cut; ask again with the same ids: .*, … \(1001 jobs\)$") as raised:
         dialogue.throw(OutcomeUnknownError("cut"))
     assert list(raised.value.job_ids) == [spec.id for spec in specs]
+
+
+def test_whoever_is_refused_a_later_submission_is_told_what_was_enqueued_before() -> None:
+    specs = [JobSpec(id=str(n), task="t") for n in range(JOBS_PER_SUBMISSION_MAX + 1)]
+    for refusal in (BackendUnavailableError("gone"), QueueFullError(None, 1000, 1000), OutcomeUnknownError("cut")):
+        store, dialogue = Store(), submit(specs)
+        dialogue.send(store.answer(next(dialogue)))
+        with pytest.raises(type(refusal)) as raised:
+            dialogue.throw(refusal)
+        assert raised.value.enqueued_ids == tuple([spec.id for spec in specs[:-1]])
+        is_known = not isinstance(refusal, OutcomeUnknownError)
+        assert str(raised.value).startswith("the first 1000 of 1001 jobs were enqueued; of the others: ") == is_known
+
+
+@pytest.mark.parametrize("refused", [0, 1, 2])
+def test_of_a_submission_that_takes_effect_at_once_nothing_was_enqueued_before(refused: int) -> None:
+    store, dialogue = Store(), submit(wide(JOBS_PER_SUBMISSION_MAX + 1))
+    step: Any = next(dialogue)
+    for _ in range(refused):
+        step = dialogue.send(store.answer(step))
+    with pytest.raises(BackendUnavailableError, match=r"^gone$") as raised:
+        dialogue.throw(BackendUnavailableError("gone"))
+    assert raised.value.enqueued_ids == ()
 
 
 def test_numbers_that_were_drawn_are_told_too() -> None:
