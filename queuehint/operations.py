@@ -413,11 +413,13 @@ class Renew(Operation[Renewed]):
 
     Args:
         begun: the code of these jobs begins now: from here on losing them counts; see *announces* of `Exchange`.
+        blocked_ms: how long code has blocked the event loop of the worker that runs them, for `Why`; 0 if none does.
     """
 
     leases: tuple[tuple[str, int], ...]
     lease_ms: int = 30_000
     begun: bool = False
+    blocked_ms: int = 0
 
 
 @attrs.frozen

@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger("queuehint.worker")
 
 MARGIN_MIN_S = 0.5
+BEAT_S = 1.0
+"""How often a worker's loop says that it turns."""
+BLOCKED_S = 5.0
+"""How long code may block the loop until it is told, and what has not begun is given back."""
 TICK_MAX_S = 1.0
 PAUSE_MAX_S = 5.0
 RESTART_PAUSE_MAX_S = 30.0
@@ -119,6 +123,8 @@ class Renewal:
             ``"lease lost"``.
         more: called from a thread when work is left over in the store.
         look: called from the thread that renews, about every second; it may wait for the store.
+        blocked_ms: says for how long code has blocked the worker's loop, 0 if not for so long that it is told. The
+            store is told at once when it begins and when it is over, by the helper if there is one.
         helper: renews from another process.
     """
 
@@ -133,6 +139,7 @@ class Renewal:
         tell: Callable[[str, int, str], None],
         more: Callable[[], None],
         look: Callable[[], None] | None = None,
+        blocked_ms: Callable[[], int] = int,
         helper: Helper | None = None,
     ) -> None:
         self._backend = backend
@@ -145,6 +152,8 @@ class Renewal:
         self._tell = tell
         self._more = more
         self._look = look
+        self._blocked_ms = blocked_ms
+        self._told_blocked = False
         self._helper = helper
         self._held: dict[tuple[str, int], _Lease] = {}
         self._lines = 0
@@ -358,16 +367,19 @@ class Renewal:
                     logger.exception("looking at a worker failed", extra={"event": "renewal.look_failed"})
 
     def _due(self) -> tuple[tuple[str, int], ...]:
-        """Return all leases once one of them is due; none before."""
+        """Return all leases once one of them is due, or the store is to be told of the loop; none before."""
         oldest_s = self.now_s() + self._lease_s - self._due_s
+        is_news = self._helper is None and bool(self._blocked_ms()) is not self._told_blocked
         with self._lock:
-            if any(lease.until_s <= oldest_s for lease in self._held.values()):
+            if is_news or any(lease.until_s <= oldest_s for lease in self._held.values()):
                 return tuple(self._held)[:LEASES_MAX]
         return ()
 
     def _renew_now(self, leases: tuple[tuple[str, int], ...]) -> None:
-        sent_s = self.now_s()
-        self._take_in(leases, self._backend.call_sync(Renew(leases, self._lease_ms)), sent_s)
+        sent_s, blocked_ms = self.now_s(), self._blocked_ms()
+        reply = self._backend.call_sync(Renew(leases, self._lease_ms, blocked_ms=blocked_ms))
+        self._told_blocked = bool(blocked_ms)
+        self._take_in(leases, reply, sent_s)
 
     def _take_in(self, leases: tuple[tuple[str, int], ...], reply: Renewed, sent_s: float) -> None:
         """Take in the answer to a renewal that was sent then."""

@@ -51,7 +51,7 @@ from queuehint.backends.base import Backend, BackendOptions, open_backend
 from queuehint.errors import QueueHintError
 from queuehint.operations import LEASES_MAX, SETTLEMENTS_MAX, Exchange, Renew, Verdict
 from queuehint.records import JobError, Outcome, OutcomeKind
-from queuehint.renewal import now_s
+from queuehint.renewal import BEAT_S, BLOCKED_S, now_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -194,6 +194,7 @@ class Renewer:
         self._waiting: set[_Lease] = set()
         self._seen = 0
         self._turned_s = now_s()
+        self._told_blocked = False
         self._stopped_s: float | None = None
         self._lets_go = False
         self._lock = threading.Lock()
@@ -225,8 +226,9 @@ class Renewer:
         if not leases:
             self._say("idle")
             return
-        sent_s = now_s()
-        reply = self._backend.call_sync(Renew(leases, self._lease_ms))
+        sent_s, blocked_ms = now_s(), self._blocked_ms()
+        reply = self._backend.call_sync(Renew(leases, self._lease_ms, blocked_ms=blocked_ms))
+        self._told_blocked = bool(blocked_ms)
         for (job_id, token), verdict in zip(leases, reply.verdicts, strict=True):
             if verdict is not Verdict.DONE:
                 self._end_soon((job_id, token), verdict)
@@ -234,6 +236,11 @@ class Renewer:
         self._say(f"renewed {sent_s!r} {seen}")
         if reply.more:
             self._say("more")
+
+    def _blocked_ms(self) -> int:
+        """Return for how long the worker's loop has not turned, 0 if not for so long that it is told."""
+        blocked_s = now_s() - self._turned_s - BEAT_S
+        return round(blocked_s * 1000) if blocked_s >= BLOCKED_S else 0
 
     def _end_soon(self, lease: _Lease, verdict: Verdict) -> None:
         with self._lock:
@@ -243,7 +250,7 @@ class Renewer:
                     self._gone[lease] = self._held.pop(lease)
 
     def renew_for_ever(self) -> None:
-        """Renew every third of a lease, sooner after a failure, for as long as the worker lives."""
+        """Renew every third of a lease, sooner after a failure or with news of the loop, while the worker lives."""
         retry_s = min(1.0, self._lease_s / 15)
         failures = 0
         next_s = now_s() + self._lease_s / 12
@@ -253,7 +260,8 @@ class Renewer:
                 self.leave()
             self._watch()
             self._see_stopped()
-            if now_s() < next_s:
+            is_news = bool(self._blocked_ms()) is not self._told_blocked
+            if now_s() < next_s and not (is_news and self._held):
                 continue
             if self._lets_go:
                 next_s = now_s() + self._lease_s / 3

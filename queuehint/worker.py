@@ -61,7 +61,7 @@ from queuehint.operations import (
 from queuehint.outbox import Outbox
 from queuehint.outcomes import outcome_of, qualified_name
 from queuehint.records import Grant, Outcome, OutcomeKind
-from queuehint.renewal import Renewal, now_s
+from queuehint.renewal import BEAT_S, BLOCKED_S, Renewal, now_s
 from queuehint.settlements import Settlements
 from queuehint.slots import Slot, Slots
 from queuehint.timekeeping import Timekeeper
@@ -91,9 +91,6 @@ BACKEND_PAUSE_S = 1.0
 GRACE_S = 30.0
 LEAVE_S = 1.0
 """How long a worker that stops tries to tell the store."""
-BEAT_S = 1.0
-BLOCKED_S = 5.0
-"""How long code may hold up the loop until it is told, and what has not begun is given back."""
 FRAMES_MAX = 5
 STOOD_STILL_S = 3.0
 """A thread that looks every second and has not for so long did not run: its whole process did not."""
@@ -188,7 +185,13 @@ class Worker:
         self._renewal: Renewal | None = None
         if not backend.is_local:
             self._renewal = renewal(
-                backend, self._lease_ms, tell=self._tell, more=self._wake, look=self._look, helper=helper
+                backend,
+                self._lease_ms,
+                tell=self._tell,
+                more=self._wake,
+                look=self._look,
+                blocked_ms=self._blocked_ms,
+                helper=helper,
             )
         self._now_s = now_s if self._renewal is None else self._renewal.now_s
         self._timekeeper = Timekeeper(backend, definitions, self._now_s)
@@ -232,7 +235,7 @@ class Worker:
         if self._loop is not None:
             raise RuntimeError("this worker has been run already; make another one by Scheduler.make_worker")
         self._loop = asyncio.get_running_loop()
-        forget = self._backend.adopt(self._leases)
+        forget = self._backend.adopt(self._leases, self._blocked_ms)
         canceled: asyncio.CancelledError | None = None
         if self._renewal is not None:
             self._renewal.start()
@@ -389,6 +392,13 @@ class Worker:
         """For how long code has held up the loop of this worker; 0 while it turns, and while it does not run."""
         turned_s = self._turned_s
         return 0.0 if turned_s is None else max(0.0, self._now_s() - turned_s - BEAT_S)
+
+    def _blocked_ms(self) -> int:
+        """Return for how long code has blocked the loop, 0 if not for so long that it is told."""
+        blocked_s = self.blocked_s
+        # A thread has looked whether it was only that the whole process stood still; no thread looks for a local store.
+        is_told = blocked_s >= BLOCKED_S if self._renewal is None else self._is_blocked
+        return round(blocked_s * 1000) if is_told else 0
 
     @property
     def is_stuck(self) -> bool:

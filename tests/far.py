@@ -63,7 +63,9 @@ class FarBackend(Backend):
     def wait_sync(self, interest: Interest, timeout_s: float) -> None:
         self._ask("wait", interest, min(timeout_s, WAIT_MAX_S))
 
-    def adopt(self, leases: Callable[[], Sequence[tuple[str, int]]]) -> Callable[[], None]:
+    def adopt(
+        self, leases: Callable[[], Sequence[tuple[str, int]]], blocked_ms: Callable[[], int] = int
+    ) -> Callable[[], None]:
         return lambda: None
 
     async def close(self) -> None: ...

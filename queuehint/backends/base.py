@@ -77,11 +77,18 @@ class Backend(Protocol):
     def wait_sync(self, interest: Interest, timeout_s: float) -> None:
         """Like `wait`, for code without a loop."""
 
-    def adopt(self, leases: Callable[[], Sequence[tuple[str, int]]]) -> Callable[[], None]:
+    def adopt(
+        self, leases: Callable[[], Sequence[tuple[str, int]]], blocked_ms: Callable[[], int] = int
+    ) -> Callable[[], None]:
         """
         Learn of live code in this process that holds leases, given as job ids and tokens; return how to forget it.
 
         A backend in this process renews them itself, so that a stalled loop never loses its own work.
+
+        Args:
+            leases: may be called from any thread.
+            blocked_ms: how long code has blocked the event loop that runs them, 0 if none does; what `Renew` tells a
+                backend elsewhere. From any thread, too.
         """
 
     async def close(self) -> None:

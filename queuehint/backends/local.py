@@ -16,11 +16,16 @@ import threading
 from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
+import attrs
+
 from queuehint.backends.base import Backend
 from queuehint.backends.waiting import Waiter, WaitingRoom
 from queuehint.core.admission import check_limits
+from queuehint.core.answers import blocked_text
 from queuehint.errors import BackendUnavailableError
 from queuehint.operations import CountRecords, List, Operation, PutSchedule, ResumeSchedule, Tick
+from queuehint.records import JobState
+from queuehint.reports import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -56,7 +61,7 @@ class LocalBackend(Backend):
         self._clock = options.clock
         self._lock = threading.RLock()
         self._waiting = WaitingRoom()
-        self._adopted: dict[object, Callable[[], Sequence[tuple[str, int]]]] = {}
+        self._adopted: dict[object, tuple[Callable[[], Sequence[tuple[str, int]]], Callable[[], int]]] = {}
         self._pid: int | None = None
         """The process that may use it, once it is in use."""
         self._closed = False
@@ -152,11 +157,13 @@ class LocalBackend(Backend):
         if self._is_left_to_waiters():
             self.call_sync(Tick())
 
-    def adopt(self, leases: Callable[[], Sequence[tuple[str, int]]]) -> Callable[[], None]:
-        """Renew these leases before anything is reaped."""
+    def adopt(
+        self, leases: Callable[[], Sequence[tuple[str, int]]], blocked_ms: Callable[[], int] = int
+    ) -> Callable[[], None]:
+        """Renew these leases before anything is reaped, and say by `Why` whether their loop is blocked."""
         # Without the lock, which may be held for long: each is one step, and whoever reads it takes a copy.
         key = object()
-        self._adopted[key] = leases
+        self._adopted[key] = leases, blocked_ms
 
         def forget() -> None:
             self._adopted.pop(key, None)
@@ -250,7 +257,7 @@ class LocalBackend(Backend):
             self._waiting.call_workers(engine.now_ms)
         if not self._adopted and not self._said_unserved:
             self._watch_unserved(now_ms)
-        return reply
+        return self._say_blocked(reply)
 
     def _own_leases(self, now_ms: int) -> list[tuple[str, int]]:
         """Return the leases to be renewed before something is reaped; none while nothing is due."""
@@ -259,7 +266,16 @@ class LocalBackend(Backend):
         next_ms = self.engine.ledger.timers.next_ms()
         if next_ms is None or next_ms > now_ms:
             return []
-        return [lease for held in list(self._adopted.values()) for lease in held()]
+        return [lease for held, _ in list(self._adopted.values()) for lease in held()]
+
+    def _say_blocked(self, reply: Reply) -> Reply:
+        """Add to why a job is where it is that the event loop of its worker is blocked, if it is."""
+        if isinstance(reply, Reason) and reply.state is JobState.STARTED:
+            for held, ask_blocked_ms in list(self._adopted.values()):
+                blocked_ms = ask_blocked_ms()
+                if blocked_ms and any(job_id == reply.job_id for job_id, _ in held()):
+                    return attrs.evolve(reply, detail=f"{reply.detail}{blocked_text(blocked_ms)}")
+        return reply
 
     # --- care ----------------------------------------------------------------------------------------------------
 

@@ -305,10 +305,23 @@ def _reason(engine: Engine, job: Job, blockers: Blockers) -> Reason:
         assert job.started_ms is not None
         overdue = timeout_ms is not None and job.started_ms + timeout_ms < engine.now_ms
         kind = ReasonKind.OVERDUE if overdue or job.cancel is not None else ReasonKind.RUNNING
-        return Reason(job_id=job.id, state=state, kind=kind, detail=f"worker {job.worker}, attempt {job.attempts}")
+        detail = f"worker {job.worker}, attempt {job.attempts}"
+        if job.notes is not None and job.notes.loop_blocked_ms is not None:
+            detail += blocked_text(engine.now_ms - job.notes.loop_blocked_ms)
+        return Reason(job_id=job.id, state=state, kind=kind, detail=detail)
     if state is JobState.QUEUED:
         return _reason_queued(engine, job, blockers)
     return Reason(job_id=job.id, state=state, kind=ReasonKind.OVER, detail=job.cause)
+
+
+def blocked_text(blocked_ms: int) -> str:
+    """
+    Return what `Why` adds to the detail of a job whose worker's event loop is blocked.
+
+    >>> blocked_text(12_700)
+    ', its event loop blocked for 12 s'
+    """
+    return f", its event loop blocked for {blocked_ms // 1000} s"
 
 
 def _reason_deferred(engine: Engine, job: Job) -> Reason:

@@ -576,6 +576,8 @@ class Engine:
             ledger.start(job, worker, token, lease_until_ms, now_ms)
             if job.losses:
                 job.note().to_begin = operation.announces and job.is_on_last_life
+            if job.notes is not None:
+                job.notes.loop_blocked_ms = None
             grants.append(Grant(job.spec, token, job.attempts, job.losses, lease_until_ms))
 
     def is_served(self, pool: str, user: str | None) -> bool:
@@ -612,6 +614,10 @@ class Engine:
             job = self.ledger.jobs[job_id]
             if operation.begun and job.notes is not None:
                 job.notes.to_begin = False
+            if operation.blocked_ms:
+                job.note().loop_blocked_ms = self.now_ms - operation.blocked_ms
+            elif job.notes is not None:
+                job.notes.loop_blocked_ms = None
             if verdict is CANCELED_VERDICT:
                 self.ledger.tell(job)
         self._follow()

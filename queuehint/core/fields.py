@@ -83,6 +83,7 @@ NUMBERS: Final = {
     "at_ms": _TIME,
     "attempt": _COUNT,
     "base_ms": _DURATION,
+    "blocked_ms": _DURATION,
     "cap_ms": _DURATION,
     "count": _ANY,
     "cursor": _COUNT,

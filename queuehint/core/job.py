@@ -50,6 +50,7 @@ class Notes:
         "is_parent",
         "logs",
         "logs_truncated",
+        "loop_blocked_ms",
         "needs",
         "progress",
         "start",
@@ -73,6 +74,8 @@ class Notes:
         """It has run, and is over when its children are."""
         self.to_begin = False
         """It was granted on its last life, and its worker has not said yet that its code begins."""
+        self.loop_blocked_ms: int | None = None
+        """Since when code has blocked the event loop of the worker that runs it; None if none does."""
         self.child_failed: tuple[str, JobState] | None = None
         """The first child that has failed, and how, if this makes it FAILED."""
         self.start: Job | None = None

@@ -167,10 +167,10 @@ class Driver(ABC):
         """Have a running job be over when these are."""
         assert self.settle(id, OutcomeKind.CHILDREN, children=children, **fields) is Verdict.DONE
 
-    def renew(self, *ids: str, lease_ms: int = 30_000, begun: bool = False) -> list[Verdict]:
+    def renew(self, *ids: str, lease_ms: int = 30_000, begun: bool = False, blocked_ms: int = 0) -> list[Verdict]:
         """Renew leases, *begun* as their code begins; a verdict each."""
         leases = tuple((job_id, self.grants[job_id].token) for job_id in ids)
-        return list(self.apply(Renew(leases, lease_ms, begun=begun)).verdicts)
+        return list(self.apply(Renew(leases, lease_ms, begun=begun, blocked_ms=blocked_ms)).verdicts)
 
     def run(self, limit: int = 1) -> list[str]:
         """Start and finish ready jobs, up to *limit* at once, until none is left; return their ids in order."""

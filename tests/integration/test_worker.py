@@ -34,11 +34,12 @@ from queuehint import worker as worker_module
 from queuehint.backends.memory import MemoryBackend
 from queuehint.operations import Exchange, Log, Tick, Verdict
 from queuehint.records import Outcome, OutcomeKind
-from queuehint.reports import ReasonKind
+from queuehint.reports import Reason, ReasonKind
 from tests.doors import Gate, in_thread, memory, run, scheduler, turns, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from queuehint import JobHandle, JobRecord, Worker
 
@@ -1222,7 +1223,7 @@ def test_a_worker_that_stops_without_its_store_says_so(flaky: Callable[[Schedule
 def far(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Scheduler]:
     """Return a function that makes a scheduler whose store renews nothing by itself; its time passes by itself."""
     monkeypatch.setattr(MemoryBackend, "is_local", False)
-    monkeypatch.setattr(MemoryBackend, "adopt", lambda self, leases: lambda: None)
+    monkeypatch.setattr(MemoryBackend, "adopt", lambda self, *_: lambda: None)
     return lambda **options: Scheduler("memory://", **options)
 
 
@@ -1254,6 +1255,10 @@ def test_a_job_that_runs_longer_than_its_lease_keeps_it(far: Callable[..., Sched
     run(main())
 
 
+def is_said_blocked(reason: Reason) -> bool:
+    return reason.kind is ReasonKind.RUNNING and ", its event loop blocked for " in (reason.detail or "")
+
+
 def test_code_that_holds_up_the_loop_is_told_and_what_has_not_begun_goes_back(
     far: Callable[..., Scheduler], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -1280,12 +1285,15 @@ def test_code_that_holds_up_the_loop_is_told_and_what_has_not_begun_goes_back(
             end_s = time.monotonic() + 20
             while time.monotonic() < end_s and not all(handle.state_sync() is QUEUED for handle in others):
                 time.sleep(0.01)
+            while time.monotonic() < end_s and not is_said_blocked(blocking.why_sync()):
+                time.sleep(0.01)
             # The code that runs keeps its lease for longer than that would last.
             time.sleep(1.5)
             sched.backend.call_sync(Tick())
-            running = blocking.record_sync()
+            running, why = blocking.record_sync(), blocking.why_sync()
             grants = sched.backend.call_sync(Exchange("elsewhere", limit=1, lease_ms=60_000)).grants
-            seen = [running.state, running.losses, worker.blocked_s > 1, worker.is_stuck, *grants]
+            told = [worker.blocked_s > 1, worker.is_stuck, is_said_blocked(why)]
+            seen = [running.state, running.losses, *told, *grants]
             go_on.set()
             return seen
 
@@ -1297,7 +1305,7 @@ def test_code_that_holds_up_the_loop_is_told_and_what_has_not_begun_goes_back(
         async with sched.running(worker):
             assert await blocking.result() == "done"
             *found, grant = await seen
-            assert found == [STARTED, 0, True, True]
+            assert found == [STARTED, 0, True, True, True]
             for handle in others:
                 if handle.id != grant.spec.id:
                     await handle.result()
@@ -1314,6 +1322,46 @@ def test_code_that_holds_up_the_loop_is_told_and_what_has_not_begun_goes_back(
     assert events(caplog).count("worker.blocked") == 1
     assert events(caplog).count("worker.gives_back") == 1
     assert "job.lease_lost" not in events(caplog)
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+def test_why_says_of_a_job_that_blocks_the_loop_in_a_store_of_this_process(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_module, "BLOCKED_S", 0.2)
+    monkeypatch.setattr(worker_module, "BEAT_S", 0.05)
+
+    async def main() -> None:
+        sched = Scheduler("memory://" if kind == "memory" else f"sqlite:///{tmp_path / 'jobs.db'}")
+        go_on = threading.Event()
+
+        @sched.job
+        async def blocks() -> None:
+            assert go_on.wait(30)
+
+        @sched.job
+        async def yields() -> None:
+            await asyncio.Event().wait()
+
+        def see(*handles: JobHandle[Any]) -> list[bool]:
+            end_s = time.monotonic() + 20
+            while time.monotonic() < end_s and not all(is_said_blocked(handle.why_sync()) for handle in handles):
+                time.sleep(0.01)
+            seen = [is_said_blocked(handle.why_sync()) for handle in handles]
+            go_on.set()
+            return seen
+
+        beside = await yields.enqueue()
+        async with sched.worker(2, grace=0):
+            await until(lambda: beside.state_sync() is STARTED)
+            blocking = await blocks.enqueue()
+            seen = asyncio.get_running_loop().run_in_executor(None, see, blocking, beside)
+            await blocking.result()
+            assert await seen == [True, True], "all that the worker holds stands still"
+            await until(lambda: not is_said_blocked(beside.why_sync()))
+        await sched.close()
+
+    run(main())
 
 
 @pytest.mark.parametrize("is_far", [False, True])

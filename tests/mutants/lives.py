@@ -70,6 +70,22 @@ MUTANTS = (
         caught_by=(CONFORMANCE,),
     ),
     Mutant(
+        name="A loop that turns again is called blocked",
+        kind="worker",
+        file="core/engine.py",
+        old="            elif job.notes is not None:\n                job.notes.loop_blocked_ms = None\n",
+        new="",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="The loop of a worker before is called blocked",
+        kind="worker",
+        file="core/engine.py",
+        old="                job.notes.loop_blocked_ms = None\n            grants",
+        new="                pass\n            grants",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
         name="A lost worker is counted as an attempt too",
         kind="leases",
         file="core/course.py",

@@ -180,6 +180,14 @@ MUTANTS = (
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     Mutant(
+        name="Lua: the loop of a worker before is called blocked",
+        kind="worker",
+        file=f"{LUA}/exchange.lua",
+        old="  if job[LOOP_BLOCKED] then job[LOOP_BLOCKED] = false end\n",
+        new="",
+        caught_by=(CONFORMANCE_ON_REDIS,),
+    ),
+    Mutant(
         name="Lua: a redriven job has not begun",
         kind="leases",
         file=f"{LUA}/lib/ledger.lua",

@@ -787,9 +787,10 @@ class AgreementMachine(RuleBasedStateMachine):
         leases=st.lists(live | stale | st.tuples(ids, st.sampled_from([0, 1])), max_size=3),
         lease_ms=st.sampled_from([MINUTE, LEASE_MS]),
         begun=st.booleans(),
+        blocked_ms=st.sampled_from([0, 7_000]),
     )
-    def renew(self, leases: Any, lease_ms: int, *, begun: bool) -> None:
-        self.do(Renew(tuple(leases), lease_ms, begun=begun))
+    def renew(self, leases: Any, lease_ms: int, *, begun: bool, blocked_ms: int) -> None:
+        self.do(Renew(tuple(leases), lease_ms, begun=begun, blocked_ms=blocked_ms))
 
     @rule(grant=live | stale, lines=st.lists(st.sampled_from(["", "a", "é\n"]), max_size=3))
     def log(self, grant: tuple[str, int], lines: list[str]) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from itertools import count
@@ -17,6 +18,7 @@ import pytest
 from queuehint import BackendUnavailableError, Progress
 from queuehint import notes as notes_module
 from queuehint import renewal as renewal_module
+from queuehint import renewer as renewer_module
 from queuehint.crash import POINTS, armed
 from queuehint.notes import Notes
 from queuehint.operations import Log, Renew, Renewed, Report, Verdict
@@ -53,6 +55,7 @@ class Store:
 
     def __init__(self) -> None:
         self.asked: list[tuple[float, tuple[tuple[str, int], ...]]] = []
+        self.blocked_ms: list[int] = []
         self.verdicts: dict[str, Verdict] = {}
         self.is_away = False
         self.more = False
@@ -61,6 +64,7 @@ class Store:
         if self.is_away:
             raise BackendUnavailableError("away")
         self.asked.append((now_s(), operation.leases))
+        self.blocked_ms.append(operation.blocked_ms)
         return Renewed(tuple(self.verdicts.get(job_id, DONE) for job_id, _ in operation.leases), self.more)
 
 
@@ -360,6 +364,49 @@ def test_a_helper_forgets_what_is_lost() -> None:
     here.renewer.renew()
     assert here.said[0] == "lost 1 a"
     assert here.store.asked[1][1] == (("b", 2),)
+
+
+def test_a_helper_tells_the_store_of_a_loop_that_is_blocked_at_once_and_when_it_turns_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(renewer_module, "BLOCKED_S", 0.1)
+    monkeypatch.setattr(renewer_module, "BEAT_S", 0.0)
+    monkeypatch.setattr(renewer_module, "LOOK_EVERY_S", 0.01)
+    is_over = threading.Event()
+    monkeypatch.setattr("queuehint.renewer.is_stopped", lambda _pid: is_over.is_set() and sys.exit())
+    here = Helpers(lease_ms=600_000, abandon_after_s=60.0)
+    here.renewer.take([".", "+1 a"])
+
+    def renew() -> None:
+        with contextlib.suppress(SystemExit):
+            here.renewer.renew_for_ever()
+
+    thread = threading.Thread(target=renew)
+    thread.start()
+    try:
+        until(lambda: here.store.blocked_ms)
+        time.sleep(0.05)
+        assert len(here.store.blocked_ms) == 1, "once, not at each look"
+        assert 100 <= here.store.blocked_ms[0] < 20_000
+        here.renewer.take(["."])
+        until(lambda: 0 in here.store.blocked_ms)
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def test_a_thread_tells_the_store_of_a_loop_that_is_blocked_at_once_and_when_it_turns_again() -> None:
+    blocked_ms = [0]
+    desk = Desk(lease_ms=600_000)
+    desk.renewal._tick_s = 0.01
+    with desk:
+        desk.renewal._blocked_ms = lambda: blocked_ms[0]
+        desk.renewal.exchange((), (grant("a"),), now_s())
+        blocked_ms[0] = 7_000
+        until(lambda: desk.store.blocked_ms)
+        blocked_ms[0] = 0
+        until(lambda: len(desk.store.blocked_ms) == 2)
+        assert desk.store.blocked_ms == [7_000, 0]
 
 
 @pytest.mark.parametrize("why", ["timeout", "canceled", "lost"])

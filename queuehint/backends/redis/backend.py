@@ -147,7 +147,9 @@ class RedisBackend(Backend):
             wait_s = min(wait_s, due_s - time.monotonic())
         return wait_s
 
-    def adopt(self, leases: Callable[[], Sequence[tuple[str, int]]]) -> Callable[[], None]:
+    def adopt(
+        self, leases: Callable[[], Sequence[tuple[str, int]]], blocked_ms: Callable[[], int] = int
+    ) -> Callable[[], None]:
         """Do nothing: whoever holds leases of a store that others share renews them."""
         return lambda: None
 

@@ -182,7 +182,7 @@ def _error(error: JobError | None) -> tuple[str, str, str, str]:
 
 
 def _renew(operation: Renew) -> Args:
-    args: Args = [operation.lease_ms, int(operation.begun)]
+    args: Args = [operation.lease_ms, int(operation.begun), operation.blocked_ms]
     for job_id, token in operation.leases:
         args += (job_id, token_text(token))
     return args

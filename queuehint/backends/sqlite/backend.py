@@ -276,7 +276,8 @@ class SqliteBackend(LocalBackend):
 
     def _ask(self, question: Operation[Reply]) -> Reply:
         now_ms = self._clock.now_ms()
-        return self.engine.apply(question, now_ms if self._until_ms is None else min(now_ms, self._until_ms))
+        answer = self.engine.apply(question, now_ms if self._until_ms is None else min(now_ms, self._until_ms))
+        return self._say_blocked(answer)
 
     async def wait(self, interest: Interest, timeout_s: float) -> None:
         """Return once what is waited for may be there, or after *timeout_s*."""

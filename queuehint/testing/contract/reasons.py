@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from queuehint.operations import CountPending, Pause
+from queuehint.operations import CountPending, Pause, Verdict
+from queuehint.records import OutcomeKind
 from queuehint.reports import ReasonKind
 from queuehint.testing.contract.store import Store
 from queuehint.testing.driver import SHARED, claim, job
@@ -32,6 +33,23 @@ class Reasons:
 
     .. versionadded:: 0.1.0
     """
+
+    def test_a_running_job_says_for_how_long_code_has_blocked_the_loop_of_its_worker(self, store: Store) -> None:
+        store.enqueue(job("a"), job("b"))
+        store.start(2)
+        usual = {name: store.why(name).detail for name in "ab"}
+        store.renew("a", "b", blocked_ms=7_000)
+        store.wait(5_500)
+        for name in "ab":
+            reason = store.why(name)
+            assert (reason.kind, reason.stuck) == (ReasonKind.RUNNING, False)
+            assert reason.detail == f"{usual[name]}, its event loop blocked for 12 s"
+        store.renew("a")
+        assert store.why("a").detail == usual["a"], "it turns again"
+        assert store.settle("b", OutcomeKind.RELEASED) is Verdict.DONE
+        assert store.why("b").kind is ReasonKind.WORKER
+        assert store.start() == ["b"]
+        assert "blocked" not in (store.why("b").detail or ""), "another worker may have it"
 
     def test_ten_are_named_each_once_although_they_hold_the_place_by_two_claims(self, store: Store) -> None:
         twice = [job(f"h{n:02}", claims=(claim("doc", f"a{n}"), claim("doc", f"b{n}"))) for n in range(12)]

@@ -313,9 +313,10 @@ class OperationMachine(RuleBasedStateMachine):
         leases=st.lists(grants, min_size=1, max_size=3),
         lease_ms=st.sampled_from([LEASE_MS, MINUTE]),
         begun=st.booleans(),
+        blocked_ms=st.sampled_from([0, 7_000]),
     )
-    def renew(self, leases: list[Held], lease_ms: int, *, begun: bool) -> None:
-        self.do(Renew(tuple(leases), lease_ms, begun=begun))
+    def renew(self, leases: list[Held], lease_ms: int, *, begun: bool, blocked_ms: int) -> None:
+        self.do(Renew(tuple(leases), lease_ms, begun=begun, blocked_ms=blocked_ms))
 
     @rule(lease_ms=st.sampled_from([LEASE_MS, MINUTE]))
     def renew_all(self, lease_ms: int) -> None:

@@ -187,7 +187,9 @@ class WireBackend(Backend):
     def wait_sync(self, interest: Interest, timeout_s: float) -> None:
         """Return at once: a plain function takes no time."""
 
-    def adopt(self, leases: Callable[[], Sequence[tuple[str, int]]]) -> Callable[[], None]:
+    def adopt(
+        self, leases: Callable[[], Sequence[tuple[str, int]]], blocked_ms: Callable[[], int] = int
+    ) -> Callable[[], None]:
         """Do nothing: who holds leases of a store that others share renews them."""
         return lambda: None
 

@@ -106,7 +106,7 @@ MAKERS: Final[dict[type[AnyOperation], _Maker]] = {
     ops.Tick: lambda _: st.builds(ops.Tick),
     ops.Enqueue: _enqueue,
     ops.Exchange: _exchange,
-    ops.Renew: lambda named: st.builds(ops.Renew, named.grants, _LEASES_MS, st.booleans()),
+    ops.Renew: lambda named: st.builds(ops.Renew, named.grants, _LEASES_MS, st.booleans(), st.integers(0, 20_000)),
     ops.Commit: lambda _: st.builds(ops.Commit, st.just("S")),
     ops.Draw: lambda _: st.builds(ops.Draw, st.integers(0, 3)),
     ops.Peek: lambda _: st.builds(ops.Peek),

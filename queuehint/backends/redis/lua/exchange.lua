@@ -139,6 +139,7 @@ local function grant(job)
   timers.set(job, LEASE, NOW + lease_ms)
   job[ATTEMPTS], job[TOKEN], job[WORKER] = job[ATTEMPTS] + 1, token, worker
   if job[LOSSES] > 0 then job[TO_BEGIN] = announces and job[LOSSES] >= form.policy(job)[MAX_LOSSES] - 1 end
+  if job[LOOP_BLOCKED] then job[LOOP_BLOCKED] = false end
   ledger.note(job, 'started', QUEUED)
   job[STARTED_AT], job[FIRST] = NOW, job[FIRST] or NOW
   local spec = redis.call('HGET', store.specs, job.id)

@@ -241,7 +241,11 @@ local function reason_of(job)
   end
   if state == STARTED then
     -- Whether it runs past its timeout is for the codec to say.
-    return {kind = job[CANCEL] and 'overdue' or 'running', detail = string.format('worker %s, attempt %.0f', job[WORKER], job[ATTEMPTS])}
+    local detail = string.format('worker %s, attempt %.0f', job[WORKER], job[ATTEMPTS])
+    if job[LOOP_BLOCKED] then
+      detail = detail .. string.format(', its event loop blocked for %.0f s', math.floor((NOW - job[LOOP_BLOCKED]) / 1000))
+    end
+    return {kind = job[CANCEL] and 'overdue' or 'running', detail = detail}
   end
   if state == QUEUED then return reason_queued(job) end
   return {kind = 'over', detail = job[CAUSE]}
