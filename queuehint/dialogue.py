@@ -34,7 +34,7 @@ class Wait:
     @property
     def is_plain(self) -> bool:
         """True if it is for a time and nothing else."""
-        return not (self.interest.jobs or self.interest.pools or self.interest.worker)
+        return not (self.interest.jobs or self.interest.pools or self.interest.worker or self.interest.kept)
 
 
 Dialogue = Generator[Operation[Any] | Wait, Any, T]

@@ -101,6 +101,7 @@ class Flow(FlowGroup, FlowHandle):
             node.id = handle.id
             node.created = handle.created
         self.roster.is_submitted = True
+        self._jobs = tuple([node.id for node in self.roster.nodes])
         self._ends = tuple([node.id for node in self.ends])
 
 

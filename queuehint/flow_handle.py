@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from queuehint.backends.base import Interest
 from queuehint.checks import check_id, check_name, check_optional_duration
-from queuehint.context import refuse_to_wait
+from queuehint.context import is_in_handler, refuse_to_wait
 from queuehint.core.dependencies import cause_of
 from queuehint.dialogue import Dialogue, Wait, finish, hold, hold_sync
 from queuehint.errors import (
@@ -24,7 +24,7 @@ from queuehint.errors import (
 )
 from queuehint.flow_graph import FlowGraph, draw
 from queuehint.handles import Desk, JobHandle, outcome
-from queuehint.operations import LIST_MAX, CancelFlow, CountFlow, Get, ListFlow
+from queuehint.operations import IDS_MAX, LIST_MAX, CancelFlow, CountFlow, Get, ListFlow
 from queuehint.records import JobRecord, JobState, Progress, When
 from queuehint.reports import FlowStats
 
@@ -43,6 +43,9 @@ How often a flow is looked at that may have come to a stop, which nobody tells; 
 The pause grows with the wait, so a stop is noticed after half as long again as it took, and within five seconds.
 """
 READ_AT_ONCE = 100
+READ_EVERY_S = 30.0
+READ_EVERY_MAX = 1000
+"""What a flow ends with may be kept for no longer than a minute: up to so many are looked at so often."""
 _MOVING = (JobState.SCHEDULED, JobState.QUEUED, JobState.STARTED)
 
 
@@ -75,6 +78,8 @@ class FlowHandle:
         self.id = flow_id
         self._ends: tuple[str, ...] | None = None
         """The ids of the jobs that no other one of the flow depends on, once they are known."""
+        self._jobs: tuple[str, ...] = ()
+        """The ids of all of them, once they are known."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.id!r})"
@@ -172,6 +177,9 @@ class FlowHandle:
         """
         Wait until the flow is over and return what it ends with.
 
+        What ends while somebody waits is kept a minute at least, however short its retention is; jobs of a flow that
+        was not built here count from the first look on.
+
         Args:
             timeout: a timedelta or seconds; None waits for ever.
 
@@ -249,6 +257,11 @@ class FlowHandle:
         deadline = math.inf if limit_ms is None else time.monotonic() + limit_ms / 1000
         pause_s = POLL_MIN_S
         awaited: list[str] | None = None
+        read: dict[str, JobRecord] = {}
+        read_s = time.monotonic()
+        may_wait = not is_in_handler() and not (blocks and self._desk.runs_workers_here())
+        if may_wait:
+            yield from self._keep()
         while True:
             asked_s = time.monotonic()
             stats = yield from self._count()
@@ -261,35 +274,51 @@ class FlowHandle:
                     _fail(self._desk, first)
                 # One that had failed may have been redriven meanwhile.
                 if not stats.unfinished and not failed:
-                    return (yield from self._results())
+                    return (yield from self._results(read))
             refuse_to_wait(call)
-            if blocks and self._desk.runs_workers_here():
+            if not may_wait:
                 raise WouldDeadlockError(call, where="on the thread of the workers' loop")
             if awaited is None:
+                are_kept = bool(self._jobs)
                 awaited = list(reversed((yield from self._known_ends())))
+                if not are_kept:
+                    yield from self._keep()
             if limit_ms is not None and asked_s >= deadline:
-                yield from _drop_over(awaited)
+                yield from _drop_over(awaited, read)
                 raise ResultTimeoutError(awaited[-1] if awaited else self.id, limit_ms / 1000)
-            yield from _watch(awaited, min(deadline, asked_s + pause_s))
+            yield from _watch(awaited, read, min(deadline, asked_s + pause_s))
+            if asked_s - read_s > READ_EVERY_S and len(awaited) <= READ_EVERY_MAX:
+                yield from _read_over(awaited, read)
+                read_s = asked_s
             pause_s = min(pause_s * 1.5, POLL_MAX_S)
 
     def _known_ends(self) -> Dialogue[tuple[str, ...]]:
         if self._ends is None:
-            self._ends = tuple([record.id for record in _ends((yield from self._all()))])
+            records = yield from self._all()
+            self._ends = tuple([record.id for record in _ends(records)])
+            self._jobs = tuple([record.id for record in records])
         return self._ends
 
-    def _results(self) -> Dialogue[dict[str, Any]]:
-        """Return what a flow whose jobs are all FINISHED ends with."""
+    def _keep(self) -> Dialogue[None]:
+        """Have the records of its jobs kept until they are read: what ends meanwhile, however short its retention."""
+        for begin in range(0, len(self._jobs), IDS_MAX):
+            yield Wait(Interest(kept=self._jobs[begin : begin + IDS_MAX]), 0)
+
+    def _results(self, read: dict[str, JobRecord]) -> Dialogue[dict[str, Any]]:
+        """Return what a flow whose jobs are all FINISHED ends with; *read* are records of it that were read before."""
         if self._ends is None:
             records = _ends((yield from self._all()))
         else:
-            records = []
-            for begin in range(0, len(self._ends), READ_AT_ONCE):
-                ids = self._ends[begin : begin + READ_AT_ONCE]
+            # One that had failed may have been redriven.
+            left = [each for each in self._ends if each not in read or read[each].state is not JobState.FINISHED]
+            for begin in range(0, len(left), READ_AT_ONCE):
+                ids = tuple(left[begin : begin + READ_AT_ONCE])
                 for job_id, record in zip(ids, (yield Get(ids)).records, strict=True):
-                    if record is None:
+                    if record is not None:
+                        read[job_id] = record
+                    elif job_id not in read:
                         raise JobNotFoundError(job_id)
-                    records.append(record)
+            records = [read[job_id] for job_id in self._ends]
             records.sort(key=lambda record: record.number)
         return {
             record.spec.name or record.id: outcome(self._desk, record)
@@ -308,23 +337,23 @@ class FlowHandle:
         return None
 
 
-def _watch(awaited: list[str], until_s: float) -> Dialogue[None]:
+def _watch(awaited: list[str], read: dict[str, JobRecord], until_s: float) -> Dialogue[None]:
     """
-    Wait until jobs are over, those at the end of a list first, and take them from it.
+    Wait until jobs are over, those at the end of a list first, and take them from it; their records are *read* then.
 
     Returns when the last is over, or at a time: that nothing of a flow can move any more is told by nobody and has to
     be looked for.
     """
     has_any = bool(awaited)
     while True:
-        yield from _drop_over(awaited)
+        yield from _drop_over(awaited, read)
         left_s = until_s - time.monotonic()
         if left_s <= 0 or (has_any and not awaited):
             return
         yield Wait(Interest(jobs=awaited[-1:]), left_s)
 
 
-def _drop_over(awaited: list[str]) -> Dialogue[None]:
+def _drop_over(awaited: list[str], read: dict[str, JobRecord]) -> Dialogue[None]:
     """Take from the end of a list the jobs that are over, reading ever more at once."""
     count = 1
     while awaited:
@@ -332,7 +361,17 @@ def _drop_over(awaited: list[str]) -> Dialogue[None]:
             if record is not None and not record.state.is_over:
                 return
             awaited.pop()
+            if record is not None:
+                read[record.id] = record
         count = min(2 * count, READ_AT_ONCE)
+
+
+def _read_over(awaited: list[str], read: dict[str, JobRecord]) -> Dialogue[None]:
+    """Read those of a list that are over, which those at its end need not be."""
+    for begin in range(0, len(awaited), READ_AT_ONCE):
+        for record in (yield Get(tuple(awaited[begin : begin + READ_AT_ONCE]))).records:
+            if record is not None and record.state.is_over:
+                read[record.id] = record
 
 
 def _fail(desk: Desk, record: JobRecord) -> NoReturn:

@@ -48,6 +48,8 @@ class Interest:
         worker: until this worker has to be told to stop a job.
         jobs: until one of these is over.
         version: until the one of *jobs* has another version than this, too; a store that cannot tell returns soon.
+        kept: nothing is waited for here: the records of these, up to 1 000, are to be there for a minute after their
+            ends, for they will be read together. Of *jobs* they are in any case.
     """
 
     pools: Collection[str] = ()
@@ -55,6 +57,7 @@ class Interest:
     worker: str | None = None
     jobs: Collection[str] = ()
     version: int | None = None
+    kept: Collection[str] = ()
 
 
 class Backend(Protocol):

@@ -172,12 +172,13 @@ class LocalBackend(Backend):
 
     def _going_soon(self, interest: Interest) -> tuple[str, ...]:
         """Return those of the jobs waited for whose records the engine would drop before they can be read."""
-        if not interest.jobs:
+        job_ids = (*interest.jobs, *interest.kept)
+        if not job_ids:
             return ()
         self._check_usable()
         with self._lock:
             ledger = self.engine.ledger
-            known = [ledger.jobs.get(job_id) for job_id in interest.jobs if job_id not in ledger.awaited]
+            known = [ledger.jobs.get(job_id) for job_id in job_ids if job_id not in ledger.awaited]
             return tuple([job.id for job in known if job is not None and not job.is_over and ledger.goes_soon(job)])
 
     def _enter(self, interest: Interest, timeout_s: float, wake: Callable[[], None]) -> Waiter | None:

@@ -119,6 +119,8 @@ class RedisBackend(Backend):
     def wait_sync(self, interest: Interest, timeout_s: float) -> None:
         """Like `wait`, blocking this thread."""
         self._check_usable()
+        if interest.kept:
+            hold(self._sync_link(), self.desk.converse_script("watch", ("", "keep", *interest.kept)))
         if interest.jobs and not interest.pools and interest.worker is None:
             self._sync_results.wait(interest.jobs, min(timeout_s, WAIT_CEILING_S))
             return
@@ -403,6 +405,8 @@ class _Loop:
             return end.value
 
     async def wait(self, interest: Interest, timeout_s: float) -> None:
+        if interest.kept:
+            await self.hold(self._desk.converse_script("watch", ("", "keep", *interest.kept)))
         wait_s = self._backend._wait_s(interest, timeout_s)  # noqa: SLF001 - two halves of one thing
         if wait_s <= 0:
             await asyncio.sleep(0)

@@ -202,6 +202,22 @@ class Records:
         store.wait(1)
         assert store.find("longer") is None
 
+    def test_records_that_are_to_be_read_together_are_kept_for_a_minute(self, store: Store) -> None:
+        kept = {"a": 0, "b": 1000, "alone": 0, "longer": 90_000}
+        store.enqueue(*[job(name, max_attempts=1, retention_ms=ms) for name, ms in kept.items()])
+        store.sleep(Interest(kept=("a", "b", "longer", "unknown")), 0)
+        store.start()
+        for name in kept:
+            store.settle(name, result=b"1")
+        store.wait(0)
+        assert store.find("alone") is None
+        store.wait(59_999)
+        assert [store.record(name).result for name in ("a", "b", "longer")] == [b"1"] * 3
+        store.wait(1)
+        assert [store.find(name) for name in ("a", "b")] == [None, None]
+        store.wait(30_000)
+        assert store.find("longer") is None
+
     def test_a_waiter_who_comes_after_the_end_keeps_nothing(self, store: Store) -> None:
         store.enqueue(job("a", retention_ms=1000))
         store.run()

@@ -6,7 +6,8 @@
   ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
   ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service (lib/ledger); ms
   ARGV[8] budget    int  units of following work
-  ARGV[9] session   str  who waits; ARGV[10] version: "" for the end only, else what the job is known to be; ARGV[11..] ids
+  ARGV[9] session   str  who waits; ARGV[10] version: "" for the end only, else what the job is known to be, or "keep":
+                         nobody is woken, the records that would go sooner are kept a minute; ARGV[11..] ids
   Returns more, now, next, and for each id w while it is unfinished and as it is known, o once it is over or if it is
   unknown, v if it has another version. Those that wait for each change are remembered with a "~".
   The record of a job that somebody waits for is kept a minute after its end at least (lib/ledger). ]]
@@ -25,14 +26,25 @@ local function still_there(watchers)
   return left
 end
 
-local mark = ARGV[10] == '' and '' or '~'
-local session = mark .. ARGV[9]
+local function goes_soon(job)
+  for _, state in ipairs({FINISHED, FAILED, CANCELED}) do
+    if ledger.kept_ms(job, state) < AWAITED_KEPT_MS then return true end
+  end
+  return false
+end
+
+local keeps = ARGV[10] == 'keep'
+local mark = (ARGV[10] == '' or keeps) and '' or '~'
+-- No session has this name: nobody is woken.
+local session = keeps and '-' or mark .. ARGV[9]
 for at = 11, #ARGV do
   local job = jobs.of(ARGV[at])
   if not job or OVER[job[STATE]] then
     answers[#answers + 1] = 'o'
+  elseif keeps and not goes_soon(job) then
+    answers[#answers + 1] = 'w'
   else
-    answers[#answers + 1] = ARGV[10] ~= '' and job[VERSION] ~= tonumber(ARGV[10]) and 'v' or 'w'
+    answers[#answers + 1] = mark ~= '' and job[VERSION] ~= tonumber(ARGV[10]) and 'v' or 'w'
     waits = true
     local watchers = job[WATCHERS] or {}
     local known = false
@@ -51,5 +63,5 @@ for at = 11, #ARGV do
 end
 if not waits then return {0, NOW, -1, table.concat(answers)} end
 local reply = request.reply('watch', {table.concat(answers)})
-redis.call('ZADD', store.sessions, NOW, ARGV[9])
+if not keeps then redis.call('ZADD', store.sessions, NOW, ARGV[9]) end
 return reply

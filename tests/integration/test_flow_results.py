@@ -1,0 +1,131 @@
+"""Whoever waits for a flow gets what it ends with, however short the retention of its jobs is."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from queuehint import FlowNotFoundError, JobFailedError, Retention, Scheduler, flow_handle
+from queuehint.operations import Get
+from tests.doors import Gate, memory, run, scheduler, until
+from tests.shelf import on
+
+AT_ONCE = Retention(finished=0, failed=0, canceled=0)
+
+
+def tasks(sched: Scheduler, gate: Gate) -> Any:
+    """Register a task that ends when it is let through."""
+
+    @sched.job(max_attempts=1)
+    async def step(n: int) -> int:
+        await gate.wait(n)
+        if n < 0:
+            raise ValueError(n)
+        return n
+
+    return step
+
+
+@pytest.mark.parametrize("built_here", [True, False])
+def test_whoever_waits_for_a_flow_gets_its_results_without_retention(url: str, *, built_here: bool) -> None:
+    async def main(sched: Scheduler) -> None:
+        gate = Gate()
+        step = tasks(sched, gate)
+        async with sched.flow("f") as flow:
+            for n in range(3):
+                flow.add(step.using(name=f"end-{n}", after=[flow.add(step, 10)]), n)
+        waiting = asyncio.create_task((flow if built_here else sched.get_flow("f")).result(timeout=30))
+        async with sched.worker(concurrency=8):
+            await gate.reached(3)
+            gate.open()
+            assert await waiting == {"end-0": 0, "end-1": 1, "end-2": 2}
+
+    on(url, main, retention=AT_ONCE)
+
+
+def test_whoever_waits_for_a_flow_is_told_the_job_that_failed_without_retention(url: str) -> None:
+    async def main(sched: Scheduler) -> None:
+        gate = Gate()
+        step = tasks(sched, gate)
+        async with sched.flow() as flow:
+            bad = flow.add(step.using(after=[flow.add(step, 1)]), -1)
+            flow.add(step.using(after=[bad]), 2)
+            flow.add(step, 3)
+        waiting = asyncio.create_task(flow.result(timeout=30))
+        async with sched.worker(concurrency=8):
+            await gate.reached(2)
+            gate.open()
+            with pytest.raises(JobFailedError, match="ValueError: -1") as raised:
+                await waiting
+        assert raised.value.job_id == bad.id
+
+    on(url, main, retention=AT_ONCE)
+
+
+def test_a_plain_function_gets_the_results_of_a_flow_without_retention(url: str) -> None:
+    async def main(sched: Scheduler) -> None:
+        gate = Gate()
+        step = tasks(sched, gate)
+        async with sched.flow() as flow:
+            for n in range(3):
+                flow.add(step.using(name=f"end-{n}"), n)
+        waiting = asyncio.create_task(asyncio.to_thread(flow.result_sync, 30))
+        async with sched.worker(concurrency=8):
+            await gate.reached(3)
+            gate.open()
+            assert await waiting == {"end-0": 0, "end-1": 1, "end-2": 2}
+
+    on(url, main, retention=AT_ONCE)
+
+
+def test_an_end_of_a_long_flow_is_read_before_its_record_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flow_handle, "READ_EVERY_S", 0)
+    monkeypatch.setattr(flow_handle, "POLL_MAX_S", 0.02)
+
+    async def main() -> None:
+        sched, clock = scheduler(retention=AT_ONCE)
+        long = Gate()
+        step = tasks(sched, long)
+
+        @sched.job
+        async def brief() -> str:
+            return "brief"
+
+        async with sched.flow() as flow:
+            flow.add(step.using(name="long"), 2)
+            first = flow.add(brief.using(name="brief"))
+        waiting = asyncio.create_task(flow.result(timeout=30))
+        gets: list[str] = []
+        call = memory(sched).call
+
+        async def calling(operation: Any) -> Any:
+            reply = await call(operation)
+            if isinstance(operation, Get):
+                gets.extend(record.id for record in reply.records if record and record.state.is_over)
+            return reply
+
+        monkeypatch.setattr(memory(sched), "call", calling)
+        async with sched.worker(concurrency=8):
+            await until(lambda: first.id in gets)
+            clock.advance(seconds=61)
+            await until(lambda: sched.backend.call_sync(Get((first.id,))).records == (None,))
+            long.open()
+            assert await waiting == {"long": 2, "brief": "brief"}
+
+    run(main())
+
+
+def test_of_a_flow_that_nobody_waits_for_nothing_is_kept(url: str) -> None:
+    async def main(sched: Scheduler) -> None:
+        gate = Gate()
+        step = tasks(sched, gate)
+        gate.open()
+        async with sched.flow() as flow:
+            flow.add(step, 1)
+        await sched.drain()
+        with pytest.raises(FlowNotFoundError):
+            await flow.result(timeout=5)
+
+    on(url, main, retention=AT_ONCE)
