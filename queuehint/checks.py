@@ -71,22 +71,36 @@ def plain_text(value: object) -> str:
     return str.__str__(value if isinstance(value, str) else str(value))
 
 
-def check_items(value: object, *, parameter: str, most: int | None = None) -> list[Any]:
+def check_items(value: object, *, parameter: str, most: int | None = None, is_shown: bool = True) -> list[Any]:
     """
     Check that several things are given, in a list or anything else to iterate over, and return them.
 
     Args:
         most: how many they may be; one more than that is read at most. None is for what comes in parts of any number.
+        is_shown: whether a message may show what was given; arguments of jobs it may not.
     """
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
         meant = f"; did you mean [{shown(value)}]?" if isinstance(value, str) else ""
-        raise InvalidJobTypeError(f"{parameter} must be a list, got {type(value).__name__}: {shown(value)}{meant}")
+        said = f": {shown(value)}{meant}" if is_shown else ""
+        raise InvalidJobTypeError(f"{parameter} must be a list, got {type(value).__name__}{said}")
     if most is None:
         return list(value)
     items = list(islice(value, most + 1))
     if len(items) > most:
         raise InvalidJobError(f"{parameter}: {count_of(value, most)} in one call, limit {most}")
     return items
+
+
+def sized(value: object) -> str:
+    """
+    Return what a repr says of an application's own data, which it never shows: how much there is.
+
+    >>> sized(b'{"token":"secret"}'), sized({"token": "secret"}), sized(None)
+    ('<18 bytes>', '<dict>', 'None')
+    """
+    if value is None:
+        return "None"
+    return f"<{len(value)} bytes>" if type(value) is bytes else f"<{type(value).__name__}>"
 
 
 def count_of(value: object, most: int) -> str:

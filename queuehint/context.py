@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 import attrs
 
-from queuehint.checks import ID_BYTES_MAX, check_choice, check_duration, check_id, check_number, check_str, plain_text
+from queuehint.checks import (
+    ID_BYTES_MAX,
+    check_choice,
+    check_duration,
+    check_id,
+    check_number,
+    check_str,
+    plain_text,
+    sized,
+)
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, WouldDeadlockError, shown
 from queuehint.interim import Interim
 from queuehint.records import ON_CHILD_FAILURE, OnChildFailure, Progress, encodable, log_lines, moment
@@ -96,7 +105,7 @@ class Children:
     """
 
     ids: tuple[str, ...]
-    result: Any = None
+    result: Any = attrs.field(default=None, repr=sized)
     on_child_failure: OnChildFailure = "fail"
     handles: tuple[Any, ...] = attrs.field(default=(), eq=False, repr=False)
     """Those of *jobs* that are handles: where they are from is seen when the job is settled."""

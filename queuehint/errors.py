@@ -173,7 +173,12 @@ class InvalidJobTypeError(InvalidJobError, TypeError):
 
 
 class PayloadError(QueueHintError, ValueError):
-    """An argument or a result is not JSON, or larger or deeper than allowed; *path* says where (``$.ops[3]``)."""
+    """
+    An argument or a result is not JSON, or larger or deeper than allowed; *path* says where (``$.ops[3]``).
+
+    The message has no value. What a class or a hook of the application's raised is the `__context__`, which no
+    traceback shows: it may quote values.
+    """
 
     def __init__(self, problem: str, *, path: str = "$") -> None:
         self.problem = problem

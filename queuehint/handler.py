@@ -293,7 +293,7 @@ class Placement:
                     if type(value) is not int and not isinstance(value, str):
                         raise InvalidHintTypeError(
                             f"queue_hint: argument {name!r} must be str or int to name a place, "
-                            f"got {type(value).__name__}: {shown(value)}"
+                            f"got {type(value).__name__}"
                         )
                     value = str.__str__(value) if isinstance(value, str) else _digits(name, value)
                 filled += value

@@ -328,7 +328,7 @@ class Job(Generic[P, R]):
 
     def _specs(self, calls: Iterable[tuple[Any, ...] | dict[str, Any]]) -> list[JobSpec]:
         specs = []
-        for index, call in enumerate(check_items(calls, parameter="calls")):
+        for index, call in enumerate(check_items(calls, parameter="calls", is_shown=False)):
             try:
                 if isinstance(call, dict):
                     arguments = self._handler.bind((), call)

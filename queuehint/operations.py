@@ -16,6 +16,7 @@ from typing import Final, Generic, Literal, TypeVar
 
 import attrs
 
+from queuehint.checks import sized
 from queuehint.events import Event
 from queuehint.hint import Mode, Path
 from queuehint.limits import Limit, LimitState
@@ -314,7 +315,7 @@ class Push(Operation[Pushed]):
 
     namespace: str
     key: str
-    value: bytes
+    value: bytes = attrs.field(repr=sized)
     ttl_ms: int
 
 
@@ -466,7 +467,7 @@ class Update(Operation[Noted]):
 
     job_id: str
     token: int
-    result: bytes
+    result: bytes = attrs.field(repr=sized)
 
 
 @attrs.frozen
@@ -488,6 +489,10 @@ class Amend(Operation[Noted]):
     version: int
 
 
+def _sizes(results: tuple[tuple[JobState | None, bytes | None], ...]) -> str:
+    return f"<{len(results)} results, {sum(len(result or b'') for _, result in results)} bytes>"
+
+
 @attrs.frozen
 class Fetched:
     """
@@ -500,7 +505,7 @@ class Fetched:
     """
 
     verdict: Verdict
-    results: tuple[tuple[JobState | None, bytes | None], ...]
+    results: tuple[tuple[JobState | None, bytes | None], ...] = attrs.field(repr=_sizes)
 
 
 @attrs.frozen
@@ -882,7 +887,7 @@ class DueSchedules(Operation[Schedules]):
 class Pulled:
     """A value stored by `Push`; None if there is none or its time is over."""
 
-    value: bytes | None
+    value: bytes | None = attrs.field(repr=sized)
 
 
 @attrs.frozen

@@ -14,16 +14,19 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Union, get_args, get_o
 from uuid import UUID
 
 import cattrs
+from cattrs.errors import BaseValidationError, ForbiddenExtraKeysError
 from cattrs.preconf.json import make_converter
 
 from queuehint.checks import check_object
-from queuehint.errors import PayloadError, shown
+from queuehint.errors import VALUE_LENGTH_MAX, PayloadError, shown
 from queuehint.records import PAYLOAD_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 DEPTH_MAX = 64
+PLACES_MAX = 3
+"""So many places that do not fit are named."""
 INT_DIGITS_MAX = 4300
 
 _SCALARS = (str, int, float, bool, type(None))
@@ -83,8 +86,9 @@ class JsonCodec:
                 annotation = annotations[name]
                 try:
                     values[name] = self._converter.structure(values[name], annotation)
-                except Exception as error:
-                    raise PayloadError(f"cannot be read as {shown(annotation)}: {error}", path=f"$.{name}") from error
+                except Exception as error:  # noqa: BLE001 - a hook of the application may raise anything
+                    # Not what it says, which holds values.
+                    raise PayloadError(_misfit(error, annotation, name), path=f"$.{name}") from None
         return values
 
     def _converted(self, annotations: Mapping[str, Any]) -> frozenset[str]:
@@ -103,10 +107,37 @@ class JsonCodec:
             return self._converter.unstructure(value, unstructure_as=annotation)
         except PayloadError:
             raise
-        except Exception as error:
-            raise PayloadError(
-                f"{type(value).__name__} cannot be written as {shown(annotation)}: {error}", path=f"$.{name}"
-            ) from error
+        except Exception as error:  # noqa: BLE001 - as above
+            problem = f"{type(value).__name__} cannot be written as {_called(annotation)} ({type(error).__name__})"
+            raise PayloadError(problem, path=f"$.{name}") from None
+
+
+def _misfit(error: Exception, annotation: Any, name: str) -> str:
+    """Say where a value does not fit its annotation and what belongs there: no value, and no words of who found it."""
+    if isinstance(error, BaseValidationError):
+        places = cattrs.transform_error(error, f"$.{name}", _expected)
+        more = f", and {len(places) - PLACES_MAX} more" if len(places) > PLACES_MAX else ""
+        why = f": {'; '.join(map(_cut, places[:PLACES_MAX]))}{more}"
+    else:
+        why = f" ({type(error).__name__})"
+    return f"cannot be read as {_called(annotation)}{why}"
+
+
+def _expected(error: BaseException, kind: Any) -> str:
+    if isinstance(error, KeyError):
+        return "a field is missing"
+    if isinstance(error, ForbiddenExtraKeysError):
+        return f"{len(error.extra_fields)} unknown fields"
+    return f"{type(error).__name__}" if kind is None else f"{_called(kind)} expected"
+
+
+def _called(annotation: Any) -> str:
+    """Return what an annotation is called: it is the application's own, and no value."""
+    return _cut(annotation.__name__ if isinstance(annotation, type) else repr(annotation))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= VALUE_LENGTH_MAX else text[: VALUE_LENGTH_MAX - 1] + "…"
 
 
 def _make_converter() -> cattrs.Converter:
@@ -238,7 +269,7 @@ def check_json(value: Any, path: str = "$", bytes_max: int = PAYLOAD_BYTES_MAX) 
                 if isinstance(item, dict):
                     for key in item:
                         if not isinstance(key, str):
-                            problem = f"key {shown(key)} is {type(key).__name__}, JSON keys are str"
+                            problem = f"a key is {type(key).__name__}, JSON keys are str"
                             raise PayloadError(problem, path=here())
                         size += len(key)
                         if size > bytes_max:

@@ -22,6 +22,7 @@ from queuehint.checks import (
     check_name,
     check_str,
     count_of,
+    sized,
 )
 from queuehint.errors import CycleError, InvalidJobError, InvalidJobTypeError, PayloadError, shown
 from queuehint.hint import Claim, Path, parse_claims, queue_key
@@ -176,7 +177,7 @@ class JobSpec(_Checked):
     id: str
     task: str
     claims: tuple[Claim, ...] = ()
-    arguments: bytes = b"{}"
+    arguments: bytes = attrs.field(default=b"{}", repr=sized)
     priority: int = 3
     pool: str = "default"
     user: str | None = None
@@ -369,7 +370,7 @@ def _are_plain(claims: tuple[Claim, ...]) -> bool:
 def check_payload_size(payload: object, *, parameter: str, bytes_max: int) -> None:
     """Check that a payload is bytes within a limit."""
     if type(payload) is not bytes:
-        raise InvalidJobTypeError(f"{parameter} must be bytes, got {type(payload).__name__}: {shown(payload)}")
+        raise InvalidJobTypeError(f"{parameter} must be bytes, got {type(payload).__name__}")
     if len(payload) > bytes_max:
         raise PayloadError(f"{parameter} take {len(payload)} bytes, limit {bytes_max}")
 
@@ -434,7 +435,7 @@ class Outcome:
     job_id: str
     token: int
     kind: OutcomeKind
-    result: bytes | None = None
+    result: bytes | None = attrs.field(default=None, repr=sized)
     error: JobError | None = None
     delay_ms: int = 0
     final: bool = False
@@ -472,6 +473,11 @@ class Progress:
     note: str | None = None
 
 
+def _lines(logs: tuple[str, ...]) -> str:
+    """Return what the repr of a record says of its log: its lines may be 4 MiB, and are the handler's."""
+    return f"<{len(logs)} lines>"
+
+
 @attrs.frozen(kw_only=True)
 class JobRecord:
     """
@@ -507,12 +513,12 @@ class JobRecord:
     queued_ms: int | None
     started_ms: int | None
     ended_ms: int | None
-    result: bytes | None
+    result: bytes | None = attrs.field(repr=sized)
     errors: tuple[JobError, ...]
     cause: str | None
     cancel_requested: bool
     progress: Progress | None
-    logs: tuple[str, ...]
+    logs: tuple[str, ...] = attrs.field(repr=_lines)
     logs_truncated: bool
     level: int
     problem: str | None = None

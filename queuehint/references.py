@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Never
 
 import attrs
 
+from queuehint.checks import sized
 from queuehint.core.templates import Placeholder, is_name, parse
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, PayloadError, shown
 from queuehint.payload import DEPTH_MAX
@@ -65,7 +66,7 @@ class Template:
         return Template, (self.text,)
 
     def __str__(self) -> Never:
-        raise InvalidJobTypeError(f"{self!r} is no text before the job starts; pass it as an argument of its own")
+        raise InvalidJobTypeError("a template is no text before the job starts; pass it as an argument of its own")
 
 
 def template(text: str) -> Any:
@@ -174,7 +175,7 @@ class Extracted:
         names: the arguments that held any; their annotations say nothing of what travels.
     """
 
-    arguments: dict[str, Any]
+    arguments: dict[str, Any] = attrs.field(repr=sized)
     pointers: tuple[str, ...] = ()
     references: tuple[Reference, ...] = ()
     names: frozenset[str] = frozenset()
@@ -270,5 +271,5 @@ def _checked(name: object, parameter: str) -> str:
 
 def _escaped(key: object) -> str:
     if not isinstance(key, str):
-        raise PayloadError(f"key {shown(key)} is {type(key).__name__}, JSON keys are str")
+        raise PayloadError(f"a key is {type(key).__name__}, JSON keys are str")
     return str.__str__(key).replace("~", "~0").replace("/", "~1")

@@ -63,7 +63,7 @@ def checked(specs: Iterable[JobSpec], *, may_lack_id: bool) -> list[JobSpec]:
     good = []
     for index, spec in enumerate(check_items(specs, parameter="specs")):
         if not isinstance(spec, JobSpec):
-            raise InvalidJobTypeError(f"specs[{index}] must be a JobSpec, got {type(spec).__name__}: {shown(spec)}")
+            raise InvalidJobTypeError(f"specs[{index}] must be a JobSpec, got {type(spec).__name__}")
         try:
             good.append(check_spec(spec, may_lack_id=may_lack_id))
         except ValueError as error:

@@ -122,6 +122,8 @@ NUMBERS: Final = {
 """The ranges of whole numbers; those of counts that are limited more are looked at by `check_limits`."""
 
 PAYLOADS: Final = {"arguments": PAYLOAD_BYTES_MAX, "result": RESULT_BYTES_MAX, "value": RESULT_BYTES_MAX}
+_OF_DATA: Final = frozenset({JobSpec, Outcome})
+"""Classes that hold an application's own data: what stands in place of one is not shown."""
 _NO_DEFAULT: Final = object()
 
 _FAIL: Final = attrs.fields(Outcome).on_child_failure.default
@@ -290,6 +292,8 @@ def _value(kind: type[Any], where: str) -> Check:
 
     def check(value: Any) -> None:
         if type(value) is not kind:
+            if kind in _OF_DATA:
+                raise InvalidJobTypeError(f"{where} must be {expected}, got {type(value).__name__}")
             raise _refuse(where, expected, value)
         check_fields_of(value)
         if check_whole is not None:

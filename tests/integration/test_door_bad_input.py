@@ -359,7 +359,7 @@ def test_retention_of_another_type_is_refused_and_one_is_taken() -> None:
         ({1}, "$.n: set is not JSON"),
         ([1, {"b": b"x"}], "$.n[1].b: bytes is not JSON"),
         (math.nan, "$.n: nan is not JSON"),
-        ({1: 2}, "$.n: key 1 is int, JSON keys are str"),
+        ({1: 2}, "$.n: a key is int, JSON keys are str"),
         ("\ud800", "$.n: string holds '\\ud800', not encodable as UTF-8"),
         ("x" * (1 << 20), "limit 1048576"),
         (10**5_000, "$.n: int of more than 4300 digits"),

@@ -7,6 +7,8 @@ HANDLES = tests("tests/integration/test_door_handles.py", "-m", "not redis")
 WITHHELD = tests("tests/integration/test_withheld.py")
 ARGUMENTS = tests("tests/integration/test_door_arguments.py")
 SECRETS = tests("tests/integration/test_cli_secrets.py")
+REPRS = tests("tests/unit/test_reprs.py")
+DATA = tests("tests/integration/test_secrets.py", "-m", "not redis")
 
 MUTANTS = (
     Mutant(
@@ -144,5 +146,37 @@ MUTANTS = (
         old="            parse_path(self.path)\n            if type(self.path) is not tuple or any(",
         new="            if type(self.path) is not tuple or all(",
         caught_by=(tests("tests/unit/test_values_by_hand.py"),),
+    ),
+    Mutant(
+        name="The repr of a spec holds the arguments of its job",
+        kind="door",
+        file="records.py",
+        old='attrs.field(default=b"{}", repr=sized)',
+        new='attrs.field(default=b"{}")',
+        caught_by=(REPRS,),
+    ),
+    Mutant(
+        name="What is said of an argument that cannot be read quotes it",
+        kind="door",
+        file="payload.py",
+        old='        why = f" ({type(error).__name__})"\n    return f"cannot be read',
+        new='        why = f" ({error})"\n    return f"cannot be read',
+        caught_by=(DATA,),
+    ),
+    Mutant(
+        name="The values that do not fit hang on what is said of them",
+        kind="door",
+        file="payload.py",
+        old='raise PayloadError(_misfit(error, annotation, name), path=f"$.{name}") from None',
+        new='raise PayloadError(_misfit(error, annotation, name), path=f"$.{name}") from error',
+        caught_by=(DATA,),
+    ),
+    Mutant(
+        name="What stands in place of an outcome is shown",
+        kind="door",
+        file="core/fields.py",
+        old="            if kind in _OF_DATA:\n",
+        new="            if kind is JobSpec:\n",
+        caught_by=(DATA,),
     ),
 )

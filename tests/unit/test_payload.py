@@ -97,7 +97,7 @@ def test_a_number_that_is_none_is_refused(value: float) -> None:
 
 @pytest.mark.parametrize("key", [1, None, (1, 2), True, 1.5, b"x"])
 def test_a_key_that_is_no_str_is_refused(key: Any) -> None:
-    message = f"$.a.b: key {key!r} is {type(key).__name__}, JSON keys are str"
+    message = f"$.a.b: a key is {type(key).__name__}, JSON keys are str"
     assert refusal({"b": {key: 1}}) == message
     assert refusal({"b": {key: 1, str(key): 2}}) == message
 

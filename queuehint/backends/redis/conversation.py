@@ -79,7 +79,7 @@ _DENIED: Final = re.compile(r"^NOPERM|can't run this command|can't access at lea
 class Ask:
     """Send a command and send back its reply; raise `NotSent` or `Unanswered` if the connection fails."""
 
-    command: tuple[Any, ...]
+    command: tuple[Any, ...] = attrs.field(repr=lambda command: f"<{len(command)} words>")
 
 
 @attrs.frozen

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from queuehint.checks import sized
 from queuehint.errors import BackendDeniedError, BackendError
 from queuehint.hint import conflict, gate_key
 from queuehint.policy import Retention
@@ -155,7 +156,7 @@ def _batches(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
 class _State:
     """The state of a namespace at one moment."""
 
-    packed: bytes
+    packed: bytes = attrs.field(repr=sized)
     kind: str
     """`kept`, `none` (a new namespace), `lost` or `damaged`."""
     now_ms: int

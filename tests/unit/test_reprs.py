@@ -1,0 +1,67 @@
+"""Data of applications is in no `repr`: arguments, results and values are there by their size alone."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from typing import Any
+
+import attrs
+import pytest
+
+import queuehint
+from queuehint import Children
+from queuehint.backends.redis.conversation import Ask
+from queuehint.operations import Enqueue, Exchange, Fetched, Pulled, Push, Update, Verdict
+from queuehint.records import Grant, JobRecord, JobSpec, JobState, Outcome, OutcomeKind
+from queuehint.references import Extracted
+
+SECRET = "C4NARY"
+DATA = SECRET.encode()
+SPEC = JobSpec(id="a", task="t", arguments=DATA)
+OUTCOME = Outcome(job_id="a", token=1, kind=OutcomeKind.FINISHED, result=DATA)
+RECORD = JobRecord(
+    id="a", number=1, seq=1, version=1, state=JobState.FINISHED, spec=SPEC, attempts=1, losses=0, token=1, worker="w",
+    enqueued_ms=0, due_ms=None, queued_ms=0, started_ms=0, ended_ms=0, result=DATA, errors=(), cause=None,
+    cancel_requested=False, progress=None, logs=(SECRET,), logs_truncated=False, level=3,
+)  # fmt: skip
+
+VALUES: list[tuple[Any, str]] = [
+    (SPEC, "arguments=<6 bytes>"),
+    (OUTCOME, "result=<6 bytes>"),
+    (attrs.evolve(OUTCOME, result=None), "result=None"),
+    (RECORD, "result=<6 bytes>"),
+    (RECORD, "logs=<1 lines>"),
+    (Grant(SPEC, 1, 1, 0, 0), "arguments=<6 bytes>"),
+    (Enqueue((SPEC,)), "arguments=<6 bytes>"),
+    (Exchange(worker="w", pools=(), settle=(OUTCOME,), limit=0, lease_ms=1), "result=<6 bytes>"),
+    (Push("default", "key", DATA, 1), "value=<6 bytes>"),
+    (Pulled(DATA), "value=<6 bytes>"),
+    (Update("a", 1, DATA), "result=<6 bytes>"),
+    (Fetched(Verdict.DONE, ((JobState.FINISHED, DATA),)), "results=<1 results, 6 bytes>"),
+    (Children("b", result={"a": SECRET}), "result=<dict>"),
+    (JobSpec(id="a", task="t", arguments=SECRET), "arguments=<str>"),  # type: ignore[arg-type]
+    (Extracted({"a": SECRET}), "arguments=<dict>"),
+    (Ask(("EVALSHA", DATA)), "command=<2 words>"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value, words", VALUES, ids=lambda value: type(value).__name__)
+def test_a_repr_has_the_size_of_data_and_not_the_data(value: Any, words: str) -> None:
+    assert words in repr(value)
+    assert SECRET not in repr(value)
+    assert repr(value) in str([value]), "in a container, too"
+
+
+def test_every_field_that_holds_bytes_is_shown_by_its_size() -> None:
+    found = set()
+    for module in pkgutil.walk_packages(queuehint.__path__, "queuehint."):
+        if ".testing" in module.name or module.name.endswith("__main__"):
+            continue
+        for kind in vars(importlib.import_module(module.name)).values():
+            if isinstance(kind, type) and attrs.has(kind) and kind.__module__ == module.name:
+                for field in attrs.fields(kind):
+                    if "bytes" in str(field.type):
+                        found.add((kind.__name__, field.name))
+                        assert field.repr is not True, f"{kind.__qualname__}.{field.name}"
+    assert len(found) >= 8
