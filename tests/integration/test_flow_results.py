@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from queuehint import FlowNotFoundError, JobFailedError, Retention, Scheduler, flow_handle
+from queuehint.backends.base import Interest
 from queuehint.operations import Get
 from tests.doors import Gate, memory, run, scheduler, until
 from tests.shelf import on
@@ -28,15 +29,38 @@ def tasks(sched: Scheduler, gate: Gate) -> Any:
     return step
 
 
+def waits_of(sched: Scheduler, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Return what somebody has told the store to keep, in the order of telling."""
+    backend = sched.backend
+    wait, wait_sync = backend.wait, backend.wait_sync
+    told: list[Any] = []
+
+    async def waiting(interest: Interest, timeout_s: float) -> None:
+        await wait(interest, timeout_s)
+        told.extend(interest.kept)
+
+    def waiting_sync(interest: Interest, timeout_s: float) -> None:
+        wait_sync(interest, timeout_s)
+        told.extend(interest.kept)
+
+    monkeypatch.setattr(backend, "wait", waiting)
+    monkeypatch.setattr(backend, "wait_sync", waiting_sync)
+    return told
+
+
 @pytest.mark.parametrize("built_here", [True, False])
-def test_whoever_waits_for_a_flow_gets_its_results_without_retention(url: str, *, built_here: bool) -> None:
+def test_whoever_waits_for_a_flow_gets_its_results_without_retention(
+    url: str, monkeypatch: pytest.MonkeyPatch, *, built_here: bool
+) -> None:
     async def main(sched: Scheduler) -> None:
         gate = Gate()
         step = tasks(sched, gate)
         async with sched.flow("f") as flow:
             for n in range(3):
                 flow.add(step.using(name=f"end-{n}", after=[flow.add(step, 10)]), n)
+        told = waits_of(sched, monkeypatch)
         waiting = asyncio.create_task((flow if built_here else sched.get_flow("f")).result(timeout=30))
+        await until(lambda: len(told) == 6)
         async with sched.worker(concurrency=8):
             await gate.reached(3)
             gate.open()
@@ -45,7 +69,9 @@ def test_whoever_waits_for_a_flow_gets_its_results_without_retention(url: str, *
     on(url, main, retention=AT_ONCE)
 
 
-def test_whoever_waits_for_a_flow_is_told_the_job_that_failed_without_retention(url: str) -> None:
+def test_whoever_waits_for_a_flow_is_told_the_job_that_failed_without_retention(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def main(sched: Scheduler) -> None:
         gate = Gate()
         step = tasks(sched, gate)
@@ -53,7 +79,9 @@ def test_whoever_waits_for_a_flow_is_told_the_job_that_failed_without_retention(
             bad = flow.add(step.using(after=[flow.add(step, 1)]), -1)
             flow.add(step.using(after=[bad]), 2)
             flow.add(step, 3)
+        told = waits_of(sched, monkeypatch)
         waiting = asyncio.create_task(flow.result(timeout=30))
+        await until(lambda: len(told) == 4)
         async with sched.worker(concurrency=8):
             await gate.reached(2)
             gate.open()
@@ -64,14 +92,18 @@ def test_whoever_waits_for_a_flow_is_told_the_job_that_failed_without_retention(
     on(url, main, retention=AT_ONCE)
 
 
-def test_a_plain_function_gets_the_results_of_a_flow_without_retention(url: str) -> None:
+def test_a_plain_function_gets_the_results_of_a_flow_without_retention(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def main(sched: Scheduler) -> None:
         gate = Gate()
         step = tasks(sched, gate)
         async with sched.flow() as flow:
             for n in range(3):
                 flow.add(step.using(name=f"end-{n}"), n)
+        told = waits_of(sched, monkeypatch)
         waiting = asyncio.create_task(asyncio.to_thread(flow.result_sync, 30))
+        await until(lambda: len(told) == 3)
         async with sched.worker(concurrency=8):
             await gate.reached(3)
             gate.open()
