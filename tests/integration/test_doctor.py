@@ -517,7 +517,7 @@ def test_each_counter_of_jobs_that_is_off_by_one_is_found_and_put_right() -> Non
 
 def counters(store: Store) -> dict[str, int]:
     flat = store.call(
-        "EVAL", scripts.script("counters").text, *store.backend.desk._keys, store.clock.now_ms(), *[""] * 8
+        "EVAL", scripts.script("counters").text, *store.backend.desk._keys, store.clock.now_ms(), "", *[0] * 6
     )
     named = dict(zip(flat[::2], flat[1::2], strict=True))
     return {name.decode(): int(number) for name, number in zip(*[iter(named[b"counters"])] * 2, strict=True)}
@@ -1005,7 +1005,6 @@ class Busy:
                     "",
                     0,
                     *[1] * 5,
-                    "",
                 )
             return ask(link, words)
 

@@ -6,6 +6,7 @@ from tests.mutants.gate import Mutant, tests
 LUA = "backends/redis/lua"
 
 SHORT_OF_MEMORY = tests("tests/faults/test_servers.py", "-k", "short_of_memory or full_server_drops")
+ARGUMENTS = tests("tests/faults/test_arguments.py")
 MUTANTS = (
     # --- reasons ---
     Mutant(
@@ -175,7 +176,7 @@ MUTANTS = (
         name="Lua: a last life that was announced never begins",
         kind="leases",
         file=f"{LUA}/renew.lua",
-        old="    if ARGV[10] == '1' then job[TO_BEGIN] = false end\n",
+        old="    if begun then job[TO_BEGIN] = false end\n",
         new="",
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
@@ -610,7 +611,7 @@ MUTANTS = (
         name="Lua: two who see a schedule due both fire it",
         kind="schedules",
         file=f"{LUA}/lib/schedules.lua",
-        old="  if not schedule or schedule[VERSION_OF] ~= tonumber(version) then return nil end\n",
+        old="  if not schedule or schedule[VERSION_OF] ~= version then return nil end\n",
         new="  if not schedule then return nil end\n",
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
@@ -741,5 +742,30 @@ MUTANTS = (
         old="        if not existing then return 'FLOW_EXISTS' end\n",
         new="",
         caught_by=(CONFORMANCE_ON_REDIS,),
+    ),
+    # --- arguments ---
+    Mutant(
+        name="Lua: what is no number is stored where one belongs",
+        kind="wire",
+        file=f"{LUA}/lib/arguments.lua",
+        old="  if number and number >= (least or 0) and number <= INT_MAX and number % 1 == 0 then return number end\n",
+        new="  if number then return number end\n",
+        caught_by=(ARGUMENTS,),
+    ),
+    Mutant(
+        name="Lua: an outcome that is cut off is settled with what there is of it",
+        kind="wire",
+        file=f"{LUA}/exchange.lua",
+        old="  args.count(at + 2 + parts, 1)\n",
+        new="",
+        caught_by=(ARGUMENTS,),
+    ),
+    Mutant(
+        name="Lua: the policy of a job may be any text",
+        kind="wire",
+        file=f"{LUA}/lib/asked.lua",
+        old="  if policy ~= '' and not string.find(policy, POLICY_FORM) then args.refuse(at) end\n",
+        new="",
+        caught_by=(ARGUMENTS,),
     ),
 )

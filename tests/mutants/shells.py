@@ -141,7 +141,7 @@ MUTANTS = (
         name="Lua: who waits for a change is not woken when what is known is out of date",
         kind="worker",
         file="backends/redis/lua/watch.lua",
-        old="mark ~= '' and job[VERSION] ~= tonumber(ARGV[10]) and 'v' or 'w'",
+        old="version and job[VERSION] ~= version and 'v' or 'w'",
         new="'w'",
         caught_by=(WAITS,),
     ),

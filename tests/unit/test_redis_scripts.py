@@ -234,7 +234,8 @@ def test_a_header_describes_the_arguments_its_caller_sends_and_no_others(name: s
 @pytest.mark.parametrize("name", SOURCES)
 def test_a_script_reads_no_argument_that_its_header_does_not_describe(name: str) -> None:
     described, _ = arguments_described(header_of(name))
-    read = {int(number) for number in re.findall(r"ARGV\[(\d+)\]", code_of(scripts.script(name).text))}
+    code = code_of(scripts.script(name).text)
+    read = {int(number) for number in re.findall(r"(?:ARGV\[|args\.(?:int|int_or_none|flag)\()(\d+)", code)}
     assert read <= described
 
 
@@ -573,7 +574,7 @@ def test_every_refusal_is_an_error_that_the_codec_knows() -> None:
     assert found == {
         "DUPLICATE_JOB", "KEY_TAKEN", "PATH_CLOSED", "UNKNOWN_DEPENDENCY", "CYCLE", "LEASE_LOST", "FLOW_GONE",
         "FLOW_EXISTS", "OTHER_FLOW", "OTHER_SPEC", "SCHEDULE_CHANGED", "SCHEDULES_FULL", "NO_SCHEDULE",
-        "STALE_REQUEST", "CORRUPT", "BAD_SCHEMA", "WEIGHTS_FULL", "QUEUE_FULL", "LIMITS_FULL",
+        "STALE_REQUEST", "CORRUPT", "BAD_SCHEMA", "BAD_ARGUMENT", "WEIGHTS_FULL", "QUEUE_FULL", "LIMITS_FULL",
     }  # fmt: skip
     specs = (JobSpec(id="a", task="t", claims=(Claim(("a",)),)),)
     example = Enqueue(specs, staged="s", parent=("p", 1), firing=Firing("s", 1, 0, None), flow="f")
@@ -582,7 +583,7 @@ def test_every_refusal_is_an_error_that_the_codec_knows() -> None:
 
 
 def test_what_a_header_says_is_refused_is_refused_and_the_other_way_round() -> None:
-    common = {"STALE_REQUEST", "CORRUPT", "BAD_SCHEMA"}
+    common = {"STALE_REQUEST", "CORRUPT", "BAD_SCHEMA", "BAD_ARGUMENT"}
     for name, text in SOURCES.items():
         said = set(
             re.findall(r"\b(?:[A-Z]+_[A-Z]+|CYCLE)\b", (re.findall(r"Refuses ([^.;:]*)", header_of(name)) or [""])[0])

@@ -11,11 +11,13 @@
   Refuses OTHER_SPEC, when more would be changed   Mirrors core.engine ]]
 -- @include lib/rules
 -- @include lib/asked
-local ask = parse_asked(ARGV[10], ARGV[11], ARGV[12])
+args.count(12)
+local version = args.int(9)
+local ask = parse_asked(10)
 local job = jobs.find(ask[ID])
 if not job then return request.reply('amend', {'U'}) end
 if lasting_of(ask) ~= lasting_of_job(job) then return redis.error_reply('OTHER_SPEC') end
-if tonumber(ARGV[9]) ~= job[VERSION] then return request.reply('amend', {'T'}) end
+if version ~= job[VERSION] then return request.reply('amend', {'T'}) end
 if job[USER] == ask[P_USER] and job[SERVICE] == ask[P_SERVICE] then return request.reply('amend', {'D'}) end
 
 keep_asked(job)

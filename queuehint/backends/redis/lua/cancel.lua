@@ -11,6 +11,7 @@
   Returns more, now, next, and for each id its verdict (D done, Q requested, R refused, U unknown) and state ("-" none).
   Mirrors core.engine   Cost O(depth) a job, and what follows ]]
 -- @include lib/rules
+args.count(9, 1)
 local verdicts = {}
 for at = 10, #ARGV do
   local job = jobs.find(ARGV[at])

@@ -9,6 +9,7 @@
   ARGV[9] flow      str  ARGV[10] reason str
   Returns more, now, next.   Mirrors core.engine   Cost: the budget ]]
 -- @include lib/rules
+args.count(10)
 -- It takes a number itself: what comes after it, by enqueue or redrive, is not covered.
 S[NUMBERS] = S[NUMBERS] + 1
 work.push({'f', ARGV[9], S[NUMBERS], S[NUMBERS], ARGV[10]})

@@ -9,6 +9,7 @@
   ARGV[9] path      str  the gate key; ARGV[10] reason str
   Returns more, now, next, how many were reached so far, and the number of the sweep if it goes on, else 0.   Mirrors core.engine   Cost: the budget ]]
 -- @include lib/rules
+args.count(10)
 -- The cancellation takes a number itself: what comes after it, by enqueue or redrive, is not covered.
 S[NUMBERS] = S[NUMBERS] + 1
 local sweep = sweeps.cancel({ARGV[9]}, S[NUMBERS], ARGV[10], false)

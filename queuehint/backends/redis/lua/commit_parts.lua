@@ -11,6 +11,7 @@
   Refuses FLOW_GONE, FLOW_EXISTS: it has no parts, was committed, or its parts have expired; the flow has other jobs.   Mirrors core.engine   Cost: the budget ]]
 -- @include lib/rules
 -- @include lib/flow_counts
+args.count(10)
 local start = jobs.of(START_MARK .. ARGV[9])
 if not start or OVER[start[STATE]] then return redis.error_reply('FLOW_GONE') end
 if ARGV[10] ~= '' and edges.count(start.id) > 0 and flow_counts.visible(ARGV[10]) > 0 then return redis.error_reply('FLOW_EXISTS') end

@@ -11,12 +11,13 @@
     ("-" none).
   Mirrors core.engine   Cost O(depth) a job, and what follows ]]
 -- @include lib/rules
+args.count(8, 2)
 local verdicts = {}
 for at = 9, #ARGV, 2 do
-  local job = jobs.find(ARGV[at])
+  local job, version = jobs.find(ARGV[at]), args.int_or_none(at + 1)
   local verdict = 'U-'
   if job then
-    if ARGV[at + 1] ~= '' and tonumber(ARGV[at + 1]) ~= job[VERSION] then verdict = 'T' .. job[STATE]
+    if version and version ~= job[VERSION] then verdict = 'T' .. job[STATE]
     elseif course.delete(job) then verdict = 'D-'
     else verdict = 'R' .. job[STATE] end
   end

@@ -11,6 +11,7 @@
   Mirrors core.engine   Cost O(depth) a job, and what follows ]]
 -- @include lib/rules
 -- @include lib/dead
+args.count(8, 1)
 local dead, verdicts = sort_out(CANCELED, 9)
 for _, job in ipairs(dead) do course.discard(job) end
 work.follow()

@@ -9,6 +9,7 @@
   ARGV[9] count     int
   Returns more, now, next, the first.   Mirrors core.engine ]]
 -- @include lib/rules
+args.count(9)
 local first = S[DRAWN] + 1
-S[DRAWN] = S[DRAWN] + tonumber(ARGV[9])
+S[DRAWN] = S[DRAWN] + args.int(9)
 return request.reply('draw', {first})

@@ -9,6 +9,7 @@
   ARGV[9] path      str  "/" and the gate key, "-" for the namespace
   Returns more, now, next, 1 if this changed anything.   Mirrors core.limits   Cost O(places that have jobs) ]]
 -- @include lib/rules
+args.count(9)
 local key = string.sub(ARGV[9], 2)
 local changed = false
 for _, field in ipairs(ARGV[9] == '-' and {'-'} or {'=' .. key, '/' .. key}) do

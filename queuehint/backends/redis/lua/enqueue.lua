@@ -22,13 +22,14 @@
 -- @include lib/rules
 -- @include lib/asked
 -- @include lib/flow_counts
+args.count(13, 3)
 local STAGED_KEPT_MS = 600000 -- @const
 
 local staged, parent_id, parent_token = ARGV[9], ARGV[10], ARGV[11]
 local firing = ARGV[12] ~= '' and schedules.firing(ARGV[12])
 local asked, ids, has_edges = {}, {}, false
 for at = 14, #ARGV, 3 do
-  asked[#asked + 1] = parse_asked(ARGV[at], ARGV[at + 1], ARGV[at + 2])
+  asked[#asked + 1] = parse_asked(at)
   if ARGV[at + 2] ~= '' then has_edges = true end
 end
 if has_edges then
@@ -73,7 +74,10 @@ local function needs_of(ask)
   local needs = needs_asked[text]
   if not needs then
     needs = {}
-    for line in string.gmatch(text, '[^\n]+') do needs[#needs + 1] = {string.sub(line, 6), string.sub(line, 1, 4)} end
+    for line in string.gmatch(text, '[^\n]+') do
+      if not string.find(line, '^[dwcn][dwcn][dwcn][k-] .') then args.refuse('needs') end
+      needs[#needs + 1] = {string.sub(line, 6), string.sub(line, 1, 4)}
+    end
     needs_asked[text] = needs
   end
   return needs

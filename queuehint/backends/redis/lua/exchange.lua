@@ -6,7 +6,7 @@
   ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
   ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service (lib/ledger); ms
   ARGV[8] budget    int  units of following work
-  ARGV[9] worker    str  unique to this incarnation; ARGV[10] lease_ms; ARGV[11] limit int, -1 for the last
+  ARGV[9] worker    str  unique to this incarnation; ARGV[10] lease_ms int; ARGV[11] limit int, -1 for the last
                     exchange of a worker, which hands on what it alone was told
   ARGV[12] users    str  "" for everyone, else "=" and whom the worker is there for, one a line, "" for jobs without a user
   ARGV[13] steal    str  the same of those it helps; "" for none, "*" for anyone
@@ -23,8 +23,10 @@
   Mirrors core.engine   Cost O(depth) a job, and what follows ]]
 -- @include lib/rules
 local STRANGER_PAUSE_MS, STRANGER_PAUSE_MAX_MS, POOL_SEEN_MS = 5000, 300000, 60000 -- @const
-local worker, lease_ms, limit, pool_count = ARGV[9], tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[15])
-local announces = ARGV[14] == '1'
+args.count(15, 1)
+local worker, lease_ms, limit, pool_count = ARGV[9], args.int(10), args.int(11, -1), args.int(15)
+local announces = args.flag(14)
+args.count(15 + pool_count, 1)
 local at = 16
 local names = {}
 for _ = 1, pool_count do
@@ -70,7 +72,7 @@ local function give_back(job, kind, first)
   else
     job[ATTEMPTS] = job[ATTEMPTS] - 1
     if kind == 's' then
-      course.back_off(job, tonumber(ARGV[first]), 'snoozed')
+      course.back_off(job, args.int(first), 'snoozed')
     elseif kind == 'r' then
       ledger.put_back(job, false, 'released')
     else
@@ -89,10 +91,10 @@ local function settle(job, kind, first)
     ledger.finish(job, CANCELED, job[CANCEL], false)
   elseif kind == 'x' then
     ledger.record_error(job, error_at(first))
-    if ARGV[first + 5] == '1' or job[ATTEMPTS] >= form.policy(job)[MAX_ATTEMPTS] or job[PRESENCE] then
+    if args.flag(first + 5) or job[ATTEMPTS] >= form.policy(job)[MAX_ATTEMPTS] or job[PRESENCE] then
       course.die(job, 'failed')
     else
-      course.back_off(job, tonumber(ARGV[first + 4]), 'retried', error_at(first))
+      course.back_off(job, args.int(first + 4), 'retried', error_at(first))
     end
   elseif kind == 'd' then
     ledger.finish(job, CANCELED, ARGV[first], false)
@@ -104,6 +106,9 @@ end
 local verdicts = {}
 while at <= #ARGV do
   local job, token, kind = jobs.of(ARGV[at]), ARGV[at + 1], ARGV[at + 2]
+  local parts = PARTS[kind] or args.refuse(at + 2)
+  args.count(at + 2 + parts, 1)
+  if kind == 'c' and not (string.find(ARGV[at + 3], '^[fnz]$') and string.find(ARGV[at + 5], '^[fi]$')) then args.refuse(at + 3) end
   if job and job[STATE] == STARTED and job[TOKEN] == token then
     S[SETTLED_IN_ALL] = S[SETTLED_IN_ALL] + 1
     settle(job, kind, at + 3)
@@ -111,7 +116,7 @@ while at <= #ARGV do
   else
     verdicts[#verdicts + 1] = 'L'
   end
-  at = at + 3 + PARTS[kind]
+  at = at + 3 + parts
 end
 work.follow()
 memory.relieve()

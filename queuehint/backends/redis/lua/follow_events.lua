@@ -12,8 +12,9 @@
   user, id, cause.
   Mirrors core.journal   May be run twice ]]
 -- @include lib/rules
+args.count(10)
 local FOLLOWED_FOR_MS = 60000 -- @const
-local after, limit, last = tonumber(ARGV[9]), tonumber(ARGV[10]), S[JOURNAL]
+local after, limit, last = args.int_or_none(9), args.int(10), S[JOURNAL]
 local kept = 0
 if S[FOLLOWED] >= NOW then kept = redis.call('LLEN', store.events) else ledger.drops_events = true end
 S[FOLLOWED] = NOW + FOLLOWED_FOR_MS

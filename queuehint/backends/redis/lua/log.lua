@@ -9,6 +9,7 @@
   ARGV[9] id, ARGV[10] token of the running job, "" for any record that is kept; ARGV[11..] lines
   Returns more, now, next, D done, L lost or U unknown.   Mirrors core.engine ]]
 -- @include lib/rules
+args.count(10, 1)
 local LINES_MAX = 1000 -- @const
 local id, token = ARGV[9], ARGV[10]
 local job = jobs.find(id)

@@ -9,6 +9,7 @@
   ARGV[9] path      str  the gate key
   Returns more, now, next, 1 if this changed anything.   Mirrors core.engine ]]
 -- @include lib/rules
+args.count(9)
 local changed = redis.call('HEXISTS', store.pauses, ARGV[9]) == 0
 if changed then S[PAUSE], S[PAUSED] = S[PAUSE] + 1, S[PAUSED] + 1 end
 work.follow()

@@ -9,6 +9,7 @@
   ARGV[9] name      str
   Returns more, now, next, 1 if this changed anything.   Refuses NO_SCHEDULE   Mirrors core.timetable ]]
 -- @include lib/rules
+args.count(9)
 local schedule = schedules.of(ARGV[9])
 if not schedule then return redis.error_reply('NO_SCHEDULE') end
 local changed = not schedule[IS_PAUSED]

@@ -9,8 +9,9 @@
   ARGV[9] place     str  namespace, NUL and key; ARGV[10] value opaque; ARGV[11] ttl_ms int
   Returns more, now, next, 1 if a value was replaced.   Mirrors core.xcom   Cost O(log values) ]]
 -- @include lib/rules
+args.count(11)
+local place, until_ms = ARGV[9], NOW + args.int(11)
 work.follow()
-local place, until_ms = ARGV[9], NOW + tonumber(ARGV[11])
 local stored = redis.call('HGET', store.shared, place)
 local replaced = stored and tonumber(string.match(stored, '^%d+')) > NOW
 for at, gone in ipairs(work.shared_gone) do

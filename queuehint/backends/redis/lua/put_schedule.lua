@@ -10,8 +10,12 @@
   ARGV[11] head     str  ARGV[12] spec opaque; as of a job, see enqueue; ARGV[13] recurrence opaque
   Returns more, now, next, 1 if this changed anything.   Refuses SCHEDULES_FULL   Mirrors core.timetable ]]
 -- @include lib/rules
+-- @include lib/asked
+args.count(13)
+-- It is what its jobs will be.
+parse_asked(11)
 local SCHEDULES_MAX = 10000 -- @const
-local name, next_ms = ARGV[9], tonumber(ARGV[10]) or false
+local name, next_ms = ARGV[9], args.int_or_none(10, -INT_MAX)
 local schedule = schedules.of(name)
 local is_same = schedule and schedule[ASKED_HEAD] == ARGV[11] and schedule[ASKED_SPEC] == ARGV[12] and schedule[RECURRENCE] == ARGV[13]
 if not schedule and S[SCHEDULES] >= SCHEDULES_MAX then return redis.error_reply('SCHEDULES_FULL') end

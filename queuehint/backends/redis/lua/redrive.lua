@@ -12,11 +12,13 @@
   Mirrors core.engine   Cost O(depth) a job, and what follows ]]
 -- @include lib/rules
 -- @include lib/dead
+args.count(9, 1)
+local downstream = args.flag(9)
 local dead, verdicts = sort_out(QUEUED, 10)
 work.follow()
 table.sort(dead, function(left, right) return left[NUMBER] < right[NUMBER] end)
 for _, job in ipairs(dead) do
   ledger.redrive(job)
-  if ARGV[9] == '1' then course.revive_dependents(job) end
+  if downstream then course.revive_dependents(job) end
 end
 return request.reply('redrive', {verdicts})

@@ -13,14 +13,16 @@
   Returns more, now, next, and a verdict for each lease: D done, C asked to stop, L lost.
   Mirrors core.engine   Cost O(log timers) a lease, and what follows ]]
 -- @include lib/rules
-local verdicts, lease_ms, blocked_ms, renews = {}, tonumber(ARGV[9]), tonumber(ARGV[11]), false
+args.count(11, 2)
+local begun = args.flag(10)
+local verdicts, lease_ms, blocked_ms, renews = {}, args.int(9), args.int(11), false
 for at = 12, #ARGV, 2 do
   local job = jobs.of(ARGV[at])
   local waits = job and job[STATE] == QUEUED and job[PRESENCE]
   if not job or not (waits or job[STATE] == STARTED) or job[TOKEN] ~= ARGV[at + 1] then
     verdicts[#verdicts + 1] = 'L'
   else
-    if ARGV[10] == '1' then job[TO_BEGIN] = false end
+    if begun then job[TO_BEGIN] = false end
     if blocked_ms > 0 then job[LOOP_BLOCKED] = NOW - blocked_ms
     elseif job[LOOP_BLOCKED] then job[LOOP_BLOCKED] = false end
     timers.set(job, LEASE, NOW + lease_ms)

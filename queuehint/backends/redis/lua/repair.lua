@@ -15,6 +15,7 @@
 -- @include stand_in
 -- @include rules
 -- @include examine
+args.count(9, 3)
 if stand_in.packed ~= ARGV[9] then return {'CHANGED', ''} end
 
 -- Writes that no head that changes leads to: they come last, after all that could fail.
@@ -173,7 +174,7 @@ function REPAIR.counter(name, counts)
   local was, now = string.match(counts, '^([^\n]*)\n([^\n]*)$')
   local at = examine.counted[name] or examine.others[name]
   if stand_in.state == 'kept' and examine.int(S[at]) ~= was then return end
-  S[at] = tonumber(now)
+  S[at] = args.whole(now, name, -INT_MAX)
   -- Tokens of another history: those that come are of a new epoch, and whoever holds a lease may renew it first.
   if name == 'epoch' then S[RUN] = 'repaired' end
 end

@@ -9,6 +9,7 @@
   ARGV[9] id, ARGV[10] token, ARGV[11] progress (opaque)
   Returns more, now, next, D done or L lost.   Mirrors core.engine ]]
 -- @include lib/rules
+args.count(11)
 local job = jobs.of(ARGV[9])
 local held = job and job[STATE] == STARTED and job[TOKEN] == ARGV[10]
 if held then

@@ -9,6 +9,7 @@
   ARGV[9] path      str  the gate key
   Returns more, now, next, 1 if this changed anything.   Mirrors core.engine ]]
 -- @include lib/rules
+args.count(9)
 local pause = redis.call('HGET', store.pauses, ARGV[9])
 if pause then
   S[PAUSED] = S[PAUSED] - 1

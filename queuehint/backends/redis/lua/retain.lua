@@ -7,6 +7,10 @@
   ARGV[10] wins     int  1 to take the place of what is kept, 0 of nothing only
   Returns what was kept, "" if nothing.   Cost O(1) ]]
 -- @include lib/keys
+-- @include lib/arguments
+args.count(10)
+local wins = args.flag(10)
+if not string.find(ARGV[9], '^%d+ %d+ %d+ %d+%f[^%d]') then args.refuse(9) end
 local before = redis.call('HGET', store.meta, 'retention') or ''
-if before ~= ARGV[9] and (before == '' or ARGV[10] == '1') then redis.call('HSET', store.meta, 'retention', ARGV[9]) end
+if before ~= ARGV[9] and (before == '' or wins) then redis.call('HSET', store.meta, 'retention', ARGV[9]) end
 return before

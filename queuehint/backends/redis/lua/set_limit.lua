@@ -10,8 +10,9 @@
   Returns more, now, next, 1 if this changed anything.
   Refuses LIMITS_FULL; nothing is changed.   Mirrors core.limits   Cost O(executing jobs) ]]
 -- @include lib/rules
-local function number(at) return tonumber(ARGV[at]) or false end
-local changed = limits.set(ARGV[9], number(10), number(11), number(12), number(13))
+args.count(13)
+if ARGV[9] ~= '-' and not string.find(ARGV[9], '^[=/]') then args.refuse(9) end
+local changed = limits.set(ARGV[9], args.int_or_none(10), args.int_or_none(11), args.int_or_none(12), args.int_or_none(13))
 if changed == nil then return redis.error_reply('LIMITS_FULL') end
 work.follow()
 return request.reply('set_limit', {changed and 1 or 0})

@@ -9,6 +9,7 @@
 
   Returns more, now, next, and how many records were dropped before their time.   Mirrors core.engine   Cost: the budget ]]
 -- @include lib/rules
+args.count(8)
 work.follow()
 memory.relieve()
 local reply = request.reply('tick', {memory.dropped})

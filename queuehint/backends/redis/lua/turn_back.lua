@@ -10,6 +10,7 @@
   than the longest one given now would, and what was told to wait for a while, by a clock that was ahead, waits for that
   while from now. A time that was named (run_at) stays.   Cost O(leases, and timers that are not due) ]]
 -- @include lib/rules
+args.count(8)
 local now_ms = tonumber(ARGV[1])
 if not now_ms then
   local time = redis.call('TIME')

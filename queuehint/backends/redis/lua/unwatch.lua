@@ -9,6 +9,7 @@
   ARGV[9] session   str  who waited; ARGV[10..] ids
   Returns more, now, next. ]]
 -- @include lib/rules
+args.count(9, 1)
 for at = 10, #ARGV do
   local job = jobs.of(ARGV[at])
   if job and not OVER[job[STATE]] and job[WATCHERS] then

@@ -9,10 +9,12 @@
   ARGV[9] id, ARGV[10] token, ARGV[11] 1 if the result is null, ARGV[12] result (opaque)
   Returns more, now, next, D done or L lost.   Mirrors core.engine ]]
 -- @include lib/rules
+args.count(12)
+local is_null = args.flag(11)
 local job = jobs.of(ARGV[9])
 local held = job and job[STATE] == STARTED and job[TOKEN] == ARGV[10]
 if held then
-  if ARGV[11] == '1' then
+  if is_null then
     job[RESULT] = 'n'
   else
     job[RESULT], plan.results[job.id] = 's', ARGV[12]

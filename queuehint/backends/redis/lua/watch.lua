@@ -12,6 +12,9 @@
   unknown, v if it has another version. Those that wait for each change are remembered with a "~".
   The record of a job that somebody waits for is kept a minute after its end at least (lib/ledger). ]]
 -- @include lib/rules
+args.count(10, 1)
+local keeps = ARGV[10] == 'keep'
+local version = not keeps and args.int_or_none(10)
 local GONE_MS, WATCHERS_ASKED_ABOUT = 60000, 8 -- @const
 local answers, waits = {}, false
 
@@ -33,8 +36,7 @@ local function goes_soon(job)
   return false
 end
 
-local keeps = ARGV[10] == 'keep'
-local mark = (ARGV[10] == '' or keeps) and '' or '~'
+local mark = version and '~' or ''
 -- No session has this name: nobody is woken.
 local session = keeps and '-' or mark .. ARGV[9]
 for at = 11, #ARGV do
@@ -44,7 +46,7 @@ for at = 11, #ARGV do
   elseif keeps and not goes_soon(job) then
     answers[#answers + 1] = 'w'
   else
-    answers[#answers + 1] = mark ~= '' and job[VERSION] ~= tonumber(ARGV[10]) and 'v' or 'w'
+    answers[#answers + 1] = version and job[VERSION] ~= version and 'v' or 'w'
     waits = true
     local watchers = job[WATCHERS] or {}
     local known = false

@@ -10,8 +10,9 @@
   Returns more, now, next, 1 if this changed anything.
   Refuses WEIGHTS_FULL; nothing is changed.   Mirrors core.engine ]]
 -- @include lib/rules
+args.count(10)
 local WEIGHTS_MAX = 1000 -- @const
-local user, weight = ARGV[9], ARGV[10]
+local user, weight = ARGV[9], string.format('%.0f', args.int(10, 1))
 local stored = redis.call('HGET', store.weights, user)
 local changed = (stored or '1') ~= weight
 if changed and not stored and S[WEIGHTED] >= WEIGHTS_MAX then return redis.error_reply('WEIGHTS_FULL') end

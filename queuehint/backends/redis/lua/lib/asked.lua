@@ -2,12 +2,17 @@
 local ID, SPEC, P_PRIORITY, P_POOL, P_USER, P_TASK, P_SERVICE, P_KEY = 1, 2, 3, 4, 5, 6, 7, 8 -- @const
 local CONFLICT, P_DELAY, P_RUN_AT, P_PRESENCE, P_POLICY, P_CLAIMS, P_FLOW, P_NEEDS = 9, 10, 11, 12, 13, 14, 15, 16 -- @const
 local HEAD = '^' .. string.rep('([^\n]*)\n', 13) .. '(.*)$'
+local POLICY_FORM = '^%d+ %d+ %l+ [%l_]+ %d+ [%d%-]+ [%d%-]+$'
 
--- A head, a spec, and the fates and ids of what a job depends on.
-local function parse_asked(head, spec, needs)
-  local id, priority, pool, user, task, service, key, conflict, delay_ms, run_at_ms, presence_ms, flow, policy, claims = string.match(head, HEAD)
-  return {id, spec, tonumber(priority), pool, user, task, service, key ~= '' and key, conflict, tonumber(delay_ms),
-    tonumber(run_at_ms), tonumber(presence_ms) or false, policy, claims, flow, needs}
+-- A head, a spec, and the fates and ids of what a job depends on: three arguments.
+local function parse_asked(at)
+  local id, priority, pool, user, task, service, key, conflict, delay_ms, run_at_ms, presence_ms, flow, policy, claims = string.match(ARGV[at], HEAD)
+  -- An id that begins with a space is that of a start.
+  if not id or id == '' or string.byte(id) == 32 or not string.find(priority, '^[1-59]$') then args.refuse(at) end
+  if policy ~= '' and not string.find(policy, POLICY_FORM) then args.refuse(at) end
+  return {id, ARGV[at + 1], tonumber(priority), pool, user, task, service, key ~= '' and key, conflict,
+    delay_ms ~= '' and args.whole(delay_ms, at) or nil, run_at_ms ~= '' and args.whole(run_at_ms, at, -INT_MAX) or nil,
+    presence_ms ~= '' and args.whole(presence_ms, at), policy, claims, flow, ARGV[at + 2]}
 end
 
 -- All that can never be changed of what was asked, the id left out, as one text.

@@ -1,4 +1,5 @@
 -- @include keys
+-- @include arguments
 -- @include state
 -- @include fields
 -- @include jobs

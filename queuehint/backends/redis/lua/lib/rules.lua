@@ -1,4 +1,5 @@
 -- @include keys
+-- @include arguments
 -- @include state
 -- @include session
 -- @include moves

@@ -34,9 +34,11 @@ end
 -- it is due next; nil if the schedule has another version.
 function schedules.firing(text)
   local name, version, last_ms, next_ms = string.match(text, '^(.-)\n(.-)\n(.-)\n(.*)$')
+  version, last_ms = args.whole(version, 'firing'), args.whole(last_ms, 'firing', -INT_MAX)
+  next_ms = next_ms ~= '' and args.whole(next_ms, 'firing', -INT_MAX)
   local schedule = schedules.of(name)
-  if not schedule or schedule[VERSION_OF] ~= tonumber(version) then return nil end
-  return {name, schedule, tonumber(last_ms), tonumber(next_ms) or false}
+  if not schedule or schedule[VERSION_OF] ~= version then return nil end
+  return {name, schedule, last_ms, next_ms}
 end
 
 function schedules.fire(firing, last_id)

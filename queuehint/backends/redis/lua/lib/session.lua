@@ -3,7 +3,7 @@
   ARGV[3] request  int  counts the requests of the lane
   A lane's receipt is its last request with the reply. A repeat gets that reply and changes nothing; a request that comes
   late, after a newer one, is refused. ]]
-request.lane, request.number = ARGV[2], tonumber(ARGV[3])
+request.lane, request.number = ARGV[2], args.int(3)
 
 -- A reply, and behind it the specs of the jobs granted, which a receipt does not keep.
 function request.with_specs(reply, granted, specs)

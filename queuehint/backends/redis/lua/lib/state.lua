@@ -47,7 +47,7 @@ if ARGV[1] ~= '' then
   if stored[3] ~= '1' then
     return redis.error_reply('CORRUPT a time was given, and this namespace is not for tests')
   end
-  S[CLOCK] = math.max(S[CLOCK], tonumber(ARGV[1]))
+  S[CLOCK] = math.max(S[CLOCK], args.int(1, -INT_MAX))
 else
   local time = redis.call('TIME')
   S[CLOCK] = math.max(S[CLOCK], time[1] * 1000 + math.floor(time[2] / 1000))

@@ -1,0 +1,35 @@
+--[[ arguments: see that a script was given what its header says, before it changes anything: Redis keeps what a script wrote
+  before it failed, and a number that is none would be stored. Clients refuse the same values earlier (core.fields). ]]
+local INT_MAX = 9007199254740992 -- @const
+
+local function refuse_argument(what) error('BAD_ARGUMENT ' .. what, 0) end
+
+-- The whole number that a text is, at most 2^53 and at least *least* (0 if that is not said).
+local function whole(text, what, least)
+  local number = tonumber(text)
+  if number and number >= (least or 0) and number <= INT_MAX and number % 1 == 0 then return number end
+  refuse_argument(what)
+end
+
+local args = {
+  refuse = refuse_argument,
+  whole = whole,
+
+  -- The whole number of an argument.
+  int = function(at, least) return whole(ARGV[at], at, least) end,
+
+  -- The whole number of an argument, false where it is empty.
+  int_or_none = function(at, least) return ARGV[at] ~= '' and whole(ARGV[at], at, least) end,
+
+  -- Whether an argument that is 1 or 0 is 1.
+  flag = function(at)
+    if ARGV[at] ~= '0' and ARGV[at] ~= '1' then refuse_argument(at) end
+    return ARGV[at] == '1'
+  end,
+
+  -- See that there are so many arguments, and behind them any number of groups of *each*.
+  count = function(least, each)
+    local more = #ARGV - least
+    if more < 0 or (each and more % each or more) > 0 then refuse_argument(#ARGV + 1) end
+  end,
+}

@@ -1,0 +1,243 @@
+"""M-sweep: a script that is given what its header does not say changes nothing: it looks before its first write."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from redis.exceptions import ResponseError
+
+from queuehint import FakeClock
+from queuehint.backends.base import BackendOptions
+from queuehint.backends.redis.address import parse_url
+from queuehint.backends.redis.backend import RedisBackend
+from queuehint.backends.redis.conversation import Ask, Desk
+from queuehint.backends.redis.doctor import diagnose
+from queuehint.backends.redis.scripts import names, script
+from queuehint.limits import Limit
+from queuehint.operations import (
+    Amend,
+    Cancel,
+    CancelFlow,
+    CancelPath,
+    Close,
+    Commit,
+    Delete,
+    Discard,
+    Draw,
+    DropLimit,
+    DropSchedule,
+    Enqueue,
+    Exchange,
+    Firing,
+    Follow,
+    Get,
+    Log,
+    Operation,
+    Pause,
+    PauseSchedule,
+    Push,
+    PutSchedule,
+    Redrive,
+    Renew,
+    Reopen,
+    Report,
+    Resume,
+    ResumeSchedule,
+    SetLimit,
+    Tick,
+    Update,
+    Weigh,
+)
+from queuehint.records import JobError, Outcome, OutcomeKind, Progress
+from queuehint.schedule import Recurrence
+from queuehint.testing.driver import job
+from tests.unit.test_redis_scripts import QUESTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.conftest import StartServer
+    from tests.servers import Server
+
+pytestmark = pytest.mark.redis
+
+WRONG = ("nan", "inf", "-inf", "1.5", "9" * 20, "text")
+"""What is no whole number."""
+NUMBER = re.compile(r"-?\d+")
+COMMON = 8
+OUTCOME = COMMON + 8
+"""Where the first outcome stands in an exchange with one pool."""
+FORMS = (
+    (r"(\w+)\n(.*)", r" \1\n\2"),  # an id like that of a start
+    (r"(.*)\n2 3 hold (.*)", r"\1\nnan 3 hold \2"),
+    (r"(.*)\n2 3 hold (.*)", r"\1\ntext\n"),
+    (r"dwdk (\w+)", r"qwdk \1"),
+    (r"dwdk (\w+)", r"\1"),
+    (r"every\n(.*)\n\d+", r"every\n\1"),
+)
+"""Texts that a script takes apart, and what it is not."""
+KEPT = (4, 5, 6, 7)
+"""How long records are kept is looked at where one ends."""
+
+
+class Shop:
+    """A namespace with a job in each state, whose scripts are asked by hand."""
+
+    def __init__(self, server: Server, namespace: str) -> None:
+        self.server = server
+        self.client = server.client()
+        self.seen: bytes | None = None
+        options = BackendOptions(namespace=namespace, clock=FakeClock())
+        self.store = RedisBackend(parse_url(server.url), options)
+        self.shas = {name: self.client.script_load(script(name).text) for name in names()}
+        self.desk = Desk(parse_url(server.url), options)
+        self.desk._checked_s = float("inf")
+        self.desk._may_write = True
+        self.apply(SetLimit(Limit(path=("x",), most=5)))
+        self.apply(PutSchedule("every", job("every"), Recurrence(every_ms=1000), 1000))
+        self.apply(Enqueue(tuple([job(f"r{number}", [f"r{number}"], max_attempts=99) for number in range(8)])))
+        self.tokens = {
+            grant.spec.id: grant.token for grant in self.apply(Exchange("w", lease_ms=600_000, limit=8)).grants
+        }
+        self.apply(Enqueue((job("dead", ["d"], on_dead="hold"), job("over"))))
+        for grant in self.apply(Exchange("w", lease_ms=600_000, limit=2)).grants:
+            kind = OutcomeKind.FAILED if grant.spec.id == "dead" else OutcomeKind.FINISHED
+            outcome = Outcome(job_id=grant.spec.id, token=grant.token, kind=kind, final=kind is OutcomeKind.FAILED)
+            self.apply(Exchange("w", (outcome,), lease_ms=600_000))
+        self.apply(Enqueue((job("waits", after=["r0"]), job("part", ["p"])), staged="parts"))
+        self.apply(Enqueue((job("queued", ["r0"], user="ann", service="s"), job("later", delay_ms=600_000))))
+
+    def apply(self, operation: Operation[Any]) -> Any:
+        return self.store.call_sync(operation)
+
+    def outcome(self, job_id: str, kind: OutcomeKind, **fields: Any) -> Outcome:
+        return Outcome(job_id=job_id, token=self.tokens[job_id], kind=kind, **fields)
+
+    def operations(self) -> Iterator[Operation[Any]]:
+        """Yield what each script is asked, so that there is something for it to do."""
+        fails = JobError(type="E", message="no", traceback="lines")
+        after = job("e2", ["e"], after=["r0"], delay_ms=1, max_attempts=2, key="k", user="ann")
+        yield Enqueue((job("e1", ["e"], presence_ms=60_000), after))
+        yield Enqueue((job("e3", run_at_ms=10, flow="f"),), flow="f", parent=("r0", self.tokens["r0"]))
+        yield Enqueue((job("e4", ["e"]),), firing=Firing("every", 1, 1000, 2000))
+        yield Enqueue((job("e5", ["e"]),), staged="parts")
+        yield Exchange(
+            "w", (self.outcome("r1", OutcomeKind.FAILED, error=fails, delay_ms=9000),), lease_ms=600_000, limit=1
+        )
+        yield Exchange("w", (self.outcome("r2", OutcomeKind.SNOOZED, delay_ms=60_000),), lease_ms=600_000, limit=1)
+        yield Exchange("w", (self.outcome("r3", OutcomeKind.CHILDREN, children=("r0",)),), lease_ms=600_000, limit=1)
+        yield Exchange("w", (self.outcome("r4", OutcomeKind.LOST, error=fails),), lease_ms=600_000, limit=1)
+        yield Exchange("w", (self.outcome("r5", OutcomeKind.FINISHED, result=b"1"),), lease_ms=600_000, limit=1)
+        yield Exchange("w", (self.outcome("r6", OutcomeKind.DISCARDED, reason="no"),), lease_ms=600_000, limit=1)
+        yield Renew((("r0", self.tokens["r0"]),), 600_000)
+        yield Report("r0", self.tokens["r0"], Progress(1.0, 2.0, "note"))
+        yield Update("r0", self.tokens["r0"], b"1")
+        yield Log("r0", self.tokens["r0"], ("line",))
+        yield Amend(job("queued", ["r0"], user="bob", service="s"), 1)
+        yield Delete(("over",), (self.apply(Get(("over",))).records[0].version,))
+        yield from (Push("n", "k", b"1", 60_000), Weigh("ann", 3), SetLimit(Limit(path=("y",), rate=(5, 1000))))
+        yield from (SetLimit(Limit(path=("z",), max_pending=9)), DropLimit(("y",)), Draw(2), Follow(None), Follow(0))
+        yield from (Pause(("q",)), Resume(("q",)), Close(("q",)), Reopen(("q",)), CancelPath(("q",)), CancelFlow("q"))
+        yield PutSchedule("other", job("other", priority=2), Recurrence(every_ms=1000), 10**13)
+        yield from (PauseSchedule("every"), ResumeSchedule("every", 1, 2000), DropSchedule("other"), Tick())
+        yield from (Commit("parts"), Redrive(("dead",), True), Discard(("dead",)), Cancel(("later",)))
+
+    def asked(self) -> Iterator[tuple[str, list[Any]]]:
+        """Yield each script that changes something with its arguments."""
+        for operation in self.operations():
+            yield self._taken(next(self.desk.converse(operation)))
+        for name, args in (
+            ("retain", ("1 2 3 4", 1)), ("watch", ("s", 1, "r0")), ("unwatch", ("s", "r0")), ("turn_back", ()),
+        ):  # fmt: skip
+            yield self._taken(next(self.desk.converse_script(name, args)))
+
+    def _taken(self, ask: object) -> tuple[str, list[Any]]:
+        assert isinstance(ask, Ask)
+        _, sha, count, *rest = ask.command
+        return next(name for name in names() if script(name).sha == sha), rest[count:]
+
+    def refuses(self, name: str, args: list[Any]) -> bool:
+        """Run a script; say whether it was refused, and see that nothing has changed then."""
+        before = self.seen or self._digest()
+        try:
+            self.client.evalsha(self.shas[name], *self.desk._keys, *args)
+        except ResponseError:
+            self.seen = self._digest()
+        else:
+            self.seen = None
+        assert self.seen in (None, before), f"{name} {args}"
+        return self.seen is not None
+
+    def _digest(self) -> bytes:
+        digest: bytes = self.server.call("DEBUG", "DIGEST")
+        return digest
+
+
+def wrong_numbers(name: str, args: list[Any]) -> Iterator[list[Any]]:
+    """Yield arguments with something else where a number belongs: an argument, or a line of one that has several."""
+    for at, arg in enumerate(args):
+        is_read = at + 1 not in KEPT and (name != "retain" or at >= COMMON)
+        lines = str(arg).split("\n") if type(arg) in (str, int) and is_read else []
+        for line, text in enumerate(lines):
+            if NUMBER.fullmatch(text):
+                for wrong in WRONG:
+                    yield [*args[:at], "\n".join([*lines[:line], wrong, *lines[line + 1 :]]), *args[at + 1 :]]
+
+
+def wrong_texts(args: list[Any]) -> Iterator[list[Any]]:
+    """Yield arguments of which one is something else, one or more are missing, or there is one too many."""
+    for at, arg in enumerate(args):
+        lines = arg.split("\n") if type(arg) is str else [arg]
+        for line in range(len(lines)):
+            for wrong in ("", "nan"):
+                yield [*args[:at], "\n".join([*lines[:line], wrong, *lines[line + 1 :]]), *args[at + 1 :]]
+        yield args[:at]
+    yield [*args, "more"]
+
+
+def wrong_forms(name: str, args: list[Any]) -> Iterator[list[Any]]:
+    """Yield arguments that are not put together as the header of a script says."""
+    for at, arg in enumerate(args):
+        for form, wrong in FORMS:
+            if type(arg) is str and re.fullmatch(form, arg, re.DOTALL):
+                yield [*args[:at], re.sub(form, wrong, arg, flags=re.DOTALL), *args[at + 1 :]]
+    if name == "exchange":
+        last = len(args) - 1
+        yield from (args[:at] for at in range(OUTCOME + 1, last + 1))
+        yield [*args[: OUTCOME + 2], "q", *args[OUTCOME + 3 :]]
+        if args[OUTCOME + 2] == "c":
+            yield from ([*args[:at], "q", *args[at + 1 :]] for at in (OUTCOME + 3, OUTCOME + 5))
+    if name == "set_limit":
+        yield [*args[:COMMON], "q", *args[COMMON + 1 :]]
+    if name == "retain":
+        yield from ([*args[:COMMON], wrong, args[-1]] for wrong in ("", "1 2 3", "1 2 3 x"))
+
+
+@pytest.fixture
+def shop(start_server: StartServer, namespace: str) -> Iterator[Shop]:
+    shop = Shop(start_server(), namespace)
+    yield shop
+    shop.store.close_sync()
+
+
+def test_what_a_script_cannot_take_is_refused_and_changes_nothing(shop: Shop) -> None:
+    asked = list(shop.asked())
+    changing = {name for name in names() if name not in QUESTIONS} - {"probe", "repair", "types"}
+    assert {name for name, _ in asked} == changing
+    for name, args in asked:
+        for wrong in (*wrong_numbers(name, args), *wrong_forms(name, args)):
+            assert shop.refuses(name, wrong), f"{name}: {wrong}"
+
+
+def test_what_is_taken_leaves_a_whole_store_and_what_is_refused_changes_nothing(shop: Shop) -> None:
+    asked = list(shop.asked())
+    refused = 0
+    for name, (now_ms, _, _, *args) in asked:
+        # Without a lane nothing is a repeat.
+        for wrong in wrong_texts([now_ms, "", 0, *args]):
+            refused += shop.refuses(name, wrong)
+    assert refused > 1000
+    report = diagnose(shop.store)
+    assert [finding for finding in report.findings if finding.level == "error"] == []
