@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
-from queuehint import FakeClock
-from queuehint.backends.base import BackendOptions
+from queuehint import FakeClock, Scheduler
+from queuehint.backends.base import BackendOptions, Interest
 from queuehint.backends.redis import conversation, keys
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
-from queuehint.errors import BackendError
+from queuehint.errors import BackendError, BackendUnavailableError
 from queuehint.operations import CanDequeue, CountJobs, CountPending, Enqueue, Exchange, Get, ListDead, Tree, Why
 from queuehint.testing import contract
 from tests.faults import books
@@ -234,3 +235,83 @@ def test_a_cluster_that_is_down_is_waited_for(namespace: str, lines: Path) -> No
 
         run(main())
         figures("F-30", masters_down=1, **desk.close())
+
+
+# --- a URL that names one node ---------------------------------------------------------------------------------------
+
+
+def test_whoever_knows_one_node_of_a_cluster_goes_on_without_it(
+    namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversation, "RETRY_S", 5.0)
+    with Cluster(cluster_require_full_coverage="no", cluster_node_timeout=1000) as cluster:
+        slot = slot_of(cluster, namespace)
+        seed, owner = cluster.other(slot), cluster.owner(slot)
+        replica = cluster.add_replica(owner)
+        sched = Scheduler(f"redis+cluster://127.0.0.1:{seed.port}?namespace={namespace}", lease=60)
+
+        @sched.job
+        async def work() -> None: ...
+
+        async def rounds(count: int) -> None:
+            for _ in range(count):
+                await (await work.enqueue()).result(timeout=5)
+                await asyncio.to_thread(sched.stats_sync)
+
+        async def main() -> None:
+            async with sched.worker():
+                await rounds(1)
+                await asyncio.to_thread(seed.kill)
+                # Whoever finds a connection broken asks elsewhere, and is not to end where nobody is.
+                await asyncio.to_thread(owner.call, "CLIENT", "KILL", "TYPE", "normal")
+                await rounds(2)
+            begun_s = time.monotonic()
+            # A loop that begins now begins with another node.
+            await asyncio.to_thread(lambda: run(rounds_elsewhere()))
+            assert time.monotonic() - begun_s < 5
+            # Nobody is told by the old owner where the slot is now.
+            await asyncio.to_thread(replica.call, "CLUSTER", "FAILOVER")
+            await until(lambda: role_of(replica) == "master", "the replica took over")
+            await asyncio.to_thread(owner.kill)
+            async with sched.worker():
+                await rounds(1)
+            await sched.close()
+
+        async def rounds_elsewhere() -> None:
+            await sched.stats()
+            await sched.backend.wait(Interest(pools=("other",)), 0.1)
+
+        run(main())
+
+
+def role_of(server: Server) -> str:
+    return str(server.info("replication")["role"])
+
+
+def test_whoever_knows_one_node_that_is_down_is_told_and_goes_on_when_it_is_back(
+    cluster: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversation, "RETRY_S", 0.5)
+    slot = slot_of(cluster, namespace)
+    seed = cluster.other(slot)
+    sched = Scheduler(f"redis+cluster://127.0.0.1:{seed.port}?namespace={namespace}")
+
+    @sched.job
+    async def work() -> None: ...
+
+    async def main() -> None:
+        await asyncio.to_thread(seed.kill)
+        begun_s = time.monotonic()
+        with pytest.raises(BackendUnavailableError, match=str(seed.port)):
+            await work.enqueue()
+        with pytest.raises(BackendUnavailableError, match=str(seed.port)):
+            await asyncio.to_thread(sched.stats_sync)
+        assert time.monotonic() - begun_s < 5
+        await asyncio.to_thread(seed.restart)
+        await until(lambda: b"cluster_state:ok" in seed.call("CLUSTER", "INFO"), "the cluster serves")
+        job = await work.enqueue()
+        async with sched.worker():
+            await job.result(timeout=5)
+        await sched.close()
+
+    run(main())

@@ -250,6 +250,14 @@ MUTANTS = (
         caught_by=(tests("tests/faults/test_failover.py", "-k", "no_connection_to_an_old_primary"),),
     ),
     Mutant(
+        name="Of a cluster only the nodes in the URL are asked",
+        kind="wire",
+        file="backends/redis/address.py",
+        old="dict.fromkeys((*self.nodes, *self.learned))",
+        new="dict.fromkeys(self.nodes)",
+        caught_by=(tests("tests/faults/test_cluster.py", "-k", "one_node"),),
+    ),
+    Mutant(
         name="The old primary answers who only asks",
         kind="wire",
         file="backends/redis/conversation.py",

@@ -7,6 +7,7 @@ Sentinel is a plain server whose address has to be asked for first.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from ipaddress import ip_address
 from typing import Any, Final, Literal
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
@@ -36,6 +37,7 @@ _EXAMPLES: Final = {
     "sentinel": "redis+sentinel://host:26379/service",
 }
 _PORT: Final = {"plain": 6379, "cluster": 6379, "sentinel": 26379}
+LEARNED_MAX: Final = 32
 _TLS_OPTIONS: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_check_hostname", "ssl_cert_reqs")
 
 
@@ -51,6 +53,10 @@ class Address:
         service: the name of the primary that Sentinel watches.
         options: for each connection: user, password, database, TLS.
         sentinel_options: the same for connections to sentinels.
+
+    Attributes:
+        learned: other nodes of a cluster, as these have said: first the one that has the namespace, if it was named.
+            They are tried too where a node fails, so that it may be the only one in the URL.
     """
 
     kind: Kind
@@ -61,6 +67,28 @@ class Address:
     is_tls: bool = False
     options: dict[str, Any] = attrs.field(factory=dict, repr=False)
     sentinel_options: dict[str, Any] = attrs.field(factory=dict, repr=False)
+    learned: list[Node] = attrs.field(factory=list, init=False, eq=False, repr=False)
+
+    @property
+    def first(self) -> Node | None:
+        """The node to ask first; None for Sentinel, which is asked for it, and for a socket."""
+        if self.kind == "sentinel" or not self.nodes:
+            return None
+        return next(iter(self.learned), self.nodes[0])
+
+    def after(self, node: Node | None) -> Node:
+        """Return the node of a cluster to try after one that has failed."""
+        known = list(dict.fromkeys((*self.nodes, *self.learned)))
+        return known[(known.index(node) + 1) % len(known) if node in known else 0]
+
+    def learn_owner(self, node: Node) -> None:
+        """Note which node of a cluster has the namespace."""
+        if self.learned[:1] != [node]:
+            self.learned[:] = list(dict.fromkeys((node, *self.learned)))[:LEARNED_MAX]
+
+    def learn(self, nodes: Iterable[Node]) -> None:
+        """Note which nodes a cluster has; those that are not among them are forgotten, but for the first."""
+        self.learned[:] = list(dict.fromkeys((*self.learned[:1], *nodes)))[:LEARNED_MAX]
 
     @property
     def is_remote_plaintext(self) -> bool:

@@ -469,6 +469,8 @@ class Desk:
 
     def _look(self, *, first: bool) -> Generator[Ask | Sleep | Move, Any, Any]:
         info = yield from self._ask_primary("everything")
+        if self.address.kind == "cluster":
+            yield from self._learn_nodes()
         problem = wrong_version(info) or wrong_role(info)
         if problem is not None:
             raise BackendUnavailableError(f"{self.address.shown}: {problem}")
@@ -526,6 +528,15 @@ class Desk:
             yield Move(leaves=True)
             yield Sleep(PAUSE_S[min(attempts, len(PAUSE_S) - 1)])
             attempts += 1
+
+    def _learn_nodes(self) -> Generator[Ask | Sleep | Move, Any, None]:
+        """Ask a cluster for its nodes, which are tried where one fails; nothing depends on the answer."""
+        try:
+            ranges = yield Ask(("CLUSTER", "SLOTS"))
+        except (NotSent, Unanswered, driver.ResponseError):
+            return
+        nodes = [node for _, _, *nodes in ranges for node in nodes]
+        self.address.learn([(host.decode(), port) for host, port, *_ in nodes if host])
 
     def plain(self, *command: Any) -> Generator[Ask | Sleep | Move, Any, Any]:
         """Send a command that may be sent twice."""

@@ -55,7 +55,7 @@ class _Where:
 
     def __init__(self, address: Address) -> None:
         self.address = address
-        self.node: Node | None = address.nodes[0] if address.nodes and address.kind != "sentinel" else None
+        self.node = address.first
         self.once: Node | None = None
         self._next = 0
 
@@ -68,9 +68,9 @@ class _Where:
                 self.once = node
             else:
                 self.node = node
+                self.address.learn_owner(node)
         elif self.address.kind == "cluster":
-            self._next = (self._next + 1) % len(self.address.nodes)
-            self.node = self.address.nodes[self._next]
+            self.node = self.address.after(self.node)
         elif self.address.kind == "sentinel":
             self.node = None
 
