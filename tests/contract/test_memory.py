@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.memory import MemoryBackend
+from queuehint.backends.sqlite.snapshot import freeze, pack
 from queuehint.testing.contract import BackendConformance, Tokens
 
 if TYPE_CHECKING:
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
 class TestMemory(BackendConformance):
     def open(self, clock: FakeClock) -> Backend:
         return MemoryBackend(BackendOptions(clock=clock))
+
+    def kept(self, backend: Backend) -> object:
+        assert isinstance(backend, MemoryBackend)
+        return list(pack(freeze(backend.engine)))
 
 
 class TestTokensOfMemory(Tokens):

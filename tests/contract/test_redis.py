@@ -9,6 +9,7 @@ import pytest
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
+from queuehint.backends.redis.doctor import diagnose
 from queuehint.backends.redis.keys import redis_key
 from queuehint.testing.contract import BackendConformance, Binding, Restarts, Tokens
 from queuehint.testing.driver import job
@@ -51,7 +52,13 @@ class Servers(Binding):
 
 
 class TestRedis(Servers, BackendConformance):
-    pass
+    def kept(self, backend: Backend) -> object:
+        """Return the digests of all keys, and what the doctor finds."""
+        assert isinstance(backend, RedisBackend)
+        client = shared_server(self.binary).client()
+        names = sorted(client.scan_iter(match=f"{backend.desk.root}*", count=1000))
+        digests = shared_server(self.binary).call("DEBUG", "DIGEST-VALUE", *names)
+        return dict(zip(names, digests, strict=True)), diagnose(backend).errors
 
 
 class TestTokensOfRedis(Servers, Tokens):

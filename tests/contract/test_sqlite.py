@@ -9,6 +9,7 @@ import pytest
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.sqlite.address import Address
 from queuehint.backends.sqlite.backend import SqliteBackend
+from queuehint.backends.sqlite.snapshot import freeze, pack
 from queuehint.testing.contract import BackendConformance, Binding, Tokens
 from tests.folders import quick_folder
 
@@ -35,7 +36,9 @@ class Files(Binding):
 
 
 class TestSqlite(Files, BackendConformance):
-    pass
+    def kept(self, backend: Backend) -> object:
+        assert isinstance(backend, SqliteBackend)
+        return list(pack(freeze(backend.engine)))
 
 
 class TestTokensOfSqlite(Files, Tokens):

@@ -20,7 +20,7 @@ from queuehint.operations import (
 from queuehint.testing.driver import Driver
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 Reply = TypeVar("Reply")
 
@@ -31,8 +31,9 @@ DAY_MS = 24 * 3600 * 1000
 class Store(Driver):
     """A backend, its clock, and the newest grant of each job; asked through one of its two shells."""
 
-    def __init__(self, backend: Backend, clock: FakeClock, shell: str) -> None:
+    def __init__(self, backend: Backend, clock: FakeClock, shell: str, kept: Callable[[Backend], object]) -> None:
         super().__init__()
+        self._kept = kept
         self.backend = backend
         self.clock = clock
         self.runner = asyncio.Runner() if shell == "async" else None
@@ -50,6 +51,10 @@ class Store(Driver):
             self.backend.wait_sync(interest, timeout_s)
         else:
             self.runner.run(self.backend.wait(interest, timeout_s))
+
+    def kept(self) -> object:
+        """Return all that the store keeps, as far as its binding can tell."""
+        return self._kept(self.backend)
 
     def close(self) -> None:
         if self.runner is None:
@@ -77,11 +82,21 @@ class Binding:
         """
         raise NotImplementedError(f"{type(self).__name__} needs a method open(self, clock) that returns a backend")
 
+    def kept(self, backend: Backend) -> object:
+        """
+        Return all that a store keeps now, to be compared later: equal if nothing was written in between.
+
+        None where there is no way to tell, as by default; the rules then compare what can be asked alone.
+
+        .. versionadded:: 0.1.0
+        """
+        return None
+
     @pytest.fixture(params=["sync", "async"])
     def store(self, request: pytest.FixtureRequest) -> Iterator[Store]:
         """The store under test, called by one of its two shells."""
         clock = FakeClock()
-        store = Store(self.open(clock), clock, request.param)
+        store = Store(self.open(clock), clock, request.param, self.kept)
         yield store
         store.close()
 

@@ -147,11 +147,11 @@ def wrong_operations() -> Iterator[tuple[str, Operation[Any]]]:
 
 
 def _seen(store: Store) -> object:
-    """Return what can be asked of a store."""
+    """Return what can be asked of a store, and what it keeps."""
     questions: list[Operation[Any]] = [
         Get(("a", "b", "new")), CountJobs(), Tree((), 3), Peek(), ListLimits(), ListSchedules(), ListWeights(),
     ]  # fmt: skip
-    return [store.apply(question) for question in questions]
+    return [*[store.apply(question) for question in questions], store.kept()]
 
 
 def _refuse(store: Store, wrong: list[tuple[str, Operation[Any]]]) -> None:
