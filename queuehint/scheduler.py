@@ -7,7 +7,8 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, overload
 
-from queuehint.backends.base import BackendOptions, check_namespace, masked, namespace_of, open_backend
+from queuehint.backends.base import BackendOptions, check_namespace, namespace_of, open_backend
+from queuehint.backends.masks import masked
 from queuehint.checks import (
     LEASE_MAX_MS,
     LEASE_MIN_MS,

@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import attrs
 
+from queuehint.backends.masks import masked
 from queuehint.checks import check_instance
 from queuehint.clock import Clock, SystemClock
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown
@@ -24,16 +25,6 @@ if TYPE_CHECKING:
 Reply = TypeVar("Reply")
 
 ENTRY_POINTS = "queuehint.backends"
-HIDDEN = "***"
-"""Stands where something of a URL is not shown."""
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,31}")
-_SERVED = ("memory", "sqlite", "redis", "rediss", "unix", "redis+cluster", "rediss+cluster", "redis+sentinel")
-"""Schemes that are shown without slashes behind them too: what else begins so may be a user, or a password."""
-_OF_FILES = ("sqlite", "unix")
-_HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
-_DATABASE = re.compile(r"[0-9]{0,5}")
-_NAME = re.compile(r"[A-Za-z0-9._-]{0,64}")
-_OPTION = re.compile(r"[a-z_]{1,32}")
 _NAMESPACE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
@@ -205,59 +196,3 @@ def check_namespace(namespace: object) -> str:
     if not _NAMESPACE.fullmatch(text):
         raise InvalidJobError(f"namespace must be 1 to 64 of A-Z a-z 0-9 _ . -, got {shown(text)}")
     return text
-
-
-def masked(url: str) -> str:
-    """
-    Return of a URL what is known to be harmless: scheme, hosts, ports, database, file, names of options.
-
-    It is taken apart; whatever is not one of these, or stands where a password may have ended up, is ``***``.
-
-    >>> masked("redis://ann:secret@db:6379/0?password=other")
-    'redis://***@db:6379/0?password=***'
-    >>> masked("redis://ann:sec/ret@db:6379/0")
-    'redis://***'
-    """
-    scheme, colon, rest = url.partition(":")
-    if not url or not colon or not _SCHEME.fullmatch(scheme):
-        return url and HIDDEN
-    if not rest.startswith("//"):
-        if scheme not in _SERVED:
-            return HIDDEN
-        return f"{scheme}:{_masked_tail(scheme, rest) if rest[:1] in {'', '/'} and '@' not in rest else HIDDEN}"
-    size = min((at for mark in "/?#" if (at := rest.find(mark, 2)) >= 0), default=len(rest))
-    userinfo, _, hosts = rest[2:size].rpartition("@")
-    tail = rest[size:]
-    # A password may hold an unquoted slash: then the hosts come later, and what looks like them is a part of it.
-    if "@" in tail or not all(_HOST.fullmatch(host) for host in hosts.split(",") if host):
-        return f"{scheme}://{HIDDEN}"
-    return f"{scheme}://{HIDDEN + '@' if userinfo else ''}{hosts}{_masked_tail(scheme, tail)}"
-
-
-def _masked_tail(scheme: str, tail: str) -> str:
-    """Return what may be shown of what follows the hosts: path, query and fragment."""
-    tail, hash_sign, _ = tail.partition("#")
-    path, question, query = tail.partition("?")
-    if scheme not in _OF_FILES:
-        segments = path.split("/")
-        # The name of a service comes first where there is one.
-        known = [_NAME if at == 1 and scheme.endswith("+sentinel") else _DATABASE for at in range(len(segments))]
-        path = "/".join(
-            segment if pattern.fullmatch(segment) else HIDDEN for pattern, segment in zip(known, segments, strict=True)
-        )
-    elif not path.isprintable():
-        path = HIDDEN
-    options = "&".join(map(_masked_option, query.split("&"))) if query else ""
-    return f"{path}{question}{options}{hash_sign and '#' + HIDDEN}"
-
-
-def _masked_option(option: str) -> str:
-    name, is_sign, value = option.partition("=")
-    if not is_sign:
-        return HIDDEN
-    return f"{masked_name(name)}={value if name == 'db' and _DATABASE.fullmatch(value) else HIDDEN}"
-
-
-def masked_name(name: str) -> str:
-    """Return the name of an option, unless it looks like none: what was to be quoted may stand there."""
-    return name if _OPTION.fullmatch(name) else HIDDEN

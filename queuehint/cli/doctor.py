@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from queuehint.backends.base import BackendOptions, masked, open_backend
+from queuehint.backends.base import BackendOptions, open_backend
+from queuehint.backends.masks import masked
 from queuehint.backends.redis.backend import RedisBackend
 from queuehint.backends.redis.doctor import PASSES, diagnose
 from queuehint.backends.redis.findings import Finding, Report

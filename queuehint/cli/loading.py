@@ -7,7 +7,7 @@ import re
 import sys
 from pathlib import Path
 
-from queuehint.backends.base import masked
+from queuehint.backends.masks import masked
 from queuehint.scheduler import Scheduler
 
 _NAMED = re.compile(r"[\w.]+:[\w.]+")

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from queuehint.backends.base import masked
+from queuehint.backends.masks import masked
 from queuehint.cli.loading import TargetError, load_scheduler
 from queuehint.cli.said import HINT, hidden, mentions_url, said
 from queuehint.cli.show import plain

@@ -14,32 +14,15 @@ from typer.testing import CliRunner, Result
 from queuehint.backends.redis.backend import RedisBackend
 from queuehint.cli import said as door
 from queuehint.cli.app import PANELS, app
-from queuehint.cli.said import harmless, hidden, said
+from queuehint.cli.said import hidden, mentions_url, said
+from queuehint.cli.show import plain
 from queuehint.errors import BackendUnavailableError
+from tests.urls import ODD, SECRET, URL, WITH_SECRETS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SECRET = "S3CRETpw"
 cli_doctor = sys.modules["queuehint.cli.doctor"]  # the package has the command by that name
-URL = f"redis://ann:{SECRET}@127.0.0.1:1/0"
-ODD = [
-    URL,
-    URL.upper(),
-    f"redis:/ann:{SECRET}@127.0.0.1:1/0",
-    f"redis:ann:{SECRET}@127.0.0.1:1/0",
-    f"redis://{SECRET}@127.0.0.1:1/0",
-    f"redis://:{SECRET}@127.0.0.1:1/0",
-    f"redis://ann:{SECRET}?x@127.0.0.1:1/0",
-    f"redis://ann:a@{SECRET}@127.0.0.1:1/0",
-    f"redis://127.0.0.1:1/0?password={SECRET}",
-    f"redis://127.0.0.1:1/0?password=a@{SECRET}",
-    f"redis://127.0.0.1:1/0?%70assword={SECRET}",
-    f"redis://127.0.0.1:1/0;password={SECRET}",
-    f"redis+cluster://ann:{SECRET}@127.0.0.1:1,ann:{SECRET}@127.0.0.1:2",
-    f"sqlite:///jobs.db?password={SECRET}",
-    f"nosuch://ann:{SECRET}@db",
-]
 STATES = ["ls", "--state", "{}", "-t", "sqlite:///x.db"]
 PLACES = [
     ["{}"],
@@ -153,24 +136,39 @@ def test_help_and_what_is_typed_right_stay_as_they_are() -> None:
     assert "Nosuchoption:--nothing" in told(run("ls", "--nothing"))
 
 
-@pytest.mark.parametrize(
-    "url, text",
-    [
-        ("redis://localhost:6379/0", "redis://localhost:6379/0"),
-        ("sqlite:///var/jobs.db", "sqlite:///var/jobs.db"),
-        (URL, "redis://***@127.0.0.1:1/0"),
-        ("redis://db/0?db=1&namespace=docs", "redis://db/0?db=1&namespace=docs"),
-        ("redis://db/0?db=1&what=it", "redis://db/0?***"),
-        ("redis://a:b?c@db", "redis://***"),
-        ("5", "***"),
-    ],
-)
-def test_of_a_url_what_is_known_to_be_harmless_is_said(url: str, text: str) -> None:
-    assert harmless(url) == text
-
-
 def test_what_was_masked_already_stays_as_it_is() -> None:
     door._typed[:] = ["ls", "--target", URL]
-    for text in ("redis://ann:***@db:6379/0 is away", "redis://db/0?password=*** is away", "a: b@c", "at 10:30"):
+    for text in ("redis://***@db:6379/0: is away", "redis://db/0?password=***, is away", "a: b@c", "at 10:30"):
         assert hidden(text) == text
     assert said(f"no {URL.upper()}\n") == r"no redis://***@127.0.0.1:1/0\n"
+
+
+@pytest.mark.parametrize("url", [*ODD, *WITH_SECRETS])
+def test_who_quotes_a_part_of_a_url_says_no_password(url: str) -> None:
+    door._typed[:] = ["ls", "--target", url]
+    parts = re.split("[:/@?#&;=,]", url)
+    texts = [url, repr(url), url[url.casefold().index(SECRET.casefold()) :], *url.split("@"), *url.split("?"), *parts]
+    if mentions_url(url):
+        for text in texts:
+            assert SECRET.casefold() not in said(f"what is {text}, please").casefold()
+
+
+@pytest.mark.parametrize("word", [f"queued,{URL}", f"--state=queued,{URL}", f"-t={URL}", f"--{URL}", URL])
+def test_a_url_within_a_word_is_known_as_one(word: str) -> None:
+    door._typed[:] = ["ls", word]
+    assert SECRET not in said(f"what is {SECRET}?")
+
+
+def test_a_url_of_the_environment_is_known_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUEUEHINT_URL", URL)
+    assert SECRET not in said(f"what is {SECRET}?")
+
+
+def test_a_url_that_nobody_typed_is_masked() -> None:
+    assert said(f"{URL}: is away, '{URL}'.") == "redis://***@127.0.0.1:1/0: is away, 'redis://***@127.0.0.1:1/0'."
+
+
+def test_a_url_that_is_quoted_with_escapes_is_known() -> None:
+    door._typed[:] = ["ls", f"redis://ann:{SECRET}\n\x1b{SECRET}@db"]
+    for text in (f"{SECRET}\n\x1b{SECRET}", repr(f"{SECRET}\n\x1b{SECRET}"), plain(f"ann:{SECRET}\n\x1b{SECRET}")):
+        assert SECRET not in said(f"no {text}")

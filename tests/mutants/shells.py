@@ -300,10 +300,10 @@ MUTANTS = (
     Mutant(
         name="What stands before an unquoted slash of a password is taken for a host and shown",
         kind="wire",
-        file="backends/base.py",
+        file="backends/masks.py",
         old='    if "@" in tail or not all(_HOST.fullmatch(host) for host in hosts.split(",") if host):\n',
         new='    if not all(_HOST.fullmatch(host) for host in hosts.split(",") if host):\n',
-        caught_by=(tests("tests/unit/test_redis_address.py"),),
+        caught_by=(tests("tests/unit/test_masks.py"),),
     ),
     Mutant(
         name="A submission may hold eight thousand jobs",

@@ -9,15 +9,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from queuehint.backends.base import BackendOptions, masked, open_backend
+from queuehint.backends.base import BackendOptions, open_backend
 from queuehint.backends.redis.address import SCHEMES, Address, parse_url
 from queuehint.backends.redis.backend import RedisBackend
 from queuehint.backends.redis.conversation import Desk, NotSent, Unanswered
 from queuehint.backends.redis.keys import root
 from queuehint.errors import BackendError, InvalidJobError
 from queuehint.operations import Tick
-
-SECRET = "hunter2"
+from tests.urls import SECRET, WITH_SECRETS
 
 
 def refused(url: str) -> str:
@@ -239,89 +238,13 @@ def test_any_text_is_an_address_or_is_refused(scheme: str, rest: str) -> None:
 
 # --- what is never shown ---------------------------------------------------------------------------------------------
 
-WITH_SECRETS = [
-    f"redis://:{SECRET}@db",
-    f"redis://ann:{SECRET}@db/0",
-    f"redis://ann:{SECRET}@db/abc",
-    f"redis://ann:{SECRET}@db:port",
-    f"redis://ann:{SECRET}@a,b",
-    f"redis://ann:{SECRET}@db?foo=1",
-    f"redis://ann:{SECRET}@[::1",
-    f"redis://ann:{SECRET}@\u2100",
-    f"redis://ann:x/{SECRET}@db:7/1",
-    f"redis://ann:{SECRET}/x@db:7/1",
-    f"redis://ann:x#{SECRET}@db:7/1",
-    f"redis://ann:{SECRET}#x@db:7/1",
-    f"redis://ann:x?{SECRET}@db:7/1",
-    f"redis://ann:{SECRET}?x@db:7/1",
-    f"redis://ann:x@{SECRET}@db:7/1",
-    f"redis://ann:{SECRET}:x@db:7/1",
-    f"redis://db?password={SECRET}",
-    f"redis://db?username=ann&password={SECRET}&foo=1",
-    f"redis://db?Password={SECRET}",
-    f"redis://db?pass={SECRET}",
-    f"unix://:{SECRET}@/run/redis.sock",
-    f"unix://ann:{SECRET}@",
-    f"rediss+cluster://ann:{SECRET}@a,b/1",
-    f"redis+sentinel://ann:{SECRET}@a",
-    f"redis+sentinel://ann:{SECRET}@a/main",
-    f"redis+sentinel://a/main?sentinel_password={SECRET}",
-    f"redis+sentinel://a/main?sentinel_username=eve&sentinel_password={SECRET}&foo=1",
-    f"redis://ann@corp.com:{SECRET}@db/0",
-    f"redis://tenant/ann:{SECRET}@db/0",
-    f"redis:/ann:{SECRET}@db/0",
-    f"redis:/:{SECRET}@db/0",
-    f"redis:/{SECRET}",
-    f"redis:ann:{SECRET}@db/0",
-    f"redis//ann:{SECRET}@db/0",
-    f"{SECRET}:ann@db",
-    SECRET,
-    f"redis://{SECRET}@db/0",
-    f"redis://ann:{SECRET}",
-    f"redis://db/{SECRET}",
-    f"redis://db?%70assword={SECRET}",
-    f"redis://db?db=0;password={SECRET}",
-    f"redis://db?db={SECRET}",
-    f"redis://db?{SECRET}",
-    f"redis://db?{SECRET}=",
-    f"redis://db?namespace=x;{SECRET}",
-    f"redis://db#password={SECRET}",
-    f"rediss://db?ssl_cert_reqs={SECRET}",
-    f"rediss://db?ssl_check_hostname={SECRET}",
-    f"redis+cluster://a,b:{SECRET}",
-    f"unix:/run/ann:{SECRET}@redis.sock",
-    f"unix:///run/redis.sock?db={SECRET}",
-    f"sqlite:////nowhere/jobs.db?password={SECRET}",
-    f"sqlite:////nowhere/jobs.db?durability={SECRET}",
-    f"sqlite:////nowhere/jobs.db?{SECRET}",
-    f"sqlite:///jobs.db#{SECRET}",
-    f"sqlite:///ann:{SECRET}@host/",
-    f"sqlite:/ann:{SECRET}@host/jobs.db",
-    f"sqlite://ann:{SECRET}@/jobs.db",
-    f"sqlite://ann:{SECRET}@host/jobs.db",
-    f"memory://ann:{SECRET}@host",
-    f"nowhere://ann:{SECRET}@host",
-]
-
 
 @pytest.mark.parametrize("url", WITH_SECRETS)
-def test_a_password_is_in_no_message_and_no_repr(url: str) -> None:
-    assert SECRET not in masked(url)
-    if url.partition(":")[0] not in SCHEMES:
-        return
-    answer = address_or_message(url)
-    assert SECRET not in repr(answer)
-    if isinstance(answer, Address):
-        assert SECRET not in answer.shown
-
-
-@pytest.mark.parametrize("url", WITH_SECRETS)
-def test_a_password_is_in_no_message_of_the_door_either(url: str) -> None:
-    try:
-        shown = repr(open_backend(url))
-    except InvalidJobError as error:
-        shown = f"{error} {error.__cause__}"
-    assert SECRET not in shown
+def test_a_password_is_in_no_message_and_no_repr_of_an_address(url: str) -> None:
+    if url.partition(":")[0] in SCHEMES:
+        answer = address_or_message(url)
+        assert SECRET not in repr(answer)
+        assert SECRET not in (answer.shown if isinstance(answer, Address) else answer)
 
 
 @pytest.mark.parametrize("url", WITH_SECRETS)
@@ -345,27 +268,7 @@ def test_a_password_is_in_no_error_of_a_store_that_does_not_answer(url: str, fai
 def test_a_password_before_the_host_is_not_shown_whatever_stands_in_it(scheme: str, before: str, after: str) -> None:
     for userinfo in (f"ann:{before}{SECRET}{after}", f"{before}{SECRET}{after}:pass", f"{before}{SECRET}{after}"):
         url = f"{scheme}://{userinfo}@db:7/0"
-        assert SECRET not in masked(url)
         assert SECRET not in str(address_or_message(url))
-
-
-@pytest.mark.parametrize(
-    "url, shown",
-    [
-        ("redis://ann:x@db:6379/2", "redis://***@db:6379/2"),
-        ("redis://db/2?db=1&password=x&namespace=n", "redis://db/2?db=1&password=***&namespace=***"),
-        ("redis+cluster://a:1,[::1]:2", "redis+cluster://a:1,[::1]:2"),
-        ("redis+sentinel://ann:x@a:1,b/main/2", "redis+sentinel://***@a:1,b/main/2"),
-        ("unix://:x@/run/redis.sock?db=1", "unix://***@/run/redis.sock?db=1"),
-        ("unix:///run/a\x1b.sock", "unix://***"),
-        ("sqlite:///var/jobs.db?durability=full", "sqlite:///var/jobs.db?durability=***"),
-        ("redis://\x1b[31m/0", "redis://***"),
-        ("memory://", "memory://"),
-        ("localhost:6379", "***"),
-    ],
-)
-def test_what_is_known_to_be_harmless_is_shown(url: str, shown: str) -> None:
-    assert masked(url) == shown
 
 
 def test_a_password_reaches_the_connection_and_nothing_that_is_printed() -> None:

@@ -14,7 +14,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 import attrs
 
-from queuehint.backends.base import masked, masked_name
+from queuehint.backends.masks import masked, masked_name
 from queuehint.errors import InvalidJobError
 
 Node = tuple[str, int]

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import attrs
 
-from queuehint.backends.base import masked, masked_name
+from queuehint.backends.masks import masked, masked_name
 from queuehint.errors import InvalidJobError
 
 Durability = Literal["full", "process"]
