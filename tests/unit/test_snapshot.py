@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import hashlib
 import inspect
 import json
@@ -87,6 +88,16 @@ def test_many_rows_come_in_several_parts(monkeypatch: pytest.MonkeyPatch) -> Non
     parts = list(pack(freeze(engine)))
     assert len(parts) > 5
     assert freeze(thaw(parts, EngineOptions())) == freeze(engine)
+
+
+def test_what_is_frozen_adds_no_work_for_the_garbage_collector(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshot, "ROWS_PER_PART", 100)
+    engine = Queue(*[job(f"j{n}", [f"doc{n}"]) for n in range(200)]).engine
+    freeze(engine)
+    before = len(gc.get_objects())
+    frozen = freeze(engine)
+    assert len(gc.get_objects()) - before < 50, "each of its passes stops all threads"
+    assert len(frozen.rows) > 1_000
 
 
 def test_results_that_are_no_text_are_kept() -> None:
@@ -190,4 +201,4 @@ def test_a_snapshot_with_changed_bytes_is_said_to_be_damaged(random: Random) -> 
 
 def test_frozen_values_are_compared_whole() -> None:
     frozen = freeze(sample())
-    assert attrs.evolve(frozen, rows=frozen.rows[:-1]) != frozen
+    assert attrs.evolve(frozen, parts=frozen.parts[:-1]) != frozen

@@ -10,7 +10,9 @@ between any two operations, in the middle of a sweep too, is exact, and needs no
   points at another object holds the row's number in a list of one. What is shared is one row, and is shared again.
 - The classes are a closed table. Nothing is imported because a file named it, and no code runs but `__new__`.
 - Fields go by their names, which the file has once for each class, and rows are JSON, packed. Rows are *frozen* under
-  the engine's lock, a list of plain values; turning these into bytes is done without it.
+  the engine's lock and made text a few at a time: as lists, those of a large store would be more objects for the
+  garbage collector than all else in the process, and each of its passes stops all threads. Packing is done without
+  the lock.
 - What can be worked out anew is left out: dead entries of heaps, bits of blocks, and what the options say.
 
 `SCHEMA` is the number of this layout. A test holds a fingerprint of the fields of all these classes: who changes one
@@ -60,7 +62,8 @@ from queuehint.records import Dependency, JobError, JobSpec, JobState, Priority,
 from queuehint.schedule import Recurrence, Schedule
 
 SCHEMA: Final = 2
-ROWS_PER_PART: Final = 20_000
+ROWS_PER_PART: Final = 2_000
+"""How many rows are made text in one step, in which no other thread runs; a few milliseconds."""
 
 CLASSES: Final[tuple[type[Any], ...]] = (
     catalog.Block,
@@ -134,10 +137,21 @@ Row = list[Any]
 
 @attrs.frozen
 class Frozen:
-    """An engine's state as rows, the engine's own first, and the name and fields of each kind of row."""
+    """
+    An engine's state.
+
+    Args:
+        kinds: the name and fields of each kind of row.
+        parts: the rows, the engine's own first, as lists in JSON.
+    """
 
     kinds: list[list[str]]
-    rows: list[Row]
+    parts: list[bytes]
+
+    @property
+    def rows(self) -> list[Row]:
+        """All rows; for tests."""
+        return [row for part in self.parts for row in json.loads(part)]
 
 
 def fields_of(cls: type[Any], example: Any = None) -> tuple[str, ...]:
@@ -197,11 +211,12 @@ def freeze(whole: engine.Engine) -> Frozen:
     Complexity: O(all); 10 µs or so a job.
     """
     order: list[Any] = [whole]
-    references: dict[int, list[int]] = {id(whole): [0]}
+    numbers: dict[int, int] = {id(whole): 0}
     kinds: list[list[str]] = []
     known: dict[type[Any], tuple[int, _Read]] = {}
+    parts: list[bytes] = []
     rows: list[Row] = []
-    leaves, find = _LEAVES, references.get
+    leaves, find, rows_max = _LEAVES, numbers.get, ROWS_PER_PART
     for value in order:  # it grows as more is found
         cls = type(value)
         kind = known.get(cls)
@@ -216,16 +231,21 @@ def freeze(whole: engine.Engine) -> Frozen:
             if type(item) in leaves:
                 row.append(item)
                 continue
-            reference = find(id(item))
-            if reference is None:
+            number = find(id(item))
+            if number is None:
                 if isinstance(item, _OF_OTHERS) and not type(item).__module__.startswith("queuehint."):
                     row.append(_plain(item))
                     continue
-                reference = references[id(item)] = [len(order)]
+                number = numbers[id(item)] = len(order)
                 order.append(item)
-            row.append(reference)
+            row.append([number])
         rows.append(row)
-    return Frozen(kinds, rows)
+        if len(rows) == rows_max:
+            parts.append(_dump(rows))
+            rows.clear()
+    if rows:
+        parts.append(_dump(rows))
+    return Frozen(kinds, parts)
 
 
 def _kind(cls: type[Any], example: Any) -> tuple[list[str], _Read]:
@@ -241,12 +261,17 @@ def _kind(cls: type[Any], example: Any) -> tuple[list[str], _Read]:
     )
 
 
+_encode: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+
+
+def _dump(rows: list[Any]) -> bytes:
+    return _encode(rows).encode("ascii")
+
+
 def pack(frozen: Frozen) -> Iterator[bytes]:
     """Yield a frozen engine in parts, to be kept in this order; the first tells what kinds of rows there are."""
-    dump = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
-    yield zlib.compress(dump(frozen.kinds).encode("ascii"), 1)
-    for begin in range(0, len(frozen.rows), ROWS_PER_PART):
-        yield zlib.compress(dump(frozen.rows[begin : begin + ROWS_PER_PART]).encode("ascii"), 1)
+    for part in (_dump(frozen.kinds), *frozen.parts):
+        yield zlib.compress(part, 1)
 
 
 # --- thawing ---------------------------------------------------------------------------------------------------------
