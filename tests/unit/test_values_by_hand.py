@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import pytest
 
 from queuehint import (
@@ -13,19 +15,27 @@ from queuehint import (
     Discard,
     Fail,
     FakeClock,
+    InvalidHintError,
     InvalidJobError,
     InvalidJobTypeError,
     JobSpec,
     JsonCodec,
     Limit,
+    Outcome,
+    PayloadError,
     QueueHintError,
     Retry,
     Snooze,
 )
+from queuehint.backends.base import open_backend
+from queuehint.operations import CountJobs
+from queuehint.schedule import Recurrence
+from queuehint.testing.contract.wrong_values import wrong_operations
 from tests.support import HostileStr
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 
 class Unshown:
@@ -98,3 +108,39 @@ def test_a_clock_that_is_moved_by_nonsense_stays_where_it_is(step: dict[str, Any
     assert (clock.now_ms(), moved) == (1000, [])
     clock.advance(seconds=1.5, ms=-500)
     assert (clock.now_ms(), moved) == (2000, [1])
+
+
+BY_HAND: dict[type[Any], str] = {
+    JobSpec: "Enqueue.jobs.",
+    Outcome: "Exchange.settle.",
+    Limit: "SetLimit.limit.",
+    Recurrence: "PutSchedule.recurrence.",
+}
+WRONG_FIELDS = list(wrong_operations())
+
+
+@pytest.mark.parametrize("url", ["memory://", "sqlite:///{}/jobs.db?durability=process", "redis://127.0.0.1:1"])
+@pytest.mark.parametrize("kind", BY_HAND, ids=lambda kind: kind.__name__)
+def test_what_is_made_by_hand_is_refused_by_each_store_before_it_does_anything(
+    kind: type[Any], url: str, tmp_path: Path
+) -> None:
+    """Nothing is looked at as these are made: an outcome is made for each job, a spec may lack its id for a while."""
+    backend = open_backend(url.format(tmp_path))
+
+    def kept() -> dict[str, bytes]:
+        return {file.name: file.read_bytes() for file in tmp_path.iterdir() if file.suffix != ".db-shm"}
+
+    if not url.startswith("redis"):
+        backend.call_sync(CountJobs())
+    before = kept()
+    named = set()
+    for path, operation in WRONG_FIELDS:
+        if path.startswith(BY_HAND[kind]):
+            with pytest.raises((InvalidJobError, InvalidHintError, PayloadError)) as caught:
+                backend.call_sync(operation)
+            field = path.split(".")[2]
+            assert re.search(rf"\b{field}\b|{field.rstrip('s')}", str(caught.value)), path
+            named.add(field)
+    assert named == {field.name for field in attrs.fields(kind) if field.init}
+    assert kept() == before
+    backend.close_sync()
