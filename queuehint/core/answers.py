@@ -55,7 +55,7 @@ from queuehint.records import OVER, JobState
 from queuehint.reports import Delays, EdgeStats, FlowStats, Reason, ReasonKind, Stats, TreeNode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from queuehint.core.engine import Engine
     from queuehint.core.job import Job
@@ -288,10 +288,15 @@ def why(engine: Engine, question: Why) -> Reason:
         raise JobNotFoundError(question.job_id)
     reason = _reason(engine, job, Blockers(engine.ledger))
     if reason.kind is ReasonKind.DEPENDENCY and (circle := _circle(engine.ledger.jobs, job)):
-        named, more = ", ".join(circle[:JOBS_NAMED_MAX]), len(circle) - JOBS_NAMED_MAX
-        detail = f"they wait for one another, cancel one: {named}" + (f" and {more} more" if more > 0 else "")
-        return attrs.evolve(reason, stuck=True, detail=detail)
+        return attrs.evolve(reason, stuck=True, detail=_circle_text(circle, job.id))
     return reason
+
+
+def _circle_text(circle: list[str], job_id: str) -> str:
+    """Return what is said of a job on a circle, or of one that waits for it."""
+    who = "they wait" if job_id in circle else "it waits for jobs that wait"
+    named, more = ", ".join(circle[:JOBS_NAMED_MAX]), len(circle) - JOBS_NAMED_MAX
+    return f"{who} for one another, cancel one: {named}" + (f" and {more} more" if more > 0 else "")
 
 
 def _reason(engine: Engine, job: Job, blockers: Blockers) -> Reason:
@@ -364,6 +369,38 @@ def _circle(jobs: Mapping[str, Job], job: Job) -> list[str]:
                 before[other] = job_id
                 todo.append(other)
     return []
+
+
+class _Circles:
+    """
+    The circles of open edges that jobs wait for, where nothing that they wait for goes on by itself.
+
+    From each job a way leads on to the first DEFERRED one that it waits for; each is looked at once, and 4 000 edges in
+    all.
+    """
+
+    def __init__(self, jobs: Mapping[str, Job]) -> None:
+        self._jobs = jobs
+        self._found: dict[str, list[str]] = {}
+        self._left = CIRCLE_EDGES_MAX
+
+    def ahead(self, job: Job) -> list[str]:
+        """Return the circle that a job is on or waits for, nothing where none is found."""
+        way: dict[str, int] = {}
+        at: Job | None = job
+        while at is not None and at.id not in way and at.id not in self._found:
+            way[at.id] = len(way)
+            at = self._next(at)
+        circle = [] if at is None else self._found.get(at.id) or list(way)[way.get(at.id, len(way)) :]
+        self._found.update(dict.fromkeys(way, circle))
+        return circle
+
+    def _next(self, job: Job) -> Job | None:
+        self._left -= len(job.blocked)
+        if self._left < 0:
+            return None
+        others = (self._jobs.get(job_id) for job_id in sorted(job.blocked))
+        return next((other for other in others if other is not None and other.state is JobState.DEFERRED), None)
 
 
 def _reason_queued(engine: Engine, job: Job, blockers: Blockers) -> Reason:
@@ -497,15 +534,25 @@ def count_pending(engine: Engine, question: CountPending) -> Pending:
             return Pending(unfinished, moving=unfinished > 0, reasons=())
         # Nothing runs, is ready or backs off: whatever is left waits for a person, or for a time that does not count.
         left = islice((job for job in ledger.jobs.values() if _counts(job, question)), REASONS_MAX)
-        return Pending(unfinished, moving=False, reasons=tuple([_reason(engine, job, blockers) for job in left]))
+        return Pending(unfinished, moving=False, reasons=_stalled(engine, left, blockers, _Circles(ledger.jobs)))
     jobs = (job for job in ledger.paths.below(question.path) if _counts(job, question))
     some = list(islice(jobs, PENDING_LOOKED_AT_MAX))
     known: dict[str, bool] = {}
-    moving = any(_moves(engine, job, known, question, blockers) for job in some)
+    circles = _Circles(ledger.jobs)
+    moving = any(_moves(engine, job, known, question, blockers, circles) for job in some)
     if len(some) == PENDING_LOOKED_AT_MAX:
         moving = moving or _anything_moves(engine, question)
-    reasons = () if moving else tuple([_reason(engine, job, blockers) for job in some[:REASONS_MAX]])
+    reasons = () if moving else _stalled(engine, some[:REASONS_MAX], blockers, circles)
     return Pending(len(some), moving=moving, reasons=reasons)
+
+
+def _stalled(engine: Engine, left: Iterable[Job], blockers: Blockers, circles: _Circles) -> tuple[Reason, ...]:
+    """Return why jobs cannot move, with the circle that one waits for or is on."""
+    reasons = [_reason(engine, job, blockers) for job in left]
+    for at, reason in enumerate(reasons):
+        if reason.kind is ReasonKind.DEPENDENCY and (circle := circles.ahead(engine.ledger.jobs[reason.job_id])):
+            reasons[at] = attrs.evolve(reason, stuck=True, detail=_circle_text(circle, reason.job_id))
+    return tuple(reasons)
 
 
 def _anything_moves(engine: Engine, question: CountPending) -> bool:
@@ -529,10 +576,13 @@ def _counts(job: Job, question: CountPending) -> bool:
 _WAITS_FOR_JOBS = frozenset({ReasonKind.PLACE, ReasonKind.DEPENDENCY})
 
 
-def _moves(engine: Engine, job: Job, known: dict[str, bool], question: CountPending, blockers: Blockers) -> bool:
+def _moves(
+    engine: Engine, job: Job, known: dict[str, bool], question: CountPending, blockers: Blockers, circles: _Circles
+) -> bool:
     """Say whether a job can go on without a person: neither it nor what it waits for, as far as named, is stuck."""
     seen = {job.id}
     todo = [job]
+    all_wait = True
     while todo:
         reason = _reason(engine, todo.pop(), blockers)
         # Where nobody could be named, whatever moves at all may be what it waits for.
@@ -540,10 +590,16 @@ def _moves(engine: Engine, job: Job, known: dict[str, bool], question: CountPend
         if reason.stuck or is_lost or known.get(reason.job_id) is False:
             known[job.id] = False
             return False
+        all_wait = all_wait and reason.kind in _WAITS_FOR_JOBS
         if reason.kind in _WAITS_FOR_JOBS:
             for job_id in reason.jobs:
-                if job_id not in seen and known.get(job_id) is not True and job_id in engine.ledger.jobs:
+                if known.get(job_id) is True:
+                    all_wait = False
+                elif job_id not in seen and job_id in engine.ledger.jobs:
                     seen.add(job_id)
                     todo.append(engine.ledger.jobs[job_id])
+    if all_wait and circles.ahead(job):
+        known.update(dict.fromkeys(seen, False))
+        return False
     known.update(dict.fromkeys(seen, True))
     return True

@@ -32,6 +32,7 @@ from queuehint.operations import (
     Cancel,
     Close,
     CountJobs,
+    CountPending,
     Enqueue,
     Exchange,
     Follow,
@@ -885,7 +886,8 @@ def test_jobs_that_run_at_once_and_conflict_are_reported(store: Store) -> None:
 
 def test_jobs_that_wait_for_one_another_are_reported_with_the_way_out(store: Store) -> None:
     edges = [("a", "x"), ("b", "a"), ("c", "b"), ("d", "c")]
-    store.do(Enqueue((job("x"), *[attrs.evolve(job(each), depends_on=(Dependency(need),)) for each, need in edges])))
+    after = [attrs.evolve(job(each, "p"), depends_on=(Dependency(need),)) for each, need in edges]
+    store.do(Enqueue((job("x"), *after)))
     assert store.look().is_clean
     client = store.server.client()
     client.hdel(store.key("blocked:a"), "x")
@@ -897,6 +899,11 @@ def test_jobs_that_wait_for_one_another_are_reported_with_the_way_out(store: Sto
     reason = store.do(Why("b"))
     assert (reason.stuck, reason.detail) == (True, "they wait for one another, cancel one: b, a, c")
     assert (store.do(Why("d")).stuck, store.do(Why("d")).jobs) == (False, ("c",))
+    for pending in (store.do(CountPending(("p",))), store.do(CountPending())):
+        ahead = "for one another, cancel one: a, c, b"
+        said = [f"they wait {ahead}"] * 3 + [f"it waits for jobs that wait {ahead}"]
+        details = [reason.detail for reason in pending.reasons if reason.job_id != "x"]
+        assert (pending.moving, details, all(reason.stuck for reason in pending.reasons)) == (False, said, True)
     store.do(Cancel(("b",)))
     assert not [finding for finding in store.look().errors if finding.kind == "circle"]
 

@@ -223,6 +223,22 @@ MUTANTS = (
         caught_by=(tests("tests/unit/test_engine_children.py"),),
     ),
     Mutant(
+        name="Who waits for a circle of jobs counts as one that moves",
+        kind="bounds",
+        file="core/answers.py",
+        old="    if all_wait and circles.ahead(job):\n",
+        new="    if False:\n",
+        caught_by=(tests("tests/unit/test_answers.py"),),
+    ),
+    Mutant(
+        name="Lua: who waits for a circle of jobs counts as one that moves",
+        kind="bounds",
+        file="backends/redis/lua/count_pending.lua",
+        old="  if all_wait and #circle_ahead(job) > 0 then\n",
+        new="  if false then\n",
+        caught_by=(tests("tests/integration/test_doctor.py", "-k", "one_another"),),
+    ),
+    Mutant(
         name="Nobody is told that jobs wait for one another",
         kind="bounds",
         file="core/answers.py",

@@ -353,8 +353,8 @@ def circle(length: int) -> Queue:
     """Return a queue with a circle of jobs, which nothing closes any more, and one behind it."""
     ids = [f"c{number:04}" for number in range(length)]
     queue = Queue(job("x"), checked=False)
-    queue.enqueue(*[job(each, after=[before]) for before, each in pairwise(["x", *ids])])
-    queue.enqueue(job("behind", after=[ids[0]]))
+    queue.enqueue(*[job(each, ["circle"], after=[before]) for before, each in pairwise(["x", *ids])])
+    queue.enqueue(job("behind", ["behind"], after=[ids[0]]))
     edges, first = queue.engine.ledger.edges, queue.engine.ledger.jobs[ids[0]]
     edges.close(first, "x")
     edges.add(first, ids[-1], AFTER)
@@ -375,6 +375,45 @@ def test_a_job_on_a_circle_is_told_who_is_on_it_and_one_behind_it_is_not() -> No
     queue.cancel("c0001")
     queue.wait(0)
     assert not queue.why("c0000").stuck
+
+
+def test_what_waits_for_a_circle_does_not_move_and_the_circle_is_named() -> None:
+    queue = circle(3)
+    assert queue.start() == ["x"]
+    assert queue.pending().moving
+    ahead = "for one another, cancel one: c0000, c0002, c0001"
+    pending = queue.pending(("circle",))
+    assert not pending.moving
+    assert [(each.stuck, each.detail) for each in pending.reasons] == [(True, f"they wait {ahead}")] * 3
+    pending = queue.pending(("behind",))
+    assert not pending.moving
+    assert [(each.stuck, each.detail) for each in pending.reasons] == [(True, f"it waits for jobs that wait {ahead}")]
+    queue.finish("x")
+    pending = queue.pending()
+    assert (pending.unfinished, pending.moving, len(pending.reasons)) == (4, False, 4)
+    assert all(ahead in str(each) for each in pending.reasons)
+    queue.cancel("c0001")
+    queue.wait(0)
+    assert queue.pending(("behind",)).moving
+    assert queue.run() == ["c0002", "c0000", "behind"]
+
+
+def test_what_waits_for_a_circle_and_for_jobs_that_run_moves_as_long_as_these_run() -> None:
+    queue = circle(2)
+    queue.enqueue(job("both", ["both"], after=["behind", "x"]), job("more", ["both", "1"], after=["x"]))
+    assert queue.start() == ["x"]
+    assert queue.pending(("both",)).moving
+    queue.finish("x")
+    queue.run()
+    assert not queue.pending(("both",)).moving
+
+
+def test_a_circle_behind_thousands_of_edges_is_not_looked_for() -> None:
+    queue = Queue(*[job(f"x{number}") for number in range(900)], checked=False)
+    for layer in range(6):
+        others = [f"x{number}" for number in range(899)]
+        queue.enqueue(job(f"y{layer}", ["y"], after=[*others, f"y{layer - 1}" if layer else "x899"]))
+    assert [each.detail for each in queue.pending(("y",)).reasons] == [None] * 6
 
 
 def test_of_a_long_circle_ten_jobs_are_named_and_one_of_thousands_is_not_looked_for() -> None:

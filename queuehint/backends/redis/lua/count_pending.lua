@@ -37,11 +37,39 @@ local function pending_jobs(limit)
   return found, looked_at < LOOKED_AT_ALL_MAX
 end
 
+local circles, edges_left = {}, CIRCLE_EDGES_MAX
+
+-- The first DEFERRED job that one waits for; nil where there is none, or too much has been looked at.
+local function next_ahead(job)
+  local ids = redis.call('HKEYS', store.blocked(job.id))
+  edges_left = edges_left - #ids
+  if edges_left < 0 then return nil end
+  table.sort(ids, form.less)
+  for _, id in ipairs(ids) do
+    local other = jobs.of(id)
+    if other and other[STATE] == DEFERRED then return other end
+  end
+end
+
+-- The circle of open edges that a job is on or waits for, where nothing that it waits for goes on by itself; empty where
+-- none is found.
+local function circle_ahead(job)
+  local way, place, at = {}, {}, job
+  while at and not place[at.id] and not circles[at.id] do
+    way[#way + 1], place[at.id] = at.id, #way + 1
+    at = next_ahead(at)
+  end
+  local circle = at and circles[at.id] or {}
+  if at and place[at.id] then circle = {unpack(way, place[at.id])} end
+  for _, id in ipairs(way) do circles[id] = circle end
+  return circle
+end
+
 local known = {}
 
 -- Whether a job can go on without a person: neither it nor what it waits for, as far as named, is stuck.
 local function moves(job)
-  local seen, todo = {[job.id] = true}, {job}
+  local seen, todo, all_wait = {[job.id] = true}, {job}, true
   while #todo > 0 do
     local at = table.remove(todo)
     local reason = reason_of(at)
@@ -53,12 +81,20 @@ local function moves(job)
     end
     if reason.kind == 'place' or reason.kind == 'dependency' then
       for _, other in ipairs(reason.jobs) do
-        if other[STATE] and not seen[other.id] and known[other.id] ~= true then
+        if known[other.id] == true then
+          all_wait = false
+        elseif other[STATE] and not seen[other.id] then
           seen[other.id] = true
           todo[#todo + 1] = other
         end
       end
+    else
+      all_wait = false
     end
+  end
+  if all_wait and #circle_ahead(job) > 0 then
+    for id in pairs(seen) do known[id] = false end
+    return false
   end
   for id in pairs(seen) do known[id] = true end
   return true
@@ -82,5 +118,11 @@ else
   reasons_of = moving and {} or found
 end
 local reply = {count, moving and 1 or 0}
-for at = 1, math.min(#reasons_of, REASONS_MAX) do reply[#reply + 1] = reply_of(reasons_of[at], reason_of(reasons_of[at])) end
+for at = 1, math.min(#reasons_of, REASONS_MAX) do
+  local job = reasons_of[at]
+  local reason = reason_of(job)
+  local circle = reason.kind == 'dependency' and circle_ahead(job) or {}
+  if #circle > 0 then reason.stuck, reason.detail = true, circle_text(circle, job.id) end
+  reply[#reply + 1] = reply_of(job, reason)
+end
 return reply

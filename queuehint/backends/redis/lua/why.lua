@@ -8,7 +8,6 @@
   Returns a reason (lib/reasons), nothing if there is no such job.   Mirrors core.answers ]]
 -- @include lib/questions
 -- @include lib/reasons
-local CIRCLE_EDGES_MAX = 4000 -- @const
 
 -- A circle of open edges through a job, from the job on; nil where there is none. None is ever closed; one in a store may be
 -- of an earlier release. Breadth first.
@@ -46,8 +45,6 @@ if not job then return {} end
 local reason = reason_of(job)
 local circle = reason.kind == 'dependency' and circle_of(job)
 if circle then
-  local named, more = table.concat(circle, ', ', 1, math.min(#circle, JOBS_NAMED_MAX)), #circle - JOBS_NAMED_MAX
-  reason.stuck = true
-  reason.detail = 'they wait for one another, cancel one: ' .. named .. (more > 0 and ' and ' .. more .. ' more' or '')
+  reason.stuck, reason.detail = true, circle_text(circle, job.id)
 end
 return reply_of(job, reason)

@@ -263,3 +263,15 @@ local function reply_of(job, reason)
     text_of_ms(job[STARTED_AT]), text_of_ms(NOW), redis.call('HGET', store.specs, job.id) or '',
   }
 end
+
+local CIRCLE_EDGES_MAX = 4000 -- @const
+
+-- What is said of a job on a circle of open edges, or of one that waits for it.
+local function circle_text(circle, job_id)
+  local who = 'it waits for jobs that wait'
+  for _, id in ipairs(circle) do
+    if id == job_id then who = 'they wait' end
+  end
+  local named, more = table.concat(circle, ', ', 1, math.min(#circle, JOBS_NAMED_MAX)), #circle - JOBS_NAMED_MAX
+  return who .. ' for one another, cancel one: ' .. named .. (more > 0 and ' and ' .. more .. ' more' or '')
+end
