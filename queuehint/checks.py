@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any, TypeVar
@@ -71,24 +71,38 @@ def plain_text(value: object) -> str:
     return str.__str__(value if isinstance(value, str) else str(value))
 
 
-def check_items(value: object, *, parameter: str, most: int | None = None, is_shown: bool = True) -> list[Any]:
+def check_items(value: object, *, parameter: str, most: int | None = None) -> list[Any]:
     """
     Check that several things are given, in a list or anything else to iterate over, and return them.
 
     Args:
-        most: how many they may be; one more than that is read at most. None is for what comes in parts of any number.
-        is_shown: whether a message may show what was given; arguments of jobs it may not.
+        most: how many they may be; one more than that is read at most. None is for what tests are given.
     """
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
         meant = f"; did you mean [{shown(value)}]?" if isinstance(value, str) else ""
-        said = f": {shown(value)}{meant}" if is_shown else ""
-        raise InvalidJobTypeError(f"{parameter} must be a list, got {type(value).__name__}{said}")
+        raise InvalidJobTypeError(f"{parameter} must be a list, got {type(value).__name__}: {shown(value)}{meant}")
     if most is None:
         return list(value)
     items = list(islice(value, most + 1))
     if len(items) > most:
         raise InvalidJobError(f"{parameter}: {count_of(value, most)} in one call, limit {most}")
     return items
+
+
+def each_item(value: object, *, parameter: str, most: int) -> Iterator[Any]:
+    """
+    Yield what is given as `check_items` returns it, for what is looked at one after the other as it is read.
+
+    Where there is too much is known at once if that can be asked, else when it comes. No item is shown: these are jobs.
+    """
+    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
+        raise InvalidJobTypeError(f"{parameter} must be a list, got {type(value).__name__}")
+    if type(value) in _SIZED and len(value) > most:  # type: ignore[arg-type]
+        raise InvalidJobError(f"{parameter}: {count_of(value, most)} in one call, limit {most}")
+    for index, item in enumerate(value):
+        if index == most:
+            raise InvalidJobError(f"{parameter}: more than {most} in one call, limit {most}")
+        yield item
 
 
 def sized(value: object) -> str:

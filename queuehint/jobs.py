@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar
 
 import attrs
 
-from queuehint.checks import check_items
+from queuehint.checks import each_item
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown, shows_itself
 from queuehint.handler import Handler, Placement
 from queuehint.handles import Desk, JobHandle
 from queuehint.hint import Claim, Mode
 from queuehint.ids import new_id
+from queuehint.operations import JOBS_PER_CALL_MAX
 from queuehint.options import UNSET, Awaited, Options, Unset
 from queuehint.policy import Backoff
-from queuehint.records import PAYLOAD_BYTES_MAX, Dependency, JobSpec, OnConflict, When, note_checked
+from queuehint.records import PAYLOAD_BYTES_MAX, Dependency, JobSpec, OnConflict, When, check_call_size, note_checked
 from queuehint.references import Extracted, extract, target
 
 if TYPE_CHECKING:
@@ -312,7 +313,8 @@ class Job(Generic[P, R]):
 
         Args:
             calls: each a tuple of positional or a dict of keyword arguments. Up to 1 000, with 4 MiB of
-                arguments, are one submission, all or nothing; more are several submissions in order.
+                arguments, are one submission, all or nothing; more are several submissions in order, up to
+                1 000 000 calls with 1 GiB of arguments.
 
         Raises:
             InvalidJobTypeError, InvalidHintError, PayloadError: a call is not valid; it is named by its index and
@@ -328,7 +330,8 @@ class Job(Generic[P, R]):
 
     def _specs(self, calls: Iterable[tuple[Any, ...] | dict[str, Any]]) -> list[JobSpec]:
         specs = []
-        for index, call in enumerate(check_items(calls, parameter="calls", is_shown=False)):
+        size = 0
+        for index, call in enumerate(each_item(calls, parameter="calls", most=JOBS_PER_CALL_MAX)):
             try:
                 if isinstance(call, dict):
                     arguments = self._handler.bind((), call)
@@ -343,4 +346,6 @@ class Job(Generic[P, R]):
             except ValueError as error:
                 error.args = (f"calls[{index}]: {error}",)
                 raise
+            size += len(specs[-1].arguments)
+            check_call_size(size, parameter="calls")
         return specs

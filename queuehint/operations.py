@@ -31,6 +31,7 @@ EDGES_PER_SUBMISSION_MAX = 4000
 BYTES_PER_SUBMISSION_MAX = 4 << 20
 """Arguments of together more than this are sent in parts: each has to be sent, whole, before a connection times out."""
 FLOW_JOBS_MAX = 100_000
+JOBS_PER_CALL_MAX = 1_000_000
 FETCH_MAX = 100
 FETCH_BYTES_MAX = 4 << 20
 """Results of together more than this come in several replies."""

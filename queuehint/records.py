@@ -29,6 +29,8 @@ from queuehint.hint import Claim, Path, parse_claims, queue_key
 from queuehint.policy import DEFAULT_POLICY, Backoff, Policy
 
 PAYLOAD_BYTES_MAX = 1 << 20
+CALL_BYTES_MAX = 1 << 30
+"""Arguments of all jobs of one call: they are kept until the last was checked."""
 RESULT_BYTES_MAX = 1 << 20
 LOG_LINES_MAX = 1000
 LOG_LINE_BYTES_MAX = 4096
@@ -373,6 +375,12 @@ def check_payload_size(payload: object, *, parameter: str, bytes_max: int) -> No
         raise InvalidJobTypeError(f"{parameter} must be bytes, got {type(payload).__name__}")
     if len(payload) > bytes_max:
         raise PayloadError(f"{parameter} take {len(payload)} bytes, limit {bytes_max}")
+
+
+def check_call_size(size: int, *, parameter: str) -> None:
+    """Check how many bytes of arguments were read in one call so far."""
+    if size > CALL_BYTES_MAX:
+        raise InvalidJobError(f"{parameter}: more than {CALL_BYTES_MAX} bytes of arguments in one call, the limit")
 
 
 @attrs.frozen(kw_only=True)

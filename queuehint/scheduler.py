@@ -276,8 +276,8 @@ class Scheduler(Control, Draining, Scheduling):
 
         Args:
             specs: up to 1 000 jobs with 4 MiB of arguments, 16 000 gates and 4 000 edges are one submission, all or
-                nothing; more are several, in order. Specs of which one depends on another, by name or id and in any
-                order, take effect all at once, up to 100 000 of them.
+                nothing; more are several, in order, up to 1 000 000 jobs with 1 GiB of arguments. Specs of which one
+                depends on another, by name or id and in any order, take effect all at once, up to 100 000 of them.
 
         Returns:
             Their handles, in the order of the specs.

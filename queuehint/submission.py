@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
-from queuehint.checks import check_items
+from queuehint.checks import each_item
 from queuehint.core.templates import find
 from queuehint.dialogue import Dialogue, finish
 from queuehint.errors import (
@@ -33,6 +33,7 @@ from queuehint.operations import (
     EDGES_PER_SUBMISSION_MAX,
     FLOW_JOBS_MAX,
     GATES_PER_SUBMISSION_MAX,
+    JOBS_PER_CALL_MAX,
     JOBS_PER_SUBMISSION_MAX,
     Commit,
     Draw,
@@ -40,7 +41,7 @@ from queuehint.operations import (
     EnqueuedJob,
 )
 from queuehint.payload import decode_json
-from queuehint.records import Dependency, JobSpec, check_dependencies, evolved
+from queuehint.records import Dependency, JobSpec, check_call_size, check_dependencies, evolved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -61,7 +62,8 @@ def checked(specs: Iterable[JobSpec], *, may_lack_id: bool) -> list[JobSpec]:
         InvalidJobError, InvalidJobTypeError, InvalidHintError, PayloadError: naming the spec by its index.
     """
     good = []
-    for index, spec in enumerate(check_items(specs, parameter="specs")):
+    size = 0
+    for index, spec in enumerate(each_item(specs, parameter="specs", most=JOBS_PER_CALL_MAX)):
         if not isinstance(spec, JobSpec):
             raise InvalidJobTypeError(f"specs[{index}] must be a JobSpec, got {type(spec).__name__}")
         try:
@@ -69,6 +71,8 @@ def checked(specs: Iterable[JobSpec], *, may_lack_id: bool) -> list[JobSpec]:
         except ValueError as error:
             error.args = (f"specs[{index}]: {error}",)
             raise
+        size += len(spec.arguments)
+        check_call_size(size, parameter="specs")
     return good
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import pytest
 
 from queuehint import (
@@ -137,6 +138,41 @@ def test_of_what_has_no_end_one_more_than_the_limit_is_read(name: str) -> None:
     with pytest.raises(InvalidJobError, match=f"more than {limit} in one call, limit {limit}"):
         call(items)
     assert items.read == limit + 1
+
+
+SUBMITTED: dict[str, tuple[Any, Callable[[Any], Any]]] = {
+    "calls": ((), JOB.enqueue_many_sync),
+    "specs": (JobSpec(id="a", task="t", arguments=b"x" * 100), SCHED.submit_sync),
+}
+
+
+@pytest.mark.parametrize("name", SUBMITTED)
+def test_jobs_without_end_are_read_up_to_the_limit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    item, call = SUBMITTED[name]
+    for module in ("jobs", "submission"):
+        monkeypatch.setattr(f"queuehint.{module}.JOBS_PER_CALL_MAX", 2500)
+    items = Endless(item)
+    with pytest.raises(InvalidJobError, match=f"^{name}: more than 2500 in one call, limit 2500"):
+        call(items)
+    assert items.read == 2501
+    assert len(call([attrs.evolve(item, id=str(n)) if item else item for n in range(2500)])) == 2500
+    before = SCHED.stats_sync()
+    for many, found in (([item] * 2501, 2501), (range(10**12), 10**12)):
+        with pytest.raises(InvalidJobError, match=f"^{name}: {found} in one call, limit 2500"):
+            call(many)
+    with pytest.raises(InvalidJobTypeError, match=rf"{name}\[0\]"):
+        call(Endless("a"))
+    assert SCHED.stats_sync() == before
+
+
+@pytest.mark.parametrize("name", SUBMITTED)
+def test_jobs_are_read_up_to_so_many_bytes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    item, call = SUBMITTED[name]
+    monkeypatch.setattr("queuehint.records.CALL_BYTES_MAX", 10_000)
+    items = Endless(item)
+    with pytest.raises(InvalidJobError, match=f"^{name}: more than 10000 bytes of arguments in one call, the limit"):
+        call(items)
+    assert items.read <= 5001
 
 
 def test_of_lists_that_have_no_end_one_more_than_the_limit_is_read() -> None:

@@ -300,4 +300,12 @@ MUTANTS = (
         new="            if kind is JobSpec:\n",
         caught_by=(DATA,),
     ),
+    Mutant(
+        name="An iterator of jobs is read to its end",
+        kind="door",
+        file="checks.py",
+        old="        if index == most:\n            raise",
+        new="        if index == most and type(value) in _SIZED:\n            raise",
+        caught_by=(ARGUMENTS,),
+    ),
 )
