@@ -114,7 +114,9 @@ class Firing:
 @attrs.frozen
 class Enqueue(Operation[Enqueued]):
     """
-    Submit up to 1 000 jobs with at most 16 000 gates (depth + 1 a claim) and 4 000 edges, all or nothing, in order.
+    Submit up to 1 000 jobs, all or nothing, in order.
+
+    Together they have at most 16 000 gates (depth + 1 a claim), 4 000 edges and 4 MiB of arguments.
 
     Args:
         jobs: each depends on jobs that exist, or on others of the submission, in any order.

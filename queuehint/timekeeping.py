@@ -20,10 +20,10 @@ from queuehint.checks import ID_BYTES_MAX
 from queuehint.dialogue import finish, hold
 from queuehint.due_times import come_due, first_due
 from queuehint.errors import BackendError, PathClosedError, QueueFullError, QueueHintError, ScheduleChangedError
-from queuehint.operations import DueSchedules, Enqueue, Firing, ListSchedules, PutSchedule
+from queuehint.operations import BYTES_PER_SUBMISSION_MAX, DueSchedules, Enqueue, Firing, ListSchedules, PutSchedule
 from queuehint.records import JobSpec, moment
 from queuehint.renewal import now_s
-from queuehint.schedule import Recurrence, Schedule
+from queuehint.schedule import FIRINGS_MAX, Recurrence, Schedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -116,7 +116,9 @@ def fire_due() -> Dialogue[bool]:
 def _fire(schedule: Schedule, now_ms: int) -> Dialogue[bool]:
     """Fire a schedule for the due times that have come; return False if somebody else has."""
     assert schedule.next_ms is not None
-    come = times, next_ms = come_due(schedule.recurrence, schedule.next_ms, now_ms)
+    # What is left is due still, and is fired next.
+    most = min(FIRINGS_MAX, BYTES_PER_SUBMISSION_MAX // max(1, len(schedule.spec.arguments)))
+    come = times, next_ms = come_due(schedule.recurrence, schedule.next_ms, now_ms, most)
     while True:
         try:
             yield from _fire_at(schedule, times, next_ms)

@@ -25,6 +25,7 @@ from queuehint.errors import (
 from queuehint.hint import key_of
 from queuehint.operations import (
     ANYONE,
+    BYTES_PER_SUBMISSION_MAX,
     EDGES_PER_SUBMISSION_MAX,
     EVENTS_MAX,
     FETCH_MAX,
@@ -307,10 +308,13 @@ def _check_submission_size(specs: tuple[JobSpec, ...]) -> None:
     _check_size("jobs", len(specs), JOBS_PER_SUBMISSION_MAX)
     if len({spec.id for spec in specs}) < len(specs):
         raise DuplicateJobError(next(job_id for job_id, n in Counter(spec.id for spec in specs).items() if n > 1))
-    gates = 0
+    gates = size = 0
     for spec in specs:
+        size += len(spec.arguments)
         for claim in spec.claims:
             gates += len(claim.path) + 1
+    if size > BYTES_PER_SUBMISSION_MAX:
+        raise InvalidJobError(f"a submission has {size} bytes of arguments, limit {BYTES_PER_SUBMISSION_MAX}")
     if gates > GATES_PER_SUBMISSION_MAX:
         raise InvalidJobError(
             f"a submission visits {gates} gates (depth + 1 a claim), limit {GATES_PER_SUBMISSION_MAX}"

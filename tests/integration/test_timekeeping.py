@@ -16,9 +16,18 @@ from queuehint.clock import FakeClock
 from queuehint.dialogue import hold_sync
 from queuehint.due_times import come_due
 from queuehint.errors import ScheduleChangedError
-from queuehint.operations import Close, CountJobs, DueSchedules, Enqueue, ListSchedules, PutSchedule, Tick
+from queuehint.operations import (
+    BYTES_PER_SUBMISSION_MAX,
+    Close,
+    CountJobs,
+    DueSchedules,
+    Enqueue,
+    ListSchedules,
+    PutSchedule,
+    Tick,
+)
 from queuehint.records import JobSpec, JobState
-from queuehint.schedule import Recurrence
+from queuehint.schedule import SCHEDULE_BYTES_MAX, Recurrence
 from queuehint.timekeeping import Definition, Timekeeper, fire_due, store
 from tests.doors import turns, until
 
@@ -97,11 +106,11 @@ def test_many_that_cannot_be_fired_here_hold_up_none_behind_them(
     backend.clock.advance(ms=150_000)
     tries = []
 
-    def fire_some(recurrence: Recurrence, next_ms: int, now_ms: int) -> Any:
+    def fire_some(recurrence: Recurrence, next_ms: int, now_ms: int, most: int) -> Any:
         if recurrence == EVERY and next_ms % 1000 == 0:
             tries.append(next_ms)
             raise InvalidJobError("no such zone")
-        return come_due(recurrence, next_ms, now_ms)
+        return come_due(recurrence, next_ms, now_ms, most)
 
     monkeypatch.setattr(timekeeping, "come_due", fire_some)
     assert not hold_sync(backend, fire_due())
@@ -210,3 +219,13 @@ def test_a_firing_that_is_refused_for_ever_ends_all_the_same(caplog: pytest.LogC
     assert [vars(record)["count"] for record in caplog.records] == [100, 100, 50]
     assert counted(backend) == 0
     assert backend.call_sync(DueSchedules()).schedules == ()
+
+
+def test_firings_with_large_arguments_are_several_submissions() -> None:
+    backend = Store()
+    assert hold_sync(backend, store(defined("s", arguments=b"x" * SCHEDULE_BYTES_MAX)))
+    backend.clock.advance(ms=100_000)
+    assert hold_sync(backend, fire_due())
+    assert counted(backend) == 100
+    sent = [len(asked.jobs) for asked in backend.asked if isinstance(asked, Enqueue)]
+    assert sent == [BYTES_PER_SUBMISSION_MAX // SCHEDULE_BYTES_MAX, 36]

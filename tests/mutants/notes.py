@@ -70,6 +70,22 @@ MUTANTS = (
         caught_by=(tests("tests/unit/test_submission.py"),),
     ),
     Mutant(
+        name="An operation may hold submissions of any number of bytes",
+        kind="bounds",
+        file="core/admission.py",
+        old="        size += len(spec.arguments)\n",
+        new="",
+        caught_by=(tests("tests/contract/test_memory.py", "-k", "too_many_bytes"),),
+    ),
+    Mutant(
+        name="Firings are cut by number and not by bytes",
+        kind="bounds",
+        file="timekeeping.py",
+        old="come_due(schedule.recurrence, schedule.next_ms, now_ms, most)",
+        new="come_due(schedule.recurrence, schedule.next_ms, now_ms, FIRINGS_MAX)",
+        caught_by=(tests("tests/integration/test_timekeeping.py"),),
+    ),
+    Mutant(
         name="Whoever gets no answer to a submission in parts is told the ids of one part",
         kind="wire",
         file="submission.py",

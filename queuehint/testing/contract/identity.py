@@ -10,6 +10,7 @@ from queuehint import (
     Backoff,
     Claim,
     DuplicateJobError,
+    InvalidJobError,
     JobNotFoundError,
     JobState,
     OutcomeKind,
@@ -20,6 +21,7 @@ from queuehint.operations import (
     Delete,
     Tree,
 )
+from queuehint.records import PAYLOAD_BYTES_MAX
 from queuehint.testing.contract.store import DAY_MS, Store
 from queuehint.testing.driver import SHARED, job
 
@@ -132,6 +134,13 @@ class Identity:
         assert not store.enqueue(first).jobs[0].created
         with pytest.raises(DuplicateJobError):
             store.enqueue(job("a", key="k", arguments=b"3" * 500, retention_ms=0))
+
+    def test_a_submission_of_too_many_bytes_is_refused(self, store: Store) -> None:
+        specs = [job(str(n), arguments=b"x" * PAYLOAD_BYTES_MAX) for n in range(4)]
+        with pytest.raises(InvalidJobError, match="a submission has 4194305 bytes of arguments, limit 4194304"):
+            store.enqueue(*specs, job("more", arguments=b"1"))
+        assert store.stats().enqueued == 0
+        assert all(made.created for made in store.enqueue(*specs).jobs)
 
     def test_an_id_twice_in_one_submission_is_refused(self, store: Store) -> None:
         with pytest.raises(DuplicateJobError):
