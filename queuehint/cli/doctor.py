@@ -15,7 +15,9 @@ from queuehint.backends.base import BackendOptions, open_backend
 from queuehint.backends.masks import masked
 from queuehint.backends.redis.backend import RedisBackend
 from queuehint.backends.redis.doctor import PASSES, diagnose
-from queuehint.backends.redis.findings import Finding, Report
+from queuehint.backends.report import Finding, Report
+from queuehint.backends.sqlite import doctor as of_files
+from queuehint.backends.sqlite.backend import SqliteBackend
 from queuehint.cli.said import hidden, said
 from queuehint.cli.show import cell, plain
 from queuehint.errors import InvalidJobError, QueueHintError
@@ -28,7 +30,10 @@ _BYTES = ("used_memory", "maxmemory")
 
 def doctor(
     url: Annotated[
-        str, typer.Argument(metavar="URL", envvar="QUEUEHINT_URL", help="Such as redis://localhost:6379/0.")
+        str,
+        typer.Argument(
+            metavar="URL", envvar="QUEUEHINT_URL", help="Such as redis://localhost:6379/0 or sqlite:///jobs.db."
+        ),
     ],
     namespace: Annotated[
         str | None, typer.Option("--namespace", "-n", help="Of the jobs; by default what the URL says, or `default`.")
@@ -66,15 +71,22 @@ def _examine(url: str, namespace: str | None, *, fix: bool, passes: int) -> Repo
     options = BackendOptions() if namespace is None else BackendOptions(namespace=namespace)
     backend = open_backend(url, options)
     try:
-        if not isinstance(backend, RedisBackend):
-            if backend.is_durable:
-                raise InvalidJobError(f"{masked(url)} is no Redis; a file of jobs is looked through when it is opened")
+        if not isinstance(backend, (RedisBackend, SqliteBackend)):
             raise InvalidJobError(f"{masked(url)} lives in one process, and nobody else can look into it")
-        if namespace not in {None, backend.desk.namespace}:
+        if namespace not in {None, namespace_of(backend)}:
             raise InvalidJobError(f"--namespace {namespace} and the URL name different namespaces")
-        return diagnose(backend, fix=fix, passes=passes)
+        if isinstance(backend, RedisBackend):
+            return diagnose(backend, fix=fix, passes=passes)
+        if not backend.address.path.exists():
+            raise InvalidJobError(f"{masked(url)}: there is no such file")
+        return of_files.diagnose(backend)
     finally:
         backend.close_sync()
+
+
+def namespace_of(backend: RedisBackend | SqliteBackend) -> str:
+    """Return the namespace whose jobs are there."""
+    return backend.desk.namespace if isinstance(backend, RedisBackend) else backend.namespace
 
 
 # --- what is printed -------------------------------------------------------------------------------------------------

@@ -14,6 +14,8 @@ Source: FairQueue's dependency sets; what a failed dependency does follows the t
 
 from __future__ import annotations
 
+from graphlib import CycleError as GraphCycleError
+from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Final
 
 from sortedcontainers import SortedDict
@@ -21,7 +23,7 @@ from sortedcontainers import SortedDict
 from queuehint.records import JobState
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from queuehint.core.job import Job
     from queuehint.policy import OnDependencyFailure
@@ -306,6 +308,31 @@ class DependencySets:
         assert sum(map(len, self._fallen.values())) == sum(
             job.notes is not None and job.notes.fallen_by is not None for job in jobs.values()
         )
+
+
+def circles(waits: Mapping[str, Collection[str]]) -> Iterator[list[str]]:
+    """
+    Yield circles of jobs, each of which waits for the next, until one job of each that was found waits no more.
+
+    Args:
+        waits: whom each job waits for.
+
+    Complexity: O(V + E) a circle.
+
+    >>> list(circles({"a": ["b"], "b": ["a", "c"], "c": []}))
+    [['a', 'b']]
+    """
+    left = dict(waits)
+    while True:
+        try:
+            TopologicalSorter(left).prepare()
+        except GraphCycleError as error:
+            # From a job to its dependent, with the first once more at the end.
+            circle = error.args[1][:0:-1]
+        else:
+            return
+        del left[circle[0]]
+        yield circle
 
 
 def _order(entry: tuple[int, Job]) -> int:

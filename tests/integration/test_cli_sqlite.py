@@ -13,8 +13,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner
 
-from queuehint import JobState, Scheduler
+from queuehint import Dependency, JobSpec, JobState, Scheduler
+from queuehint.backends.sqlite.address import parse_url
+from queuehint.backends.sqlite.backend import SqliteBackend
 from queuehint.cli.app import app
+from queuehint.core.dependencies import AFTER
+from queuehint.operations import CountJobs, Weigh
 from tests.folders import quick_folder
 from tests.probes import ask, free_port, until
 
@@ -125,10 +129,42 @@ def test_several_processes_are_refused(folder: Path) -> None:
     assert "can be used by one process at a time, not by 2: leave out --processes" in errors
 
 
-def test_the_doctor_says_that_it_looks_at_redis(folder: Path) -> None:
+def test_the_doctor_of_a_file_names_jobs_that_wait_for_one_another_and_the_way_out(folder: Path) -> None:
+    sched = Scheduler(url_of(folder))
+    behind = [JobSpec(id=each, task="t", depends_on=(Dependency("x"),)) for each in "abc"]
+    sched.submit_sync([JobSpec(id="x", task="t"), *behind])
+    sched.close_sync()
+    found = CliRunner().invoke(app, ["doctor", url_of(folder)])
+    assert (found.exit_code, found.output.splitlines()[-1]) == (0, "clean")
+    # No operation makes a circle.
+    backend = SqliteBackend(parse_url(url_of(folder)))
+    backend.call_sync(CountJobs())
+    ledger = backend.engine.ledger
+    for job_id, other in (("a", "b"), ("b", "c"), ("c", "a")):
+        ledger.edges.close(ledger.jobs[job_id], "x")
+        ledger.edges.add(ledger.jobs[job_id], other, AFTER)
+    backend.call_sync(Weigh("ann", 2))
+    backend.close_sync()
+    found = CliRunner().invoke(app, ["doctor", url_of(folder), "--json"])
+    report = json.loads(found.output)
+    assert (found.exit_code, report["clean"], report["facts"]) == (1, False, {"jobs": 4, "unfinished": 4})
+    first = report["findings"][0]
+    assert [each["kind"] for each in report["findings"]] == ["circle"]
+    assert first["what"].endswith(f"wait for one another for ever; cancel one: `queuehint cancel {first['job_id']}`")
+    cancel = ["cancel", first["job_id"], "--target", url_of(folder), "--yes"]
+    assert CliRunner().invoke(app, cancel).exit_code == 0
+    assert CliRunner().invoke(app, ["doctor", url_of(folder)]).exit_code == 0
+
+
+def test_the_doctor_makes_no_file_and_says_who_has_one(folder: Path) -> None:
+    found = CliRunner().invoke(app, ["doctor", url_of(folder)])
+    assert (found.exit_code, [each.name for each in folder.iterdir()]) == (2, ["app.py"])
+    assert "there is no such file" in found.output
+    sched = Scheduler(url_of(folder))
+    sched.stats_sync()
     found = CliRunner().invoke(app, ["doctor", url_of(folder)])
     assert found.exit_code == 2
-    assert "is no Redis; a file of jobs is looked through when it is opened" in found.output
+    sched.close_sync()
 
 
 def test_a_worker_on_a_file_is_healthy_by_its_file_and_its_port(folder: Path) -> None:

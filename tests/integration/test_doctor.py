@@ -20,8 +20,8 @@ from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
 from queuehint.backends.redis.checkup import lacks_lua_fixes
 from queuehint.backends.redis.doctor import BATCH, MARGIN, WHOLE_MAX, diagnose
-from queuehint.backends.redis.findings import Finding, Report
 from queuehint.backends.redis.links import SyncLink
+from queuehint.backends.report import Finding, Report
 from queuehint.cli import doctor as command
 from queuehint.cli.app import app
 from queuehint.clock import FakeClock

@@ -255,6 +255,14 @@ MUTANTS = (
         caught_by=(tests("tests/integration/test_doctor.py", "-k", "one_another"),),
     ),
     Mutant(
+        name="The doctor of a file passes over jobs that wait for one another",
+        kind="bounds",
+        file="backends/sqlite/backend.py",
+        old="            return {job.id: list(job.blocked) for job in jobs if not job.is_over and job.blocked}\n",
+        new="            return {job.id: [] for job in jobs if not job.is_over and job.blocked}\n",
+        caught_by=(tests("tests/integration/test_cli_sqlite.py", "-k", "one_another"),),
+    ),
+    Mutant(
         name="Lua: nobody is told that jobs wait for one another",
         kind="bounds",
         file="backends/redis/lua/why.lua",

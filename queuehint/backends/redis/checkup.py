@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from queuehint.backends.report import Finding, Level
 from queuehint.errors import BackendError
 
 from . import keys
 from .conversation import durability_class, parse_info, wrong_policy, wrong_role, wrong_version
-from .findings import Finding, Level
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from queuehint.backends.report import CIRCLES_MAX, MORE_CIRCLES, Finding, Report, circle_finding
 from queuehint.checks import sized
+from queuehint.core.dependencies import circles
 from queuehint.errors import BackendDeniedError, BackendError
 from queuehint.hint import conflict, gate_key
 from queuehint.policy import Retention
@@ -30,15 +31,16 @@ from . import codec, keys
 from .backend import hold
 from .checkup import Checkup
 from .conversation import CLOCK_LATE_MS, Sleep
-from .findings import Finding, Report, first_repairs, miscounted, problem, repairable
+from .findings import first_repairs, miscounted, problem, repairable
 from .links import SyncLink
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
 
+    from queuehint.backends.report import Repair
+
     from .backend import RedisBackend
     from .conversation import Ask, Desk, Move
-    from .findings import Repair
 
     Talk = Generator[Ask | Sleep | Move, Any, Any]
 
@@ -54,8 +56,6 @@ WHOLE_MAX: Final = 250
 """So many jobs are looked at by one script, which makes their sums exact."""
 SCAN_COUNT: Final = 500
 REPAIRS: Final = 100
-CIRCLES_MAX: Final = 100
-CIRCLE_NAMED_MAX: Final = 10
 MARGIN: Final = 1_000_000
 """How far above the greatest number seen a lost counter begins anew."""
 FINDINGS_MAX: Final = 10_000
@@ -623,24 +623,16 @@ class _Doctor:
     def _look_at_circles(self, this: _Pass) -> Talk:
         """See that no jobs wait for one another along open edges; none of those that do ever goes on."""
         waits = {job_id: others for job_id, others in this.waits.items() if not this.waits.keys().isdisjoint(others)}
-        for _ in range(CIRCLES_MAX):
-            try:
-                TopologicalSorter(waits).prepare()
-            except CycleError as error:
-                circle = error.args[1][:0:-1]
-            else:
+        for found, circle in enumerate(circles(waits)):
+            if found == CIRCLES_MAX:
+                this.notes.append(MORE_CIRCLES)
                 return
             # They were not all read at one time; what is a circle stays one.
             now: dict[str, list[str]] = {}
             for batch in _batches(circle, BATCH):
                 now |= _waits(_named((yield from self._desk.converse_script("heads", tuple(map(_bytes, batch))))))
             if all(other in now.get(job_id, ()) for job_id, other in pairwise([*circle, circle[0]])):
-                named = ", ".join(circle[:CIRCLE_NAMED_MAX])
-                more = f" and {len(circle) - CIRCLE_NAMED_MAX} more" if len(circle) > CIRCLE_NAMED_MAX else ""
-                what = f"jobs {named}{more} wait for one another for ever; cancel one: `queuehint cancel {circle[0]}`"
-                this.add(Finding(kind="circle", where=self._key("deferred"), what=what, job_id=circle[0]), circle[0])
-            del waits[circle[0]]
-        this.notes.append(f"jobs that wait for one another: there are more than {CIRCLES_MAX} circles; look again then")
+                this.add(circle_finding(self._key("deferred"), circle), circle[0])
 
     # --- repairs -----------------------------------------------------------------------------------------------------
 

@@ -240,6 +240,12 @@ class SqliteBackend(LocalBackend):
         reply: Reply = ticket.wait()
         return reply
 
+    def open_edges(self) -> dict[str, list[str]]:
+        """Return whom each job that waits for others waits for; O(jobs). The file has to be open."""
+        with self._lock:
+            jobs = self.engine.ledger.jobs.values()
+            return {job.id: list(job.blocked) for job in jobs if not job.is_over and job.blocked}
+
     def _answer(self, question: Operation[Reply]) -> tuple[Reply] | None:
         """Answer a question; None if the file is not open, so that the writer has to open it first."""
         with self._lock:

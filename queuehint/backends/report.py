@@ -1,0 +1,125 @@
+"""What a doctor says of a store: findings, and the report."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import attrs
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Level = Literal["error", "warning"]
+Repair = tuple[str, str, str]
+"""Kind, key or counter, item; see ``redis/lua/repair.lua``."""
+CIRCLES_MAX: Final = 100
+"""How many circles one look tells of."""
+CIRCLE_NAMED_MAX: Final = 10
+"""How many jobs of a circle are named."""
+MORE_CIRCLES: Final = f"jobs that wait for one another: there are more than {CIRCLES_MAX} circles; look again then"
+
+
+def _printable(text: str) -> str:
+    """Return text of the store so that it can neither move a terminal's cursor nor break a line."""
+    if text.isprintable():
+        return text
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape", "surrogatepass").decode() for letter in text
+    )
+
+
+@attrs.frozen(kw_only=True)
+class Finding:
+    """
+    One thing that is wrong.
+
+    Args:
+        kind: `setting`, `schema`, `type`, `ttl`, `foreign`, `key`, `retention`, `state`, `counter`, `gate`, `job`,
+            `conflict`, `circle`, or what is wrong with a job or an entry.
+        level: a warning makes no difference to `Report.is_clean`.
+        where: a setting, or a key.
+        what: for people.
+        is_repairable: ``--fix`` puts it right; what is lost stays lost, but nothing trips over it any more.
+        job_id: which job it is about, if it is about one.
+    """
+
+    kind: str
+    level: Level = "error"
+    where: str = attrs.field(converter=_printable)
+    what: str = attrs.field(converter=_printable)
+    is_repairable: bool = False
+    job_id: str | None = None
+    repairs: tuple[Repair, ...] = attrs.field(default=(), repr=False, eq=False)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        return {
+            "kind": self.kind,
+            "level": self.level,
+            "where": self.where,
+            "what": self.what,
+            "repairable": self.is_repairable,
+            "job_id": None if self.job_id is None else _printable(self.job_id),
+        }
+
+
+@attrs.frozen(kw_only=True)
+class Report:
+    """
+    What a doctor found.
+
+    Args:
+        facts: what the server is and how it is set; name -> value.
+        findings: what is wrong now.
+        repaired: what was wrong and is put right.
+        unchecked: what could not be looked at or put right, and why.
+        was_quiet: nothing changed during the last pass.
+    """
+
+    store: str
+    namespace: str
+    facts: dict[str, str | int | float]
+    findings: tuple[Finding, ...]
+    repaired: tuple[Finding, ...] = ()
+    unchecked: tuple[str, ...] = ()
+    was_quiet: bool = True
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """What is wrong, without the warnings."""
+        return tuple(finding for finding in self.findings if finding.level == "error")
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        """What should be otherwise, and breaks nothing."""
+        return tuple(finding for finding in self.findings if finding.level == "warning")
+
+    @property
+    def is_clean(self) -> bool:
+        """Nothing is wrong; there may be warnings."""
+        return not self.errors
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        return {
+            "store": self.store,
+            "namespace": self.namespace,
+            "clean": self.is_clean,
+            "quiet": self.was_quiet,
+            "facts": self.facts,
+            "findings": [finding.as_dict() for finding in self.findings],
+            "repaired": [finding.as_dict() for finding in self.repaired],
+            "unchecked": list(self.unchecked),
+        }
+
+    def __str__(self) -> str:
+        lines = [f"{finding.level}: {finding.where}: {finding.what}" for finding in self.findings]
+        return "\n".join([*lines, *(f"not checked: {text}" for text in self.unchecked)] or ["nothing is wrong"])
+
+
+def circle_finding(where: str, circle: Sequence[str]) -> Finding:
+    """Return the finding that jobs wait for one another, each for the next."""
+    named = ", ".join(circle[:CIRCLE_NAMED_MAX])
+    more = f" and {len(circle) - CIRCLE_NAMED_MAX} more" if len(circle) > CIRCLE_NAMED_MAX else ""
+    what = f"jobs {named}{more} wait for one another for ever; cancel one: `queuehint cancel {circle[0]}`"
+    return Finding(kind="circle", where=where, what=what, job_id=circle[0])
