@@ -22,7 +22,7 @@ import attrs
 
 from queuehint import operations
 from queuehint.errors import CorruptStateError, InvalidJobError, InvalidJobTypeError, QueueHintError, shown
-from queuehint.hint import Claim
+from queuehint.hint import SEGMENT_BYTES_MAX, Claim
 from queuehint.limits import Limit
 from queuehint.operations import Firing, Operation
 from queuehint.policy import Backoff, Policy, Retention
@@ -152,7 +152,7 @@ class _Form:
         self._defaults = [field.default for field in fields]
         self._get: Callable[[Any], tuple[Any, ...]] = _getter(self._names)
         self._readers = _READERS.get(cls, {})
-        self._make: Callable[..., Any] = lru_cache(4096, typed=True)(cls) if cls in _FEW else cls
+        self._make: Callable[..., Any] = _MAKERS.get(cls, cls)
 
     def dump(self, value: Any) -> dict[str, Any]:
         """Return a value as an object of JSON, what is as by default left out."""
@@ -208,7 +208,22 @@ _READERS: Final[dict[type[Any], dict[str, Callable[[Any], Any]]]] = {
     Outcome: {"kind": OutcomeKind},
     RecordFilter: {"states": _states},
 }
-_FEW: Final = frozenset({Backoff, Claim, Policy})
+CACHED_MAX: Final = 512
+"""A claim on a longer path is made anew each time: the cache is bounded in entries, and so in bytes."""
+_kept_claim: Final = lru_cache(4096, typed=True)(Claim)
+
+
+def _claim(path: Any, mode: Any = "exclusive") -> Claim:
+    # Two segments are never too long, and most places have no more.
+    is_short = len(path) <= CACHED_MAX // SEGMENT_BYTES_MAX or sum(map(len, path)) <= CACHED_MAX
+    return (_kept_claim if is_short else Claim)(path, mode)
+
+
+_MAKERS: Final[dict[type[Any], Callable[..., Any]]] = {
+    Backoff: lru_cache(4096, typed=True)(Backoff),
+    Claim: _claim,
+    Policy: lru_cache(4096, typed=True)(Policy),
+}
 """Of these there are few different ones, which many jobs share: they are made once."""
 
 _FORMS: Final = {cls: _Form(cls) for cls in (*OPERATIONS, *VALUES, Extend, Await, Begin)}

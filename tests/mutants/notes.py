@@ -65,8 +65,8 @@ MUTANTS = (
         name="Submissions are cut by jobs and not by bytes",
         kind="bounds",
         file="submission.py",
-        old="        size += len(spec.arguments)\n",
-        new="",
+        old="        size += len(spec.arguments)\n        gates += more_gates\n",
+        new="        gates += more_gates\n",
         caught_by=(tests("tests/unit/test_submission.py"),),
     ),
     Mutant(
@@ -84,6 +84,14 @@ MUTANTS = (
         old="come_due(schedule.recurrence, schedule.next_ms, now_ms, most)",
         new="come_due(schedule.recurrence, schedule.next_ms, now_ms, FIRINGS_MAX)",
         caught_by=(tests("tests/integration/test_timekeeping.py"),),
+    ),
+    Mutant(
+        name="Reading a journal keeps claims on long paths",
+        kind="bounds",
+        file="backends/journal.py",
+        old="(_kept_claim if is_short else Claim)(path, mode)",
+        new="_kept_claim(path, mode)",
+        caught_by=(tests("tests/unit/test_backend_journal.py", "-k", "cache"),),
     ),
     Mutant(
         name="Whoever gets no answer to a submission in parts is told the ids of one part",

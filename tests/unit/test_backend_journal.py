@@ -13,10 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from queuehint import operations
+from queuehint.backends import journal
 from queuehint.backends.journal import OPERATIONS, QUESTIONS, VALUES, Begin, Extend, decode, encode
 from queuehint.backends.sqlite.snapshot import freeze
 from queuehint.core.engine import Engine
 from queuehint.errors import CorruptStateError, InvalidJobError, InvalidJobTypeError, QueueHintError
+from queuehint.hint import Claim
 from queuehint.operations import Cancel, Enqueue, Exchange, Follow, Log, Operation, Pause, Push, Report
 from queuehint.policy import Backoff, Policy, Retention
 from queuehint.records import Dependency, JobSpec, Outcome, OutcomeKind, Priority, Progress
@@ -239,3 +241,13 @@ def test_outcomes_have_their_kinds() -> None:
     outcome = Outcome(job_id="a", token=1, kind=OutcomeKind.LOST)
     back: Any = decode(encode(operations.Exchange("w", (outcome,))))
     assert back.settle[0].kind is OutcomeKind.LOST
+
+
+def test_a_claim_on_a_long_path_is_in_no_cache() -> None:
+    for segment, kept in (("x" * 200, 0), ("x", 1)):
+        journal._kept_claim.cache_clear()
+        claim = Claim((segment, segment, segment), "shared")
+        spec = JobSpec(id="a", task="t", claims=(claim, Claim(())))
+        read: Any = decode(encode(Enqueue((spec,))))
+        assert read.jobs == (spec,)
+        assert journal._kept_claim.cache_info().currsize == kept + 1
