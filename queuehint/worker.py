@@ -21,6 +21,7 @@ import asyncio
 import contextlib
 import inspect
 import logging
+import math
 import os
 import secrets
 import socket
@@ -206,6 +207,7 @@ class Worker:
         self._beating: asyncio.TimerHandle | None = None
         self._turned_s: float | None = None
         self._looked_s = 0.0
+        self._beaten_s = math.inf
         self._thread = 0
         self._is_blocked = False
         self._unbegun: list[Slot] = []
@@ -324,7 +326,14 @@ class Worker:
         """Have it known, every second, that this loop turns."""
         assert self._loop is not None
         self._beating = self._loop.call_later(BEAT_S, self._beat)
-        self._turned_s = self._now_s()
+        self._turned_s = now = self._now_s()
+        blocked_s, self._beaten_s = now - self._beaten_s - BEAT_S, now
+        if blocked_s >= BLOCKED_S and not self._is_blocked:
+            # Nobody looked from another thread, or no thread ran either.
+            logger.warning(
+                "code has held up the event loop of a worker; its jobs stood still",
+                extra={"event": "worker.blocked", "worker": self.name, "blocked_s": round(blocked_s, 1)},
+            )
         if self._renewal is not None:
             self._renewal.beat()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import logging
 import threading
 import time
@@ -1326,7 +1327,7 @@ def test_code_that_holds_up_the_loop_is_told_and_what_has_not_begun_goes_back(
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 def test_why_says_of_a_job_that_blocks_the_loop_in_a_store_of_this_process(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(worker_module, "BLOCKED_S", 0.2)
     monkeypatch.setattr(worker_module, "BEAT_S", 0.05)
@@ -1359,7 +1360,29 @@ def test_why_says_of_a_job_that_blocks_the_loop_in_a_store_of_this_process(
             await blocking.result()
             assert await seen == [True, True], "all that the worker holds stands still"
             await until(lambda: not is_said_blocked(beside.why_sync()))
+            await until(lambda: "worker.blocked" in events(caplog))
         await sched.close()
+
+    run(main())
+
+
+def test_code_that_holds_the_gil_is_told_once_it_is_over(
+    far: Callable[..., Scheduler], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(worker_module, "BLOCKED_S", 0.2)
+    monkeypatch.setattr(worker_module, "BEAT_S", 0.05)
+    monkeypatch.setattr(worker_module, "STOOD_STILL_S", 0.3)
+
+    async def main() -> None:
+        sched = far()
+
+        @sched.job
+        async def holds() -> None:
+            ctypes.PyDLL(None).usleep(600_000)
+
+        async with sched.worker(1):
+            await (await holds.enqueue()).result()
+            await until(lambda: "worker.blocked" in events(caplog))
 
     run(main())
 

@@ -146,7 +146,7 @@ class Frozen:
     """
 
     kinds: list[list[str]]
-    parts: list[bytes]
+    parts: list[bytes] = attrs.field(repr=False)
 
     @property
     def rows(self) -> list[Row]:
