@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 
@@ -27,3 +28,8 @@ class HostileStr(str):
 
     def encode(self, *args: Any, **kwargs: Any) -> bytes:
         raise RuntimeError("hostile encode")
+
+
+def thorough(many: int, *, quick: int) -> int:
+    """Return how often something is tried: *quick* in every run, *many* to catch a mutant or at night."""
+    return many if os.environ.get("HYPOTHESIS_PROFILE") in {"gate", "nightly"} else quick

@@ -31,6 +31,7 @@ from queuehint.testing.player import (
     one_claim,
 )
 from tests.property.walks import walk_cut, walk_in_step, walk_overtaking
+from tests.support import thorough
 
 BUDGETS = (1, 2, 5)
 STEPS = 400
@@ -51,13 +52,13 @@ def named(style: Style) -> str:
     return f"shared={style.shared} keyed={style.keyed} jobs={style.unfinished_max}{edges}"
 
 
-# --- 98 000 steps by default, millions every night -------------------------------------------------------------------
+# --- 40 000 steps by default, 98 000 for each mutant, millions every night -------------------------------------------
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("style", STYLES, ids=named)
 def test_the_engine_and_the_plain_definition_agree_after_every_step(style: Style) -> None:
-    run(partial(walk_in_step, style=style, steps=STEPS), range(14))
+    run(partial(walk_in_step, style=style, steps=STEPS), range(thorough(14, quick=5)))
 
 
 @pytest.mark.heavy
@@ -65,14 +66,14 @@ def test_the_engine_and_the_plain_definition_agree_after_every_step(style: Style
 @pytest.mark.parametrize("style", EXCLUSIVE_STYLES, ids=named)
 def test_wherever_work_is_cut_it_ends_where_uncut_work_ends(style: Style, budget: int) -> None:
     calm = attrs.evolve(style, due_within=False)
-    run(partial(walk_cut, style=calm, steps=STEPS // 2, budget=budget), range(5))
+    run(partial(walk_cut, style=calm, steps=STEPS // 2, budget=budget), range(thorough(5, quick=2)))
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("budget", BUDGETS)
 @pytest.mark.parametrize("style", STYLES, ids=named)
 def test_the_order_holds_while_newcomers_overtake_work_that_is_left_over(style: Style, budget: int) -> None:
-    run(partial(walk_overtaking, style=style, steps=STEPS, budget=budget), range(4))
+    run(partial(walk_overtaking, style=style, steps=STEPS, budget=budget), range(thorough(4, quick=2)))
 
 
 @pytest.mark.heavy
