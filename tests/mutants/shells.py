@@ -14,6 +14,7 @@ AGREEMENT = tests(
 
 HEALTH = tests("tests/unit/test_health.py")
 ANSWERS = tests("tests/integration/test_worker.py", "-k", "only_an_answer or holds_up")
+BLOCKED = tests("tests/integration/test_worker.py", "-k", "blocks_the_loop or holds_the_gil")
 FORKS = tests("tests/integration/test_cli_worker.py", "-k", "comes_back_as")
 
 MUTANTS = (
@@ -96,6 +97,30 @@ MUTANTS = (
         old="        return self.blocked_s > max(self._abandon_after_s, BLOCKED_S)\n",
         new="        return False\n",
         caught_by=(ANSWERS,),
+    ),
+    Mutant(
+        name="A loop that was held up where no thread looks is told to nobody",
+        kind="worker",
+        file="worker.py",
+        old="        if blocked_s >= BLOCKED_S and not self._is_blocked:\n",
+        new="        if False:\n",
+        caught_by=(BLOCKED,),
+    ),
+    Mutant(
+        name="A store of this process does not ask whether a loop is held up",
+        kind="worker",
+        file="backends/local.py",
+        old="        return self._say_blocked(reply)\n",
+        new="        return reply\n",
+        caught_by=(BLOCKED,),
+    ),
+    Mutant(
+        name="A helper says of a loop that turns again that it is held up until it renews",
+        kind="worker",
+        file="renewer.py",
+        old="            if now_s() < next_s and not (is_news and self._held):\n",
+        new="            if now_s() < next_s:\n",
+        caught_by=(tests("tests/unit/test_renewal.py", "-k", "turns_again"),),
     ),
     Mutant(
         name="What was given back unbegun begins all the same",
