@@ -858,11 +858,14 @@ class Schedules:
     Args:
         now_ms: the time by the backend's clock.
         following: the name from which the next page begins, None at the end.
+        unreadable: names of others of the page, which this release cannot read: a later one has written them, or they
+            are damaged.
     """
 
     schedules: tuple[Schedule, ...]
     now_ms: int
     following: str | None = None
+    unreadable: tuple[str, ...] = ()
 
 
 @attrs.frozen

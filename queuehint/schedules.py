@@ -16,7 +16,7 @@ from queuehint.jobs import Job
 from queuehint.operations import DropSchedule, ListSchedules, PauseSchedule, ResumeSchedule
 from queuehint.records import check_payload_size
 from queuehint.schedule import SCHEDULE_BYTES_MAX, Missed, Recurrence, Schedule
-from queuehint.timekeeping import Definition, find, store
+from queuehint.timekeeping import Definition, find, say_unreadable, store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,7 +77,11 @@ class ScheduleBook:
         self._owner = owner
 
     async def list(self) -> Sequence[Schedule]:
-        """Return all schedules, at most 10 000, in order of name."""
+        """
+        Return all schedules, at most 10 000, in order of name.
+
+        Those that this release cannot read are left out, and named in the log (`schedule.unreadable`).
+        """
         return await hold(self._owner.backend, _list())
 
     def list_sync(self) -> Sequence[Schedule]:
@@ -307,6 +311,7 @@ def _list() -> Dialogue[list[Schedule]]:
     while first is not None:
         page = yield ListSchedules(first)
         found += page.schedules
+        say_unreadable(page.unreadable)
         first = page.following
     return found
 

@@ -19,14 +19,22 @@ import attrs
 from queuehint.checks import ID_BYTES_MAX
 from queuehint.dialogue import finish, hold
 from queuehint.due_times import come_due, first_due
-from queuehint.errors import BackendError, PathClosedError, QueueFullError, QueueHintError, ScheduleChangedError
+from queuehint.errors import (
+    BackendError,
+    CorruptStateError,
+    PathClosedError,
+    QueueFullError,
+    QueueHintError,
+    ScheduleChangedError,
+    shown,
+)
 from queuehint.operations import BYTES_PER_SUBMISSION_MAX, DueSchedules, Enqueue, Firing, ListSchedules, PutSchedule
 from queuehint.records import JobSpec, moment
 from queuehint.renewal import now_s
 from queuehint.schedule import FIRINGS_MAX, Recurrence, Schedule
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from queuehint.backends.base import Backend
     from queuehint.dialogue import Dialogue
@@ -63,8 +71,15 @@ def firing_id(name: str, due_ms: int) -> str:
 
 
 def find(name: str) -> Dialogue[tuple[Schedule | None, int]]:
-    """Return a schedule by its name, None if there is none, and the time by the store."""
+    """
+    Return a schedule by its name, None if there is none, and the time by the store.
+
+    Raises:
+        CorruptStateError: it cannot be read by this release.
+    """
     reply = yield ListSchedules(name, 1)
+    if name in reply.unreadable:
+        raise CorruptStateError(f"the schedule {shown(name)} cannot be read by this release")
     found = next((schedule for schedule in reply.schedules if schedule.name == name), None)
     return found, reply.now_ms
 
@@ -88,6 +103,8 @@ def fire_due() -> Dialogue[bool]:
     begin = 0
     while True:
         reply = yield DueSchedules(DUE_AT_ONCE, after)
+        say_unreadable(reply.unreadable)
+        are_unreadable = bool(reply.unreadable)
         has_moved, is_alone = False, True
         for schedule in (*reply.schedules[begin:], *reply.schedules[:begin]):
             if (schedule.name, schedule.version) in stuck:
@@ -105,12 +122,18 @@ def fire_due() -> Dialogue[bool]:
             if not is_alone:
                 break
         if not has_moved and len(reply.schedules) < DUE_AT_ONCE:
-            return not stuck
+            return not stuck and not are_unreadable
         # What stays due stands before all others: those behind it have to be asked for.
         for schedule in takewhile(lambda each: (each.name, each.version) in stuck, reply.schedules):
             after = schedule.next_ms, schedule.name
         # Where somebody else is at work there is nothing to be won: go on elsewhere.
         begin = 0 if is_alone else random.randrange(len(reply.schedules))
+
+
+def say_unreadable(names: Sequence[str]) -> None:
+    """Log which schedules are left out."""
+    for name in names:
+        logger.error("a schedule cannot be read here", extra={"event": "schedule.unreadable", "schedule": name})
 
 
 def _fire(schedule: Schedule, now_ms: int) -> Dialogue[bool]:
@@ -219,9 +242,9 @@ class Timekeeper:
         for definition in self._definitions():
             try:
                 await hold(self._backend, store(definition))
-            except BackendError:
-                raise
-            except QueueHintError:
+            except QueueHintError as error:
+                if isinstance(error, BackendError) and not isinstance(error, CorruptStateError):
+                    raise
                 logger.exception(
                     "a schedule cannot be stored", extra={"event": "schedule.refused", "schedule": definition.name}
                 )

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from queuehint import FakeClock, JobState, Scheduler
+from queuehint import FakeClock, JobState, Scheduler, timekeeping
 from queuehint.backends.base import BackendOptions
-from queuehint.backends.redis import conversation, keys
+from queuehint.backends.redis import conversation, keys, requests
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
 from queuehint.backends.redis.scripts import names, script
@@ -24,7 +24,8 @@ from queuehint.errors import (
     BackendUnavailableError,
     CorruptStateError,
 )
-from queuehint.operations import CountJobs, Enqueue, Exchange, Get
+from queuehint.operations import CountJobs, Enqueue, Exchange, Get, PutSchedule
+from queuehint.schedule import Recurrence
 from queuehint.testing import contract
 from tests.faults import books
 from tests.faults.books import figures, run
@@ -545,3 +546,39 @@ def test_what_is_waited_for_is_told_although_its_spec_cannot_be_read(redis_serve
         sched.get_flow("sums").result_sync(timeout=5)
     assert [record.id for record in sched.get_flow("sums").jobs_sync()] == ["in-flow"]
     sched.close_sync()
+
+
+def test_a_schedule_that_cannot_be_read_holds_up_no_other(
+    redis_server: Server, namespace: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = f"{redis_server.url}?namespace={namespace}"
+    later = Scheduler(url)
+
+    @later.job(name="work")
+    async def other(n: int) -> None: ...
+
+    monkeypatch.setattr(timekeeping, "REST_S", 0.1)
+    # What a later release may write.
+    with monkeypatch.context() as patch:
+        patch.setattr(requests, "spec_rest", lambda _spec: b'{"since_2_0":true}\n{"n":1}')
+        later.backend.call_sync(PutSchedule("a", other.spec(1), Recurrence(every_ms=1000), 0))
+    sched = Scheduler(url)
+    ran: list[int] = []
+
+    @sched.every(1, name="b", args=[2])
+    @sched.job(name="work")
+    async def work(n: int) -> None:
+        ran.append(n)
+
+    async def main() -> None:
+        async with sched.worker():
+            await books.until(lambda: 2 in ran, "the other one fires")
+        assert [schedule.name for schedule in await sched.schedules.list()] == ["b"]
+        with pytest.raises(CorruptStateError, match="schedule 'a' cannot be read"):
+            await sched.schedules.get("a")
+        assert await sched.schedules.remove("a")
+        await sched.close()
+
+    run(main())
+    later.close_sync()
+    assert "a schedule cannot be read here" in caplog.text

@@ -46,6 +46,14 @@ MUTANTS = (
         caught_by=(tests("tests/faults/test_foreign.py", "-k", "cannot_be_read"),),
     ),
     Mutant(
+        name="A schedule that cannot be read holds up all others",
+        kind="wire",
+        file="backends/redis/replies.py",
+        old="            unreadable.append(item[0].decode())\n",
+        new="            raise\n",
+        caught_by=(tests("tests/faults/test_foreign.py", "-k", "schedule_that"),),
+    ),
+    Mutant(
         name="A record whose spec cannot be read is written with what can be read of it",
         kind="wire",
         file="record_dialogues.py",

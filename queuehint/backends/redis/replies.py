@@ -233,7 +233,14 @@ def _limits(_operation: ListLimits, reply: list[Any]) -> Limits:
 
 def _schedules(_operation: Any, reply: list[Any]) -> Schedules:
     now_ms, following, *items = reply
-    return Schedules(tuple([_schedule(item) for item in items]), now_ms + 0, following.decode() or None)
+    read, unreadable = [], []
+    for item in items:
+        try:
+            read.append(_schedule(item))
+        except (CorruptStateError, *DAMAGE):
+            # One that nobody can read must not keep the others from being fired.
+            unreadable.append(item[0].decode())
+    return Schedules(tuple(read), now_ms + 0, following.decode() or None, tuple(unreadable))
 
 
 def _schedule(item: list[Any]) -> Schedule:
