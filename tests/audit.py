@@ -186,9 +186,9 @@ def parse(name: str, args: list[bytes]) -> Operation[Any] | None:
         case "exchange":
             return _exchange(args)
         case "renew":
-            pairs = zip(texts[2::2], texts[3::2], strict=True)
+            pairs = zip(texts[3::2], texts[4::2], strict=True)
             leases = tuple((job_id, codec.parse_token(token) or 0) for job_id, token in pairs)
-            return Renew(leases, int(texts[0]), begun=texts[1] == "1")
+            return Renew(leases, int(texts[0]), begun=texts[1] == "1", blocked_ms=int(texts[2]))
         case "tick":
             return Tick()
         case "draw":
