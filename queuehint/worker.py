@@ -147,8 +147,9 @@ class Worker:
         renewal: Callable[..., Renewal] = Renewal,
     ) -> None:
         self.scheduler = scheduler
-        self._backend = backend
+        self._backend = check_object(backend, "call", "wait", parameter="backend", what="a Backend")
         self._codec = codec
+        check_callable(renewal, parameter="renewal")
         self._after = after
         self._concurrency = check_int(concurrency, parameter="concurrency", least=1, most=GRANTS_MAX)
         self._pools = _check_pools(pools)
