@@ -204,6 +204,10 @@ def settle_twice(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Engine, "_settle", lambda self, outcome: (settle(self, outcome), Verdict.DONE)[1])
 
 
+def close_circles(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Course, "_is_circle", lambda _self, _job, _children: False)
+
+
 BROKEN = [
     break_lease_checks,
     reap_early,
@@ -214,6 +218,7 @@ BROKEN = [
     lose_a_dependent,
     drop_jobs,
     settle_twice,
+    close_circles,
 ]
 
 

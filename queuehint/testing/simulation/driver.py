@@ -53,6 +53,7 @@ _OUTCOMES = (
     *[OutcomeKind.FAILED] * 5,
     *[OutcomeKind.SNOOZED] * 1,
     *[OutcomeKind.RELEASED] * 2,
+    *[OutcomeKind.CHILDREN] * 2,
     OutcomeKind.DISCARDED,
     OutcomeKind.UNKNOWN_TASK,
 )
@@ -126,13 +127,22 @@ class Driver:
                 holding.done_ms = now_ms + random.choice((0, 0, 1_000, 5_000, 20_000))
             if holding.done_ms <= now_ms:
                 kind = random.choice(_OUTCOMES)
-                ended.append((job_id, kind, 0 if kind is OutcomeKind.FINISHED else random.choice((0, 1_000, 10_000))))
+                if kind is OutcomeKind.CHILDREN:
+                    ended.append((job_id, kind, 0, *self._children()))
+                else:
+                    delay_ms = 0 if kind is OutcomeKind.FINISHED else random.choice((0, 1_000, 10_000))
+                    ended.append((job_id, kind, delay_ms))
         if held and not ended and until_ms - BEGIN_MS - now_ms < 2 * LEASE_MS // 3:
             return ("renew",)
         room = 3 - len(held) + len(ended)
         if not ended and not (room and self._world.store.engine.ledger.ready.sizes()) and random.random() < 0.8:
             return None
         return ("exchange", random.randint(1, room) if room else 0, tuple(ended))
+
+    def _children(self) -> list[str]:
+        """Return whom a job that has run waits for: some of the last ones, which may wait for it."""
+        last = range(max(1, self._made - 6), self._made + 1)
+        return [str(number) for number in self._random.sample(last, min(self._random.choice((1, 1, 2)), len(last)))]
 
     def _produce(self) -> tuple[Any, ...] | None:
         """What a producer does: it mostly enqueues, as long as there is room for more."""

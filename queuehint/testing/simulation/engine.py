@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from queuehint.testing.simulation.world import Step
 
 STEPS = 200
-BUDGETS = (1000, 1000, 1000, 5, 2)
+BUDGETS = (1000, 1000, 5, 2, 1)
 TRIES_MAX = 600
 
 

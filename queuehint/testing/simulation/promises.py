@@ -148,6 +148,8 @@ class Promises:
         if self._lingering:
             self._let_go()
         self.check(engine)
+        if moves and engine.ledger.edges.open > 1:
+            check_circles(engine)
 
     def _let_go(self) -> None:
         """Forget the places of dead jobs that have canceled those behind them."""

@@ -23,7 +23,7 @@ def told(step: Step) -> str:
 def _tell_send(key: int, place: int, what: str, *args: Any) -> str:
     if what == "exchange":
         limit, outcomes = args
-        settled = ", ".join(f"{job_id} {str(kind).lower()}" for job_id, kind, _ in outcomes)
+        settled = ", ".join(" ".join((job_id, str(kind).lower(), *rest)) for job_id, kind, _, *rest in outcomes)
         parts = [f"settles {settled}"] * bool(outcomes) + [f"claims up to {limit}"] * bool(limit)
         return f"client {place} sends #{key}: {' and '.join(parts) or 'exchanges'}"
     if what == "renew":
@@ -37,7 +37,7 @@ def _told_operation(operation: Operation[Any]) -> str:
     if isinstance(operation, Tick):
         return "ticks"
     if isinstance(operation, Redrive):
-        return f"redrives {', '.join(operation.ids)}"
+        return f"redrives {', '.join(operation.ids)}{' and what is downstream' if operation.downstream else ''}"
     kind: Any = type(operation)
     fields = {field.name: getattr(operation, field.name) for field in attrs.fields(kind)}
     return f"{kind.__name__} {', '.join(f'{name}={value!r}' for name, value in fields.items() if value)}"

@@ -37,6 +37,8 @@ LEASE_MS = 10_000
 CHECK_EVERY = 20
 RETENTION = Retention(finished=600, failed=1200, canceled=600, service=600)
 ROUNDS_MAX = 400
+REQUESTS_MAX = 1000
+"""To end all jobs of a world takes no more, with the smallest budget."""
 
 Step = tuple[Any, ...]
 """When it is done, ms since the beginning, what is done, and what that needs."""
@@ -176,11 +178,15 @@ class World:
         if what == "exchange":
             limit, outcomes = args
             settle = []
-            for job_id, kind, delay_ms in outcomes:
+            for job_id, kind, delay_ms, *children in outcomes:
                 holding = client.held.get(job_id)
                 if holding is not None and not holding.is_leaving:
                     holding.is_leaving = True
-                    settle.append(Outcome(job_id=job_id, token=holding.grant.token, kind=kind, delay_ms=delay_ms))
+                    token = holding.grant.token
+                    outcome = Outcome(
+                        job_id=job_id, token=token, kind=kind, delay_ms=delay_ms, children=tuple(children)
+                    )
+                    settle.append(outcome)
             return Exchange(client.name, tuple(settle), ("default",), limit, LEASE_MS)
         if what == "renew":
             leases = tuple([(job_id, holding.grant.token) for job_id, holding in client.held.items()])
@@ -373,6 +379,7 @@ class World:
             reply = store.ask("end", number, Exchange("end", limit=100, lease_ms=LEASE_MS), now_ms)
             while reply.grants or reply.more:
                 number += 1
+                assert number < REQUESTS_MAX, f"after {number} requests there is still something to be done at once"
                 settle = tuple(
                     [Outcome(job_id=g.spec.id, token=g.token, kind=OutcomeKind.FINISHED) for g in reply.grants]
                 )
