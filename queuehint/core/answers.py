@@ -593,9 +593,7 @@ def _moves(
         all_wait = all_wait and reason.kind in _WAITS_FOR_JOBS
         if reason.kind in _WAITS_FOR_JOBS:
             for job_id in reason.jobs:
-                if known.get(job_id) is True:
-                    all_wait = False
-                elif job_id not in seen and job_id in engine.ledger.jobs:
+                if job_id not in seen and known.get(job_id) is not True and job_id in engine.ledger.jobs:
                     seen.add(job_id)
                     todo.append(engine.ledger.jobs[job_id])
     if all_wait and circles.ahead(job):

@@ -17,6 +17,7 @@ from queuehint.core.dependencies import (
     WAIT,
     DependencySets,
     cause_of,
+    circles,
     fate,
     fates,
     needs_of,
@@ -299,3 +300,10 @@ def test_edges_that_disagree_are_found(harm: Callable[[Queue], None]) -> None:
     harm(queue)
     with pytest.raises((AssertionError, KeyError)):
         ledger.edges.check(ledger.jobs, set())
+
+
+def test_each_circle_is_found_once_and_what_waits_for_one_is_on_none() -> None:
+    waits = {"a": ["b"], "b": ["c", "x"], "c": ["a"], "d": ["a"], "e": ["f"], "f": ["e"]}
+    assert sorted(sorted(circle) for circle in circles(waits)) == [["a", "b", "c"], ["e", "f"]]
+    assert all(after in waits[job_id] for circle in circles(waits) for job_id, after in pairwise([*circle, circle[0]]))
+    assert list(circles({"a": ["b"], "b": []})) == []

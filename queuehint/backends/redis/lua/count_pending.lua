@@ -81,9 +81,7 @@ local function moves(job)
     end
     if reason.kind == 'place' or reason.kind == 'dependency' then
       for _, other in ipairs(reason.jobs) do
-        if known[other.id] == true then
-          all_wait = false
-        elseif other[STATE] and not seen[other.id] then
+        if other[STATE] and not seen[other.id] and known[other.id] ~= true then
           seen[other.id] = true
           todo[#todo + 1] = other
         end
