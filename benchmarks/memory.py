@@ -21,18 +21,18 @@ from benchmarks.peers import PEERS
 from benchmarks.report import REPEATS, TIMER, Figure, Report, Stopwatch, repeat
 from queuehint import Scheduler
 from queuehint.core.engine import Engine, EngineOptions
-from queuehint.hint import Claim
-from queuehint.ids import new_id
 from queuehint.operations import Enqueue, Exchange, Tick
-from queuehint.policy import Retention
-from queuehint.records import JobSpec, Outcome, OutcomeKind
+from queuehint.values.hint import Claim
+from queuehint.values.ids import new_id
+from queuehint.values.policy import Retention
+from queuehint.values.records import JobSpec, Outcome, OutcomeKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from benchmarks.peers import Calls
-    from queuehint.hint import Path
-    from queuehint.records import Grant
+    from queuehint.values.hint import Path
+    from queuehint.values.records import Grant
 
 BATCH = 64
 SUBMISSION = 1000

@@ -18,9 +18,9 @@ from queuehint import Claim, FakeClock, JobSpec, JobState, Outcome, OutcomeKind,
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
-from queuehint.ids import new_id
 from queuehint.operations import Cancel, CountRecords, Enqueue, Exchange, List, ListUsers, Operation, Tick
-from queuehint.record_filter import RecordFilter
+from queuehint.values.ids import new_id
+from queuehint.values.record_filter import RecordFilter
 
 if TYPE_CHECKING:
     from benchmarks.report import Report

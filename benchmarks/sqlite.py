@@ -18,9 +18,9 @@ from benchmarks.report import REPEATS, TIMER, Report
 from queuehint.backends.memory import MemoryBackend
 from queuehint.backends.sqlite.address import DURABILITIES, Address
 from queuehint.backends.sqlite.backend import SqliteBackend
-from queuehint.hint import Claim
 from queuehint.operations import CountJobs, Enqueue, Exchange
-from queuehint.records import JobSpec, Outcome, OutcomeKind
+from queuehint.values.hint import Claim
+from queuehint.values.records import JobSpec, Outcome, OutcomeKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,8 +9,13 @@ import logging
 import sys
 
 from queuehint.backends.base import Backend, open_backend
+from queuehint.client.flow import Flow
+from queuehint.client.flow_graph import FlowGraph
+from queuehint.client.flow_handle import FlowHandle, FlowState
+from queuehint.client.flow_nodes import FlowGroup, Node
+from queuehint.client.handle import JobHandle
+from queuehint.client.job import Job
 from queuehint.clock import Clock, FakeClock, SystemClock
-from queuehint.context import Children, Discard, Fail, JobContext, Retry, Snooze
 from queuehint.errors import (
     BackendDeniedError,
     BackendError,
@@ -49,23 +54,20 @@ from queuehint.errors import (
     UnknownDependencyError,
     WouldDeadlockError,
 )
-from queuehint.event_streams import EventStream, EventStreamSync
-from queuehint.events import Event, EventKind, Missed
-from queuehint.exclusive import Hold
-from queuehint.flow import Flow
-from queuehint.flow_graph import FlowGraph
-from queuehint.flow_handle import FlowHandle, FlowState
-from queuehint.flow_nodes import FlowGroup, Node
-from queuehint.handles import JobHandle
-from queuehint.hint import Claim, parse_key, queue_key
-from queuehint.jobs import Job
-from queuehint.limits import Limit, LimitState
-from queuehint.listening import ListenerState
+from queuehint.handlers.codec import Codec, JsonCodec
+from queuehint.handlers.context import Children, Discard, Fail, JobContext, Retry, Snooze
+from queuehint.handlers.references import template
 from queuehint.operations import ANYONE
-from queuehint.payload import Codec, JsonCodec
-from queuehint.policy import Backoff, Policy, Retention
-from queuehint.record_dialogues import RecordPage
-from queuehint.records import (
+from queuehint.scheduler.event_streams import EventStream, EventStreamSync
+from queuehint.scheduler.exclusive import Hold
+from queuehint.scheduler.listening import ListenerState
+from queuehint.scheduler.records.queries import RecordPage
+from queuehint.scheduler.scheduler import Scheduler
+from queuehint.values.event import Event, EventKind, Missed
+from queuehint.values.hint import Claim, parse_key, queue_key
+from queuehint.values.limit import Limit, LimitState
+from queuehint.values.policy import Backoff, Policy, Retention
+from queuehint.values.records import (
     Dependency,
     JobError,
     JobRecord,
@@ -76,11 +78,9 @@ from queuehint.records import (
     Priority,
     Progress,
 )
-from queuehint.references import template
-from queuehint.reports import Delays, EdgeStats, FlowStats, Reason, ReasonKind, Stats, TreeNode
-from queuehint.schedule import Recurrence, Schedule
-from queuehint.scheduler import Scheduler
-from queuehint.worker import Worker
+from queuehint.values.report import Delays, EdgeStats, FlowStats, Reason, ReasonKind, Stats, TreeNode
+from queuehint.values.schedule import Recurrence, Schedule
+from queuehint.worker.worker import Worker
 
 __version__ = "0.1.0"
 

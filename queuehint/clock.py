@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Protocol
 
-from queuehint.checks import check_callable, check_int, check_number
+from queuehint.values.checks import check_callable, check_int, check_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable

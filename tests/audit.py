@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from queuehint.backends.redis import codec, keys
+from queuehint.backends.redis import keys
+from queuehint.backends.redis.codec import codec
 from queuehint.core.engine import Engine, EngineOptions
 from queuehint.errors import QueueHintError
-from queuehint.hint import parse_gate_key
-from queuehint.limits import Limit
 from queuehint.operations import (
     ANYONE,
     Amend,
@@ -52,9 +51,11 @@ from queuehint.operations import (
     Update,
     Weigh,
 )
-from queuehint.policy import Retention
-from queuehint.records import JobError, Outcome, OutcomeKind, Progress
-from queuehint.schedule import Recurrence
+from queuehint.values.hint import parse_gate_key
+from queuehint.values.limit import Limit
+from queuehint.values.policy import Retention
+from queuehint.values.records import JobError, Outcome, OutcomeKind, Progress
+from queuehint.values.schedule import Recurrence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

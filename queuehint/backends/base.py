@@ -11,10 +11,10 @@ from urllib.parse import parse_qsl, urlsplit
 import attrs
 
 from queuehint.backends.masks import masked
-from queuehint.checks import check_instance
 from queuehint.clock import Clock, SystemClock
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown
-from queuehint.policy import Retention
+from queuehint.values.checks import check_instance
+from queuehint.values.policy import Retention
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Sequence

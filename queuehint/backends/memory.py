@@ -12,7 +12,7 @@ import os
 from typing import ClassVar, TypeVar
 
 from queuehint.backends.base import BackendOptions
-from queuehint.backends.local import OWN_LEASE_MS, LocalBackend
+from queuehint.backends.in_process import OWN_LEASE_MS, LocalBackend
 from queuehint.core.engine import EPOCH_BEGIN_S, Engine, EngineOptions
 from queuehint.operations import CountRecords, Enqueue, List, Operation
 

@@ -11,8 +11,8 @@ from queuehint import __version__
 from queuehint.cli import cron, dead, limits, weights
 from queuehint.cli.doctor import doctor
 from queuehint.cli.graph import graph, tree
+from queuehint.cli.inspect import show, stats, why
 from queuehint.cli.live import top, watch
-from queuehint.cli.look import show, stats, why
 from queuehint.cli.operate import cancel, close, drain, pause, reopen, resume, retry
 from queuehint.cli.records import delete, export, ls
 from queuehint.cli.said import Commands

@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
-from queuehint.cli.show import Grid, Printer, ago, cell, iso, span
-from queuehint.cli.target import AsJson, Namespace, Target, Yes, confirm, namespace_of, opened
+from queuehint.cli.opening import AsJson, Namespace, Target, Yes, confirm, namespace_of, opened
+from queuehint.cli.render import Grid, Printer, ago, cell, iso, span
 from queuehint.clock import SystemClock
-from queuehint.schedule import Recurrence, Schedule
+from queuehint.values.schedule import Recurrence, Schedule
 
 app = typer.Typer(no_args_is_help=True, help="Schedules: what fires jobs by the clock.")
 

@@ -6,15 +6,15 @@ from typing import Annotated
 
 import typer
 
-from queuehint.checks import check_int
-from queuehint.cli.choose import Choose, choosing
-from queuehint.cli.look import brief, places
+from queuehint.cli.filters import Choose, choosing
+from queuehint.cli.inspect import brief, places
+from queuehint.cli.opening import AsJson, Namespace, Target, UsageError, Yes, confirm, namespace_of, opened
 from queuehint.cli.operate import Downstream, judge
-from queuehint.cli.show import Grid, Printer, ago, cell
-from queuehint.cli.target import AsJson, Namespace, Target, UsageError, Yes, confirm, namespace_of, opened
+from queuehint.cli.render import Grid, Printer, ago, cell
 from queuehint.operations import Discard, Redrive
-from queuehint.records import JobState
-from queuehint.scheduler import Scheduler
+from queuehint.scheduler.scheduler import Scheduler
+from queuehint.values.checks import check_int
+from queuehint.values.records import JobState
 
 app = typer.Typer(no_args_is_help=True, help="The dead shelf: jobs that have FAILED for good.")
 

@@ -14,12 +14,12 @@ from rich.text import Text
 from queuehint.backends.base import BackendOptions, open_backend
 from queuehint.backends.masks import masked
 from queuehint.backends.redis.backend import RedisBackend
-from queuehint.backends.redis.doctor import PASSES, diagnose
+from queuehint.backends.redis.doctor.doctor import PASSES, diagnose
 from queuehint.backends.report import Finding, Report
 from queuehint.backends.sqlite import doctor as of_files
 from queuehint.backends.sqlite.backend import SqliteBackend
+from queuehint.cli.render import cell, plain
 from queuehint.cli.said import hidden, said
-from queuehint.cli.show import cell, plain
 from queuehint.errors import InvalidJobError, QueueHintError
 
 EXIT_FOUND = 1

@@ -10,15 +10,15 @@ import attrs
 import typer
 from rich.text import Text
 
-from queuehint.checks import check_int
 from queuehint.cli.live import Every, repeat
+from queuehint.cli.opening import AsJson, Namespace, Target, opened, place
 from queuehint.cli.operate import SomePathKey
-from queuehint.cli.show import STYLES, Lines, Printer, branches, cell
-from queuehint.cli.target import AsJson, Namespace, Target, opened, place
-from queuehint.control import TREE_DEPTH_MAX
-from queuehint.flow_graph import FlowEdge, FlowGraph, FlowNode
-from queuehint.records import JobState
-from queuehint.reports import TreeNode
+from queuehint.cli.render import STYLES, Lines, Printer, branches, cell
+from queuehint.client.flow_graph import FlowEdge, FlowGraph, FlowNode
+from queuehint.scheduler.operating import TREE_DEPTH_MAX
+from queuehint.values.checks import check_int
+from queuehint.values.records import JobState
+from queuehint.values.report import TreeNode
 
 
 class Format(StrEnum):

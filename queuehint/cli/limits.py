@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from queuehint.cli.show import UNITS, Grid, Printer, cell
-from queuehint.cli.target import AsJson, Namespace, Target, UsageError, opened, place
-from queuehint.limits import Limit, LimitState
+from queuehint.cli.opening import AsJson, Namespace, Target, UsageError, opened, place
+from queuehint.cli.render import UNITS, Grid, Printer, cell
+from queuehint.values.limit import Limit, LimitState
 
 app = typer.Typer(no_args_is_help=True, help="How much may run, start and wait at a place.")
 

@@ -17,13 +17,13 @@ from rich.live import Live
 from rich.text import Text
 
 from queuehint.backends.base import Interest
-from queuehint.cli.look import Id, brief, places, progress, spoken, stats_blocks
-from queuehint.cli.show import Block, Grid, Lines, Printer, Row, ago, cell, group, plain, state_cell
-from queuehint.cli.target import EXIT_TIMEOUT, AsJson, Namespace, Target, namespace_of, opened
+from queuehint.cli.inspect import Id, brief, places, progress, spoken, stats_blocks
+from queuehint.cli.opening import EXIT_TIMEOUT, AsJson, Namespace, Target, namespace_of, opened
+from queuehint.cli.render import Block, Grid, Lines, Printer, Row, ago, cell, group, plain, state_cell
 from queuehint.errors import BackendError
-from queuehint.records import JobRecord, JobState
-from queuehint.reports import Stats
-from queuehint.scheduler import Scheduler
+from queuehint.scheduler.scheduler import Scheduler
+from queuehint.values.records import JobRecord, JobState
+from queuehint.values.report import Stats
 
 Every = Annotated[float, typer.Option("--every", metavar="SECONDS", min=0.1, max=3600, help="How often to look.")]
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from queuehint.backends.masks import masked
-from queuehint.scheduler import Scheduler
+from queuehint.scheduler.scheduler import Scheduler
 
 _NAMED = re.compile(r"[\w.]+:[\w.]+")
 

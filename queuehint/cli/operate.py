@@ -9,9 +9,8 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from queuehint.checks import check_id
-from queuehint.cli.show import Grid, Lines, Printer, cell, state_cell
-from queuehint.cli.target import (
+from queuehint.backends.steps import Dialogue, finish, hold_sync
+from queuehint.cli.opening import (
     EXIT_REFUSED,
     EXIT_TIMEOUT,
     AsJson,
@@ -24,8 +23,7 @@ from queuehint.cli.target import (
     opened,
     place,
 )
-from queuehint.dialogue import Dialogue, finish, hold_sync
-from queuehint.hint import queue_key
+from queuehint.cli.render import Grid, Lines, Printer, cell, state_cell
 from queuehint.operations import (
     IDS_MAX,
     Cancel,
@@ -36,8 +34,10 @@ from queuehint.operations import (
     Redrive,
     Verdict,
 )
-from queuehint.records import JobState
-from queuehint.scheduler import Scheduler
+from queuehint.scheduler.scheduler import Scheduler
+from queuehint.values.checks import check_id
+from queuehint.values.hint import queue_key
+from queuehint.values.records import JobState
 
 Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Of jobs.")]
 PathKey = Annotated[str, typer.Argument(metavar="PATH", help="A queue key such as doc1:intro; root is above all.")]

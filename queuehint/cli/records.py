@@ -8,13 +8,13 @@ from typing import Annotated
 
 import typer
 
-from queuehint.checks import check_id
-from queuehint.cli.choose import Choose, choosing, states_of
-from queuehint.cli.look import brief, records_grid
+from queuehint.cli.filters import Choose, choosing, states_of
+from queuehint.cli.inspect import brief, records_grid
+from queuehint.cli.opening import AsJson, Namespace, Target, UsageError, Yes, confirm, namespace_of, opened
 from queuehint.cli.operate import Ids, judge
-from queuehint.cli.show import Printer
-from queuehint.cli.target import AsJson, Namespace, Target, UsageError, Yes, confirm, namespace_of, opened
+from queuehint.cli.render import Printer
 from queuehint.operations import Delete
+from queuehint.values.checks import check_id
 
 States = Annotated[
     list[str] | None,

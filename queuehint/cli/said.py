@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from queuehint.backends.masks import HIDDEN, hidden_parts, masked
-from queuehint.cli.show import plain
+from queuehint.cli.render import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,19 +14,19 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 
 from queuehint.backends.base import Interest
-from queuehint.checks import check_int
-from queuehint.cli.choose import Choose, choosing
+from queuehint.cli.filters import Choose, choosing
+from queuehint.cli.opening import EXIT_INTERRUPTED, EXIT_REFUSED, EXIT_USAGE, Namespace, Target, UsageError, opened
+from queuehint.cli.render import Printer
 from queuehint.cli.said import hidden, said
-from queuehint.cli.show import Printer
-from queuehint.cli.target import EXIT_INTERRUPTED, EXIT_REFUSED, EXIT_USAGE, Namespace, Target, UsageError, opened
-from queuehint.event_streams import PAUSES_S
 from queuehint.operations import EVENTS_MAX, IDS_MAX, Follow
-from queuehint.records import JobRecord
+from queuehint.scheduler.event_streams import PAUSES_S
+from queuehint.values.checks import check_int
+from queuehint.values.records import JobRecord
 
 if TYPE_CHECKING:
-    from queuehint.events import Event
-    from queuehint.scheduler import Scheduler
+    from queuehint.scheduler.scheduler import Scheduler
     from queuehint.testing.trace import Trace, TraceEvent, TraceJob, TraceReport
+    from queuehint.values.event import Event
 
 LIMIT_MAX = 10_000_000
 

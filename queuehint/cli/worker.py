@@ -34,15 +34,15 @@ from queuehint.cli.logs import LogFormat, LogLevel, set_up
 from queuehint.cli.processes import AT_ONCE_S, EXIT_USAGE, Processes
 from queuehint.cli.said import said
 from queuehint.errors import BackendError, QueueHintError
-from queuehint.forks import leaving_to_no_child
 from queuehint.operations import ANYONE
-from queuehint.renewal import now_s
-from queuehint.renewer import RenewerProcess
-from queuehint.worker import ABANDON_AFTER_S, GRACE_S, Worker
+from queuehint.worker.forks import leaving_to_no_child
+from queuehint.worker.lease_helper import RenewerProcess
+from queuehint.worker.leases import now_s
+from queuehint.worker.worker import ABANDON_AFTER_S, GRACE_S, Worker
 
 if TYPE_CHECKING:
     from queuehint.backends.base import Backend
-    from queuehint.scheduler import Scheduler
+    from queuehint.scheduler.scheduler import Scheduler
 
 logger = logging.getLogger("queuehint.cli")
 

@@ -12,16 +12,16 @@ from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from queuehint.core.trie import CLASHES, IS, IX, ONE, counts
-from queuehint.hint import key_of
-from queuehint.records import JobState
+from queuehint.core.structures.trie import CLASHES, IS, IX, ONE, counts
+from queuehint.values.hint import key_of
+from queuehint.values.records import JobState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from queuehint.core.job import Job
-    from queuehint.core.ledger import Ledger
-    from queuehint.core.trie import Node, Walk
+    from queuehint.core.jobs.table import Ledger
+    from queuehint.core.structures.job import Job
+    from queuehint.core.structures.trie import Node, Walk
 
 JOBS_NAMED_MAX = 10
 LINE_LOOKED_AT_MAX = 100

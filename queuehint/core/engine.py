@@ -20,21 +20,20 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import attrs
 
-from queuehint.core import answers
-from queuehint.core.admission import OTHER_SPEC, WEIGHTS_FULL, Submission, check_limits
-from queuehint.core.course import Course
-from queuehint.core.dependencies import AFTER, needs_of
-from queuehint.core.dispatch import ReadyQueue
-from queuehint.core.heap import LazyHeap
-from queuehint.core.job import START_MARK
-from queuehint.core.ledger import Ledger
-from queuehint.core.sweeps import CancelFlowSweep, CancelSweep, CommitSweep
-from queuehint.core.timers import TimerKind
-from queuehint.core.timetable import Timetable
-from queuehint.core.trie import Node, Walk
+from queuehint.core import questions as answers
+from queuehint.core.jobs.lifecycle import Course
+from queuehint.core.jobs.sweeps import CancelFlowSweep, CancelSweep, CommitSweep
+from queuehint.core.jobs.table import Ledger
+from queuehint.core.refusals import OTHER_SPEC, WEIGHTS_FULL, Submission, check_limits
+from queuehint.core.schedules import Timetable
+from queuehint.core.structures.edges import AFTER, needs_of
+from queuehint.core.structures.heap import LazyHeap
+from queuehint.core.structures.job import START_MARK
+from queuehint.core.structures.ready_queue import ReadyQueue
+from queuehint.core.structures.timers import TimerKind
+from queuehint.core.structures.trie import Node, Walk
 from queuehint.core.xcom import SharedStore
 from queuehint.errors import DuplicateFlowError, FlowNotFoundError, InvalidJobError
-from queuehint.events import EventKind
 from queuehint.operations import (
     ANYONE,
     BUDGET,
@@ -108,14 +107,15 @@ from queuehint.operations import (
     Weigh,
     Why,
 )
-from queuehint.policy import Retention
-from queuehint.records import Grant, JobSpec, JobState, Outcome, OutcomeKind
+from queuehint.values.event import EventKind
+from queuehint.values.policy import Retention
+from queuehint.values.records import Grant, JobSpec, JobState, Outcome, OutcomeKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from queuehint.core.job import Job
-    from queuehint.hint import Path
+    from queuehint.core.structures.job import Job
+    from queuehint.values.hint import Path
 
 Reply = TypeVar("Reply")
 
@@ -150,7 +150,7 @@ class Engine:
     """
     The scheduler of one namespace.
 
-    >>> from queuehint.hint import Claim
+    >>> from queuehint.values.hint import Claim
     >>> engine = Engine()
     >>> section = JobSpec(id="a", task="edit", claims=(Claim(("doc1", "intro")),))
     >>> whole = JobSpec(id="b", task="snapshot", claims=(Claim(("doc1",)),))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from queuehint.core.heap import LazyHeap
+from queuehint.core.structures.heap import LazyHeap
 
 if TYPE_CHECKING:
-    from queuehint.core.heap import Entry
+    from queuehint.core.structures.heap import Entry
 
 EXPIRED_AT_ONCE = 1000
 

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from queuehint.checks import check_duration
-from queuehint.events import EventKind
+from queuehint.values.checks import check_duration
+from queuehint.values.event import EventKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from datetime import timedelta
 
-    from queuehint.events import Event
-    from queuehint.reports import EdgeStats, Stats
-    from queuehint.scheduler import Scheduler
+    from queuehint.scheduler.scheduler import Scheduler
+    from queuehint.values.event import Event
+    from queuehint.values.report import EdgeStats, Stats
 
 TIMEOUT_S = 2.0
 FRESH_S = 1.0

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import Meter
     from opentelemetry.trace import Span, Tracer
 
-    from queuehint.context import JobContext
-    from queuehint.events import Event
-    from queuehint.records import Outcome
-    from queuehint.scheduler import Scheduler
+    from queuehint.handlers.context import JobContext
+    from queuehint.scheduler.scheduler import Scheduler
+    from queuehint.values.event import Event
+    from queuehint.values.records import Outcome
 
 PREFIX = "queuehint."
 NAMESPACE = "queuehint.namespace"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from queuehint.errors import MissingExtraError
-from queuehint.events import Missed
 from queuehint.metrics.measures import BUCKETS_S, FRESH_S, MEASURES, TIMED, TIMEOUT_S, Answer, Measure, Source, timings
+from queuehint.values.event import Missed
 
 try:
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from datetime import timedelta
 
-    from queuehint.events import Event
-    from queuehint.scheduler import Scheduler
+    from queuehint.scheduler.scheduler import Scheduler
+    from queuehint.values.event import Event
 
 PREFIX = "queuehint_"
 

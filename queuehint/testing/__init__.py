@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Any
 from queuehint.errors import MissingExtraError
 
 if TYPE_CHECKING:
-    from queuehint.testing.backend_queue import BackendQueue
-    from queuehint.testing.contract import BackendConformance
-    from queuehint.testing.enqueued import (
+    from queuehint.testing.assertions import (
         Wanted,
         all_enqueued,
         all_enqueued_sync,
@@ -24,10 +22,12 @@ if TYPE_CHECKING:
         refute_enqueued,
         refute_enqueued_sync,
     )
+    from queuehint.testing.backend_queue import BackendQueue
+    from queuehint.testing.contract import BackendConformance
+    from queuehint.testing.draining import TooManyRunsError, drain, drain_sync, on_memory
     from queuehint.testing.interleaving import SerialEquivalence, check_serial_equivalence
-    from queuehint.testing.machine import BackendStateMachine
     from queuehint.testing.model import ReferenceModel
-    from queuehint.testing.queues import QueueFaultError, QueueUnderTest, check_queue
+    from queuehint.testing.queue_check import QueueFaultError, QueueUnderTest, check_queue
     from queuehint.testing.simulation import (
         FaultPlan,
         Simulation,
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         simulate_engine,
         simulate_gates,
     )
+    from queuehint.testing.state_machine import BackendStateMachine
     from queuehint.testing.strategies import (
         backoffs,
         claims,
@@ -63,53 +64,52 @@ if TYPE_CHECKING:
         read_trace,
         trace_lines,
     )
-    from queuehint.testing.virtual import TooManyRunsError, drain, drain_sync, on_memory
 
 _MODULES: dict[str, str] = {
     "BackendConformance": "contract",
-    "BackendStateMachine": "machine",
+    "BackendStateMachine": "state_machine",
     "BackendQueue": "backend_queue",
     "Fault": "trace",
     "FaultPlan": "simulation",
     "InvalidTraceError": "trace",
-    "QueueFaultError": "queues",
-    "QueueUnderTest": "queues",
+    "QueueFaultError": "queue_check",
+    "QueueUnderTest": "queue_check",
     "ReferenceModel": "model",
     "Rule": "trace",
     "SerialEquivalence": "interleaving",
     "Simulation": "simulation",
     "SimulationError": "simulation",
-    "TooManyRunsError": "virtual",
+    "TooManyRunsError": "draining",
     "Trace": "trace",
     "TraceError": "trace",
     "TraceEvent": "trace",
     "TraceJob": "trace",
     "TraceReport": "trace",
-    "Wanted": "enqueued",
-    "all_enqueued": "enqueued",
-    "all_enqueued_sync": "enqueued",
-    "assert_enqueued": "enqueued",
-    "assert_enqueued_sync": "enqueued",
+    "Wanted": "assertions",
+    "all_enqueued": "assertions",
+    "all_enqueued_sync": "assertions",
+    "assert_enqueued": "assertions",
+    "assert_enqueued_sync": "assertions",
     "backoffs": "strategies",
-    "check_queue": "queues",
+    "check_queue": "queue_check",
     "check_serial_equivalence": "interleaving",
     "check_trace": "trace",
     "claims": "strategies",
-    "drain": "virtual",
-    "drain_sync": "virtual",
+    "drain": "draining",
+    "drain_sync": "draining",
     "examine_trace": "trace",
     "fault_plans": "strategies",
     "find_faults": "trace",
     "hints": "strategies",
     "job_graphs": "strategies",
     "jobs": "strategies",
-    "on_memory": "virtual",
+    "on_memory": "draining",
     "operations": "strategies",
     "policies": "strategies",
     "read_trace": "trace",
     "recurrences": "strategies",
-    "refute_enqueued": "enqueued",
-    "refute_enqueued_sync": "enqueued",
+    "refute_enqueued": "assertions",
+    "refute_enqueued_sync": "assertions",
     "schedules": "strategies",
     "simulate": "simulation",
     "simulate_engine": "simulation",

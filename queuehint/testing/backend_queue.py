@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from queuehint.errors import InvalidJobTypeError, shown
 from queuehint.operations import Cancel, Enqueue, Exchange, Tick
-from queuehint.policy import Policy
-from queuehint.records import JobSpec, Outcome, OutcomeKind
-from queuehint.scheduler import Scheduler
+from queuehint.scheduler.scheduler import Scheduler
+from queuehint.values.policy import Policy
+from queuehint.values.records import JobSpec, Outcome, OutcomeKind
 
 if TYPE_CHECKING:
     from queuehint.backends.base import Backend
-    from queuehint.testing.queues import Ended
+    from queuehint.testing.queue_check import Ended
     from queuehint.testing.trace import TraceJob
 
 

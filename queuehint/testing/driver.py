@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 import attrs
 
 from queuehint.core.engine import Engine, EngineOptions
-from queuehint.hint import Claim, Mode
 from queuehint.operations import (
     BUDGET,
     TALLIES,
@@ -38,9 +37,10 @@ from queuehint.operations import (
     Verdict,
     Why,
 )
-from queuehint.policy import Policy, Retention
-from queuehint.records import Dependency, Grant, JobRecord, JobSpec, JobState, Outcome, OutcomeKind
-from queuehint.reports import EdgeStats, FlowStats, Reason, Stats
+from queuehint.values.hint import Claim, Mode
+from queuehint.values.policy import Policy, Retention
+from queuehint.values.records import Dependency, Grant, JobRecord, JobSpec, JobState, Outcome, OutcomeKind
+from queuehint.values.report import EdgeStats, FlowStats, Reason, Stats
 
 Reply = TypeVar("Reply")
 

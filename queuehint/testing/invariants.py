@@ -6,15 +6,15 @@ from graphlib import CycleError as GraphCycleError
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
-from queuehint.core.dependencies import WAIT, fate
+from queuehint.core.structures.edges import WAIT, fate
 from queuehint.errors import CycleError, QueueHintError
 from queuehint.operations import Enqueue, Operation
-from queuehint.records import OVER, JobState
 from queuehint.testing.model.places import at_or_below, conflict, shape
+from queuehint.values.records import OVER, JobState
 
 if TYPE_CHECKING:
     from queuehint.core.engine import Engine
-    from queuehint.core.job import Job
+    from queuehint.core.structures.job import Job
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 

@@ -15,8 +15,8 @@ import pytest
 
 if TYPE_CHECKING:
     from queuehint.clock import FakeClock
-    from queuehint.records import JobRecord
-    from queuehint.scheduler import Scheduler
+    from queuehint.scheduler.scheduler import Scheduler
+    from queuehint.values.records import JobRecord
 
 __all__: list[str] = []
 
@@ -45,8 +45,8 @@ def queuehint_sched(queuehint_app: Scheduler | None, queuehint_clock: FakeClock)
 
     It is that of `queuehint_app` if there is one, so that code under test enqueues here.
     """
-    from queuehint.scheduler import Scheduler
-    from queuehint.testing.virtual import on_memory
+    from queuehint.scheduler.scheduler import Scheduler
+    from queuehint.testing.draining import on_memory
 
     sched = queuehint_app if queuehint_app is not None else Scheduler("memory://")
     with on_memory(sched, queuehint_clock):
@@ -56,7 +56,7 @@ def queuehint_sched(queuehint_app: Scheduler | None, queuehint_clock: FakeClock)
 @pytest.fixture
 def drain(queuehint_sched: Scheduler) -> Callable[..., Coroutine[Any, Any, list[JobRecord]]]:
     """Run all jobs of `queuehint_sched` now, from a loop; see `queuehint.testing.drain`."""
-    from queuehint.testing.virtual import drain
+    from queuehint.testing.draining import drain
 
     return partial(drain, queuehint_sched)
 
@@ -64,6 +64,6 @@ def drain(queuehint_sched: Scheduler) -> Callable[..., Coroutine[Any, Any, list[
 @pytest.fixture
 def drain_sync(queuehint_sched: Scheduler) -> Callable[..., list[JobRecord]]:
     """Run all jobs of `queuehint_sched` now, from plain code; see `queuehint.testing.drain_sync`."""
-    from queuehint.testing.virtual import drain_sync
+    from queuehint.testing.draining import drain_sync
 
     return partial(drain_sync, queuehint_sched)

@@ -17,14 +17,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from queuehint import operations
-from queuehint.context import Children, Retry, Snooze
-from queuehint.hint import Claim
-from queuehint.limits import Limit
+from queuehint.handlers.context import Children, Retry, Snooze
 from queuehint.operations import Operation
-from queuehint.policy import Backoff, Policy, Retention
-from queuehint.record_filter import RecordFilter
-from queuehint.records import Dependency, JobError, JobSpec, Outcome, Progress
-from queuehint.schedule import Recurrence, Schedule
+from queuehint.values.hint import Claim
+from queuehint.values.limit import Limit
+from queuehint.values.policy import Backoff, Policy, Retention
+from queuehint.values.record_filter import RecordFilter
+from queuehint.values.records import Dependency, JobError, JobSpec, Outcome, Progress
+from queuehint.values.schedule import Recurrence, Schedule
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy

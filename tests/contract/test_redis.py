@@ -9,7 +9,7 @@ import pytest
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
-from queuehint.backends.redis.doctor import diagnose
+from queuehint.backends.redis.doctor.doctor import diagnose
 from queuehint.backends.redis.keys import redis_key
 from queuehint.testing.contract import BackendConformance, Binding, Restarts, Tokens
 from queuehint.testing.driver import job

@@ -24,9 +24,9 @@ from queuehint.backends.redis import keys
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
 from queuehint.errors import BackendUnavailableError, OutcomeUnknownError
-from queuehint.hint import Claim
 from queuehint.operations import CountJobs, Enqueue, Exchange, Get, Tick
-from queuehint.records import Grant, JobRecord, JobSpec, Outcome, OutcomeKind
+from queuehint.values.hint import Claim
+from queuehint.values.records import Grant, JobRecord, JobSpec, Outcome, OutcomeKind
 from tests import audit
 
 if TYPE_CHECKING:

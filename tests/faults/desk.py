@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from redis import Redis
 
-    from queuehint.worker import Worker
+    from queuehint.worker.worker import Worker
     from tests.servers import Server
 
 

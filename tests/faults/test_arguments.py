@@ -12,10 +12,9 @@ from queuehint import FakeClock
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
-from queuehint.backends.redis.conversation import Ask, Desk
-from queuehint.backends.redis.doctor import diagnose
+from queuehint.backends.redis.doctor.doctor import diagnose
 from queuehint.backends.redis.scripts import names, script
-from queuehint.limits import Limit
+from queuehint.backends.redis.session import Ask, Desk
 from queuehint.operations import (
     Amend,
     Cancel,
@@ -50,9 +49,10 @@ from queuehint.operations import (
     Update,
     Weigh,
 )
-from queuehint.records import JobError, Outcome, OutcomeKind, Progress
-from queuehint.schedule import Recurrence
 from queuehint.testing.driver import job
+from queuehint.values.limit import Limit
+from queuehint.values.records import JobError, Outcome, OutcomeKind, Progress
+from queuehint.values.schedule import Recurrence
 from tests.unit.test_redis_scripts import QUESTIONS
 
 if TYPE_CHECKING:

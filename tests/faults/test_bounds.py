@@ -31,9 +31,9 @@ from queuehint.operations import (
     Tick,
     Verdict,
 )
-from queuehint.policy import Policy
-from queuehint.record_filter import RecordFilter
-from queuehint.records import Outcome, OutcomeKind, Progress
+from queuehint.values.policy import Policy
+from queuehint.values.record_filter import RecordFilter
+from queuehint.values.records import Outcome, OutcomeKind, Progress
 from tests.faults import app, books
 from tests.faults.books import History, figures, run
 from tests.faults.desk import Desk, repeated
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from queuehint.backends.redis.backend import RedisBackend
     from queuehint.operations import Operation
-    from queuehint.records import Grant, JobRecord
+    from queuehint.values.records import Grant, JobRecord
     from tests.conftest import StartServer
     from tests.servers import Server
 

@@ -11,7 +11,8 @@ import pytest
 
 from queuehint import FakeClock, Scheduler
 from queuehint.backends.base import BackendOptions, Interest
-from queuehint.backends.redis import conversation, keys
+from queuehint.backends.redis import keys
+from queuehint.backends.redis import session as conversation
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
 from queuehint.errors import BackendError, BackendUnavailableError

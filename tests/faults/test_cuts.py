@@ -8,7 +8,8 @@ import attrs
 import pytest
 
 from queuehint import FakeClock, OutcomeUnknownError
-from queuehint.backends.redis import codec, conversation
+from queuehint.backends.redis import session as conversation
+from queuehint.backends.redis.codec import codec
 from queuehint.backends.redis.scripts import names, script
 from queuehint.errors import BackendUnavailableError, DuplicateJobError
 from queuehint.operations import (
@@ -30,8 +31,8 @@ from queuehint.operations import (
     Tick,
     Verdict,
 )
-from queuehint.policy import Policy
-from queuehint.records import Grant, JobError, Outcome, OutcomeKind, Progress
+from queuehint.values.policy import Policy
+from queuehint.values.records import Grant, JobError, Outcome, OutcomeKind, Progress
 from tests.faults import books
 from tests.servers import new_namespace
 

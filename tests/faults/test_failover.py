@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 from redis.exceptions import RedisError
 
-from queuehint.backends.redis import conversation, keys
-from queuehint.backends.redis.links import AsyncLink, SyncLink
+from queuehint.backends.redis import keys
+from queuehint.backends.redis import session as conversation
+from queuehint.backends.redis.connections import AsyncLink, SyncLink
 from queuehint.operations import CountJobs, Draw, Enqueue, Exchange, Get, Renew, Verdict
-from queuehint.renewal import now_s
-from queuehint.renewer import RenewerProcess
+from queuehint.worker.lease_helper import RenewerProcess
+from queuehint.worker.leases import now_s
 from tests.faults import app, books
 from tests.faults.books import figures, run, until
 from tests.servers import Cluster, Sentinels, make_certificate

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from queuehint import FakeClock, JobState, Scheduler, timekeeping
+from queuehint import FakeClock, JobState, Scheduler
 from queuehint.backends.base import BackendOptions
-from queuehint.backends.redis import conversation, keys, requests
+from queuehint.backends.redis import keys
+from queuehint.backends.redis import session as conversation
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
+from queuehint.backends.redis.codec import requests
 from queuehint.backends.redis.scripts import names, script
 from queuehint.errors import (
     BackendDeniedError,
@@ -25,8 +27,9 @@ from queuehint.errors import (
     CorruptStateError,
 )
 from queuehint.operations import CountJobs, Enqueue, Exchange, Get, PutSchedule
-from queuehint.schedule import Recurrence
 from queuehint.testing import contract
+from queuehint.values.schedule import Recurrence
+from queuehint.worker import firing as timekeeping
 from tests.faults import books
 from tests.faults.books import figures, run
 from tests.faults.desk import Desk

@@ -16,10 +16,10 @@ from queuehint.backends.base import BackendOptions
 from queuehint.backends.redis import keys
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
-from queuehint.backends.redis.doctor import diagnose
-from queuehint.hint import Claim
+from queuehint.backends.redis.doctor.doctor import diagnose
 from queuehint.operations import Cancel, CountJobs, CountRecords, Enqueue, List, ListUsers, Tick
-from queuehint.records import JobSpec, JobState
+from queuehint.values.hint import Claim
+from queuehint.values.records import JobSpec, JobState
 from tests.servers import new_namespace, shared_server
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from queuehint import JobState
-from queuehint.backends.redis.doctor import diagnose
+from queuehint.backends.redis.doctor.doctor import diagnose
 from queuehint.operations import CancelPath, Enqueue, Exchange, Renew, Verdict
 from tests.faults import books
 from tests.faults.crew import ROOT
@@ -57,7 +57,7 @@ _ENQUEUE = """
 import os, sys
 from queuehint.backends.base import open_backend
 from queuehint.operations import Enqueue
-from queuehint.records import JobSpec
+from queuehint.values.records import JobSpec
 
 backend = open_backend(sys.argv[1])
 for number in range(int(sys.argv[2])):

@@ -15,8 +15,9 @@ import pytest
 
 from queuehint import FakeClock, JobContext, JobState, Scheduler
 from queuehint.backends.base import Interest
-from queuehint.backends.redis import conversation, keys
-from queuehint.backends.redis.doctor import diagnose
+from queuehint.backends.redis import keys
+from queuehint.backends.redis import session as conversation
+from queuehint.backends.redis.doctor.doctor import diagnose
 from queuehint.errors import (
     BackendError,
     BackendFullError,
@@ -38,8 +39,8 @@ from queuehint.operations import (
     Tick,
     Verdict,
 )
-from queuehint.policy import Policy
-from queuehint.records import Dependency, Outcome, OutcomeKind
+from queuehint.values.policy import Policy
+from queuehint.values.records import Dependency, Outcome, OutcomeKind
 from tests.faults import books
 from tests.faults.books import History, figures, run, until
 from tests.faults.desk import Desk
@@ -48,7 +49,7 @@ from tests.servers import Server
 if TYPE_CHECKING:
     from queuehint.backends.redis.backend import RedisBackend
     from queuehint.operations import Operation
-    from queuehint.records import Grant, JobSpec
+    from queuehint.values.records import Grant, JobSpec
     from tests.conftest import StartProxy, StartServer
 
 pytestmark = pytest.mark.redis

@@ -22,8 +22,8 @@ from queuehint.backends.sqlite.backend import SqliteBackend
 from queuehint.backends.sqlite.file import JournalFile
 from queuehint.crash import FILE_POINTS, VARIABLE
 from queuehint.operations import CountJobs, Enqueue, Exchange, Get, Tick, Verdict
-from queuehint.records import JobState, Outcome, OutcomeKind
 from queuehint.testing.driver import job
+from queuehint.values.records import JobState, Outcome, OutcomeKind
 from tests.folders import quick_folder
 
 if TYPE_CHECKING:

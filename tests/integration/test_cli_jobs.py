@@ -14,11 +14,11 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from queuehint import BackendUnavailableError, JobState
-from queuehint.backends.redis import conversation
+from queuehint.backends.redis import session as conversation
 from queuehint.cli.app import app
 from queuehint.cli.live import repeat
-from queuehint.cli.show import Block, Facts, Grid, Lines, Printer, branches, cell, plain
-from queuehint.records import JobError, Progress
+from queuehint.cli.render import Block, Facts, Grid, Lines, Printer, branches, cell, plain
+from queuehint.values.records import JobError, Progress
 from tests.commands import FAILED, System, open_system
 from tests.terminal import Terminal
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from queuehint.cli.choose import states_of, time_of
-from queuehint.cli.target import UsageError
+from queuehint.cli.filters import states_of, time_of
+from queuehint.cli.opening import UsageError
 from tests.commands import System, open_system
 from tests.terminal import Terminal
 

@@ -14,8 +14,8 @@ from typer.testing import CliRunner, Result
 from queuehint.backends.redis.backend import RedisBackend
 from queuehint.cli import said as door
 from queuehint.cli.app import PANELS, app
+from queuehint.cli.render import plain
 from queuehint.cli.said import hidden, mentions_url, said
-from queuehint.cli.show import plain
 from queuehint.errors import BackendUnavailableError
 from tests.urls import ODD, SECRET, URL, WITH_SECRETS
 

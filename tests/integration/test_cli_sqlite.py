@@ -17,7 +17,7 @@ from queuehint import Dependency, JobSpec, JobState, Scheduler
 from queuehint.backends.sqlite.address import parse_url
 from queuehint.backends.sqlite.backend import SqliteBackend
 from queuehint.cli.app import app
-from queuehint.core.dependencies import AFTER
+from queuehint.core.structures.edges import AFTER
 from queuehint.operations import CountJobs, Weigh
 from tests.folders import quick_folder
 from tests.probes import ask, free_port, until

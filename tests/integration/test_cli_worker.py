@@ -251,7 +251,7 @@ def helpers_of(process: subprocess.Popen[bytes]) -> list[int]:
     listing = subprocess.run(
         ["ps", "-o", "pid=,args=", "--ppid", str(process.pid)], capture_output=True, text=True, check=False
     )
-    return [int(line.split()[0]) for line in listing.stdout.splitlines() if "queuehint.renewer" in line]
+    return [int(line.split()[0]) for line in listing.stdout.splitlines() if "queuehint.worker.lease_helper" in line]
 
 
 # --- running and stopping ----------------------------------------------------------------------------------------

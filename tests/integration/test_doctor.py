@@ -15,18 +15,19 @@ import pytest
 from typer.testing import CliRunner
 
 from queuehint.backends.base import BackendOptions
-from queuehint.backends.redis import codec, conversation, doctor, keys, scripts
+from queuehint.backends.redis import keys, scripts
+from queuehint.backends.redis import session as conversation
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
-from queuehint.backends.redis.checkup import lacks_lua_fixes
-from queuehint.backends.redis.doctor import BATCH, MARGIN, WHOLE_MAX, diagnose
-from queuehint.backends.redis.links import SyncLink
+from queuehint.backends.redis.codec import codec
+from queuehint.backends.redis.connections import SyncLink
+from queuehint.backends.redis.doctor import doctor
+from queuehint.backends.redis.doctor.doctor import BATCH, MARGIN, WHOLE_MAX, diagnose
+from queuehint.backends.redis.doctor.server import lacks_lua_fixes
 from queuehint.backends.report import Finding, Report
 from queuehint.cli import doctor as command
 from queuehint.cli.app import app
 from queuehint.clock import FakeClock
-from queuehint.hint import Claim
-from queuehint.limits import Limit
 from queuehint.operations import (
     BUDGET,
     Cancel,
@@ -50,11 +51,13 @@ from queuehint.operations import (
     Verdict,
     Why,
 )
-from queuehint.policy import Policy
-from queuehint.record_filter import RecordFilter
-from queuehint.records import Dependency, JobSpec, JobState, Outcome, OutcomeKind
-from queuehint.schedule import Recurrence, Schedule
-from queuehint.testing.player import POOLS, STYLES, Style
+from queuehint.testing.state_machine.generator import POOLS, STYLES, Style
+from queuehint.values.hint import Claim
+from queuehint.values.limit import Limit
+from queuehint.values.policy import Policy
+from queuehint.values.record_filter import RecordFilter
+from queuehint.values.records import Dependency, JobSpec, JobState, Outcome, OutcomeKind
+from queuehint.values.schedule import Recurrence, Schedule
 from tests.property.agreement import ALPHABETS, Busybody, Twins
 from tests.servers import Cluster, Server, new_namespace, shared_server
 

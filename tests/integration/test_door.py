@@ -36,7 +36,7 @@ from queuehint import (
     WouldDeadlockError,
 )
 from queuehint.operations import Tick
-from queuehint.reports import ReasonKind
+from queuehint.values.report import ReasonKind
 from tests.doors import Gate, memory, run, scheduler, turns, until
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState

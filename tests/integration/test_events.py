@@ -19,10 +19,10 @@ from queuehint import (
     Missed,
     Scheduler,
     WouldDeadlockError,
-    listening,
 )
 from queuehint.backends.memory import MemoryBackend
 from queuehint.operations import Follow
+from queuehint.scheduler import listening
 from tests.doors import in_thread, run, scheduler, until
 from tests.servers import new_namespace
 

@@ -35,9 +35,9 @@ from queuehint import (
     Scheduler,
     TemplateError,
     WouldDeadlockError,
-    flow_handle,
     template,
 )
+from queuehint.client import flow_handle
 from queuehint.errors import CycleError, UnknownDependencyError
 from queuehint.operations import CancelFlow, Commit, Draw, Enqueue, Exchange, Redrive, Tick
 from tests.doors import Gate, memory, run, scheduler, turns, until

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from queuehint import FlowNotFoundError, JobFailedError, Retention, Scheduler, flow_handle
+from queuehint import FlowNotFoundError, JobFailedError, Retention, Scheduler
 from queuehint.backends.base import Interest
+from queuehint.client import flow_handle
 from queuehint.operations import Get
 from tests.doors import Gate, memory, run, scheduler, until
 from tests.shelf import on

@@ -22,9 +22,9 @@ from queuehint import (
     Retry,
     Scheduler,
 )
-from queuehint import attempts as attempts_module
-from queuehint import worker as worker_module
 from queuehint.operations import Get
+from queuehint.worker import attempts as attempts_module
+from queuehint.worker import worker as worker_module
 from tests.doors import Gate, until
 from tests.shelf import on
 

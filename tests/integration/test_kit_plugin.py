@@ -56,7 +56,7 @@ def test_the_plugin_brings_nothing_that_its_fixtures_need() -> None:
     heavy = [
         "hypothesis",
         "redis",
-        "queuehint.testing.virtual",
+        "queuehint.testing.draining",
         "queuehint.testing.contract",
         "queuehint.testing.driver",
     ]

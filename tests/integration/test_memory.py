@@ -17,8 +17,8 @@ from queuehint import BackendUnavailableError, FakeClock, JobState, Scheduler, o
 from queuehint.backends.base import BackendOptions, Interest
 from queuehint.backends.memory import MemoryBackend
 from queuehint.operations import Cancel, CountJobs, Enqueue, Exchange, Get, Tick
-from queuehint.records import Outcome, OutcomeKind
 from queuehint.testing.driver import job
+from queuehint.values.records import Outcome, OutcomeKind
 from tests.doors import LIMIT_S, in_thread, memory, run, scheduler, turns, until
 
 if TYPE_CHECKING:

@@ -20,11 +20,11 @@ from queuehint import (
     JobState,
     Scheduler,
     WouldDeadlockError,
-    exclusive,
 )
 from queuehint.backends.memory import MemoryBackend
 from queuehint.operations import Enqueue, Tick
-from queuehint.renewal import now_s
+from queuehint.scheduler import exclusive
+from queuehint.worker.leases import now_s
 from tests.doors import Gate, memory, run, scheduler, turns, until
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from queuehint.backends.base import BackendOptions
-from queuehint.backends.redis import links
+from queuehint.backends.redis import connections as links
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
 from queuehint.operations import CountJobs, Draw, Enqueue
-from queuehint.records import JobSpec
+from queuehint.values.records import JobSpec
 from tests.faults import books
 
 if TYPE_CHECKING:

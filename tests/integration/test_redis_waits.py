@@ -14,11 +14,11 @@ from queuehint.backends.base import BackendOptions, Interest
 from queuehint.backends.redis import keys
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend, hold
-from queuehint.backends.redis.conversation import NotSent
-from queuehint.backends.redis.links import AsyncLink
-from queuehint.hint import Claim
+from queuehint.backends.redis.connections import AsyncLink
+from queuehint.backends.redis.session import NotSent
 from queuehint.operations import Cancel, CancelPath, Commit, CountPending, Enqueue, Exchange, Get, Tick
-from queuehint.records import JobSpec, Outcome, OutcomeKind
+from queuehint.values.hint import Claim
+from queuehint.values.records import JobSpec, Outcome, OutcomeKind
 from tests.doors import Gate, in_thread, run, until
 from tests.property.agreement import Twins
 

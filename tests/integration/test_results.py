@@ -26,10 +26,10 @@ from queuehint import (
     TemplateError,
     template,
 )
-from queuehint import attempts as attempts_module
-from queuehint import inputs as inputs_module
 from queuehint.operations import FETCH_MAX, Fetch, Fetched, Verdict
-from queuehint.policy import Policy
+from queuehint.values.policy import Policy
+from queuehint.worker import attempts as attempts_module
+from queuehint.worker import dependency_results as inputs_module
 from tests.doors import Gate, memory, run, scheduler, turns, until
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ import pytest
 from queuehint import Backend, FakeClock, JobCanceledError, JobFailedError, Retention, Scheduler
 from queuehint.backends.base import BackendOptions, Interest, open_backend
 from queuehint.operations import Enqueue, Exchange, Get, Tick
-from queuehint.policy import Policy
-from queuehint.records import JobSpec, JobState, Outcome, OutcomeKind
-from queuehint.renewer import RenewerProcess
+from queuehint.values.policy import Policy
+from queuehint.values.records import JobSpec, JobState, Outcome, OutcomeKind
+from queuehint.worker.lease_helper import RenewerProcess
 from tests.folders import quick_folder
 from tests.servers import new_namespace, shared_server
 

@@ -20,8 +20,8 @@ from queuehint import (
 )
 from queuehint.backends.redis.keys import redis_key
 from queuehint.operations import CountJobs, DueSchedules
-from queuehint.schedule import SCHEDULE_BYTES_MAX
-from queuehint.timekeeping import firing_id
+from queuehint.values.schedule import SCHEDULE_BYTES_MAX
+from queuehint.worker.firing import firing_id
 from tests.doors import run, scheduler, until
 from tests.servers import new_namespace, shared_server
 
@@ -279,7 +279,9 @@ def test_a_schedule_that_cannot_be_fired_here_holds_up_no_other(
             await app.sched.schedule("every", app.work, every=60)
             app.clock.advance(seconds=60)
             with monkeypatch.context() as patch:
-                patch.setattr("queuehint.due_times.zone_of", lambda _: (_ for _ in ()).throw(InvalidJobError("gone")))
+                patch.setattr(
+                    "queuehint.worker.due_times.zone_of", lambda _: (_ for _ in ()).throw(InvalidJobError("gone"))
+                )
                 async with app.sched.worker():
                     await until(lambda: app.ran != [])
                     assert (await app.sched.backend.call(DueSchedules())).schedules[0].name == "cron"

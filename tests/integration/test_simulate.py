@@ -14,14 +14,14 @@ import pytest
 
 from queuehint import Children, JobContext, JobSpec, Retry, Scheduler, Snooze
 from queuehint.errors import InvalidJobError, InvalidJobTypeError
-from queuehint.hint import Claim
 from queuehint.operations import Tick
 from queuehint.testing import FaultPlan, SimulationError, simulate
-from queuehint.testing.simulation.crew import Crew
+from queuehint.testing.simulation.leases import LoopRenewal
+from queuehint.testing.simulation.live_workers import Crew
 from queuehint.testing.simulation.loop import Process
-from queuehint.testing.simulation.renewal import LoopRenewal
 from queuehint.testing.simulation.store import Store
-from queuehint.worker import Worker
+from queuehint.values.hint import Claim
+from queuehint.worker.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -247,7 +247,7 @@ def test_code_that_goes_on_when_it_is_to_stop_is_found() -> None:
             return ()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("queuehint.testing.simulation.handlers.LoopRenewal", Deaf)
+        patch.setattr("queuehint.testing.simulation.worker_world.LoopRenewal", Deaf)
         error = failure(lambda: simulate(sched, [("stubborn", ["a"])], faults=plan))
     assert "was taken from worker" in error.reason
     assert "which lives" in error.reason
@@ -270,7 +270,7 @@ def test_a_fault_in_what_renews_is_told(monkeypatch: pytest.MonkeyPatch) -> None
         def _take_in(self, *_: object) -> None:
             raise TypeError("mistaken")
 
-    monkeypatch.setattr("queuehint.testing.simulation.handlers.LoopRenewal", Broken)
+    monkeypatch.setattr("queuehint.testing.simulation.worker_world.LoopRenewal", Broken)
 
     async def nap() -> None:
         await asyncio.sleep(25)
@@ -284,7 +284,7 @@ def test_a_job_without_a_place_that_runs_twice_at_once_is_found(monkeypatch: pyt
         def _due(self) -> tuple[tuple[str, int], ...]:
             return ()
 
-    monkeypatch.setattr("queuehint.testing.simulation.handlers.LoopRenewal", Deaf)
+    monkeypatch.setattr("queuehint.testing.simulation.worker_world.LoopRenewal", Deaf)
 
     async def stubborn() -> None:
         for _ in range(10):
@@ -344,7 +344,7 @@ def test_a_worker_that_forgets_an_unanswered_exchange_is_found(monkeypatch: pyte
 
     plan = FaultPlan(lose_reply=0.9)
     jobs = [("nothing", ["a"])] * 3
-    monkeypatch.setattr("queuehint.testing.simulation.crew.STEADY_LOSS", 1)
+    monkeypatch.setattr("queuehint.testing.simulation.live_workers.STEADY_LOSS", 1)
     error = failure(lambda: simulate({"nothing": nothing}, jobs, faults=plan, seeds=50))
     assert "was taken from worker" in error.reason
 

@@ -20,7 +20,6 @@ import pytest
 
 from queuehint import FakeClock, JobState, Scheduler
 from queuehint.backends.base import BackendOptions, Interest
-from queuehint.backends.journal import encode
 from queuehint.backends.memory import MemoryBackend
 from queuehint.backends.sqlite import backend as backend_module
 from queuehint.backends.sqlite import file as file_module
@@ -54,11 +53,12 @@ from queuehint.operations import (
     Tick,
     Verdict,
 )
-from queuehint.policy import Retention
-from queuehint.record_filter import RecordFilter
-from queuehint.records import Outcome, OutcomeKind
-from queuehint.schedule import Recurrence
+from queuehint.operations.wire import encode
 from queuehint.testing.driver import job
+from queuehint.values.policy import Retention
+from queuehint.values.record_filter import RecordFilter
+from queuehint.values.records import Outcome, OutcomeKind
+from queuehint.values.schedule import Recurrence
 from tests.doors import run, turns, until
 from tests.folders import quick_folder
 
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from queuehint.records import Grant, JobRecord
+    from queuehint.values.records import Grant, JobRecord
 
 QUEUED, STARTED, FINISHED, FAILED = JobState.QUEUED, JobState.STARTED, JobState.FINISHED, JobState.FAILED
 

@@ -39,8 +39,8 @@ def test_every_method_has_its_twin_and_both_take_the_same_arguments() -> None:
     import inspect
 
     from queuehint import Flow, Job, JobContext, JobHandle
-    from queuehint.dead import DeadShelf
-    from queuehint.xcom import XCom
+    from queuehint.scheduler.dead_jobs import DeadShelf
+    from queuehint.scheduler.xcom import XCom
 
     for kind in (Scheduler, Job, JobHandle, JobContext, DeadShelf, Flow, XCom):
         for name, method in inspect.getmembers(kind, inspect.isfunction):

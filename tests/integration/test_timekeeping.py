@@ -9,12 +9,11 @@ from typing import Any
 import attrs
 import pytest
 
-from queuehint import BackendUnavailableError, Claim, InvalidJobError, timekeeping
+from queuehint import BackendUnavailableError, Claim, InvalidJobError
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.memory import MemoryBackend
+from queuehint.backends.steps import hold_sync
 from queuehint.clock import FakeClock
-from queuehint.dialogue import hold_sync
-from queuehint.due_times import come_due
 from queuehint.errors import ScheduleChangedError
 from queuehint.operations import (
     BYTES_PER_SUBMISSION_MAX,
@@ -26,9 +25,11 @@ from queuehint.operations import (
     PutSchedule,
     Tick,
 )
-from queuehint.records import JobSpec, JobState
-from queuehint.schedule import SCHEDULE_BYTES_MAX, Recurrence
-from queuehint.timekeeping import Definition, Timekeeper, fire_due, store
+from queuehint.values.records import JobSpec, JobState
+from queuehint.values.schedule import SCHEDULE_BYTES_MAX, Recurrence
+from queuehint.worker import firing as timekeeping
+from queuehint.worker.due_times import come_due
+from queuehint.worker.firing import Definition, Timekeeper, fire_due, store
 from tests.doors import turns, until
 
 EVERY = Recurrence(every_ms=1000, missed="all")
@@ -189,7 +190,7 @@ def test_who_cannot_store_or_fire_rests_and_tries_again(
         now[0] += 5
         assert await see() == 3
         backend.clock.advance(ms=1000)
-        monkeypatch.setattr("queuehint.timekeeping.come_due", _fail)
+        monkeypatch.setattr("queuehint.worker.firing.come_due", _fail)
         assert await see() == 1
         assert await see() == 0
         monkeypatch.undo()

@@ -26,7 +26,7 @@ def run(name: str) -> str:
         check=False,
     )
     assert done.stdout == ""
-    head, begin, error = done.stderr.partition("queuehint.testing.queues.QueueFaultError: ")
+    head, begin, error = done.stderr.partition("queuehint.testing.queue_check.QueueFaultError: ")
     assert done.returncode == (1 if begin else 0)
     assert head.startswith("Traceback") or not head
     return f"Traceback (most recent call last):\n  ...\n{begin}{error}" if begin else ""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from queuehint import JobRecord
-    from queuehint.handles import JobHandle
+    from queuehint.client.handle import JobHandle
 
 SECRET = "C4NARY"
 

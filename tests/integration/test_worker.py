@@ -30,12 +30,12 @@ from queuehint import (
     Scheduler,
     Snooze,
 )
-from queuehint import attempts as attempts_module
-from queuehint import worker as worker_module
 from queuehint.backends.memory import MemoryBackend
 from queuehint.operations import Exchange, Log, Tick, Verdict
-from queuehint.records import Outcome, OutcomeKind
-from queuehint.reports import Reason, ReasonKind
+from queuehint.values.records import Outcome, OutcomeKind
+from queuehint.values.report import Reason, ReasonKind
+from queuehint.worker import attempts as attempts_module
+from queuehint.worker import worker as worker_module
 from tests.doors import Gate, in_thread, memory, run, scheduler, turns, until
 
 if TYPE_CHECKING:

@@ -9,13 +9,13 @@ import pytest
 
 from queuehint import Hold, JobCanceledError, JobState, LeaseLostError, ResultTimeoutError, Scheduler
 from queuehint.operations import Tick
-from queuehint.reports import ReasonKind
+from queuehint.values.report import ReasonKind
 from tests.doors import Gate, in_thread, memory, run, scheduler, turns, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from queuehint.exclusive import Exclusive
+    from queuehint.scheduler.exclusive import Exclusive
 
 
 def make_job(sched: Scheduler, gate: Gate) -> Any:
@@ -335,7 +335,7 @@ def far(sched: Scheduler) -> None:
 
 @pytest.mark.parametrize("how", ["async", "sync"])
 def test_a_caller_of_a_far_store_renews_by_itself(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from queuehint import exclusive
+    from queuehint.scheduler import exclusive
 
     monkeypatch.setattr(exclusive._Request, "renewal_s", 0.001)
 
@@ -379,7 +379,7 @@ def test_a_caller_of_a_far_store_renews_by_itself(how: str, monkeypatch: pytest.
 
 @pytest.mark.parametrize("how", ["async", "sync"])
 def test_a_caller_of_a_far_store_that_lost_its_lease_is_told(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from queuehint import exclusive
+    from queuehint.scheduler import exclusive
 
     monkeypatch.setattr(exclusive._Request, "renewal_s", 0.001)
 

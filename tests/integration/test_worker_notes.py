@@ -25,8 +25,6 @@ from queuehint import (
     Retry,
     Scheduler,
 )
-from queuehint import outbox as outbox_module
-from queuehint import worker as worker_module
 from queuehint.errors import (
     BackendDeniedError,
     BackendError,
@@ -36,8 +34,10 @@ from queuehint.errors import (
     OutcomeUnknownError,
 )
 from queuehint.operations import Exchange, Log, Report, Update
-from queuehint.outbox import Outbox
-from queuehint.records import Progress
+from queuehint.values.records import Progress
+from queuehint.worker import outbox as outbox_module
+from queuehint.worker import worker as worker_module
+from queuehint.worker.outbox import Outbox
 from tests.doors import Gate, run, scheduler, until
 from tests.shelf import on
 

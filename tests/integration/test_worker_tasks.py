@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from queuehint import Scheduler, listening
-from queuehint import timekeeping as timekeeping_module
-from queuehint import worker as worker_module
+from queuehint import Scheduler
 from queuehint.operations import Follow
-from queuehint.renewal import Renewal
+from queuehint.scheduler import listening
+from queuehint.worker import firing as timekeeping_module
+from queuehint.worker import worker as worker_module
+from queuehint.worker.leases import Renewal
 from tests.doors import Gate, run, scheduler, until
 from tests.shelf import on
 

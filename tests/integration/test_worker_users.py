@@ -10,7 +10,7 @@ import pytest
 
 from queuehint import ANYONE, InvalidJobError, InvalidJobTypeError, Scheduler
 from queuehint.operations import Exchange
-from queuehint.reports import ReasonKind
+from queuehint.values.report import ReasonKind
 from tests.doors import run, turns, until
 from tests.servers import new_namespace, shared_server
 

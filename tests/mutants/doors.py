@@ -23,7 +23,7 @@ MUTANTS = (
     Mutant(
         name="A reason of a cancellation is what was handed in, and not what was checked",
         kind="door",
-        file="control.py",
+        file="scheduler/operating.py",
         old='    reason = None if reason is None else check_name(reason, parameter="reason")\n',
         new='    _ = None if reason is None else check_name(reason, parameter="reason")\n',
         caught_by=(TEXTS,),
@@ -31,7 +31,7 @@ MUTANTS = (
     Mutant(
         name="Places are known by the arguments, whatever these take themselves for",
         kind="door",
-        file="handler.py",
+        file="handlers/handler.py",
         old="                if type(segment) is not str:\n                    break\n",
         new="                if not isinstance(segment, str):\n                    break\n",
         caught_by=(TEXTS,),
@@ -39,7 +39,7 @@ MUTANTS = (
     Mutant(
         name="A handle of another store is taken for one of this",
         kind="door",
-        file="handles.py",
+        file="client/handle.py",
         old="            if _identity(mine.backend) != _identity(desk.backend):\n",
         new="            if type(mine.backend) is not type(desk.backend):\n",
         caught_by=(HANDLES,),
@@ -47,7 +47,7 @@ MUTANTS = (
     Mutant(
         name="The id of a handle to be canceled is taken wherever it is from",
         kind="door",
-        file="control.py",
+        file="scheduler/operating.py",
         old="        return job.id_for(self, parameter) if isinstance(job, JobHandle) else check_id(job)\n",
         new="        return job.id if isinstance(job, JobHandle) else check_id(job)\n",
         caught_by=(HANDLES,),
@@ -55,7 +55,7 @@ MUTANTS = (
     Mutant(
         name="A job waits for children of another store",
         kind="door",
-        file="outcomes.py",
+        file="worker/outcomes.py",
         old="                context.check_children(answer)\n",
         new="                pass\n",
         caught_by=(HANDLES,),
@@ -63,7 +63,7 @@ MUTANTS = (
     Mutant(
         name="What a redaction that fails was given is in the traceback that is logged",
         kind="door",
-        file="outcomes.py",
+        file="worker/outcomes.py",
         old='            logger.error("redact failed", extra=extra)  # noqa: TRY400\n',
         new='            logger.exception("redact failed", extra=extra)\n',
         caught_by=(WITHHELD,),
@@ -71,7 +71,7 @@ MUTANTS = (
     Mutant(
         name="A redaction that raises no Exception leaves the job to run for ever",
         kind="door",
-        file="outcomes.py",
+        file="worker/outcomes.py",
         old="        except BaseException as error:  # noqa: BLE001 - whatever a hook raises, the attempt ends\n",
         new="        except Exception as error:  # noqa: BLE001 - whatever a hook raises, the attempt ends\n",
         caught_by=(tests("tests/integration/test_withheld.py", "-k", "no_log and Odd-raise"),),
@@ -79,7 +79,7 @@ MUTANTS = (
     Mutant(
         name="A listener that raises no Exception is told nothing more",
         kind="door",
-        file="listening.py",
+        file="scheduler/listening.py",
         old="                except BaseException as error:\n                    task",
         new="                except Exception as error:\n                    task",
         caught_by=(WITHHELD,),
@@ -87,7 +87,7 @@ MUTANTS = (
     Mutant(
         name="An iterable is read to its end before it is counted",
         kind="door",
-        file="checks.py",
+        file="values/checks.py",
         old="    items = list(islice(value, most + 1))\n",
         new="    items = list(value)\n",
         caught_by=(ARGUMENTS,),
@@ -103,7 +103,7 @@ MUTANTS = (
     Mutant(
         name="A text is taken for the path of its letters",
         kind="door",
-        file="hint.py",
+        file="values/hint.py",
         old="    return key_of(parse_path(path))\n",
         new="    return key_of(tuple(path))\n",
         caught_by=(ARGUMENTS,),
@@ -263,7 +263,7 @@ MUTANTS = (
     Mutant(
         name="A limit that was made by hand may be at any path",
         kind="door",
-        file="limits.py",
+        file="values/limit.py",
         old="            parse_path(self.path)\n            if type(self.path) is not tuple or any(",
         new="            if type(self.path) is not tuple or all(",
         caught_by=(tests("tests/unit/test_values_by_hand.py"),),
@@ -271,7 +271,7 @@ MUTANTS = (
     Mutant(
         name="The repr of a spec holds the arguments of its job",
         kind="door",
-        file="records.py",
+        file="values/records.py",
         old='attrs.field(default=b"{}", repr=sized)',
         new='attrs.field(default=b"{}")',
         caught_by=(REPRS,),
@@ -279,7 +279,7 @@ MUTANTS = (
     Mutant(
         name="What is said of an argument that cannot be read quotes it",
         kind="door",
-        file="payload.py",
+        file="handlers/codec.py",
         old='        why = f" ({type(error).__name__})"\n    return f"cannot be read',
         new='        why = f" ({error})"\n    return f"cannot be read',
         caught_by=(DATA,),
@@ -287,7 +287,7 @@ MUTANTS = (
     Mutant(
         name="The values that do not fit hang on what is said of them",
         kind="door",
-        file="payload.py",
+        file="handlers/codec.py",
         old='raise PayloadError(_misfit(error, annotation, name), path=f"$.{name}") from None',
         new='raise PayloadError(_misfit(error, annotation, name), path=f"$.{name}") from error',
         caught_by=(DATA,),
@@ -295,7 +295,7 @@ MUTANTS = (
     Mutant(
         name="What stands in place of an outcome is shown",
         kind="door",
-        file="core/fields.py",
+        file="operations/fields.py",
         old="            if kind in _OF_DATA:\n",
         new="            if kind is JobSpec:\n",
         caught_by=(DATA,),
@@ -303,7 +303,7 @@ MUTANTS = (
     Mutant(
         name="An iterator of jobs is read to its end",
         kind="door",
-        file="checks.py",
+        file="values/checks.py",
         old="        if index == most:\n            raise",
         new="        if index == most and type(value) in _SIZED:\n            raise",
         caught_by=(ARGUMENTS,),

@@ -7,7 +7,7 @@ MUTANTS = (
     Mutant(
         name="A fan-in takes its place with the first that ends",
         kind="edges",
-        file="core/course.py",
+        file="core/jobs/lifecycle.py",
         old="""\
         self.ledger.edges.close(job, dependency.id)
         if job.blocked:
@@ -21,7 +21,7 @@ MUTANTS = (
     Mutant(
         name="Only a success is told to those that wait",
         kind="edges",
-        file="core/course.py",
+        file="core/jobs/lifecycle.py",
         old="        self._tell_dependents(job)\n        notes = job.notes\n",
         new="        if state is FINISHED:\n            self._tell_dependents(job)\n        notes = job.notes\n",
         caught_by=(CONFORMANCE, SIMULATION),
@@ -29,7 +29,7 @@ MUTANTS = (
     Mutant(
         name="What is to run after a failure runs after a success",
         kind="edges",
-        file="core/dependencies.py",
+        file="core/structures/edges.py",
         old="        return CANCEL + DROP + CANCEL + KEPT\n",
         new="        return DROP + DROP + CANCEL + KEPT\n",
         caught_by=(CONFORMANCE,),
@@ -37,7 +37,7 @@ MUTANTS = (
     Mutant(
         name="What is to wait for a redrive runs after a failure",
         kind="edges",
-        file="core/dependencies.py",
+        file="core/structures/edges.py",
         old="    return DROP + WAIT + drop + KEPT\n",
         new="    return DROP + drop + drop + KEPT\n",
         caught_by=(CONFORMANCE,),
@@ -45,7 +45,7 @@ MUTANTS = (
     Mutant(
         name="What needs the data of a canceled job runs without it",
         kind="edges",
-        file="core/dependencies.py",
+        file="core/structures/edges.py",
         old="    drop = CANCEL if edge.data else DROP\n",
         new="    drop = DROP\n",
         caught_by=(CONFORMANCE,),
@@ -53,7 +53,7 @@ MUTANTS = (
     Mutant(
         name="A canceled job stays among those that wait for others",
         kind="edges",
-        file="core/course.py",
+        file="core/jobs/lifecycle.py",
         old="(notes.holds and state is not FAILED)):\n",
         new="(notes.holds and state is FINISHED)):\n",
         caught_by=(CONFORMANCE, SIMULATION),
@@ -61,7 +61,7 @@ MUTANTS = (
     Mutant(
         name="A dependency that is not there is taken for one that has ended",
         kind="edges",
-        file="core/admission.py",
+        file="core/refusals.py",
         old="                raise UnknownDependencyError(spec.id, edge.id)\n",
         new="                continue\n",
         caught_by=(CONFORMANCE,),
@@ -69,7 +69,7 @@ MUTANTS = (
     Mutant(
         name="A dependency that has finished is waited for",
         kind="edges",
-        file="core/course.py",
+        file="core/jobs/lifecycle.py",
         old="                if what != WAIT:\n                    continue\n",
         new="                if what != WAIT and job.state is not FINISHED:\n                    continue\n",
         caught_by=(CONFORMANCE, SIMULATION),
@@ -77,7 +77,7 @@ MUTANTS = (
     Mutant(
         name="Those that wait for one job take their places the last first",
         kind="edges",
-        file="core/sweeps.py",
+        file="core/jobs/sweeps.py",
         old="self._at < entry[0] <= self._before][::-1]\n",
         new="self._at < entry[0] <= self._before]\n",
         caught_by=(CONFORMANCE,),
@@ -85,7 +85,7 @@ MUTANTS = (
     Mutant(
         name="Nobody is told that a dead job was discarded",
         kind="edges",
-        file="core/course.py",
+        file="core/jobs/lifecycle.py",
         old="        self.ledger.discard(job, self.now_ms)\n        self._tell_dependents(job)\n",
         new="        self.ledger.discard(job, self.now_ms)\n",
         caught_by=(CONFORMANCE, SIMULATION),
@@ -93,7 +93,7 @@ MUTANTS = (
     Mutant(
         name="Nobody is told that a dead job's record has expired",
         kind="edges",
-        file="core/course.py",
+        file="core/jobs/lifecycle.py",
         old="        if is_told:\n            self._tell_dependents(job)\n",
         new="        if is_told:\n",
         caught_by=(CONFORMANCE, SIMULATION),
@@ -101,7 +101,7 @@ MUTANTS = (
     Mutant(
         name="A child that failed is no concern of its parent's",
         kind="edges",
-        file="core/course.py",
+        file="core/jobs/lifecycle.py",
         old="        if what == NOTE and job.note().child_failed is None:\n",
         new="        if False:\n",
         caught_by=(CONFORMANCE,),
@@ -109,7 +109,7 @@ MUTANTS = (
     Mutant(
         name="A parent keeps its place while it waits for its children",
         kind="edges",
-        file="core/ledger.py",
+        file="core/jobs/table.py",
         old="        self._stop(job)\n        self.vacate(job)\n        self._become(job, DEFERRED)\n",
         new="        self._stop(job)\n        self._become(job, DEFERRED)\n",
         caught_by=(CONFORMANCE,),
@@ -117,7 +117,7 @@ MUTANTS = (
     Mutant(
         name="A due job does not look at what else it waits for",
         kind="edges",
-        file="core/course.py",
+        file="core/jobs/lifecycle.py",
         old="        if job.blocked:\n            ledger.defer(job)\n            return 0\n",
         new="",
         caught_by=(CONFORMANCE, SIMULATION),
@@ -125,7 +125,7 @@ MUTANTS = (
     Mutant(
         name="A result goes although somebody may still read it",
         kind="edges",
-        file="core/course.py",
+        file="core/jobs/lifecycle.py",
         old="        return job.state is FINISHED and not job.gone and self.ledger.edges.has_dependents(job.id)\n",
         new="        return False\n",
         caught_by=(CONFORMANCE,),
@@ -133,7 +133,7 @@ MUTANTS = (
     Mutant(
         name="A job may wait for its own parent",
         kind="edges",
-        file="core/admission.py",
+        file="core/refusals.py",
         old="                raise CycleError([parent_id, spec.id])\n",
         new="                return\n",
         caught_by=(CONFORMANCE,),
@@ -141,7 +141,7 @@ MUTANTS = (
     Mutant(
         name="What fell with a job that is redriven downstream comes back although another job felled it too",
         kind="edges",
-        file="core/course.py",
+        file="core/jobs/lifecycle.py",
         old="        if felled_by is not None:\n            dependency_id, dependency = felled_by\n",
         new="        if felled_by is not None and False:\n            dependency_id, dependency = felled_by\n",
         caught_by=(CONFORMANCE,),
@@ -149,7 +149,7 @@ MUTANTS = (
     Mutant(
         name="A job is revived while its end is still told to those that wait for it",
         kind="edges",
-        file="core/sweeps.py",
+        file="core/jobs/sweeps.py",
         old="            if self._course.ledger.edges.is_telling(job):\n",
         new="            if False:\n",
         caught_by=(
@@ -161,7 +161,7 @@ MUTANTS = (
     Mutant(
         name="A committed job depends on whoever has the id by then",
         kind="edges",
-        file="core/course.py",
+        file="core/jobs/lifecycle.py",
         old="self.judge(needs, is_late=partial(is_late, job))",
         new="self.judge(needs)",
         caught_by=(CONFORMANCE,),
@@ -169,7 +169,7 @@ MUTANTS = (
     Mutant(
         name="A committed job depends on one that was sent in a later part",
         kind="edges",
-        file="core/dependencies.py",
+        file="core/structures/edges.py",
         old=" or (other.came == job.came and other.number > job.note().came)\n",
         new="\n",
         caught_by=(CONFORMANCE,),
@@ -177,7 +177,7 @@ MUTANTS = (
     Mutant(
         name="A job of a submission counts as known from when it was sent",
         kind="edges",
-        file="core/job.py",
+        file="core/structures/job.py",
         old="        return notes.start.since if notes.start is not None else notes.came or self.number\n",
         new="        return self.number\n",
         caught_by=(CONFORMANCE,),
@@ -185,7 +185,7 @@ MUTANTS = (
     Mutant(
         name="A commit takes no number",
         kind="edges",
-        file="core/ledger.py",
+        file="core/jobs/table.py",
         old="        self.last_number = start.since = self.last_number + 1\n",
         new="        start.since = self.last_number\n",
         caught_by=(CONFORMANCE,),
@@ -193,7 +193,7 @@ MUTANTS = (
     Mutant(
         name="A revived job depends on whoever has the id by then",
         kind="edges",
-        file="core/course.py",
+        file="core/jobs/lifecycle.py",
         old="self.judge(needs, is_late=lambda other: other.enqueued_ms > job.enqueued_ms)",
         new="self.judge(needs)",
         caught_by=(CONFORMANCE,),
@@ -201,7 +201,7 @@ MUTANTS = (
     Mutant(
         name="What cannot be searched for a circle in one go has none",
         kind="edges",
-        file="core/course.py",
+        file="core/jobs/lifecycle.py",
         old="        if is_circle is None:\n",
         new="        if False:\n",
         caught_by=(CONFORMANCE,),
@@ -209,7 +209,7 @@ MUTANTS = (
     Mutant(
         name="A circle is looked for from one end only",
         kind="edges",
-        file="core/course.py",
+        file="core/jobs/lifecycle.py",
         old="        if found is None and not self.ledger.committing:\n",
         new="        if False:\n",
         caught_by=(CONFORMANCE,),
@@ -217,7 +217,7 @@ MUTANTS = (
     Mutant(
         name="A circle is looked for from the other end while jobs of a commit have no edges yet",
         kind="bounds",
-        file="core/course.py",
+        file="core/jobs/lifecycle.py",
         old="        if found is None and not self.ledger.committing:\n",
         new="        if found is None:\n",
         caught_by=(tests("tests/unit/test_engine_children.py"),),
@@ -225,7 +225,7 @@ MUTANTS = (
     Mutant(
         name="Who waits for a circle of jobs counts as one that moves",
         kind="bounds",
-        file="core/answers.py",
+        file="core/questions.py",
         old="    if all_wait and circles.ahead(job):\n",
         new="    if False:\n",
         caught_by=(tests("tests/unit/test_answers.py"),),
@@ -241,7 +241,7 @@ MUTANTS = (
     Mutant(
         name="Nobody is told that jobs wait for one another",
         kind="bounds",
-        file="core/answers.py",
+        file="core/questions.py",
         old="            if other == job.id:\n                circle,",
         new="            if False:\n                circle,",
         caught_by=(tests("tests/unit/test_answers.py"),),
@@ -249,7 +249,7 @@ MUTANTS = (
     Mutant(
         name="The doctor passes over jobs that wait for one another",
         kind="bounds",
-        file="backends/redis/doctor.py",
+        file="backends/redis/doctor/doctor.py",
         old="                yield from self._look_at_circles(this)\n",
         new="",
         caught_by=(tests("tests/integration/test_doctor.py", "-k", "one_another"),),

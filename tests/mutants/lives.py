@@ -8,7 +8,7 @@ MUTANTS = (
     Mutant(
         name="A lease ends one ms late",
         kind="leases",
-        file="core/timers.py",
+        file="core/structures/timers.py",
         old="        least_ms, least_kind = now_ms + 1, None\n",
         new="        least_ms, least_kind = now_ms, None\n",
         caught_by=(CONFORMANCE,),
@@ -16,7 +16,7 @@ MUTANTS = (
     Mutant(
         name="A lease ends one ms early",
         kind="leases",
-        file="core/timers.py",
+        file="core/structures/timers.py",
         old="        least_ms, least_kind = now_ms + 1, None\n",
         new="        least_ms, least_kind = now_ms + 2, None\n",
         caught_by=(CONFORMANCE, SIMULATION),
@@ -48,7 +48,7 @@ MUTANTS = (
     Mutant(
         name="A lost worker is not counted",
         kind="leases",
-        file="core/course.py",
+        file="core/jobs/lifecycle.py",
         old="        job.losses += 1\n",
         new="",
         caught_by=(CONFORMANCE,),
@@ -56,7 +56,7 @@ MUTANTS = (
     Mutant(
         name="A last life whose code has not begun is counted",
         kind="leases",
-        file="core/course.py",
+        file="core/jobs/lifecycle.py",
         old="        if job.notes is not None and job.notes.to_begin:\n",
         new="        if False:\n",
         caught_by=(CONFORMANCE,),
@@ -88,7 +88,7 @@ MUTANTS = (
     Mutant(
         name="A lost worker is counted as an attempt too",
         kind="leases",
-        file="core/course.py",
+        file="core/jobs/lifecycle.py",
         old="        job.attempts -= 1\n        job.losses += 1\n",
         new="        job.losses += 1\n",
         caught_by=(CONFORMANCE,),
@@ -96,7 +96,7 @@ MUTANTS = (
     Mutant(
         name="A job may lose one worker more than it may",
         kind="leases",
-        file="core/course.py",
+        file="core/jobs/lifecycle.py",
         old="        if job.losses >= job.spec.policy.max_losses:\n",
         new="        if job.losses > job.spec.policy.max_losses:\n",
         caught_by=(CONFORMANCE,),
@@ -180,7 +180,7 @@ MUTANTS = (
     Mutant(
         name="A lost job that was to stop is started again",
         kind="leases",
-        file="core/course.py",
+        file="core/jobs/lifecycle.py",
         old="""\
         if job.cancel is not None:
             self.lost += 1
@@ -193,7 +193,7 @@ MUTANTS = (
     Mutant(
         name="A job is tried once more than it may",
         kind="retries",
-        file="core/course.py",
+        file="core/jobs/lifecycle.py",
         old="job.attempts >= job.spec.policy.max_attempts or",
         new="job.attempts > job.spec.policy.max_attempts or",
         caught_by=(CONFORMANCE,),
@@ -201,7 +201,7 @@ MUTANTS = (
     Mutant(
         name="A failed attempt holds its place as long as it waits",
         kind="retries",
-        file="core/course.py",
+        file="core/jobs/lifecycle.py",
         old="            if delay_ms > policy.max_hold_ms:\n",
         new="            if False:\n",
         caught_by=(CONFORMANCE,),
@@ -217,7 +217,7 @@ MUTANTS = (
     Mutant(
         name="A final failure is tried again",
         kind="retries",
-        file="core/course.py",
+        file="core/jobs/lifecycle.py",
         old="        if final or job.attempts",
         new="        if job.attempts",
         caught_by=(CONFORMANCE,),
@@ -225,7 +225,7 @@ MUTANTS = (
     Mutant(
         name="Jitter comes on top of the cap",
         kind="retries",
-        file="core/retry.py",
+        file="values/backoff.py",
         old="(1 - backoff.jitter * random)",
         new="(1 + backoff.jitter * random)",
         caught_by=(tests("tests/unit/test_retry.py"),),
@@ -233,7 +233,7 @@ MUTANTS = (
     Mutant(
         name="A job that expires does so when it is due",
         kind="retries",
-        file="core/ledger.py",
+        file="core/jobs/table.py",
         old="(job.due_ms or now_ms) + within_ms, job)",
         new="now_ms + within_ms, job)",
         caught_by=(CONFORMANCE,),
@@ -242,7 +242,7 @@ MUTANTS = (
     Mutant(
         name="A dead job cancels what came before it",
         kind="cancel",
-        file="core/sweeps.py",
+        file="core/jobs/sweeps.py",
         old="self._behind_seq < job.seq <= self._last_seq\n",
         new="job.seq <= self._last_seq\n",
         caught_by=(CONFORMANCE,),
@@ -250,7 +250,7 @@ MUTANTS = (
     Mutant(
         name="A path is canceled with what was redriven after the cancellation",
         kind="cancel",
-        file="core/sweeps.py",
+        file="core/jobs/sweeps.py",
         old="        if job.since >= self._before or job.is_hidden:\n",
         new="        if job.is_hidden:\n",
         caught_by=(tests("tests/unit/test_engine_life.py"),),
@@ -258,7 +258,7 @@ MUTANTS = (
     Mutant(
         name="One that runs at two places below a path is counted twice when the path is canceled",
         kind="cancel",
-        file="core/sweeps.py",
+        file="core/jobs/sweeps.py",
         old="self.reached += job.state is not JobState.STARTED or job.cancel is None\n",
         new="self.reached += 1\n",
         caught_by=(CONFORMANCE,),
@@ -274,7 +274,7 @@ MUTANTS = (
     Mutant(
         name="A path is canceled with those whose names begin alike",
         kind="cancel",
-        file="hint.py",
+        file="values/hint.py",
         old='    return f"{key}:", f"{key};"\n',
         new='    return key, f"{key};"\n',
         caught_by=(CONFORMANCE,),
@@ -298,7 +298,7 @@ MUTANTS = (
     Mutant(
         name="A dead job that was discarded holds its place",
         kind="cancel",
-        file="core/ledger.py",
+        file="core/jobs/table.py",
         old="        left = self.free(job) if job.walk is not None else 0\n",
         new="        left = 0\n",
         caught_by=(CONFORMANCE,),
@@ -307,7 +307,7 @@ MUTANTS = (
     Mutant(
         name="A place that is held is not free when the record expires",
         kind="records",
-        file="core/course.py",
+        file="core/jobs/lifecycle.py",
         old="""\
         left = ledger.free(job) if job.is_placed else 0
         is_told""",
@@ -319,7 +319,7 @@ MUTANTS = (
     Mutant(
         name="A record is kept from the enqueue on, not from the end",
         kind="records",
-        file="core/ledger.py",
+        file="core/jobs/table.py",
         old="        job.timer = self.timers.add(PRUNE, now_ms + kept_ms, job)\n",
         new="        job.timer = self.timers.add(PRUNE, job.enqueued_ms + kept_ms, job)\n",
         caught_by=(CONFORMANCE,),
@@ -327,7 +327,7 @@ MUTANTS = (
     Mutant(
         name="A key is given up when the record goes",
         kind="records",
-        file="core/ledger.py",
+        file="core/jobs/table.py",
         old="            self.keys.remove(spec.key, job)\n",
         new="            pass\n",
         caught_by=(CONFORMANCE,),
@@ -335,7 +335,7 @@ MUTANTS = (
     Mutant(
         name="A record that expires stays in the index of paths",
         kind="records",
-        file="core/ledger.py",
+        file="core/jobs/table.py",
         old="""\
             self.catalog.remove(job)
             if job.spec.claims:
@@ -349,7 +349,7 @@ MUTANTS = (
     Mutant(
         name="An id that is taken is given again for other content",
         kind="records",
-        file="core/admission.py",
+        file="core/refusals.py",
         old="                    raise DuplicateJobError(spec.id, fields=fields)\n",
         new="                    pass\n",
         caught_by=(CONFORMANCE,),
@@ -357,7 +357,7 @@ MUTANTS = (
     Mutant(
         name="A gate that nobody holds and nobody waits at is kept",
         kind="records",
-        file="core/trie.py",
+        file="core/structures/trie.py",
         old="                del children[node.segment]\n                self.nodes -= 1\n",
         new="                pass\n",
         caught_by=(CONFORMANCE,),
@@ -366,7 +366,7 @@ MUTANTS = (
     Mutant(
         name="Whoever's turn it is keeps it",
         kind="fairness",
-        file="core/dispatch.py",
+        file="core/structures/ready_queue.py",
         old="            users.move_to_end(whose)\n",
         new="",
         caught_by=(CONFORMANCE,),
@@ -374,7 +374,7 @@ MUTANTS = (
     Mutant(
         name="All users weigh the same",
         kind="fairness",
-        file="core/dispatch.py",
+        file="core/structures/ready_queue.py",
         old="self.weights.get(whose, 1)",
         new="1",
         caught_by=(CONFORMANCE,),
@@ -382,7 +382,7 @@ MUTANTS = (
     Mutant(
         name="Of equal jobs the last goes first",
         kind="fairness",
-        file="core/dispatch.py",
+        file="core/structures/ready_queue.py",
         old="        job.ready = user.push(rank(job.level, job.enqueued_ms), job.number, job)\n",
         new="        job.ready = user.push(rank(job.level, job.enqueued_ms), -job.number, job)\n",
         caught_by=(CONFORMANCE,),
@@ -390,7 +390,7 @@ MUTANTS = (
     Mutant(
         name="Low levels never age into their turn",
         kind="fairness",
-        file="core/dispatch.py",
+        file="core/structures/ready_queue.py",
         old="    return enqueued_ms - HEAD_START_MS * (level - 1)\n",
         new="    return enqueued_ms - (HEAD_START_MS << 20) * (level - 1)\n",
         caught_by=(CONFORMANCE,),
@@ -399,7 +399,7 @@ MUTANTS = (
     Mutant(
         name="A pause stops what is above it too",
         kind="limits",
-        file="core/ledger.py",
+        file="core/jobs/table.py",
         old="""\
                     return path[:depth]
         return None
@@ -416,7 +416,7 @@ MUTANTS = (
     Mutant(
         name="Below a closed path all is open",
         kind="limits",
-        file="core/admission.py",
+        file="core/refusals.py",
         old="        for depth in range(len(claim.path) + 1):\n            if claim.path[:depth] in closed:\n",
         new="        for depth in (len(claim.path),):\n            if claim.path[:depth] in closed:\n",
         caught_by=(CONFORMANCE,),
@@ -424,7 +424,7 @@ MUTANTS = (
     Mutant(
         name="A lost job counts under its limits for ever",
         kind="limits",
-        file="core/ledger.py",
+        file="core/jobs/table.py",
         old="        self.registry.leave(job)\n        if self.limits.meters:\n",
         new="        self.registry.leave(job)\n        if self.limits.meters and job.timer is not None:\n",
         caught_by=(CONFORMANCE,),
@@ -432,7 +432,7 @@ MUTANTS = (
     Mutant(
         name="One job more than allowed runs under a limit",
         kind="limits",
-        file="core/limits.py",
+        file="core/structures/limits.py",
         old="        return most is not None and self.started >= most\n",
         new="        return most is not None and self.started > most\n",
         caught_by=(CONFORMANCE,),
@@ -441,7 +441,7 @@ MUTANTS = (
     Mutant(
         name="Two who see a schedule due both fire it",
         kind="schedules",
-        file="core/timetable.py",
+        file="core/schedules.py",
         old="        if there is None or there.version != firing.version:\n",
         new="        if there is None:\n",
         caught_by=(CONFORMANCE,),
@@ -449,7 +449,7 @@ MUTANTS = (
     Mutant(
         name="A schedule that is paused comes to be due",
         kind="schedules",
-        file="core/timetable.py",
+        file="core/schedules.py",
         old="        if schedule.next_ms is not None and not schedule.is_paused:\n",
         new="        if schedule.next_ms is not None:\n",
         caught_by=(CONFORMANCE,),
@@ -457,7 +457,7 @@ MUTANTS = (
     Mutant(
         name="With no retention whoever waits finds nothing",
         kind="records",
-        file="core/ledger.py",
+        file="core/jobs/table.py",
         old="            kept_ms = max(kept_ms, AWAITED_KEPT_MS)\n",
         new="",
         caught_by=(CONFORMANCE,),
@@ -465,7 +465,7 @@ MUTANTS = (
     Mutant(
         name="Large arguments that are asked again are other ones once the record is gone",
         kind="records",
-        file="core/job.py",
+        file="core/structures/job.py",
         old="        if self.gone:\n            brief",
         new="        if False:\n            brief",
         caught_by=(CONFORMANCE,),
@@ -481,7 +481,7 @@ MUTANTS = (
     Mutant(
         name="A flow takes in the jobs of another one of its id",
         kind="records",
-        file="core/admission.py",
+        file="core/refusals.py",
         old="            raise DuplicateFlowError(flow)\n",
         new="            pass\n",
         caught_by=(CONFORMANCE,),

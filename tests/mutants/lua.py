@@ -134,7 +134,7 @@ MUTANTS = (
     Mutant(
         name="Lua: the place of the root and that of a segment named root are one",
         kind="exclusion",
-        file="backends/redis/specs.py",
+        file="backends/redis/codec/specs.py",
         old="gate_key(claim.path) for claim in claims])\n",
         new='(":".join(claim.path) or "root") for claim in claims])\n',
         caught_by=(CONFORMANCE_ON_REDIS,),

@@ -8,7 +8,7 @@ MUTANTS = (
     Mutant(
         name="A note with a lone surrogate is sent as it is",
         kind="wire",
-        file="context.py",
+        file="handlers/context.py",
         old="encodable(plain_text(note)[:NOTE_LENGTH_MAX])[:NOTE_LENGTH_MAX]",
         new="plain_text(note)[:NOTE_LENGTH_MAX]",
         caught_by=(NOTES,),
@@ -16,7 +16,7 @@ MUTANTS = (
     Mutant(
         name="An outcome that cannot be sent takes the others of its batch down",
         kind="wire",
-        file="settlements.py",
+        file="worker/settlements.py",
         old="        return count > 1\n",
         new="        return False\n",
         caught_by=(NOTES,),
@@ -24,7 +24,7 @@ MUTANTS = (
     Mutant(
         name="A worker whose listening fails is there and does nothing",
         kind="wire",
-        file="worker.py",
+        file="worker/worker.py",
         old='            logger.exception("listening for work failed", extra={"event": "worker.listening_failed"})\n',
         new="            raise\n",
         caught_by=(tests("tests/integration/test_worker_tasks.py"),),
@@ -32,7 +32,7 @@ MUTANTS = (
     Mutant(
         name="A spec that cannot be read takes those granted beside it down",
         kind="wire",
-        file="backends/redis/replies.py",
+        file="backends/redis/codec/replies.py",
         old="            unreadable.append(_unreadable(head, rest, error))\n",
         new="            raise\n",
         caught_by=(tests("tests/faults/test_foreign.py", "-k", "cannot_be_read"),),
@@ -40,7 +40,7 @@ MUTANTS = (
     Mutant(
         name="A record whose spec cannot be read takes those listed beside it down",
         kind="wire",
-        file="backends/redis/replies.py",
+        file="backends/redis/codec/replies.py",
         old="        parsed, problem = salvaged(job_id, spec, rest), _problem(error)\n",
         new="        raise\n",
         caught_by=(tests("tests/faults/test_foreign.py", "-k", "cannot_be_read"),),
@@ -48,7 +48,7 @@ MUTANTS = (
     Mutant(
         name="A schedule that cannot be read holds up all others",
         kind="wire",
-        file="backends/redis/replies.py",
+        file="backends/redis/codec/replies.py",
         old="            unreadable.append(item[0].decode())\n",
         new="            raise\n",
         caught_by=(tests("tests/faults/test_foreign.py", "-k", "schedule_that"),),
@@ -56,7 +56,7 @@ MUTANTS = (
     Mutant(
         name="A record whose spec cannot be read is written with what can be read of it",
         kind="wire",
-        file="record_dialogues.py",
+        file="scheduler/records/queries.py",
         old="        if record.problem is not None:\n",
         new="        if False:\n",
         caught_by=(tests("tests/faults/test_foreign.py", "-k", "cannot_be_read"),),
@@ -64,7 +64,7 @@ MUTANTS = (
     Mutant(
         name="An enqueue does all that is left over in the namespace",
         kind="bounds",
-        file="submission.py",
+        file="client/submission.py",
         old="    yield from finish(more=more, at_most=steps)\n",
         new="    yield from finish(more=more)\n",
         caught_by=(tests("tests/integration/test_leftovers.py", "-k", "memory"),),
@@ -72,7 +72,7 @@ MUTANTS = (
     Mutant(
         name="Submissions are cut by jobs and not by bytes",
         kind="bounds",
-        file="submission.py",
+        file="client/submission.py",
         old="        size += len(spec.arguments)\n        gates += more_gates\n",
         new="        gates += more_gates\n",
         caught_by=(tests("tests/unit/test_submission.py"),),
@@ -80,7 +80,7 @@ MUTANTS = (
     Mutant(
         name="An operation may hold submissions of any number of bytes",
         kind="bounds",
-        file="core/admission.py",
+        file="core/refusals.py",
         old="        size += len(spec.arguments)\n",
         new="",
         caught_by=(tests("tests/contract/test_memory.py", "-k", "too_many_bytes"),),
@@ -88,7 +88,7 @@ MUTANTS = (
     Mutant(
         name="Firings are cut by number and not by bytes",
         kind="bounds",
-        file="timekeeping.py",
+        file="worker/firing.py",
         old="come_due(schedule.recurrence, schedule.next_ms, now_ms, most)",
         new="come_due(schedule.recurrence, schedule.next_ms, now_ms, FIRINGS_MAX)",
         caught_by=(tests("tests/integration/test_timekeeping.py"),),
@@ -96,7 +96,7 @@ MUTANTS = (
     Mutant(
         name="Reading a journal keeps claims on long paths",
         kind="bounds",
-        file="backends/journal.py",
+        file="operations/wire.py",
         old="(_kept_claim if is_short else Claim)(path, mode)",
         new="_kept_claim(path, mode)",
         caught_by=(tests("tests/unit/test_backend_journal.py", "-k", "cache"),),
@@ -104,7 +104,7 @@ MUTANTS = (
     Mutant(
         name="Whoever gets no answer to a submission in parts is told the ids of one part",
         kind="wire",
-        file="submission.py",
+        file="client/submission.py",
         old="arranged.as_given([spec.id for part in parts for spec in part])",
         new="[spec.id for spec in parts[0]]",
         caught_by=(tests("tests/unit/test_submission.py"),),
@@ -112,7 +112,7 @@ MUTANTS = (
     Mutant(
         name="Whoever is refused a later part of many jobs is not told which are there",
         kind="wire",
-        file="submission.py",
+        file="client/submission.py",
         old="        error.enqueued_ids = _taken(jobs, staged)\n",
         new="",
         caught_by=(tests("tests/unit/test_submission.py"),),
@@ -120,7 +120,7 @@ MUTANTS = (
     Mutant(
         name="Records of a flow that somebody waits for are kept no longer",
         kind="wire",
-        file="flow_handle.py",
+        file="client/flow_handle.py",
         old="Interest(kept=self._jobs[begin : begin + IDS_MAX])",
         new="Interest(kept=self._jobs[:0])",
         caught_by=(tests("tests/integration/test_flow_results.py", "-k", "memory"),),
@@ -136,7 +136,7 @@ MUTANTS = (
     Mutant(
         name="The ends of a long flow are read when all are over, and may be gone",
         kind="wire",
-        file="flow_handle.py",
+        file="client/flow_handle.py",
         old="                yield from _read_over(awaited, read)\n",
         new="",
         caught_by=(tests("tests/integration/test_flow_results.py", "-k", "long"),),
@@ -144,7 +144,7 @@ MUTANTS = (
     Mutant(
         name="A caller that is cut off holds its place for ever, as it thinks",
         kind="wire",
-        file="exclusive.py",
+        file="scheduler/exclusive.py",
         old="        return now_s() >= self._until_s\n",
         new="        return self._until_s < 0\n",
         caught_by=(tests("tests/unit/test_exclusive.py"),),
@@ -152,7 +152,7 @@ MUTANTS = (
     Mutant(
         name="Each note of a handler is sent by itself",
         kind="wire",
-        file="outbox.py",
+        file="worker/outbox.py",
         old="        is_due = is_last or now_s >= self._due_s\n",
         new="        is_due = True\n",
         caught_by=(tests("tests/integration/test_worker_notes.py", "-k", "often"),),
@@ -160,7 +160,7 @@ MUTANTS = (
     Mutant(
         name="Each note of a handler costs an exchange",
         kind="wire",
-        file="worker.py",
+        file="worker/worker.py",
         old="            self._event.set_for_notes()\n",
         new="            self._event.set()\n",
         caught_by=(tests("tests/integration/test_worker_notes.py", "-k", "often or alone"),),

@@ -25,7 +25,7 @@ MUTANTS = (
     Mutant(
         name="A line stops to move on after the first that passes",
         kind="order",
-        file="core/trie.py",
+        file="core/structures/trie.py",
         old="""\
             if walk.granted:
                 arrived.append(walk)
@@ -41,7 +41,7 @@ MUTANTS = (
     Mutant(
         name="Whoever comes last stands first in a line",
         kind="order",
-        file="core/trie.py",
+        file="core/structures/trie.py",
         old="""\
         last = node.line_end
         if last is None:
@@ -65,7 +65,7 @@ MUTANTS = (
     Mutant(
         name="A higher priority goes to the front of a line",
         kind="order",
-        file="core/trie.py",
+        file="core/structures/trie.py",
         old="""\
         last = node.line_end
         if last is None:
@@ -89,7 +89,7 @@ MUTANTS = (
     Mutant(
         name="Whoever comes to a gate on the way passes those in line there",
         kind="order",
-        file="core/trie.py",
+        file="core/structures/trie.py",
         old="            if node.line is not None or node.held & clashes:\n",
         new="            if node.held & clashes:\n",
         caught_by=(CONFORMANCE, SIMULATION, TRACES),
@@ -97,7 +97,7 @@ MUTANTS = (
     Mutant(
         name="Whoever arrives at its own gate passes those in line there",
         kind="order",
-        file="core/trie.py",
+        file="core/structures/trie.py",
         old="        if node.line is not None or node.held & CLASHES[own]:\n",
         new="        if node.held & CLASHES[own]:\n",
         caught_by=(CONFORMANCE, SIMULATION, TRACES),
@@ -105,7 +105,7 @@ MUTANTS = (
     Mutant(
         name="A failed attempt goes to the tail",
         kind="order",
-        file="core/course.py",
+        file="core/jobs/lifecycle.py",
         old='        if policy.on_retry == "yield":\n',
         new="        if True:\n",
         caught_by=(CONFORMANCE,),
@@ -113,7 +113,7 @@ MUTANTS = (
     Mutant(
         name="A failed attempt that yields keeps its place",
         kind="order",
-        file="core/course.py",
+        file="core/jobs/lifecycle.py",
         old='        if policy.on_retry == "yield":\n',
         new="        if False:\n",
         caught_by=(CONFORMANCE,),
@@ -129,7 +129,7 @@ MUTANTS = (
     Mutant(
         name="A job that lost its worker goes to the tail",
         kind="order",
-        file="core/course.py",
+        file="core/jobs/lifecycle.py",
         old="""\
         self.ledger.put_back(job, None, EventKind.LOST, error.type if error is not None else None)
         return 0
@@ -140,7 +140,7 @@ MUTANTS = (
     Mutant(
         name="A dead job that held its place is redriven to the tail",
         kind="order",
-        file="core/ledger.py",
+        file="core/jobs/table.py",
         old="""\
         if job.walk is not None:
             self.holding -= 1
@@ -158,7 +158,7 @@ MUTANTS = (
     Mutant(
         name="A job that is due later takes its place at once and is offered when it is due",
         kind="order",
-        file="core/ledger.py",
+        file="core/jobs/table.py",
         old="""\
         left = self.vacate(job)
         self._become(job, SCHEDULED)
@@ -174,7 +174,7 @@ MUTANTS = (
     Mutant(
         name="What another claim of the job covers is kept, and the job waits for itself",
         kind="order",
-        file="hint.py",
+        file="values/hint.py",
         old="        if kept and is_prefix(kept[-1].path, claim.path):\n",
         new="        if kept and kept[-1].path == claim.path:\n",
         caught_by=(CONFORMANCE, MACHINE, SIMULATION, TRACES),
@@ -182,7 +182,7 @@ MUTANTS = (
     Mutant(
         name="A place is left at once, and who stood in line there is told only when somebody else leaves",
         kind="order",
-        file="core/trie.py",
+        file="core/structures/trie.py",
         old="                if not node.to_advance and not node.held & CLASHES[head.wants]:\n",
         new="                if not node.to_advance and not node.held & CLASHES[head.wants] and node.waiting > 1:\n",
         caught_by=(CONFORMANCE, MACHINE, SIMULATION, TRACES),
@@ -204,7 +204,7 @@ MUTANTS = (
     Mutant(
         name="Ancestors are not looked at",
         kind="exclusion",
-        file="core/trie.py",
+        file="core/structures/trie.py",
         old="            if node.line is not None or node.held & clashes:\n",
         new="            if node.line is not None:\n",
         caught_by=(CONFORMANCE, MACHINE, SIMULATION, TRACES),
@@ -212,7 +212,7 @@ MUTANTS = (
     Mutant(
         name="Descendants are not looked at",
         kind="exclusion",
-        file="core/trie.py",
+        file="core/structures/trie.py",
         old="    _MASK[IS] | _MASK[IX] | _MASK[S] | _MASK[X],\n",
         new="    _MASK[S] | _MASK[X],\n",
         caught_by=(CONFORMANCE, SIMULATION, TRACES),
@@ -220,7 +220,7 @@ MUTANTS = (
     Mutant(
         name="The root is nobody's ancestor",
         kind="exclusion",
-        file="core/trie.py",
+        file="core/structures/trie.py",
         old="        if node.line is not None or node.held & CLASHES[own]:\n",
         new="        if depth and (node.line is not None or node.held & CLASHES[own]):\n",
         caught_by=(CONFORMANCE, SIMULATION, TRACES),
@@ -228,7 +228,7 @@ MUTANTS = (
     Mutant(
         name="An exclusive job may run below a shared one",
         kind="exclusion",
-        file="core/trie.py",
+        file="core/structures/trie.py",
         old="    _MASK[S] | _MASK[X],\n    _MASK[IX]",
         new="    _MASK[X],\n    _MASK[IX]",
         caught_by=(CONFORMANCE, SIMULATION, TRACES),
@@ -236,7 +236,7 @@ MUTANTS = (
     Mutant(
         name="A shared job may run above an exclusive one",
         kind="exclusion",
-        file="core/trie.py",
+        file="core/structures/trie.py",
         old="    _MASK[IX] | _MASK[X],\n",
         new="    _MASK[X],\n",
         caught_by=(CONFORMANCE, MACHINE, SIMULATION, TRACES),
@@ -244,7 +244,7 @@ MUTANTS = (
     Mutant(
         name="A line goes on although its head does not fit",
         kind="exclusion",
-        file="core/trie.py",
+        file="core/structures/trie.py",
         old="        while walk is not None and not node.held & CLASHES[walk.wants]:\n",
         new="        while walk is not None:\n",
         caught_by=(CONFORMANCE, SIMULATION, TRACES),
@@ -252,7 +252,7 @@ MUTANTS = (
     Mutant(
         name="Who leaves a place forgets the root",
         kind="exclusion",
-        file="core/trie.py",
+        file="core/structures/trie.py",
         old="            node.held -= one\n            left += 1\n",
         new="            node.held -= one if node.parent is not None else 0\n            left += 1\n",
         caught_by=(CONFORMANCE, MACHINE, SIMULATION, TRACES),
@@ -260,7 +260,7 @@ MUTANTS = (
     Mutant(
         name="Who leaves a line takes back a mark it did not set",
         kind="exclusion",
-        file="core/trie.py",
+        file="core/structures/trie.py",
         old="""\
             self._unjoin(walk, node)
         walk.node = None
@@ -275,7 +275,7 @@ MUTANTS = (
     Mutant(
         name="A place is free as soon as its running job is asked to stop",
         kind="exclusion",
-        file="core/course.py",
+        file="core/jobs/lifecycle.py",
         old="        if job.state is not STARTED:\n            return self.end(job, CANCELED, cause)\n",
         new="        if job.state is not FINISHED:\n            return self.end(job, CANCELED, cause)\n",
         caught_by=(CONFORMANCE, MACHINE, SIMULATION),
@@ -283,7 +283,7 @@ MUTANTS = (
     Mutant(
         name="A dead job that is to hold its place frees it",
         kind="exclusion",
-        file="core/course.py",
+        file="core/jobs/lifecycle.py",
         old='keep_place=on_dead != "continue")\n',
         new='keep_place=on_dead == "cancel_behind")\n',
         caught_by=(CONFORMANCE, SIMULATION, TRACES),
@@ -291,7 +291,7 @@ MUTANTS = (
     Mutant(
         name="A shared claim above an exclusive one of the same job stays shared",
         kind="exclusion",
-        file="hint.py",
+        file="values/hint.py",
         old='            if claim.mode == "exclusive" and kept[-1].mode == "shared":\n',
         new="            if False:\n",
         caught_by=(CONFORMANCE,),
@@ -299,7 +299,7 @@ MUTANTS = (
     Mutant(
         name="Paths are compared as texts: doc1 is above doc10",
         kind="exclusion",
-        file="hint.py",
+        file="values/hint.py",
         old="    return other[: len(path)] == path\n",
         new='    return "".join(other).startswith("".join(path))\n',
         caught_by=(CONFORMANCE,),
@@ -307,7 +307,7 @@ MUTANTS = (
     Mutant(
         name="Only the first claim of a job is placed",
         kind="exclusion",
-        file="core/ledger.py",
+        file="core/jobs/table.py",
         old="""\
         for claim in job.spec.claims:
             walk = Walk(job, claim)
@@ -321,7 +321,7 @@ MUTANTS = (
     Mutant(
         name="What runs below a path is no reason not to start there",
         kind="exclusion",
-        file="core/registry.py",
+        file="core/structures/registry.py",
         old="        return not node.active & CLASHES[S if shared else X]\n",
         new="        return not node.active & CLASHES[IS if shared else IX]\n",
         caught_by=(CONFORMANCE,),

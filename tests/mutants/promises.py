@@ -18,7 +18,7 @@ MUTANTS = (
     Mutant(
         name="A script that a server has forgotten is not sent whole",
         kind="wire",
-        file="backends/redis/conversation.py",
+        file="backends/redis/session.py",
         old=('                    ask = Ask(("EVAL", which.text, *self._keys, *args))\n                    continue\n'),
         new="                    raise\n",
         caught_by=(
@@ -30,7 +30,7 @@ MUTANTS = (
     Mutant(
         name="The memory backend is used in a fork",
         kind="memory",
-        file="backends/local.py",
+        file="backends/in_process.py",
         old="        if self._pid not in {None, os.getpid()}:\n",
         new="        if False:\n",
         caught_by=(
@@ -40,7 +40,7 @@ MUTANTS = (
     Mutant(
         name="A job that was not started in time is started all the same",
         kind="retries",
-        file="core/ledger.py",
+        file="core/jobs/table.py",
         old=(
             "        within_ms = spec.policy.start_within_ms\n"
             "        if within_ms is not None:\n"
@@ -52,7 +52,7 @@ MUTANTS = (
     Mutant(
         name="A field of a result that is missing is filled with nothing",
         kind="records",
-        file="core/templates.py",
+        file="handlers/templates.py",
         old='        raise TemplateError(f"{where} has no {what}; {there}")\n',
         new="        return None\n",
         caught_by=(tests("tests/unit/test_templates.py", "-k", "fill_does_what_the_grammar_says"),),
@@ -60,7 +60,7 @@ MUTANTS = (
     Mutant(
         name="A number that is none is taken for JSON",
         kind="door",
-        file="payload.py",
+        file="handlers/codec.py",
         old=('                if item != item or item in (float("inf"), float("-inf")):  # noqa: PLR0124 - NaN\n'),
         new="                if False:\n",
         caught_by=(tests("tests/unit/test_payload.py", "-k", "a_number_that_is_none_is_refused"),),
@@ -68,7 +68,7 @@ MUTANTS = (
     Mutant(
         name="A full store is said to be unreachable",
         kind="wire",
-        file="backends/redis/conversation.py",
+        file="backends/redis/session.py",
         old='        if isinstance(error, driver.OutOfMemoryError) or message.startswith("OOM"):\n',
         new="        if False:\n",
         caught_by=(
@@ -116,7 +116,7 @@ MUTANTS = (
     Mutant(
         name="Keys of another application are taken for ours",
         kind="wire",
-        file="backends/redis/conversation.py",
+        file="backends/redis/session.py",
         old='                if kind not in {"none", key.type}:\n',
         new="                if False:\n",
         caught_by=(
@@ -136,7 +136,7 @@ MUTANTS = (
     Mutant(
         name="Code that was asked to stop is a failure",
         kind="worker",
-        file="outcomes.py",
+        file="worker/outcomes.py",
         old="        if why_stop in GIVE_BACK and isinstance(error, (Exception, asyncio.CancelledError)):\n",
         new="        if False:\n",
         caught_by=(tests("tests/integration/test_worker.py", "-k", "stop or grace or cancel"),),
@@ -144,7 +144,7 @@ MUTANTS = (
     Mutant(
         name="Each due time that was missed is fired",
         kind="schedules",
-        file="due_times.py",
+        file="worker/due_times.py",
         old='    elif recurrence.missed == "skip" and next_ms < now_ms - GRACE_MS:\n',
         new="    elif False:\n",
         caught_by=(
@@ -154,7 +154,7 @@ MUTANTS = (
     Mutant(
         name="An id made after a fork is one of its parent",
         kind="memory",
-        file="ids.py",
+        file="values/ids.py",
         old="    if _maker.pid != os.getpid():\n",
         new="    if False:\n",
         caught_by=(tests("tests/unit/test_ids.py", "-k", "a_fork_marks_its_ids_as_its_own"),),
@@ -162,7 +162,7 @@ MUTANTS = (
     Mutant(
         name="A local time is taken for one of UTC",
         kind="door",
-        file="checks.py",
+        file="values/checks.py",
         old=(
             "        if datetime.utcoffset(value) is None:\n"
             "            raise InvalidJobError(\n"
@@ -176,7 +176,7 @@ MUTANTS = (
     Mutant(
         name="A helper that is started anew knows of no leases",
         kind="worker",
-        file="renewal.py",
+        file="worker/leases.py",
         old=('                helper.send("".join(text))\n        except OSError'),
         new=("                pass\n        except OSError"),
         caught_by=(tests("tests/unit/test_renewal.py", "-k", "a_helper_that_is_gone_is_started_anew_and_a_thread_r"),),
@@ -184,7 +184,7 @@ MUTANTS = (
     Mutant(
         name="Code in a handler may wait for a job",
         kind="door",
-        file="context.py",
+        file="handlers/context.py",
         old="    return context is not None and not context.is_over\n",
         new="    return False\n",
         caught_by=(tests("tests/integration/test_door.py", "-k", "handler or deadlock"),),
@@ -200,7 +200,7 @@ MUTANTS = (
     Mutant(
         name="A traceback is stored as it is and not redacted",
         kind="worker",
-        file="outcomes.py",
+        file="worker/outcomes.py",
         old="traceback=self._text(_traceback(error))",
         new="traceback=_traceback(error)",
         caught_by=(tests("tests/integration/test_worker.py", "-k", "redact"),),
@@ -208,7 +208,7 @@ MUTANTS = (
     Mutant(
         name="A payload may be of any depth",
         kind="bounds",
-        file="payload.py",
+        file="handlers/codec.py",
         old="                if len(stack) > DEPTH_MAX:\n",
         new="                if False:\n",
         caught_by=(tests("tests/unit/test_payload.py", "-k", "64_levels_are_the_limit"),),
@@ -216,7 +216,7 @@ MUTANTS = (
     Mutant(
         name="A payload may be of any size",
         kind="bounds",
-        file="payload.py",
+        file="handlers/codec.py",
         old="    if len(payload) > bytes_max:\n",
         new="    if False:\n",
         caught_by=(tests("tests/unit/test_payload.py", "-k", "the_size_limit_is_exact"),),
@@ -224,7 +224,7 @@ MUTANTS = (
     Mutant(
         name="A text of an error is kept whole, however long",
         kind="bounds",
-        file="outcomes.py",
+        file="worker/outcomes.py",
         old='        return text if len(text) <= ERROR_TEXT_MAX else text[: ERROR_TEXT_MAX - 1] + "…"\n',
         new="        return text\n",
         caught_by=(tests("tests/integration/test_worker.py", "-k", "whatever_else_is_raised_fails_the_attempt"),),
@@ -253,7 +253,7 @@ MUTANTS = (
     Mutant(
         name="A command writes escapes of jobs to the terminal",
         kind="door",
-        file="cli/show.py",
+        file="cli/render.py",
         old='    return Text("" if text is None else plain(str(text)), style)\n',
         new='    return Text("" if text is None else str(text), style)\n',
         caught_by=(tests("tests/integration/test_cli_jobs.py", "-k", "texts_of_jobs_do_nothing_to_a_terminal"),),
@@ -261,7 +261,7 @@ MUTANTS = (
     Mutant(
         name="More jobs are taken in than may be unfinished",
         kind="limits",
-        file="core/admission.py",
+        file="core/refusals.py",
         old="        if self._ledger.limits.max_pending:\n",
         new="        if False:\n",
         caught_by=(tests("tests/contract/test_memory.py", "-k", "too_many_in_the_namespace"),),
@@ -285,7 +285,7 @@ MUTANTS = (
     Mutant(
         name="Nobody is told that what became of a request is unknown",
         kind="wire",
-        file="backends/redis/conversation.py",
+        file="backends/redis/session.py",
         old="        if is_unknown:\n            job_ids",
         new="        if False:\n            job_ids",
         caught_by=(tests("tests/unit/test_redis_conversation.py"),),
@@ -293,7 +293,7 @@ MUTANTS = (
     Mutant(
         name="Any version of a server will do",
         kind="wire",
-        file="backends/redis/conversation.py",
+        file="backends/redis/session.py",
         old="        problem = wrong_version(info) or wrong_role(info)\n",
         new="        problem = wrong_role(info)\n",
         caught_by=(tests("tests/unit/test_redis_conversation.py", "-k", "too_old"),),
@@ -317,7 +317,7 @@ MUTANTS = (
     Mutant(
         name="A worker that stops claims on",
         kind="worker",
-        file="worker.py",
+        file="worker/worker.py",
         old="            limit = 0 if self._stopping else self._concurrency - len(self._slots)\n",
         new="            limit = self._concurrency - len(self._slots)\n",
         caught_by=(tests("tests/integration/test_worker.py", "-k", "stop"),),
@@ -325,7 +325,7 @@ MUTANTS = (
     Mutant(
         name="A worker that stops lets its jobs run for ever",
         kind="worker",
-        file="worker.py",
+        file="worker/worker.py",
         old="""        for slot in self._slots:\n            self._ask_to_stop(slot, "shutdown")\n""",
         new="        return\n",
         caught_by=(tests("tests/integration/test_worker.py", "-k", "grace"),),
@@ -333,7 +333,7 @@ MUTANTS = (
     Mutant(
         name="Fields of operations are held against no types",
         kind="door",
-        file="core/admission.py",
+        file="core/refusals.py",
         old="    check_fields(operation)\n",
         new="",
         caught_by=(tests("tests/contract/test_memory.py", "-k", "does_not_name"),),

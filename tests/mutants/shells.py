@@ -53,7 +53,7 @@ MUTANTS = (
     Mutant(
         name="A worker that cannot reach its store takes that for an answer",
         kind="worker",
-        file="worker.py",
+        file="worker/worker.py",
         old="        self._failures += 1\n",
         new="        self._failures += 1\n        self._answered_s = self._now_s()\n",
         caught_by=(ANSWERS,),
@@ -61,7 +61,7 @@ MUTANTS = (
     Mutant(
         name="The leases of a worker that is stopped are renewed for ever",
         kind="worker",
-        file="renewer.py",
+        file="worker/lease_helper.py",
         old="            if self._lets_go:\n",
         new="            if False:\n",
         caught_by=(tests("tests/unit/test_renewal.py", "-k", "stopped_for_long"),),
@@ -69,7 +69,7 @@ MUTANTS = (
     Mutant(
         name="A worker that is stopped for a moment loses its leases",
         kind="worker",
-        file="renewer.py",
+        file="worker/lease_helper.py",
         old="now_s() - self._stopped_s >= self._abandon_after_s",
         new="now_s() - self._stopped_s >= 0",
         caught_by=(tests("tests/unit/test_renewal.py", "-k", "stopped_for_long"),),
@@ -77,7 +77,7 @@ MUTANTS = (
     Mutant(
         name="All that wait on their last life begin at once",
         kind="worker",
-        file="attempts.py",
+        file="worker/attempts.py",
         old="        pause_s = min(LAST_LIFE_S, LAST_LIVES_WITHIN_S / self._most_waiting)\n",
         new="        pause_s = 0.0\n",
         caught_by=(tests("tests/unit/test_attempts.py"),),
@@ -85,7 +85,7 @@ MUTANTS = (
     Mutant(
         name="A job on its last life begins although the store says that it must not",
         kind="worker",
-        file="attempts.py",
+        file="worker/attempts.py",
         old="            if not await self._begin(slot.grant) or slot.why_stop is not None:\n",
         new="            if slot.why_stop is not None:\n",
         caught_by=(tests("tests/unit/test_attempts.py"),),
@@ -93,7 +93,7 @@ MUTANTS = (
     Mutant(
         name="A loop that is held up never counts as stuck",
         kind="worker",
-        file="worker.py",
+        file="worker/worker.py",
         old="        return self.blocked_s > max(self._abandon_after_s, BLOCKED_S)\n",
         new="        return False\n",
         caught_by=(ANSWERS,),
@@ -101,7 +101,7 @@ MUTANTS = (
     Mutant(
         name="A loop that was held up where no thread looks is told to nobody",
         kind="worker",
-        file="worker.py",
+        file="worker/worker.py",
         old="        if blocked_s >= BLOCKED_S and not self._is_blocked:\n",
         new="        if False:\n",
         caught_by=(BLOCKED,),
@@ -109,7 +109,7 @@ MUTANTS = (
     Mutant(
         name="A store of this process does not ask whether a loop is held up",
         kind="worker",
-        file="backends/local.py",
+        file="backends/in_process.py",
         old="        return self._say_blocked(reply)\n",
         new="        return reply\n",
         caught_by=(BLOCKED,),
@@ -117,7 +117,7 @@ MUTANTS = (
     Mutant(
         name="A helper says of a loop that turns again that it is held up until it renews",
         kind="worker",
-        file="renewer.py",
+        file="worker/lease_helper.py",
         old="            if now_s() < next_s and not (is_news and self._held):\n",
         new="            if now_s() < next_s:\n",
         caught_by=(tests("tests/unit/test_renewal.py", "-k", "turns_again"),),
@@ -125,7 +125,7 @@ MUTANTS = (
     Mutant(
         name="What was given back unbegun begins all the same",
         kind="worker",
-        file="attempts.py",
+        file="worker/attempts.py",
         old="        if not slot.begin():\n            return outcome_of(grant, OutcomeKind.RELEASED)\n",
         new="        slot.begin()\n",
         caught_by=(ANSWERS,),
@@ -133,7 +133,7 @@ MUTANTS = (
     Mutant(
         name="A child of a handler goes on as the worker where it waits",
         kind="worker",
-        file="forks.py",
+        file="worker/forks.py",
         old="        end_any_child(pid)\n        try:\n",
         new="        try:\n",
         caught_by=(FORKS,),
@@ -141,7 +141,7 @@ MUTANTS = (
     Mutant(
         name="A child of a plain handler comes back to the threads of the worker",
         kind="worker",
-        file="attempts.py",
+        file="worker/attempts.py",
         old="            end_any_child(pid)\n            return result, None\n",
         new="            return result, None\n",
         caught_by=(FORKS,),
@@ -197,7 +197,7 @@ MUTANTS = (
     Mutant(
         name="An attempt that something else asked to stop is never over its timeout",
         kind="worker",
-        file="attempts.py",
+        file="worker/attempts.py",
         old='        why_stop = slot.why_stop if loop.time() < deadline_s else "timeout"\n',
         new="        why_stop = slot.why_stop\n",
         caught_by=(TIMEOUTS,),
@@ -205,7 +205,7 @@ MUTANTS = (
     Mutant(
         name="A request whose answer was lost is asked again as another one",
         kind="wire",
-        file="backends/redis/conversation.py",
+        file="backends/redis/session.py",
         old="            if known is not None and known[0]() is operation:\n                return known[1]\n",
         new="",
         caught_by=(CONVERSATION,),
@@ -213,7 +213,7 @@ MUTANTS = (
     Mutant(
         name="A request under way and the next of another caller share a lane",
         kind="wire",
-        file="backends/redis/conversation.py",
+        file="backends/redis/session.py",
         old="            lane = self._lanes.pop() if self._lanes else Lane()\n",
         new="            lane = self._lanes[-1] if self._lanes else Lane()\n",
         caught_by=(CONVERSATION,),
@@ -221,7 +221,7 @@ MUTANTS = (
     Mutant(
         name="The time of this process decides, not that of the server",
         kind="wire",
-        file="backends/redis/conversation.py",
+        file="backends/redis/session.py",
         old="        self._clock = None if isinstance(options.clock, SystemClock) else options.clock\n",
         new="        self._clock = options.clock\n",
         caught_by=(CONVERSATION,),
@@ -229,7 +229,7 @@ MUTANTS = (
     Mutant(
         name="Whoever does not know what became of a request is told that it was not done",
         kind="wire",
-        file="backends/redis/conversation.py",
+        file="backends/redis/session.py",
         old="                    failure, is_unknown = error, lane is not None\n",
         new="                    failure, is_unknown = error, False\n",
         caught_by=(CONVERSATION,),
@@ -237,7 +237,7 @@ MUTANTS = (
     Mutant(
         name="A server that may evict jobs is taken",
         kind="memory",
-        file="backends/redis/conversation.py",
+        file="backends/redis/session.py",
         old='    if policy != "noeviction":\n',
         new='    if policy == "allkeys-lru":\n',
         caught_by=(CONVERSATION,),
@@ -245,7 +245,7 @@ MUTANTS = (
     Mutant(
         name="Nobody is told that the time of a store stands still",
         kind="wire",
-        file="backends/redis/conversation.py",
+        file="backends/redis/session.py",
         old="        self._judge_clock(info)\n",
         new="",
         caught_by=(CONVERSATION,),
@@ -253,7 +253,7 @@ MUTANTS = (
     Mutant(
         name="A full store that refuses a partial result stops its worker",
         kind="wire",
-        file="outbox.py",
+        file="worker/outbox.py",
         old="                self._full_until_s = self._now_s() + REST_S\n",
         new="                raise\n",
         caught_by=(NOTES,),
@@ -261,7 +261,7 @@ MUTANTS = (
     Mutant(
         name="A node that is found to be a replica is asked again and not left",
         kind="wire",
-        file="backends/redis/conversation.py",
+        file="backends/redis/session.py",
         old="            yield Move(leaves=True)\n",
         new="",
         caught_by=(CONVERSATION,),
@@ -269,7 +269,7 @@ MUTANTS = (
     Mutant(
         name="Connections to a node that is no primary any more are kept",
         kind="wire",
-        file="backends/redis/links.py",
+        file="backends/redis/connections.py",
         old="        if move.leaves and (pool := self._pools.pop(self._at, None)) is not None:\n            pool.d",
         new="        if move.leaves and (pool := self._pools.get(None)) is not None:\n            pool.d",
         caught_by=(tests("tests/faults/test_failover.py", "-k", "no_connection_to_an_old_primary"),),
@@ -285,7 +285,7 @@ MUTANTS = (
     Mutant(
         name="The old primary answers who only asks",
         kind="wire",
-        file="backends/redis/conversation.py",
+        file="backends/redis/session.py",
         old="            if asked_s - max(self._primary_s, self._checked_s or 0.0) >= ROLE_EVERY_S:\n",
         new="            if asked_s - max(self._primary_s, self._checked_s or 0.0) >= CHECK_EVERY_S:\n",
         caught_by=(CONVERSATION,),
@@ -293,7 +293,7 @@ MUTANTS = (
     Mutant(
         name="A server that may evict has its leases refused",
         kind="wire",
-        file="backends/redis/conversation.py",
+        file="backends/redis/session.py",
         old="        if self._policy is not None and _adds(operation):\n",
         new="        if self._policy is not None:\n",
         caught_by=(CONVERSATION,),
@@ -301,7 +301,7 @@ MUTANTS = (
     Mutant(
         name="Each call that finds no connection makes one",
         kind="wire",
-        file="backends/redis/links.py",
+        file="backends/redis/connections.py",
         old="        self._room = None if waits else _Room(CONNECTIONS_MAX)\n",
         new="        self._room = None\n",
         caught_by=(tests("tests/integration/test_redis_connections.py", "-k", "bounded_number"),),
@@ -309,7 +309,7 @@ MUTANTS = (
     Mutant(
         name="A caller that is canceled takes its turn with it",
         kind="wire",
-        file="backends/redis/links.py",
+        file="backends/redis/connections.py",
         old="            if not turn.cancel():\n                self.leave()\n",
         new="            turn.cancel()\n",
         caught_by=(tests("tests/unit/test_redis_links.py"),),
@@ -333,7 +333,7 @@ MUTANTS = (
     Mutant(
         name="A submission may hold eight thousand jobs",
         kind="bounds",
-        file="operations.py",
+        file="operations/__init__.py",
         old="JOBS_PER_SUBMISSION_MAX = 1000\n",
         new="JOBS_PER_SUBMISSION_MAX = 8000\n",
         caught_by=(tests("tests/unit/test_engine_submissions.py"),),
@@ -349,7 +349,7 @@ MUTANTS = (
     Mutant(
         name="A lease is taken to last from the answer on, not from the question",
         kind="worker",
-        file="renewal.py",
+        file="worker/leases.py",
         old="        until_s, began_s = sent_s + self._lease_s, self.now_s()\n",
         new="        until_s, began_s = self.now_s() + self._lease_s, self.now_s()\n",
         caught_by=(RENEWAL,),
@@ -357,7 +357,7 @@ MUTANTS = (
     Mutant(
         name="A job whose lease could not be renewed is not asked to stop",
         kind="worker",
-        file="renewal.py",
+        file="worker/leases.py",
         old='            self._tell(job_id, token, "lease lost")\n\n    # --- renewing',
         new="\n    # --- renewing",
         caught_by=(RENEWAL,),
@@ -373,7 +373,7 @@ MUTANTS = (
     Mutant(
         name="A worker claims as many as if nothing ran",
         kind="worker",
-        file="worker.py",
+        file="worker/worker.py",
         old="self._concurrency - len(self._slots)\n",
         new="self._concurrency\n",
         caught_by=(tests("tests/integration/test_worker.py", "-k", "never_run_more_than_the_slots"),),
@@ -381,7 +381,7 @@ MUTANTS = (
     Mutant(
         name="A worker that stops lets jobs run that were granted meanwhile",
         kind="worker",
-        file="worker.py",
+        file="worker/worker.py",
         old="        if self._stopping or (self._renewal is not None and self._renewal.is_short(sent_s)):\n",
         new="        if self._renewal is not None and self._renewal.is_short(sent_s):\n",
         caught_by=(tests("tests/integration/test_worker.py", "-k", "granted_while"),),
@@ -389,7 +389,7 @@ MUTANTS = (
     Mutant(
         name="A worker lets a job run whose lease is as good as over",
         kind="worker",
-        file="worker.py",
+        file="worker/worker.py",
         old="        if self._stopping or (self._renewal is not None and self._renewal.is_short(sent_s)):\n",
         new="        if self._stopping:\n",
         caught_by=(tests("tests/integration/test_worker.py", "-k", "granted_too_long"),),
@@ -397,7 +397,7 @@ MUTANTS = (
     Mutant(
         name="A process that goes on undoes the retention that a newer one said",
         kind="records",
-        file="backends/redis/conversation.py",
+        file="backends/redis/session.py",
         old="0, 0, 0, 0, 0, 0, stated, int(begins)), None, None)\n",
         new="0, 0, 0, 0, 0, 0, stated, 1), None, None)\n",
         caught_by=(tests("tests/integration/test_retention.py"),),

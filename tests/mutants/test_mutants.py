@@ -83,8 +83,10 @@ def test_a_server_takes_the_scripts_of_a_mutant(
 
 
 def test_a_mutant_that_is_out_of_date_says_where() -> None:
-    mutant = Mutant(name="m", kind="order", file="hint.py", old="import", new="", caught_by=())
-    with pytest.raises(StaleMutantError, match=r"the mutant 'm' is out of date: .* in queuehint/hint.py, and has to"):
+    mutant = Mutant(name="m", kind="order", file="values/hint.py", old="import", new="", caught_by=())
+    with pytest.raises(
+        StaleMutantError, match=r"the mutant 'm' is out of date: .* in queuehint/values/hint.py, and has to"
+    ):
         mutant.apply(mutant.path.read_text("utf-8"))
 
 

@@ -4,7 +4,7 @@ What keeps the two backends honest: an engine and a store in step, on one virtua
 Every operation goes to both, and every reply, refusal, due time and question is compared. `Twins` does and compares;
 `Busybody` makes up what a `Player` does not: results, errors, logs, and text that means something to somebody.
 
-What is not promised to be the same is said in `queuehint.testing.machine.agreement`.
+What is not promised to be the same is said in `queuehint.testing.state_machine.agreement`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ import attrs
 from redis.exceptions import ResponseError
 
 from queuehint.backends.base import BackendOptions, Interest
-from queuehint.backends.redis import codec, keys
+from queuehint.backends.redis import keys
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
-from queuehint.backends.redis.conversation import Ask, Desk, Lane, Move, Sleep
+from queuehint.backends.redis.codec import codec
 from queuehint.backends.redis.scripts import LETTERS, script
 from queuehint.backends.redis.scripts import names as script_names
+from queuehint.backends.redis.session import Ask, Desk, Lane, Move, Sleep
 from queuehint.clock import FakeClock
 from queuehint.core.engine import EPOCH_BEGIN_S, Engine, EngineOptions
 from queuehint.errors import QueueHintError
@@ -67,21 +68,21 @@ from queuehint.operations import (
     Weigh,
     Why,
 )
-from queuehint.policy import Policy
-from queuehint.records import OVER, JobError, JobSpec, JobState, Outcome, OutcomeKind, Progress
-from queuehint.schedule import Recurrence
 from queuehint.testing.invariants import check_circles, check_empty
-from queuehint.testing.machine.agreement import agree
-from queuehint.testing.pair import RETENTION, filters
-from queuehint.testing.player import MINUTE, POOLS, Player
+from queuehint.testing.state_machine.agreement import agree
+from queuehint.testing.state_machine.generator import MINUTE, POOLS, Player
+from queuehint.testing.state_machine.lockstep import RETENTION, filters
+from queuehint.values.policy import Policy
+from queuehint.values.records import OVER, JobError, JobSpec, JobState, Outcome, OutcomeKind, Progress
+from queuehint.values.schedule import Recurrence
 from tests.servers import Server, new_namespace, shared_server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from random import Random
 
-    from queuehint.hint import Mode, Path
-    from queuehint.testing.player import Style
+    from queuehint.testing.state_machine.generator import Style
+    from queuehint.values.hint import Mode, Path
 
 FIXED = {"meta", "seen", "sessions", "receipts", "wake:timer"}
 """

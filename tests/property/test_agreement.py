@@ -17,7 +17,6 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 
 from queuehint.backends.redis import keys
 from queuehint.core.engine import EPOCH_BEGIN_S
-from queuehint.hint import Claim, normalise
 from queuehint.operations import (
     BLOCKS_LOOKED_AT_MAX,
     BUDGET,
@@ -55,10 +54,20 @@ from queuehint.operations import (
     Resume,
     Tick,
 )
-from queuehint.policy import Policy
-from queuehint.record_filter import RecordFilter
-from queuehint.records import Dependency, JobError, JobSpec, Outcome, OutcomeKind, Progress
-from queuehint.testing.player import ALL_AT_ONCE, LEASE_MS, MINUTE, MIXED, PATHS, POLICIES, STYLES, Style
+from queuehint.testing.state_machine.generator import (
+    ALL_AT_ONCE,
+    LEASE_MS,
+    MINUTE,
+    MIXED,
+    PATHS,
+    POLICIES,
+    STYLES,
+    Style,
+)
+from queuehint.values.hint import Claim, normalise
+from queuehint.values.policy import Policy
+from queuehint.values.record_filter import RecordFilter
+from queuehint.values.records import Dependency, JobError, JobSpec, Outcome, OutcomeKind, Progress
 from tests.property.agreement import FIXED, KEPT_MS, Busybody, Twins, walk_together
 from tests.property.test_graphs import Tangle
 from tests.support import thorough

@@ -19,13 +19,13 @@ from queuehint.backends.redis.backend import RedisBackend
 from queuehint.backends.sqlite import backend as backend_module
 from queuehint.backends.sqlite.address import Address
 from queuehint.backends.sqlite.backend import SqliteBackend
-from queuehint.hint import Claim
 from queuehint.operations import Cancel, Enqueue, Exchange, Exchanged, Operation, Peek, Renew, Renewed, Tick, Verdict
-from queuehint.records import Grant, JobSpec
 from queuehint.testing import BackendStateMachine
-from queuehint.testing.machine.agreement import TokenMap
-from queuehint.testing.machine.comparison import Restart
-from queuehint.testing.machine.shrink import shorten
+from queuehint.testing.state_machine.agreement import TokenMap
+from queuehint.testing.state_machine.comparison import Restart
+from queuehint.testing.state_machine.shrink import shorten
+from queuehint.values.hint import Claim
+from queuehint.values.records import Grant, JobSpec
 from tests.folders import quick_folder
 from tests.servers import new_namespace, shared_server
 

@@ -26,19 +26,19 @@ import queuehint
 from queuehint import JobContext, Outcome, OutcomeKind, QueueHintError, Scheduler
 from queuehint.backends import base
 from queuehint.backends.sqlite.snapshot import freeze
+from queuehint.client.options import TASK_OPTIONS
 from queuehint.operations import Exchange
-from queuehint.options import TASK_OPTIONS
-from queuehint.record_dialogues import Filter, Ownership, Paging
-from queuehint.scheduler import WORKER_OPTIONS
-from queuehint.schedules import Recurring
+from queuehint.scheduler.records.queries import Filter, Ownership, Paging
+from queuehint.scheduler.scheduler import WORKER_OPTIONS
+from queuehint.scheduler.schedules import Recurring
 from tests.doors import scheduler
 from tests.folders import quick_folder
 from tests.servers import new_namespace, shared_server
 from tests.support import HostileStr
 
 if TYPE_CHECKING:
-    from queuehint.interim import Interim
-    from queuehint.records import Progress
+    from queuehint.handlers.partial_result import Interim
+    from queuehint.values.records import Progress
 
 LIMIT_S = 10.0
 """Of the time of this thread: what grows with the square of a value takes minutes."""

@@ -9,7 +9,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize
 
-from queuehint.hint import Claim, normalise
 from queuehint.operations import (
     BUDGET,
     CancelFlow,
@@ -23,11 +22,12 @@ from queuehint.operations import (
     ResumeSchedule,
     Tick,
 )
-from queuehint.records import JobSpec
-from queuehint.testing.machine.parts import first_jobs
-from queuehint.testing.machine.rules import OperationMachine
-from queuehint.testing.pair import Pair
-from queuehint.testing.player import MINUTE
+from queuehint.testing.state_machine.generator import MINUTE
+from queuehint.testing.state_machine.lockstep import Pair
+from queuehint.testing.state_machine.parts import first_jobs
+from queuehint.testing.state_machine.rules import OperationMachine
+from queuehint.values.hint import Claim, normalise
+from queuehint.values.records import JobSpec
 
 SCHEDULES = PutSchedule, DropSchedule, PauseSchedule, ResumeSchedule
 

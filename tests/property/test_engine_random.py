@@ -14,11 +14,8 @@ import pytest
 from queuehint.core.engine import Engine, EngineOptions
 from queuehint.errors import QueueHintError
 from queuehint.operations import Enqueue, Exchange, Tick
-from queuehint.policy import Policy
-from queuehint.records import JobSpec, JobState, Outcome, OutcomeKind
 from queuehint.testing.invariants import check_order, check_ready
-from queuehint.testing.pair import RETENTION, Pair
-from queuehint.testing.player import (
+from queuehint.testing.state_machine.generator import (
     ALL_AT_ONCE,
     EXCLUSIVE_STYLES,
     MINUTE,
@@ -30,6 +27,9 @@ from queuehint.testing.player import (
     Style,
     one_claim,
 )
+from queuehint.testing.state_machine.lockstep import RETENTION, Pair
+from queuehint.values.policy import Policy
+from queuehint.values.records import JobSpec, JobState, Outcome, OutcomeKind
 from tests.property.walks import walk_cut, walk_in_step, walk_overtaking
 from tests.support import thorough
 

@@ -11,9 +11,8 @@ import attrs
 import pytest
 
 from queuehint.core.engine import Engine, EngineOptions
-from queuehint.core.job import Job
+from queuehint.core.structures.job import Job
 from queuehint.errors import QueueHintError
-from queuehint.hint import Claim, normalise
 from queuehint.operations import (
     BUDGET,
     STAGED_KEPT_MS,
@@ -28,12 +27,23 @@ from queuehint.operations import (
     Tick,
     Why,
 )
-from queuehint.policy import ON_DEAD, ON_DEPENDENCY_FAILURE, OnDependencyFailure, Policy
-from queuehint.records import ON_CHILD_FAILURE, OVER, WHEN, Dependency, JobSpec, JobState, Outcome, OutcomeKind, When
-from queuehint.reports import ReasonKind
 from queuehint.testing.invariants import check_circles, check_edges, check_empty, check_order
 from queuehint.testing.model.edges import what_an_end_does
-from queuehint.testing.player import PATHS_BY_DEPTH
+from queuehint.testing.state_machine.generator import PATHS_BY_DEPTH
+from queuehint.values.hint import Claim, normalise
+from queuehint.values.policy import ON_DEAD, ON_DEPENDENCY_FAILURE, OnDependencyFailure, Policy
+from queuehint.values.records import (
+    ON_CHILD_FAILURE,
+    OVER,
+    WHEN,
+    Dependency,
+    JobSpec,
+    JobState,
+    Outcome,
+    OutcomeKind,
+    When,
+)
+from queuehint.values.report import ReasonKind
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 BUDGETS = (BUDGET, 1, 2, 5)

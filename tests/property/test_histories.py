@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from queuehint.core.engine import Engine
-from queuehint.hint import Path
 from queuehint.operations import Cancel, Enqueue, Exchange, Tick
-from queuehint.records import JobSpec, JobState, Outcome, OutcomeKind
 from queuehint.testing.model.places import clash
-from queuehint.testing.player import one_claim, paths
+from queuehint.testing.state_machine.generator import one_claim, paths
+from queuehint.values.hint import Path
+from queuehint.values.records import JobSpec, JobState, Outcome, OutcomeKind
 
 PATHS = paths(2)
 # An event is what happens to one job: it is enqueued, or it is ended, by the worker that runs it or by a cancellation.

@@ -9,13 +9,16 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuehint.core.dispatch import ReadyQueue, rank
-from queuehint.core.heap import LazyHeap
-from queuehint.core.job import Job
-from queuehint.core.ledger import Ledger
-from queuehint.core.paths import PathIndex
-from queuehint.core.retry import delay_ms
-from queuehint.hint import (
+from queuehint.core.jobs.table import Ledger
+from queuehint.core.structures.heap import LazyHeap
+from queuehint.core.structures.job import Job
+from queuehint.core.structures.paths import PathIndex
+from queuehint.core.structures.ready_queue import ReadyQueue, rank
+from queuehint.testing import backoffs, claims, hints
+from queuehint.testing.model.places import clash
+from queuehint.testing.state_machine.lockstep import RETENTION
+from queuehint.values.backoff import delay_ms
+from queuehint.values.hint import (
     ROOT_KEY,
     Claim,
     Path,
@@ -28,11 +31,8 @@ from queuehint.hint import (
     parse_key,
     queue_key,
 )
-from queuehint.policy import Backoff
-from queuehint.records import JobSpec, JobState
-from queuehint.testing import backoffs, claims, hints
-from queuehint.testing.model.places import clash
-from queuehint.testing.pair import RETENTION
+from queuehint.values.policy import Backoff
+from queuehint.values.records import JobSpec, JobState
 
 any_path = hints(hostile=True, max_depth=3, allow_none=False).map(tuple)
 short_hint = hints(max_depth=3, allow_none=False)

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuehint.core.engine import Engine, EngineOptions
-from queuehint.hint import Claim, normalise
 from queuehint.operations import Enqueue, Enqueued, EnqueuedJob, Exchange, Exchanged, Fetch, ListSchedules, Tick, Why
-from queuehint.policy import Policy
-from queuehint.records import Grant, JobSpec, JobState, Outcome, OutcomeKind
 from queuehint.testing import ReferenceModel
 from queuehint.testing.model.places import Waiting, clash, conflict, ready, shape
-from queuehint.testing.pair import RETENTION
-from queuehint.testing.player import ALL_AT_ONCE, PATHS, STYLES, Player, Style
+from queuehint.testing.state_machine.generator import ALL_AT_ONCE, PATHS, STYLES, Player, Style
+from queuehint.testing.state_machine.lockstep import RETENTION
+from queuehint.values.hint import Claim, normalise
+from queuehint.values.policy import Policy
+from queuehint.values.records import Grant, JobSpec, JobState, Outcome, OutcomeKind
 
 claims = st.lists(st.builds(Claim, st.sampled_from(PATHS), st.sampled_from(["exclusive", "shared"])), max_size=3).map(
     normalise

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 
 from queuehint import Dependency, JobSpec
-from queuehint.hint import queue_key
 from queuehint.testing import check_serial_equivalence, job_graphs
+from queuehint.values.hint import queue_key
 
 Cells = dict[str, tuple[str, ...]]
 

@@ -12,26 +12,26 @@ import attrs
 import pytest
 
 from queuehint.core import engine as engine_module
-from queuehint.core import trie as trie_module
-from queuehint.core.course import Course
 from queuehint.core.engine import Engine, EngineOptions
-from queuehint.core.ledger import Ledger
-from queuehint.core.registry import ActiveExecutions
-from queuehint.core.trie import IS, IX, ONE, Node, PathTrie, Walk
+from queuehint.core.jobs.lifecycle import Course
+from queuehint.core.jobs.table import Ledger
+from queuehint.core.structures import trie as trie_module
+from queuehint.core.structures.registry import ActiveExecutions
+from queuehint.core.structures.trie import IS, IX, ONE, Node, PathTrie, Walk
 from queuehint.errors import InvalidJobError
 from queuehint.operations import Enqueue, Verdict
-from queuehint.records import JobSpec, JobState
 from queuehint.testing.simulation import FaultPlan, SimulationError, simulate_engine, simulate_gates
 from queuehint.testing.simulation.__main__ import main
+from queuehint.testing.simulation.engine.gates import GateWorld
+from queuehint.testing.simulation.engine.world import LEASE_MS, World
 from queuehint.testing.simulation.faults import PLANS
-from queuehint.testing.simulation.gates import GateWorld
 from queuehint.testing.simulation.store import BEGIN_MS, Store
-from queuehint.testing.simulation.world import LEASE_MS, World
+from queuehint.values.records import JobSpec, JobState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from queuehint.events import EventKind
+    from queuehint.values.event import EventKind
 
 pytestmark = pytest.mark.heavy
 

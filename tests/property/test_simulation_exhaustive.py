@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from queuehint.core.ledger import Ledger
-from queuehint.core.trie import CLASHES, IX, PathTrie, Walk
+from queuehint.core.jobs.table import Ledger
+from queuehint.core.structures.trie import CLASHES, IX, PathTrie, Walk
 from queuehint.testing.simulation import SimulationError
-from queuehint.testing.simulation.exhaustive import PATHS, explore
+from queuehint.testing.simulation.engine.exhaustive import PATHS, explore
 from queuehint.testing.simulation.store import Store
 
 if TYPE_CHECKING:
-    from queuehint.hint import Path
+    from queuehint.values.hint import Path
 
 pytestmark = pytest.mark.heavy
 

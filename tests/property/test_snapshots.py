@@ -14,12 +14,12 @@ from typing import Any
 import attrs
 import pytest
 
-from queuehint.backends.journal import decode, encode
 from queuehint.backends.sqlite.snapshot import CLASSES, ENUMERATIONS, freeze, pack, thaw
 from queuehint.core.engine import Engine, EngineOptions
 from queuehint.errors import QueueHintError
 from queuehint.operations import Operation, Tick
-from queuehint.testing.player import ALL_AT_ONCE, STYLES, Player
+from queuehint.operations.wire import decode, encode
+from queuehint.testing.state_machine.generator import ALL_AT_ONCE, STYLES, Player
 
 STEPS = 250
 

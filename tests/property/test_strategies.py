@@ -23,12 +23,8 @@ from queuehint import operations as ops
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.memory import MemoryBackend
 from queuehint.clock import FakeClock
-from queuehint.core.admission import OTHER_FLOW, check_limits
-from queuehint.due_times import check_recurrence
+from queuehint.core.refusals import OTHER_FLOW, check_limits
 from queuehint.errors import InvalidHintError, InvalidJobError, InvalidJobTypeError, QueueHintError
-from queuehint.hint import Claim, conflict, parse_claims, parse_hint
-from queuehint.records import JobSpec, Outcome
-from queuehint.schedule import Recurrence, Schedule
 from queuehint.testing import registration
 from queuehint.testing.simulation import FaultPlan
 from queuehint.testing.strategies import (
@@ -44,6 +40,10 @@ from queuehint.testing.strategies import (
     schedules,
 )
 from queuehint.testing.strategies.vocabulary import MAKERS
+from queuehint.values.hint import Claim, conflict, parse_claims, parse_hint
+from queuehint.values.records import JobSpec, Outcome
+from queuehint.values.schedule import Recurrence, Schedule
+from queuehint.worker.due_times import check_recurrence
 
 ROOT = Path(__file__).parents[2]
 EVERY_FIELD: dict[str, Any] = {

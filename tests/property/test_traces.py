@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from queuehint.core.engine import Engine, EngineOptions
 from queuehint.errors import QueueHintError
-from queuehint.hint import Claim
 from queuehint.operations import BUDGET, EVENTS_MAX, Exchange, Follow
-from queuehint.records import JobState
 from queuehint.testing import Rule, TraceEvent, TraceJob, find_faults
-from queuehint.testing.pair import RETENTION
-from queuehint.testing.player import ALL_AT_ONCE, EXCLUSIVE_STYLES, STYLES, Player, Style
+from queuehint.testing.state_machine.generator import ALL_AT_ONCE, EXCLUSIVE_STYLES, STYLES, Player, Style
+from queuehint.testing.state_machine.lockstep import RETENTION
 from queuehint.testing.trace.checker import in_order
+from queuehint.values.hint import Claim
+from queuehint.values.records import JobState
 from tests.property.test_engine_random import named
 from tests.property.trace_oracle import Broken, look_through
 

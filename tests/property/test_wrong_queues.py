@@ -14,16 +14,16 @@ from hypothesis.errors import InvalidArgument
 from queuehint import Scheduler
 from queuehint.backends.base import BackendOptions, open_backend
 from queuehint.backends.memory import MemoryBackend
-from queuehint.hint import conflict
 from queuehint.testing import BackendQueue, QueueFaultError, check_queue, check_trace, claims, find_faults, jobs
-from queuehint.testing.queues import Ended
+from queuehint.testing.queue_check import Ended
+from queuehint.values.hint import conflict
 from tests.servers import new_namespace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from queuehint.testing import TraceJob
-    from queuehint.testing.queues import QueueUnderTest
+    from queuehint.testing.queue_check import QueueUnderTest
 
 
 class Right:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import attrs
 
-from queuehint.hint import conflict, is_prefix
 from queuehint.testing import TraceEvent, TraceJob
+from queuehint.values.hint import conflict, is_prefix
 
 PUT_BACK = ("retried", "snoozed", "released", "lost")
 ENDS = ("finished", "failed", "canceled", "ended", "pruned")

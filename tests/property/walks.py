@@ -20,16 +20,16 @@ from queuehint.operations import (
     Tick,
     Weigh,
 )
-from queuehint.records import OVER, JobSpec, JobState, Outcome, OutcomeKind
 from queuehint.testing.invariants import check_edges, check_empty, check_order, check_ready, check_refusal
 from queuehint.testing.model.places import at_or_below
-from queuehint.testing.pair import RETENTION, Pair
-from queuehint.testing.player import POOLS, SHARED_MS, Player, Style
+from queuehint.testing.state_machine.generator import POOLS, SHARED_MS, Player, Style
+from queuehint.testing.state_machine.lockstep import RETENTION, Pair
+from queuehint.values.records import OVER, JobSpec, JobState, Outcome, OutcomeKind
 
 if TYPE_CHECKING:
     from random import Random
 
-    from queuehint.core.job import Job
+    from queuehint.core.structures.job import Job
 
 STARTED = JobState.STARTED
 

@@ -6,13 +6,13 @@ from itertools import pairwise
 
 import pytest
 
-from queuehint.core.dependencies import AFTER
 from queuehint.core.engine import POOL_SEEN_MS, EngineOptions
+from queuehint.core.structures.edges import AFTER
 from queuehint.errors import JobNotFoundError
 from queuehint.operations import Close, Get, Tree
-from queuehint.records import JobState, OutcomeKind
-from queuehint.reports import Reason, ReasonKind, TreeNode
 from queuehint.testing.driver import SHARED, Queue, claim, job
+from queuehint.values.records import JobState, OutcomeKind
+from queuehint.values.report import Reason, ReasonKind, TreeNode
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 

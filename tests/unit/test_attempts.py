@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from queuehint.attempts import LAST_LIFE_S, LAST_LIVES_WITHIN_S, Attempts
-from queuehint.context import JobContext
-from queuehint.handler import Handler
-from queuehint.payload import JsonCodec
-from queuehint.policy import Policy
-from queuehint.records import Grant, JobSpec, OutcomeKind
-from queuehint.slots import Slot
+from queuehint.handlers.codec import JsonCodec
+from queuehint.handlers.context import JobContext
+from queuehint.handlers.handler import Handler
 from queuehint.testing.simulation.loop import VirtualLoop
+from queuehint.values.policy import Policy
+from queuehint.values.records import Grant, JobSpec, OutcomeKind
+from queuehint.worker.attempts import LAST_LIFE_S, LAST_LIVES_WITHIN_S, Attempts
+from queuehint.worker.slots import Slot
 
 if TYPE_CHECKING:
-    from queuehint.records import Outcome
+    from queuehint.values.records import Outcome
 
 
 class Stage:

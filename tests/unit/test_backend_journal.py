@@ -13,16 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from queuehint import operations
-from queuehint.backends import journal
-from queuehint.backends.journal import OPERATIONS, QUESTIONS, VALUES, Begin, Extend, decode, encode
 from queuehint.backends.sqlite.snapshot import freeze
 from queuehint.core.engine import Engine
 from queuehint.errors import CorruptStateError, InvalidJobError, InvalidJobTypeError, QueueHintError
-from queuehint.hint import Claim
 from queuehint.operations import Cancel, Enqueue, Exchange, Follow, Log, Operation, Pause, Push, Report
-from queuehint.policy import Backoff, Policy, Retention
-from queuehint.records import Dependency, JobSpec, Outcome, OutcomeKind, Priority, Progress
-from queuehint.testing.player import ALL_AT_ONCE, Player
+from queuehint.operations import wire as journal
+from queuehint.operations.wire import OPERATIONS, QUESTIONS, VALUES, Begin, Extend, decode, encode
+from queuehint.testing.state_machine.generator import ALL_AT_ONCE, Player
+from queuehint.values.hint import Claim
+from queuehint.values.policy import Backoff, Policy, Retention
+from queuehint.values.records import Dependency, JobSpec, Outcome, OutcomeKind, Priority, Progress
 
 # --- values of every class -------------------------------------------------------------------------------------------
 

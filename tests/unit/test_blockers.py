@@ -5,8 +5,8 @@ from __future__ import annotations
 from queuehint.core import blockers
 from queuehint.core.blockers import Blockers
 from queuehint.operations import Why
-from queuehint.reports import ReasonKind
 from queuehint.testing.driver import SHARED, Queue, claim, job
+from queuehint.values.report import ReasonKind
 
 
 def why(queue: Queue, name: str) -> tuple[ReasonKind, tuple[str, ...]]:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from queuehint.core.catalog import Catalog, numbers
-from queuehint.core.job import Job
+from queuehint.core.structures.job import Job
+from queuehint.core.structures.record_index import Catalog, numbers
 from queuehint.operations import RECORDS_PER_BLOCK
-from queuehint.record_filter import RecordFilter
-from queuehint.records import JobSpec, JobState
+from queuehint.values.record_filter import RecordFilter
+from queuehint.values.records import JobSpec, JobState
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 

@@ -12,7 +12,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from queuehint.checks import (
+from queuehint.errors import InvalidJobError, InvalidJobTypeError
+from queuehint.values.checks import (
     TEN_YEARS_MS,
     check_choice,
     check_duration,
@@ -23,7 +24,6 @@ from queuehint.checks import (
     check_optional_duration,
     check_run_at,
 )
-from queuehint.errors import InvalidJobError, InvalidJobTypeError
 from tests.support import HostileStr
 
 

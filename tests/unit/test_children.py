@@ -9,10 +9,10 @@ import attrs
 import pytest
 
 from queuehint import Children, InvalidJobError, InvalidJobTypeError, JobContext, JsonCodec, Retry
-from queuehint.handler import Handler
-from queuehint.outcomes import Outcomes
-from queuehint.records import Grant, OutcomeKind
+from queuehint.handlers.handler import Handler
 from queuehint.testing.driver import job
+from queuehint.values.records import Grant, OutcomeKind
+from queuehint.worker.outcomes import Outcomes
 from tests.support import HostileStr
 
 if TYPE_CHECKING:

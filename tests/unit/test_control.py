@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from queuehint.control import _reached
 from queuehint.errors import BackendUnavailableError
 from queuehint.operations import TALLIES, Pull, Pulled, SweptPath
+from queuehint.scheduler.operating import _reached
 
 
 @pytest.mark.parametrize("value, reached", [(b"9", 9), (None, 7)])

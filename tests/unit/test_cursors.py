@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuehint import InvalidJobError, InvalidJobTypeError, JobState
-from queuehint.cursors import read_cursor, write_cursor
-from queuehint.hint import DEPTH_MAX, PATH_BYTES_MAX, queue_key
-from queuehint.record_filter import RecordFilter
+from queuehint.scheduler.records.cursors import read_cursor, write_cursor
+from queuehint.values.hint import DEPTH_MAX, PATH_BYTES_MAX, queue_key
+from queuehint.values.record_filter import RecordFilter
 
 ALL = RecordFilter()
 ASKED = RecordFilter(user="ann", states=(JobState.FAILED,), path=("doc1",), since_ms=5)

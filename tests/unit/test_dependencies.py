@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from queuehint.core.dependencies import (
+from queuehint.core.structures.edges import (
     AFTER,
     CANCEL,
     DROP,
@@ -22,10 +22,10 @@ from queuehint.core.dependencies import (
     fates,
     needs_of,
 )
-from queuehint.core.job import Job
-from queuehint.policy import OnDependencyFailure
-from queuehint.records import Dependency, JobState, When
+from queuehint.core.structures.job import Job
 from queuehint.testing.driver import Queue, job
+from queuehint.values.policy import OnDependencyFailure
+from queuehint.values.records import Dependency, JobState, When
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 KEPT = "dwdk"

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from queuehint.backends.base import Interest
-from queuehint.dialogue import Wait, finish, hold, hold_sync
+from queuehint.backends.steps import Wait, finish, hold, hold_sync
 from queuehint.errors import BackendUnavailableError, InvalidJobError
 from queuehint.operations import CountJobs, Draw, Tick, Ticked
 
 if TYPE_CHECKING:
-    from queuehint.dialogue import Dialogue
+    from queuehint.backends.steps import Dialogue
 
 
 class Store:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from queuehint.core.dispatch import HEAD_START_MS, ReadyQueue, rank
-from queuehint.core.job import Job
-from queuehint.records import JobState, Priority
+from queuehint.core.structures.job import Job
+from queuehint.core.structures.ready_queue import HEAD_START_MS, ReadyQueue, rank
 from queuehint.testing.driver import Queue, job
+from queuehint.values.records import JobState, Priority
 
 numbers = itertools.count(1)
 

@@ -11,9 +11,9 @@ from zoneinfo import ZoneInfo
 import attrs
 import pytest
 
-from queuehint.due_times import GRACE_MS, check_recurrence, come_due, due_after, first_due
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, MissingExtraError
-from queuehint.schedule import FIRINGS_MAX, Recurrence
+from queuehint.values.schedule import FIRINGS_MAX, Recurrence
+from queuehint.worker.due_times import GRACE_MS, check_recurrence, come_due, due_after, first_due
 from tests.support import HostileStr
 
 MINUTE = 60_000

@@ -30,8 +30,8 @@ from queuehint.operations import (
     Tick,
     Verdict,
 )
-from queuehint.records import JobState, OutcomeKind
 from queuehint.testing.driver import Queue, job
+from queuehint.values.records import JobState, OutcomeKind
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 

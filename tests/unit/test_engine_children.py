@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from queuehint.core.dependencies import REACH_MAX
+from queuehint.core.structures.edges import REACH_MAX
 from queuehint.errors import CycleError, LeaseLostError
 from queuehint.operations import FETCH_BYTES_MAX, FETCH_MAX, Enqueue, Exchange, Fetch, Verdict
-from queuehint.records import Dependency, JobState, Outcome, OutcomeKind
-from queuehint.reports import ReasonKind
 from queuehint.testing.driver import Queue, job
+from queuehint.values.records import Dependency, JobState, Outcome, OutcomeKind
+from queuehint.values.report import ReasonKind
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 DAY_MS = 24 * 3600 * 1000

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from queuehint.core.engine import Engine
-from queuehint.core.job import Job
+from queuehint.core.structures.job import Job
 from queuehint.errors import CycleError, DuplicateJobError, InvalidJobError, UnknownDependencyError
 from queuehint.operations import EDGES_PER_SUBMISSION_MAX, Verdict
-from queuehint.policy import ON_DEPENDENCY_FAILURE
-from queuehint.records import Dependency, JobSpec, JobState, OutcomeKind
-from queuehint.reports import EdgeStats, ReasonKind
 from queuehint.testing.driver import Queue, job
 from queuehint.testing.invariants import check_circles
+from queuehint.values.policy import ON_DEPENDENCY_FAILURE
+from queuehint.values.records import Dependency, JobSpec, JobState, OutcomeKind
+from queuehint.values.report import EdgeStats, ReasonKind
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 DAY_MS = 24 * 3600 * 1000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from queuehint.core.course import ID_KEPT_MS
+from queuehint.core.jobs.lifecycle import ID_KEPT_MS
 from queuehint.operations import (
     STAGED_KEPT_MS,
     TALLIES,
@@ -20,9 +20,9 @@ from queuehint.operations import (
     SweptPath,
     Verdict,
 )
-from queuehint.policy import Retention
-from queuehint.records import JobError, JobState, OutcomeKind, Priority
 from queuehint.testing.driver import SHARED, Queue, claim, job
+from queuehint.values.policy import Retention
+from queuehint.values.records import JobError, JobState, OutcomeKind, Priority
 
 DAY_MS = 24 * 3600 * 1000
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from queuehint.core.job import START_MARK
+from queuehint.core.structures.job import START_MARK
 from queuehint.errors import (
     CycleError,
     DuplicateJobError,
@@ -30,10 +30,10 @@ from queuehint.operations import (
     Tree,
     Verdict,
 )
-from queuehint.records import Dependency, JobState
-from queuehint.reports import ReasonKind
 from queuehint.testing.driver import Queue, job
 from queuehint.testing.invariants import check_circles
+from queuehint.values.records import Dependency, JobState
+from queuehint.values.report import ReasonKind
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 MINUTE = 60_000

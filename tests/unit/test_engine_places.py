@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from queuehint.operations import Verdict
-from queuehint.records import Grant, JobError, JobState, OutcomeKind, Priority
 from queuehint.testing.driver import SHARED, Queue, claim, job
+from queuehint.values.records import Grant, JobError, JobState, OutcomeKind, Priority
 
 DONE, LOST = Verdict.DONE, Verdict.LOST
 

@@ -23,10 +23,10 @@ from queuehint.operations import (
     Log,
     Verdict,
 )
-from queuehint.policy import SERVICES_KEPT_MAX, Retention
-from queuehint.record_filter import RecordFilter
-from queuehint.records import Dependency, JobSpec, JobState
 from queuehint.testing.driver import Queue, job
+from queuehint.values.policy import SERVICES_KEPT_MAX, Retention
+from queuehint.values.record_filter import RecordFilter
+from queuehint.values.records import Dependency, JobSpec, JobState
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 DAY_MS = 24 * 3600 * 1000

@@ -16,9 +16,9 @@ from queuehint.errors import (
     QueueHintError,
 )
 from queuehint.operations import Close, Draw, Reopen
-from queuehint.records import JobError, JobSpec, JobState, OutcomeKind
-from queuehint.reports import ReasonKind
 from queuehint.testing.driver import Queue, claim, job
+from queuehint.values.records import JobError, JobSpec, JobState, OutcomeKind
+from queuehint.values.report import ReasonKind
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 

@@ -12,8 +12,8 @@ import attrs
 import pytest
 
 from queuehint import Claim, Dependency, InvalidJobTypeError, JobError, JobRecord, JobSpec, JobState, Policy, Progress
-from queuehint.export import Export, as_json, as_line
-from queuehint.records import RUN_AT_MIN_MS
+from queuehint.scheduler.records.export import Export, as_json, as_line
+from queuehint.values.records import RUN_AT_MIN_MS
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,15 +8,27 @@ import attrs
 import pytest
 
 from queuehint import operations
-from queuehint.core import fields
-from queuehint.core.admission import check_limits
-from queuehint.core.fields import check_fields, is_usual
+from queuehint.core.refusals import check_limits
 from queuehint.errors import InvalidHintError, InvalidJobError, InvalidJobTypeError, PayloadError
-from queuehint.hint import Claim
-from queuehint.operations import TALLIES, Cancel, Enqueue, Exchange, Operation, Pause, Pull, Renew, Tick, Update, Weigh
-from queuehint.policy import Backoff
-from queuehint.records import JobSpec, Outcome, OutcomeKind, is_checked
+from queuehint.operations import (
+    TALLIES,
+    Cancel,
+    Enqueue,
+    Exchange,
+    Operation,
+    Pause,
+    Pull,
+    Renew,
+    Tick,
+    Update,
+    Weigh,
+    fields,
+)
+from queuehint.operations.fields import check_fields, is_usual
 from queuehint.testing.contract.wrong_values import wrong_operations
+from queuehint.values.hint import Claim
+from queuehint.values.policy import Backoff
+from queuehint.values.records import JobSpec, Outcome, OutcomeKind, is_checked
 
 DONE = Outcome(job_id="a", token=1, kind=OutcomeKind.FINISHED, result=b"1")
 

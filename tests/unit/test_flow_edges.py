@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuehint import CycleError, Flow, FlowGroup, Node, Scheduler
-from queuehint.flow_edges import specs_of
-from queuehint.submission import arrange
+from queuehint.client.flow_edges import specs_of
+from queuehint.client.submission import arrange
 
 sched = Scheduler("memory://")
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from queuehint.flow_graph import FlowEdge, FlowGraph, FlowNode, draw
-from queuehint.records import Dependency, JobSpec, JobState
+from queuehint.client.flow_graph import FlowEdge, FlowGraph, FlowNode, draw
 from queuehint.testing.driver import Queue, job
+from queuehint.values.records import Dependency, JobSpec, JobState
 
 EVIL = [
     '"]; click n0 "javascript:alert(1)"',

@@ -20,8 +20,8 @@ from queuehint import (
     PayloadError,
     Scheduler,
 )
-from queuehint.handler import Handler, Placement
-from queuehint.references import Reference, template
+from queuehint.handlers.handler import Handler, Placement
+from queuehint.handlers.references import Reference, template
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -14,7 +14,7 @@ from queuehint.backends.memory import MemoryBackend
 from queuehint.cli.health import AGE_MAX_S
 from queuehint.cli.processes import Processes
 from queuehint.cli.worker import _known
-from queuehint.renewal import now_s
+from queuehint.worker.leases import now_s
 
 if TYPE_CHECKING:
     from pathlib import Path

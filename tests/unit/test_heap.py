@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from queuehint.core.heap import LazyHeap
+from queuehint.core.structures.heap import LazyHeap
 
 
 def test_items_come_out_by_rank_then_number_then_in_order_of_arrival() -> None:

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from queuehint.errors import InvalidHintError, InvalidHintTypeError
-from queuehint.hint import (
+from queuehint.testing.driver import SHARED, claim
+from queuehint.values.hint import (
     Claim,
     conflict,
     is_prefix,
@@ -26,7 +27,6 @@ from queuehint.hint import (
     parse_path,
     queue_key,
 )
-from queuehint.testing.driver import SHARED, claim
 from tests.support import HostileStr
 
 PATHS: list[tuple[str, ...]] = [

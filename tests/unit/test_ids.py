@@ -6,8 +6,8 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from queuehint import ids
-from queuehint.checks import check_id
+from queuehint.values import ids
+from queuehint.values.checks import check_id
 
 if TYPE_CHECKING:
     import pytest

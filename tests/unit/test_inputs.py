@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from queuehint import BackendUnavailableError, CorruptStateError, JsonCodec, PayloadError, TemplateError
-from queuehint import inputs as inputs_module
-from queuehint.inputs import Results, fetch, filled
 from queuehint.operations import FETCH_MAX, Fetch, Fetched, Verdict
-from queuehint.records import Dependency, Grant, JobState
 from queuehint.testing.driver import job
+from queuehint.values.records import Dependency, Grant, JobState
+from queuehint.worker import dependency_results as inputs_module
+from queuehint.worker.dependency_results import Results, fetch, filled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

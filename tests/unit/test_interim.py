@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from queuehint import InvalidJobTypeError, JobContext, JsonCodec, PayloadError
-from queuehint import context as context_module
-from queuehint.interim import Interim
-from queuehint.notes import Notes
+from queuehint.handlers import context as context_module
+from queuehint.handlers.codec import decode_json
+from queuehint.handlers.partial_result import Interim
 from queuehint.operations import Log
-from queuehint.payload import decode_json
-from queuehint.records import RESULT_BYTES_MAX, Grant
 from queuehint.testing.driver import job
+from queuehint.values.records import RESULT_BYTES_MAX, Grant
+from queuehint.worker.notes import Notes
 
 CODEC = JsonCodec()
 TOKEN = 7

@@ -20,13 +20,13 @@ from hypothesis import strategies as st
 
 from queuehint import Claim, InvalidHintError, InvalidJobError, Scheduler
 from queuehint.errors import CycleError, HandlerError, InvalidJobTypeError
-from queuehint.hint import Mode
-from queuehint.records import Dependency, JobSpec
 from queuehint.testing import SerialEquivalence, check_serial_equivalence
 from queuehint.testing.driver import job
 from queuehint.testing.interleaving import play
-from queuehint.testing.interleaving.cast import Rules, cast
 from queuehint.testing.interleaving.explore import Explorer
+from queuehint.testing.interleaving.jobs import Rules, cast
+from queuehint.values.hint import Mode
+from queuehint.values.records import Dependency, JobSpec
 
 Account = dict[str, int]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from queuehint.core.job import START_MARK, Job
+from queuehint.core.structures.job import START_MARK, Job
 from queuehint.operations import Log, Report, Verdict
-from queuehint.records import JobError, JobState, OutcomeKind, Progress
 from queuehint.testing.driver import Queue, job
+from queuehint.values.records import JobError, JobState, OutcomeKind, Progress
 
 
 def test_the_last_thousand_log_lines_are_kept() -> None:

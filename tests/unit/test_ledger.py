@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from queuehint.core.job import START_MARK
-from queuehint.core.ledger import Ledger
-from queuehint.policy import Retention
-from queuehint.records import JobState
+from queuehint.core.jobs.table import Ledger
+from queuehint.core.structures.job import START_MARK
 from queuehint.testing.driver import Queue, job
+from queuehint.values.policy import Retention
+from queuehint.values.records import JobState
 
 DAY_MS = 24 * 3600 * 1000
 

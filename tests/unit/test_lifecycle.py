@@ -6,13 +6,13 @@ import itertools
 
 import pytest
 
-from queuehint.core.job import Job
-from queuehint.core.ledger import Ledger
-from queuehint.core.lifecycle import MOVES, check_move, diagram
+from queuehint.core.jobs.states import MOVES, check_move, diagram
+from queuehint.core.jobs.table import Ledger
+from queuehint.core.structures.job import Job
 from queuehint.errors import InvalidTransitionError
-from queuehint.policy import Retention
-from queuehint.records import JobState
 from queuehint.testing.driver import job
+from queuehint.values.policy import Retention
+from queuehint.values.records import JobState
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from queuehint.core.limits import CALLED_MAX, LOOK_MS
+from queuehint.core.structures.limits import CALLED_MAX, LOOK_MS
 from queuehint.errors import InvalidHintTypeError, InvalidJobError, InvalidJobTypeError, QueueFullError
-from queuehint.hint import Claim
-from queuehint.limits import LIMITS_MAX, Limit, LimitState, check_limit
 from queuehint.operations import DropLimit, ListLimits, SetLimit
-from queuehint.records import JobSpec, OutcomeKind
-from queuehint.reports import ReasonKind
 from queuehint.testing.driver import Queue, job
+from queuehint.values.hint import Claim
+from queuehint.values.limit import LIMITS_MAX, Limit, LimitState, check_limit
+from queuehint.values.records import JobSpec, OutcomeKind
+from queuehint.values.report import ReasonKind
 
 A_SECOND = timedelta(seconds=1)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from queuehint.core.job import Job
-from queuehint.core.paths import LatePathIndex, PathIndex
-from queuehint.hint import is_prefix, queue_key
-from queuehint.records import JobState
+from queuehint.core.structures.job import Job
+from queuehint.core.structures.paths import LatePathIndex, PathIndex
 from queuehint.testing.driver import claim, job
+from queuehint.values.hint import is_prefix, queue_key
+from queuehint.values.records import JobState
 
 PATHS: list[tuple[str, ...]] = [
     *[(), ("a",), ("a", "b"), ("a", "b", "c"), ("a", "c"), ("a!",), ("a;",), ("a:b",), ("ab",), ("A",), ("\\",)],

@@ -15,7 +15,7 @@ import attrs
 import pytest
 
 from queuehint import JsonCodec, PayloadError
-from queuehint.payload import check_json, decode_json, encode_json
+from queuehint.handlers.codec import check_json, decode_json, encode_json
 
 MAX = 1 << 20
 

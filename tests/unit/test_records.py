@@ -11,9 +11,10 @@ import attrs
 import pytest
 
 from queuehint.errors import CycleError, InvalidHintError, InvalidJobError, InvalidJobTypeError, PayloadError
-from queuehint.hint import Claim
-from queuehint.policy import Backoff, Policy
-from queuehint.records import (
+from queuehint.testing.driver import SHARED, Queue, claim, job
+from queuehint.values.hint import Claim
+from queuehint.values.policy import Backoff, Policy
+from queuehint.values.records import (
     PAYLOAD_BYTES_MAX,
     RUN_AT_MAX_MS,
     Dependency,
@@ -25,8 +26,7 @@ from queuehint.records import (
     check_priority,
     log_lines,
 )
-from queuehint.reports import Reason, ReasonKind
-from queuehint.testing.driver import SHARED, Queue, claim, job
+from queuehint.values.report import Reason, ReasonKind
 from tests.support import HostileStr
 
 NAN, INFINITE = float("nan"), float("inf")

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from queuehint.backends.base import BackendOptions, open_backend
 from queuehint.backends.redis.address import SCHEMES, Address, parse_url
 from queuehint.backends.redis.backend import RedisBackend
-from queuehint.backends.redis.conversation import Desk, NotSent, Unanswered
 from queuehint.backends.redis.keys import root
+from queuehint.backends.redis.session import Desk, NotSent, Unanswered
 from queuehint.errors import BackendError, InvalidJobError
 from queuehint.operations import Tick
 from tests.urls import SECRET, WITH_SECRETS

@@ -15,9 +15,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from queuehint.backends.base import BackendOptions
-from queuehint.backends.redis import codec, keys, replies, requests
+from queuehint.backends.redis import keys
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
+from queuehint.backends.redis.codec import codec, replies, requests
 from queuehint.clock import FakeClock
 from queuehint.core.engine import Engine
 from queuehint.errors import (
@@ -29,7 +30,6 @@ from queuehint.errors import (
     PathClosedError,
     PayloadError,
 )
-from queuehint.hint import Claim
 from queuehint.operations import (
     IDS_MAX,
     JOBS_PER_SUBMISSION_MAX,
@@ -57,8 +57,9 @@ from queuehint.operations import (
     Tree,
     Why,
 )
-from queuehint.policy import Policy, Retention
-from queuehint.records import ON_CONFLICT, JobError, JobSpec, Outcome, OutcomeKind, Progress
+from queuehint.values.hint import Claim
+from queuehint.values.policy import Policy, Retention
+from queuehint.values.records import ON_CONFLICT, JobError, JobSpec, Outcome, OutcomeKind, Progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,9 +12,10 @@ import pytest
 from redis import exceptions as driver
 
 from queuehint.backends.base import BackendOptions
-from queuehint.backends.redis import conversation, keys, scripts
+from queuehint.backends.redis import keys, scripts
+from queuehint.backends.redis import session as conversation
 from queuehint.backends.redis.address import parse_url
-from queuehint.backends.redis.conversation import (
+from queuehint.backends.redis.session import (
     CHECK_EVERY_S,
     PAUSE_S,
     RETRY_S,
@@ -61,8 +62,8 @@ from queuehint.operations import (
     Tick,
     Ticked,
 )
-from queuehint.policy import Retention
-from queuehint.records import JobSpec, Outcome, OutcomeKind
+from queuehint.values.policy import Retention
+from queuehint.values.records import JobSpec, Outcome, OutcomeKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from queuehint.backends.redis import conversation
-from queuehint.backends.redis.conversation import NotSent
-from queuehint.backends.redis.links import _Room
+from queuehint.backends.redis import session as conversation
+from queuehint.backends.redis.connections import _Room
+from queuehint.backends.redis.session import NotSent
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

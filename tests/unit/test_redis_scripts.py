@@ -13,14 +13,13 @@ from redis.exceptions import ResponseError
 import queuehint
 from queuehint import operations
 from queuehint.backends.base import BackendOptions
-from queuehint.backends.redis import codec, keys, scripts
+from queuehint.backends.redis import keys, scripts
 from queuehint.backends.redis.address import parse_url
-from queuehint.backends.redis.conversation import Ask, Desk
-from queuehint.backends.redis.replies import REPLIES
-from queuehint.backends.redis.requests import REQUESTS
-from queuehint.core.lifecycle import MOVES
-from queuehint.hint import Claim
-from queuehint.limits import Limit
+from queuehint.backends.redis.codec import codec
+from queuehint.backends.redis.codec.replies import REPLIES
+from queuehint.backends.redis.codec.requests import REQUESTS
+from queuehint.backends.redis.session import Ask, Desk
+from queuehint.core.jobs.states import MOVES
 from queuehint.operations import (
     Amend,
     Cancel,
@@ -74,8 +73,10 @@ from queuehint.operations import (
     Weigh,
     Why,
 )
-from queuehint.records import JobSpec, Outcome, OutcomeKind, Progress
-from queuehint.schedule import Recurrence
+from queuehint.values.hint import Claim
+from queuehint.values.limit import Limit
+from queuehint.values.records import JobSpec, Outcome, OutcomeKind, Progress
+from queuehint.values.schedule import Recurrence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -620,8 +621,8 @@ def test_only_the_conversation_sends_scripts_and_their_texts_come_from_files() -
                 if node.elts[0].value in {"EVAL", "EVAL_RO", "EVALSHA", "EVALSHA_RO"}:
                     senders.add((name, node.elts[0].value, ast.unparse(node.elts[1])))
     assert senders == {
-        ("backends/redis/conversation.py", "EVALSHA", "which.sha"),
-        ("backends/redis/conversation.py", "EVAL", "which.text"),
+        ("backends/redis/session.py", "EVALSHA", "which.sha"),
+        ("backends/redis/session.py", "EVAL", "which.text"),
     }
 
 
@@ -677,7 +678,7 @@ def test_what_is_put_into_a_script_is_a_file_or_the_table_of_moves() -> None:
 
 
 def test_the_name_of_a_script_is_never_what_a_user_said() -> None:
-    tree = dict(modules())["backends/redis/requests.py"]
+    tree = dict(modules())["backends/redis/codec/requests.py"]
     table = next(
         node.value
         for node in ast.walk(tree)

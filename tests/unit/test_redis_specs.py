@@ -9,10 +9,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from queuehint.backends.redis import codec, specs
-from queuehint.hint import Claim, normalise
-from queuehint.policy import DEFAULT_POLICY, Backoff, Policy
-from queuehint.records import ON_CONFLICT, Dependency, JobSpec
+from queuehint.backends.redis.codec import codec, specs
+from queuehint.values.hint import Claim, normalise
+from queuehint.values.policy import DEFAULT_POLICY, Backoff, Policy
+from queuehint.values.records import ON_CONFLICT, Dependency, JobSpec
 
 # --- everything a job may ask for ------------------------------------------------------------------------------------
 

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuehint import InvalidJobError, InvalidJobTypeError, PayloadError, TemplateError
-from queuehint.core.templates import TEMPLATE_BYTES_MAX, fill, find
-from queuehint.references import Extracted, Reference, Template, extract, target, template
+from queuehint.handlers.references import Extracted, Reference, Template, extract, target, template
+from queuehint.handlers.templates import TEMPLATE_BYTES_MAX, fill, find
 from tests.support import HostileStr
 
 NODE = object()
@@ -274,7 +274,7 @@ def test_what_has_no_marks_costs_nothing_for_its_size(monkeypatch: pytest.Monkey
     calls: list[str] = []
 
     def count(frame: Any, event: str, arg: object) -> None:
-        if event == "call" and frame.f_code.co_filename.endswith("references.py"):
+        if event == "call" and frame.f_code.co_filename.endswith("handlers/references.py"):
             calls.append(frame.f_code.co_name)
 
     def calls_of(arguments: dict[str, Any]) -> int:

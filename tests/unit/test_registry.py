@@ -7,14 +7,14 @@ from collections import deque
 
 import pytest
 
-from queuehint.core.job import Job
-from queuehint.core.registry import ActiveExecutions
-from queuehint.core.trie import PathTrie, Walk
+from queuehint.core.structures.job import Job
+from queuehint.core.structures.registry import ActiveExecutions
+from queuehint.core.structures.trie import PathTrie, Walk
 from queuehint.errors import CorruptStateError
-from queuehint.hint import Claim, Mode, conflict
 from queuehint.operations import CanDequeue
-from queuehint.records import JobSpec, JobState
 from queuehint.testing.driver import SHARED, Queue, claim, job
+from queuehint.values.hint import Claim, Mode, conflict
+from queuehint.values.records import JobSpec, JobState
 
 
 def placed(trie: PathTrie, spec: JobSpec, number: int = 1) -> Job:

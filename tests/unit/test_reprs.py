@@ -11,10 +11,10 @@ import pytest
 
 import queuehint
 from queuehint import Children
-from queuehint.backends.redis.conversation import Ask
+from queuehint.backends.redis.session import Ask
+from queuehint.handlers.references import Extracted
 from queuehint.operations import Enqueue, Exchange, Fetched, Pulled, Push, Update, Verdict
-from queuehint.records import Grant, JobRecord, JobSpec, JobState, Outcome, OutcomeKind
-from queuehint.references import Extracted
+from queuehint.values.records import Grant, JobRecord, JobSpec, JobState, Outcome, OutcomeKind
 
 SECRET = "C4NARY"
 DATA = SECRET.encode()

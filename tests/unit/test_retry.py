@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from queuehint.core.retry import delay_ms
-from queuehint.policy import Backoff
+from queuehint.values.backoff import delay_ms
+from queuehint.values.policy import Backoff
 
 
 def test_the_wait_grows_by_the_factor_up_to_the_cap() -> None:

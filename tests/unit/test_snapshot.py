@@ -23,9 +23,9 @@ from queuehint.backends.sqlite.snapshot import CLASSES, OMITTED, SCHEMA, fields_
 from queuehint.core.engine import Engine, EngineOptions
 from queuehint.errors import CorruptStateError
 from queuehint.operations import Exchange, Pause
-from queuehint.policy import Retention
-from queuehint.records import note_checked
 from queuehint.testing.driver import Queue, job
+from queuehint.values.policy import Retention
+from queuehint.values.records import note_checked
 
 LAYOUTS = {1: "a2b52578fd5f365d", 2: "ac7b3cd28d366922"}
 """The fingerprint of each layout there was. Who changes what a class remembers adds a line, and counts `SCHEMA` up."""

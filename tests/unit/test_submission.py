@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from queuehint.client.submission import arrange, checked, submissions, submit, topological
 from queuehint.errors import (
     BackendUnavailableError,
     CycleError,
@@ -20,7 +21,6 @@ from queuehint.errors import (
     QueueFullError,
     TemplateError,
 )
-from queuehint.hint import Claim
 from queuehint.operations import (
     BUDGET,
     BYTES_PER_SUBMISSION_MAX,
@@ -38,8 +38,8 @@ from queuehint.operations import (
     Tick,
     Ticked,
 )
-from queuehint.records import PAYLOAD_BYTES_MAX, Dependency, JobSpec, JobState
-from queuehint.submission import arrange, checked, submissions, submit, topological
+from queuehint.values.hint import Claim
+from queuehint.values.records import PAYLOAD_BYTES_MAX, Dependency, JobSpec, JobState
 
 
 def job(called: str, /, *after: Any, **fields: Any) -> JobSpec:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from queuehint.core.engine import EngineOptions
-from queuehint.core.job import START_MARK, Job
-from queuehint.core.sweeps import (
+from queuehint.core.jobs.sweeps import (
     CancelFlowSweep,
     CancelSweep,
     CommitSweep,
@@ -17,9 +16,10 @@ from queuehint.core.sweeps import (
     ReviveSweep,
     UnparkSweep,
 )
+from queuehint.core.structures.job import START_MARK, Job
 from queuehint.operations import CancelFlow, Enqueue
-from queuehint.records import Dependency, JobState, OutcomeKind
 from queuehint.testing.driver import Queue, job
+from queuehint.values.records import Dependency, JobState, OutcomeKind
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 

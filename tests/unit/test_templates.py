@@ -13,8 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from queuehint import PayloadError, TemplateError
-from queuehint.core import templates
-from queuehint.core.templates import PLACEHOLDERS_MAX, TEMPLATE_BYTES_MAX, Placeholder, fill, find, is_name, parse
+from queuehint.handlers import templates
+from queuehint.handlers.templates import PLACEHOLDERS_MAX, TEMPLATE_BYTES_MAX, Placeholder, fill, find, is_name, parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

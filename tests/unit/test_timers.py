@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from queuehint.core.job import Job
-from queuehint.core.timers import TimerKind, Timers
-from queuehint.records import JobState
+from queuehint.core.structures.job import Job
+from queuehint.core.structures.timers import TimerKind, Timers
 from queuehint.testing.driver import job
+from queuehint.values.records import JobState
 
 DUE, LEASE, EXPIRY, PRUNE = TimerKind
 

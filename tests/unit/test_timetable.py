@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from queuehint.core.timetable import Timetable
+from queuehint.core.schedules import Timetable
 from queuehint.errors import InvalidJobError
 from queuehint.operations import Enqueue, Firing, ListSchedules, PutSchedule, Tick
-from queuehint.schedule import SCHEDULES_MAX, Recurrence
 from queuehint.testing.driver import Queue, job
+from queuehint.values.schedule import SCHEDULES_MAX, Recurrence
 
 EVERY = Recurrence(every_ms=1000)
 

@@ -9,8 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from queuehint.hint import Claim
-from queuehint.records import Dependency
 from queuehint.testing import (
     InvalidTraceError,
     TraceEvent,
@@ -24,6 +22,8 @@ from queuehint.testing.trace import mermaid, perfetto
 from queuehint.testing.trace.lines import LINE_BYTES_MAX
 from queuehint.testing.trace.records import Past, events_of
 from queuehint.testing.trace.runs import runs_of
+from queuehint.values.hint import Claim
+from queuehint.values.records import Dependency
 
 J = TraceJob.of
 

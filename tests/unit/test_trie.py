@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from queuehint.core.trie import CLASHES, IS, IX, ONE, Node, PathTrie, S, Walk, X, counts
-from queuehint.hint import Claim
+from queuehint.core.structures.trie import CLASHES, IS, IX, ONE, Node, PathTrie, S, Walk, X, counts
 from queuehint.testing.driver import SHARED, claim
+from queuehint.values.hint import Claim
 
 
 @dataclass

@@ -29,8 +29,8 @@ from queuehint import (
 )
 from queuehint.backends.base import open_backend
 from queuehint.operations import CountJobs
-from queuehint.schedule import Recurrence
 from queuehint.testing.contract.wrong_values import wrong_operations
+from queuehint.values.schedule import Recurrence
 from tests.support import HostileStr
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from queuehint import InvalidJobError, InvalidJobTypeError, PayloadError
-from queuehint.checks import TEN_YEARS_MS
+from queuehint.handlers.references import Reference
 from queuehint.operations import Pull, Pulled, Push, Pushed
-from queuehint.references import Reference
-from queuehint.xcom import XCom
+from queuehint.scheduler.xcom import XCom
+from queuehint.values.checks import TEN_YEARS_MS
 
 
 class Store:

@@ -15,12 +15,11 @@ import attrs
 from redis import exceptions as driver
 
 from queuehint.backends.base import Backend, BackendOptions, Interest
+from queuehint.backends.redis import keys
+from queuehint.backends.redis.address import Address, parse_url
+from queuehint.backends.redis.connections import AsyncLink, SyncLink
+from queuehint.backends.redis.session import Ask, Desk, Move, NotSent, Sleep, Unanswered, onward
 from queuehint.errors import BackendUnavailableError, QueueHintError
-
-from . import keys
-from .address import Address, parse_url
-from .conversation import Ask, Desk, Move, NotSent, Sleep, Unanswered, onward
-from .links import AsyncLink, SyncLink
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Collection, Generator, Sequence

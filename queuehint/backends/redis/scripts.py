@@ -15,8 +15,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Final
 
-from queuehint.core.lifecycle import MOVES
-from queuehint.records import JobState
+from queuehint.core.jobs.states import MOVES
+from queuehint.values.records import JobState
 
 LETTERS: Final = {
     JobState.SCHEDULED: "S",

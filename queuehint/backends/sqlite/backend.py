@@ -46,14 +46,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 import attrs
 
 from queuehint.backends.base import BackendOptions, say_retention_changed
-from queuehint.backends.journal import QUESTIONS, Await, Begin, Extend, decode, encode
-from queuehint.backends.local import OWN_LEASE_MS, LocalBackend
+from queuehint.backends.in_process import OWN_LEASE_MS, LocalBackend
 from queuehint.backends.sqlite.address import Address, parse_url
 from queuehint.backends.sqlite.file import Header, JournalFile
 from queuehint.backends.sqlite.lock import FileInUseError, FileLock
 from queuehint.backends.sqlite.snapshot import SCHEMA, freeze, pack, thaw
-from queuehint.core.admission import check_limits
 from queuehint.core.engine import EPOCH_BEGIN_S, Engine, EngineOptions
+from queuehint.core.refusals import check_limits
 from queuehint.crash import reach
 from queuehint.errors import (
     BackendDeniedError,
@@ -65,13 +64,14 @@ from queuehint.errors import (
     QueueHintError,
 )
 from queuehint.operations import CountRecords, List, Operation, Peek
-from queuehint.policy import Retention
+from queuehint.operations.wire import QUESTIONS, Await, Begin, Extend, decode, encode
+from queuehint.values.policy import Retention
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from queuehint.backends.base import Interest
-    from queuehint.backends.waiting import Waiter
+    from queuehint.backends.waiters import Waiter
 
 Reply = TypeVar("Reply")
 T = TypeVar("T")

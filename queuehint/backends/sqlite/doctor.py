@@ -6,7 +6,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from queuehint.backends.report import CIRCLES_MAX, MORE_CIRCLES, Report, circle_finding
-from queuehint.core.dependencies import circles
+from queuehint.core.structures.edges import circles
 from queuehint.operations import CountJobs
 
 if TYPE_CHECKING:

@@ -32,34 +32,23 @@ from typing import Any, Final
 import attrs
 from sortedcontainers import SortedDict, SortedSet
 
-from queuehint.core import (
-    catalog,
-    course,
-    dependencies,
-    dispatch,
-    engine,
-    flows,
-    heap,
-    job,
-    journal,
-    keys,
-    ledger,
-    limits,
-    paths,
-    registry,
-    sweeps,
-    timers,
-    timetable,
-    trie,
-    xcom,
-)
+from queuehint.core import engine, xcom
+from queuehint.core import schedules as timetable
+from queuehint.core.jobs import lifecycle as course
+from queuehint.core.jobs import sweeps
+from queuehint.core.jobs import table as ledger
+from queuehint.core.structures import edges as dependencies
+from queuehint.core.structures import event_log as journal
+from queuehint.core.structures import flows, heap, job, keys, limits, paths, registry, timers, trie
+from queuehint.core.structures import ready_queue as dispatch
+from queuehint.core.structures import record_index as catalog
 from queuehint.errors import CorruptStateError
-from queuehint.events import Event, EventKind
-from queuehint.hint import Claim
-from queuehint.limits import Limit
-from queuehint.policy import Backoff, Policy, Retention
-from queuehint.records import Dependency, JobError, JobSpec, JobState, Priority, Progress
-from queuehint.schedule import Recurrence, Schedule
+from queuehint.values.event import Event, EventKind
+from queuehint.values.hint import Claim
+from queuehint.values.limit import Limit
+from queuehint.values.policy import Backoff, Policy, Retention
+from queuehint.values.records import Dependency, JobError, JobSpec, JobState, Priority, Progress
+from queuehint.values.schedule import Recurrence, Schedule
 
 SCHEMA: Final = 2
 ROWS_PER_PART: Final = 2_000

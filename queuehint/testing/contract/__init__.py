@@ -27,7 +27,6 @@ A third class says how a store comes near the end of a count of tokens::
 
 from __future__ import annotations
 
-from queuehint.testing.contract.amending import Amending, Deletion, Interim, Numbers, OpenLog
 from queuehint.testing.contract.attempts import Cancellation, Dead, Retries
 from queuehint.testing.contract.edges import Downstream, Edges, Ends, Refusals
 from queuehint.testing.contract.events import Events, Following, Totals
@@ -39,6 +38,7 @@ from queuehint.testing.contract.limits import LimitChanges, LimitsAtOnce, Limits
 from queuehint.testing.contract.listing import Counting, Listing, ListingByPath
 from queuehint.testing.contract.places import Ancestors, ArrivalOrder, Pauses, Root, SerialPath, Siblings
 from queuehint.testing.contract.reasons import Reasons
+from queuehint.testing.contract.record_writes import Amending, Deletion, Interim, Numbers, OpenLog
 from queuehint.testing.contract.restarts import Restarts
 from queuehint.testing.contract.schedules import Firings, SchedulePauses, ScheduleWaits, Timetable
 from queuehint.testing.contract.store import Binding, Store

@@ -21,9 +21,9 @@ from queuehint.operations import (
     Pull,
     Verdict,
 )
-from queuehint.reports import ReasonKind
 from queuehint.testing.contract.store import Store, error
 from queuehint.testing.driver import SHARED, job
+from queuehint.values.report import ReasonKind
 
 Reply = TypeVar("Reply")
 

@@ -19,11 +19,11 @@ from queuehint.operations import (
     Redrive,
     Verdict,
 )
-from queuehint.policy import ON_DEPENDENCY_FAILURE
-from queuehint.records import Dependency
-from queuehint.reports import ReasonKind
 from queuehint.testing.contract.store import DAY_MS, error
 from queuehint.testing.driver import job
+from queuehint.values.policy import ON_DEPENDENCY_FAILURE
+from queuehint.values.records import Dependency
+from queuehint.values.report import ReasonKind
 
 if TYPE_CHECKING:
     from queuehint.testing.contract.store import Store

@@ -8,9 +8,9 @@ import pytest
 
 from queuehint import EventKind, InvalidJobError, JobState, OutcomeKind
 from queuehint.operations import EVENTS_MAX, Exchange, Follow, Followed
-from queuehint.reports import Delays
 from queuehint.testing.contract.store import error
 from queuehint.testing.driver import job
+from queuehint.values.report import Delays
 
 if TYPE_CHECKING:
     from queuehint import Event

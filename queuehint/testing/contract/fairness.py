@@ -9,8 +9,8 @@ import pytest
 from queuehint import InvalidJobError, Limit, OutcomeKind
 from queuehint.backends.base import Interest
 from queuehint.operations import ANYONE, WEIGHTS_MAX, Exchange, ListWeights, SetLimit, Weigh
-from queuehint.reports import ReasonKind
 from queuehint.testing.driver import claim, job
+from queuehint.values.report import ReasonKind
 
 if TYPE_CHECKING:
     from queuehint.testing.contract.store import Store

@@ -28,16 +28,16 @@ from queuehint.operations import (
     Push,
     Verdict,
 )
-from queuehint.policy import ON_DEPENDENCY_FAILURE
-from queuehint.records import Dependency
-from queuehint.reports import EdgeStats
 from queuehint.testing.contract.edges import end
 from queuehint.testing.contract.store import DAY_MS
 from queuehint.testing.driver import job
+from queuehint.values.policy import ON_DEPENDENCY_FAILURE
+from queuehint.values.records import Dependency
+from queuehint.values.report import EdgeStats
 
 if TYPE_CHECKING:
-    from queuehint.records import JobSpec
     from queuehint.testing.contract.store import Store
+    from queuehint.values.records import JobSpec
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 MINUTE = 60_000

@@ -21,9 +21,9 @@ from queuehint.operations import (
     Delete,
     Tree,
 )
-from queuehint.records import PAYLOAD_BYTES_MAX
 from queuehint.testing.contract.store import DAY_MS, Store
 from queuehint.testing.driver import SHARED, job
+from queuehint.values.records import PAYLOAD_BYTES_MAX
 
 Reply = TypeVar("Reply")
 

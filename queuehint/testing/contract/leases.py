@@ -20,9 +20,9 @@ from queuehint.operations import (
     Update,
     Verdict,
 )
-from queuehint.reports import ReasonKind
 from queuehint.testing.contract.store import Store
 from queuehint.testing.driver import job
+from queuehint.values.report import ReasonKind
 
 Reply = TypeVar("Reply")
 

@@ -8,14 +8,14 @@ import pytest
 
 from queuehint import InvalidJobError, Limit, OutcomeKind, QueueFullError
 from queuehint.backends.base import Interest
-from queuehint.core.limits import LOOK_MS
-from queuehint.hint import Claim
-from queuehint.limits import LIMITS_MAX
+from queuehint.core.structures.limits import LOOK_MS
 from queuehint.operations import DropLimit, ListLimits, SetLimit
-from queuehint.records import JobSpec
-from queuehint.reports import ReasonKind
 from queuehint.testing.contract.store import Store
 from queuehint.testing.driver import job
+from queuehint.values.hint import Claim
+from queuehint.values.limit import LIMITS_MAX
+from queuehint.values.records import JobSpec
+from queuehint.values.report import ReasonKind
 
 
 def limit(store: Store, *path: str, **kinds: Any) -> bool:

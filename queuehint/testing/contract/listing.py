@@ -20,9 +20,9 @@ from queuehint.operations import (
     ListUsers,
     Redrive,
 )
-from queuehint.record_filter import RecordFilter
 from queuehint.testing.contract.store import DAY_MS, error
 from queuehint.testing.driver import SHARED, job
+from queuehint.values.record_filter import RecordFilter
 
 if TYPE_CHECKING:
     from queuehint.operations import Page, Position

@@ -19,9 +19,9 @@ from queuehint.operations import (
     Reopen,
     Verdict,
 )
-from queuehint.reports import ReasonKind
 from queuehint.testing.contract.store import Store
 from queuehint.testing.driver import SHARED, job
+from queuehint.values.report import ReasonKind
 
 Reply = TypeVar("Reply")
 

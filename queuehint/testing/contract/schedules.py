@@ -25,10 +25,10 @@ from queuehint.operations import (
     PutSchedule,
     ResumeSchedule,
 )
-from queuehint.records import JobSpec
-from queuehint.schedule import FIRINGS_MAX, SCHEDULE_BYTES_MAX, Recurrence, Schedule
 from queuehint.testing.contract.store import Store
 from queuehint.testing.driver import job
+from queuehint.values.records import JobSpec
+from queuehint.values.schedule import FIRINGS_MAX, SCHEDULE_BYTES_MAX, Recurrence, Schedule
 
 MINUTE = 60_000
 EVERY_MINUTE = Recurrence(every_ms=MINUTE)

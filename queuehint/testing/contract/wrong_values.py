@@ -10,14 +10,14 @@ import pytest
 
 from queuehint import JobState, operations
 from queuehint.errors import InvalidHintError, InvalidJobError, PayloadError
-from queuehint.hint import Claim
-from queuehint.limits import Limit
 from queuehint.operations import CountJobs, Get, ListLimits, ListSchedules, ListWeights, Operation, Peek, Tree
-from queuehint.policy import Backoff, Policy
-from queuehint.record_filter import RecordFilter
-from queuehint.records import Dependency, JobError, JobSpec, Outcome, OutcomeKind, Progress
-from queuehint.schedule import Recurrence
 from queuehint.testing.driver import job
+from queuehint.values.hint import Claim
+from queuehint.values.limit import Limit
+from queuehint.values.policy import Backoff, Policy
+from queuehint.values.record_filter import RecordFilter
+from queuehint.values.records import Dependency, JobError, JobSpec, Outcome, OutcomeKind, Progress
+from queuehint.values.schedule import Recurrence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,13 +13,13 @@ from typing import Any, TypeVar
 
 import attrs
 
-from queuehint.checks import check_int
 from queuehint.errors import InvalidJobTypeError, shown
-from queuehint.testing.inputs import check_function, off_the_loop
-from queuehint.testing.interleaving.cast import JobLike, Part, Rules, cast
+from queuehint.testing.arguments import check_function, off_the_loop
 from queuehint.testing.interleaving.explore import Explorer, go_on
+from queuehint.testing.interleaving.jobs import JobLike, Part, Rules, cast
+from queuehint.testing.interleaving.narration import story
 from queuehint.testing.interleaving.play import Choose, Played, play
-from queuehint.testing.interleaving.story import story
+from queuehint.values.checks import check_int
 
 S = TypeVar("S")
 

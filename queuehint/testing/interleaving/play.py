@@ -20,7 +20,7 @@ from queuehint.testing.interleaving.loop import OWNER, SteppedLoop
 if TYPE_CHECKING:
     from types import FrameType
 
-    from queuehint.testing.interleaving.cast import Part, Rules
+    from queuehint.testing.interleaving.jobs import Part, Rules
 
 S = TypeVar("S")
 

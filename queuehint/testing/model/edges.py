@@ -9,14 +9,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from queuehint.records import Dependency, JobState, Outcome
 from queuehint.testing.model.jobs import CANCELED, DEFERRED, EXPIRY, FAILED, FINISHED, Actor
 from queuehint.testing.model.moves import Moves
+from queuehint.values.records import Dependency, JobState, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from queuehint.policy import OnDependencyFailure
+    from queuehint.values.policy import OnDependencyFailure
 
 
 def what_an_end_does(

@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Literal
 
-from queuehint.core.timers import TimerKind
-from queuehint.records import OVER, JobSpec, JobState
+from queuehint.core.structures.timers import TimerKind
 from queuehint.testing.model.places import ready, shape
+from queuehint.values.records import OVER, JobSpec, JobState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from fractions import Fraction
 
-    from queuehint.hint import Path
-    from queuehint.limits import Limit
-    from queuehint.policy import Retention
+    from queuehint.values.hint import Path
+    from queuehint.values.limit import Limit
+    from queuehint.values.policy import Retention
 
 __all__ = [
     "CANCELED",

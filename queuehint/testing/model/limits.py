@@ -6,12 +6,12 @@ from fractions import Fraction
 from math import ceil
 from typing import TYPE_CHECKING
 
-from queuehint.limits import Limit
 from queuehint.testing.model.jobs import STARTED, Actor, Jobs
 from queuehint.testing.model.places import is_at_or_below
+from queuehint.values.limit import Limit
 
 if TYPE_CHECKING:
-    from queuehint.hint import Path
+    from queuehint.values.hint import Path
 
 
 class Limits(Jobs):

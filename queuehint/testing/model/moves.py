@@ -9,8 +9,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from queuehint.hint import queue_key
-from queuehint.records import JobState
 from queuehint.testing.model.jobs import (
     CANCELED,
     DEFERRED,
@@ -27,11 +25,13 @@ from queuehint.testing.model.jobs import (
     Jobs,
 )
 from queuehint.testing.model.places import is_at_or_below
+from queuehint.values.hint import queue_key
+from queuehint.values.records import JobState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from queuehint.hint import Path
+    from queuehint.values.hint import Path
 
 
 class Moves(Jobs):

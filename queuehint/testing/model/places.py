@@ -11,7 +11,7 @@ the order in which they become QUEUED. A job has its place until it is over, thr
 R1 follows from R2: of two jobs in conflict one has the earlier place, and the other starts only when that one has left.
 That is all; what follows in the other modules is who takes a place when, and who leaves it.
 
->>> from queuehint.hint import Claim
+>>> from queuehint.values.hint import Claim
 >>> document, intro, notes = (Claim(("doc",)),), (Claim(("doc", "intro")),), (Claim(("doc", "notes")),)
 >>> clash(document, intro), clash(intro, notes)
 (True, False)
@@ -30,7 +30,7 @@ import attrs
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from queuehint.hint import Claim, Path
+    from queuehint.values.hint import Claim, Path
 
 
 def is_at_or_below(path: Path, other: Path) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from queuehint.hint import queue_key
 from queuehint.operations import (
     Amend,
     Cancel,
@@ -25,15 +24,16 @@ from queuehint.operations import (
     Verdict,
     Why,
 )
-from queuehint.records import JobState
-from queuehint.reports import EdgeStats, FlowStats, Reason, ReasonKind
 from queuehint.testing.model.jobs import CANCELED, DEFERRED, FAILED, FINISHED, PRUNE, QUEUED, STARTED, Actor
 from queuehint.testing.model.places import at_or_below
 from queuehint.testing.model.work import Work
+from queuehint.values.hint import queue_key
+from queuehint.values.records import JobState
+from queuehint.values.report import EdgeStats, FlowStats, Reason, ReasonKind
 
 if TYPE_CHECKING:
-    from queuehint.policy import Retention
-    from queuehint.record_filter import RecordFilter
+    from queuehint.values.policy import Retention
+    from queuehint.values.record_filter import RecordFilter
 
 Verdicts = list[tuple[Verdict, JobState | None]]
 

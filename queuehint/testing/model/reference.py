@@ -23,8 +23,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
-from queuehint.hint import Claim
-from queuehint.limits import Limit
 from queuehint.operations import (
     Amend,
     Cancel,
@@ -62,10 +60,12 @@ from queuehint.operations import (
     Weigh,
     Why,
 )
-from queuehint.policy import Retention
 from queuehint.testing.model.jobs import STARTED
 from queuehint.testing.model.places import can_start
 from queuehint.testing.model.refusals import Refusals
+from queuehint.values.hint import Claim
+from queuehint.values.limit import Limit
+from queuehint.values.policy import Retention
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,9 +86,9 @@ class ReferenceModel(Refusals):
     Args:
         retention: how long records are kept, as the backend was told.
 
-    >>> from queuehint.hint import Claim
+    >>> from queuehint.values.hint import Claim
     >>> from queuehint.operations import Exchanged
-    >>> from queuehint.records import JobSpec
+    >>> from queuehint.values.records import JobSpec
     >>> model = ReferenceModel()
     >>> intro, document = (Claim(("doc1", "intro")),), (Claim(("doc1",)),)
     >>> jobs = JobSpec(id="edit", task="t", claims=intro), JobSpec(id="print", task="t", claims=document)

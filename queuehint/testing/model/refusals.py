@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from queuehint.core.job import START_MARK
+from queuehint.core.structures.job import START_MARK
 from queuehint.errors import (
     CycleError,
     DuplicateJobError,
@@ -24,7 +24,7 @@ from queuehint.testing.model.places import at_or_below, is_at_or_below
 from queuehint.testing.model.records import Records
 
 if TYPE_CHECKING:
-    from queuehint.records import JobSpec
+    from queuehint.values.records import JobSpec
 
 
 class Refusals(Records):

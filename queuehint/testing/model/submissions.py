@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from queuehint.core.job import START_MARK
+from queuehint.core.structures.job import START_MARK
 from queuehint.operations import STAGED_KEPT_MS, Commit, Committed, Enqueue, Enqueued, EnqueuedJob
-from queuehint.records import JobSpec
 from queuehint.testing.model.jobs import DEFERRED, EXPIRY, LEASE, Actor
 from queuehint.testing.model.times import Times
+from queuehint.values.records import JobSpec
 
 if TYPE_CHECKING:
     from collections.abc import Collection

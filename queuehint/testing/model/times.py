@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from queuehint.core.course import ID_KEPT_MS, PINNED_LOOK_MAX_MS, PINNED_LOOK_MIN_MS
+from queuehint.core.jobs.lifecycle import ID_KEPT_MS, PINNED_LOOK_MAX_MS, PINNED_LOOK_MIN_MS
 from queuehint.testing.model.edges import Edges
 from queuehint.testing.model.jobs import CANCELED, DEFERRED, EXPIRY, FINISHED, LEASE, PRUNE, QUEUED, Actor
 
 if TYPE_CHECKING:
-    from queuehint.core.timers import TimerKind
+    from queuehint.core.structures.timers import TimerKind
 
 
 class Times(Edges):

@@ -22,11 +22,11 @@ from queuehint.operations import (
     Update,
     Verdict,
 )
-from queuehint.records import Grant, Outcome, OutcomeKind
 from queuehint.testing.model.jobs import CANCELED, FINISHED, LEASE, QUEUED, STARTED, Actor
 from queuehint.testing.model.limits import Limits
 from queuehint.testing.model.places import at_or_below, conflict
 from queuehint.testing.model.submissions import Submissions
+from queuehint.values.records import Grant, Outcome, OutcomeKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,10 +7,10 @@ of the store is set, the store is started anew without its last steps. After eac
 
 from __future__ import annotations
 
-from queuehint.testing.simulation.case import Simulation, simulate
-from queuehint.testing.simulation.engine import simulate_engine
+from queuehint.testing.simulation.engine.gates import simulate_gates
+from queuehint.testing.simulation.engine.run import simulate_engine
 from queuehint.testing.simulation.faults import FaultPlan
-from queuehint.testing.simulation.gates import simulate_gates
 from queuehint.testing.simulation.report import SimulationError
+from queuehint.testing.simulation.run import Simulation, simulate
 
 __all__ = ["FaultPlan", "Simulation", "SimulationError", "simulate", "simulate_engine", "simulate_gates"]

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from queuehint.errors import InvalidJobError
-from queuehint.testing.inputs import check_function
-from queuehint.testing.simulation.case import SEED_VARIABLE
-from queuehint.testing.simulation.engine import STEPS, simulate_engine
+from queuehint.testing.arguments import check_function
+from queuehint.testing.simulation.engine.gates import simulate_gates
+from queuehint.testing.simulation.engine.run import STEPS, simulate_engine
 from queuehint.testing.simulation.faults import PLANS, FaultPlan
-from queuehint.testing.simulation.gates import simulate_gates
 from queuehint.testing.simulation.report import SimulationError
+from queuehint.testing.simulation.run import SEED_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import attrs
 
-from queuehint.checks import check_choice, check_int, check_number
 from queuehint.errors import InvalidJobTypeError, shown
+from queuehint.values.checks import check_choice, check_int, check_number
 
 ROLLBACK_MAX = 50
 """How many of its last steps a restarted store may have lost at most."""

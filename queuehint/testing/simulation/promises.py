@@ -12,22 +12,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from queuehint.core.journal import Journal
-from queuehint.events import EventKind
+from queuehint.core.structures.event_log import Journal
 from queuehint.operations import Exchange, Renew, Verdict
-from queuehint.records import JobState
 from queuehint.testing.invariants import check_circles, check_edges, check_order, check_ready, placed
 from queuehint.testing.model.places import conflict, shape
 from queuehint.testing.trace import TraceEvent
+from queuehint.values.event import EventKind
+from queuehint.values.records import JobState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from queuehint.core.engine import Engine
-    from queuehint.core.job import Job
-    from queuehint.hint import Claim
+    from queuehint.core.structures.job import Job
     from queuehint.operations import Operation
     from queuehint.testing.trace.values import Kind
+    from queuehint.values.hint import Claim
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 DONE, LOST = Verdict.DONE, Verdict.LOST

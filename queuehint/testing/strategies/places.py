@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from hypothesis import strategies as st
 from hypothesis.errors import InvalidArgument
 
-from queuehint.hint import DEPTH_MAX, MODES, PATH_BYTES_MAX, SEGMENT_BYTES_MAX, Claim, parse_hint
 from queuehint.testing.strategies.arguments import check_choices, check_range, check_strategy
+from queuehint.values.hint import DEPTH_MAX, MODES, PATH_BYTES_MAX, SEGMENT_BYTES_MAX, Claim, parse_hint
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
-    from queuehint.hint import Mode
+    from queuehint.values.hint import Mode
 
 HOSTILE = (
     "root",

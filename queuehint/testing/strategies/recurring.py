@@ -9,16 +9,16 @@ import attrs
 from hypothesis import strategies as st
 from hypothesis.errors import InvalidArgument
 
-from queuehint.checks import TEN_YEARS_MS
-from queuehint.due_times import EVERY_MIN_MS, first_due
-from queuehint.schedule import MISSED, Recurrence, Schedule
 from queuehint.testing.strategies.arguments import check_strategy
 from queuehint.testing.strategies.specs import JOBS
+from queuehint.values.checks import TEN_YEARS_MS
+from queuehint.values.schedule import MISSED, Recurrence, Schedule
+from queuehint.worker.due_times import EVERY_MIN_MS, first_due
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
-    from queuehint.records import JobSpec
+    from queuehint.values.records import JobSpec
 
 NOW_MS = 1_600_000_000_000
 """The time around which times are drawn: that of `queuehint.FakeClock`."""

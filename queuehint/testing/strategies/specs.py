@@ -10,16 +10,16 @@ import attrs
 from hypothesis import strategies as st
 from hypothesis.errors import InvalidArgument
 
-from queuehint.hint import CLAIMS_MAX, Claim, normalise
-from queuehint.policy import ON_DEAD, ON_DEPENDENCY_FAILURE, ON_RETRY, Backoff, Policy
-from queuehint.records import WHEN, Dependency, JobSpec
 from queuehint.testing.strategies.arguments import check_choices, check_range, check_strategy
 from queuehint.testing.strategies.places import CLAIMS
+from queuehint.values.hint import CLAIMS_MAX, Claim, normalise
+from queuehint.values.policy import ON_DEAD, ON_DEPENDENCY_FAILURE, ON_RETRY, Backoff, Policy
+from queuehint.values.records import WHEN, Dependency, JobSpec
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
-    from queuehint.records import When
+    from queuehint.values.records import When
 
 _FIELDS = attrs.fields_dict(JobSpec)
 

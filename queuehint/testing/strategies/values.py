@@ -7,14 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
 
-from queuehint.context import Children, Retry, Snooze
-from queuehint.hint import Path
-from queuehint.limits import Limit
-from queuehint.policy import Retention
-from queuehint.record_filter import RecordFilter
-from queuehint.records import ON_CHILD_FAILURE, WHEN, Dependency, JobError, JobState, Outcome, OutcomeKind, Progress
+from queuehint.handlers.context import Children, Retry, Snooze
 from queuehint.testing.strategies.places import PLACES
 from queuehint.testing.strategies.recurring import NOW_MS
+from queuehint.values.hint import Path
+from queuehint.values.limit import Limit
+from queuehint.values.policy import Retention
+from queuehint.values.record_filter import RecordFilter
+from queuehint.values.records import (
+    ON_CHILD_FAILURE,
+    WHEN,
+    Dependency,
+    JobError,
+    JobState,
+    Outcome,
+    OutcomeKind,
+    Progress,
+)
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy

@@ -15,8 +15,6 @@ from hypothesis import strategies as st
 from hypothesis.errors import InvalidArgument
 
 from queuehint import operations as ops
-from queuehint.hint import Path
-from queuehint.records import JobSpec
 from queuehint.testing.strategies.arguments import check_choices, check_strategy
 from queuehint.testing.strategies.places import PLACES, claims
 from queuehint.testing.strategies.recurring import NOW_MS, RECURRENCES
@@ -34,6 +32,8 @@ from queuehint.testing.strategies.values import (
     progresses,
     record_filters,
 )
+from queuehint.values.hint import Path
+from queuehint.values.records import JobSpec
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy

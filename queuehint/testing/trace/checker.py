@@ -25,14 +25,14 @@ from typing import Any, cast
 import attrs
 
 from queuehint.errors import shown
-from queuehint.events import Event
-from queuehint.hint import Claim, conflict, queue_key
-from queuehint.records import Dependency
 from queuehint.testing.trace.faults import Fault, Rule, TraceError, TraceReport
 from queuehint.testing.trace.picture import draw
 from queuehint.testing.trace.places import Places
 from queuehint.testing.trace.slots import Slots
 from queuehint.testing.trace.values import PUT_BACK, InvalidTraceError, TraceEvent, TraceJob
+from queuehint.values.event import Event
+from queuehint.values.hint import Claim, conflict, queue_key
+from queuehint.values.records import Dependency
 
 FAULTS_MAX = 100
 KEYS_SHOWN = 3

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Any, Literal
 
-from queuehint.hint import queue_key
 from queuehint.testing.trace.runs import Run, runs_of
 from queuehint.testing.trace.values import TraceEvent, TraceJob
+from queuehint.values.hint import queue_key
 
 Tracks = Literal["path", "worker"]
 _RUNNING, _WAITING = 1, 2

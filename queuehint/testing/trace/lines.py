@@ -16,9 +16,9 @@ from typing import IO, Any
 import attrs
 
 from queuehint.errors import QueueHintError, shown
-from queuehint.hint import Claim
 from queuehint.testing.trace import logs, records
 from queuehint.testing.trace.values import InvalidTraceError, TraceEvent, TraceJob
+from queuehint.values.hint import Claim
 
 VERSION = 1
 LINE_BYTES_MAX = 16 << 20

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from queuehint.hint import conflict, queue_key
 from queuehint.testing.trace.faults import Fault
 from queuehint.testing.trace.values import TraceEvent, TraceJob
+from queuehint.values.hint import conflict, queue_key
 
 COLUMNS_MAX = 12
 AFTERWARDS = 2

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
-from queuehint.hint import Claim
+from queuehint.values.hint import Claim
 
 Item = TypeVar("Item")
 Line = OrderedDict[int, Item]

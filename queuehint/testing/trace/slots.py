@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from queuehint.hint import conflict
+from queuehint.values.hint import conflict
 
 if TYPE_CHECKING:
     from queuehint.testing.trace.checker import Life

@@ -8,10 +8,10 @@ from typing import Any, Literal, cast
 import attrs
 
 from queuehint.errors import QueueHintError, shown
-from queuehint.events import Event, EventKind
-from queuehint.hint import Claim, Mode, Path, parse_claims, parse_hint
-from queuehint.policy import OnDead, OnDependencyFailure, OnRetry
-from queuehint.records import Dependency, JobRecord, JobSpec, JobState, check_dependencies
+from queuehint.values.event import Event, EventKind
+from queuehint.values.hint import Claim, Mode, Path, parse_claims, parse_hint
+from queuehint.values.policy import OnDead, OnDependencyFailure, OnRetry
+from queuehint.values.records import Dependency, JobRecord, JobSpec, JobState, check_dependencies
 
 Kind = Literal[
     "enqueued",

@@ -5,7 +5,7 @@
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
   ARGV[2..8]             not used: as for changes
   ARGV[9] path      str  the gate key; ARGV[10] s shared, e exclusive
-  Returns 1 or 0.   Mirrors core.registry   Cost O(executing jobs) ]]
+  Returns 1 or 0.   Mirrors core.structures.registry   Cost O(executing jobs) ]]
 -- @include lib/questions
 -- @include lib/running
 local asked = form.claims((ARGV[10] == 's' and 's' or 'x') .. ARGV[9])[1]

@@ -6,7 +6,7 @@
   ARGV[2..8]             not used: as for changes
 
   Returns how many jobs are DEFERRED, how many edges are open, the id of the oldest, when it was enqueued, and what lib/deferred
-  has seen: how many, most blocked, most awaited, behind dead ones; then orphans.   Mirrors core.answers ]]
+  has seen: how many, most blocked, most awaited, behind dead ones; then orphans.   Mirrors core.questions ]]
 -- @include lib/questions
 -- @include lib/deferred
 local looked_at, most_blocked, most_awaited, behind_dead, orphans = look_at_deferred()

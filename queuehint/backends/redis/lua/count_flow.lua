@@ -5,7 +5,7 @@
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
   ARGV[2..8]             not used: as for changes
   ARGV[9] flow      str
-  Returns seven numbers, in the order of the states.   Mirrors core.answers   Cost O(log jobs) ]]
+  Returns seven numbers, in the order of the states.   Mirrors core.questions   Cost O(log jobs) ]]
 -- @include lib/questions
 -- @include lib/flow_counts
 return flow_counts.by_state(ARGV[9])

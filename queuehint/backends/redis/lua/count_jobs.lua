@@ -6,7 +6,7 @@
   ARGV[2..8]             not used: as for changes
 
   Returns counts by state, totals, what is stuck, ready jobs by pool, delays of resolved edges, and by
-  pool when the oldest ready job took its place; six lists.   Mirrors core.answers ]]
+  pool when the oldest ready job took its place; six lists.   Mirrors core.questions ]]
 -- @include lib/questions
 -- @include lib/reasons
 -- @include lib/deferred

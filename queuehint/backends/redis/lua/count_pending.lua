@@ -5,7 +5,7 @@
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
   ARGV[2..8]             not used: as for changes
   ARGV[9] path      str  "/" and the gate key, "-" for everywhere; ARGV[10] 1 to count SCHEDULED jobs too
-  Returns how many, 1 if some can move, and up to 100 reasons of those that cannot.   Mirrors core.answers ]]
+  Returns how many, 1 if some can move, and up to 100 reasons of those that cannot.   Mirrors core.questions ]]
 -- @include lib/questions
 -- @include lib/reasons
 local LOOKED_AT_ALL_MAX, COUNTED_MAX, REASONS_MAX = 10000, 1000, 100 -- @const

@@ -8,7 +8,7 @@
   ARGV[14] path     str  "/" and a gate key, "" for none; ARGV[15] since_ms, ARGV[16] until_ms int, "" for none
   ARGV[17] key      str  and ARGV[18] number int, to go on behind; the number is "" at the beginning
   Returns 1 if there may be more, key and number to go on behind, and how many are SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED.
-  Mirrors core.answers   Cost O(blocks) or O(entries below the path), bounded ]]
+  Mirrors core.questions   Cost O(blocks) or O(entries below the path), bounded ]]
 -- @include lib/questions
 -- @include lib/filter
 local LETTERS = {'S', 'D', 'Q', 'R', 'F', 'X', 'C'}

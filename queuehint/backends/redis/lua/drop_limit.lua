@@ -7,7 +7,7 @@
   ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service; ms
   ARGV[8] budget    int  units of following work
   ARGV[9] path      str  "/" and the gate key, "-" for the namespace
-  Returns more, now, next, 1 if this changed anything.   Mirrors core.limits   Cost O(places that have jobs) ]]
+  Returns more, now, next, 1 if this changed anything.   Mirrors core.structures.limits   Cost O(places that have jobs) ]]
 -- @include lib/rules
 args.count(9)
 local key = string.sub(ARGV[9], 2)

@@ -7,7 +7,7 @@
   ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service; ms
   ARGV[8] budget    int  units of following work
   ARGV[9] name      str
-  Returns more, now, next, 1 if this changed anything.   Mirrors core.timetable ]]
+  Returns more, now, next, 1 if this changed anything.   Mirrors core.schedules ]]
 -- @include lib/rules
 args.count(9)
 local is_there = redis.call('HEXISTS', store.schedules, ARGV[9])

@@ -6,7 +6,7 @@
   ARGV[2..8]             not used: as for changes
   ARGV[9] limit     int
   ARGV[10] after_ms int  the due time of the schedule behind which to begin, "" to begin with the first; ARGV[11] after str its name
-  Returns now, "", and the schedules (lib/schedules).   Mirrors core.timetable ]]
+  Returns now, "", and the schedules (lib/schedules).   Mirrors core.schedules ]]
 -- @include lib/questions
 -- @include lib/schedules
 local reply, left, after = {NOW, ''}, tonumber(ARGV[9]), ARGV[10]

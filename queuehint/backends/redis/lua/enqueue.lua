@@ -18,7 +18,7 @@
   Refuses DUPLICATE_JOB at, KEY_TAKEN at owner, PATH_CLOSED at claim depth, UNKNOWN_DEPENDENCY at id, CYCLE at, LEASE_LOST,
     FLOW_GONE, FLOW_EXISTS, OTHER_FLOW, SCHEDULE_CHANGED, QUEUE_FULL at claim depth pending most (claim -1 for the namespace); nothing
     is changed.
-  Mirrors core.engine and core.admission   Cost O(depth) a claim, and what follows ]]
+  Mirrors core.engine and core.refusals   Cost O(depth) a claim, and what follows ]]
 -- @include lib/rules
 -- @include lib/asked
 -- @include lib/flow_counts

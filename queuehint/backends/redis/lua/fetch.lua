@@ -6,7 +6,7 @@
   ARGV[2..8]             not used: as for changes
   ARGV[9] id, ARGV[10] token; ARGV[11..] ids
   Returns the verdict (D done, L lost), and two for each of the first ids, as many as fit into 4 MiB: its state and what kind
-  of result it has ("-" none, n null, s a stored one; "" for what is no dependency), and the result.   Mirrors core.answers ]]
+  of result it has ("-" none, n null, s a stored one; "" for what is no dependency), and the result.   Mirrors core.questions ]]
 -- @include lib/questions
 -- @include lib/edges
 local FETCH_BYTES_MAX = 4194304 -- @const

@@ -10,7 +10,7 @@
   Returns more, now, next, the number of the last event of all, that of the first of these, how many before it are gone,
   then the events, in lines: kind, time, states before and now ("-" none), number, attempts, ms it took ("" unknown), pool,
   user, id, cause.
-  Mirrors core.journal   May be run twice ]]
+  Mirrors core.structures.event_log   May be run twice ]]
 -- @include lib/rules
 args.count(10)
 local FOLLOWED_FOR_MS = 60000 -- @const

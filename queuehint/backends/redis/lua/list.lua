@@ -9,7 +9,7 @@
   ARGV[17] newest   int  1 for the newest first; ARGV[18] limit int
   ARGV[19] key      str  and ARGV[20] number int, to go on behind; the number is "" at the beginning
   Returns 1 if there may be more, 2 if no more fit into 4 MiB, key and number to go on behind, and records.
-  Mirrors core.answers   Cost O(blocks) or O(entries below the path), bounded ]]
+  Mirrors core.questions   Cost O(blocks) or O(entries below the path), bounded ]]
 -- @include lib/questions
 -- @include lib/records
 -- @include lib/filter

@@ -5,7 +5,7 @@
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
   ARGV[2..8]             not used: as for changes
   ARGV[9] flow      str  ARGV[10] cursor int, a number; ARGV[11] limit int
-  Returns the number to go on from, 0 at the end, below 0 if no more fit into 4 MiB, and records in order of number.   Mirrors core.answers ]]
+  Returns the number to go on from, 0 at the end, below 0 if no more fit into 4 MiB, and records in order of number.   Mirrors core.questions ]]
 -- @include lib/questions
 -- @include lib/records
 local flow, limit = ARGV[9], tonumber(ARGV[11])

@@ -6,7 +6,7 @@
   ARGV[2..8]             not used: as for changes
 
   Returns seven for each, in no order: field, most, tokens, per_ms, max_pending, how many run, how many are unfinished; "" for
-  none.   Mirrors core.limits   Cost O(limits and places that have jobs) ]]
+  none.   Mirrors core.structures.limits   Cost O(limits and places that have jobs) ]]
 -- @include lib/questions
 -- @include lib/paths
 -- @include lib/limits

@@ -5,7 +5,7 @@
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
   ARGV[2..8]             not used: as for changes
   ARGV[9] first     str  the name from which the page begins; ARGV[10] limit int
-  Returns now, the name from which the next page begins, "" at the end, and the schedules (lib/schedules).   Mirrors core.timetable ]]
+  Returns now, the name from which the next page begins, "" at the end, and the schedules (lib/schedules).   Mirrors core.schedules ]]
 -- @include lib/questions
 -- @include lib/schedules
 local limit = tonumber(ARGV[10])

@@ -5,7 +5,7 @@
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
   ARGV[2..8]             not used: as for changes
   ARGV[9] service   str  ARGV[10] after str, the user to go on behind, "" for none; ARGV[11] limit int
-  Returns 1 if there are more, and users, each with the number of records.   Mirrors core.answers ]]
+  Returns 1 if there are more, and users, each with the number of records.   Mirrors core.questions ]]
 -- @include lib/questions
 local service, limit = ARGV[9], tonumber(ARGV[11])
 local low = ARGV[10] == '' and '[' .. service .. '\0' or '(' .. service .. '\0' .. ARGV[10]

@@ -5,6 +5,6 @@
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
   ARGV[2..8]             not used: as for changes
 
-  Returns each, "" for jobs without a user, and its weight.   Mirrors core.answers ]]
+  Returns each, "" for jobs without a user, and its weight.   Mirrors core.questions ]]
 -- @include lib/questions
 return redis.call('HGETALL', store.weights)

@@ -8,7 +8,7 @@
   ARGV[8] budget    int  units of following work
   ARGV[9] name      str  ARGV[10] next_ms int, when it is due first, "" for never
   ARGV[11] head     str  ARGV[12] spec opaque; as of a job, see enqueue; ARGV[13] recurrence opaque
-  Returns more, now, next, 1 if this changed anything.   Refuses SCHEDULES_FULL   Mirrors core.timetable ]]
+  Returns more, now, next, 1 if this changed anything.   Refuses SCHEDULES_FULL   Mirrors core.schedules ]]
 -- @include lib/rules
 -- @include lib/asked
 args.count(13)

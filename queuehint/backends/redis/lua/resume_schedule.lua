@@ -7,7 +7,7 @@
   ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service; ms
   ARGV[8] budget    int  units of following work
   ARGV[9] name      str  ARGV[10] version int; ARGV[11] next_ms int, when it is due now, "" for never
-  Returns more, now, next, 1 if this changed anything.   Refuses NO_SCHEDULE   Mirrors core.timetable ]]
+  Returns more, now, next, 1 if this changed anything.   Refuses NO_SCHEDULE   Mirrors core.schedules ]]
 -- @include lib/rules
 args.count(11)
 local version, next_ms = args.int(10), args.int_or_none(11, -INT_MAX)

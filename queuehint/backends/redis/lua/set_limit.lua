@@ -8,7 +8,7 @@
   ARGV[8] budget    int  units of following work
   ARGV[9] field     str  see lib/limits; ARGV[10] most, ARGV[11] tokens, ARGV[12] per_ms, ARGV[13] max_pending, ints, "" none
   Returns more, now, next, 1 if this changed anything.
-  Refuses LIMITS_FULL; nothing is changed.   Mirrors core.limits   Cost O(executing jobs) ]]
+  Refuses LIMITS_FULL; nothing is changed.   Mirrors core.structures.limits   Cost O(executing jobs) ]]
 -- @include lib/rules
 args.count(13)
 if ARGV[9] ~= '-' and not string.find(ARGV[9], '^[=/]') then args.refuse(9) end

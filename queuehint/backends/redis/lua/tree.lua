@@ -6,7 +6,7 @@
   ARGV[2..8]             not used: as for changes
   ARGV[9] path      str  the gate key; ARGV[10] depth int
   Returns for each node, at most 1 000 and the first, its gate key, and started, started below, waiting, granted, passing,
-  paused, closed.   Mirrors core.answers ]]
+  paused, closed.   Mirrors core.questions ]]
 -- @include lib/questions
 -- @include paths
 -- @include running

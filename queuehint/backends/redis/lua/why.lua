@@ -5,7 +5,7 @@
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
   ARGV[2..8]             not used: as for changes
   ARGV[9] id
-  Returns a reason (lib/reasons), nothing if there is no such job.   Mirrors core.answers ]]
+  Returns a reason (lib/reasons), nothing if there is no such job.   Mirrors core.questions ]]
 -- @include lib/questions
 -- @include lib/reasons
 

@@ -1,5 +1,5 @@
 --[[ arguments: see that a script was given what its header says, before it changes anything: Redis keeps what a script wrote
-  before it failed, and a number that is none would be stored. Clients refuse the same values earlier (core.fields). ]]
+  before it failed, and a number that is none would be stored. Clients refuse the same values earlier (operations.fields). ]]
 local INT_MAX = 9007199254740992 -- @const
 
 local function refuse_argument(what) error('BAD_ARGUMENT ' .. what, 0) end

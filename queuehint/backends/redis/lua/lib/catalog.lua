@@ -1,4 +1,4 @@
---[[ catalog: which records have what may be asked for, as bits; core.catalog tells what for.
+--[[ catalog: which records have what may be asked for, as bits; core.structures.record_index tells what for.
   Numbers are cut into blocks of 1 024. A term is a letter and a value: a for every record, s a state, u a user, v a service,
   t a task, p a pool. INDEX holds, for each term and block in which some record has it, the bits of these: the place of the
   first word of 32 bits that is not zero, one byte, and from there the words up to the last; of the term a first the

@@ -1,4 +1,4 @@
---[[ dependents: leftovers that go through the jobs that depend on one, as core.sweeps; one unit for each, and what its edges
+--[[ dependents: leftovers that go through the jobs that depend on one, as core.jobs.sweeps; one unit for each, and what its edges
   and gates cost besides. ]]
 local dependents = {}
 

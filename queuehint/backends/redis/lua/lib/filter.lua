@@ -1,4 +1,4 @@
---[[ filter: which records pass a filter, found by the bits of lib/catalog or along paths; mirrors core.catalog.
+--[[ filter: which records pass a filter, found by the bits of lib/catalog or along paths; mirrors core.structures.record_index.
   A script that includes this takes the filter in ARGV[9..16]. A block's bits are 32 words, the first number's bit is the
   highest of the first. ]]
 -- @include paths

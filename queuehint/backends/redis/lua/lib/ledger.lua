@@ -1,4 +1,4 @@
---[[ ledger: the moves of a job, as core.ledger makes them: state, gates, offers, timers and edges change together.
+--[[ ledger: the moves of a job, as core.jobs.table makes them: state, gates, offers, timers and edges change together.
   Counts and indexes are not changed here: they follow from the heads, see lib/commit. ]]
 local AWAITED_KEPT_MS = 60000 -- @const
 local ledger = {untold = {}, ended = {}, errors_added = {}, events = {}, drops_events = false, renewed = {}}
@@ -27,7 +27,7 @@ end
 
 local is_followed = S[FOLLOWED] > 0 and S[FOLLOWED] >= NOW
 
--- Note a move that was made, from *old* (false: the job is new) to the state the job has now; see core.journal. A start
+-- Note a move that was made, from *old* (false: the job is new) to the state the job has now; see core.structures.event_log. A start
 -- before its time is set.
 function ledger.note(job, kind, old, cause)
   local total = TOTAL_OF[kind]

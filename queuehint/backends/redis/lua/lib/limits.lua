@@ -1,4 +1,4 @@
---[[ limits: how many jobs may run or start at a place, and how many may wait; mirrors core.limits, which tells the theory.
+--[[ limits: how many jobs may run or start at a place, and how many may wait; mirrors core.structures.limits, which tells the theory.
   LIMITS holds each limit by its field: = and a gate, / and a gate for each child of it, - for the namespace. One that holds
   back has a number; GAUGES:number holds what counts at each gate: how many jobs run, how many are put aside, how many were
   called at once, when to look again. A place is a sortable number and a gate; LOOKS holds places by ms. A job that is put

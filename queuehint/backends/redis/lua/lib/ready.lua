@@ -1,4 +1,4 @@
---[[ ready: jobs a worker may start now, by pool, user and rank; mirrors core.dispatch.
+--[[ ready: jobs a worker may start now, by pool, user and rank; mirrors core.structures.ready_queue.
   READY is one set in lexical order: pool, user, rank and number, id. POOLS and USERS count what is ready, TURNS is the
   order in which users take turns; of each user it is known too how many starts of a turn were had, if any. Members that
   are not there any more are passed over by asking the heads. ]]

@@ -1,4 +1,4 @@
---[[ reasons: what a job waits for, as core.answers tells it. ]]
+--[[ reasons: what a job waits for, as core.questions tells it. ]]
 -- @include paths
 -- @include limits
 local JOBS_NAMED_MAX, POOL_SEEN_MS, SEEN_READ_MAX = 10, 60000, 10000 -- @const

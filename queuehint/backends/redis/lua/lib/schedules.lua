@@ -1,4 +1,4 @@
---[[ schedules: which are due, and who of those who see it may fire; mirrors core.timetable.
+--[[ schedules: which are due, and who of those who see it may fire; mirrors core.schedules.
   SCHEDULES holds a packed array a name, SCHEDULE_NAMES the names in lexical order, SCHEDULE_DUES those by ms that are not
   paused and come to be due. NEXT_SCHEDULE of the state is the first of these times, -1 for none, so that all who do not ask
   for schedules pay nothing for them. ]]

@@ -1,4 +1,4 @@
---[[ sweeps: leftovers that are not lines, as core.sweeps; one unit for each entry looked at, one more for each gate. ]]
+--[[ sweeps: leftovers that are not lines, as core.jobs.sweeps; one unit for each entry looked at, one more for each gate. ]]
 local sweeps = {}
 
 lazily(sweeps, function()

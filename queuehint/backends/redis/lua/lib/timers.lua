@@ -1,4 +1,4 @@
---[[ timers: when a job has to be looked at; mirrors core.timers.
+--[[ timers: when a job has to be looked at; mirrors core.structures.timers.
   TIMERS holds dues and expiries, LEASES leases, PRUNES the ends of records, by ms; members are the kind, the sortable number
   and the id. What comes up is the first by time, kind and number. Entries that are not true any more are passed over. ]]
 local timers = {}

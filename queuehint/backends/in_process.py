@@ -1,0 +1,305 @@
+"""
+What the stores of one process have in common: the engine behind a lock, a clock, and those who wait.
+
+Such a store belongs to the process that uses it. Whoever holds leases lives in this process too, so the store renews
+these itself in the step before it reaps, and no stalled loop loses its own work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import sys
+import threading
+from abc import abstractmethod
+from typing import TYPE_CHECKING, ClassVar, TypeVar
+
+import attrs
+
+from queuehint.backends.base import Backend
+from queuehint.backends.waiters import Waiter, WaitingRoom
+from queuehint.core.questions import blocked_text
+from queuehint.core.refusals import check_limits
+from queuehint.errors import BackendUnavailableError
+from queuehint.operations import CountRecords, List, Operation, PutSchedule, ResumeSchedule, Tick
+from queuehint.values.records import JobState
+from queuehint.values.report import Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from queuehint.backends.base import BackendOptions, Interest
+    from queuehint.core.engine import Engine
+
+Reply = TypeVar("Reply")
+T = TypeVar("T")
+
+OWN_LEASE_MS = 30_000
+READY_WITHOUT_WORKER_MS = 5_000
+INDEXED_AT_ONCE = 1_000
+VERSION_POLL_S = 0.05
+"""How often whoever waits for changes of a job looks; each end wakes them at once."""
+
+
+class LocalBackend(Backend):
+    """
+    An engine that only this process has, and those who wait for it.
+
+    ``engine`` is set by whoever inherits from this, before anybody may ask or wait; it is touched under ``_lock`` only.
+    """
+
+    kind: ClassVar[str]
+    """What it is called in errors, and in the names of events."""
+    logger: ClassVar[logging.Logger]
+    unserved: ClassVar[str]
+    """What is said, once, when jobs are ready and nobody in this process works."""
+    engine: Engine
+
+    def __init__(self, options: BackendOptions) -> None:
+        self._clock = options.clock
+        self._lock = threading.RLock()
+        self._waiting = WaitingRoom()
+        self._adopted: dict[object, tuple[Callable[[], Sequence[tuple[str, int]]], Callable[[], int]]] = {}
+        self._pid: int | None = None
+        """The process that may use it, once it is in use."""
+        self._closed = False
+        self._said_unserved = False
+        self._unserved_since_ms: int | None = None
+        self._clock.subscribe(self._wake_all)
+
+    @property
+    def is_local(self) -> bool:
+        """Always true."""
+        return True
+
+    @abstractmethod
+    async def call(self, operation: Operation[Reply]) -> Reply:
+        """Do one operation."""
+
+    @abstractmethod
+    def call_sync(self, operation: Operation[Reply]) -> Reply:
+        """Do one operation, for code without a loop."""
+
+    @abstractmethod
+    async def _await_ends(self, job_ids: tuple[str, ...]) -> None:
+        """Have the engine know that somebody waits for jobs."""
+
+    @abstractmethod
+    def _await_ends_sync(self, job_ids: tuple[str, ...]) -> None:
+        """Like `_await_ends`, for code without a loop."""
+
+    # --- waiting -------------------------------------------------------------------------------------------------
+
+    async def wait(self, interest: Interest, timeout_s: float) -> None:
+        """Return once what is waited for may be there, or after *timeout_s*."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+
+        def resolve() -> None:
+            if not future.done():
+                future.set_result(None)
+
+        def wake() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop that waited has been closed
+                loop.call_soon_threadsafe(resolve)
+
+        if going := await self._apart(lambda: self._going_soon(interest)):
+            await self._await_ends(going)
+        waiter = await self._apart(lambda: self._enter(interest, timeout_s, wake), self._leave)
+        if waiter is None:
+            await asyncio.sleep(0)
+            return
+        timer = loop.call_later(self._left_s(waiter), resolve)
+        try:
+            await future
+        finally:
+            timer.cancel()
+            self._leave_soon(waiter)
+        if await self._apart(self._is_left_to_waiters):
+            await self.call(Tick())
+
+    async def _apart(self, act: Callable[[], T], _undo: Callable[[T], None] | None = None) -> T:
+        """Do what takes the lock without standing in the way of this loop for long."""
+        return act()
+
+    def _leave_soon(self, waiter: Waiter) -> None:
+        """Forget somebody who waits no more, without standing in the way of this loop for long."""
+        self._leave(waiter)
+
+    async def _prepare(self, question: List | CountRecords) -> None:
+        """Index by path, in steps with turns for others between, what a question by path is going to look at."""
+        self._check_usable()
+        check_limits(question)
+        if question.filter.path is not None:
+            is_more = True
+            while is_more:
+                is_more = await self._apart(self._index_some)
+                await asyncio.sleep(0)
+
+    def _index_some(self) -> bool:
+        with self._lock:
+            return self.engine.ledger.past.index_some(INDEXED_AT_ONCE)
+
+    def wait_sync(self, interest: Interest, timeout_s: float) -> None:
+        """Like `wait`, blocking this thread."""
+        event = threading.Event()
+        if going := self._going_soon(interest):
+            self._await_ends_sync(going)
+        waiter = self._enter(interest, timeout_s, event.set)
+        if waiter is None:
+            return
+        try:
+            event.wait(self._left_s(waiter))
+        finally:
+            self._leave(waiter)
+        if self._is_left_to_waiters():
+            self.call_sync(Tick())
+
+    def adopt(
+        self, leases: Callable[[], Sequence[tuple[str, int]]], blocked_ms: Callable[[], int] = int
+    ) -> Callable[[], None]:
+        """Renew these leases before anything is reaped, and say by `Why` whether their loop is blocked."""
+        # Without the lock, which may be held for long: each is one step, and whoever reads it takes a copy.
+        key = object()
+        self._adopted[key] = leases, blocked_ms
+
+        def forget() -> None:
+            self._adopted.pop(key, None)
+
+        return forget
+
+    def _going_soon(self, interest: Interest) -> tuple[str, ...]:
+        """Return those of the jobs waited for whose records the engine would drop before they can be read."""
+        job_ids = (*interest.jobs, *interest.kept)
+        if not job_ids:
+            return ()
+        self._check_usable()
+        with self._lock:
+            ledger = self.engine.ledger
+            known = [ledger.jobs.get(job_id) for job_id in job_ids if job_id not in ledger.awaited]
+            return tuple([job.id for job in known if job is not None and not job.is_over and ledger.goes_soon(job)])
+
+    def _enter(self, interest: Interest, timeout_s: float, wake: Callable[[], None]) -> Waiter | None:
+        """Register somebody who waits; None if what they wait for is there."""
+        self._check_usable()
+        with self._lock:
+            if self._closed:  # meanwhile: nobody would wake this waiter any more
+                return None
+            engine, now_ms = self.engine, self._clock.now_ms()
+            ledger = engine.ledger
+            until_ms = now_ms + round(
+                min(timeout_s, VERSION_POLL_S if interest.version is not None else timeout_s) * 1000
+            )
+            if any(ledger.ready.size(pool, interest.users) for pool in interest.pools):
+                return None
+            # A worker is up when something is due; where there is none, whoever waits for a result is.
+            next_ms = engine.next_ms if interest.pools or not self._adopted else None
+            if next_ms is not None:
+                if next_ms <= now_ms and interest.pools:
+                    return None
+                until_ms = min(until_ms, next_ms)
+            if interest.worker is not None and interest.worker in ledger.untold:
+                return None
+            for job_id in interest.jobs:
+                job = ledger.jobs.get(job_id)
+                if job is None or job.is_over or interest.version not in {None, job.version}:
+                    return None
+            waiter = Waiter(interest, until_ms, wake)
+            self._waiting.enter(waiter)
+            return waiter
+
+    def _is_left_to_waiters(self) -> bool:
+        """Say whether something is due that those do who wait for results, in a process without a worker."""
+        if self._adopted or self._closed:
+            return False
+        with self._lock:
+            next_ms = self.engine.next_ms
+        return next_ms is not None and next_ms <= self._clock.now_ms()
+
+    def _leave(self, waiter: Waiter | None) -> None:
+        with self._lock:
+            if waiter is not None:
+                self._waiting.leave(waiter)
+
+    def _left_s(self, waiter: Waiter) -> float:
+        return max(0, waiter.until_ms - self._clock.now_ms()) / 1000
+
+    def _wake(self) -> None:
+        """Wake those whose wait is over after an operation."""
+        ledger, waiting = self.engine.ledger, self._waiting
+        if waiting:
+            waiting.call("job", ledger.ended)
+            waiting.call("pool", {pool for pool, _ in ledger.ready.filled})
+            waiting.call("user", ledger.ready.filled)
+            waiting.call("worker", list(ledger.untold))
+            next_ms = self.engine.next_ms
+            if next_ms is not None:
+                waiting.call_workers(next_ms)
+        ledger.ready.filled.clear()
+
+    def _wake_all(self) -> None:
+        if self._is_gone():
+            return
+        with self._lock:
+            self._waiting.call_all()
+
+    # --- what every operation does -------------------------------------------------------------------------------
+
+    def _apply(self, operation: Operation[Reply], now_ms: int) -> Reply:
+        """Have the engine answer, and wake whom it concerns; under the lock."""
+        engine = self.engine
+        try:
+            reply = engine.apply(operation, now_ms)
+        finally:
+            self._wake()
+        if type(operation) in {PutSchedule, ResumeSchedule} and engine.timetable.is_due(engine.now_ms):
+            self._waiting.call_workers(engine.now_ms)
+        if not self._adopted and not self._said_unserved:
+            self._watch_unserved(now_ms)
+        return self._say_blocked(reply)
+
+    def _own_leases(self, now_ms: int) -> list[tuple[str, int]]:
+        """Return the leases to be renewed before something is reaped; none while nothing is due."""
+        if not self._adopted:
+            return []
+        next_ms = self.engine.ledger.timers.next_ms()
+        if next_ms is None or next_ms > now_ms:
+            return []
+        return [lease for held, _ in list(self._adopted.values()) for lease in held()]
+
+    def _say_blocked(self, reply: Reply) -> Reply:
+        """Add to why a job is where it is that the event loop of its worker is blocked, if it is."""
+        if isinstance(reply, Reason) and reply.state is JobState.STARTED:
+            for held, ask_blocked_ms in list(self._adopted.values()):
+                blocked_ms = ask_blocked_ms()
+                if blocked_ms and any(job_id == reply.job_id for job_id, _ in held()):
+                    return attrs.evolve(reply, detail=f"{reply.detail}{blocked_text(blocked_ms)}")
+        return reply
+
+    # --- care ----------------------------------------------------------------------------------------------------
+
+    def _check_usable(self) -> None:
+        """Refuse before the lock is taken: in a fork, the thread that held it may not exist."""
+        if self._closed:
+            raise BackendUnavailableError(f"the {self.kind} backend was closed")
+        if self._pid not in {None, os.getpid()}:
+            raise BackendUnavailableError(
+                f"the {self.kind} backend belongs to process {self._pid} and cannot be used in its fork {os.getpid()}; "
+                "make the scheduler after the fork, or use Redis"
+            )
+
+    def _is_gone(self) -> bool:
+        """Say whether threads that had the lock may be gone for good: in a fork, or at the very end."""
+        return self._pid not in {None, os.getpid()} or sys.is_finalizing()
+
+    def _watch_unserved(self, now_ms: int) -> None:
+        """Say once that jobs have been ready for a while and no worker runs in this process."""
+        if not self.engine.ledger.ready.sizes():
+            self._unserved_since_ms = None
+        elif self._unserved_since_ms is None:
+            self._unserved_since_ms = now_ms
+        elif now_ms - self._unserved_since_ms >= READY_WITHOUT_WORKER_MS:
+            self._said_unserved = True
+            self.logger.warning(self.unserved, extra={"event": f"{self.kind}.unserved"})

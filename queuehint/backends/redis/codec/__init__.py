@@ -1,0 +1,1 @@
+"""Operations and replies as they travel to and from Redis."""

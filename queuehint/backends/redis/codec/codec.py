@@ -1,0 +1,178 @@
+"""
+The one place where operations become calls of scripts, and what these say becomes replies or errors: no I/O.
+
+The parts: `specs`, how a job's spec is written; `requests`, operations as arguments; `replies` and `reports`, what
+comes back; `refusals`, errors.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import attrs
+
+from queuehint.backends.redis.codec.refusals import SCHEMA, refusal
+from queuehint.backends.redis.codec.replies import HEADER, REPLIES
+from queuehint.backends.redis.codec.requests import REQUESTS, Args, kept_args, parse_retention, retention_text
+from queuehint.backends.redis.codec.specs import (
+    DAMAGE,
+    known_of,
+    parse_claims_text,
+    parse_head,
+    parse_spec,
+    parse_token,
+    spec_rest,
+)
+from queuehint.core.refusals import check_limits
+from queuehint.errors import CorruptStateError, JobNotFoundError
+from queuehint.operations import (
+    CanDequeue,
+    CountEdges,
+    CountFlow,
+    CountJobs,
+    CountPending,
+    CountRecords,
+    DueSchedules,
+    Exchange,
+    Fetch,
+    Follow,
+    Get,
+    List,
+    ListDead,
+    ListFlow,
+    ListLimits,
+    ListSchedules,
+    ListUsers,
+    ListWeights,
+    Operation,
+    Peek,
+    Pull,
+    Tick,
+    Tree,
+    Why,
+)
+from queuehint.values.records import JobSpec
+
+__all__ = [
+    "QUESTIONS",
+    "REPEATABLE",
+    "SCHEMA",
+    "Args",
+    "Clocked",
+    "clocked",
+    "decode",
+    "decode_spec",
+    "dropped",
+    "encode",
+    "following",
+    "joined",
+    "kept_args",
+    "known_of",
+    "parse_claims_text",
+    "parse_head",
+    "parse_retention",
+    "parse_token",
+    "refusal",
+    "retention_text",
+    "spec_rest",
+]
+
+QUESTIONS: Final = (
+    Get, Fetch, Pull, Peek, List, CountRecords, ListUsers, ListDead, ListFlow, CountFlow, CountEdges, Why, Tree,
+    CountJobs, CanDequeue, CountPending, ListSchedules, DueSchedules, ListWeights, ListLimits,
+)  # fmt: skip
+REPEATABLE: Final = (Follow,)
+"""Changes that may be made twice: a repeat reads again, so they need no receipt."""
+PAGE_CUT: Final = 2
+"""What a page begins with that has no room for more records, see ``lua/list.lua``."""
+_DROPPED_AT: Final = {Exchange: 6, Tick: 3}
+"""Where replies say how many records were dropped."""
+
+
+@attrs.frozen
+class Clocked:
+    """What every reply to a change says besides: the store's time, and when something is due next; ms, None never."""
+
+    now_ms: int
+    next_ms: int | None
+    more: bool
+
+
+def encode(operation: Operation[Any]) -> tuple[str, Args]:
+    """
+    Return the name of an operation's script and its own arguments.
+
+    Raises:
+        InvalidJobError, DuplicateJobError: it carries too much, or one id twice.
+    """
+    check_limits(operation)
+    name, request = REQUESTS[type(operation)]
+    return name, request(operation)
+
+
+def decode(operation: Operation[Any], reply: list[Any]) -> Any:
+    """
+    Return an operation's typed reply.
+
+    Raises:
+        CorruptStateError: what is stored cannot be read.
+        JobNotFoundError: as the operation says.
+    """
+    try:
+        return REPLIES[type(operation)](operation, reply)
+    except (CorruptStateError, JobNotFoundError):
+        raise
+    except DAMAGE as error:
+        raise _damaged(error) from error
+
+
+def following(operation: Operation[Any], reply: list[Any], answer: Any) -> Operation[Any] | None:
+    """Return what to ask on for where a reply was cut because it had no room for more records, None if it was not."""
+    if type(operation) is Get and len(answer.records) < len(operation.ids):
+        return Get(operation.ids[len(answer.records) :])
+    if type(operation) is List and reply[0] == PAGE_CUT:
+        return attrs.evolve(operation, after=answer.after, limit=operation.limit - len(answer.records))
+    is_cut = (type(operation) is ListDead and reply[0]) or (type(operation) is ListFlow and reply[0] < 0)
+    if isinstance(operation, (ListDead, ListFlow)) and is_cut:
+        return attrs.evolve(operation, cursor=answer.cursor, limit=operation.limit - len(answer.records))
+    return None
+
+
+def joined(first: Any, second: Any) -> Any:
+    """Return the answer that two answers are together, of which the second goes on from the first."""
+    return attrs.evolve(second, records=(*first.records, *second.records))
+
+
+def clocked(reply: list[Any]) -> Clocked:
+    """Return what the reply to a change says of time."""
+    try:
+        more, now_ms, next_ms = reply[:HEADER]
+        return Clocked(now_ms + 0, None if next_ms < 0 else next_ms, bool(more))
+    except DAMAGE as error:
+        raise _damaged(error) from error
+
+
+def dropped(operation: Operation[Any], reply: list[Any]) -> int:
+    """Return how many records a store that is short of memory has dropped before their time."""
+    at = _DROPPED_AT.get(type(operation))
+    if at is None:
+        return 0
+    try:
+        return int(reply[at] + 0)
+    except DAMAGE as error:
+        raise _damaged(error) from error
+
+
+def _damaged(error: Exception) -> CorruptStateError:
+    return CorruptStateError(f"what is stored cannot be read ({type(error).__name__}); run `queuehint doctor`")
+
+
+def decode_spec(job_id: str, reply: list[Any]) -> JobSpec | None:
+    """Return the spec that the script `spec` tells; None if there is none."""
+    if not reply:
+        return None
+    *lines, rest = reply
+    try:
+        return parse_spec(job_id, [line.decode() for line in lines], rest)
+    except DAMAGE as error:
+        raise _damaged(error) from error

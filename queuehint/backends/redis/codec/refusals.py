@@ -1,0 +1,86 @@
+"""Refusals of scripts as errors: no I/O."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from queuehint.core.refusals import OTHER_FLOW, OTHER_SPEC, WEIGHTS_FULL
+from queuehint.core.schedules import TOO_MANY
+from queuehint.errors import (
+    BackendError,
+    CorruptStateError,
+    CycleError,
+    DuplicateFlowError,
+    DuplicateJobError,
+    FlowNotFoundError,
+    InvalidJobError,
+    LeaseLostError,
+    PathClosedError,
+    QueueFullError,
+    ScheduleChangedError,
+    ScheduleNotFoundError,
+    UnknownDependencyError,
+)
+from queuehint.operations import Commit, Enqueue, Operation, PauseSchedule, ResumeSchedule
+from queuehint.values.hint import key_of
+from queuehint.values.limit import TOO_MANY_LIMITS
+
+SCHEMA: Final = 4
+"""What ``lua/lib/state.lua`` calls SCHEMA_VERSION."""
+
+
+def refusal(operation: Operation[Any], message: str) -> Exception | None:
+    """
+    Return the error of a script's refusal, None if it is not one of ours.
+
+    Args:
+        message: its first word picks the class; what follows names items of the operation by their positions.
+    """
+    words = message.split()
+    code = words[0] if words else ""
+    if code == "DUPLICATE_JOB" and isinstance(operation, Enqueue):
+        return DuplicateJobError(operation.jobs[int(words[1])].id, fields=("content",))
+    if code == "KEY_TAKEN" and isinstance(operation, Enqueue):
+        return DuplicateJobError(words[2], key=operation.jobs[int(words[1])].key)
+    if code == "UNKNOWN_DEPENDENCY" and isinstance(operation, Enqueue):
+        return UnknownDependencyError(operation.jobs[int(words[1])].id, words[2])
+    if code == "CYCLE" and isinstance(operation, Enqueue) and operation.parent is not None:
+        return CycleError([operation.parent[0], operation.jobs[int(words[1])].id])
+    if code == "LEASE_LOST" and isinstance(operation, Enqueue) and operation.parent is not None:
+        return LeaseLostError(*operation.parent)
+    if code == "FLOW_GONE" and isinstance(operation, (Commit, Enqueue)) and operation.staged is not None:
+        return FlowNotFoundError(operation.staged)
+    if code == "FLOW_EXISTS" and isinstance(operation, (Commit, Enqueue)) and operation.flow is not None:
+        return DuplicateFlowError(operation.flow)
+    if code == "OTHER_SPEC":
+        return InvalidJobError(OTHER_SPEC)
+    if code == "OTHER_FLOW":
+        return InvalidJobError(OTHER_FLOW)
+    if code == "PATH_CLOSED" and isinstance(operation, Enqueue):
+        claim = operation.jobs[int(words[1])].claims[int(words[2])]
+        return PathClosedError(key_of(claim.path[: int(words[3])]))
+    if code == "QUEUE_FULL" and isinstance(operation, Enqueue):
+        index, claim_at, depth, pending, most = map(int, words[1:])
+        path = operation.jobs[index].claims[claim_at].path[:depth] if claim_at >= 0 else None
+        return QueueFullError(None if path is None else key_of(path), pending, most)
+    if code == "LIMITS_FULL":
+        return InvalidJobError(TOO_MANY_LIMITS)
+    if code == "SCHEDULE_CHANGED" and isinstance(operation, Enqueue) and operation.firing is not None:
+        return ScheduleChangedError(operation.firing.name)
+    if code == "NO_SCHEDULE" and isinstance(operation, (PauseSchedule, ResumeSchedule)):
+        return ScheduleNotFoundError(operation.name)
+    if code == "SCHEDULES_FULL":
+        return InvalidJobError(TOO_MANY)
+    if code == "WEIGHTS_FULL":
+        return InvalidJobError(WEIGHTS_FULL)
+    if code == "CORRUPT":
+        return CorruptStateError(f"{message.removeprefix('CORRUPT ').split(' script: ')[0]}; run `queuehint doctor`")
+    if code == "BAD_SCHEMA":
+        return CorruptStateError(
+            f"the namespace has schema {words[1]}, this version of queuehint knows schema {SCHEMA}"
+        )
+    if code == "BAD_ARGUMENT":
+        return BackendError("a request holds what its script does not take, and was refused: another client, or a bug")
+    if code == "STALE_REQUEST":
+        return BackendError("a request came after a newer one of its session and was refused")
+    return None

@@ -1,0 +1,419 @@
+"""Replies of scripts as typed replies: no I/O."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from queuehint.backends.redis.codec.reports import edge_stats, pending, stats, tree, why
+from queuehint.backends.redis.codec.specs import (
+    DAMAGE,
+    may_be_newer,
+    number_of,
+    parse_head,
+    parse_spec,
+    parse_token,
+    salvaged,
+)
+from queuehint.backends.redis.scripts import STATES
+from queuehint.errors import CorruptStateError
+from queuehint.operations import (
+    Amend,
+    Cancel,
+    CancelFlow,
+    CancelPath,
+    CanDequeue,
+    Close,
+    Commit,
+    Committed,
+    CountEdges,
+    CountFlow,
+    CountJobs,
+    CountPending,
+    CountRecords,
+    Counts,
+    Delete,
+    Discard,
+    Draw,
+    Drawn,
+    DropLimit,
+    DropSchedule,
+    DueSchedules,
+    Enqueue,
+    Enqueued,
+    EnqueuedJob,
+    Exchange,
+    Exchanged,
+    Fetch,
+    Fetched,
+    Follow,
+    Followed,
+    Get,
+    Got,
+    Judged,
+    Limits,
+    List,
+    ListDead,
+    Listed,
+    ListFlow,
+    ListLimits,
+    ListSchedules,
+    ListUsers,
+    ListWeights,
+    Log,
+    Marked,
+    Noted,
+    Page,
+    Pause,
+    PauseSchedule,
+    Peek,
+    Pull,
+    Pulled,
+    Push,
+    Pushed,
+    PutSchedule,
+    Redrive,
+    Renew,
+    Renewed,
+    Reopen,
+    Report,
+    Resume,
+    ResumeSchedule,
+    Schedules,
+    SetLimit,
+    Swept,
+    SweptPath,
+    Tick,
+    Ticked,
+    Tree,
+    Unreadable,
+    Update,
+    Users,
+    Verdict,
+    Weigh,
+    Weights,
+    Why,
+)
+from queuehint.values.event import Event, EventKind
+from queuehint.values.hint import parse_gate_key
+from queuehint.values.limit import Limit, LimitState, order_of
+from queuehint.values.records import Grant, JobError, JobRecord, JobState, Progress
+from queuehint.values.report import FlowStats
+from queuehint.values.schedule import Recurrence, Schedule
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+HEADER: Final = 3
+"""How many items every reply to a change begins with: more, now, next."""
+_VERDICTS: Final = {
+    "D": Verdict.DONE,
+    "Q": Verdict.REQUESTED,
+    "R": Verdict.REFUSED,
+    "U": Verdict.UNKNOWN,
+    "L": Verdict.LOST,
+    "C": Verdict.CANCELED,
+    "T": Verdict.STALE,
+}
+
+
+def _enqueued(operation: Enqueue, reply: list[Any]) -> Enqueued:
+    jobs = []
+    following = reply[3] + 0
+    for spec, line in zip(operation.jobs, reply[4].decode().split("\n") if reply[4] else (), strict=True):
+        if len(line) == 1:
+            jobs.append(EnqueuedJob(spec.id, following, STATES[line], True))
+            following += 1
+            continue
+        job_id, number, state, created, token = line.split(" ")
+        jobs.append(EnqueuedJob(job_id, int(number), STATES[state], created == "1", parse_token(token)))
+        following += created == "1"
+    return Enqueued(tuple(jobs), bool(reply[0]))
+
+
+def _exchanged(operation: Exchange, reply: list[Any]) -> Exchanged:
+    verdicts = tuple([_VERDICTS[letter] for letter in reply[3].decode()])
+    canceled = tuple(reply[4].decode().split("\n")) if reply[4] else ()
+    count = (len(reply) - 7) // 2
+    lease_until_ms = reply[1] + operation.lease_ms
+    grants, unreadable = [], []
+    for head, rest in zip(reply[7 : 7 + count], reply[7 + count :], strict=True):
+        try:
+            job_id, token, attempts, losses, *lines = head.decode().split("\n", 12)
+            spec = parse_spec(job_id, lines, rest)
+            grants.append(Grant(spec, parse_token(token) or 0, int(attempts), int(losses), lease_until_ms))
+        except (CorruptStateError, *DAMAGE) as error:
+            # One that nobody can read must not keep the others from being run.
+            unreadable.append(_unreadable(head, rest, error))
+    return Exchanged(verdicts, tuple(grants), canceled, bool(reply[0]), bool(reply[5]), tuple(unreadable))
+
+
+def _unreadable(head: bytes, rest: bytes, error: Exception) -> Unreadable:
+    job_id, token, _ = head.split(b"\n", 2)
+    return Unreadable(job_id.decode(), parse_token(token.decode()) or 0, _problem(error), may_be_newer(rest))
+
+
+def _problem(error: Exception) -> str:
+    return f"its spec cannot be read by this release ({type(error).__name__}): {error}"
+
+
+def _judged(_operation: Any, reply: list[Any]) -> Judged:
+    text = reply[3].decode()
+    verdicts = [(_VERDICTS[text[at]], STATES.get(text[at + 1])) for at in range(0, len(text), 2)]
+    return Judged(tuple(verdicts), bool(reply[0]))
+
+
+def _ticked(_operation: Tick, reply: list[Any]) -> Ticked:
+    more, _, next_ms = reply[:HEADER]
+    return Ticked(bool(more), None if next_ms < 0 else next_ms)
+
+
+def _marked(_operation: Any, reply: list[Any]) -> Marked:
+    return Marked(bool(reply[3]), bool(reply[0]))
+
+
+def _weights(_operation: ListWeights, reply: list[Any]) -> Weights:
+    weights = {user.decode() or None: int(weight) for user, weight in zip(reply[::2], reply[1::2], strict=True)}
+    return Weights(tuple(sorted(weights.items(), key=lambda entry: entry[0] or "")))
+
+
+def _noted(_operation: Any, reply: list[Any]) -> Noted:
+    return Noted(_VERDICTS[reply[3].decode()])
+
+
+def _got(_operation: Get, reply: list[Any]) -> Got:
+    return Got(tuple([_record(item) if item else None for item in reply]))
+
+
+def _listed(operation: ListDead, reply: list[Any]) -> Listed:
+    is_cut, *items = reply
+    records = [_record(item) for item in items]
+    more = is_cut or len(records) > operation.limit
+    records = records[: operation.limit]
+    return Listed(tuple(records), records[-1].number if more else None)
+
+
+def _listed_of_flow(_operation: ListFlow, reply: list[Any]) -> Listed:
+    return Listed(tuple([_record(item) for item in reply[1:]]), abs(reply[0]) or None)
+
+
+def _page(_operation: List, reply: list[Any]) -> Page:
+    has_more, key, number, *items = reply
+    records = tuple([_record(item) for item in items])
+    return Page(records, (key.decode(), int(number)) if has_more else None)
+
+
+def _counts(_operation: CountRecords, reply: list[Any]) -> Counts:
+    has_more, key, number, *counts = reply
+    return Counts(dict(zip(JobState, counts, strict=True)), (key.decode(), int(number)) if has_more else None)
+
+
+def _users_page(_operation: ListUsers, reply: list[Any]) -> Users:
+    users = tuple([(name.decode(), count) for name, count in zip(reply[1::2], reply[2::2], strict=True)])
+    return Users(users, users[-1][0] if reply[0] else None)
+
+
+def _fetched(_operation: Fetch, reply: list[Any]) -> Fetched:
+    results: list[tuple[JobState | None, bytes | None]] = []
+    for said, result in zip(reply[1::2], reply[2::2], strict=True):
+        state, kind = said.decode() or "  "
+        results.append((STATES.get(state), b"null" if kind == "n" else result if kind == "s" else None))
+    return Fetched(_VERDICTS[reply[0].decode()], tuple(results))
+
+
+def _limits(_operation: ListLimits, reply: list[Any]) -> Limits:
+    states = []
+    for at in range(0, len(reply), 7):
+        field = reply[at].decode()
+        numbers = [None if item == b"" else item for item in reply[at + 1 : at + 7]]
+        most, tokens, per_ms, max_pending, started, pending = numbers
+        limit = Limit(
+            path=None if field == "-" else parse_gate_key(field[1:]),
+            each=field[0] == "/",
+            most=most,
+            rate=None if tokens is None or per_ms is None else (tokens, per_ms),
+            max_pending=max_pending,
+        )
+        states.append(LimitState(limit=limit, started=started, pending=pending))
+    return Limits(tuple(sorted(states, key=lambda state: order_of(state.limit))))
+
+
+def _schedules(_operation: Any, reply: list[Any]) -> Schedules:
+    now_ms, following, *items = reply
+    read, unreadable = [], []
+    for item in items:
+        try:
+            read.append(_schedule(item))
+        except (CorruptStateError, *DAMAGE):
+            # One that nobody can read must not keep the others from being fired.
+            unreadable.append(item[0].decode())
+    return Schedules(tuple(read), now_ms + 0, following.decode() or None, tuple(unreadable))
+
+
+def _schedule(item: list[Any]) -> Schedule:
+    name, version, next_ms, is_paused, last_ms, last_id, head = [field.decode() for field in item[:7]]
+    rest, recurrence = item[7:]
+    return Schedule(
+        name=name,
+        spec=parse_head(head, rest),
+        recurrence=Recurrence(**json.loads(recurrence)),
+        version=int(version),
+        next_ms=number_of(next_ms),
+        is_paused=is_paused == "1",
+        last_ms=number_of(last_ms),
+        last_id=last_id or None,
+    )
+
+
+def _record(item: list[Any]) -> JobRecord:
+    """
+    Return the record of a job: its head's fields, its rest, result, progress, errors and log lines.
+
+    A spec that cannot be read is a problem of this record, not of those it is listed with.
+    """
+    (
+        job_id,
+        state,
+        number,
+        seq,
+        version,
+        attempts,
+        losses,
+        token,
+        worker,
+        enqueued,
+        due,
+        queued,
+        started,
+        ended,
+        cancel,
+        cause,
+        has_result,
+        logs_count,
+        level,
+        *spec,
+    ) = [field.decode() for field in item[:28]]
+    rest, result, progress, errors, logs = item[28:]
+    job_state = STATES[state]
+    problem = None
+    try:
+        parsed = parse_spec(job_id, spec, rest)
+    except (CorruptStateError, *DAMAGE) as error:
+        parsed, problem = salvaged(job_id, spec, rest), _problem(error)
+    return JobRecord(
+        id=job_id,
+        number=int(number),
+        seq=int(seq) or None,
+        version=int(version),
+        state=job_state,
+        spec=parsed,
+        attempts=int(attempts),
+        losses=int(losses),
+        token=parse_token(token),
+        worker=worker or None,
+        enqueued_ms=int(enqueued),
+        due_ms=number_of(due),
+        queued_ms=number_of(queued),
+        started_ms=number_of(started),
+        ended_ms=number_of(ended),
+        result=None if has_result == "-" else b"null" if has_result == "n" else result,
+        errors=tuple([parse_error(error) for error in errors]),
+        cause=(cause or cancel)[1:] or None,
+        cancel_requested=bool(cancel) and not job_state.is_over,
+        progress=Progress(*json.loads(progress)) if progress else None,
+        logs=tuple([line.decode() for line in logs]),
+        logs_truncated=int(logs_count) > len(logs),
+        level=int(level),
+        problem=problem,
+    )
+
+
+def parse_error(item: list[Any]) -> JobError:
+    """Return the error of an attempt; its type is a text and is made into nothing else."""
+    attempt, at_ms, kind, message, traceback = item
+    return JobError(
+        type=kind.decode(),
+        message=message.decode(),
+        traceback=traceback[1:].decode() if traceback else None,
+        attempt=attempt,
+        at_ms=at_ms,
+    )
+
+
+def _followed(operation: Follow, reply: list[Any]) -> Followed:
+    last, first, missed, *texts = reply[HEADER:]
+    events = tuple([_event(at, text.decode()) for at, text in enumerate(texts, first)])
+    after = events[-1].at if events else last
+    return Followed(events, after, missed, after < last)
+
+
+def _event(at: int, text: str) -> Event:
+    kind, at_ms, old, new, number, attempt, took_ms, task, pool, user, job_id, cause = text.split("\n", 11)
+    return Event(
+        at=at,
+        at_ms=int(at_ms),
+        kind=EventKind(kind),
+        id=job_id,
+        number=int(number),
+        old=STATES.get(old),
+        new=STATES.get(new),
+        attempt=int(attempt),
+        took_ms=number_of(took_ms),
+        task=task,
+        pool=pool,
+        user=user or None,
+        cause=cause or None,
+    )
+
+
+REPLIES: Final[dict[type[Any], Callable[[Any, list[Any]], Any]]] = {
+    Enqueue: _enqueued,
+    Commit: lambda _, reply: Committed(reply[3], bool(reply[0])),
+    CancelFlow: lambda _, reply: Swept(bool(reply[0])),
+    Push: lambda _, reply: Pushed(bool(reply[3]), bool(reply[0])),
+    Pull: lambda _, reply: Pulled(reply[0] if reply else None),
+    Fetch: _fetched,
+    ListFlow: _listed_of_flow,
+    CountFlow: lambda _, reply: FlowStats(states=dict(zip(JobState, reply, strict=True))),
+    CountEdges: edge_stats,
+    Draw: lambda _, reply: Drawn(reply[3]),
+    Cancel: _judged,
+    CancelPath: lambda _, reply: SweptPath(bool(reply[0]), reply[3], reply[4] or None),
+    Redrive: _judged,
+    Discard: _judged,
+    Exchange: _exchanged,
+    Renew: lambda _, reply: Renewed(tuple([_VERDICTS[letter] for letter in reply[3].decode()]), bool(reply[0])),
+    Report: _noted,
+    Log: _noted,
+    Update: _noted,
+    Amend: _noted,
+    Delete: _judged,
+    Peek: lambda _, reply: Drawn(reply[0]),
+    List: _page,
+    CountRecords: _counts,
+    ListUsers: _users_page,
+    Tick: _ticked,
+    Pause: _marked,
+    Resume: _marked,
+    Close: _marked,
+    Reopen: _marked,
+    SetLimit: _marked,
+    DropLimit: _marked,
+    ListLimits: _limits,
+    PutSchedule: _marked,
+    DropSchedule: _marked,
+    PauseSchedule: _marked,
+    ResumeSchedule: _marked,
+    ListSchedules: _schedules,
+    DueSchedules: _schedules,
+    Follow: _followed,
+    Weigh: _marked,
+    ListWeights: _weights,
+    Get: _got,
+    ListDead: _listed,
+    Why: why,
+    Tree: tree,
+    CountJobs: stats,
+    CanDequeue: lambda _, reply: bool(reply[0]),
+    CountPending: pending,
+}

@@ -1,0 +1,124 @@
+"""What scripts say of waiting and of numbers: reasons, counts and trees. No I/O."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from queuehint.backends.redis.codec.specs import facts, number_of
+from queuehint.backends.redis.scripts import STATES
+from queuehint.errors import JobNotFoundError
+from queuehint.operations import CountEdges, CountJobs, CountPending, Pending, Tree, Why
+from queuehint.values.hint import Path, key_of, parse_gate_key
+from queuehint.values.records import JobState
+from queuehint.values.report import Delays, EdgeStats, Reason, ReasonKind, Stats, TreeNode
+
+
+def edge_stats(_operation: CountEdges, reply: list[Any]) -> EdgeStats:
+    """Return what is told of edges."""
+    deferred, open_edges, oldest_id, oldest_ms, looked_at, most_blocked, most_awaited, behind_dead, orphans = reply
+    return EdgeStats(
+        deferred=deferred,
+        open_edges=open_edges,
+        oldest_id=oldest_id.decode() or None,
+        oldest_ms=oldest_ms if oldest_id else None,
+        looked_at=looked_at,
+        most_blocked=most_blocked,
+        most_awaited=most_awaited,
+        behind_dead=behind_dead,
+        orphans=tuple([job_id.decode() for job_id in orphans]),
+    )
+
+
+def _reason(reply: list[Any]) -> Reason:
+    job_id, state, kind, jobs, path, until, stuck, detail = [field.decode() for field in reply[:8]]
+    return Reason(
+        job_id=job_id,
+        state=STATES[state],
+        kind=ReasonKind(kind),
+        jobs=tuple(jobs.split("\n")) if jobs else (),
+        path_key=key_of(parse_gate_key(path[1:])) if path else None,
+        until_ms=number_of(until),
+        stuck=stuck == "1",
+        detail=detail[1:] if detail else None,
+    )
+
+
+def _overdue(reason: Reason, started: bytes, now_ms: bytes, rest: bytes) -> Reason:
+    """Say of a running job whether it runs past its timeout, which no script knows."""
+    if reason.kind is not ReasonKind.RUNNING:
+        return reason
+    timeout_ms = facts(rest.partition(b"\n")[0], "")["policy"].timeout_ms
+    overdue = timeout_ms is not None and int(started) + timeout_ms < int(now_ms)
+    return attrs.evolve(reason, kind=ReasonKind.OVERDUE) if overdue else reason
+
+
+def why(operation: Why, reply: list[Any]) -> Reason:
+    """Return what a job waits for."""
+    if not reply:
+        raise JobNotFoundError(operation.job_id)
+    return _overdue(_reason(reply), *reply[8:])
+
+
+def pending(_operation: CountPending, reply: list[Any]) -> Pending:
+    """Return how much is unfinished, and why what cannot move does not."""
+    return Pending(reply[0], moving=bool(reply[1]), reasons=tuple([_overdue(_reason(r), *r[8:]) for r in reply[2:]]))
+
+
+def tree(operation: Tree, reply: list[Any]) -> TreeNode:
+    """Build the tree of a flat list: for each node its gate key and seven counts."""
+    found: dict[Path, list[int]] = {}
+    for at in range(0, len(reply), 8):
+        found[parse_gate_key(reply[at].decode())] = reply[at + 1 : at + 8]
+    children: dict[Path, list[Path]] = {}
+    for path in sorted(found):
+        if len(path) > len(operation.path):
+            children.setdefault(path[:-1], []).append(path)
+
+    def node(path: Path) -> TreeNode:
+        started, started_below, waiting, granted, passing, paused, closed = found[path]
+        return TreeNode(
+            path_key=key_of(path),
+            started=started,
+            started_below=started_below,
+            waiting=waiting,
+            granted=granted,
+            passing=passing,
+            paused=bool(paused),
+            closed=bool(closed),
+            children=tuple([node(child) for child in children.get(path, ())]),
+        )
+
+    return node(operation.path)
+
+
+_STATS = (
+    "enqueued", "started", "settled", "finished", "failed", "canceled", "retried", "snoozed", "released", "lost",
+    "pruned", "dropped", "leftovers", "nodes",
+)  # fmt: skip
+
+
+def stats(_operation: CountJobs, reply: list[Any]) -> Stats:
+    """Return what is counted over a namespace."""
+    states, totals, stuck, ready, (resolved, sum_ms, max_ms), oldest = reply
+    return Stats(
+        states=dict(zip(JobState, states, strict=True)),
+        ready={ready[at].decode(): ready[at + 1] for at in range(0, len(ready), 2)},
+        oldest_ready_ms={oldest[at].decode(): oldest[at + 1] for at in range(0, len(oldest), 2)},
+        stuck=dict(
+            zip(
+                (
+                    ReasonKind.PAUSED.value,
+                    ReasonKind.DEAD_HOLD.value,
+                    ReasonKind.DEAD_DEPENDENCY.value,
+                    ReasonKind.NO_WORKER.value,
+                    ReasonKind.UNKNOWN_TASK.value,
+                ),
+                stuck,
+                strict=True,
+            )
+        ),
+        resolved=Delays(count=resolved, sum_ms=sum_ms, max_ms=max_ms),
+        **dict(zip(_STATS, totals, strict=True)),
+    )

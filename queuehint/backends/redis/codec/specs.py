@@ -1,0 +1,285 @@
+"""
+Specs of jobs as text and bytes, and back: no I/O.
+
+A job's spec travels in two parts. What the rules look at (priority, pool, claims, ...) is a *head*, lines of text that
+a script takes apart; the rest is opaque to every script: one line of JSON, then the arguments as they are. Of the
+policy the rules see one line, empty for the default policy. A token is ``epoch.count``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from queuehint.errors import CorruptStateError
+from queuehint.values.hint import SEGMENT_BYTES_MAX, Claim, gate_key, parse_gate_key
+from queuehint.values.policy import DEFAULT_BACKOFF, DEFAULT_POLICY, Backoff, Policy
+from queuehint.values.records import Dependency, JobSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_SHARED: Final = "shared"
+CACHED_MAX: Final = 512
+"""What is longer than this is worked out anew each time: caches are bounded in entries, and so in bytes."""
+
+DAMAGE: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What taking damaged bytes apart may raise; errors of ours that say a user's value is wrong are ValueErrors too."""
+
+# --- small values --------------------------------------------------------------------------------------------------
+
+
+def token_text(token: object) -> str:
+    """Return a token as scripts know it; what is no token proves nothing."""
+    return f"{token >> 32}.{token & 0xFFFFFFFF}" if type(token) is int else "-"
+
+
+def parse_token(text: str) -> int | None:
+    """Return the token of a script, None for none."""
+    epoch, dot, count = text.partition(".")
+    return (int(epoch) << 32) + int(count) if dot else None
+
+
+def claims_text(claims: tuple[Claim, ...]) -> str:
+    """Return claims as lines: the mode's first letter (x for exclusive, s for shared) and the gate key."""
+    # Two segments are never too long, and most places have no more.
+    is_short = len(claims) == 1 and len(claims[0].path) <= CACHED_MAX // SEGMENT_BYTES_MAX
+    if is_short or sum([len(segment) for claim in claims for segment in claim.path]) <= CACHED_MAX:
+        return _claims_text(claims)
+    return _claims_text.__wrapped__(claims)
+
+
+@lru_cache(maxsize=8192)
+def _claims_text(claims: tuple[Claim, ...]) -> str:
+    return "\n".join([("s" if claim.mode == _SHARED else "x") + gate_key(claim.path) for claim in claims])
+
+
+def parse_claims_text(text: str) -> tuple[Claim, ...]:
+    """Return the claims of `claims_text`."""
+    return (_parse_claims_text if len(text) <= CACHED_MAX else _parse_claims_text.__wrapped__)(text)
+
+
+@lru_cache(maxsize=8192)
+def _parse_claims_text(text: str) -> tuple[Claim, ...]:
+    return tuple(
+        [Claim(parse_gate_key(line[1:]), _SHARED if line[0] == "s" else "exclusive") for line in text.split("\n")]
+        if text
+        else ()
+    )
+
+
+@lru_cache(maxsize=1024)
+def policy_line(policy: Policy) -> str:
+    """Return what the rules see of a policy."""
+    words = (
+        policy.max_attempts,
+        policy.max_losses,
+        policy.on_retry,
+        policy.on_dead,
+        policy.max_hold_ms,
+        policy.start_within_ms,
+        policy.retention_ms,
+    )
+    return "" if words == _DEFAULT_WORDS else " ".join("-" if word is None else str(word) for word in words)
+
+
+_DEFAULT_WORDS: Final = (
+    DEFAULT_POLICY.max_attempts,
+    DEFAULT_POLICY.max_losses,
+    DEFAULT_POLICY.on_retry,
+    DEFAULT_POLICY.on_dead,
+    DEFAULT_POLICY.max_hold_ms,
+    None,
+    None,
+)
+
+
+@lru_cache(maxsize=1024)
+def _rest_of_policy(policy: Policy) -> dict[str, Any]:
+    """Return what only workers see of a policy, defaults left out."""
+    rest: dict[str, Any] = {}
+    if policy.backoff != DEFAULT_BACKOFF:
+        rest["backoff"] = [policy.backoff.base, policy.backoff.factor, policy.backoff.cap, policy.backoff.jitter]
+    if policy.timeout_ms is not None:
+        rest["timeout_ms"] = policy.timeout_ms
+    if policy.on_dependency_failure != DEFAULT_POLICY.on_dependency_failure:
+        rest["on_dependency_failure"] = policy.on_dependency_failure
+    return rest
+
+
+@lru_cache(maxsize=1024)
+def _policy(line: str, backoff: tuple[float, ...] | None, timeout_ms: int | None, on_failure: str | None) -> Policy:
+    words = [None if word == "-" else word for word in line.split(" ")] if line else list(_DEFAULT_WORDS)
+    attempts, losses, on_retry, on_dead, hold_ms, within_ms, retention_ms = words
+    policy = Policy(
+        max_attempts=int(attempts or 0),
+        max_losses=int(losses or 0),
+        backoff=Backoff(*backoff) if backoff else DEFAULT_BACKOFF,
+        timeout_ms=timeout_ms,
+        on_retry=on_retry,  # type: ignore[arg-type]
+        on_dead=on_dead,  # type: ignore[arg-type]
+        on_dependency_failure=on_failure or DEFAULT_POLICY.on_dependency_failure,  # type: ignore[arg-type]
+        max_hold_ms=int(hold_ms or 0),
+        start_within_ms=None if within_ms is None else int(within_ms),
+        retention_ms=None if retention_ms is None else int(retention_ms),
+    )
+    return DEFAULT_POLICY if policy == DEFAULT_POLICY else policy
+
+
+# --- specs ---------------------------------------------------------------------------------------------------------
+
+_NOTHING_SAID: Final = (None, None, None, None, None, None, None, (), False)
+_PLAIN_FACTS: Final = (
+    "on_conflict", "delay_ms", "run_at_ms", "name", "flow", "parent", "schedule", "scheduled_ms", "templates",
+)  # fmt: skip
+dump_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode
+
+
+def spec_head(spec: JobSpec) -> str:
+    """Return what the rules see of a spec."""
+    return (
+        f"{spec.id}\n{spec.priority}\n{spec.pool}\n{spec.user or ''}\n{spec.task}\n{spec.service or ''}\n"
+        f"{spec.key or ''}\n{spec.on_conflict}\n"
+        f"{text_of(spec.delay_ms)}\n{text_of(spec.run_at_ms)}\n{text_of(spec.presence_ms)}\n{spec.flow or ''}\n"
+        f"{policy_line(spec.policy)}\n{claims_text(spec.claims)}"
+    )
+
+
+def spec_rest(spec: JobSpec) -> bytes:
+    """Return the rest of a spec, so that equal specs are equal bytes."""
+    on_conflict = None if spec.on_conflict == "return" else spec.on_conflict
+    said_of = (spec.delay_ms, spec.run_at_ms, spec.name, spec.flow, spec.parent, spec.schedule)
+    if spec.policy is DEFAULT_POLICY and (on_conflict, *said_of, spec.depends_on, spec.templates) == _NOTHING_SAID:
+        return b"\n" + spec.arguments
+    rest = {
+        "on_conflict": on_conflict,
+        "delay_ms": spec.delay_ms,
+        "run_at_ms": spec.run_at_ms,
+        "name": spec.name,
+        "flow": spec.flow,
+        "parent": spec.parent,
+        "schedule": spec.schedule,
+        "scheduled_ms": spec.scheduled_ms,
+        "depends_on": [_edge(edge) for edge in spec.depends_on] or None,
+        "templates": spec.templates or None,
+        **_rest_of_policy(spec.policy),
+    }
+    said = {name: value for name, value in rest.items() if value is not None}
+    return (dump_json(said).encode() if said else b"") + b"\n" + spec.arguments
+
+
+def _edge(edge: Dependency) -> list[Any]:
+    """Return an edge as JSON: id, condition, name, whether its result is needed; what is not said left out."""
+    said = [edge.id, edge.when, edge.name, edge.data]
+    for default in (False, None, "success"):
+        if said[-1] != default:
+            break
+        said.pop()
+    return said
+
+
+def facts(line: bytes, policy_text: str) -> dict[str, Any]:
+    """Return what the first line of a rest and a policy's line say, as fields of a spec."""
+    return (_facts if len(line) <= CACHED_MAX else _facts.__wrapped__)(line, policy_text)
+
+
+@lru_cache(maxsize=4096)
+def _facts(line: bytes, policy_text: str) -> dict[str, Any]:
+    said = _checked_facts(json.loads(line)) if line else {}
+    backoff = said.pop("backoff", None)
+    said["policy"] = _policy(
+        policy_text,
+        None if backoff is None else tuple(backoff),
+        said.pop("timeout_ms", None),
+        said.pop("on_dependency_failure", None),
+    )
+    return said
+
+
+def _checked_facts(said: Any) -> dict[str, Any]:
+    """See that the first line of a rest is one of ours: `JobSpec` itself checks nothing."""
+    if type(said) is not dict:
+        raise TypeError("no options")
+    if "depends_on" in said:
+        said["depends_on"] = tuple([Dependency(*edge) for edge in said["depends_on"]])
+    if isinstance(said.get("templates"), list):
+        said["templates"] = tuple(said["templates"])
+    plain = {name: value for name, value in said.items() if name in _PLAIN_FACTS}
+    JobSpec(id="any", task="any", **plain).check()
+    return said
+
+
+def parse_spec(job_id: str, lines: Sequence[str], rest: bytes) -> JobSpec:
+    """
+    Return the spec of an id, a head's other lines and a rest.
+
+    Args:
+        lines: priority, pool, user, task, service, key, presence, policy, claims.
+    """
+    priority, pool, user, task, service, key, presence, policy, claims = lines
+    line, newline, arguments = rest.partition(b"\n")
+    if not newline:
+        raise CorruptStateError(f"the spec of job {job_id!r} is missing or damaged; run `queuehint doctor`")
+    return JobSpec(
+        id=job_id,
+        task=task,
+        claims=parse_claims_text(claims),
+        arguments=arguments,
+        priority=int(priority),
+        pool=pool,
+        user=user or None,
+        service=service or None,
+        key=key or None,
+        presence_ms=int(presence) if presence else None,
+        **facts(line, policy),
+    )
+
+
+def salvaged(job_id: str, lines: Sequence[str], rest: bytes) -> JobSpec:
+    """Return a spec with those fields that can be read of one that cannot be read whole, the others as by default."""
+    priority, pool, user, task, service, key, _, _, claims = lines
+    fields: dict[str, Any] = {"pool": pool, "user": user or None, "service": service or None, "key": key or None}
+    with contextlib.suppress(*DAMAGE):
+        fields |= {"priority": int(priority), "claims": parse_claims_text(claims)}
+    if may_be_newer(rest):
+        line, _, arguments = rest.partition(b"\n")
+        fields["arguments"] = arguments
+        said = json.loads(line or b"{}")
+        fields |= {name: said[name] for name in ("name", "flow", "parent") if type(said.get(name)) is str}
+    return JobSpec(id=job_id, task=task, **fields)
+
+
+def may_be_newer(rest: bytes) -> bool:
+    """Return whether a rest that cannot be read has the form of one: a later release may have written it."""
+    line, newline, _ = rest.partition(b"\n")
+    try:
+        return bool(newline) and (not line or type(json.loads(line)) is dict)
+    except DAMAGE:
+        return False
+
+
+def known_of(there: JobSpec, asked: JobSpec) -> JobSpec:
+    """Return a spec that was read, with the arguments that are asked where a digest of these is kept in their place."""
+    digest = b"\x01" + hashlib.sha1(asked.arguments, usedforsecurity=False).hexdigest().encode()
+    return attrs.evolve(there, arguments=asked.arguments) if there.arguments == digest else there
+
+
+def parse_head(head: str, rest: bytes) -> JobSpec:
+    """Return the spec of `spec_head` and `spec_rest`."""
+    job_id, *kept, _, _, _, presence, _, policy, claims = head.split("\n", 13)
+    return parse_spec(job_id, (*kept, presence, policy, claims), rest)
+
+
+def text_of(number: int | None) -> str:
+    """Return a number that may be missing as text, then empty."""
+    return "" if number is None else str(number)
+
+
+def number_of(text: str) -> int | None:
+    """Return the number of `text_of`."""
+    return int(text) if text else None

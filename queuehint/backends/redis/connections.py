@@ -1,0 +1,384 @@
+"""
+Connections to the node that has the namespace: one request, one reply, nothing is ever sent twice.
+
+redis-py makes the connections; its own re-sending is switched off, for only a conversation knows what may be repeated.
+A node that is no primary any more is left: no connection to it is used again, so a new one, which a name may lead
+elsewhere, is made. Calls share a bounded number of connections; who finds none waits for one, in the order of coming.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from typing import Any, Final
+
+import redis
+import redis.asyncio
+from redis import exceptions as driver
+from redis.asyncio.retry import Retry as AsyncRetry
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from queuehint.backends.redis import session as conversation
+from queuehint.backends.redis.address import Address, Node
+from queuehint.backends.redis.session import Move, NotSent, Unanswered
+
+TIMEOUT_S: Final = 5.0
+"""How long a reply may take; a half-open connection is noticed then."""
+WAIT_TIMEOUT_S: Final = 8.0
+"""The same for a connection that blocks, longer than the longest wait."""
+CONNECT_TIMEOUT_S: Final = 3.0
+CONNECTIONS_MAX: Final = 64
+"""How many connections the calls of one loop have at once, or the synchronous calls of a process."""
+_POOL_MAX: Final = 2**31
+"""Of a pool of the driver, which would refuse where a caller is to wait."""
+_BROKEN: Final = (driver.ConnectionError, driver.TimeoutError, OSError, TimeoutError)
+_SENTINEL_FAILS: Final = (driver.RedisError, OSError, TimeoutError)
+UNKNOWN_SERVICE: Final = "it does not know the service"
+
+
+def _options(address: Address, *, waits: bool) -> dict[str, Any]:
+    return {
+        **address.options,
+        "socket_timeout": WAIT_TIMEOUT_S if waits else TIMEOUT_S,
+        "socket_connect_timeout": CONNECT_TIMEOUT_S,
+        "protocol": 2,
+        "retry_on_timeout": False,
+        "health_check_interval": 0,
+    }
+
+
+class _Where:
+    """Which node has the namespace, as far as is known, and where else to look."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.node = address.first
+        self.once: Node | None = None
+        self._next = 0
+
+    def move(self, move: Move) -> None:
+        """Go to another node, as far as that is known without asking."""
+        if move.node is not None:
+            host, port = move.node
+            node = (host or (self.node or ("localhost", 0))[0], port)
+            if move.once:
+                self.once = node
+            else:
+                self.node = node
+                self.address.learn_owner(node)
+        elif self.address.kind == "cluster":
+            self.node = self.address.after(self.node)
+        elif self.address.kind == "sentinel":
+            self.node = None
+
+    def sentinels(self) -> list[Node]:
+        """Return the sentinels in the order in which to ask: last the one that was asked first the last time."""
+        nodes, first = self.address.nodes, self._next
+        self._next = (first + 1) % len(nodes)
+        return [*nodes[first:], *nodes[:first]]
+
+
+def _said_before_connecting(error: BaseException) -> BaseException:
+    """Keep what the server said when it refused a connection for good: a wrong password is not a failed network."""
+    if isinstance(error, driver.AuthenticationError) and not isinstance(error, driver.ResponseError):
+        return driver.NoPermissionError(str(error))
+    return error
+
+
+class _Link:
+    """
+    What both kinds of links share: where the node is, and what its connections are made of.
+
+    Args:
+        library: the driver, synchronous or not.
+        retry: its way to send again: never.
+        waits: the connections block, so that there are as many as there are who wait.
+    """
+
+    def __init__(self, address: Address, library: Any, retry: Any, *, waits: bool) -> None:
+        self._where = _Where(address)
+        self._library = library
+        self._options = _options(address, waits=waits) | {"retry": retry}
+        self._pools: dict[Node | None, Any] = {}
+        self._at: Node | None = self._where.node
+
+    def _found(self, once: Node | None, node: Node | None) -> tuple[Any, Any]:
+        """Return the pool of a node, and that of the node before if it is another one: to be closed."""
+        if once is not None:
+            return self._pool(once), None
+        left = None
+        if node != self._at:
+            left, self._at = self._pools.pop(self._at, None), node
+        return self._pool(node), left
+
+    def _pool(self, node: Node | None) -> Any:
+        pool = self._pools.get(node)
+        if pool is None:
+            kind, options = self._parts(node, self._options)
+            pool = self._library.ConnectionPool(connection_class=kind, max_connections=_POOL_MAX, **options)
+            # Of two threads that come at once, one has its pool taken by both.
+            pool = self._pools.setdefault(node, pool)
+        return pool
+
+    def _parts(self, node: Node | None, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Return the class and the options of a connection to a node."""
+        address = self._where.address
+        kind: Any = self._library.SSLConnection if address.is_tls else self._library.Connection
+        if address.path is not None:
+            return self._library.UnixDomainSocketConnection, options | {"path": address.path}
+        host, port = node or ("localhost", 0)
+        return kind, options | {"host": host, "port": port}
+
+    def _is_used(self, pool: Any) -> bool:
+        """Say whether a pool was not left since a connection of it was taken."""
+        return pool in self._pools.values()
+
+    def _to_sentinel(self, node: Node) -> Any:
+        """Return a connection to a sentinel, which is not told the password of the server."""
+        address = self._where.address
+        options = {name: value for name, value in self._options.items() if name not in {"username", "password"}}
+        options |= address.sentinel_options | {"db": 0, "socket_timeout": CONNECT_TIMEOUT_S}
+        kind, options = self._parts(node, options)
+        return kind(**options)
+
+    @property
+    def _question(self) -> tuple[str, ...]:
+        return "SENTINEL", "GET-MASTER-ADDR-BY-NAME", str(self._where.address.service)
+
+    def _nobody(self, said: list[str]) -> NotSent:
+        """Return what is raised when no sentinel names a primary."""
+        failure = NotSent()
+        failure.__cause__ = driver.ConnectionError(f"no sentinel names a primary: {'; '.join(said)}")
+        return failure
+
+
+def _none_free() -> driver.ConnectionError:
+    """Return why a call was given up before it had a connection."""
+    return driver.ConnectionError(f"none of {CONNECTIONS_MAX} connections came free within {conversation.RETRY_S:g} s")
+
+
+class SyncLink(_Link):
+    """Connections for synchronous callers; safe across threads."""
+
+    def __init__(self, address: Address, *, waits: bool = False) -> None:
+        super().__init__(address, redis, Retry(NoBackoff(), 0), waits=waits)
+        self._free = None if waits else threading.Semaphore(CONNECTIONS_MAX)
+        self._left_s = 0.0
+
+    def ask(self, command: tuple[Any, ...]) -> Any:
+        """Send a command and return its reply."""
+        if self._free is None:
+            return self._ask(command)
+        while not self._free.acquire(timeout=conversation.RETRY_S):
+            # As long as others come and go it is a queue, and no failure.
+            if time.monotonic() - self._left_s >= conversation.RETRY_S:
+                raise NotSent from _none_free()
+        try:
+            return self._ask(command)
+        finally:
+            self._left_s = time.monotonic()
+            self._free.release()
+
+    def _ask(self, command: tuple[Any, ...]) -> Any:
+        once, self._where.once = self._where.once, None
+        try:
+            pool, left = self._found(once, None if once else self._node())
+            if left is not None:
+                left.disconnect(inuse_connections=False)
+            connection = pool.get_connection()
+        except driver.AuthenticationError as error:
+            raise _said_before_connecting(error) from error
+        except _BROKEN as error:
+            raise NotSent from error
+        try:
+            if once is not None:
+                connection.send_command("ASKING")
+                connection.read_response()
+            connection.send_command(*command)
+            return connection.read_response()
+        except driver.ResponseError:
+            raise
+        except driver.BusyLoadingError as error:
+            # The server is there and does nothing yet: the driver calls that a broken connection.
+            raise NotSent from error
+        except _BROKEN as error:
+            connection.disconnect()
+            raise Unanswered from error
+        except BaseException:
+            connection.disconnect()
+            raise
+        finally:
+            if not self._is_used(pool):
+                connection.disconnect()
+            pool.release(connection)
+
+    def move(self, move: Move) -> None:
+        """Go to another node."""
+        if move.leaves and (pool := self._pools.pop(self._at, None)) is not None:
+            pool.disconnect(inuse_connections=False)
+        self._where.move(move)
+
+    def close(self) -> None:
+        """Close all connections."""
+        for pool in list(self._pools.values()):
+            pool.disconnect()
+
+    def _node(self) -> Node | None:
+        where = self._where
+        if where.node is None and where.address.kind == "sentinel":
+            said = []
+            for sentinel in where.sentinels():
+                connection = self._to_sentinel(sentinel)
+                try:
+                    connection.connect()
+                    connection.send_command(*self._question)
+                    found = connection.read_response()
+                except _SENTINEL_FAILS as error:
+                    said.append(str(error))
+                    continue
+                finally:
+                    connection.disconnect()
+                if found is not None:
+                    where.node = (found[0].decode(), int(found[1]))
+                    return where.node
+                said.append(UNKNOWN_SERVICE)
+            raise self._nobody(said)
+        return where.node
+
+
+class _Room:
+    """
+    Room for so many calls of one loop at once; the others wait in line.
+
+    Attributes:
+        free: for how many there is room; whoever sees any takes it at once.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.free = most
+        self._line: deque[asyncio.Future[None]] = deque()
+        self._left_s = 0.0
+
+    async def enter(self) -> None:
+        """
+        Wait for a place.
+
+        Raises:
+            NotSent: nobody left for as long as an operation is tried. A line that moves is no failure.
+        """
+        loop = asyncio.get_running_loop()
+        turn, begun_s = loop.create_future(), loop.time()
+        self._line.append(turn)
+        try:
+            while not turn.done():
+                rest_s = max(begun_s, self._left_s) + conversation.RETRY_S - loop.time()
+                if rest_s <= 0:
+                    raise NotSent from _none_free()
+                await asyncio.wait((turn,), timeout=rest_s)
+        except BaseException:
+            if not turn.cancel():
+                self.leave()
+            raise
+
+    def leave(self) -> None:
+        """Give a place to the first in line."""
+        while self._line:
+            turn = self._line.popleft()
+            if not turn.done():
+                self._left_s = turn.get_loop().time()
+                turn.set_result(None)
+                return
+        self.free += 1
+
+
+class AsyncLink(_Link):
+    """Connections of one running loop."""
+
+    def __init__(self, address: Address, *, waits: bool = False) -> None:
+        super().__init__(address, redis.asyncio, AsyncRetry(NoBackoff(), 0), waits=waits)
+        self._room = None if waits else _Room(CONNECTIONS_MAX)
+
+    async def ask(self, command: tuple[Any, ...]) -> Any:
+        """Send a command and return its reply; canceled in between, the connection is dropped with the reply."""
+        room = self._room
+        if room is None:
+            return await self._ask(command)
+        if room.free:
+            room.free -= 1
+        else:
+            await room.enter()
+        try:
+            return await self._ask(command)
+        finally:
+            room.leave()
+
+    async def _ask(self, command: tuple[Any, ...]) -> Any:
+        once, self._where.once = self._where.once, None
+        try:
+            pool, left = self._found(once, None if once else await self._node())
+            if left is not None:
+                await left.disconnect(inuse_connections=False)
+            connection = await pool.get_connection()
+        except driver.AuthenticationError as error:
+            raise _said_before_connecting(error) from error
+        except _BROKEN as error:
+            raise NotSent from error
+        try:
+            if once is not None:
+                await connection.send_command("ASKING")
+                await connection.read_response()
+            await connection.send_command(*command)
+            return await connection.read_response()
+        except driver.ResponseError:
+            raise
+        except driver.BusyLoadingError as error:
+            raise NotSent from error
+        except _BROKEN as error:
+            await connection.disconnect(nowait=True)
+            raise Unanswered from error
+        except BaseException:
+            await connection.disconnect(nowait=True)
+            raise
+        finally:
+            await asyncio.shield(self._release(pool, connection))
+
+    async def move(self, move: Move) -> None:
+        """Go to another node."""
+        if move.leaves and (pool := self._pools.pop(self._at, None)) is not None:
+            await pool.disconnect(inuse_connections=False)
+        self._where.move(move)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for pool in list(self._pools.values()):
+            await pool.disconnect()
+
+    async def _release(self, pool: Any, connection: Any) -> None:
+        if not self._is_used(pool):
+            await connection.disconnect(nowait=True)
+        await pool.release(connection)
+
+    async def _node(self) -> Node | None:
+        where = self._where
+        if where.node is None and where.address.kind == "sentinel":
+            said = []
+            for sentinel in where.sentinels():
+                connection = self._to_sentinel(sentinel)
+                try:
+                    await connection.connect()
+                    await connection.send_command(*self._question)
+                    found = await connection.read_response()
+                except _SENTINEL_FAILS as error:
+                    said.append(str(error))
+                    continue
+                finally:
+                    await connection.disconnect(nowait=True)
+                if found is not None:
+                    where.node = (found[0].decode(), int(found[1]))
+                    return where.node
+                said.append(UNKNOWN_SERVICE)
+            raise self._nobody(said)
+        return where.node

@@ -1,0 +1,1 @@
+"""Examination and repair of a store on Redis."""

@@ -1,0 +1,676 @@
+"""
+What is wrong with a namespace and its server, and how it is put right: ``queuehint doctor``.
+
+Everything a namespace holds follows from the heads of its jobs (``lua/lib/indexes.lua``), so the doctor reads the heads
+in batches and compares. Whether a head has its entries, and an entry its head, a script answers for one moment, so that
+is exact whatever else goes on. What is summed over many heads (gates, counters) is exact only if nothing changed while
+they were read, or if they are few enough for one script: else it is read again, and at last listed as not checked.
+Nothing is ever reported that may have been a change between two reads.
+
+Repairs are conditional on the state: the server's clock is in it, so it changes with every operation. A script of
+repairs that comes after any other change does nothing, and what a script does it does whole.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from queuehint.backends.redis import keys
+from queuehint.backends.redis.backend import hold
+from queuehint.backends.redis.codec import codec
+from queuehint.backends.redis.connections import SyncLink
+from queuehint.backends.redis.doctor.findings import first_repairs, miscounted, problem, repairable
+from queuehint.backends.redis.doctor.server import Checkup
+from queuehint.backends.redis.session import CLOCK_LATE_MS, Sleep
+from queuehint.backends.report import CIRCLES_MAX, MORE_CIRCLES, Finding, Report, circle_finding
+from queuehint.core.structures.edges import circles
+from queuehint.errors import BackendDeniedError, BackendError
+from queuehint.values.checks import sized
+from queuehint.values.hint import conflict, gate_key
+from queuehint.values.policy import Retention
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator, Sequence
+
+    from queuehint.backends.redis.backend import RedisBackend
+    from queuehint.backends.redis.session import Ask, Desk, Move
+    from queuehint.backends.report import Repair
+
+    Talk = Generator[Ask | Sleep | Move, Any, Any]
+
+PASSES: Final = 3
+"""How often sums over many heads are read again because something changed."""
+ROUNDS_MAX: Final = 1000
+"""How often repairs may follow upon repairs."""
+BATCH: Final = 100
+"""Jobs or entries that one script looks at, in some ms."""
+OF_INDEX: Final = 4
+"""Entries of `index` that one script looks at: each may hold 1 024 records."""
+WHOLE_MAX: Final = 250
+"""So many jobs are looked at by one script, which makes their sums exact."""
+SCAN_COUNT: Final = 500
+REPAIRS: Final = 100
+MARGIN: Final = 1_000_000
+"""How far above the greatest number seen a lost counter begins anew."""
+FINDINGS_MAX: Final = 10_000
+"""Findings of a pass that are kept; the rest is found once these are put right."""
+
+_COUNTED: Final = {
+    "scheduled": "jobs are SCHEDULED",
+    "deferred": "jobs are DEFERRED",
+    "queued": "jobs are QUEUED",
+    "started": "jobs are STARTED",
+    "finished": "jobs are FINISHED",
+    "failed": "jobs are FAILED",
+    "canceled": "jobs are CANCELED",
+    "holding": "jobs are dead and hold their places",
+    "strangers": "jobs are of unknown tasks",
+    "backing_off": "jobs are backing off",
+    "open_edges": "edges are open",
+    "limited": "jobs are put aside by limits",
+    "staged": "jobs wait for the commit of their submissions",
+    **{f"level_{level}": f"jobs of level {level} have places" for level in range(1, 6)},
+}
+"""Counters of the state that are sums over all heads, and what they count."""
+_SCHEMA: Final = re.compile(r"BAD_SCHEMA (\S+)")
+_OF_KEYS: Final = frozenset({"type", "ttl", "foreign", "key", "setting", "retention"})
+"""Findings that need not be looked for again in a second pass."""
+_IN_USE: Final = "repairs: the namespace is in use; stop its workers and producers first"
+_NO_SCRIPT: Final = "the jobs: as long as a key is of the wrong type no script can run"
+_INDEXES: Final = (
+    "paths", "holds", "past", "timers", "leases", "prunes", "ready", "dead", "keyed", "deferred", "fallen",
+    "flow_jobs", "flow_states",
+)  # fmt: skip
+_BY_JOB: Final = ("specs", "results", "progress", "asked", "needs")
+_SMALL: Final = (
+    "parked", "gates", "users", "turns", "pools", "untold", "receipts", "pauses", "left", "shared", "shared_ends",
+    "schedules", "schedule_names", "schedule_dues",
+    "weights", "limits", "looks",
+    "index", "blocks", "numbers", "tallies", "tallied",
+)  # fmt: skip
+_OF_SCHEDULES: Final = ("schedules", "schedule_names", "schedule_dues")
+
+
+def diagnose(backend: RedisBackend, *, fix: bool = False, passes: int = PASSES) -> Report:
+    """
+    Look at a namespace and its server, by a connection of its own.
+
+    Args:
+        fix: put right what can be, as long as nothing else changes the namespace meanwhile.
+        passes: how often to read again what is exact only if nothing changes.
+
+    Raises:
+        BackendUnavailableError, BackendDeniedError: the server cannot be asked.
+    """
+    desk = backend.desk
+    link = SyncLink(desk.address)
+    try:
+        report: Report = hold(link, _Doctor(desk, passes).examine(fix=fix))
+    finally:
+        link.close()
+    return report
+
+
+# --- what scripts say ------------------------------------------------------------------------------------------------
+
+
+def _text(value: bytes) -> str:
+    """Return text of the store for people and for going back: what is no UTF-8 survives both ways."""
+    return value.decode("utf-8", "surrogateescape")
+
+
+def _bytes(value: str) -> bytes:
+    return value.encode("utf-8", "surrogateescape")
+
+
+def _named(reply: Sequence[Any]) -> dict[str, Any]:
+    return {_text(name): value for name, value in zip(reply[::2], reply[1::2], strict=True)}
+
+
+def _numbers(flat: Sequence[bytes]) -> dict[str, int]:
+    return {_text(name): int(number) for name, number in zip(flat[::2], flat[1::2], strict=True)}
+
+
+def _texts(flat: Sequence[bytes]) -> dict[str, str]:
+    return {_text(name): _text(value) for name, value in zip(flat[::2], flat[1::2], strict=True)}
+
+
+def _in_fives(flat: Sequence[bytes]) -> Iterator[tuple[str, str, str, str, str]]:
+    for at in range(0, len(flat), 5):
+        kind, name, item, about, found = [_text(part) for part in flat[at : at + 5]]
+        yield kind, name, item, about, found
+
+
+def _batches(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
+    for at in range(0, len(items), size):
+        yield items[at : at + size]
+
+
+@attrs.frozen(kw_only=True)
+class _State:
+    """The state of a namespace at one moment."""
+
+    packed: bytes = attrs.field(repr=sized)
+    kind: str
+    """`kept`, `none` (a new namespace), `lost` or `damaged`."""
+    now_ms: int
+    clock_ms: int
+    counters: dict[str, int]
+    sizes: dict[str, int]
+
+
+class _Pass:
+    """One time that everything is read."""
+
+    def __init__(self) -> None:
+        self.findings: dict[tuple[str, str, str], Finding] = {}
+        self.unchecked: list[str] = []
+        """Why jobs were not looked at; and, in the end, what else was not done."""
+        self.notes: list[str] = []
+        self.is_quiet = False
+        self.packed = b""
+        self.clock: Finding | None = None
+        """What is said of the server's clock if it is behind what it was."""
+        self.by_prefix: dict[str, list[str]] = {}
+        self.begin_sums()
+
+    def begin_sums(self) -> None:
+        self.counted: Counter[str] = Counter()
+        self.entries: Counter[str] = Counter()
+        self.gates: dict[str, list[int]] = {}
+        self.started: dict[str, str] = {}
+        self.waits: dict[str, list[str]] = {}
+        self.greatest: dict[str, int] = {}
+        self.is_whole = False
+        self.stored_gates: dict[str, str] = {}
+        self.tallies: Counter[str] = Counter()
+        self.stored_tallies: dict[str, str] = {}
+        self.stored_counters: dict[str, int] = {}
+
+    def add(self, finding: Finding, item: str = "") -> None:
+        key = (finding.kind, finding.where, item)
+        if key in self.findings or len(self.findings) < FINDINGS_MAX:
+            self.findings.setdefault(key, finding)
+
+    def see(self, greatest: dict[str, int]) -> None:
+        for name, number in greatest.items():
+            self.greatest[name] = max(number, self.greatest.get(name, number))
+
+
+# --- the doctor ------------------------------------------------------------------------------------------------------
+
+
+class _Doctor:
+    def __init__(self, desk: Desk, passes: int) -> None:
+        self._desk = desk
+        self._passes = max(1, passes)
+        self._checkup = Checkup(desk)
+
+    def examine(self, *, fix: bool) -> Talk:
+        """Look at everything, and put it right if that is asked for."""
+        yield from self._checkup.look()
+        if not self._checkup.runs_scripts:
+            this = _Pass()
+            this.unchecked.append("the jobs: this server cannot run our scripts")
+            return self._report(this)
+        if fix:
+            return (yield from self._fix())
+        return self._report((yield from self._read()))
+
+    def _fix(self) -> Talk:
+        """Read and repair by turns, for some repairs can be worked out only after others."""
+        found: dict[tuple[str, str, str], Finding] = {}
+        failures = 0
+        before: list[Repair] = []
+        last: _Pass = yield from self._read()
+        if last.clock is not None and self._checkup.is_primary:
+            found |= last.findings
+            yield from self._desk.converse_script("turn_back", ())
+            last = yield from self._read()
+        for _ in range(ROUNDS_MAX):
+            found |= last.findings
+            repairs = first_repairs(last.findings.values())
+            if not repairs or repairs == before:
+                break
+            if not self._checkup.is_primary:
+                last.notes.append("repairs: this server is a replica")
+                break
+            if last.is_quiet and (yield from self._repair(last.packed, repairs)):
+                before = repairs
+            else:
+                failures += 1
+            if failures == self._passes:
+                last.notes.append(_IN_USE)
+                break
+            last = yield from self._read()
+        repaired = {key: each for key, each in found.items() if each.is_repairable and key not in last.findings}
+        return self._report(last, tuple(repaired.values()))
+
+    def _report(self, last: _Pass, repaired: tuple[Finding, ...] = ()) -> Report:
+        return Report(
+            store=self._desk.address.shown,
+            namespace=self._desk.namespace,
+            facts=self._checkup.facts,
+            findings=(*self._checkup.findings, *last.findings.values()),
+            repaired=repaired,
+            unchecked=(*last.unchecked, *last.notes),
+            was_quiet=last.is_quiet,
+        )
+
+    # --- asking ------------------------------------------------------------------------------------------------------
+
+    def _plain(self, *command: Any) -> Talk:
+        return (yield from self._desk.plain(*command))
+
+    def _key(self, name: str) -> str:
+        return keys.redis_key(self._desk.namespace, name)
+
+    # --- one pass ----------------------------------------------------------------------------------------------------
+
+    def _read(self) -> Talk:
+        """Read everything, sums again if they were not exact; return the pass."""
+        this = _Pass()
+        yield from self._look_at_fixed_keys(this)
+        if not this.unchecked and (yield from self._is_our_schema(this)):
+            yield from self._look_at_keys(this)
+            yield from self._look_at_retention(this)
+        for attempt in range(0 if this.unchecked else self._passes):
+            if attempt:
+                # What was found about one job or entry was true; it is found again if it still is.
+                this.findings = {key: each for key, each in this.findings.items() if each.kind in _OF_KEYS}
+            this.begin_sums()
+            before: _State = yield from self._settled(this)
+            yield from self._look_at_heads(this, before)
+            yield from self._look_at_entries(this, before)
+            after: _State = yield from self._state()
+            this.packed = after.packed
+            this.is_quiet = before.packed == after.packed and self._is_settled(before)
+            if this.is_quiet or this.is_whole or attempt == self._passes - 1:
+                self._look_at_state(this, after)
+                self._look_at_sums(this, after)
+                yield from self._look_at_conflicts(this)
+                yield from self._look_at_circles(this)
+                break
+        return this
+
+    def _state(self) -> Talk:
+        said = _named((yield from self._desk.converse_script("counters", ())))
+        return _State(
+            packed=said["packed"],
+            kind=_text(said["is"]),
+            now_ms=int(said["now"]),
+            clock_ms=int(said["clock"]),
+            counters=_numbers(said["counters"]),
+            sizes=_numbers(said["sizes"]),
+        )
+
+    def _is_our_schema(self, this: _Pass) -> Talk:
+        try:
+            yield from self._state()
+        except BackendError as error:
+            refusal = _SCHEMA.search(str(error))
+            if refusal is None:
+                raise
+            what = f"the namespace has schema {refusal[1]}, this version of queuehint knows schema {codec.SCHEMA}"
+            this.add(Finding(kind="schema", where=self._key("meta"), what=what))
+            this.unchecked.append("the jobs: this version does not know what their records mean")
+            return False
+        return True
+
+    def _settled(self, this: _Pass) -> Talk:
+        """Return the state once the server's clock is past the time in it: any later change makes another one."""
+        while True:
+            state: _State = yield from self._state()
+            if self._is_settled(state):
+                return state
+            late_ms = state.clock_ms - state.now_ms
+            if late_ms > CLOCK_LATE_MS:
+                what = (
+                    f"is {late_ms / 1000:.1f} s behind what it was; until it is there again time stands still, "
+                    "unless --fix sets it back"
+                )
+                this.clock = Finding(
+                    kind="setting", level="warning", where="the server's clock", what=what, is_repairable=True
+                )
+                this.add(this.clock)
+                return state
+            yield Sleep(0.001)
+
+    def _is_settled(self, state: _State) -> bool:
+        return state.now_ms > state.clock_ms or not self._desk.has_own_time
+
+    def _look_at_retention(self, this: _Pass) -> Talk:
+        """See for how long records are kept, if somebody has said so."""
+        stored = yield from self._plain("HGET", self._key("meta"), "retention")
+        if stored is None:
+            self._checkup.facts["retention"] = f"{Retention()} (nobody said otherwise)"
+            return
+        try:
+            self._checkup.facts["retention"] = str(codec.parse_retention(_text(stored)))
+        except ValueError:
+            self._checkup.facts["retention"] = "unreadable"
+            what = "the retention cannot be read, and no job can end; without it, it is what each process was told"
+            this.add(repairable("retention", self._key("meta"), what, ("retention", _text(stored), "")))
+
+    # --- keys --------------------------------------------------------------------------------------------------------
+
+    def _look_at_fixed_keys(self, this: _Pass) -> Talk:
+        """See that fixed keys are of their types."""
+        for key in keys.KEYS:
+            if not key.is_prefix:
+                kind = _text((yield from self._plain("TYPE", self._key(key.name))))
+                self._check_type(this, key.name, kind, key.type)
+
+    def _check_type(self, this: _Pass, name: str, kind: str, right: str) -> None:
+        if kind not in {"none", right}:
+            what = f"is a {kind} and should be a {right}: not ours? Rename it or delete it"
+            this.add(Finding(kind="type", where=self._key(name), what=what))
+            this.unchecked[:] = [_NO_SCRIPT]
+
+    def _look_at_keys(self, this: _Pass) -> Talk:
+        """See of every key of the namespace that it is one of ours, without a time to live, and has a reason."""
+        ours: dict[str, keys.Key] = {}
+        for name in sorted((yield from self._scan_keys(this))):
+            key = _key_of(name)
+            if key is None:
+                what = "is in the namespace and none of our keys: rename it or delete it"
+                this.add(Finding(kind="foreign", where=self._key(name), what=what))
+                continue
+            ours[name] = key
+            if key.is_prefix:
+                this.by_prefix.setdefault(key.name, []).append(name)
+        for names in _batches(list(ours), SCAN_COUNT):
+            said = yield from self._desk.converse_script("kinds", (0, *map(_bytes, names)))
+            for name, kind, ttl_ms in zip(names, said[::3], said[1::3], strict=True):
+                self._check_type(this, name, _text(kind), ours[name].type)
+                if ttl_ms >= 0:
+                    what = f"has a time to live: in {ttl_ms / 1000:.0f} s it is gone"
+                    this.add(repairable("ttl", self._key(name), what, ("persist", name, "")))
+        if _NO_SCRIPT in this.unchecked:
+            return
+        for names in _batches([name for name, key in ours.items() if key.is_prefix or name == "events"], BATCH):
+            said = yield from self._desk.converse_script("kinds", (1, *map(_bytes, names)))
+            for name, is_stray in zip(names, said[2::3], strict=True):
+                if is_stray:
+                    what = "is about something that is no more"
+                    this.add(repairable("key", self._key(name), what, ("key", name, "")))
+
+    def _scan_keys(self, this: _Pass) -> Talk:
+        """Return the names of all keys of the namespace."""
+        begin = len(self._key(""))
+        found: set[str] = set()
+        cursor: Any = b"0"
+        try:
+            while True:
+                # The pattern is our own root, in which nothing has a meaning to SCAN.
+                cursor, page = yield from self._plain("SCAN", cursor, "MATCH", self._key("*"), "COUNT", SCAN_COUNT)
+                found |= {_text(name)[begin:] for name in page}
+                if int(cursor) == 0:
+                    return found
+        except BackendDeniedError:
+            this.notes.append("keys outside the schema, and what is left behind: this user may not SCAN")
+            return {key.name for key in keys.KEYS if not key.is_prefix}
+
+    # --- jobs and entries --------------------------------------------------------------------------------------------
+
+    def _look_at_heads(self, this: _Pass, before: _State) -> Talk:
+        """Read all heads, each once."""
+        seen: set[bytes] = set()
+        waiting: list[bytes] = []
+        cursor: Any = b"0"
+        size = WHOLE_MAX if before.sizes["jobs"] <= WHOLE_MAX else BATCH
+        while True:
+            cursor, flat = yield from self._plain("HSCAN", self._key("jobs"), cursor, "COUNT", SCAN_COUNT)
+            for job_id in flat[::2]:
+                if job_id not in seen:
+                    seen.add(job_id)
+                    waiting.append(job_id)
+            is_end = int(cursor) == 0
+            while len(waiting) >= size or (is_end and waiting):
+                yield from self._look_at_jobs(this, waiting[:size])
+                del waiting[:size]
+            if is_end:
+                break
+        self._checkup.facts["jobs"] = len(seen)
+        if not seen:
+            yield from self._look_at_jobs(this, [])
+
+    def _look_at_jobs(self, this: _Pass, ids: list[bytes]) -> Talk:
+        said = _named((yield from self._desk.converse_script("heads", tuple(ids))))
+        self._add_problems(this, said["problems"])
+        this.counted.update(_numbers(said["counted"]))
+        this.entries.update(_numbers(said["entries"]))
+        this.see(_numbers(said["greatest"]))
+        for key, counts in zip(said["gates"][::2], said["gates"][1::2], strict=True):
+            held = this.gates.setdefault(_text(key), [0] * 5)
+            for at, count in enumerate(counts.split()):
+                held[at] += int(count)
+        this.tallies.update(_numbers(said["tallies"]))
+        for job_id, claims in zip(said["started"][::2], said["started"][1::2], strict=True):
+            this.started[_text(job_id)] = _text(claims)
+        this.waits.update(_waits(said))
+        this.is_whole = said["whole"] == 1
+        if this.is_whole:
+            this.stored_gates = _texts(said["stored"])
+            this.stored_tallies = _texts(said["counts"])
+            this.stored_counters = _numbers(said["counters"])
+
+    def _look_at_entries(self, this: _Pass, before: _State) -> Talk:
+        """See of every entry that it has a reason to be there, unless counting has shown it."""
+        after = yield from self._state()
+        is_quiet = before.packed == after.packed
+        for name in _INDEXES:
+            # All that have to be there are, and there are no more.
+            if not is_quiet or after.sizes[name] != this.entries[name] or this.findings:
+                yield from self._scan(this, name)
+        for name in _BY_JOB:
+            is_known = name == "specs" and is_quiet and not this.findings
+            if not is_known or after.sizes["specs"] != after.sizes["jobs"]:
+                yield from self._scan(this, name)
+        for name in _SMALL:
+            yield from self._scan(this, name)
+        for prefix in ("line:", "waiting:", "blocked:", "gauges:"):
+            for name in this.by_prefix.get(prefix, ()):
+                yield from self._scan(this, name)
+
+    def _scan(self, this: _Pass, name: str) -> Talk:
+        cursor = b"0"
+        key = _key_of(name)
+        assert key is not None
+        while True:
+            args = (_bytes(name), key.type, cursor, OF_INDEX if name == "index" else BATCH)
+            said = _named((yield from self._desk.converse_script("entries", args)))
+            self._add_problems(this, said["problems"])
+            this.see(_numbers(said["greatest"]))
+            if not this.is_whole:
+                this.stored_gates |= _texts(said["gates"])
+                this.stored_tallies |= _texts(said["tallies"])
+            cursor = said["cursor"]
+            if cursor == b"0":
+                return
+
+    def _add_problems(self, this: _Pass, flat: Sequence[bytes]) -> None:
+        for kind, name, item, about, found in _in_fives(flat):
+            if kind == "behind":
+                continue  # told by the greatest number seen
+            if kind == "lost":
+                what = f"job {about} is lost: it has no head, and its leftovers are in the way"
+                this.add(repairable("job", self._key("jobs"), what, job_id=about), about)
+            this.add(problem(kind, name, self._key(name), item, about, found), item or about)
+
+    # --- sums --------------------------------------------------------------------------------------------------------
+
+    def _look_at_state(self, this: _Pass, after: _State) -> None:
+        """Compare counters with what can be counted at once, and with the greatest numbers seen."""
+        meta, counters, sizes = self._key("meta"), after.counters, after.sizes
+        if after.kind in {"lost", "damaged"}:
+            made = self._new_state(this, after)
+            repairs = [("counter", name, f"\n{number}") for name, number in made.items()]
+            what = f"the state is {after.kind}: its counters have to begin anew, far above all that is seen"
+            this.add(repairable("state", meta, what, *repairs))
+            return
+        for name, key in (("paused", "pauses"), ("closed", "closed")):
+            if counters[name] != sizes[key]:
+                what = f"{counters[name]} paths are {name} by the state, and {sizes[key]} by {self._key(key)}"
+                this.add(miscounted(meta, what, name, counters[name], sizes[key]), name)
+        if counters["weighted"] != sizes["weights"]:
+            what = f"{counters['weighted']} users have a weight by the state, and {sizes['weights']} by their key"
+            this.add(miscounted(meta, what, "weighted", counters["weighted"], sizes["weights"]), "weights")
+        if counters["shared_values"] != sizes["shared"]:
+            what = f"{counters['shared_values']} values are shared by the state, and {sizes['shared']} by their key"
+            this.add(miscounted(meta, what, "shared_values", counters["shared_values"], sizes["shared"]), "shared")
+        for name, what in (("limits", "hold jobs back"), ("watched", "bound what is unfinished")):
+            if counters[name] != sizes[name]:
+                what = f"{counters[name]} limits {what} by the state, and {sizes[name]} by {self._key('limits')}"
+                this.add(miscounted(meta, what, name, counters[name], sizes[name]), name)
+        self._look_at_schedules(this, counters, sizes)
+        # A submission in parts counts once it is committed.
+        enqueued, pruned, there = counters["enqueued"], counters["pruned"], sizes["jobs"] - this.counted["hidden"]
+        if this.counted["hidden"] and not this.is_quiet:
+            pass
+        elif enqueued > pruned + there:
+            lost = enqueued - pruned - there
+            what = f"{enqueued} jobs were enqueued, {pruned} pruned and {there} are there: {lost} are lost"
+            this.add(miscounted(meta, what, "pruned", pruned, pruned + lost), "enqueued")
+        elif enqueued < pruned + there:
+            what = f"{enqueued} jobs were enqueued, yet {pruned} were pruned and {there} are there"
+            this.add(miscounted(meta, what, "enqueued", enqueued, pruned + there), "enqueued")
+        for name, number in this.greatest.items():
+            if number > counters[name]:
+                what = f"the counter {name!r} is at {counters[name]}, and {number} is taken"
+                this.add(miscounted(meta, what, name, counters[name], number), name)
+
+    def _look_at_schedules(self, this: _Pass, counters: dict[str, int], sizes: dict[str, int]) -> None:
+        """Compare what the state says of schedules with their keys, once these are as they should be."""
+        if any(each.where in map(self._key, _OF_SCHEDULES) for each in this.findings.values()):
+            return
+        meta, there, first_ms = self._key("meta"), counters["schedules"], counters["next_schedule"]
+        if there != sizes["schedules"]:
+            what = f"there are {there} schedules by the state, and {sizes['schedules']} by their key"
+            this.add(miscounted(meta, what, "schedules", there, sizes["schedules"]), "schedules")
+        if first_ms != sizes["next_schedule"]:
+            what = f"the first schedule is due at {first_ms} by the state, and at {sizes['next_schedule']} by their key"
+            this.add(miscounted(meta, what, "next_schedule", first_ms, sizes["next_schedule"]), "next_schedule")
+
+    def _new_state(self, this: _Pass, after: _State) -> dict[str, int]:
+        """Return the counters of a state that has to be made anew."""
+        numbers = ("numbers", "places", "turn", "pause", "marks", "schedule_versions")
+        above = {name: this.greatest.get(name, 0) + MARGIN for name in numbers}
+        return {
+            **above,
+            **{name: this.counted[name] for name in _COUNTED},
+            # Ids that were drawn are no more than jobs that were numbered, or not many more.
+            "drawn": above["numbers"],
+            "epoch": this.greatest.get("epoch", 0),
+            "paused": after.sizes["pauses"],
+            "closed": after.sizes["closed"],
+            "enqueued": after.sizes["jobs"] - this.counted["hidden"],
+            "shared_values": after.sizes["shared"],
+            "limits": after.sizes["limits"],
+            "watched": after.sizes["watched"],
+            "schedules": after.sizes["schedules"],
+            "next_schedule": after.sizes["next_schedule"],
+            "weighted": after.sizes["weights"],
+            # Long ago: there may be markers for those who waited for jobs of some users.
+            "users_seen": 1,
+        }
+
+    def _look_at_sums(self, this: _Pass, after: _State) -> None:
+        """Compare gates and counters with the recount, if that is of one moment and no head is missing in it."""
+        if not this.is_quiet and not this.is_whole:
+            this.notes.append(
+                "sums over all jobs (gates, counters): they changed while they were read; look again later"
+            )
+            return
+        if any(each.kind == "damaged" for each in this.findings.values()):
+            return
+        counters = this.stored_counters if this.is_whole else after.counters
+        if after.counters["dropped"]:
+            self._checkup.facts["records_dropped"] = after.counters["dropped"]
+        for name, counts in _COUNTED.items() if after.kind in {"kept", "none"} else ():
+            is_now, is_right = counters[name], this.counted[name]
+            if is_now != is_right:
+                what = f"{is_now} {counts} by the state, {is_right} by their heads"
+                this.add(miscounted(self._key("meta"), what, name, is_now, is_right), name)
+        for key in this.gates.keys() | this.stored_gates.keys():
+            stored, held = this.stored_gates.get(key, ""), " ".join(map(str, this.gates.get(key, [0] * 5)))
+            if stored != held:
+                what = f"the gate {key!r} should have {held} (IS IX S X, waiting) and has {stored or 'nothing'}"
+                this.add(repairable("gate", self._key("gates"), what, ("gate", key, f"{stored}\n{held}")), key)
+
+        for key in this.tallies.keys() | this.stored_tallies.keys():
+            stored, right = this.stored_tallies.get(key, ""), this.tallies[key]
+            if stored != str(right):
+                what = f"{right} records have the service and the user {key!r}, and {stored or 'none'} are counted"
+                this.add(repairable("tally", self._key("tallies"), what, ("tally", key, f"{stored}\n{right}")), key)
+
+    def _look_at_conflicts(self, this: _Pass) -> Talk:
+        """See that no two jobs run whose claims conflict."""
+        for pair in _conflicts(this.started):
+            # They need not have run at one time: ask for both at once.
+            said = _named((yield from self._desk.converse_script("heads", tuple(map(_bytes, pair)))))
+            started = dict(_texts(said["started"]))
+            if started.keys() == set(pair) and list(_conflicts(started)):
+                what = f"jobs {pair[0]} and {pair[1]} run at once, and their claims conflict"
+                this.add(Finding(kind="conflict", where=self._key("jobs"), what=what, job_id=pair[0]), pair[1])
+
+    def _look_at_circles(self, this: _Pass) -> Talk:
+        """See that no jobs wait for one another along open edges; none of those that do ever goes on."""
+        waits = {job_id: others for job_id, others in this.waits.items() if not this.waits.keys().isdisjoint(others)}
+        for found, circle in enumerate(circles(waits)):
+            if found == CIRCLES_MAX:
+                this.notes.append(MORE_CIRCLES)
+                return
+            # They were not all read at one time; what is a circle stays one.
+            now: dict[str, list[str]] = {}
+            for batch in _batches(circle, BATCH):
+                now |= _waits(_named((yield from self._desk.converse_script("heads", tuple(map(_bytes, batch))))))
+            if all(other in now.get(job_id, ()) for job_id, other in pairwise([*circle, circle[0]])):
+                this.add(circle_finding(self._key("deferred"), circle), circle[0])
+
+    # --- repairs -----------------------------------------------------------------------------------------------------
+
+    def _repair(self, packed: bytes, repairs: list[Repair]) -> Talk:
+        """Do repairs in batches, as long as nobody else changes anything; return whether all were done."""
+        for batch in _batches(repairs, REPAIRS):
+            flat = [_bytes(part) for repair in batch for part in repair]
+            done, packed = yield from self._desk.converse_script("repair", (packed, *flat))
+            if done != b"DONE":
+                return False
+        return True
+
+
+def _waits(said: dict[str, Any]) -> dict[str, list[str]]:
+    """Return which jobs wait for which, as heads tell it."""
+    return {job_id: others.split("\n") for job_id, others in _texts(said["waits"]).items()}
+
+
+def _key_of(name: str) -> keys.Key | None:
+    """Return which of our keys this is, None if it is none of them."""
+    for key in keys.KEYS:
+        if name == key.name if not key.is_prefix else name.startswith(key.name):
+            return key
+    return None
+
+
+def _conflicts(started: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield pairs of jobs whose claims conflict; each claim looks only at its own path and those above."""
+    claims_of = {job_id: codec.parse_claims_text(text) for job_id, text in started.items()}
+    at: dict[str, list[str]] = {}
+    for job_id, claims in claims_of.items():
+        for claim in claims:
+            at.setdefault(gate_key(claim.path), []).append(job_id)
+    pairs: set[tuple[str, str]] = set()
+    for job_id, claims in claims_of.items():
+        for claim in claims:
+            for depth in range(len(claim.path) + 1):
+                for other in at.get(gate_key(claim.path[:depth]), ()):
+                    pair = (min(job_id, other), max(job_id, other))
+                    if other != job_id and pair not in pairs and conflict(claims, claims_of[other]):
+                        pairs.add(pair)
+                        yield pair

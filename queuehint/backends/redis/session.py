@@ -1,0 +1,644 @@
+"""
+How one operation is carried out on a store that may fail at any moment: no I/O.
+
+A conversation is a generator. It yields what is to be done (`Ask`, `Sleep`, `Move`), gets the reply or the failure
+sent in, and returns the operation's reply; the two shells are what does it. Requests are numbered in *lanes*: a lane
+has one request in flight, and the store keeps a receipt of the lane's last one, so a request may be repeated as long
+as nobody has answered it. What could not be found out is raised as `OutcomeUnknownError`; calling with the *same
+operation object* again goes on with the same request.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import secrets
+import threading
+import time
+import weakref
+from collections import OrderedDict, deque
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+from redis import exceptions as driver
+
+from queuehint.backends.base import BackendOptions, say_retention_changed
+from queuehint.backends.redis import keys
+from queuehint.backends.redis.codec import codec
+from queuehint.backends.redis.scripts import Script, script
+from queuehint.clock import SystemClock
+from queuehint.errors import (
+    BackendDeniedError,
+    BackendError,
+    BackendFullError,
+    BackendUnavailableError,
+    CorruptStateError,
+    DuplicateJobError,
+    OutcomeUnknownError,
+)
+from queuehint.operations import BUDGET, Enqueue, Exchange, Exchanged, Operation
+from queuehint.values.policy import Retention
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from queuehint.backends.redis.address import Address
+
+logger = logging.getLogger("queuehint.redis")
+
+RETRY_S: Final = 10.0
+"""How long an operation is tried before its caller is told."""
+PAUSE_S: Final = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+"""Between attempts; the last one is repeated."""
+CHECK_EVERY_S: Final = 60.0
+ROLE_EVERY_S: Final = 5.0
+"""How old the proof that a node is a primary may be when it is asked what a replica answers too."""
+VERSION_LEAST: Final = (7, 0, 3)
+STOPPED_S: Final = 1.0
+"""How often who has nothing to do but to claim looks whether it may again."""
+REDIRECTIONS_AT_ONCE: Final = 5
+"""How many nodes may send a request on to each other before it pauses."""
+UNKNOWN_MAX: Final = 1000
+"""How many requests without an answer are remembered for callers that ask again."""
+COUNT_HALF: Final = 1 << 31
+STANDS_STILL_S: Final = 4.0
+"""If two replies so far apart tell the same time, it stands still; who is idle asks every five seconds."""
+CLOCK_LATE_MS: Final = 1000
+"""What is less may be a clock that is being set."""
+
+
+_SAME_NODE: Final = ("BUSY", "TRYAGAIN", "LOADING")
+"""Refusals that pass at the node that made them."""
+_DENIED: Final = re.compile(r"^NOPERM|can't run this command|can't access at least one of the keys")
+
+# --- what a shell is asked to do -------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Ask:
+    """Send a command and send back its reply; raise `NotSent` or `Unanswered` if the connection fails."""
+
+    command: tuple[Any, ...] = attrs.field(repr=lambda command: f"<{len(command)} words>")
+
+
+@attrs.frozen
+class Sleep:
+    """Wait."""
+
+    seconds: float
+
+
+@attrs.frozen
+class Move:
+    """
+    Go to another node: to *node* if it is named, else look for the right one.
+
+    Args:
+        once: for the next request only.
+        leaves: no connection to the node that was asked is used again: it is no primary, and a new connection to the
+            same name may lead to another one.
+    """
+
+    node: tuple[str, int] | None = None
+    once: bool = False
+    leaves: bool = False
+
+
+class NotSent(Exception):  # noqa: N818 - a fact between the shells and a conversation, never raised to a caller
+    """No connection could be made; the server has not seen the request."""
+
+
+class Unanswered(Exception):  # noqa: N818
+    """The connection failed after the request was sent, wholly or in part."""
+
+
+class Lane:
+    """Requests of which one at a time is in flight."""
+
+    __slots__ = ("name", "request")
+
+    def __init__(self) -> None:
+        self.name = secrets.token_hex(8)
+        self.request = 0
+
+
+class Desk:
+    """
+    What both shells of a backend share: lanes, what is unknown, what has been checked, when something is due.
+
+    Safe across threads; a fork begins anew.
+    """
+
+    def __init__(self, address: Address, options: BackendOptions, *, budget: int = BUDGET) -> None:
+        self.address = address
+        self.namespace = options.namespace
+        self.root = keys.root(options.namespace)
+        # The root itself never exists: while a slot is on its way from one node of a cluster to another, a command that
+        # names a key that is there and one that is not is refused by both, so no script sees half a namespace.
+        self._keys = (2, self.root, keys.redis_key(options.namespace, "meta"))
+        self._clock = None if isinstance(options.clock, SystemClock) else options.clock
+        self._retention = options.retention
+        self._settings = (*codec.kept_args(options.retention or Retention()), budget)
+        self.begin()
+
+    @property
+    def has_own_time(self) -> bool:
+        """True unless a test tells the time."""
+        return self._clock is None
+
+    def begin(self) -> None:
+        """Forget everything about this process: it is new, or a fork."""
+        self.pid = os.getpid()
+        # A thread that does not exist in a fork may have held the old one.
+        self._lock = threading.Lock()
+        self._lanes: deque[Lane] = deque()
+        # By identity, for as long as somebody has the operation: nobody else can ask with it again.
+        self._unknown: OrderedDict[int, tuple[weakref.ref[Operation[Any]], Lane]] = OrderedDict()
+        self._checked_s: float | None = None
+        self._primary_s = 0.0
+        self._may_write = False
+        self._policy: str | None = None
+        """What is wrong with the eviction policy, as far as is known."""
+        self._token: int | None = None
+        self._must_state = self._retention is not None
+        self._has_stated = False
+        self._other_retention = ""
+        """What the store was last seen to keep in place of what this process has stated."""
+        self._time_ms, self._time_s = 0, 0.0
+        """The newest time that the store has told, and when it was told first."""
+        self.clock_behind_ms = 0
+        """By how much the server's clock is behind the store's time, which stands still; as last looked at."""
+        self.due_s: float | None = None
+        """When something is due, by this process's monotonic clock, as far as it was told."""
+
+    # --- one operation -----------------------------------------------------------------------------------------------
+
+    def converse(self, operation: Operation[Any]) -> Generator[Ask | Sleep | Move, Any, Any]:
+        """
+        Carry out an operation.
+
+        Raises:
+            BackendError: the store cannot serve it; see the classes.
+            QueueHintError: as the operation says.
+        """
+        name, args = codec.encode(operation)
+        asked_s = time.monotonic()
+        is_due = self._checked_s is None or asked_s - self._checked_s >= CHECK_EVERY_S
+        if is_due or (self._policy is not None and _adds(operation)):
+            yield from self._check()
+        if self._policy is not None and _adds(operation):
+            name, args = yield from self._without_claims(operation)
+        now: Any = "" if self._clock is None else self._clock.now_ms()
+        if isinstance(operation, codec.QUESTIONS):
+            if asked_s - max(self._primary_s, self._checked_s or 0.0) >= ROLE_EVERY_S:
+                yield from self._look_at_role(asked_s)
+            return (yield from self._question(operation, now))
+        if not self._may_write:
+            yield from self._ask(script("probe"), (), None, None)
+            self._may_write = True
+        if self._must_state:
+            yield from self._state_retention()
+        lane = None if isinstance(operation, codec.REPEATABLE) else self._lane_for(operation)
+        request = ("", 0) if lane is None else (lane.name, lane.request)
+        try:
+            reply = yield from self._ask(script(name), (now, *request, *self._settings, *args), operation, lane)
+        except DuplicateJobError as error:
+            if error.key is not None:
+                raise
+            raise (yield from self._name_fields(operation, error)) from None
+        self._primary_s = asked_s
+        time_said = codec.clocked(reply)
+        self._see_time(time_said.now_ms)
+        if time_said.next_ms is None:
+            self.due_s = None
+        else:
+            self.due_s = time.monotonic() + max(0, time_said.next_ms - time_said.now_ms) / 1000
+        answer = codec.decode(operation, reply)
+        if dropped := codec.dropped(operation, reply):
+            logger.warning(
+                "%s is short of memory: %d records of jobs that are over were dropped before their time",
+                self.address.shown,
+                dropped,
+                extra={"event": "redis.records_dropped", "count": dropped},
+            )
+        if type(answer) is Exchanged and answer.grants:
+            self._watch_history(answer.grants[0].token)
+        return answer
+
+    def _without_claims(self, operation: Operation[Any]) -> Generator[Ask | Sleep | Move, Any, tuple[str, codec.Args]]:
+        """
+        Refuse a submission, for the server may evict; let an exchange settle without claiming.
+
+        Raises:
+            BackendUnavailableError: naming the setting.
+        """
+        if not isinstance(operation, Exchange):
+            raise BackendUnavailableError(f"{self.address.shown}: {self._policy}")
+        if not operation.settle:
+            # The markers of what is not claimed stay set, and wake who waits at once.
+            yield Sleep(STOPPED_S)
+        return codec.encode(attrs.evolve(operation, limit=0))
+
+    def _question(self, operation: Operation[Any], now: Any) -> Generator[Ask | Sleep | Move, Any, Any]:
+        """Ask, and ask on where a reply was cut: no script may hold the server while it copies hundreds of MiB."""
+        whole = None
+        while True:
+            name, args = codec.encode(operation)
+            reply = yield from self._ask(script(name), (now, "", 0, 0, 0, 0, 0, 0, *args), operation, None)
+            answer = codec.decode(operation, reply)
+            whole = answer if whole is None else codec.joined(whole, answer)
+            following = codec.following(operation, reply, answer)
+            if following is None:
+                return whole
+            operation = following
+
+    def _see_time(self, now_ms: int) -> None:
+        """Look at the server anew if the store's time stands still."""
+        moment_s = time.monotonic()
+        if now_ms != self._time_ms:
+            self._time_ms, self._time_s = now_ms, moment_s
+        elif moment_s - self._time_s >= STANDS_STILL_S and not self.clock_behind_ms and self._checked_s is not None:
+            # In doubt once for each time it stands still: after that, each minute.
+            self._checked_s, self._time_s = min(self._checked_s, moment_s - CHECK_EVERY_S), moment_s
+
+    def _judge_clock(self, info: dict[str, str]) -> None:
+        """Say each minute that the server's clock is behind what it was, and when it is no more."""
+        if self._clock is not None or not self._time_ms or "server_time_usec" not in info:
+            return
+        before = self.clock_behind_ms
+        behind_ms = self._time_ms - int(info["server_time_usec"]) // 1000
+        self.clock_behind_ms = behind_ms if behind_ms > CLOCK_LATE_MS else 0
+        extra = {"event": "redis.clock_behind", "behind_s": self.clock_behind_ms / 1000}
+        if self.clock_behind_ms:
+            logger.error(
+                "%s: the server's clock is %.0f s behind what it was, and until it is there again time stands still: "
+                "nothing delayed or retried begins, no dead worker is noticed; `queuehint doctor --fix` sets it back",
+                self.address.shown,
+                self.clock_behind_ms / 1000,
+                extra=extra,
+            )
+        elif before:
+            logger.warning("%s: time goes on again", self.address.shown, extra=extra)
+
+    def _watch_history(self, token: int) -> None:
+        """Say it when the store began a new history: it was started anew, or another one took its place."""
+        before, self._token = self._token, token
+        if before is None or before >> 32 == token >> 32:
+            return
+        # At the end of a count the next epoch begins, and nothing is lost; a history begins in the lower half of one.
+        is_carried = token >> 32 == (before >> 32) + 1 and before & COUNT_HALF
+        if not is_carried:
+            self._must_state = self._retention is not None
+            logger.warning(
+                "%s began a new history; what the old one had not yet kept is lost",
+                self.address.shown,
+                extra={"event": "redis.new_history"},
+            )
+
+    def _state_retention(self) -> Generator[Ask | Sleep | Move, Any, None]:
+        """
+        Have the namespace keep its records for the times that this process was told.
+
+        The first time they take the place of what is there: the process that has begun last is the one of the newest
+        deploy. After that, once a minute, only of nothing: a server that was started empty learns them again.
+        """
+        assert self._retention is not None
+        stated = codec.retention_text(self._retention)
+        begins, self._has_stated, self._must_state = not self._has_stated, True, False
+        try:
+            said = yield from self._ask(script("retain"), ("", "", 0, 0, 0, 0, 0, 0, stated, int(begins)), None, None)
+        except BaseException:
+            self._must_state, self._has_stated = True, not begins
+            raise
+        before = said.decode("utf-8", "replace")
+        if before in {"", stated, self._other_retention}:
+            return
+        if begins:
+            say_retention_changed(logger, "redis", self.root, _shown_retention(before), self._retention)
+            return
+        self._other_retention = before
+        logger.warning(
+            "the retention of %s is (%s), as a newer process was told; this one was told (%s)",
+            self.root,
+            _shown_retention(before),
+            self._retention,
+            extra={"event": "redis.retention_differs"},
+        )
+
+    def _name_fields(
+        self, operation: Operation[Any], error: DuplicateJobError
+    ) -> Generator[Ask | Sleep | Move, Any, DuplicateJobError]:
+        """Say in which fields a job differs from the one that has its id."""
+        reply = yield from self.converse_script("spec", (error.job_id,))
+        asked = next(spec for spec in operation.jobs if spec.id == error.job_id)  # type: ignore[attr-defined]
+        there = codec.decode_spec(error.job_id, reply)
+        fields = codec.known_of(there, asked).differing_fields(asked) if there is not None else ()
+        return DuplicateJobError(error.job_id, fields=fields or ("content",))
+
+    def converse_script(self, name: str, args: tuple[Any, ...]) -> Generator[Ask | Sleep | Move, Any, Any]:
+        """Run a script that is no operation and may be run twice; return its reply as it is."""
+        now: Any = "" if self._clock is None else self._clock.now_ms()
+        return (yield from self._ask(script(name), (now, "", 0, *self._settings, *args), None, None))
+
+    def _lane_for(self, operation: Operation[Any]) -> Lane:
+        """Return a lane for a request: that of this very operation if nobody knows yet what became of it."""
+        with self._lock:
+            known = self._unknown.pop(id(operation), None)
+            if known is not None and known[0]() is operation:
+                return known[1]
+            lane = self._lanes.pop() if self._lanes else Lane()
+        lane.request += 1
+        return lane
+
+    def _ask(
+        self, which: Script, args: tuple[Any, ...], operation: Operation[Any] | None, lane: Lane | None
+    ) -> Generator[Ask | Sleep | Move, Any, Any]:
+        """Send a request until it is answered, or for as long as makes sense."""
+        by_sha = Ask(("EVALSHA", which.sha, *self._keys, *args))
+        ask = by_sha
+        begun_s = time.monotonic()
+        attempts = redirections = 0
+        is_unknown = False
+        answered = False
+        try:
+            while True:
+                try:
+                    reply = yield ask
+                    answered = True
+                    return reply
+                except NotSent as error:
+                    failure: Exception = error
+                    yield Move()
+                except Unanswered as error:
+                    failure, is_unknown = error, lane is not None
+                    yield Move()
+                except driver.NoScriptError:
+                    ask = Ask(("EVAL", which.text, *self._keys, *args))
+                    continue
+                except driver.ResponseError as error:
+                    message = str(error)
+                    if isinstance(error, driver.AskError):
+                        yield onward(error)
+                        redirections += 1
+                        if redirections % REDIRECTIONS_AT_ONCE:
+                            continue
+                    elif not _passes(error, message):
+                        # Unless an earlier attempt is still under way, this is an answer: nothing was changed.
+                        answered = not is_unknown
+                        raise self._error(error, operation) from error
+                    elif not message.startswith(_SAME_NODE):
+                        yield onward(error)
+                    failure = error
+                if time.monotonic() - begun_s >= RETRY_S:
+                    answered = not is_unknown
+                    raise self._gave_up(failure, operation, is_unknown=is_unknown) from failure
+                ask = by_sha
+                yield Sleep(PAUSE_S[min(attempts, len(PAUSE_S) - 1)])
+                attempts += 1
+        finally:
+            # Also when the caller was canceled while the request was under way.
+            if lane is not None:
+                self._give_back(lane, operation, answered=answered)
+
+    def _give_back(self, lane: Lane, operation: Operation[Any] | None, *, answered: bool) -> None:
+        with self._lock:
+            if answered:
+                self._lanes.append(lane)
+            elif operation is not None:
+                unknown, at = self._unknown, id(operation)
+                # Called wherever memory is freed, with the lock held or not: what it does is one step.
+                unknown[at] = weakref.ref(operation, lambda _: unknown.pop(at, None)), lane
+                if len(unknown) > UNKNOWN_MAX:
+                    unknown.popitem(last=False)
+
+    # --- what goes wrong ---------------------------------------------------------------------------------------------
+
+    def _gave_up(self, failure: Exception, operation: Operation[Any] | None, *, is_unknown: bool) -> BackendError:
+        cause = failure.__cause__ or failure
+        where = self.address.shown
+        if is_unknown:
+            job_ids = [spec.id for spec in operation.jobs] if isinstance(operation, Enqueue) else []
+            problem = f"{where}: no answer within {RETRY_S:g} s ({cause}); it may have been done"
+            return OutcomeUnknownError(problem, job_ids=job_ids)
+        return BackendUnavailableError(f"{where}: {cause}")
+
+    def _error(self, error: driver.ResponseError, operation: Operation[Any] | None) -> Exception:
+        message = str(error)
+        refused = codec.refusal(operation, message) if operation is not None else None
+        if refused is not None:
+            return refused
+        where = self.address.shown
+        if isinstance(error, driver.OutOfMemoryError) or message.startswith("OOM"):
+            if isinstance(operation, Enqueue):
+                return BackendFullError(f"{where} is at its maxmemory; nothing was enqueued")
+            return BackendFullError(f"{where} is at its maxmemory; nothing was changed")
+        if isinstance(error, (driver.NoPermissionError, driver.AuthenticationError)) or _DENIED.search(message):
+            return BackendDeniedError(f"{where}: {message}")
+        if message.startswith("MISCONF"):
+            return BackendUnavailableError(f"{where} cannot save to its disk and takes no writes: {message}")
+        if "WRONGTYPE" in message:
+            return CorruptStateError(f"{where}: a key of {self.root} is of the wrong type; run `queuehint doctor`")
+        if " script: " in message:
+            # A script of ours fails only over what it did not write itself.
+            return CorruptStateError(f"{where}: {message.split(' script: ', maxsplit=1)[0]}; run `queuehint doctor`")
+        return BackendError(f"{where}: {message}")
+
+    # --- the store itself --------------------------------------------------------------------------------------------
+
+    def _check(self) -> Generator[Ask | Sleep | Move, Any, Any]:
+        """
+        See that the store may be used: version, role, types of our keys, eviction; once, and the settings each minute.
+
+        Where jobs may be evicted, what runs goes on to be renewed and settled, but nothing more is enqueued or claimed.
+
+        Raises:
+            BackendUnavailableError: naming the setting.
+        """
+        before, first = self._checked_s, self._checked_s is None
+        if not first:
+            # Those who call meanwhile need not look too.
+            self._checked_s = time.monotonic()
+        try:
+            yield from self._look(first=first)
+        except BaseException:
+            self._checked_s = before
+            raise
+        self._checked_s = time.monotonic()
+        self._must_state = self._retention is not None
+
+    def _look(self, *, first: bool) -> Generator[Ask | Sleep | Move, Any, Any]:
+        info = yield from self._ask_primary("everything")
+        if self.address.kind == "cluster":
+            yield from self._learn_nodes()
+        problem = wrong_version(info) or wrong_role(info)
+        if problem is not None:
+            raise BackendUnavailableError(f"{self.address.shown}: {problem}")
+        self._judge_policy(wrong_policy(info))
+        self._judge_clock(info)
+        if first:
+            fixed = [key for key in keys.KEYS if not key.is_prefix]
+            found = yield from self.converse_script("types", tuple(key.name for key in fixed))
+            for key, kind in zip(fixed, map(bytes.decode, found), strict=True):
+                if kind not in {"none", key.type}:
+                    redis_key = keys.redis_key(self.namespace, key.name)
+                    raise CorruptStateError(f"{redis_key} is a {kind} and should be a {key.type}: not ours?")
+            if self._clock is not None:
+                yield from self.plain("HSET", keys.redis_key(self.namespace, "meta"), "test", "1")
+            self._say(info)
+
+    def _judge_policy(self, problem: str | None) -> None:
+        """Keep what is wrong with the eviction policy, and say when that changes."""
+        before, self._policy = self._policy, problem
+        extra = {"event": "redis.policy", "error": problem}
+        if problem is not None and before is None:
+            logger.error("%s: no job is claimed or enqueued: %s", self.address.shown, problem, extra=extra)
+        elif problem is None and before is not None:
+            logger.info("%s: jobs are claimed and enqueued again", self.address.shown, extra=extra)
+
+    def _look_at_role(self, asked_s: float) -> Generator[Ask | Sleep | Move, Any, Any]:
+        """
+        Find the primary, if the node that is asked is none any more: a replica would answer questions too.
+
+        Raises:
+            BackendUnavailableError: none was found for as long as an operation is tried.
+        """
+        if self.address.kind != "cluster":  # where a replica sends on whoever asks it
+            problem = wrong_role((yield from self._ask_primary("replication")))
+            if problem is not None:
+                raise BackendUnavailableError(f"{self.address.shown}: {problem}")
+        self._primary_s = asked_s
+
+    def _ask_primary(self, section: str) -> Generator[Ask | Sleep | Move, Any, dict[str, str]]:
+        """
+        Return what the primary says of itself.
+
+        A node that is none any more is left, and another one or a new connection is tried; the answer is that of a
+        replica only if nothing else is found for as long as an operation is tried.
+        """
+        begun_s = time.monotonic()
+        attempts = 0
+        while True:
+            if self.address.kind == "cluster":
+                # INFO is answered by whichever node is asked, of a key by the one that has the namespace.
+                yield from self.plain("EXISTS", keys.redis_key(self.namespace, "meta"))
+            info = parse_info((yield from self.plain("INFO", section)))
+            if wrong_role(info) is None or time.monotonic() - begun_s >= RETRY_S:
+                return info
+            yield Move(leaves=True)
+            yield Sleep(PAUSE_S[min(attempts, len(PAUSE_S) - 1)])
+            attempts += 1
+
+    def _learn_nodes(self) -> Generator[Ask | Sleep | Move, Any, None]:
+        """Ask a cluster for its nodes, which are tried where one fails; nothing depends on the answer."""
+        try:
+            ranges = yield Ask(("CLUSTER", "SLOTS"))
+        except (NotSent, Unanswered, driver.ResponseError):
+            return
+        nodes = [node for _, _, *nodes in ranges for node in nodes]
+        self.address.learn([(host.decode(), port) for host, port, *_ in nodes if host])
+
+    def plain(self, *command: Any) -> Generator[Ask | Sleep | Move, Any, Any]:
+        """Send a command that may be sent twice."""
+        begun_s = time.monotonic()
+        attempts = redirections = 0
+        while True:
+            try:
+                return (yield Ask(command))
+            except (NotSent, Unanswered) as error:
+                failure: Exception = error
+            except driver.ResponseError as error:
+                if isinstance(error, driver.AskError):
+                    redirections += 1
+                    if redirections % REDIRECTIONS_AT_ONCE:
+                        yield onward(error)
+                        continue
+                elif not _passes(error, str(error)):
+                    raise self._error(error, None) from error
+                failure = error
+            if time.monotonic() - begun_s >= RETRY_S:
+                raise self._gave_up(failure, None, is_unknown=False) from failure
+            yield onward(failure)
+            yield Sleep(PAUSE_S[min(attempts, len(PAUSE_S) - 1)])
+            attempts += 1
+
+    def _say(self, info: dict[str, str]) -> None:
+        """Say once what this store can lose, and who can read what is sent."""
+        durability = durability_class(info)
+        level = logging.WARNING if durability.startswith("D0") else logging.INFO
+        logger.log(level, "durability class %s", durability, extra={"event": "redis.durability"})
+        if self.address.is_remote_plaintext:
+            logger.warning(
+                "what is sent to %s can be read on the way; use rediss://",
+                self.address.shown,
+                extra={"event": "redis.plaintext"},
+            )
+
+
+def _adds(operation: Operation[Any]) -> bool:
+    """Say whether an operation brings in jobs, or has some begin."""
+    return isinstance(operation, Enqueue) or (isinstance(operation, Exchange) and operation.limit > 0)
+
+
+def _shown_retention(text: str) -> str:
+    try:
+        return str(codec.parse_retention(text))
+    except ValueError:
+        return "unreadable"
+
+
+def _passes(error: driver.ResponseError, message: str) -> bool:
+    """Say whether a refusal passes by itself, or by asking another node; nothing was changed."""
+    return isinstance(
+        error, (driver.ReadOnlyError, driver.TryAgainError, driver.ClusterDownError)
+    ) or message.startswith(
+        ("BUSY", "LOADING", "READONLY", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "NOREPLICAS", "UNBLOCKED")
+    )
+
+
+def onward(failure: Exception) -> Move:
+    """Return where to go after a failure: where a cluster says the slot is, for good or (``ASK``) while it moves."""
+    if isinstance(failure, driver.AskError):
+        return Move((failure.host, failure.port), once=not isinstance(failure, driver.MovedError))
+    return Move(leaves=isinstance(failure, driver.ResponseError) and not str(failure).startswith(_SAME_NODE))
+
+
+# --- what a server says of itself ------------------------------------------------------------------------------------
+
+
+def parse_info(text: bytes) -> dict[str, str]:
+    """Return the lines of an ``INFO`` as a dictionary."""
+    return dict(line.split(":", 1) for line in text.decode("utf-8", "replace").splitlines() if ":" in line)
+
+
+def wrong_version(info: dict[str, str]) -> str | None:
+    """Return why a server is too old, None if it is not."""
+    version = info.get("redis_version", "0")
+    if tuple(int(part) for part in version.split(".")[:3] if part.isdigit()) < VERSION_LEAST:
+        return f"redis_version is {version}, at least {'.'.join(map(str, VERSION_LEAST))} is needed"
+    return None
+
+
+def wrong_policy(info: dict[str, str]) -> str | None:
+    """Return why a server may lose jobs when its memory is full, None if it may not."""
+    policy = info.get("maxmemory_policy", "noeviction")
+    if policy != "noeviction":
+        return f"maxmemory-policy is {policy}, which deletes jobs when memory is full; it must be noeviction"
+    return None
+
+
+def wrong_role(info: dict[str, str]) -> str | None:
+    """Return why a server takes no writes, None if it is a primary."""
+    if info.get("role", "master") != "master":
+        return f"its role is {info['role']}: it is a replica and takes no writes; name its primary"
+    return None
+
+
+def durability_class(info: dict[str, str]) -> str:
+    """Return what a server can lose: ``D0`` all of it, ``D1`` the last 2 seconds, ``D2`` nothing acknowledged."""
+    if info.get("aof_enabled") != "1":
+        return "D0: without an append-only file all jobs since the last snapshot are lost with the server"
+    return (
+        "D1 or D2: with appendfsync everysec a power loss takes the last 1 to 2 seconds, and so may the server's death "
+        "while its disk is slow; with always nothing"
+    )

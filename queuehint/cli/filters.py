@@ -1,0 +1,124 @@
+"""The options that choose jobs: whose they are, what they are, where, since when."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Protocol
+
+import typer
+
+from queuehint.cli.opening import UsageError, place
+from queuehint.cli.render import UNITS
+from queuehint.scheduler.records.queries import Filter
+from queuehint.values.records import JobState
+
+_SPAN = re.compile(rf"(\d{{1,9}}) ?({'|'.join(UNITS)})")
+
+
+def filtered(
+    service: Annotated[str | None, typer.Option(help="Only of this service.")] = None,
+    user: Annotated[str | None, typer.Option(help="Only of this user.")] = None,
+    task: Annotated[str | None, typer.Option(help="Only of this task.")] = None,
+    pool: Annotated[str | None, typer.Option(help="Only of this pool.")] = None,
+    path: Annotated[str | None, typer.Option(metavar="PATH", help="Only at or below this queue key.")] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Enqueued then or later: 2h, 7d, or 2026-01-31T12:00Z.")
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Enqueued before that.")] = None,
+) -> Filter:
+    """
+    Return which jobs are meant; what is not said is left out.
+
+    Raises:
+        UsageError, InvalidHintError: a time or a path is none.
+    """
+    said = {
+        "service": service,
+        "user": user,
+        "task": task,
+        "pool": pool,
+        "path": None if path is None else place(path),
+        "since": None if since is None else time_of(since),
+        "until": None if until is None else time_of(until),
+    }
+    chosen: Any = {name: value for name, value in said.items() if value is not None}
+    return chosen  # type: ignore[no-any-return]
+
+
+OPTIONS = tuple(inspect.signature(filtered, eval_str=True).parameters.values())
+
+
+def choosing(command: Callable[..., None]) -> Callable[..., None]:
+    """
+    Give a command the options that choose jobs, behind its own.
+
+    It is called with *choose*, a `Choose`.
+    """
+    own = [one for one in inspect.signature(command, eval_str=True).parameters.values() if one.name != "choose"]
+
+    @functools.wraps(command)
+    def wrapper(**options: Any) -> None:
+        said = {option.name: options.pop(option.name) for option in OPTIONS}
+        command(**options, choose=lambda state=None: _with_state(filtered(**said), state))
+
+    parameters = [*own, *OPTIONS]
+    setattr(wrapper, "__signature__", inspect.Signature(parameters))  # noqa: B010 - it is no attribute of a function's type
+    wrapper.__annotations__ = {one.name: one.annotation for one in parameters}
+    return wrapper
+
+
+class Choose(Protocol):
+    """What says which jobs are meant, besides their states."""
+
+    def __call__(self, state: str | list[str] | None = None) -> Filter:
+        """Return a filter; raises as `filtered`."""
+
+
+def _with_state(chosen: Filter, state: str | list[str] | None) -> Filter:
+    if state is not None:
+        chosen["state"] = state
+    return chosen
+
+
+def states_of(words: list[str] | None) -> list[str] | None:
+    """
+    Return states by their names, in any case, several of them in one word between commas.
+
+    >>> states_of(["failed,Queued"])
+    ['FAILED', 'QUEUED']
+    """
+    if not words:
+        return None
+    names = [name.strip().upper() for word in words for name in word.split(",")]
+    for name in names:
+        if name not in JobState.__members__:
+            raise UsageError(f"there is no state {name!r}; there are {', '.join(JobState)}")
+    return names
+
+
+def time_of(text: str) -> datetime:
+    """
+    Return a time: so long ago, or a date and time with its time zone.
+
+    Raises:
+        UsageError: it is neither.
+
+    >>> time_of("2026-01-31T12:00Z").isoformat()
+    '2026-01-31T12:00:00+00:00'
+    """
+    if span := _SPAN.fullmatch(text):
+        try:
+            return datetime.now(UTC) - timedelta(**{UNITS[span[2]]: int(span[1])})
+        except OverflowError:
+            raise UsageError(f"{text!r} is longer ago than the calendar is long") from None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(f"{text!r} is no time: say 30min, 2h, 7d, or 2026-01-31T12:00Z") from None
+    if found.tzinfo is None:
+        raise UsageError(f"{text!r} needs its time zone, as in 2026-01-31T12:00Z; local time is never guessed")
+    return found

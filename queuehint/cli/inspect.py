@@ -1,0 +1,229 @@
+"""``queuehint show, why, stats``: what is known of a job and of all jobs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any
+
+import attrs
+import typer
+from rich.text import Text
+
+from queuehint.cli.filters import Choose, choosing
+from queuehint.cli.opening import AsJson, Namespace, Target, namespace_of, opened
+from queuehint.cli.render import STYLES, Block, Facts, Grid, Printer, Row, ago, cell, iso, state_cell, when
+from queuehint.scheduler.records.export import as_json as fields_of
+from queuehint.values.hint import queue_key
+from queuehint.values.policy import Policy
+from queuehint.values.records import JobRecord, JobState
+from queuehint.values.report import Reason, ReasonKind, Stats
+
+Id = Annotated[str, typer.Argument(metavar="ID", help="Of a job.")]
+PAYLOADS = ("arguments", "arguments_base64")
+"""The fields that are shown only to those who ask for them."""
+_WAYS_OUT = {
+    ReasonKind.PAUSED: "resume the path: queuehint resume {path}",
+    ReasonKind.DEAD_HOLD: "redrive it, or give it up: queuehint dead retry {job}, queuehint dead purge {job}",
+    ReasonKind.DEAD_DEPENDENCY: "redrive it: queuehint dead retry {job}",
+    ReasonKind.NO_WORKER: "run a worker for its pool: queuehint worker MODULE:SCHEDULER --pools ...",
+    ReasonKind.UNKNOWN_TASK: "deploy the code that has its task, or cancel it: queuehint cancel {id}",
+}
+
+
+# --- one job ---------------------------------------------------------------------------------------------------------
+
+
+def show(
+    id: Id,
+    target: Target = None,
+    namespace: Namespace = None,
+    arguments: Annotated[bool, typer.Option("--arguments", help="Show its arguments too.")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="Print texts as they are, also what a terminal obeys.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show all that is known of a job: its record, its errors, its log, its result."""
+    with opened(target, namespace, as_json=as_json) as sched:
+        record = sched.get_sync(id)
+        if as_json:
+            fields = fields_of(record)
+            for name in PAYLOADS:
+                if not arguments:
+                    fields["spec"].pop(name, None)
+            Printer(as_json=True).json(fields)
+            return
+        reason = None if record.state.is_over else sched.why_sync(id)
+        _print_record(Printer(raw=raw), record, reason, arguments=arguments)
+
+
+def _print_record(printer: Printer, record: JobRecord, reason: Reason | None, *, arguments: bool) -> None:
+    printer.put(Facts(list(_facts(record, reason))))
+    if record.errors:
+        printer.head("errors")
+    for error in record.errors:
+        printer.lines(f"{iso(error.at_ms)} attempt {error.attempt}: {error.type}: {error.message}")
+        if error.traceback:
+            printer.lines(error.traceback.rstrip("\n"), "        ")
+    if record.logs:
+        printer.head("log, its last lines" if record.logs_truncated else "log")
+    for line in record.logs:
+        printer.lines(line)
+    fields = fields_of(record)
+    if record.result is not None:
+        _print_payload(printer, "result", fields)
+    if arguments:
+        _print_payload(printer, "arguments", fields["spec"])
+
+
+def _print_payload(printer: Printer, name: str, fields: dict[str, Any]) -> None:
+    """Print what is JSON as such, and what only a codec can read as base64."""
+    name = name if name in fields else f"{name}_base64"
+    printer.head(name)
+    printer.lines(json.dumps(fields[name], ensure_ascii=False, indent=2))
+
+
+def _facts(record: JobRecord, reason: Reason | None) -> Iterator[tuple[str, Text]]:
+    spec = record.spec
+    yield "id", cell(record.id, "bold")
+    yield "state", state_cell(record.state)
+    yield "cause", cell(record.cause)
+    yield "problem", cell(record.problem)
+    yield "why", cell(reason)
+    yield "cancel", cell("asked for" if record.cancel_requested and not record.state.is_over else None)
+    yield "task", cell(spec.task)
+    yield "place", cell(places(record))
+    for name in ("service", "user", "pool", "key", "flow", "name", "parent", "schedule"):
+        yield name, cell(getattr(spec, name))
+    yield "priority", cell(spec.priority)
+    yield "attempts", cell(f"{record.attempts} of {spec.policy.max_attempts}")
+    yield "losses", cell(f"{record.losses} of {spec.policy.max_losses}" if record.losses else None)
+    yield "progress", cell(progress(record))
+    for name in ("enqueued", "due", "queued", "started", "ended"):
+        time_ms = getattr(record, f"{name}_ms")
+        yield name, cell(None if time_ms is None else when(time_ms))
+    yield "worker", cell(record.worker)
+    yield "token", cell(record.token)
+    edges = [edge.id if edge.when == "success" else f"{edge.id} ({edge.when})" for edge in spec.depends_on]
+    yield "depends on", cell(", ".join(edges))
+    yield "policy", cell(_policy(spec.policy))
+
+
+def places(record: JobRecord) -> str:
+    """Return where a job is, for people: its queue keys, and which are shared."""
+    keys = [queue_key(claim.path) + (" (shared)" if claim.mode == "shared" else "") for claim in record.spec.claims]
+    return ", ".join(keys)
+
+
+def progress(record: JobRecord) -> str | None:
+    """Return how far a job is, for people; None if it has not said."""
+    said = record.progress
+    return None if said is None else spoken(said.done, said.total, said.note)
+
+
+def spoken(done: float | None, total: float | None, note: str | None) -> str:
+    """Return what a handler said of its progress, for people."""
+    counts = "/".join(f"{number:g}" for number in (done, total) if number is not None)
+    return " ".join(part for part in (counts, note) if part)
+
+
+def _policy(policy: Policy) -> str:
+    """Return what of a policy is not as it is by default."""
+    default = Policy()
+    changed = {
+        field.name: getattr(policy, field.name)
+        for field in attrs.fields(Policy)
+        if getattr(policy, field.name) != getattr(default, field.name)
+    }
+    return ", ".join(f"{name}={value}" for name, value in changed.items())
+
+
+# --- why a job waits -------------------------------------------------------------------------------------------------
+
+
+def why(id: Id, target: Target = None, namespace: Namespace = None, as_json: AsJson = False) -> None:
+    """Say what a job waits for, which jobs stand in its way, and what ends a wait that does not end by itself."""
+    with opened(target, namespace, as_json=as_json) as sched:
+        reason = sched.why_sync(id)
+        printer = Printer(as_json=as_json)
+        if as_json:
+            fields = attrs.asdict(reason)
+            until_ms = fields.pop("until_ms")
+            printer.json(fields | {"until": None if until_ms is None else iso(until_ms)})
+            return
+        printer.say(str(reason))
+        way_out = _WAYS_OUT.get(reason.kind) if reason.stuck else None
+        if way_out is not None:
+            job = reason.jobs[0] if reason.jobs else reason.job_id
+            printer.say(way_out.format(path=reason.path_key, job=job, id=reason.job_id), "dim")
+
+
+# --- all jobs --------------------------------------------------------------------------------------------------------
+
+
+@choosing
+def stats(choose: Choose, target: Target = None, namespace: Namespace = None, as_json: AsJson = False) -> None:
+    """Count jobs: all by state, ready by pool, stuck by reason, since the beginning; those of a part by state."""
+    with opened(target, namespace, as_json=as_json) as sched:
+        printer, chosen = Printer(as_json=as_json), choose()
+        if chosen:
+            counts = sched.records.count_sync(**chosen)
+            if as_json:
+                printer.json({"namespace": namespace_of(sched), "states": counts.states})
+            else:
+                printer.put(_states(counts.states))
+            return
+        found = sched.stats_sync()
+        if as_json:
+            printer.json({"namespace": namespace_of(sched), **attrs.asdict(found), "unfinished": found.unfinished})
+        else:
+            printer.put(*stats_blocks(found))
+
+
+def _states(states: Mapping[JobState, int]) -> Row:
+    return Row([(state.value, cell(states.get(state, 0), STYLES[state])) for state in JobState])
+
+
+def stats_blocks(found: Stats) -> Iterator[Block | str]:
+    """Yield counts as they are printed."""
+    yield _states(found.states)
+    ready = {pool: count for pool, count in found.ready.items() if count}
+    if ready:
+        yield "ready, by pool"
+        yield Row([(f"ready {pool}", cell(count)) for pool, count in ready.items()])
+        waits = [(f"oldest {pool}", cell(ago(found.oldest_ready_ms.get(pool)))) for pool in ready]
+        yield Row([(name, value) for name, value in waits if value])
+    stuck = {kind: count for kind, count in found.stuck.items() if count}
+    if stuck:
+        yield "stuck until somebody helps"
+        yield Row([(f"stuck {kind}", cell(count, "bold red")) for kind, count in stuck.items()])
+    yield "since the beginning, and now"
+    yield Row([(name, cell(value)) for name, value in attrs.asdict(found).items() if isinstance(value, int)])
+
+
+def brief(record: JobRecord) -> dict[str, Any]:
+    """Return what a list says of a job, for programs."""
+    fields = fields_of(record)
+    kept = ("id", "number", "state", "attempts", "losses", "cause", "worker")
+    spec = ("task", "claims", "pool", "user", "service", "priority", "key", "flow", "name", "parent", "schedule")
+    times = {name: value for name, value in fields.items() if name.endswith("_at")}
+    return {name: fields[name] for name in kept} | {name: fields["spec"][name] for name in spec} | times
+
+
+def records_grid(records: Sequence[JobRecord]) -> Grid:
+    """Return records as a table."""
+    rows = [
+        [
+            cell(record.id),
+            state_cell(record.state),
+            cell(record.spec.task),
+            cell(places(record)),
+            cell(record.spec.pool),
+            cell(record.spec.user),
+            cell(record.spec.service),
+            cell(record.attempts),
+            cell(iso(record.enqueued_ms)),
+            cell(ago(record.enqueued_ms)),
+        ]
+        for record in records
+    ]
+    return Grid(("id", "state", "task", "place", "pool", "user", "service", "attempts", "enqueued", "ago"), rows)

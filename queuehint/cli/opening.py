@@ -1,0 +1,136 @@
+"""What all commands that look at jobs take, and how they end: which store, as JSON or not, exit codes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Iterator
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from queuehint.backends.masks import masked
+from queuehint.cli.loading import TargetError, load_scheduler
+from queuehint.cli.render import plain
+from queuehint.cli.said import HINT, hidden, mentions_url, said
+from queuehint.errors import BackendError, InvalidHintError, InvalidJobError, QueueFullError, QueueHintError
+from queuehint.scheduler.scheduler import Scheduler
+from queuehint.values.hint import Path, parse_key
+
+EXIT_REFUSED = 1
+EXIT_USAGE = 2
+EXIT_STORE = 3
+EXIT_TIMEOUT = 124
+"""As of `timeout`, the command."""
+EXIT_INTERRUPTED = 130
+
+Target = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        "-t",
+        metavar="URL|MODULE:SCHEDULER",
+        envvar=["QUEUEHINT_SCHEDULER", "QUEUEHINT_URL"],
+        help="Where the jobs are: redis://localhost:6379/0, sqlite:///jobs.db, or myapp.jobs:sched.",
+    ),
+]
+Namespace = Annotated[
+    str | None,
+    typer.Option("--namespace", "-n", help="Of the jobs, with a URL; by default what the URL says, or `default`."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+class UsageError(Exception):
+    """What was asked for makes no sense; the text says why."""
+
+
+@contextlib.contextmanager
+def opened(target: str | None, namespace: str | None, *, as_json: bool) -> Iterator[Scheduler]:
+    """
+    Open the store of a command, and close it.
+
+    What is raised inside ends the command: with 1 if it was refused or found nothing, with 2 if it makes no sense, with
+    3 if the store cannot be asked, with 130 if somebody pressed Ctrl-C.
+    """
+    try:
+        scheduler = find(target, namespace)
+        try:
+            yield scheduler
+        finally:
+            scheduler.close_sync()
+    except KeyboardInterrupt:
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    except (TargetError, UsageError, InvalidHintError, InvalidJobError) as error:
+        _end(error, EXIT_USAGE, as_json=as_json)
+    except QueueFullError as error:
+        _end(error, EXIT_REFUSED, as_json=as_json)
+    except BackendError as error:
+        _end(error, EXIT_STORE, as_json=as_json)
+    except QueueHintError as error:
+        _end(error, EXIT_REFUSED, as_json=as_json)
+
+
+def find(target: str | None, namespace: str | None) -> Scheduler:
+    """
+    Return the scheduler that a command is about; of an application it has the handlers too, of a URL none.
+
+    Raises:
+        TargetError, InvalidJobError: there is none, or its jobs live in one process.
+    """
+    if not target:
+        raise TargetError("say where the jobs are: --target redis://host:6379/0 or module:scheduler, or QUEUEHINT_URL")
+    if ":/" in target:
+        scheduler = Scheduler(target) if namespace is None else Scheduler(target, namespace=namespace)
+    else:
+        scheduler = load_scheduler(target)
+    if not scheduler.backend.is_durable:
+        raise TargetError(f"{masked(scheduler.url)} lives in one process, and nobody else can look into it")
+    found = namespace_of(scheduler)
+    if namespace not in {None, found}:
+        raise TargetError(f"--namespace {namespace}: {masked(target)} is of namespace {found}")
+    return scheduler
+
+
+def namespace_of(scheduler: Scheduler) -> str:
+    """Return the namespace whose jobs are there; what a URL says goes before what the scheduler says."""
+    backend: Any = scheduler.backend
+    return str(getattr(getattr(backend, "desk", backend), "namespace", scheduler.namespace))
+
+
+def place(key: str | None) -> Path:
+    """
+    Return the path of a queue key; none is the root.
+
+    Raises:
+        InvalidHintError: no path has this key.
+    """
+    return () if key is None else parse_key(key)
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """
+    Ask whether to go on; the command ends with 1 if the answer is no.
+
+    Raises:
+        UsageError: nobody is there to be asked.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError(f"{question} Nobody can be asked here: say --yes")
+    if not typer.confirm(plain(question), err=True):
+        raise typer.Exit(EXIT_REFUSED)
+
+
+def _end(error: Exception, code: int, *, as_json: bool) -> NoReturn:
+    message = str(error)
+    if isinstance(error, UsageError) and mentions_url(message):
+        message += HINT
+    if as_json:
+        typer.echo(json.dumps({"error": hidden(message)}))
+    else:
+        typer.echo(f"queuehint: {said(message)}", err=True)
+    raise typer.Exit(code) from None

@@ -1,0 +1,314 @@
+"""
+What commands print: tables for people in a terminal, lines with tabs for programs behind a pipe, JSON on request.
+
+What is printed may come from anybody who may enqueue a job, so no text is ever markup, and what a terminal would obey
+is shown as its code: `plain`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import attrs
+from rich.columns import Columns
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from queuehint.clock import SystemClock
+from queuehint.values.records import JobState, moment
+
+# Control characters move the cursor and more, bidi controls and line separators spoof what is displayed, lone
+# surrogates cannot be printed.
+_OBEYED = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+STYLES = {
+    JobState.SCHEDULED: "cyan",
+    JobState.DEFERRED: "magenta",
+    JobState.QUEUED: "yellow",
+    JobState.STARTED: "bold blue",
+    JobState.FINISHED: "green",
+    JobState.FAILED: "bold red",
+    JobState.CANCELED: "dim",
+}
+COLUMN_MIN, COLUMN_MAX = 6, 40
+"""How wide a column of a table is at least, if it has as much to show, and at most, the first and the last excepted."""
+_FIRST_MS = -62_135_596_800_000
+"""The first moment of the calendar; a job may be due at any time before."""
+_SPANS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
+
+
+UNITS = {"s": "seconds", "min": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+"""How spans of time are said on the command line, and what `timedelta` calls their units."""
+
+
+# --- text ------------------------------------------------------------------------------------------------------------
+
+
+def plain(text: str) -> str:
+    r"""
+    Return text in which nothing is left that a terminal would obey or that would begin another line.
+
+    >>> print(plain("a\x1b[31mb\n\u202e"))
+    a\x1b[31mb\n\u202e
+    """
+    return _OBEYED.sub(_code, text)
+
+
+def plain_lines(text: str) -> list[str]:
+    """Return the lines of a text, each `plain`; its tabs are blanks."""
+    return [plain(line.replace("\t", "    ")) for line in text.split("\n")]
+
+
+def _code(match: re.Match[str]) -> str:
+    sign = match[0]
+    named = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(sign)
+    return named or (f"\\x{ord(sign):02x}" if ord(sign) < 256 else f"\\u{ord(sign):04x}")
+
+
+def cell(text: object = "", style: str = "") -> Text:
+    """Return what stands in a table, `plain`; None is nothing."""
+    return Text("" if text is None else plain(str(text)), style)
+
+
+def state_cell(state: JobState) -> Text:
+    """Return a state in its color."""
+    return Text(state.value, STYLES[state])
+
+
+def span(duration_ms: float) -> str:
+    """
+    Return a duration in its largest unit.
+
+    >>> span(250), span(61_000), span(3_600_000 * 50)
+    ('0 s', '1 min', '2 d')
+    """
+    for unit_ms, name in _SPANS:
+        if duration_ms >= unit_ms:
+            return f"{int(duration_ms // unit_ms)} {name}"
+    return "0 s"
+
+
+def iso(time_ms: int) -> str:
+    """
+    Return ms since the epoch as people and programs read it, in UTC.
+
+    >>> iso(1_500), iso(-(2**53))
+    ('1970-01-01T00:00:01.500Z', '0001-01-01T00:00:00.000Z')
+    """
+    return moment(max(time_ms, _FIRST_MS)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def when(time_ms: int) -> str:
+    """Return a time, and how far it is from now by the clock of this machine."""
+    apart_ms = SystemClock().now_ms() - time_ms
+    return f"{iso(time_ms)} ({span(apart_ms)} ago)" if apart_ms >= 0 else f"{iso(time_ms)} (in {span(-apart_ms)})"
+
+
+def ago(time_ms: int | None) -> str:
+    """Return how long ago something was, by the clock of this machine; nothing if it never was."""
+    return "" if time_ms is None else span(max(0, SystemClock().now_ms() - time_ms))
+
+
+# --- blocks ----------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Facts:
+    """Names and what they are; those that are nothing are left out."""
+
+    rows: Sequence[tuple[str, Text]]
+
+    def __rich__(self) -> RenderableType:
+        table = Table.grid(padding=(0, 2))
+        table.add_column(no_wrap=True, style="dim")
+        table.add_column(overflow="fold")
+        for name, value in self.rows:
+            if value:
+                table.add_row(name, value)
+        return table
+
+    def lines(self) -> Iterator[str]:
+        """Yield ``name: value``."""
+        for name, value in self.rows:
+            if value:
+                yield f"{name}: {value.plain}"
+
+
+@attrs.frozen
+class Row(Facts):
+    """Facts side by side, as many as there is room for."""
+
+    def __rich__(self) -> RenderableType:
+        columns = Columns(padding=(0, 3, 0, 0))
+        for name, value in self.rows:
+            columns.add_renderable(Text.assemble((f"{name} ", "dim"), value, no_wrap=True))
+        return columns
+
+
+@attrs.frozen
+class Grid:
+    """
+    A table.
+
+    Args:
+        columns: the most important first. Where there is no room the last are left out and one may be cut, but never
+            the first, which is to be copied.
+        rows: as many cells each.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Text]]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        widths = self._widths(options.max_width)
+        fits = widths[0] <= options.max_width
+        for row in ([Text(name, "dim") for name in self.columns], *self.rows):
+            line = Text(no_wrap=fits, overflow="ellipsis" if fits else "fold")
+            for number, (text, width) in enumerate(zip(row, widths, strict=False)):
+                shown = text.copy()
+                shown.truncate(width, overflow="ellipsis", pad=True)
+                line.append("  " if number else "").append_text(shown)
+            line.rstrip()
+            yield line
+
+    def _widths(self, room: int) -> list[int]:
+        """Return the widths of the columns for which there is room."""
+        widths: list[int] = []
+        for number, name in enumerate(self.columns):
+            width = max(len(name), *(row[number].cell_len for row in self.rows)) if self.rows else len(name)
+            if number:
+                room -= 2
+                if room < min(width, COLUMN_MIN):
+                    break
+                is_last = number == len(self.columns) - 1
+                width = min(width, room if is_last else min(room, COLUMN_MAX))
+            widths.append(width)
+            room -= width
+        return widths
+
+    def lines(self) -> Iterator[str]:
+        """Yield the rows, tabs between their cells, without the names of the columns."""
+        for row in self.rows:
+            yield "\t".join(text.plain for text in row)
+
+
+@attrs.frozen
+class Lines:
+    """Lines of text, which in a terminal go on below where there is no room, or are cut."""
+
+    texts: Sequence[Text]
+    are_cut: bool = False
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        for text in self.texts:
+            shown = text.copy()
+            if self.are_cut:
+                shown.no_wrap, shown.overflow = True, "ellipsis"
+            yield shown
+
+    def lines(self) -> Iterator[str]:
+        """Yield them."""
+        for text in self.texts:
+            yield text.plain
+
+
+Block = Facts | Grid | Lines
+
+
+class Printer:
+    """
+    Prints what a command has found out.
+
+    Args:
+        as_json: for programs: objects, one a line.
+        raw: texts are printed as they are, whatever a terminal makes of them.
+    """
+
+    def __init__(self, *, as_json: bool = False, raw: bool = False) -> None:
+        self.as_json = as_json
+        self.is_raw = raw
+        if hasattr(sys.stdout, "reconfigure"):
+            # What cannot be written in the encoding of a terminal is no reason to fail.
+            sys.stdout.reconfigure(errors="backslashreplace")
+        self.console = Console(highlight=False, markup=False, emoji=False)
+
+    @property
+    def is_terminal(self) -> bool:
+        """True if people look at it."""
+        return self.console.is_terminal and not self.as_json
+
+    def json(self, value: Any) -> None:
+        """Print a value on one line, in ASCII."""
+        print(json.dumps(value, separators=(", ", ": ")), flush=True)
+
+    def head(self, text: str) -> None:
+        """Print what stands above somebody's text."""
+        self.say(text if self.is_terminal else f"{text}:", "bold")
+
+    def put(self, *blocks: Block | str) -> None:
+        """Print blocks; a text is a heading, which only people are shown."""
+        for block in blocks:
+            if self.is_terminal:
+                self.console.print(Text(block, "bold") if isinstance(block, str) else block)
+            elif not isinstance(block, str):
+                for line in block.lines():
+                    print(line)
+
+    def say(self, text: str, style: str = "") -> None:
+        """Print one line."""
+        self.put(Lines([cell(text, style)]))
+
+    def done(self, what: str, name: str | None, done: str, *, changed: bool) -> None:
+        """Say what is so now of something, a *what* of this name; that it was so before is no fault."""
+        if self.as_json:
+            self.json({what: name, "done": done, "changed": changed})
+        else:
+            name = f"(no {what})" if name is None else name
+            self.say(f"{name}: {done}" if changed else f"{name}: nothing to do, it is so already")
+
+    def lines(self, text: str, indent: str = "    ") -> None:
+        """Print somebody's text, with its lines as they are and whatever else it holds as this printer shows it."""
+        if self.is_raw:
+            print("\n".join(indent + line for line in text.split("\n")))
+        else:
+            self.put(Lines([Text(indent + line) for line in plain_lines(text)]))
+
+
+def group(blocks: Iterable[Block | str]) -> RenderableType:
+    """Return blocks as one thing to be shown again and again."""
+    return Group(*[Text(block, "bold") if isinstance(block, str) else block for block in blocks])
+
+
+# --- trees -----------------------------------------------------------------------------------------------------------
+
+
+def branches(items: Iterable[tuple[int, Text]], encoding: str) -> Lines:
+    """
+    Draw a tree.
+
+    Args:
+        items: each with its depth, in the order in which they are to stand; a child one level below its parent.
+        encoding: of where it is printed; without UTF-8 the lines are drawn with ASCII.
+
+    >>> print(*branches([(0, Text("a")), (1, Text("b")), (2, Text("c")), (1, Text("d"))], "ascii").lines())
+    a |-- b |   `-- c `-- d
+    """
+    has_unicode = encoding.lower().startswith("utf")
+    last, fork, line = ("└── ", "├── ", "│   ") if has_unicode else ("`-- ", "|-- ", "|   ")
+    found = list(items)
+    # From below: at each depth, whether another one comes further down.
+    follows: list[set[int]] = []
+    open_depths: set[int] = set()
+    for depth, _ in reversed(found):
+        open_depths = {other for other in open_depths if other <= depth}
+        follows.append(set(open_depths))
+        open_depths.add(depth)
+    texts = []
+    for (depth, text), others in zip(found, reversed(follows), strict=True):
+        stem = "".join(line if level in others else "    " for level in range(1, depth))
+        texts.append(Text.assemble((stem + (fork if depth in others else last), "dim"), text) if depth else text)
+    return Lines(texts, are_cut=True)

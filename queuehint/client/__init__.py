@@ -1,0 +1,1 @@
+"""What a producer holds: jobs, options, submissions, handles, flows."""

@@ -1,0 +1,204 @@
+"""Several jobs with edges as one submission: built node by node, or out of tasks that say what they depend on."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from queuehint.client.flow_edges import specs_of
+from queuehint.client.flow_handle import FlowHandle
+from queuehint.client.flow_nodes import FlowGroup, Roster
+from queuehint.client.job import Counter, Job
+from queuehint.client.submission import topological
+from queuehint.errors import (
+    FlowNotFoundError,
+    InvalidJobError,
+    InvalidJobTypeError,
+    UnknownDependencyError,
+    shown,
+    shows_itself,
+)
+from queuehint.values.checks import check_id
+from queuehint.values.ids import new_id
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, Mapping
+
+    from queuehint.client.handle import JobHandle
+    from queuehint.values.records import JobSpec
+
+_VARIADIC = ("VAR_POSITIONAL", "VAR_KEYWORD")
+
+
+@shows_itself
+class Flow(FlowGroup, FlowHandle):
+    """
+    Several jobs with edges, submitted as one: all or nothing; after that, its handle.
+
+    Args:
+        id: the flow's id; made if none is given.
+
+    Raises:
+        InvalidJobError, InvalidJobTypeError: the id is not valid.
+    """
+
+    def __init__(self, counter: Counter, id: str | None = None) -> None:
+        FlowHandle.__init__(self, counter, new_id() if id is None else check_id(id, parameter="flow"))
+        FlowGroup.__init__(self, Roster(counter, self.id, is_named=id is not None), "", (), [])
+
+    def __repr__(self) -> str:
+        return f"Flow({self.id!r})"
+
+    @property
+    def name(self) -> str:
+        """Its id: only the groups in it are called something."""
+        return self.id
+
+    async def submit(self) -> None:
+        """
+        Submit what was added; ``async with`` does it on leaving.
+
+        Up to 1 000 jobs with 4 MiB of arguments, 16 000 gates and 4 000 edges are one operation; larger flows, up to
+        100 000 jobs, are sent in parts and take effect at once.
+
+        Raises:
+            InvalidJobError: nothing was added: a flow without jobs would be there for nobody; more than 100 000 jobs; a
+                job with a key in a flow of several parts, or with one by which it may be a job outside the flow; more
+                than 1 000 dependencies of one job.
+            CycleError: the edges close a circle; it names just the jobs on it.
+            UnknownDependencyError: a job depends on one that is neither in the flow nor enqueued.
+            TemplateError: a template names what its job does not depend on.
+            DuplicateFlowError: a flow of this id is there already, with other jobs.
+            DuplicateJobError, PathClosedError: as `Job.enqueue`.
+        """
+        specs = self._begin()
+        try:
+            self._end(await self.roster.counter.hand_in(specs, whole=True))
+        except FlowNotFoundError:
+            raise FlowNotFoundError(self.id) from None
+
+    def submit_sync(self) -> None:
+        """Like `submit`, for code without a loop."""
+        specs = self._begin()
+        try:
+            self._end(self.roster.counter.hand_in_sync(specs, whole=True))
+        except FlowNotFoundError:
+            raise FlowNotFoundError(self.id) from None
+
+    def give_up(self) -> None:
+        """Let nothing more be added, and submit nothing."""
+        self.roster.is_left = True
+
+    def _begin(self) -> list[JobSpec]:
+        self.roster.check_open()
+        if not self.roster.nodes:
+            self.give_up()
+            raise InvalidJobError(f"flow {shown(self.id)} has no jobs and is not submitted: add one, or make no flow")
+        return specs_of(self.roster)
+
+    def _end(self, handles: list[JobHandle[Any]]) -> None:
+        for node, handle in zip(self.roster.nodes, handles, strict=True):
+            node.id = handle.id
+            node.created = handle.created
+        self.roster.is_submitted = True
+        self._jobs = tuple([node.id for node in self.roster.nodes])
+        self._ends = tuple([node.id for node in self.ends])
+
+
+@contextlib.asynccontextmanager
+async def submitting(flow: Flow) -> AsyncIterator[Flow]:
+    """Submit a flow at the end of the block, unless it raises."""
+    try:
+        yield flow
+    except BaseException:
+        flow.give_up()
+        raise
+    await flow.submit()
+
+
+@contextlib.contextmanager
+def submitting_sync(flow: Flow) -> Iterator[Flow]:
+    """Like `submitting`, for code without a loop."""
+    try:
+        yield flow
+    except BaseException:
+        flow.give_up()
+        raise
+    flow.submit_sync()
+
+
+# --- tasks that say what they depend on --------------------------------------------------------------------------
+
+
+def flow_of_tasks(
+    counter: Counter, known: Mapping[str, Job[..., Any]], targets: tuple[Job[..., Any], ...], arguments: dict[str, Any]
+) -> Flow:
+    """
+    Return a flow of tasks and all they depend on, one node each.
+
+    Args:
+        known: all tasks by name.
+        targets: the jobs asked for.
+        arguments: by parameter name, for all of them: each task gets those its signature names. A parameter with the
+            name of a task that its own depends on gets that one's result, unless it is among them.
+
+    Raises:
+        InvalidJobTypeError: no target, or something else; a task lacks an argument, or no task takes one.
+        UnknownDependencyError: a task depends on one that is not known.
+        CycleError: tasks depend on each other in a circle.
+    """
+    tasks = _tasks(known, targets)
+    unused = dict(arguments)
+    flow = Flow(counter)
+    nodes: dict[str, Any] = {}
+    for name in _in_order(tasks):
+        job = tasks[name]
+        own: dict[str, Any] = {}
+        for parameter in job.handler.parameters.values():
+            if parameter.kind.name in _VARIADIC:
+                continue
+            if parameter.name in arguments:
+                own[parameter.name] = arguments[parameter.name]
+                unused.pop(parameter.name, None)
+            elif parameter.name in job.options.depends_on:
+                own[parameter.name] = nodes[parameter.name].out
+            elif parameter.default is parameter.empty:
+                raise InvalidJobTypeError(f"run(): task {shown(name)} lacks the argument {shown(parameter.name)}")
+        nodes[name] = flow.add_call(job, own)
+    if unused:
+        raise InvalidJobTypeError(
+            f"run(): none of the tasks {', '.join(map(shown, tasks))} takes {', '.join(map(shown, unused))}"
+        )
+    return flow
+
+
+def _tasks(known: Mapping[str, Job[..., Any]], targets: tuple[Job[..., Any], ...]) -> dict[str, Job[..., Any]]:
+    """Return the tasks of a flow by name: those asked for and all they depend on."""
+    if not targets:
+        raise InvalidJobTypeError("run() takes one or more jobs")
+    tasks: dict[str, Job[..., Any]] = {}
+    for target in targets:
+        if not isinstance(target, Job):
+            raise InvalidJobTypeError(
+                f"run() takes jobs made by @sched.job, got {type(target).__name__}: {shown(target)}"
+            )
+        if tasks.setdefault(target.name, target) is not target:
+            raise InvalidJobError(f"run(): task {shown(target.name)} is given twice, with other options")
+    left = list(tasks.values())
+    for job in left:
+        for name in job.options.depends_on:
+            if name in tasks:
+                continue
+            if name not in known:
+                raise UnknownDependencyError(job.name, name)
+            tasks[name] = known[name]
+            left.append(known[name])
+    return tasks
+
+
+def _in_order(tasks: Mapping[str, Job[..., Any]]) -> list[str]:
+    """Return the names of tasks, each after those it depends on."""
+    names = list(tasks)
+    place = {name: index for index, name in enumerate(names)}
+    before = [[place[other] for other in tasks[name].options.depends_on] for name in names]
+    return [names[index] for index in topological(before, names.__getitem__)]

@@ -1,0 +1,167 @@
+"""
+A flow as a picture: its jobs and edges as Mermaid, DOT or JSON.
+
+Names are users' texts. In a picture each job has a name of ours (``n0``, ``n1``, …) and theirs is only ever the text of
+a label, in which everything that could mean something to Mermaid, Graphviz or a browser is written as a code.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import attrs
+
+from queuehint.values.records import JobState, When
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from queuehint.values.records import JobRecord
+
+_FILL = {
+    JobState.SCHEDULED: "#e8e8e8",
+    JobState.DEFERRED: "#e8e8e8",
+    JobState.QUEUED: "#fff3bf",
+    JobState.STARTED: "#cfe8ff",
+    JobState.FINISHED: "#d3f2d3",
+    JobState.FAILED: "#ffd0d0",
+    JobState.CANCELED: "#d9d9d9",
+}
+_PLAIN_IN_LABELS = frozenset(" _-.,/()")
+
+
+@attrs.frozen
+class FlowNode:
+    """
+    One job in the picture.
+
+    Args:
+        name: what its flow calls it, else its id.
+        task, state: None for a job of elsewhere that one of the flow depends on.
+    """
+
+    id: str
+    name: str
+    task: str | None = None
+    state: JobState | None = None
+
+
+@attrs.frozen
+class FlowEdge:
+    """One edge: *target* waits for *source*, both by id; *data* says that it needs its result."""
+
+    source: str
+    target: str
+    when: When = "success"
+    data: bool = False
+
+
+@attrs.frozen
+class FlowGraph:
+    """
+    The jobs of a flow and their edges, as they were when it was asked for.
+
+    Args:
+        nodes: in order of number, then what they depend on elsewhere.
+    """
+
+    flow: str
+    nodes: tuple[FlowNode, ...]
+    edges: tuple[FlowEdge, ...]
+
+    def mermaid(self) -> str:
+        """Return a flowchart for Mermaid."""
+        marks = self._marks()
+        lines = ["flowchart LR"]
+        for node in self.nodes:
+            text = "<br>".join(_mermaid_text(part) for part in _label(node))
+            style = f":::{node.state}" if node.state is not None else ":::elsewhere"
+            lines.append(f'    {marks[node.id]}["{text}"]{style}')
+        for edge in self.edges:
+            arrow = "==>" if edge.data else "-->"
+            when = "" if edge.when == "success" else f"|{edge.when}|"
+            lines.append(f"    {marks[edge.source]} {arrow}{when} {marks[edge.target]}")
+        for state in dict.fromkeys(node.state for node in self.nodes):
+            if state is None:
+                lines.append("    classDef elsewhere fill:#ffffff,stroke-dasharray:4")
+            else:
+                lines.append(f"    classDef {state} fill:{_FILL[state]}")
+        return "\n".join(lines) + "\n"
+
+    def dot(self) -> str:
+        """Return a directed graph for Graphviz."""
+        marks = self._marks()
+        lines = [f"digraph {_dot_text([self.flow])} {{", "    rankdir=LR;", "    node [shape=box];"]
+        for node in self.nodes:
+            style = f'style=filled, fillcolor="{_FILL[node.state]}"' if node.state is not None else "style=dashed"
+            lines.append(f"    {marks[node.id]} [label={_dot_text(_label(node))}, {style}];")
+        for edge in self.edges:
+            facts = ["penwidth=2"] if edge.data else []
+            if edge.when != "success":
+                facts.append(f'label="{edge.when}"')
+            told = f" [{', '.join(facts)}]" if facts else ""
+            lines.append(f"    {marks[edge.source]} -> {marks[edge.target]}{told};")
+        return "\n".join([*lines, "}"]) + "\n"
+
+    def json(self) -> str:
+        """
+        Return an object with ``flow``, ``nodes`` and ``edges``, and in these the fields of `FlowNode` and `FlowEdge`.
+
+        It holds no ``<``, ``>`` or ``&``, so that it may stand inside HTML.
+        """
+        text = json.dumps(attrs.asdict(self), separators=(",", ":"))
+        return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+    def _marks(self) -> dict[str, str]:
+        return {node.id: f"n{number}" for number, node in enumerate(self.nodes)}
+
+
+def draw(flow: str, records: Iterable[JobRecord]) -> FlowGraph:
+    """Return the graph of a flow's jobs."""
+    nodes: dict[str, FlowNode] = {}
+    edges: list[FlowEdge] = []
+    for record in records:
+        spec = record.spec
+        nodes[record.id] = FlowNode(record.id, spec.name or record.id, spec.task, record.state)
+        edges += [FlowEdge(edge.id, record.id, edge.when, edge.data) for edge in spec.depends_on]
+    for edge in edges:
+        if edge.source not in nodes:
+            nodes[edge.source] = FlowNode(edge.source, edge.source)
+    return FlowGraph(flow, tuple(nodes.values()), tuple(edges))
+
+
+def _label(node: FlowNode) -> list[str]:
+    """Return the lines of a node's label; the task is left out where the name says it."""
+    lines = [node.name]
+    if node.task is not None and node.task != node.name:
+        lines.append(node.task)
+    if node.state is not None:
+        lines.append(node.state.value)
+    return lines
+
+
+def _mermaid_text(text: str) -> str:
+    """
+    Return text for a quoted label: letters and digits as they are, and what could mean more as its number.
+
+    >>> _mermaid_text('a"]-->b')
+    'a#34;#93;--#62;b'
+    """
+    return "".join(sign if sign.isalnum() or sign in _PLAIN_IN_LABELS else f"#{ord(sign)};" for sign in text)
+
+
+def _dot_text(lines: Iterable[str]) -> str:
+    r"""
+    Return lines of text as a quoted string, in which Graphviz would read ``\n``, ``\G`` and ``&lt;``.
+
+    >>> print(_dot_text(['a"b', "c&d"]))
+    "a\"b\nc&#38;d"
+    """
+    return '"' + "\\n".join("".join(map(_dot_sign, line)) for line in lines) + '"'
+
+
+def _dot_sign(sign: str) -> str:
+    if sign in '\\"':
+        return f"\\{sign}"
+    return sign if sign.isprintable() and sign != "&" else f"&#{ord(sign)};"

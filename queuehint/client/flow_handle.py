@@ -1,0 +1,405 @@
+"""A flow as its producer holds it: how far it is, its results, its picture."""
+
+from __future__ import annotations
+
+import math
+import time
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from queuehint.backends.base import Interest
+from queuehint.backends.steps import Dialogue, Wait, finish, hold, hold_sync
+from queuehint.client.flow_graph import FlowGraph, draw
+from queuehint.client.handle import Desk, JobHandle, outcome
+from queuehint.core.structures.edges import cause_of
+from queuehint.errors import (
+    CorruptStateError,
+    FlowNotFoundError,
+    InvalidJobError,
+    JobNotFoundError,
+    ResultTimeoutError,
+    WouldDeadlockError,
+    shown,
+    shows_itself,
+)
+from queuehint.handlers.context import is_in_handler, refuse_to_wait
+from queuehint.operations import IDS_MAX, LIST_MAX, CancelFlow, CountFlow, Get, ListFlow
+from queuehint.values.checks import check_id, check_name, check_optional_duration
+from queuehint.values.records import JobRecord, JobState, Progress, When
+from queuehint.values.report import FlowStats
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, Sequence
+    from datetime import timedelta
+
+    from queuehint.client.handle import InFlow
+    from queuehint.values.records import Dependency
+
+POLL_MIN_S = 0.02
+POLL_MAX_S = 5.0
+"""
+How often a flow is looked at that may have come to a stop, which nobody tells; its end is told.
+
+The pause grows with the wait, so a stop is noticed after half as long again as it took, and within five seconds.
+"""
+READ_AT_ONCE = 100
+READ_EVERY_S = 30.0
+READ_EVERY_MAX = 1000
+"""What a flow ends with may be kept for no longer than a minute: up to so many are looked at so often."""
+_MOVING = (JobState.SCHEDULED, JobState.QUEUED, JobState.STARTED)
+
+
+class FlowState(StrEnum):
+    """What a flow is as a whole."""
+
+    RUNNING = "RUNNING"
+    """Some of its jobs are not over."""
+    FAILED = "FAILED"
+    """All are over, at least one FAILED."""
+    CANCELED = "CANCELED"
+    """All are over, none FAILED, at least one CANCELED."""
+    FINISHED = "FINISHED"
+
+
+@shows_itself
+class FlowHandle:
+    """
+    One flow: its state, its results, its jobs.
+
+    Args:
+        id: the flow's id.
+
+    Raises:
+        FlowNotFoundError: by each method that asks the store: it knows no job of the flow.
+    """
+
+    def __init__(self, desk: Desk, flow_id: str) -> None:
+        self._desk = desk
+        self.id = flow_id
+        self._ends: tuple[str, ...] | None = None
+        """The ids of the jobs that no other one of the flow depends on, once they are known."""
+        self._jobs: tuple[str, ...] = ()
+        """The ids of all of them, once they are known."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.id!r})"
+
+    def __getitem__(self, name: str) -> JobHandle[Any]:
+        """
+        Return the handle of a job by its name in the flow.
+
+        Raises:
+            InvalidJobError: the flow was not built here; `job` asks the store.
+        """
+        raise InvalidJobError(f"flow {shown(self.id)} was not built here: ask for `await flow.job({shown(name)})`")
+
+    def edges(self, when: When, desk: Desk, flow: InFlow | None = None) -> Sequence[Dependency]:
+        """Refuse to be waited for: which jobs the flow ends with is known where it was built."""
+        raise InvalidJobError(f"after: flow {shown(self.id)} was not built here; give the jobs it ends with")
+
+    # --- what it is ----------------------------------------------------------------------------------------------
+
+    async def stats(self) -> FlowStats:
+        """Return its jobs by state."""
+        return await hold(self._desk.backend, self._count())
+
+    def stats_sync(self) -> FlowStats:
+        """Like `stats`, for code without a loop."""
+        return hold_sync(self._desk.backend, self._count())
+
+    async def state(self) -> FlowState:
+        """
+        Return what it is as a whole.
+
+        A job that was to run only if another one failed, and was not needed, counts for nothing.
+        """
+        return await hold(self._desk.backend, self._state())
+
+    def state_sync(self) -> FlowState:
+        """Like `state`, for code without a loop."""
+        return hold_sync(self._desk.backend, self._state())
+
+    async def progress(self) -> Progress:
+        """Return how many of its jobs are over."""
+        return _progress(await self.stats())
+
+    def progress_sync(self) -> Progress:
+        """Like `progress`, for code without a loop."""
+        return _progress(self.stats_sync())
+
+    async def jobs(self) -> AsyncIterator[JobRecord]:
+        """Yield the records of its jobs in order of number, a page at a time."""
+        cursor: int | None = 0
+        while cursor is not None:
+            records, cursor = await hold(self._desk.backend, self._page(cursor))
+            for record in records:
+                yield record
+
+    def jobs_sync(self) -> Iterator[JobRecord]:
+        """Like `jobs`, for code without a loop."""
+        cursor: int | None = 0
+        while cursor is not None:
+            records, cursor = hold_sync(self._desk.backend, self._page(cursor))
+            yield from records
+
+    async def job(self, name: str) -> JobHandle[Any]:
+        """
+        Return the handle of a job by its name in the flow.
+
+        Raises:
+            JobNotFoundError: it has none of this name, or its record has expired.
+        """
+        return await hold(self._desk.backend, self._find(name))
+
+    def job_sync(self, name: str) -> JobHandle[Any]:
+        """Like `job`, for code without a loop."""
+        return hold_sync(self._desk.backend, self._find(name))
+
+    async def graph(self) -> FlowGraph:
+        """Return its jobs and edges, to draw them."""
+        return draw(self.id, await hold(self._desk.backend, self._all()))
+
+    def graph_sync(self) -> FlowGraph:
+        """Like `graph`, for code without a loop."""
+        return draw(self.id, hold_sync(self._desk.backend, self._all()))
+
+    # --- what becomes of it --------------------------------------------------------------------------------------
+
+    async def cancel(self, reason: str | None = None) -> None:
+        """Cancel all its jobs that are not over; those that run are asked to stop."""
+        await hold(self._desk.backend, self._cancel(reason))
+
+    def cancel_sync(self, reason: str | None = None) -> None:
+        """Like `cancel`, for code without a loop."""
+        hold_sync(self._desk.backend, self._cancel(reason))
+
+    async def result(self, timeout: float | timedelta | None = None) -> dict[str, Any]:
+        """
+        Wait until the flow is over and return what it ends with.
+
+        What ends while somebody waits is kept a minute at least, however short its retention is; jobs of a flow that
+        was not built here count from the first look on.
+
+        Args:
+            timeout: a timedelta or seconds; None waits for ever.
+
+        Returns:
+            The results of the jobs that no other one of the flow depends on, by name, in order of number; those that
+            were to run only if another one failed, and were not needed, are left out.
+
+        Raises:
+            JobFailedError, JobCanceledError: a job ended so; raised once none of the flow is SCHEDULED, QUEUED or
+                STARTED.
+            ResultTimeoutError: it is not over in time; it goes on.
+            WouldDeadlockError: called inside a handler, and the flow is not over.
+        """
+        return await hold(self._desk.backend, self._result(timeout, "flow.result()"))
+
+    def result_sync(self, timeout: float | timedelta | None = None) -> dict[str, Any]:
+        """
+        Like `result`, blocking this thread.
+
+        Raises:
+            WouldDeadlockError: also on the thread of a loop that runs this scheduler's own workers.
+        """
+        return hold_sync(self._desk.backend, self._result(timeout, "flow.result_sync()", blocks=True))
+
+    # --- dialogues -----------------------------------------------------------------------------------------------
+
+    def _count(self) -> Dialogue[FlowStats]:
+        stats: FlowStats = yield CountFlow(self.id)
+        if not stats.total:
+            raise FlowNotFoundError(self.id)
+        return stats
+
+    def _state(self) -> Dialogue[FlowState]:
+        stats = yield from self._count()
+        if stats.unfinished:
+            return FlowState.RUNNING
+        if stats.states.get(JobState.FAILED):
+            return FlowState.FAILED
+        if stats.states.get(JobState.CANCELED) and (yield from self._first(JobState.CANCELED)) is not None:
+            return FlowState.CANCELED
+        return FlowState.FINISHED
+
+    def _page(self, cursor: int) -> Dialogue[tuple[Sequence[JobRecord], int | None]]:
+        page = yield ListFlow(self.id, cursor, LIST_MAX)
+        if not page.records and not cursor:
+            raise FlowNotFoundError(self.id)
+        return page.records, page.cursor
+
+    def _all(self) -> Dialogue[list[JobRecord]]:
+        found: list[JobRecord] = []
+        cursor: int | None = 0
+        while cursor is not None:
+            records, cursor = yield from self._page(cursor)
+            found += records
+        return found
+
+    def _find(self, name: str) -> Dialogue[JobHandle[Any]]:
+        name = check_id(name, parameter="name")
+        cursor: int | None = 0
+        while cursor is not None:
+            records, cursor = yield from self._page(cursor)
+            for record in records:
+                if record.spec.name == name:
+                    return JobHandle(self._desk, record.id)
+        raise JobNotFoundError(name)
+
+    def _cancel(self, reason: str | None) -> Dialogue[None]:
+        reason = None if reason is None else check_name(reason, parameter="reason")
+        yield from self._count()
+        swept = yield CancelFlow(self.id, reason)
+        yield from finish(more=swept.more)
+
+    def _result(self, timeout: Any, call: str, *, blocks: bool = False) -> Dialogue[dict[str, Any]]:
+        limit_ms = check_optional_duration(timeout, parameter="timeout")
+        deadline = math.inf if limit_ms is None else time.monotonic() + limit_ms / 1000
+        pause_s = POLL_MIN_S
+        awaited: list[str] | None = None
+        read: dict[str, JobRecord] = {}
+        read_s = time.monotonic()
+        may_wait = not is_in_handler() and not (blocks and self._desk.runs_workers_here())
+        if may_wait:
+            yield from self._keep()
+        while True:
+            asked_s = time.monotonic()
+            stats = yield from self._count()
+            if not any(stats.states.get(state) for state in _MOVING):
+                failed, canceled = (stats.states.get(state, 0) for state in (JobState.FAILED, JobState.CANCELED))
+                first = None
+                if failed or canceled:
+                    first = yield from self._first(JobState.FAILED if failed else JobState.CANCELED)
+                if first is not None:
+                    _fail(self._desk, first)
+                # One that had failed may have been redriven meanwhile.
+                if not stats.unfinished and not failed:
+                    return (yield from self._results(read))
+            refuse_to_wait(call)
+            if not may_wait:
+                raise WouldDeadlockError(call, where="on the thread of the workers' loop")
+            if awaited is None:
+                are_kept = bool(self._jobs)
+                awaited = list(reversed((yield from self._known_ends())))
+                if not are_kept:
+                    yield from self._keep()
+            if limit_ms is not None and asked_s >= deadline:
+                yield from _drop_over(awaited, read)
+                raise ResultTimeoutError(awaited[-1] if awaited else self.id, limit_ms / 1000)
+            yield from _watch(awaited, read, min(deadline, asked_s + pause_s))
+            if asked_s - read_s > READ_EVERY_S and len(awaited) <= READ_EVERY_MAX:
+                yield from _read_over(awaited, read)
+                read_s = asked_s
+            pause_s = min(pause_s * 1.5, POLL_MAX_S)
+
+    def _known_ends(self) -> Dialogue[tuple[str, ...]]:
+        if self._ends is None:
+            records = yield from self._all()
+            self._ends = tuple([record.id for record in _ends(records)])
+            self._jobs = tuple([record.id for record in records])
+        return self._ends
+
+    def _keep(self) -> Dialogue[None]:
+        """Have the records of its jobs kept until they are read: what ends meanwhile, however short its retention."""
+        for begin in range(0, len(self._jobs), IDS_MAX):
+            yield Wait(Interest(kept=self._jobs[begin : begin + IDS_MAX]), 0)
+
+    def _results(self, read: dict[str, JobRecord]) -> Dialogue[dict[str, Any]]:
+        """Return what a flow whose jobs are all FINISHED ends with; *read* are records of it that were read before."""
+        if self._ends is None:
+            records = _ends((yield from self._all()))
+        else:
+            # One that had failed may have been redriven.
+            left = [each for each in self._ends if each not in read or read[each].state is not JobState.FINISHED]
+            for begin in range(0, len(left), READ_AT_ONCE):
+                ids = tuple(left[begin : begin + READ_AT_ONCE])
+                for job_id, record in zip(ids, (yield Get(ids)).records, strict=True):
+                    if record is not None:
+                        read[job_id] = record
+                    elif job_id not in read:
+                        raise JobNotFoundError(job_id)
+            records = [read[job_id] for job_id in self._ends]
+            records.sort(key=lambda record: record.number)
+        return {
+            record.spec.name or record.id: outcome(self._desk, record)
+            for record in records
+            if not _was_not_needed(record)
+        }
+
+    def _first(self, state: JobState) -> Dialogue[JobRecord | None]:
+        """Return the first job in this state, None if there is none (any more); those not needed are passed over."""
+        cursor: int | None = 0
+        while cursor is not None:
+            records, cursor = yield from self._page(cursor)
+            for record in records:
+                if record.state is state and not _was_not_needed(record):
+                    return record
+        return None
+
+
+def _watch(awaited: list[str], read: dict[str, JobRecord], until_s: float) -> Dialogue[None]:
+    """
+    Wait until jobs are over, those at the end of a list first, and take them from it; their records are *read* then.
+
+    Returns when the last is over, or at a time: that nothing of a flow can move any more is told by nobody and has to
+    be looked for.
+    """
+    has_any = bool(awaited)
+    while True:
+        yield from _drop_over(awaited, read)
+        left_s = until_s - time.monotonic()
+        if left_s <= 0 or (has_any and not awaited):
+            return
+        yield Wait(Interest(jobs=awaited[-1:]), left_s)
+
+
+def _drop_over(awaited: list[str], read: dict[str, JobRecord]) -> Dialogue[None]:
+    """Take from the end of a list the jobs that are over, reading ever more at once."""
+    count = 1
+    while awaited:
+        for record in reversed((yield Get(tuple(awaited[-count:]))).records):
+            if record is not None and not record.state.is_over:
+                return
+            awaited.pop()
+            if record is not None:
+                read[record.id] = record
+        count = min(2 * count, READ_AT_ONCE)
+
+
+def _read_over(awaited: list[str], read: dict[str, JobRecord]) -> Dialogue[None]:
+    """Read those of a list that are over, which those at its end need not be."""
+    for begin in range(0, len(awaited), READ_AT_ONCE):
+        for record in (yield Get(tuple(awaited[begin : begin + READ_AT_ONCE]))).records:
+            if record is not None and record.state.is_over:
+                read[record.id] = record
+
+
+def _fail(desk: Desk, record: JobRecord) -> NoReturn:
+    outcome(desk, record)
+    raise AssertionError(f"{record.id} is {record.state}")
+
+
+def _ends(records: Sequence[JobRecord]) -> list[JobRecord]:
+    """
+    Return those that no other one of the flow depends on.
+
+    Raises:
+        CorruptStateError: the spec of one of them, which names those it depends on, cannot be read by this release.
+    """
+    for record in records:
+        if record.problem is not None:
+            raise CorruptStateError(f"job {shown(record.id)}: {record.problem}")
+    needed = {edge.id for record in records for edge in record.spec.depends_on}
+    return [record for record in records if record.id not in needed]
+
+
+def _was_not_needed(record: JobRecord) -> bool:
+    """Say whether a job was to run only if another one failed, and that one has finished."""
+    return record.state is JobState.CANCELED and any(
+        edge.when == "failure" and record.cause == cause_of(edge.id, JobState.FINISHED)
+        for edge in record.spec.depends_on
+    )
+
+
+def _progress(stats: FlowStats) -> Progress:
+    return Progress(done=stats.total - stats.unfinished, total=stats.total)

@@ -1,0 +1,289 @@
+"""A job as its producer holds it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
+
+from queuehint.backends.base import Interest
+from queuehint.errors import (
+    InvalidJobError,
+    InvalidTransitionError,
+    JobCanceledError,
+    JobFailedError,
+    JobNotFoundError,
+    ResultTimeoutError,
+    WouldDeadlockError,
+    shown,
+    shows_itself,
+)
+from queuehint.handlers.context import is_in_handler, refuse_to_wait
+from queuehint.operations import Cancel, Get, Verdict, Why
+from queuehint.values.checks import check_name, check_optional_duration
+from queuehint.values.records import Dependency, JobRecord, JobState, Progress, When
+from queuehint.values.report import Reason
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Hashable, Sequence
+    from datetime import timedelta
+
+    from queuehint.backends.base import Backend
+    from queuehint.handlers.codec import Codec
+    from queuehint.handlers.handler import Handler
+
+R = TypeVar("R")
+
+WAIT_CEILING_S = 5.0
+EVENTS_PAUSE_S = 0.02
+"""What changes within this time is seen as one."""
+
+
+class Desk(Protocol):
+    """What handles need of the scheduler they come from; *codec* is how results travel."""
+
+    codec: Codec
+    namespace: str
+
+    @property
+    def backend(self) -> Backend:
+        """The store."""
+
+    def handler(self, task: str) -> Handler | None:
+        """Return the handler of a task, if this process has it."""
+
+    def runs_workers_here(self) -> bool:
+        """Say whether the calling thread runs a loop on which this scheduler has workers."""
+
+
+class InFlow(Protocol):
+    """A flow that a job is added to, as what the job waits for sees it."""
+
+    def note_outside(self, job_id: str) -> None:
+        """Take note of the id of a job outside of the flow that one in it waits for."""
+
+
+@shows_itself
+class JobHandle(Generic[R]):
+    """
+    One job: its state, its result, what it waits for.
+
+    Args:
+        id: the job's id.
+        created: False when the submission found the job there already.
+    """
+
+    __slots__ = ("_desk", "created", "id")
+
+    def __init__(self, desk: Desk, job_id: str, *, created: bool = False) -> None:
+        self._desk = desk
+        self.id = job_id
+        self.created = created
+
+    def __repr__(self) -> str:
+        return f"JobHandle({self.id!r})"
+
+    def edges(self, when: When, desk: Desk, flow: InFlow | None = None) -> Sequence[Dependency]:
+        """
+        Return what another job waits for when it waits for this one; see `Job.using`.
+
+        Args:
+            desk: where that one is submitted.
+            flow: the flow it is added to, if it is.
+
+        Raises:
+            InvalidJobError: this job is of another namespace, or of another store.
+        """
+        job_id = self.id_for(desk, "after")
+        if flow is not None:
+            flow.note_outside(job_id)
+        return (Dependency(job_id, when),)
+
+    def id_for(self, desk: Desk, parameter: str) -> str:
+        """
+        Return the job's id for a call of *desk*, where it is the id of this job and of no other.
+
+        Args:
+            parameter: what the call takes the handle as, for the message.
+
+        Raises:
+            InvalidJobError: this job is of another namespace, or of another store.
+        """
+        mine = self._desk
+        if mine is not desk:
+            job = f"{parameter}: job {shown(self.id)}"
+            if mine.namespace != desk.namespace:
+                raise InvalidJobError(f"{job} is of namespace {shown(mine.namespace)}, not {shown(desk.namespace)}")
+            if _identity(mine.backend) != _identity(desk.backend):
+                raise InvalidJobError(f"{job} is of another store; where both are the same after all, give its id")
+        return self.id
+
+    async def record(self) -> JobRecord:
+        """
+        Return all that is known of the job.
+
+        Raises:
+            JobNotFoundError: its record has expired.
+        """
+        return self._found((await self._desk.backend.call(Get((self.id,)))).records[0])
+
+    def record_sync(self) -> JobRecord:
+        """Like `record`, for code without a loop."""
+        return self._found(self._desk.backend.call_sync(Get((self.id,))).records[0])
+
+    async def state(self) -> JobState:
+        """Return the job's state; raises as `record`."""
+        return (await self.record()).state
+
+    def state_sync(self) -> JobState:
+        """Like `state`, for code without a loop."""
+        return self.record_sync().state
+
+    async def progress(self) -> Progress | None:
+        """Return what the handler last reported, None if nothing; raises as `record`."""
+        return (await self.record()).progress
+
+    def progress_sync(self) -> Progress | None:
+        """Like `progress`, for code without a loop."""
+        return self.record_sync().progress
+
+    async def why(self) -> Reason:
+        """Return what the job waits for and which jobs stand in the way; raises as `record`."""
+        return await self._desk.backend.call(Why(self.id))
+
+    def why_sync(self) -> Reason:
+        """Like `why`, for code without a loop."""
+        return self._desk.backend.call_sync(Why(self.id))
+
+    async def cancel(self, reason: str | None = None) -> bool:
+        """
+        Cancel the job; one that runs is asked to stop, and if it finishes all the same it is FINISHED.
+
+        Returns:
+            True if the job is CANCELED now, False if its worker has yet to stop it.
+
+        Raises:
+            JobNotFoundError: its record has expired.
+            InvalidTransitionError: it is over.
+        """
+        return self._canceled((await self._desk.backend.call(self._cancellation(reason))).verdicts[0])
+
+    def cancel_sync(self, reason: str | None = None) -> bool:
+        """Like `cancel`, for code without a loop."""
+        return self._canceled(self._desk.backend.call_sync(self._cancellation(reason)).verdicts[0])
+
+    async def result(self, timeout: float | timedelta | None = None) -> R:
+        """
+        Wait until the job is over and return its result.
+
+        Whoever waits when the job ends has a minute to read it, however short its retention is.
+
+        Args:
+            timeout: a timedelta or seconds; None waits for ever.
+
+        Raises:
+            JobFailedError, JobCanceledError: it ended so.
+            ResultTimeoutError: it is not over in time; it goes on.
+            JobNotFoundError: its record has expired.
+            WouldDeadlockError: called inside a handler, and the job is not over.
+        """
+        limit_ms = check_optional_duration(timeout, parameter="timeout")
+        backend = self._desk.backend
+        deadline = None if limit_ms is None else time.monotonic() + limit_ms / 1000
+        while True:
+            # It waits before it looks: what ends in between is then kept for it, however short its retention.
+            if not is_in_handler() and (wait_s := _wait_s(deadline)):
+                await backend.wait(Interest(jobs=(self.id,)), wait_s)
+            record = await self.record()
+            if record.state.is_over:
+                return cast("R", outcome(self._desk, record))
+            refuse_to_wait("result()", self.id)
+            self._check_time(deadline, limit_ms)
+
+    def result_sync(self, timeout: float | timedelta | None = None) -> R:
+        """
+        Like `result`, blocking this thread.
+
+        Raises:
+            WouldDeadlockError: also on the thread of a loop that runs this scheduler's own workers.
+        """
+        limit_ms = check_optional_duration(timeout, parameter="timeout")
+        backend = self._desk.backend
+        deadline = None if limit_ms is None else time.monotonic() + limit_ms / 1000
+        while True:
+            may_wait = not is_in_handler() and not self._desk.runs_workers_here()
+            if may_wait and (wait_s := _wait_s(deadline)):
+                backend.wait_sync(Interest(jobs=(self.id,)), wait_s)
+            record = self.record_sync()
+            if record.state.is_over:
+                return cast("R", outcome(self._desk, record))
+            refuse_to_wait("result_sync()", self.id)
+            if not may_wait:
+                raise WouldDeadlockError("result_sync()", self.id, where="on the thread of the workers' loop")
+            self._check_time(deadline, limit_ms)
+
+    async def events(self) -> AsyncIterator[JobRecord]:
+        """
+        Yield the job's record now and after each change seen, until it is over.
+
+        Changes that follow one another quickly may be seen as one; the last state is always seen.
+        """
+        version = 0
+        while True:
+            record = await self.record()
+            if record.version != version:
+                version = record.version
+                yield record
+            if record.state.is_over:
+                return
+            refuse_to_wait("events()", self.id)
+            await self._desk.backend.wait(Interest(jobs=(self.id,), version=version), WAIT_CEILING_S)
+            await asyncio.sleep(0 if self._desk.backend.is_local else EVENTS_PAUSE_S)
+
+    def _found(self, record: JobRecord | None) -> JobRecord:
+        if record is None:
+            raise JobNotFoundError(self.id)
+        return record
+
+    def _cancellation(self, reason: str | None) -> Cancel:
+        return Cancel((self.id,), None if reason is None else check_name(reason, parameter="reason"))
+
+    def _canceled(self, verdict: tuple[Verdict, JobState | None]) -> bool:
+        if verdict[0] is Verdict.UNKNOWN:
+            raise JobNotFoundError(self.id)
+        if verdict[0] is Verdict.REFUSED:
+            raise InvalidTransitionError(self.id, verdict[1] or "unknown", JobState.CANCELED)
+        return verdict[0] is Verdict.DONE
+
+    def _check_time(self, deadline: float | None, limit_ms: int | None) -> None:
+        if deadline is not None and limit_ms is not None and time.monotonic() >= deadline:
+            raise ResultTimeoutError(self.id, limit_ms / 1000)
+
+
+def _wait_s(deadline: float | None) -> float:
+    """Return how long to wait for at most until the next look; 0 when the time is over."""
+    return WAIT_CEILING_S if deadline is None else min(max(0.0, deadline - time.monotonic()), WAIT_CEILING_S)
+
+
+def _identity(backend: Backend) -> Hashable:
+    # A backend need not inherit from the protocol.
+    return cast("Hashable", getattr(backend, "identity", id(backend)))
+
+
+def outcome(desk: Desk, record: JobRecord) -> Any:
+    """
+    Return the result of a job that is over.
+
+    Raises:
+        JobFailedError, JobCanceledError: it ended so.
+    """
+    if record.state is JobState.FAILED:
+        last = record.errors[-1] if record.errors else None
+        kind, message = (last.type, last.message) if last else (record.cause or "failed", "")
+        raise JobFailedError(record.id, kind, message, last.traceback if last else None)
+    if record.state is JobState.CANCELED:
+        raise JobCanceledError(record.id, record.cause)
+    handler = desk.handler(record.spec.task)
+    if handler is not None:
+        return handler.load_result(desk.codec, record.result)
+    return None if record.result is None else desk.codec.loads(record.result, {}).get("result")

@@ -1,0 +1,359 @@
+"""A function as a job: call it, enqueue it, enqueue it otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar
+
+import attrs
+
+from queuehint.client.handle import Desk, JobHandle
+from queuehint.client.options import UNSET, Awaited, Options, Unset
+from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown, shows_itself
+from queuehint.handlers.handler import Handler, Placement
+from queuehint.handlers.references import Extracted, extract, target
+from queuehint.operations import JOBS_PER_CALL_MAX
+from queuehint.values.checks import each_item
+from queuehint.values.hint import Claim, Mode
+from queuehint.values.ids import new_id
+from queuehint.values.policy import Backoff
+from queuehint.values.records import (
+    PAYLOAD_BYTES_MAX,
+    Dependency,
+    JobSpec,
+    OnConflict,
+    When,
+    check_call_size,
+    note_checked,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from datetime import datetime, timedelta
+
+    from queuehint.client.handle import InFlow
+    from queuehint.values.policy import OnDead, OnDependencyFailure, OnRetry
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Counter(Desk, Protocol):
+    """Where jobs are handed in: what they need of the scheduler they come from."""
+
+    def make_id(self) -> str:
+        """Return an id for a new job."""
+
+    async def hand_in(
+        self, specs: list[JobSpec], *, parent: tuple[str, int] | None = None, whole: bool = False
+    ) -> list[JobHandle[Any]]:
+        """Enqueue jobs whose specs were checked as they were made; the arguments are those of `submission.submit`."""
+
+    def hand_in_sync(
+        self, specs: list[JobSpec], *, parent: tuple[str, int] | None = None, whole: bool = False
+    ) -> list[JobHandle[Any]]:
+        """Like `hand_in`, for code without a loop."""
+
+
+@shows_itself
+class Job(Generic[P, R]):
+    """
+    A task: the function itself when called, and the way to enqueue it.
+
+    Made by `Scheduler.job`; typed like the handler, so that type checkers check the arguments of `enqueue`.
+    """
+
+    def __init__(
+        self,
+        scheduler: Counter,
+        handler: Handler,
+        placement: Placement,
+        options: Options,
+        *,
+        parent: tuple[str, int] | None = None,
+        make_id: Callable[[], str] | None = None,
+    ) -> None:
+        self._scheduler = scheduler
+        self._handler = handler
+        self._placement = placement
+        self._options = options
+        self._parent = parent
+        self._make_id = make_id or scheduler.make_id
+        self.__name__ = handler.name
+        self.__doc__ = handler.function.__doc__
+        self.__wrapped__ = handler.function
+
+    def __repr__(self) -> str:
+        return f"<Job {self.name}>"
+
+    @property
+    def name(self) -> str:
+        """The task's name."""
+        return self._handler.name
+
+    @property
+    def given_id(self) -> str | None:
+        """The id given by `using`, if there was one."""
+        return self._options.id
+
+    @property
+    def pool(self) -> str:
+        """Which workers serve it."""
+        return self._options.pool
+
+    @property
+    def scheduler(self) -> Counter:
+        """Where it is enqueued."""
+        return self._scheduler
+
+    @property
+    def handler(self) -> Handler:
+        """What it runs."""
+        return self._handler
+
+    @property
+    def options(self) -> Options:
+        """What it was told."""
+        return self._options
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function itself, here and now, with nothing queued."""
+        return self._handler.function(*args, **kwargs)
+
+    def using(
+        self,
+        *,
+        id: str | Unset | None = UNSET,
+        key: str | Unset | None = UNSET,
+        on_conflict: OnConflict | Unset = UNSET,
+        claims: Sequence[Claim | Sequence[str] | tuple[Sequence[str], Mode]] | Unset | None = UNSET,
+        delay: float | timedelta | Unset | None = UNSET,
+        run_at: datetime | Unset | None = UNSET,
+        user: str | Unset | None = UNSET,
+        queue_hint: Sequence[str] | Unset | None = UNSET,
+        mode: Mode | Unset = UNSET,
+        priority: int | Unset = UNSET,
+        pool: str | Unset = UNSET,
+        service: str | Unset | None = UNSET,
+        max_attempts: int | Unset = UNSET,
+        max_losses: int | Unset = UNSET,
+        retry: Backoff | Unset = UNSET,
+        timeout: float | timedelta | Unset | None = UNSET,
+        on_retry: OnRetry | Unset = UNSET,
+        on_dead: OnDead | Unset = UNSET,
+        on_dependency_failure: OnDependencyFailure | Unset = UNSET,
+        max_hold: float | timedelta | Unset = UNSET,
+        start_within: float | timedelta | Unset | None = UNSET,
+        retention: float | timedelta | Unset | None = UNSET,
+        depends_on: Sequence[str] | Unset | None = UNSET,
+        after: Iterable[str | Dependency | Awaited] | Unset | None = UNSET,
+        when: When | Unset = UNSET,
+        name: str | Unset | None = UNSET,
+    ) -> Job[P, R]:
+        """
+        Return this job with other options; the job itself is unchanged.
+
+        Args:
+            id: the job's own id; the same id and content again is the same job.
+            key: makes bursts one job: the key names its newest unfinished job.
+            on_conflict: what a further job of the key does. While that one was never started, ``"return"`` and
+                ``"after"`` are that job and ``"replace"`` gives it the new content; once it was started they make a
+                new job, with ``"after"`` one that waits for its end. ``"reject"`` raises while there is one.
+            claims: several places, in place of *queue_hint*: hints, ``(hint, mode)`` pairs or `Claim` values.
+            delay: due this long after the enqueue, a timedelta or seconds, at most 10 years.
+            run_at: due at this timezone-aware time.
+            user: whose it is; users take turns.
+            queue_hint: the place itself, taken literally (no template); None for no place.
+            after: the jobs it waits for, at most 1 000: handles, nodes, flows (all their jobs that no other job of
+                them waits for), ids, names of nodes of the flow it is added to, or `Dependency` values.
+            when: what it waits for, except where a `Dependency` says so itself: ``"success"`` for FINISHED, and
+                *on_dependency_failure* says what another end does; ``"failure"`` runs on FAILED and is canceled
+                otherwise; ``"done"`` runs on any end.
+            name: what others in its flow call it; by default the task's name.
+
+        The other options are those of `Scheduler.job`.
+
+        Raises:
+            InvalidJobError, InvalidJobTypeError, InvalidHintError: naming the option, its value and the limit.
+        """
+        options = {name: value for name, value in locals().items() if name != "self" and value is not UNSET}
+        return self._like(self._options.changed(**options))
+
+    def made_by(self, parent: tuple[str, int], make_id: Callable[[], str] | None = None) -> Job[P, R]:
+        """
+        Return this job as the child of a running one.
+
+        Args:
+            parent: its id and token.
+            make_id: makes the ids of the jobs to which `using` gives none.
+        """
+        return self._like(self._options, parent=parent, make_id=make_id)
+
+    def _like(
+        self,
+        options: Options,
+        *,
+        parent: tuple[str, int] | None = None,
+        make_id: Callable[[], str] | None = None,
+    ) -> Job[P, R]:
+        return Job(
+            self._scheduler,
+            self._handler,
+            self._placement,
+            options,
+            parent=parent or self._parent,
+            make_id=make_id or self._make_id,
+        )
+
+    def spec(self, *args: P.args, **kwargs: P.kwargs) -> JobSpec:
+        """
+        Return what `enqueue` would submit, with an id of its own.
+
+        Raises:
+            InvalidJobTypeError: the call does not fit the handler's signature.
+            InvalidHintError, PayloadError: the place or an argument is not valid.
+        """
+        return self._spec(self._handler.bind(args, kwargs), new_id)
+
+    def _spec(self, arguments: dict[str, Any], make_id: Callable[[], str]) -> JobSpec:
+        if self._options.depends_on:
+            raise InvalidJobError(
+                f"{self.name} depends on the tasks {', '.join(map(shown, self._options.depends_on))}: submit it with "
+                "Scheduler.run() or in a flow, or give it depends_on=[]"
+            )
+        return self.specified(arguments, make_id)
+
+    def specified(
+        self,
+        arguments: dict[str, Any],
+        make_id: Callable[[], str] | None = None,
+        *,
+        flow: InFlow | None = None,
+        before: Sequence[Dependency] = (),
+    ) -> JobSpec:
+        """
+        Return the spec of one call.
+
+        Args:
+            arguments: by parameter name, as `Handler.bind` gives them.
+            flow: the flow it is added to.
+            before: what it depends on besides what its options and arguments say.
+
+        Raises:
+            InvalidHintError, PayloadError, InvalidJobError: as `spec`.
+        """
+        options = self._options
+        claims = options.claims
+        if claims is None:
+            if isinstance(options.path, Unset):
+                claims = self._placement.claims(arguments, options.mode)
+            else:
+                claims = () if options.path is None else (Claim(options.path, options.mode),)
+        extracted = extract(arguments)
+        edges: Iterable[Dependency] = ()
+        if before or options.after or extracted.references:
+            edges = dict.fromkeys([*before, *self._edges(extracted, flow)])
+        payload = self._handler.dumps(self._scheduler.codec, extracted.arguments, extracted.names)
+        spec = JobSpec(
+            id=options.id or (make_id or self._make_id)(),
+            task=self._handler.name,
+            claims=claims,
+            arguments=payload,
+            priority=options.priority,
+            pool=options.pool,
+            user=options.user,
+            service=options.service,
+            key=options.key,
+            on_conflict=options.on_conflict,
+            delay_ms=options.delay_ms,
+            run_at_ms=options.run_at_ms,
+            depends_on=tuple(edges),
+            templates=extracted.pointers or False,
+            name=options.name,
+            parent=None if self._parent is None else self._parent[0],
+            policy=options.policy,
+        )
+        # The options were checked when they were given; a codec of the application's may return anything.
+        is_plain = type(payload) is bytes and len(payload) <= PAYLOAD_BYTES_MAX
+        if is_plain and not edges and not extracted.pointers and type(options.policy.backoff) is Backoff:
+            note_checked(spec)
+        return spec
+
+    def _edges(self, extracted: Extracted, flow: InFlow | None) -> Iterator[Dependency]:
+        when = self._options.when
+        for item in self._options.after or ():
+            if isinstance(item, str):
+                yield Dependency(item, when)
+            elif isinstance(item, Dependency):
+                yield item
+            else:
+                yield from item.edges(when, self._scheduler, flow)
+        for reference in extracted.references:
+            name, node = target(reference)
+            if not callable(getattr(node, "edges", None)):
+                raise InvalidJobTypeError(f"{reference!r} is not of a flow's node, but of {shown(node)}")
+            for edge in node.edges("success", self._scheduler, flow):
+                yield edge if name in (edge.id, edge.name) else attrs.evolve(edge, name=name)
+
+    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """
+        Enqueue a call of the handler with these arguments.
+
+        Raises:
+            InvalidJobTypeError, InvalidHintError, PayloadError: as `spec`.
+            InvalidJobError: its task depends on others (`Scheduler.run`), or it waits for what is not submitted.
+            DuplicateJobError: the id or the key is taken.
+            PathClosedError: the place takes no new jobs.
+            UnknownDependencyError, CycleError, TemplateError: it waits for what is not there, or for itself; or a
+                template among its arguments names what it does not wait for.
+        """
+        spec = self._spec(self._handler.bind(args, kwargs), self._make_id)
+        return (await self._scheduler.hand_in([spec], parent=self._parent))[0]
+
+    def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """Like `enqueue`, for code without a loop."""
+        spec = self._spec(self._handler.bind(args, kwargs), self._make_id)
+        return self._scheduler.hand_in_sync([spec], parent=self._parent)[0]
+
+    async def enqueue_many(self, calls: Iterable[tuple[Any, ...] | dict[str, Any]]) -> list[JobHandle[R]]:
+        """
+        Enqueue many calls, in order.
+
+        Args:
+            calls: each a tuple of positional or a dict of keyword arguments. Up to 1 000, with 4 MiB of
+                arguments, are one submission, all or nothing; more are several submissions in order, up to
+                1 000 000 calls with 1 GiB of arguments.
+
+        Raises:
+            InvalidJobTypeError, InvalidHintError, PayloadError: a call is not valid; it is named by its index and
+                nothing at all was enqueued.
+            DuplicateJobError, PathClosedError: as `enqueue`; or any other error of the store. Submissions before the
+                refused one went through: `enqueued_ids` of the error tells how many of the first calls these were.
+        """
+        return await self._scheduler.hand_in(self._specs(calls), parent=self._parent)
+
+    def enqueue_many_sync(self, calls: Iterable[tuple[Any, ...] | dict[str, Any]]) -> list[JobHandle[R]]:
+        """Like `enqueue_many`, for code without a loop."""
+        return self._scheduler.hand_in_sync(self._specs(calls), parent=self._parent)
+
+    def _specs(self, calls: Iterable[tuple[Any, ...] | dict[str, Any]]) -> list[JobSpec]:
+        specs = []
+        size = 0
+        for index, call in enumerate(each_item(calls, parameter="calls", most=JOBS_PER_CALL_MAX)):
+            try:
+                if isinstance(call, dict):
+                    arguments = self._handler.bind((), call)
+                elif isinstance(call, tuple):
+                    arguments = self._handler.bind(call, {})
+                else:
+                    kind = type(call).__name__
+                    raise InvalidJobTypeError(
+                        f"a call must be a tuple of positional or a dict of keyword arguments, got {kind}"
+                    )
+                specs.append(self._spec(arguments, self._make_id))
+            except ValueError as error:
+                error.args = (f"calls[{index}]: {error}",)
+                raise
+            size += len(specs[-1].arguments)
+            check_call_size(size, parameter="calls")
+        return specs

@@ -1,0 +1,158 @@
+"""All that a job may be told besides its arguments: what each option is checked for, and what it becomes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+import attrs
+
+from queuehint.errors import InvalidJobTypeError, shown
+from queuehint.values.checks import (
+    check_choice,
+    check_duration,
+    check_id,
+    check_items,
+    check_name,
+    check_run_at,
+    plain_text,
+)
+from queuehint.values.hint import Claim, Mode, Path, parse_claims, parse_hint, parse_mode
+from queuehint.values.policy import DEFAULT_POLICY, POLICY_OPTIONS, Policy
+from queuehint.values.records import DEPENDENCIES_MAX, ON_CONFLICT, WHEN, Dependency, OnConflict, When, check_priority
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from queuehint.client.handle import Desk, InFlow
+
+
+class Unset:
+    """The type of `UNSET`: an option that was not given, where None means something."""
+
+    def __repr__(self) -> str:
+        return "UNSET"
+
+
+UNSET = Unset()
+
+
+class Awaited(Protocol):
+    """What `Job.using(after=...)` takes besides ids and `Dependency` values: handles, nodes and flows."""
+
+    def edges(self, when: When, desk: Desk, flow: InFlow | None = None) -> Sequence[Dependency]:
+        """Return what a job of *desk*, in *flow* if it is added to one, waits for when it waits for this."""
+
+
+@attrs.frozen(kw_only=True)
+class Options:
+    """All that a job may be told besides its arguments, checked."""
+
+    given: dict[str, Any] = attrs.field(factory=dict)
+    """The policy's options as they were given, from which `policy` was made."""
+    policy: Policy = DEFAULT_POLICY
+    priority: int = 3
+    pool: str = "default"
+    service: str | None = None
+    user: str | None = None
+    mode: Mode = "exclusive"
+    path: Path | Unset | None = UNSET
+    claims: tuple[Claim, ...] | None = None
+    id: str | None = None
+    key: str | None = None
+    on_conflict: OnConflict = "return"
+    delay_ms: int | None = None
+    run_at_ms: int | None = None
+    after: tuple[str | Dependency | Awaited, ...] | None = None
+    when: When = "success"
+    name: str | None = None
+    depends_on: tuple[str, ...] = ()
+
+    def changed(self, **options: Any) -> Options:
+        """
+        Return options with some changed.
+
+        Raises:
+            InvalidJobError, InvalidJobTypeError, InvalidHintError: naming the option, its value and the limit.
+        """
+        changes: dict[str, Any] = {}
+        given = dict(self.given)
+        for name, value in options.items():
+            if name in POLICY_OPTIONS:
+                given[name] = value
+                changes["given"] = given
+            else:
+                check = _OF_A_TASK.get(name) or _OF_A_CALL[name]
+                changes.update(check(value))
+        if "given" in changes:
+            changes["policy"] = Policy.checked(**given)
+        if options.get("claims") is not None and "queue_hint" in options:
+            raise InvalidJobTypeError("give queue_hint or claims, not both")
+        if "when" in options and changes.get("after", self.after) is None:
+            raise InvalidJobTypeError("when says how the jobs of after are waited for: give after too")
+        options_new = attrs.evolve(self, **changes)
+        if options_new.delay_ms is not None and options_new.run_at_ms is not None:
+            if "delay_ms" in changes and "run_at_ms" in changes:
+                raise InvalidJobTypeError("give delay or run_at, not both")
+            changes["run_at_ms" if "delay_ms" in changes else "delay_ms"] = None
+            options_new = attrs.evolve(self, **changes)
+        return options_new
+
+
+def _check_run_at(value: Any) -> dict[str, Any]:
+    if value is None:
+        return {"run_at_ms": None}
+    return {"run_at_ms": check_run_at(value, now_ms=time.time_ns() // 1_000_000)}
+
+
+def _optional_name(parameter: str) -> Callable[[Any], dict[str, Any]]:
+    return lambda value: {parameter: None if value is None else check_name(value, parameter=parameter)}
+
+
+def _check_after(value: Any) -> dict[str, Any]:
+    if value is None:
+        return {"after": None}
+    items = check_items(value, parameter="after", most=DEPENDENCIES_MAX)
+    if isinstance(value, (set, frozenset)):
+        items.sort(key=lambda item: plain_text(item if isinstance(item, str) else getattr(item, "id", "")))
+    for index, item in enumerate(items):
+        if isinstance(item, str):
+            items[index] = check_id(item, parameter=f"after[{index}]")
+        elif not isinstance(item, Dependency) and not callable(getattr(item, "edges", None)):
+            raise InvalidJobTypeError(
+                f"after[{index}] must be a node, a handle, a flow, an id or a Dependency, "
+                f"got {type(item).__name__}: {shown(item)}"
+            )
+    return {"after": tuple(items)}
+
+
+def _check_tasks(value: Any) -> dict[str, Any]:
+    tasks = [] if value is None else check_items(value, parameter="depends_on", most=DEPENDENCIES_MAX)
+    return {"depends_on": tuple(dict.fromkeys([check_name(task, parameter="depends_on") for task in tasks]))}
+
+
+_Check = Callable[[Any], dict[str, Any]]
+
+_OF_A_TASK: dict[str, _Check] = {
+    "mode": lambda value: {"mode": parse_mode(value)},
+    "priority": lambda value: {"priority": check_priority(value)},
+    "pool": lambda value: {"pool": check_name(value, parameter="pool")},
+    "service": _optional_name("service"),
+    "depends_on": _check_tasks,
+}
+_OF_A_CALL: dict[str, _Check] = {
+    "queue_hint": lambda value: {"path": parse_hint(value), "claims": None},
+    "claims": lambda value: {"claims": None if value is None else parse_claims(value)},
+    "user": _optional_name("user"),
+    "key": _optional_name("key"),
+    "id": lambda value: {"id": None if value is None else check_id(value)},
+    "name": lambda value: {"name": None if value is None else check_id(value, parameter="name")},
+    "on_conflict": lambda value: {"on_conflict": check_choice(value, ON_CONFLICT, parameter="on_conflict")},
+    "delay": lambda value: {"delay_ms": None if value is None else check_duration(value, parameter="delay")},
+    "run_at": _check_run_at,
+    "after": _check_after,
+    "when": lambda value: {"when": check_choice(value, WHEN, parameter="when")},
+}
+TASK_OPTIONS = POLICY_OPTIONS | _OF_A_TASK.keys()
+"""What `Scheduler.job` takes besides the place and the name; `Job.using` takes all of it and more."""

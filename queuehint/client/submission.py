@@ -1,0 +1,441 @@
+"""
+From job specs to operations: checked, their names resolved, put in order, cut into submissions within the limits.
+
+Specs that depend on one another, and those of a flow, take effect all at once: in one `Enqueue` if they fit, else in
+parts that nobody sees until their `Commit`. Any others are several submissions in order, as many as it takes.
+"""
+
+from __future__ import annotations
+
+import graphlib
+import heapq
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import attrs
+
+from queuehint.backends.steps import Dialogue, finish
+from queuehint.errors import (
+    CycleError,
+    DuplicateJobError,
+    InvalidJobError,
+    InvalidJobTypeError,
+    OutcomeUnknownError,
+    QueueHintError,
+    TemplateError,
+    shown,
+)
+from queuehint.handlers.codec import decode_json
+from queuehint.handlers.templates import find
+from queuehint.operations import (
+    BUDGET,
+    BYTES_PER_SUBMISSION_MAX,
+    EDGES_PER_SUBMISSION_MAX,
+    FLOW_JOBS_MAX,
+    GATES_PER_SUBMISSION_MAX,
+    JOBS_PER_CALL_MAX,
+    JOBS_PER_SUBMISSION_MAX,
+    Commit,
+    Draw,
+    Enqueue,
+    EnqueuedJob,
+)
+from queuehint.values.checks import each_item
+from queuehint.values.ids import new_id
+from queuehint.values.records import Dependency, JobSpec, check_call_size, check_dependencies, evolved
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+
+T = TypeVar("T")
+
+LISTED_MAX = 10
+
+
+def checked(specs: Iterable[JobSpec], *, may_lack_id: bool) -> list[JobSpec]:
+    """
+    Check every spec before the first is sent.
+
+    Args:
+        may_lack_id: an empty id is valid: a number is drawn for it later.
+
+    Raises:
+        InvalidJobError, InvalidJobTypeError, InvalidHintError, PayloadError: naming the spec by its index.
+    """
+    good = []
+    size = 0
+    for index, spec in enumerate(each_item(specs, parameter="specs", most=JOBS_PER_CALL_MAX)):
+        if not isinstance(spec, JobSpec):
+            raise InvalidJobTypeError(f"specs[{index}] must be a JobSpec, got {type(spec).__name__}")
+        try:
+            good.append(check_spec(spec, may_lack_id=may_lack_id))
+        except ValueError as error:
+            error.args = (f"specs[{index}]: {error}",)
+            raise
+        size += len(spec.arguments)
+        check_call_size(size, parameter="specs")
+    return good
+
+
+def check_spec(spec: JobSpec, *, may_lack_id: bool) -> JobSpec:
+    """Check one spec; otherwise as `checked`."""
+    if may_lack_id and spec.id == "":
+        return evolved(attrs.evolve(spec, id=new_id()).check(), id="")
+    return spec.check()
+
+
+def submit(
+    specs: list[JobSpec], *, parent: tuple[str, int] | None = None, whole: bool = False
+) -> Dialogue[list[EnqueuedJob]]:
+    """
+    Submit checked specs.
+
+    Args:
+        specs: an empty id is drawn from the backend.
+        parent: the id and token of the running job whose handler makes them.
+        whole: they are a flow, and take effect all at once.
+
+    Returns:
+        One job for each spec, in the order of the specs.
+
+    Raises:
+        InvalidJobError, DuplicateJobError, CycleError, TemplateError, PayloadError: see `arrange`; before anything
+            is asked.
+        OutcomeUnknownError: naming the ids of all jobs, in the order of the specs.
+        QueueHintError: what the store refuses them with; its `enqueued_ids` are those of the submissions before.
+    """
+    arranged = arrange(specs, whole=whole)
+    parts = arranged.parts
+    if missing := sum([not spec.id for spec in specs]):
+        firsts: list[int] = []
+        for count in portions(missing):
+            drawn = yield Draw(count)
+            firsts.append(drawn.first)
+        parts = arranged.numbered(firsts)
+    flow = specs[0].flow if whole and specs else None
+    staged = new_id() if arranged.is_one and len(parts) > 1 else None
+    jobs: list[EnqueuedJob] = []
+    more = False
+    # What is left over may be anybody's: of that a submission does one step. Only what it has staged itself is its own.
+    steps = 1
+    try:
+        for part in parts:
+            reply = yield Enqueue(part, staged, parent, flow=flow)
+            jobs += reply.jobs
+            more = reply.more
+        if staged is not None:
+            more = (yield Commit(staged, flow)).more
+            steps += sum(map(_units, specs)) // BUDGET
+    except OutcomeUnknownError as error:
+        # Some parts may be there and others not: all ids are to be asked for again.
+        job_ids = arranged.as_given([spec.id for part in parts for spec in part])
+        unknown = OutcomeUnknownError(error.problem, job_ids=job_ids)
+        unknown.enqueued_ids = _taken(jobs, staged)
+        raise unknown from error
+    except QueueHintError as error:
+        error.enqueued_ids = _taken(jobs, staged)
+        if error.enqueued_ids:
+            error.args = (f"the first {len(jobs)} of {len(specs)} jobs were enqueued; of the others: {error}",)
+        raise
+    yield from finish(more=more, at_most=steps)
+    return arranged.as_given(jobs)
+
+
+def _taken(jobs: Sequence[EnqueuedJob], staged: str | None) -> tuple[str, ...]:
+    """Return the ids of jobs that are enqueued although a later part was not; what is staged takes effect as one."""
+    return () if staged is not None else tuple([job.id for job in jobs])
+
+
+# --- names, order and parts --------------------------------------------------------------------------------------
+
+
+@attrs.define(eq=False)
+class Arranged:
+    """
+    Specs as they are sent.
+
+    Args:
+        parts: each within the limits of one submission.
+        order: the index of the spec that stands at each place; None if they are in the order they were given in.
+        is_one: the parts take effect all at once.
+        stand_ins: the ids of those whose own are not drawn yet, in the order they were given in; empty if that is no
+            matter, because nobody names one.
+    """
+
+    parts: list[tuple[JobSpec, ...]]
+    order: Sequence[int] | None = None
+    is_one: bool = False
+    stand_ins: tuple[str, ...] = ()
+
+    def as_given(self, items: list[T]) -> list[T]:
+        """Return what there is for each spec in the order in which the specs were given."""
+        if self.order is None:
+            return items
+        given = items.copy()
+        for place, index in enumerate(self.order):
+            given[index] = items[place]
+        return given
+
+    def numbered(self, firsts: Sequence[int]) -> list[tuple[JobSpec, ...]]:
+        """Return the parts with the numbers drawn for jobs without an id: up to 1 000 from each of *firsts* on."""
+        numbers = (str(first + offset) for first in firsts for offset in range(JOBS_PER_SUBMISSION_MAX))
+        if self.stand_ins:
+            drawn = dict(zip(self.stand_ins, numbers, strict=False))
+            return [tuple([_renumbered(spec, drawn) for spec in part]) for part in self.parts]
+        return [tuple([spec if spec.id else evolved(spec, id=next(numbers)) for spec in part]) for part in self.parts]
+
+
+def arrange(specs: list[JobSpec], *, whole: bool = False) -> Arranged:
+    """
+    Resolve the names by which checked specs call each other, put them in order and cut them into parts.
+
+    What others depend on comes before them; of those that could come next, always the one that was given first.
+
+    Args:
+        whole: they take effect all at once, also if none depends on another.
+
+    Raises:
+        InvalidJobError: two have one name; others depend on one whose key may make it another job, or it is in a flow;
+            there are too many to take effect at once, or one that is not for parts.
+        DuplicateJobError: two that take effect at once have one id.
+        CycleError: the edges close a circle; it names just the jobs on it.
+        TemplateError: a template names what is no dependency.
+        PayloadError: arguments with templates are not JSON.
+
+    Complexity: O(V log V + E), and O(V + E) for specs that are in order already; not recursive.
+    """
+    order: Sequence[int] | None = None
+    stand_ins: list[str] = []
+    is_one = whole
+    if any(spec.depends_on or spec.templates or spec.name for spec in specs):
+        specs = specs.copy()
+        for index, spec in enumerate(specs):
+            if not spec.id:
+                stand_ins.append(new_id())
+                specs[index] = evolved(spec, id=stand_ins[-1])
+        before = _resolve(specs)
+        if any(before):
+            is_one = True
+            given = specs
+            order = topological(before, lambda index: given[index].name or given[index].id)
+            specs = [given[index] for index in order]
+    if is_one:
+        _check_ids(specs)
+    if whole:
+        _check_keys(specs)
+    parts = list(submissions(specs))
+    if is_one and len(parts) > 1:
+        _check_parts(specs)
+    return Arranged(parts, order, is_one, tuple(stand_ins))
+
+
+def _resolve(specs: list[JobSpec]) -> list[list[int]]:
+    """Give all edges the ids of jobs, in place; return the indexes of the specs that each spec depends on."""
+    names: dict[str, int] = {}
+    ids = {}
+    for index, spec in enumerate(specs):
+        ids[spec.id] = index
+        if spec.name is not None and names.setdefault(spec.name, index) != index:
+            raise InvalidJobError(f"specs[{index}]: the name {shown(spec.name)} is that of specs[{names[spec.name]}]")
+    before: list[list[int]] = []
+    for index, spec in enumerate(specs):
+        inner: list[int] = []
+        before.append(inner)
+        if not spec.depends_on and not spec.templates:
+            continue
+        try:
+            edges = []
+            for edge in spec.depends_on:
+                target = names.get(edge.id)
+                if target is not None:
+                    edge = _renamed(edge, specs[target].id)
+                else:
+                    target = ids.get(edge.id)
+                edges.append(edge)
+                if target is not None:
+                    inner.append(target)
+            depends_on = _with_data(spec, check_dependencies(edges) if len(edges) > 1 else tuple(edges))
+            _check_edges(spec, depends_on)
+            for target in inner:
+                _check_key(specs[target])
+        except CycleError:
+            raise
+        except ValueError as error:
+            error.args = (f"{_label(spec, index)}: {error}",)
+            raise
+        if depends_on != spec.depends_on:
+            specs[index] = evolved(spec, depends_on=depends_on)
+    return before
+
+
+def _renamed(edge: Dependency, job_id: str) -> Dependency:
+    """Return an edge by the id of the job that it names, and the name kept."""
+    if edge.id == job_id and edge.name is not None:
+        return edge
+    # All four were checked: checking them again would take as long as all the rest.
+    renamed = object.__new__(Dependency)
+    for field, value in (("id", job_id), ("when", edge.when), ("name", edge.name or edge.id), ("data", edge.data)):
+        object.__setattr__(renamed, field, value)
+    return renamed
+
+
+def _label(spec: JobSpec, index: int) -> str:
+    return f"specs[{index}]" if spec.name is None else shown(spec.name)
+
+
+def _with_data(spec: JobSpec, edges: tuple[Dependency, ...]) -> tuple[Dependency, ...]:
+    """Return the edges of a spec, those that its templates name marked as carrying data."""
+    if not spec.templates:
+        return edges
+    places = {edge.id: place for place, edge in enumerate(edges)}
+    places |= {edge.name: place for place, edge in enumerate(edges) if edge.name is not None}
+    marked = list(edges)
+    for name in find(decode_json(spec.arguments), spec.templates):
+        place = places.get(name)
+        if place is None:
+            known = [edge.name or edge.id for edge in edges[:LISTED_MAX]]
+            more = ["…"] if len(edges) > LISTED_MAX else []
+            raise TemplateError(
+                f"a template names {shown(name)}, which is not among its dependencies: "
+                f"{', '.join([*map(shown, known), *more]) or 'there are none'}"
+            )
+        marked[place] = attrs.evolve(marked[place], data=True)
+    return tuple(marked)
+
+
+def _check_edges(spec: JobSpec, edges: tuple[Dependency, ...]) -> None:
+    if edges and spec.key is not None and spec.on_conflict == "replace":
+        raise InvalidJobError('on_conflict="replace" gives a job new arguments, not new edges: it can wait for nothing')
+    called: dict[str, str] = {}
+    for edge in edges:
+        if edge.name is not None and called.setdefault(edge.name, edge.id) != edge.id:
+            raise InvalidJobError(f"depends_on calls two jobs {shown(edge.name)}: give one another name")
+        if spec.parent is not None and edge.id == spec.parent:
+            raise CycleError([spec.name or spec.id, spec.parent])
+
+
+def _check_key(spec: JobSpec) -> None:
+    if spec.key is not None and spec.on_conflict != "reject":
+        raise InvalidJobError(
+            f"it depends on {shown(spec.name or spec.id)}, whose key {shown(spec.key)} may make it another job; "
+            'give that one no key, or on_conflict="reject"'
+        )
+
+
+def topological(before: Sequence[Collection[int]], called: Callable[[int], str]) -> Sequence[int]:
+    """
+    Return indexes so that each comes after those *before* it, the smallest first where there is a choice.
+
+    Args:
+        called: what an index is called in an error.
+
+    Raises:
+        CycleError: there is no such order; it names just those on a circle.
+
+    Complexity: O(V + E) for what is in order already, else O(V log V + E).
+    Source: Kahn 1962, as in graphlib, with a heap for what is ready.
+    """
+    if all(not inner or max(inner) < index for index, inner in enumerate(before)):
+        return range(len(before))
+    sorter = graphlib.TopologicalSorter(dict(enumerate(before)))
+    try:
+        sorter.prepare()
+    except graphlib.CycleError as error:
+        # Each is waited for by the next; ours is told the other way round, from the smallest.
+        circle = error.args[1][:0:-1]
+        first = circle.index(min(circle))
+        raise CycleError([called(index) for index in circle[first:] + circle[:first]]) from None
+    ready = list(sorter.get_ready())
+    heapq.heapify(ready)
+    order: list[int] = []
+    while ready:
+        index = heapq.heappop(ready)
+        order.append(index)
+        sorter.done(index)
+        for other in sorter.get_ready():
+            heapq.heappush(ready, other)
+    return order
+
+
+def _check_ids(specs: list[JobSpec]) -> None:
+    seen: set[str] = set()
+    for spec in specs:
+        if spec.id in seen and spec.id:
+            raise DuplicateJobError(spec.id)
+        seen.add(spec.id)
+
+
+def _check_keys(specs: list[JobSpec]) -> None:
+    """Refuse in a flow what may turn out to be a job outside it."""
+    for index, spec in enumerate(specs):
+        if spec.key is not None and spec.on_conflict != "reject":
+            raise InvalidJobError(
+                f"{_label(spec, index)}: its key {shown(spec.key)} may make it a job outside its flow; "
+                'give it no key, or on_conflict="reject"'
+            )
+
+
+def _check_parts(specs: list[JobSpec]) -> None:
+    """Refuse what cannot take effect at once although it does not fit into one submission."""
+    if len(specs) > FLOW_JOBS_MAX:
+        raise InvalidJobError(f"{len(specs)} jobs are to take effect at once, limit {FLOW_JOBS_MAX}")
+    for index, spec in enumerate(specs):
+        if spec.flow != specs[0].flow:
+            raise InvalidJobError(
+                f"{_label(spec, index)}: flow is {shown(spec.flow)}, that of the first {shown(specs[0].flow)}; jobs "
+                "that take effect at once with so many others belong to one flow, or all to none"
+            )
+        for parameter in ("key", "presence_ms"):
+            if getattr(spec, parameter) is not None:
+                raise InvalidJobError(
+                    f"{_label(spec, index)}: {parameter} is not for jobs that take effect at once with so many others; "
+                    f"at most {JOBS_PER_SUBMISSION_MAX} jobs, {GATES_PER_SUBMISSION_MAX} gates, "
+                    f"{EDGES_PER_SUBMISSION_MAX} edges and {BYTES_PER_SUBMISSION_MAX} bytes of arguments are one "
+                    "submission"
+                )
+
+
+def _renumbered(spec: JobSpec, drawn: dict[str, str]) -> JobSpec:
+    """Replace what stands for ids by the ids."""
+    changes: dict[str, Any] = {}
+    if spec.id in drawn:
+        changes["id"] = drawn[spec.id]
+    if any(edge.id in drawn for edge in spec.depends_on):
+        changes["depends_on"] = tuple(
+            [attrs.evolve(edge, id=drawn[edge.id]) if edge.id in drawn else edge for edge in spec.depends_on]
+        )
+    return evolved(spec, **changes) if changes else spec
+
+
+def _units(spec: JobSpec) -> int:
+    """Return how much following work it is to have a staged job take effect."""
+    return 1 + sum([len(claim.path) + 1 for claim in spec.claims]) + len(spec.depends_on)
+
+
+def portions(total: int) -> Iterator[int]:
+    """Yield how many numbers to draw at a time."""
+    while total > 0:
+        yield min(total, JOBS_PER_SUBMISSION_MAX)
+        total -= JOBS_PER_SUBMISSION_MAX
+
+
+def submissions(specs: list[JobSpec]) -> Iterator[tuple[JobSpec, ...]]:
+    """Cut specs into submissions within the limits, in order."""
+    part: list[JobSpec] = []
+    gates = edges = size = 0
+    for spec in specs:
+        more_gates = sum([len(claim.path) + 1 for claim in spec.claims])
+        more_edges = len(spec.depends_on)
+        if (
+            len(part) == JOBS_PER_SUBMISSION_MAX
+            or gates + more_gates > GATES_PER_SUBMISSION_MAX
+            or edges + more_edges > EDGES_PER_SUBMISSION_MAX
+            or (size + len(spec.arguments) > BYTES_PER_SUBMISSION_MAX and part)
+        ):
+            yield tuple(part)
+            part, gates, edges, size = [], 0, 0, 0
+        part.append(spec)
+        size += len(spec.arguments)
+        gates += more_gates
+        edges += more_edges
+    if part:
+        yield tuple(part)

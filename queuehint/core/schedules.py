@@ -1,0 +1,147 @@
+"""
+The schedules of a namespace: which are due, and who of those who see it may fire.
+
+When a schedule is due next is worked out by whoever fires it, for no store can read a cron expression. So a firing
+carries the version of the schedule it was worked out from, is refused if that is not the version there is, and makes
+another one: of all who fire at a due time, one does.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import attrs
+from sortedcontainers import SortedDict, SortedSet
+
+from queuehint.errors import InvalidJobError, ScheduleChangedError, ScheduleNotFoundError
+from queuehint.values.schedule import SCHEDULES_MAX, Schedule
+
+if TYPE_CHECKING:
+    from queuehint.operations import Firing, PutSchedule
+
+TOO_MANY = f"there are {SCHEDULES_MAX} schedules, the limit"
+
+
+class Timetable:
+    """Schedules by name and by due time; those that are paused or have come to their end are due at no time."""
+
+    __slots__ = ("_by_name", "_dues", "versions")
+
+    def __init__(self) -> None:
+        self._by_name: SortedDict[str, Schedule] = SortedDict()
+        self._dues: SortedSet[tuple[int, str]] = SortedSet()
+        self.versions = 0
+        """The newest version of any schedule."""
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    # --- changes ---------------------------------------------------------------------------------------------------
+
+    def put(self, asked: PutSchedule) -> bool:
+        """
+        Store a schedule, in place of that of its name if they differ; return whether they did.
+
+        Raises:
+            InvalidJobError: there are too many.
+        """
+        there = self._by_name.get(asked.name)
+        if there is None:
+            if len(self) >= SCHEDULES_MAX:
+                raise InvalidJobError(TOO_MANY)
+            there = Schedule(name=asked.name, spec=asked.spec, recurrence=asked.recurrence, version=0, next_ms=None)
+        elif (there.spec, there.recurrence) == (asked.spec, asked.recurrence):
+            return False
+        self._become(attrs.evolve(there, spec=asked.spec, recurrence=asked.recurrence, next_ms=asked.next_ms))
+        return True
+
+    def drop(self, name: str) -> bool:
+        """Forget a schedule; return whether there was one."""
+        there = self._by_name.pop(name, None)
+        if there is not None and there.next_ms is not None:
+            self._dues.discard((there.next_ms, name))
+        return there is not None
+
+    def pause(self, name: str) -> bool:
+        """
+        Have a schedule due at no time; return whether it was.
+
+        Raises:
+            ScheduleNotFoundError: there is none of this name.
+        """
+        there = self._known(name)
+        if not there.is_paused:
+            self._become(attrs.evolve(there, is_paused=True))
+        return not there.is_paused
+
+    def resume(self, name: str, version: int, next_ms: int | None) -> bool:
+        """
+        Undo `pause` of a schedule as it is in one version; return whether it was paused and of that version.
+
+        Raises:
+            ScheduleNotFoundError: there is none of this name.
+        """
+        there = self._known(name)
+        if not there.is_paused or there.version != version:
+            return False
+        self._become(attrs.evolve(there, is_paused=False, next_ms=next_ms))
+        return True
+
+    def check_firing(self, firing: Firing) -> None:
+        """
+        Refuse a firing that was worked out from another version.
+
+        Raises:
+            ScheduleChangedError: the schedule was fired or changed meanwhile, or is gone.
+        """
+        there = self._by_name.get(firing.name)
+        if there is None or there.version != firing.version:
+            raise ScheduleChangedError(firing.name)
+
+    def fire(self, firing: Firing, last_id: str | None) -> None:
+        """Note what has been fired, None for nothing, and when the schedule is due next."""
+        there = attrs.evolve(self._by_name[firing.name], next_ms=firing.next_ms)
+        self._become(there if last_id is None else attrs.evolve(there, last_ms=firing.last_ms, last_id=last_id))
+
+    def _known(self, name: str) -> Schedule:
+        there = self._by_name.get(name)
+        if there is None:
+            raise ScheduleNotFoundError(name)
+        return there
+
+    def _become(self, schedule: Schedule) -> None:
+        self.versions += 1
+        self.drop(schedule.name)
+        self._by_name[schedule.name] = attrs.evolve(schedule, version=self.versions)
+        if schedule.next_ms is not None and not schedule.is_paused:
+            self._dues.add((schedule.next_ms, schedule.name))
+
+    # --- questions -------------------------------------------------------------------------------------------------
+
+    def page(self, first: str, limit: int) -> tuple[list[Schedule], str | None]:
+        """Return schedules in order of name, from *first* on, and the first name of the next page, None at the end."""
+        names = list(islice(self._by_name.irange(first), limit + 1))
+        return [self._by_name[name] for name in names[:limit]], names[limit] if len(names) > limit else None
+
+    def due(self, now_ms: int, limit: int, after: tuple[int, str] | None = None) -> list[Schedule]:
+        """Return schedules that are due, behind a place: those due first first, and of those due at once by name."""
+        found = []
+        for next_ms, name in islice(self._dues.irange(after, inclusive=(False, True)), limit):
+            if next_ms > now_ms:
+                break
+            found.append(self._by_name[name])
+        return found
+
+    def is_due(self, now_ms: int) -> bool:
+        """Say whether a schedule is due."""
+        return bool(self._dues) and self._dues[0][0] <= now_ms
+
+    def next_ms(self, now_ms: int) -> int | None:
+        """Return when the next schedule comes to be due, None if none does; one that is due waits for nothing."""
+        at = self._dues.bisect_left((now_ms + 1, ""))
+        return self._dues[at][0] if at < len(self._dues) else None
+
+    def count_dues(self) -> int:
+        """Return how many come to be due; for tests."""
+        return len(self._dues)

@@ -1,0 +1,1 @@
+"""What the rules stand on: trie, queues, heaps, indexes."""

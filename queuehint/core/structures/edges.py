@@ -1,0 +1,345 @@
+"""
+Explicit edges between jobs: who depends on whom, and what an end means.
+
+An edge is kept at both ends. ``waiting`` holds, for each job, those that depend on it; a job's own ``blocked`` set
+holds what it still waits for, each with the *fates* of its edge. Both change in one step. An edge is open while it is
+in ``blocked``. One from ``depends_on`` stays in ``waiting`` after that, until the dependent cannot run any more: so
+long the result at its other end is kept. Others (a child's, a key's) leave ``waiting`` when they close.
+
+The fates of an edge are four letters: what becomes of the dependent when the dependency is FINISHED, FAILED and
+CANCELED, and whether the edge is kept when it closes.
+
+Source: FairQueue's dependency sets; what a failed dependency does follows the table of the documentation.
+"""
+
+from __future__ import annotations
+
+from graphlib import CycleError as GraphCycleError
+from graphlib import TopologicalSorter
+from typing import TYPE_CHECKING, Final
+
+from sortedcontainers import SortedDict
+
+from queuehint.values.records import JobState
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+
+    from queuehint.core.structures.job import Job
+    from queuehint.values.policy import OnDependencyFailure
+    from queuehint.values.records import Dependency, JobSpec, OnChildFailure
+
+DROP: Final = "d"
+"""The edge is done with."""
+WAIT: Final = "w"
+"""The dependent goes on waiting, for a redrive."""
+CANCEL: Final = "c"
+"""The dependent is canceled."""
+NOTE: Final = "n"
+"""The edge is done with, and a parent remembers that its child has failed."""
+KEPT: Final = "k"
+
+AFTER: Final = "ddd-"
+"""The edge of `on_conflict="after"`."""
+START: Final = "ddds"
+"""The edge to the start of a submission in parts."""
+OF_CHILD: Final[Mapping[OnChildFailure, str]] = {"fail": "dnn-", "ignore": "ddd-"}
+REACH_MAX: Final = 1000
+
+_AT: Final = {JobState.FINISHED: 0, JobState.FAILED: 1, JobState.CANCELED: 2}
+_ENDED: Final = {JobState.FINISHED: "has finished", JobState.FAILED: "has failed", JobState.CANCELED: "was canceled"}
+
+Needs = tuple[tuple[str, str], ...]
+"""Ids and fates of what a job was told to depend on."""
+
+
+def fates(edge: Dependency, on_failure: OnDependencyFailure) -> str:
+    """
+    Return the fates of an edge.
+
+    >>> from queuehint.values.records import Dependency
+    >>> fates(Dependency("a"), "wait"), fates(Dependency("a", when="done"), "wait")
+    ('dwdk', 'dddk')
+    """
+    if edge.when == "failure":
+        return CANCEL + DROP + CANCEL + KEPT
+    # What needs a result cannot do without it.
+    drop = CANCEL if edge.data else DROP
+    if edge.when == "done" or on_failure == "run":
+        return DROP + drop + drop + KEPT
+    if on_failure == "cancel":
+        return DROP + CANCEL + CANCEL + KEPT
+    return DROP + WAIT + drop + KEPT
+
+
+def needs_of(spec: JobSpec) -> Needs:
+    """Return what a job is told to depend on."""
+    return tuple([(edge.id, fates(edge, spec.policy.on_dependency_failure)) for edge in spec.depends_on])
+
+
+def fate(edge: str, state: JobState) -> str:
+    """Return what the end of a dependency in *state* does, by the fates of the edge."""
+    return edge[_AT[state]]
+
+
+def cause_of(job_id: str, state: JobState | None) -> str:
+    """Return why a dependent is canceled: how the dependency ended, None if its record has expired."""
+    return f"dependency {job_id} {'has expired' if state is None else _ENDED[state]}"
+
+
+def is_late(job: Job, other: Job) -> bool:
+    """
+    Say whether a job has the id of one that *job* depends on, and came too late to be meant.
+
+    Args:
+        job: one of a submission in parts that has not let it go.
+        other: one that has come to be known by a later commit or enqueue, or was sent in a later part of the same one.
+    """
+    return other.came > job.came or (other.came == job.came and other.number > job.note().came)
+
+
+class DependencySets:
+    """
+    The edges of one namespace.
+
+    ``open`` counts the open ones, those to starts left out. ``late_added`` counts the jobs that depend on others later
+    than from their enqueue on: who goes through the dependents of one by number then looks again. ``fallen`` holds, for
+    each job, those that were canceled because of its end.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, dict[str, tuple[int, Job]]] = {}
+        self._fallen: dict[str, SortedDict[int, Job]] = {}
+        self._awaited: set[str] = set()
+        """Jobs that others depend on or did; one that gets the id of a job that was pruned is none of them."""
+        self._telling: set[int] = set()
+        """The numbers of jobs that are over, while those that wait for them are still gone through."""
+        self.open = self.late_added = 0
+
+    # --- edges ---------------------------------------------------------------------------------------------------
+
+    def add(self, job: Job, dependency_id: str, edge: str) -> None:
+        """Let *job* wait for a job, by an edge of these fates."""
+        self.keep(job, dependency_id)
+        blocked = job.note().blocked
+        self.open += dependency_id not in blocked and edge != START
+        blocked[dependency_id] = edge
+
+    def keep(self, job: Job, dependency_id: str) -> None:
+        """Let *job* depend on a job that it need not wait for."""
+        self._waiting.setdefault(dependency_id, {})[job.id] = (job.since, job)
+        self._awaited.add(dependency_id)
+
+    def close(self, job: Job, dependency_id: str) -> None:
+        """Let *job* wait no more for a job."""
+        edge = job.blocked.pop(dependency_id)
+        self.open -= edge != START
+        if edge[-1] != KEPT:
+            self._forget(job, dependency_id)
+
+    def release(self, job: Job) -> int:
+        """Remove all edges of a job that cannot run any more; return how many."""
+        notes = job.note()
+        ids = [dependency_id for dependency_id, _ in notes.needs] if notes.holds else []
+        ids += [dependency_id for dependency_id, edge in notes.blocked.items() if edge[-1] != KEPT]
+        for dependency_id in ids:
+            self._forget(job, dependency_id)
+        self.open -= sum(edge != START for edge in notes.blocked.values())
+        notes.blocked.clear()
+        notes.holds = False
+        return len(ids)
+
+    def _forget(self, job: Job, dependency_id: str) -> None:
+        dependents = self._waiting[dependency_id]
+        del dependents[job.id]
+        if not dependents:
+            del self._waiting[dependency_id]
+
+    def has_dependents(self, job_id: str) -> bool:
+        """Say whether any job depends on this one and can still run."""
+        return job_id in self._awaited and job_id in self._waiting
+
+    def bury(self, job_id: str) -> None:
+        """Forget that others have depended on a job that is pruned."""
+        self._awaited.discard(job_id)
+
+    def dependents(self, job_id: str) -> list[tuple[int, Job]]:
+        """Return the jobs that depend on this one, in order of number (of that of their redrive), with this number."""
+        return sorted(self._waiting.get(job_id, {}).values(), key=_order)
+
+    def begin_telling(self, job: Job) -> None:
+        """Note that the edges to a job that is over begin to be resolved."""
+        self._telling.add(job.number)
+
+    def end_telling(self, job: Job) -> None:
+        """Note that the edges to a job are resolved, or open again."""
+        self._telling.discard(job.number)
+
+    def is_telling(self, job: Job) -> bool:
+        """Say whether the edges to a job that is over are still being resolved: an unfinished job may wait for it."""
+        return job.number in self._telling
+
+    def is_since(self, job: Job, dependency_id: str, number: int) -> bool:
+        """Say whether *job* depends on the other one since that number."""
+        entry = self._waiting.get(dependency_id, {}).get(job.id)
+        return entry is not None and entry[0] == number
+
+    def count(self, job_id: str) -> int:
+        """Return how many jobs depend on this one."""
+        return len(self._waiting.get(job_id, ()))
+
+    def awaited(self) -> list[str]:
+        """Return the ids of the jobs that others depend on; for tests."""
+        return list(self._waiting)
+
+    def depends(self, job: Job, dependency_id: str) -> bool:
+        """Say whether *job* depends on the other one."""
+        return job.id in self._waiting.get(dependency_id, ())
+
+    # --- those canceled because of another -------------------------------------------------------------------------
+
+    def fall(self, job: Job, dependency_id: str) -> None:
+        """Note that *job* is canceled because of another one's end."""
+        self.rise(job)
+        job.note().fallen_by = dependency_id
+        self._fallen.setdefault(dependency_id, SortedDict())[job.number] = job
+
+    def rise(self, job: Job) -> None:
+        """Note that *job* is not canceled because of another one, or is forgotten."""
+        if job.notes is None or job.notes.fallen_by is None:
+            return
+        fallen = self._fallen[job.notes.fallen_by]
+        del fallen[job.number]
+        if not fallen:
+            del self._fallen[job.notes.fallen_by]
+        job.notes.fallen_by = None
+
+    def first_fallen(self, job_id: str, after: int = 0) -> Job | None:
+        """Return the first job, of a number greater than *after*, that was canceled because of this one."""
+        fallen = self._fallen.get(job_id)
+        if fallen is None:
+            return None
+        number = next(fallen.irange(after, inclusive=(False, True)), None)
+        return None if number is None else fallen[number]
+
+    # --- circles -------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def reaches(jobs: Mapping[str, Job], ids: Iterable[str], target: str, seen: set[str]) -> bool | None:
+        """
+        Say whether one of *ids* is *target* or waits for it, through however many others; None if that takes too long.
+
+        Args:
+            seen: ids that were looked at before; at most 1 000 in all are looked at, breadth first.
+        """
+        todo = [job_id for job_id in ids if job_id not in seen]
+        for job_id in todo:
+            if job_id == target:
+                return True
+            if job_id in seen:
+                continue
+            if len(seen) >= REACH_MAX:
+                return None
+            seen.add(job_id)
+            job = jobs.get(job_id)
+            if job is not None and not job.is_over:
+                # One that was committed and not taken up yet will wait for what it was told to depend on.
+                is_staged = job.notes is not None and job.notes.start is not None
+                todo += sorted(_meant(job, jobs) if is_staged else job.blocked)
+        return False
+
+    def is_awaited_by(self, job_id: str, ids: Collection[str]) -> bool | None:
+        """
+        Say whether one of *ids* waits for a job along open edges: `reaches` from the other end.
+
+        None if that takes too long: at most 1 000 entries in all are looked at, breadth first. Jobs of a submission in
+        parts that have yet to be let go are not found.
+        """
+        seen, looked_at = {job_id}, 0
+        todo = [job_id]
+        for each in todo:
+            looked_at += self.count(each)
+            if looked_at > REACH_MAX:
+                return None
+            for _, job in self.dependents(each):
+                if job.id in seen or job.is_over or each not in job.blocked:
+                    continue
+                if job.id in ids:
+                    return True
+                seen.add(job.id)
+                todo.append(job.id)
+        return False
+
+    # --- invariants ----------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self._waiting) + len(self._fallen)
+
+    def check(self, jobs: Mapping[str, Job], telling: set[int]) -> None:
+        """
+        Assert that every edge has both its ends; for tests.
+
+        Args:
+            telling: the numbers of jobs that are over and that a sweep over their dependents is about.
+        """
+        assert self._telling == telling
+        open_edges = 0
+        for job in jobs.values():
+            notes = job.notes
+            if notes is None:
+                continue
+            open_edges += sum(edge != START for edge in notes.blocked.values())
+            for dependency_id in notes.blocked:
+                assert self.depends(job, dependency_id), f"{dependency_id} does not know of {job.id}"
+            if notes.holds:
+                assert all(self.depends(job, dependency_id) for dependency_id, _ in notes.needs)
+            if notes.fallen_by is not None:
+                assert job.state is JobState.CANCELED
+                assert self._fallen[notes.fallen_by][job.number] is job
+        assert open_edges == self.open
+        assert self._awaited <= jobs.keys()
+        for dependency_id, dependents in self._waiting.items():
+            assert dependents
+            for job_id, (_, job) in dependents.items():
+                notes = job.note()
+                kept = notes.holds and dependency_id in dict(notes.needs)
+                assert jobs.get(job_id) is job
+                assert dependency_id in notes.blocked or kept, f"{job_id} does not know of {dependency_id}"
+        assert sum(map(len, self._fallen.values())) == sum(
+            job.notes is not None and job.notes.fallen_by is not None for job in jobs.values()
+        )
+
+
+def circles(waits: Mapping[str, Collection[str]]) -> Iterator[list[str]]:
+    """
+    Yield circles of jobs, each of which waits for the next, until one job of each that was found waits no more.
+
+    Args:
+        waits: whom each job waits for.
+
+    Complexity: O(V + E) a circle.
+
+    >>> list(circles({"a": ["b"], "b": ["a", "c"], "c": []}))
+    [['a', 'b']]
+    """
+    left = dict(waits)
+    while True:
+        try:
+            TopologicalSorter(left).prepare()
+        except GraphCycleError as error:
+            # From a job to its dependent, with the first once more at the end.
+            circle = error.args[1][:0:-1]
+        else:
+            return
+        del left[circle[0]]
+        yield circle
+
+
+def _order(entry: tuple[int, Job]) -> int:
+    return entry[0]
+
+
+def _meant(job: Job, jobs: Mapping[str, Job]) -> list[str]:
+    """Return the ids of the jobs that one of a committed submission will wait for, once it is let go."""
+    others = [jobs[need[0]] for need in job.note().needs if need[0] in jobs]
+    return [other.id for other in others if not other.is_hidden and not is_late(job, other)]

@@ -1,0 +1,282 @@
+"""
+A job inside the core: one mutable slotted object; frozen records are made of it for replies.
+
+What most jobs never have (errors, log lines, progress, open edges) lies in `Notes`, made when first needed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from typing import TYPE_CHECKING
+
+import attrs
+
+from queuehint.core.structures.trie import Walk
+from queuehint.values.records import ERRORS_MAX, LOG_LINES_MAX, OVER, JobError, JobRecord, JobSpec, JobState, Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from queuehint.core.structures.edges import Needs
+    from queuehint.core.structures.heap import Entry, LazyHeap
+    from queuehint.core.structures.record_index import Block
+
+
+DIGEST_FROM = 256
+"""Arguments of more bytes than this are kept as a digest when their record goes; those of a deleted record always."""
+_DIGEST_MARK = b"\x01"
+
+START_MARK = " "
+"""What the id of the start of a submission in parts begins with; no job's id does."""
+
+
+def digested(spec: JobSpec) -> JobSpec:
+    """Return a spec with a digest in place of its arguments: enough to tell whether the same is asked again."""
+    return attrs.evolve(spec, arguments=_DIGEST_MARK + hashlib.sha256(spec.arguments).digest())
+
+
+class Notes:
+    """What most jobs never have."""
+
+    __slots__ = (
+        "asked",
+        "blocked",
+        "came",
+        "child_failed",
+        "errors",
+        "fallen_by",
+        "holds",
+        "is_parent",
+        "logs",
+        "logs_truncated",
+        "loop_blocked_ms",
+        "needs",
+        "progress",
+        "start",
+        "to_begin",
+    )
+
+    def __init__(self) -> None:
+        self.errors: deque[JobError] = deque(maxlen=ERRORS_MAX)
+        self.logs: deque[str] = deque(maxlen=LOG_LINES_MAX)
+        self.logs_truncated = False
+        self.progress: Progress | None = None
+        self.blocked: dict[str, str] = {}
+        """The ids of the jobs it waits for, with the fates of these edges."""
+        self.needs: Needs = ()
+        """What it was told to depend on."""
+        self.holds = False
+        """Its needs are kept for it: it may still run."""
+        self.fallen_by: str | None = None
+        """The job because of which it is canceled."""
+        self.is_parent = False
+        """It has run, and is over when its children are."""
+        self.to_begin = False
+        """It was granted on its last life, and its worker has not said yet that its code begins."""
+        self.loop_blocked_ms: int | None = None
+        """Since when code has blocked the event loop of the worker that runs it; None if none does."""
+        self.child_failed: tuple[str, JobState] | None = None
+        """The first child that has failed, and how, if this makes it FAILED."""
+        self.start: Job | None = None
+        """The start of the submission in parts it belongs to, until that has let it go."""
+        self.came = 0
+        """The newest number when its part was sent; once it is let go, that of the commit: since then it is known."""
+        self.asked: JobSpec | None = None
+        """What the job was first asked to be, once its key has given it other content."""
+
+
+class Job:
+    """
+    One job and where it is.
+
+    ``seq`` is its place in the order, 0 while it has none. ``since`` is the number up to which a cancellation by path
+    covers it: its own, or that of its last redrive. ``walk`` leads to its claims at the gates while it has its place,
+    ``missing`` counts those not granted yet. ``ready``, ``timer`` and ``expiry`` are its entries in the ready queue
+    and among the timers, None while it has none; ``parked`` is the heap of the paused path it is put aside in.
+    ``cancel`` is why a cancellation was asked for while it ran. ``first_ms`` is when it was first started, ``gone``
+    says that its record has expired and only its id is kept. ``block`` is where the catalog lists it, None while it is
+    known to nobody. ``level`` is what it is ranked by: its priority, or a better one that a job behind it handed on.
+    """
+
+    __slots__ = (
+        "attempts",
+        "block",
+        "cancel",
+        "cause",
+        "due_ms",
+        "ended_ms",
+        "enqueued_ms",
+        "expiry",
+        "first_ms",
+        "gone",
+        "id",
+        "level",
+        "losses",
+        "missing",
+        "notes",
+        "number",
+        "parked",
+        "queued_ms",
+        "ready",
+        "result",
+        "seq",
+        "since",
+        "spec",
+        "started_ms",
+        "state",
+        "timer",
+        "token",
+        "version",
+        "walk",
+        "worker",
+    )
+
+    def __init__(self, spec: JobSpec, number: int, state: JobState, now_ms: int) -> None:
+        self.id = spec.id
+        self.spec = spec
+        self.number = self.since = number
+        self.state = state
+        self.level = spec.priority
+        self.enqueued_ms = now_ms
+        self.version = 1
+        self.walk: Walk | None = None
+        self.block: Block | None = None
+        self.seq = self.missing = self.attempts = self.losses = 0
+        self.gone = False
+        self.ready: Entry | None = None
+        self.timer: Entry | None = None
+        self.expiry: Entry | None = None
+        self.parked: LazyHeap[Job] | None = None
+        self.notes: Notes | None = None
+        self.token: int | None = None
+        self.worker: str | None = None
+        self.cancel: str | None = None
+        self.cause: str | None = None
+        self.result: bytes | None = None
+        self.due_ms: int | None = None
+        self.queued_ms: int | None = None
+        self.first_ms: int | None = None
+        self.started_ms: int | None = None
+        self.ended_ms: int | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """FINISHED, FAILED or CANCELED."""
+        return self.state in OVER
+
+    @property
+    def is_fresh(self) -> bool:
+        """Unfinished and never started: a burst of its key may still become it."""
+        return self.first_ms is None and self.state not in OVER
+
+    @property
+    def is_on_last_life(self) -> bool:
+        """It has lost workers, and is FAILED if it loses one more."""
+        return 0 < self.losses >= self.spec.policy.max_losses - 1
+
+    @property
+    def is_placed(self) -> bool:
+        """It holds or waits for its gates."""
+        return self.seq != 0
+
+    @property
+    def walks(self) -> list[Walk]:
+        """Its claims at the gates, while it has its place."""
+        walks = []
+        walk = self.walk
+        while walk is not None:
+            walks.append(walk)
+            walk = walk.next
+        return walks
+
+    @property
+    def blocked(self) -> dict[str, str]:
+        """The ids of the jobs it waits for, with the fates of these edges."""
+        return self.notes.blocked if self.notes is not None else {}
+
+    @property
+    def is_start(self) -> bool:
+        """It is no job but what a submission in parts waits for."""
+        return self.id[0] == START_MARK
+
+    @property
+    def is_hidden(self) -> bool:
+        """It belongs to a submission in parts that is not committed, or is the start of one."""
+        notes = self.notes
+        if notes is not None and notes.start is not None:
+            return notes.start.state is not JobState.FINISHED
+        return self.id[0] == START_MARK
+
+    @property
+    def came(self) -> int:
+        """The number from which on it is known: its own, or that of the commit of its submission in parts."""
+        notes = self.notes
+        if notes is None:
+            return self.number
+        return notes.start.since if notes.start is not None else notes.came or self.number
+
+    def note(self) -> Notes:
+        """Return its notes, made if there are none yet."""
+        if self.notes is None:
+            self.notes = Notes()
+        return self.notes
+
+    def shorten(self, *, above: int) -> None:
+        """Keep a digest of what it was asked, where its arguments have more bytes than this."""
+        if len(self.spec.arguments) > above:
+            self.spec = digested(self.spec)
+        if self.notes is not None and self.notes.asked is not None and len(self.notes.asked.arguments) > above:
+            self.notes.asked = digested(self.notes.asked)
+
+    def fields_differing(self, spec: JobSpec) -> list[str] | None:
+        """Return in which fields it is asked to be something else than it was; None if in none."""
+        asked = self.notes.asked if self.notes is not None else None
+        if spec in (self.spec, asked):
+            return None
+        if self.gone:
+            brief = digested(spec)
+            if brief in (self.spec, asked):
+                return None
+            if brief.arguments == self.spec.arguments:
+                spec = brief
+        return self.spec.differing_fields(spec)
+
+    def log(self, lines: Iterable[str]) -> None:
+        """Append lines, the oldest make room."""
+        notes = self.note()
+        for line in lines:
+            notes.logs_truncated = notes.logs_truncated or len(notes.logs) == LOG_LINES_MAX
+            notes.logs.append(line)
+
+    def record(self) -> JobRecord:
+        """Return a frozen copy of all that is known."""
+        notes = self.notes or _NO_NOTES
+        return JobRecord(
+            id=self.id,
+            number=self.number,
+            seq=self.seq or None,
+            version=self.version,
+            state=self.state,
+            spec=self.spec,
+            attempts=self.attempts,
+            losses=self.losses,
+            token=self.token,
+            worker=self.worker,
+            enqueued_ms=self.enqueued_ms,
+            due_ms=self.due_ms,
+            queued_ms=self.queued_ms,
+            started_ms=self.started_ms,
+            ended_ms=self.ended_ms,
+            result=self.result,
+            errors=tuple(notes.errors),
+            cause=self.cause if self.cause is not None else self.cancel,
+            cancel_requested=self.cancel is not None and self.state not in OVER,
+            progress=notes.progress,
+            logs=tuple(notes.logs),
+            logs_truncated=notes.logs_truncated,
+            level=self.level,
+        )
+
+
+_NO_NOTES = Notes()

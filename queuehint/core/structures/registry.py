@@ -1,0 +1,114 @@
+"""
+The registry of executing jobs: who runs where.
+
+It counts the claims of STARTED jobs at every gate they pass, by mode, apart from what the gates themselves count
+as held. It answers whether anything executing conflicts with a hint, and it is the second lock on the door: a job
+whose start it refuses was let through by a broken gate, which is raised as `CorruptStateError`, never skipped.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from queuehint.core.structures.trie import CLASHES, IS, IX, ONE, Node, PathTrie, S, X, counts
+from queuehint.errors import CorruptStateError
+
+if TYPE_CHECKING:
+    from queuehint.core.structures.job import Job
+    from queuehint.values.hint import Path
+
+
+class ActiveExecutions:
+    """
+    STARTED jobs by id, and at each gate the counts of their claims by mode.
+
+    Args:
+        trie: whose nodes carry the counts; a node lives as long as a granted claim below it does.
+    """
+
+    def __init__(self, trie: PathTrie) -> None:
+        self.running: dict[str, Job] = {}
+        self._trie = trie
+
+    def enter(self, job: Job) -> None:
+        """
+        Register a job that starts now; all its walks are granted.
+
+        Raises:
+            CorruptStateError: something executing conflicts with it; the counts are not to be trusted any more.
+
+        Complexity: O(depth) a claim.
+        """
+        if job.id in self.running:
+            raise CorruptStateError(f"job {job.id!r} is started twice")
+        walk = job.walk
+        while walk is not None:
+            shared = walk.shared
+            mode = S if shared else X
+            node = walk.node
+            while node is not None:
+                if node.active & CLASHES[mode]:
+                    raise CorruptStateError(
+                        f"job {job.id!r} was let through a gate at {node.path} while a job that conflicts executes"
+                    )
+                node.active += ONE[mode]
+                mode = IS if shared else IX
+                node = node.parent
+            walk = walk.next
+        self.running[job.id] = job
+
+    def leave(self, job: Job) -> None:
+        """Forget a job that executes no more; its walks are still granted."""
+        del self.running[job.id]
+        walk = job.walk
+        while walk is not None:
+            shared = walk.shared
+            one = ONE[S if shared else X]
+            node = walk.node
+            while node is not None:
+                node.active -= one
+                one = ONE[IS if shared else IX]
+                node = node.parent
+            walk = walk.next
+
+    def can_dequeue(self, path: Path, *, shared: bool = False) -> bool:
+        """
+        Say whether nothing executing conflicts with a claim on *path*.
+
+        Complexity: O(depth).
+        """
+        clashes = CLASHES[IS if shared else IX]
+        node: Node | None = self._trie.root
+        for segment in path:
+            assert node is not None
+            if node.active & clashes:
+                return False
+            node = node.children.get(segment) if node.children else None
+            if node is None:
+                return True
+        assert node is not None
+        return not node.active & CLASHES[S if shared else X]
+
+    @staticmethod
+    def counts(node: Node) -> tuple[int, int]:
+        """Return how many executing claims a node has on its own path, and at or below it."""
+        passing_shared, passing, shared, exclusive = counts(node.active)
+        here = shared + exclusive
+        return here, here + passing_shared + passing
+
+    def check(self) -> None:
+        """Recount and assert; for tests."""
+        totals: dict[int, int] = {}
+        for job in self.running.values():
+            for walk in job.walks:
+                assert walk.granted
+                node, mode = walk.node, S if walk.shared else X
+                while node is not None:
+                    totals[id(node)] = totals.get(id(node), 0) + ONE[mode]
+                    mode = IS if walk.shared else IX
+                    node = node.parent
+        stack = [self._trie.root]
+        while stack:
+            node = stack.pop()
+            assert node.active == totals.get(id(node), 0), f"executing claims miscounted at {node.path}"
+            stack.extend((node.children or {}).values())

@@ -1,0 +1,1 @@
+"""A function as a task: its signature, place, arguments, context and answers."""

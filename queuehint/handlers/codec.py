@@ -1,0 +1,303 @@
+"""
+Arguments and results as JSON: by the handler's annotations through cattrs, and nothing but JSON on the wire.
+
+A value whose annotation is a plain JSON type, or that has none, is written as it is and must be JSON; for any other
+annotation cattrs turns the value into JSON and back, so annotating a parameter with `datetime.datetime` or an attrs
+class is what opts it in. Never pickle, and nothing is imported because a message named it.
+"""
+
+from __future__ import annotations
+
+import json
+import types
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Union, get_args, get_origin
+from uuid import UUID
+
+import cattrs
+from cattrs.errors import BaseValidationError, ForbiddenExtraKeysError
+from cattrs.preconf.json import make_converter
+
+from queuehint.errors import VALUE_LENGTH_MAX, PayloadError, shown
+from queuehint.values.checks import check_object
+from queuehint.values.records import PAYLOAD_BYTES_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+DEPTH_MAX = 64
+PLACES_MAX = 3
+"""So many places that do not fit are named."""
+INT_DIGITS_MAX = 4300
+
+_SCALARS = (str, int, float, bool, type(None))
+_SURE = frozenset(_SCALARS)
+_encoder = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+_decoder = json.JSONDecoder()
+
+
+class Codec(Protocol):
+    """
+    How values become bytes; an object the application passes in code, never named by a message.
+
+    Raises:
+        PayloadError: from each method, for what cannot be turned.
+    """
+
+    def dumps(self, values: Mapping[str, Any], annotations: Mapping[str, Any], *, bytes_max: int) -> bytes:
+        """Turn values by name into bytes, at most *bytes_max*."""
+
+    def loads(self, payload: bytes, annotations: Mapping[str, Any]) -> dict[str, Any]:
+        """Turn bytes back into values by name."""
+
+
+class JsonCodec:
+    """
+    JSON through cattrs.
+
+    Args:
+        converter: your own, with hooks for your own types; by default cattrs' preconfigured one for JSON.
+    """
+
+    def __init__(self, converter: cattrs.Converter | None = None) -> None:
+        if converter is None:
+            converter = _make_converter()
+        what = "a cattrs.Converter"
+        self._converter = check_object(converter, "structure", "unstructure", parameter="converter", what=what)
+        self._odd: dict[int, tuple[Mapping[str, Any], frozenset[str]]] = {}
+
+    def dumps(self, values: Mapping[str, Any], annotations: Mapping[str, Any], *, bytes_max: int) -> bytes:
+        """Turn values by name into one JSON object."""
+        for name in self._converted(annotations):
+            if name in values:
+                values = {**values, name: self._unstructure(name, values[name], annotations[name])}
+        for name, value in values.items():
+            kind = type(value)
+            if kind not in _SURE or (kind is str and len(value) > bytes_max):
+                check_json(value, f"$.{name}", bytes_max)
+        return encode_json(values, bytes_max=bytes_max)
+
+    def loads(self, payload: bytes, annotations: Mapping[str, Any]) -> dict[str, Any]:
+        """Turn a JSON object back into values by name."""
+        values = decode_json(payload)
+        if not isinstance(values, dict):
+            raise PayloadError(f"must be a JSON object, got {type(values).__name__}")
+        for name in self._converted(annotations):
+            if name in values:
+                annotation = annotations[name]
+                try:
+                    values[name] = self._converter.structure(values[name], annotation)
+                except Exception as error:  # noqa: BLE001 - a hook of the application may raise anything
+                    # Not what it says, which holds values.
+                    raise PayloadError(_misfit(error, annotation, name), path=f"$.{name}") from None
+        return values
+
+    def _converted(self, annotations: Mapping[str, Any]) -> frozenset[str]:
+        """Return the names whose values are not JSON as they are; worked out once for each handler's annotations."""
+        if not annotations:
+            return frozenset()
+        known = self._odd.get(id(annotations))
+        if known is None or known[0] is not annotations:
+            odd = frozenset(name for name, annotation in annotations.items() if not _is_plain(annotation))
+            # The annotations are kept beside the answer, so that their id stays theirs.
+            known = self._odd[id(annotations)] = (annotations, odd)
+        return known[1]
+
+    def _unstructure(self, name: str, value: Any, annotation: Any) -> Any:
+        try:
+            return self._converter.unstructure(value, unstructure_as=annotation)
+        except PayloadError:
+            raise
+        except Exception as error:  # noqa: BLE001 - as above
+            problem = f"{type(value).__name__} cannot be written as {_called(annotation)} ({type(error).__name__})"
+            raise PayloadError(problem, path=f"$.{name}") from None
+
+
+def _misfit(error: Exception, annotation: Any, name: str) -> str:
+    """Say where a value does not fit its annotation and what belongs there: no value, and no words of who found it."""
+    if isinstance(error, BaseValidationError):
+        places = cattrs.transform_error(error, f"$.{name}", _expected)
+        more = f", and {len(places) - PLACES_MAX} more" if len(places) > PLACES_MAX else ""
+        why = f": {'; '.join(map(_cut, places[:PLACES_MAX]))}{more}"
+    else:
+        why = f" ({type(error).__name__})"
+    return f"cannot be read as {_called(annotation)}{why}"
+
+
+def _expected(error: BaseException, kind: Any) -> str:
+    if isinstance(error, KeyError):
+        return "a field is missing"
+    if isinstance(error, ForbiddenExtraKeysError):
+        return f"{len(error.extra_fields)} unknown fields"
+    return f"{type(error).__name__}" if kind is None else f"{_called(kind)} expected"
+
+
+def _called(annotation: Any) -> str:
+    """Return what an annotation is called: it is the application's own, and no value."""
+    return _cut(annotation.__name__ if isinstance(annotation, type) else repr(annotation))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= VALUE_LENGTH_MAX else text[: VALUE_LENGTH_MAX - 1] + "…"
+
+
+def _make_converter() -> cattrs.Converter:
+    converter = make_converter()
+    # What is not annotated is not converted by the way it happens to look: it must be JSON already.
+    converter.register_unstructure_hook_func(lambda annotation: annotation is Any, lambda value: value)
+    converter.register_unstructure_hook(UUID, str)
+    converter.register_structure_hook(UUID, lambda value, _: UUID(value))
+    return converter
+
+
+def _is_plain(annotation: Any) -> bool:
+    """Say whether values of this annotation are JSON as they are, both ways."""
+    if annotation in (Any, object, None) or annotation in _SCALARS:
+        return True
+    origin, args = get_origin(annotation), get_args(annotation)
+    if annotation is list or annotation is dict:
+        return True
+    if origin is list:
+        return all(map(_is_plain, args))
+    if origin is dict:
+        return args[0] is str and _is_plain(args[1])
+    if origin is Union or origin is types.UnionType:
+        return all(map(_is_plain, args))
+    if origin is Literal:
+        return all(type(arg) in _SURE for arg in args)
+    return False
+
+
+def _make_encode() -> Callable[[Any], str]:
+    """
+    Return the encoder's `encode`.
+
+    In CPython the C function that does the work is made once instead of once a call, which takes half the time. It
+    looks for no circles; they end in a RecursionError, after which `check_json` names the place.
+    """
+    make = getattr(json.encoder, "c_make_encoder", None)
+    if make is None:
+        return _encoder.encode
+    scan = make(
+        None, _encoder.default, json.encoder.encode_basestring, None, _encoder.key_separator, _encoder.item_separator,
+        _encoder.sort_keys, _encoder.skipkeys, _encoder.allow_nan,
+    )  # fmt: skip
+    return lambda value: "".join(scan(value, 0))
+
+
+_encode = _make_encode()
+
+
+def encode_json(value: Any, *, bytes_max: int = PAYLOAD_BYTES_MAX) -> bytes:
+    """
+    Return a checked value as JSON in UTF-8.
+
+    Raises:
+        PayloadError: it is not JSON after all, or longer than *bytes_max*.
+    """
+    try:
+        payload = _encode(value).encode()
+    except UnicodeEncodeError as error:
+        check_json(value, "$", bytes_max)
+        raise PayloadError(f"a string is not encodable as UTF-8: {error.reason}") from None
+    except (TypeError, ValueError, RecursionError) as error:
+        check_json(value, "$", bytes_max)
+        raise PayloadError(str(error)) from None
+    if len(payload) > bytes_max:
+        raise PayloadError(f"takes {len(payload)} bytes as JSON, limit {bytes_max}")
+    return payload
+
+
+def decode_json(payload: bytes) -> Any:
+    """
+    Return the value of JSON in UTF-8.
+
+    Raises:
+        PayloadError: it is not JSON.
+    """
+    try:
+        text = payload.decode()
+        value, end = _decoder.raw_decode(text)
+        return value if end == len(text) else _decoder.decode(text)
+    except (ValueError, RecursionError) as error:
+        raise PayloadError(f"is not JSON: {error}") from None
+
+
+def check_json(value: Any, path: str = "$", bytes_max: int = PAYLOAD_BYTES_MAX) -> None:
+    """
+    Check that a value is JSON: str, int, float, bool, None, list, tuple, dict with str keys; at most 64 deep.
+
+    Args:
+        path: where the value stands, for messages.
+        bytes_max: strings longer than this in all are refused before anything is copied.
+
+    Raises:
+        PayloadError: naming the place as a JSON path.
+
+    Complexity: O(size), iterative.
+    """
+    size = 0
+    # Each level of the stack iterates over one container; what it is called there and its id are kept on the way down.
+    stack: list[Iterator[tuple[str | int, Any]]] = [iter([(0, value)])]
+    steps: list[str | int] = [0]
+    above: list[int] = []
+
+    def here() -> str:
+        return path + "".join(map(_step, steps[1:]))
+
+    while stack:
+        for steps[-1], item in stack[-1]:
+            kind = type(item)
+            if kind is str:
+                size += len(item)
+                if size > bytes_max:
+                    raise PayloadError(f"holds strings of more than {bytes_max} bytes, the limit", path=here())
+                _check_text(item, here)
+            elif kind is int:
+                # A decimal digit is over 3.3 bits; Python refuses to print or read more digits than this.
+                if item.bit_length() > INT_DIGITS_MAX * 3.3219:
+                    raise PayloadError(f"int of more than {INT_DIGITS_MAX} digits cannot be read back", path=here())
+            elif kind is float:
+                if item != item or item in (float("inf"), float("-inf")):  # noqa: PLR0124 - NaN
+                    raise PayloadError(f"{item} is not JSON", path=here())
+            elif item is None or kind is bool:
+                pass
+            elif isinstance(item, (list, tuple, dict)):
+                if id(item) in above:
+                    raise PayloadError("circular reference", path=here())
+                if len(stack) > DEPTH_MAX:
+                    raise PayloadError(f"deeper than {DEPTH_MAX}", path=path)
+                if isinstance(item, dict):
+                    for key in item:
+                        if not isinstance(key, str):
+                            problem = f"a key is {type(key).__name__}, JSON keys are str"
+                            raise PayloadError(problem, path=here())
+                        size += len(key)
+                        if size > bytes_max:
+                            raise PayloadError(f"holds strings of more than {bytes_max} bytes, the limit", path=here())
+                        _check_text(key, here)
+                    members = iter(item.items())
+                else:
+                    members = enumerate(item)
+                above.append(id(item))
+                stack.append(members)
+                steps.append(0)
+                break
+            elif not isinstance(item, (str, int, float)):
+                raise PayloadError(f"{kind.__name__} is not JSON", path=here())
+        else:
+            stack.pop()
+            steps.pop()
+            if above:
+                above.pop()
+
+
+def _step(step: str | int) -> str:
+    """Return one step of a JSON path: ``.key``, or ``[0]``, or ``['any other key']``."""
+    return f".{step}" if isinstance(step, str) and len(step) <= 80 and step.isidentifier() else f"[{shown(step)}]"
+
+
+def _check_text(text: str, here: Callable[[], str]) -> None:
+    try:
+        text.isascii() or text.encode()
+    except UnicodeEncodeError as error:
+        raise PayloadError(f"string holds {text[error.start]!r}, not encodable as UTF-8", path=here()) from None

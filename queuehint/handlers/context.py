@@ -1,0 +1,366 @@
+"""What a handler sees of its job, and the answers it may return instead of a result."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import threading
+from contextvars import ContextVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
+
+import attrs
+
+from queuehint.errors import InvalidJobError, InvalidJobTypeError, WouldDeadlockError, shown
+from queuehint.handlers.partial_result import Interim
+from queuehint.values.checks import (
+    ID_BYTES_MAX,
+    check_choice,
+    check_duration,
+    check_id,
+    check_number,
+    check_str,
+    plain_text,
+    sized,
+)
+from queuehint.values.records import ON_CHILD_FAILURE, OnChildFailure, Progress, encodable, log_lines, moment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from datetime import datetime, timedelta
+
+    from queuehint.values.hint import Path
+    from queuehint.values.records import Grant
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+NOTE_LENGTH_MAX = 1024
+PROGRESS_MAX = 2**63
+CHILDREN_MAX = 1000
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+_FIRST = threading.Lock()
+"""Held where an attempt's interim result begins: its threads share one."""
+
+
+def _reason(value: str) -> str:
+    return check_str(value, parameter="reason")
+
+
+@attrs.frozen
+class Retry:
+    """
+    Answer: the attempt failed, try again after *after* (a timedelta or seconds; None: by the job's back-off).
+
+    Counts as an attempt; with none left the job is FAILED.
+    """
+
+    after: float | timedelta | None = None
+    reason: str = attrs.field(default="the handler asked for a retry", converter=_reason)
+    after_ms: int | None = attrs.field(init=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        after_ms = None if self.after is None else check_duration(self.after, parameter="after")
+        object.__setattr__(self, "after_ms", after_ms)
+
+
+@attrs.frozen
+class Snooze:
+    """Answer: not now, try again after *delay* (a timedelta or seconds); counts for nothing."""
+
+    delay: float | timedelta
+    delay_ms: int = attrs.field(init=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "delay_ms", check_duration(self.delay, parameter="delay"))
+
+
+@attrs.frozen
+class Fail:
+    """Answer: FAILED at once, however many attempts are left."""
+
+    reason: str = attrs.field(default="the handler said so", converter=_reason)
+
+
+@attrs.frozen
+class Discard:
+    """Answer: the job has no point any more; CANCELED."""
+
+    reason: str = attrs.field(default="discarded by its handler", converter=_reason)
+
+
+@attrs.frozen(init=False)
+class Children:
+    """
+    Answer: the job is over when its children are; until then it is DEFERRED and holds no place.
+
+    Args:
+        jobs: ids or handles, at most 1 000; with none, all jobs made by `JobContext.enqueue` and `enqueue_many` in
+            this attempt. Without any at all the job is FINISHED.
+        result: the job's result, once all its children are FINISHED.
+        on_child_failure: ``"fail"`` has the job FAILED when a child is FAILED or CANCELED, ``"ignore"`` takes any end.
+
+    Raises:
+        InvalidJobError, InvalidJobTypeError: naming the parameter, the value and the limit.
+    """
+
+    ids: tuple[str, ...]
+    result: Any = attrs.field(default=None, repr=sized)
+    on_child_failure: OnChildFailure = "fail"
+    handles: tuple[Any, ...] = attrs.field(default=(), eq=False, repr=False)
+    """Those of *jobs* that are handles: where they are from is seen when the job is settled."""
+
+    def __init__(self, *jobs: Any, result: Any = None, on_child_failure: OnChildFailure = "fail") -> None:
+        ids = tuple(dict.fromkeys(_child_id(job) for job in jobs))
+        if len(ids) > CHILDREN_MAX:
+            raise InvalidJobError(f"children: {len(ids)} jobs, limit {CHILDREN_MAX}")
+        choice = check_choice(on_child_failure, ON_CHILD_FAILURE, parameter="on_child_failure")
+        self.__attrs_init__(ids, result, choice, tuple(job for job in jobs if not isinstance(job, str)))
+
+
+def _child_id(job: Any) -> str:
+    if not isinstance(job, str):
+        if not callable(getattr(job, "id_for", None)):
+            raise InvalidJobTypeError(
+                f"children are ids or handles, one argument each, got {type(job).__name__}: {shown(job)}"
+            )
+        job = job.id
+    return check_id(job, parameter="children")
+
+
+class Desk(Protocol):
+    """What a context needs of the worker that runs its job; all may be called from any thread."""
+
+    def report(self, job_id: str, token: int, progress: Progress) -> None:
+        """Send progress, soon."""
+
+    def log(self, job_id: str, token: int, line: str) -> None:
+        """Send a log line, soon."""
+
+    def store(self, interim: Interim) -> None:
+        """Send what a job has stored of its result, soon."""
+
+    @property
+    def scheduler(self) -> Any:
+        """The scheduler the worker serves."""
+
+
+class JobContext:
+    """
+    The running job, for a handler whose first parameter is annotated with this class.
+
+    Progress, log lines and interim results may be given from any thread, as often as a progress bar moves. They are
+    sent together, about five times a second, and before the job is settled.
+    """
+
+    def __init__(self, grant: Grant, desk: Desk) -> None:
+        self._grant = grant
+        self._desk = desk
+        self._calls = itertools.count(1)
+        self._made: dict[str, None] = {}
+        self._stop = False
+        self._results = _NOTHING
+        self.interim: Interim | None = None
+        """What `update` has merged, if it was called."""
+        self.is_over = False
+        """The handler has ended; what it left running in the background may wait for jobs."""
+
+    @property
+    def id(self) -> str:
+        """The job's id."""
+        return self._grant.spec.id
+
+    @property
+    def task(self) -> str:
+        """The name of the task it is a job of."""
+        return self._grant.spec.task
+
+    @property
+    def attempt(self) -> int:
+        """Which counted attempt this is, from 1."""
+        return self._grant.attempt
+
+    @property
+    def token(self) -> int:
+        """The fencing token: greater than that of every earlier attempt; pass it on to whatever can refuse less."""
+        return self._grant.token
+
+    @property
+    def path(self) -> Path | None:
+        """The path of the job's only claim; None if it has none or several."""
+        claims = self._grant.spec.claims
+        return claims[0].path if len(claims) == 1 else None
+
+    @property
+    def user(self) -> str | None:
+        """Whose job it is."""
+        return self._grant.spec.user
+
+    @property
+    def schedule(self) -> str | None:
+        """The name of the schedule that fired the job; None if none did."""
+        return self._grant.spec.schedule
+
+    @property
+    def due_at(self) -> datetime | None:
+        """The due time its schedule fired it for, in UTC; None if none did."""
+        due_ms = self._grant.spec.scheduled_ms
+        return None if due_ms is None else moment(due_ms)
+
+    @property
+    def results(self) -> Mapping[str, Any]:
+        """
+        What the jobs it depends on have returned, plain JSON values: of those that are FINISHED.
+
+        By name or id; each comes once when they are gone through, by its name if it has one.
+        """
+        return self._results
+
+    @property
+    def made(self) -> tuple[str, ...]:
+        """The ids of the jobs that `enqueue` and `enqueue_many` made in this attempt, or found."""
+        return tuple(self._made)
+
+    @property
+    def canceled(self) -> bool:
+        """True once the job is to stop: it was canceled, timed out, or the worker ends. Plain functions look at it."""
+        return self._stop
+
+    def progress(self, done: float | None = None, total: float | None = None, note: str | None = None) -> None:
+        """
+        Say how far the job is.
+
+        Args:
+            done, total: in any unit; either may be None.
+            note: at most 1 024 characters, the rest is cut.
+
+        Raises:
+            InvalidJobError, InvalidJobTypeError: *done* or *total* is not a finite number.
+        """
+        for parameter, number in (("done", done), ("total", total)):
+            if number is not None:
+                check_number(number, parameter=parameter, least=-PROGRESS_MAX, most=PROGRESS_MAX)
+        note = None if note is None else encodable(plain_text(note)[:NOTE_LENGTH_MAX])[:NOTE_LENGTH_MAX]
+        self._desk.report(self.id, self.token, Progress(done, total, note))
+
+    def log(self, text: str) -> None:
+        """Append to the job's log: each line of *text*, cut at 4 096 bytes; the last 1 000 lines are kept."""
+        for line in log_lines(plain_text(text)):
+            self._desk.log(self.id, self.token, line)
+
+    def update(self, fields: dict[str, Any]) -> None:
+        """
+        Merge fields into the job's result while it runs: whoever reads its record sees how far it is.
+
+        Another attempt goes on from what is stored. When the handler returns None, the fields are the job's result; a
+        dict that it returns is merged over them, any other value replaces them. Without a call in an attempt, what it
+        returns replaces what earlier ones have stored, unless that is None. A job that ends FAILED or CANCELED keeps
+        none of them.
+
+        What the store cannot take now, say because its memory is full, is logged and sent again later; the handler
+        goes on, and the job's result holds it in any case.
+
+        Args:
+            fields: JSON values by name, at most 1 MiB for all together.
+
+        Raises:
+            InvalidJobTypeError, PayloadError: naming the place and the limit; nothing is merged.
+        """
+        interim = self.interim
+        if interim is None:
+            with _FIRST:
+                interim = self.interim = self.interim or Interim(self.id, self.token)
+        interim.update(fields)
+        self._desk.store(interim)
+
+    async def enqueue(self, job: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """
+        Enqueue a child: a job whose id is derived from this job's id and the call's number; return its handle.
+
+        A second attempt that makes the same calls in the same order finds the same jobs instead of making more. So
+        their arguments and options must follow from this job's own: not from the clock, from chance, or from data that
+        may change meanwhile.
+
+        Args:
+            job: a `Job` of the same scheduler, also one made by `Job.using`; an id given there is kept.
+
+        Raises:
+            InvalidJobError: *job* is of another scheduler.
+            DuplicateJobError: an earlier attempt made the child of this number with other content.
+            LeaseLostError: this attempt no longer holds its job.
+            CycleError: the child would wait for this job.
+        """
+        return self._note(await self._child(job).enqueue(*args, **kwargs))
+
+    def enqueue_sync(self, job: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Like `enqueue`, for plain functions."""
+        return self._note(self._child(job).enqueue_sync(*args, **kwargs))
+
+    async def enqueue_many(
+        self, job: Callable[..., Any], calls: Iterable[tuple[Any, ...] | dict[str, Any]]
+    ) -> list[Any]:
+        """Enqueue many children as `Job.enqueue_many` does, each call with a number of its own; else as `enqueue`."""
+        return self._note_all(await self._child(job).enqueue_many(calls))
+
+    def enqueue_many_sync(
+        self, job: Callable[..., Any], calls: Iterable[tuple[Any, ...] | dict[str, Any]]
+    ) -> list[Any]:
+        """Like `enqueue_many`, for plain functions."""
+        return self._note_all(self._child(job).enqueue_many_sync(calls))
+
+    def _child(self, job: Any) -> Any:
+        if not hasattr(job, "made_by"):
+            raise InvalidJobTypeError(f"job must be a Job made by @sched.job, got {type(job).__name__}: {shown(job)}")
+        if job.scheduler is not self._desk.scheduler:
+            raise InvalidJobError(f"job {job.name!r} is of another scheduler than the handler that makes it")
+        return job.made_by((self.id, self.token), self._child_id)
+
+    def _child_id(self) -> str:
+        child_id = f"{self.id}.{next(self._calls)}"
+        return child_id if len(child_id.encode()) <= ID_BYTES_MAX else hashlib.sha256(child_id.encode()).hexdigest()
+
+    def _note(self, handle: Any) -> Any:
+        self._made[handle.id] = None
+        return handle
+
+    def _note_all(self, handles: list[Any]) -> list[Any]:
+        self._made.update((handle.id, None) for handle in handles)
+        return handles
+
+    def check_children(self, answer: Children) -> None:
+        """
+        See that the handles in an answer are those of jobs that this one can wait for; called by the worker.
+
+        Raises:
+            InvalidJobError: one is of another namespace or store, or of a flow that is not submitted.
+        """
+        for handle in answer.handles:
+            handle.id_for(self._desk.scheduler, "children")
+
+    def bring(self, results: Mapping[str, Any]) -> None:
+        """Set `results`; called by the worker."""
+        self._results = results
+
+    def ask_to_stop(self) -> None:
+        """Make `canceled` true; called by the worker."""
+        self._stop = True
+
+
+CURRENT: ContextVar[JobContext | None] = ContextVar("queuehint_job", default=None)
+
+
+def is_in_handler() -> bool:
+    """Say whether the caller runs inside a handler."""
+    context = CURRENT.get()
+    return context is not None and not context.is_over
+
+
+def refuse_to_wait(call: str, job_id: str | None = None) -> None:
+    """
+    Raise if the caller runs inside a handler, which never waits for a job.
+
+    Raises:
+        WouldDeadlockError: naming the call and the way to do it.
+    """
+    if is_in_handler():
+        raise WouldDeadlockError(call, job_id)

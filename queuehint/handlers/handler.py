@@ -1,0 +1,336 @@
+"""
+A handler: what a task's function takes, where its jobs go, and how its arguments travel.
+
+Everything that can be known when the function is registered is worked out then: whether it wants the context, its
+annotations, and the template of its queue hint, which is checked against the signature.
+"""
+
+from __future__ import annotations
+
+import inspect
+import string
+import types
+import typing
+from typing import TYPE_CHECKING, Any
+
+from queuehint.errors import HandlerError, InvalidHintError, InvalidHintTypeError, InvalidJobTypeError, shown
+from queuehint.handlers.context import Children, Discard, Fail, JobContext, Retry, Snooze
+from queuehint.values.hint import SEGMENT_BYTES_MAX, Claim, Mode, Path, parse_hint
+from queuehint.values.records import PAYLOAD_BYTES_MAX, RESULT_BYTES_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from queuehint.handlers.codec import Codec
+
+HintTemplate = typing.Union["Sequence[str]", "Callable[..., Sequence[str] | None]", None]
+
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_RESULT = "result"
+_KNOWN_MAX = 16_384
+_KNOWN_BYTES_MAX = 768 << 10
+_DIGITS_MAX = SEGMENT_BYTES_MAX
+_INT_END = 10**_DIGITS_MAX
+_ANSWERS = (Retry, Snooze, Fail, Discard, Children)
+
+
+class Handler:
+    """
+    One registered function.
+
+    Args:
+        name: the task's name, used in messages.
+        function: async function or plain function; plain ones run in threads.
+
+    Raises:
+        HandlerError: it is a generator function, or not callable.
+    """
+
+    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+        if not callable(function):
+            raise HandlerError(f"{shown(function)} is not callable; a job is made from a function")
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise HandlerError(f"{name} is a generator function; a handler returns one result")
+        self.name = name
+        self.function = function
+        # An object may have an async `__call__`.
+        self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+        parameters = list(inspect.signature(function).parameters.values())
+        annotations = _annotations(function)
+        self.wants_context = bool(parameters) and _is_context(parameters[0], annotations)
+        if self.wants_context:
+            del parameters[0]
+        self.signature = inspect.Signature(parameters)
+        self.parameters = {parameter.name: parameter for parameter in parameters}
+        self.annotations = {name: annotations.get(name, Any) for name in self.parameters}
+        for parameter in parameters:
+            if parameter.kind in _VARIADIC:  # the annotation is that of one value
+                self.annotations[parameter.name] = Any
+        self._partly_plain: dict[frozenset[str], dict[str, Any]] = {}
+        """The annotations with some taken as Any; kept, for a codec may know annotations by their identity."""
+        self.result_annotations = {_RESULT: _without_answers(annotations.get("return", Any))}
+        self._nothing: tuple[Codec, bytes] | None = None
+        """What None is as a result, by the codec that said so: the result of most handlers."""
+        self._positional = tuple(p.name for p in parameters if p.kind in _POSITIONAL)
+        self._required = sum(p.kind in _POSITIONAL and p.default is p.empty for p in parameters)
+        self._simple = all(p.kind in _POSITIONAL for p in parameters)
+
+    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """
+        Return the arguments of a call by parameter name, defaults left out.
+
+        Raises:
+            InvalidJobTypeError: the call does not fit the signature.
+        """
+        if self._simple and not kwargs and self._required <= len(args) <= len(self._positional):
+            return dict(zip(self._positional, args, strict=False))
+        try:
+            return dict(self.signature.bind(*args, **kwargs).arguments)
+        except TypeError as error:
+            raise InvalidJobTypeError(f"{self.name}(): {error}") from None
+
+    def with_defaults(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments with the defaults of those left out."""
+        complete = dict(arguments)
+        for name, parameter in self.parameters.items():
+            if name not in complete and parameter.default is not parameter.empty:
+                complete[name] = parameter.default
+        return complete
+
+    def dumps(self, codec: Codec, arguments: Mapping[str, Any], plain: frozenset[str] = frozenset()) -> bytes:
+        """
+        Return the arguments as bytes.
+
+        Args:
+            plain: the names of those that hold templates: they are written as the JSON they are, whatever their
+                annotation, by which they are read once they are filled.
+        """
+        annotations = self._annotations_less(plain) if plain else self.annotations
+        return codec.dumps(arguments, annotations, bytes_max=PAYLOAD_BYTES_MAX)
+
+    def _annotations_less(self, plain: frozenset[str]) -> dict[str, Any]:
+        annotations = self._partly_plain.get(plain)
+        if annotations is None:
+            annotations = {name: Any if name in plain else kind for name, kind in self.annotations.items()}
+            self._partly_plain[plain] = annotations
+        return annotations
+
+    def loads(self, codec: Codec, payload: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """
+        Return the positional and keyword arguments of a call from bytes.
+
+        Raises:
+            PayloadError: not what this handler's annotations say.
+            InvalidJobTypeError: the arguments do not fit the signature (any more).
+        """
+        values = codec.loads(payload, self.annotations)
+        if unknown := [name for name in values if name not in self.parameters]:
+            raise InvalidJobTypeError(f"{self.name}(): unexpected arguments {', '.join(map(shown, unknown))}")
+        if self._simple and len(values) == len(self._positional):
+            return tuple([values[name] for name in self._positional]), {}
+        args: list[Any] = []
+        kwargs: dict[str, Any] = {}
+        for name, parameter in self.parameters.items():
+            if name not in values:
+                if parameter.default is parameter.empty and parameter.kind not in _VARIADIC:
+                    raise InvalidJobTypeError(f"{self.name}(): missing argument {name!r}")
+                if parameter.kind in _POSITIONAL:
+                    args.append(parameter.default)
+            elif parameter.kind is parameter.VAR_POSITIONAL:
+                args.extend(values[name])
+            elif parameter.kind is parameter.VAR_KEYWORD:
+                kwargs.update(values[name])
+            elif parameter.kind is parameter.KEYWORD_ONLY:
+                kwargs[name] = values[name]
+            else:
+                args.append(values[name])
+        return tuple(args), kwargs
+
+    def dump_result(self, codec: Codec, result: Any) -> bytes:
+        """Return a result as bytes."""
+        if result is None and self._nothing is not None and self._nothing[0] is codec:
+            return self._nothing[1]
+        payload = codec.dumps({_RESULT: result}, self.result_annotations, bytes_max=RESULT_BYTES_MAX)
+        if result is None:
+            self._nothing = (codec, payload)
+        return payload
+
+    def load_result(self, codec: Codec, payload: bytes | None) -> Any:
+        """Return a result from bytes; None for a job that stored none."""
+        return None if payload is None else codec.loads(payload, self.result_annotations).get(_RESULT)
+
+
+class _Recent:
+    """The claims of the places used lately: the last 16 384, or 768 KiB of their text, and at most twice as many."""
+
+    def __init__(self) -> None:
+        self._bytes = 0
+        """The text of the younger generation."""
+        self._young: dict[tuple[Mode, Path], tuple[Claim, ...]] = {}
+        self._old: dict[tuple[Mode, Path], tuple[Claim, ...]] = {}
+
+    def get(self, place: tuple[Mode, Path]) -> tuple[Claim, ...] | None:
+        """Return what was put for a place."""
+        found = self._young.get(place)
+        if found is None and (found := self._old.get(place)) is not None:
+            self.put(place, found)
+        return found
+
+    def put(self, place: tuple[Mode, Path], claims: tuple[Claim, ...]) -> None:
+        """Remember a place; the older generation is forgotten when the younger is full."""
+        if len(self._young) >= _KNOWN_MAX or self._bytes >= _KNOWN_BYTES_MAX:
+            self._young, self._old, self._bytes = {}, self._young, 0
+        self._bytes += sum(map(len, place[1]))
+        self._young[place] = claims
+
+
+class Placement:
+    """
+    Where the jobs of a task go: a template such as ``["{doc_id}", "{section}"]``, a callable, or nowhere.
+
+    In a template each segment is text in which ``{name}`` stands for the argument of that name, which must be a str
+    or an int; ``{{`` and ``}}`` are braces. A callable gets the arguments of the call by name, defaults included.
+
+    Raises:
+        HandlerError: the template names no parameter of the handler, or uses a format or attribute.
+    """
+
+    def __init__(self, hint: object, handler: Handler) -> None:
+        self._handler = handler
+        self._callable: Callable[..., object] | None = None
+        self._fixed: Path | None = None
+        self._segments: list[list[tuple[str, str | None]]] = []
+        self._names: frozenset[str] = frozenset()
+        self._plain: tuple[str, ...] | None = None
+        """The names of a template whose segments are nothing but one placeholder each."""
+        self._known = _Recent()
+        if hint is None:
+            return
+        if callable(hint):
+            self._callable = hint
+            return
+        path = parse_hint(hint)
+        assert path is not None
+        self._segments = [self._parse(segment) for segment in path]
+        self._names = frozenset(name for parts in self._segments for _, name in parts if name is not None)
+        if not self._names:
+            self._fixed = tuple("".join(text for text, _ in parts) for parts in self._segments)
+        elif all(len(parts) == 1 and not parts[0][0] for parts in self._segments):
+            self._plain = tuple(name for parts in self._segments for _, name in parts if name is not None)
+
+    def claims(self, arguments: Mapping[str, Any], mode: Mode) -> tuple[Claim, ...]:
+        """
+        Return the claims of a call's job: one, or none without a place. Jobs at one place share the value.
+
+        Raises:
+            InvalidHintError: what the template or the callable gives is not a hint.
+        """
+        known = self._known
+        if self._plain is not None:
+            place: tuple[Any, ...] = tuple([arguments.get(name) for name in self._plain])
+            for segment in place:
+                if type(segment) is not str:
+                    break
+            else:
+                found = known.get((mode, place))
+                if found is not None:
+                    return found
+        path = self.path(arguments)
+        if path is None:
+            return ()
+        found = known.get((mode, path))
+        if found is None:
+            found = (Claim(path, mode),)
+            known.put((mode, path), found)
+        return found
+
+    def path(self, arguments: Mapping[str, Any]) -> Path | None:
+        """
+        Return the path of a call's job.
+
+        Raises:
+            InvalidHintError: what the template or the callable gives is not a hint.
+        """
+        if self._callable is not None:
+            return parse_hint(self._callable(**self._handler.with_defaults(arguments)))
+        if not self._segments:
+            return self._fixed
+        if self._names:
+            if not self._names <= arguments.keys():
+                arguments = self._handler.with_defaults(arguments)
+            return parse_hint([self._fill(parts, arguments) for parts in self._segments])
+        return self._fixed
+
+    def _parse(self, segment: str) -> list[tuple[str, str | None]]:
+        try:
+            fields = list(string.Formatter().parse(segment))
+        except ValueError as error:
+            raise HandlerError(f"queue_hint segment {segment!r}: {error}") from None
+        parts: list[tuple[str, str | None]] = []
+        for text, name, spec, conversion in fields:
+            if name is not None and (spec or conversion or not name.isidentifier()):
+                raise HandlerError(
+                    f"queue_hint segment {segment!r}: write {{name}} for an argument; attributes, indexes and formats "
+                    "are not filled in; pass a callable for odd cases"
+                )
+            parameters = self._handler.parameters
+            if name is not None and (name not in parameters or parameters[name].kind in _VARIADIC):
+                known = ", ".join(known for known in parameters if parameters[known].kind not in _VARIADIC) or "none"
+                raise HandlerError(
+                    f"queue_hint segment {segment!r}: {self._handler.name} has no parameter {name!r}; it has {known}"
+                )
+            parts.append((text, name))
+        return parts
+
+    def _fill(self, parts: list[tuple[str, str | None]], arguments: Mapping[str, Any]) -> str:
+        filled = ""
+        for text, name in parts:
+            filled += text
+            if name is not None:
+                value = arguments.get(name)
+                if type(value) is not str:
+                    if type(value) is not int and not isinstance(value, str):
+                        raise InvalidHintTypeError(
+                            f"queue_hint: argument {name!r} must be str or int to name a place, "
+                            f"got {type(value).__name__}"
+                        )
+                    value = str.__str__(value) if isinstance(value, str) else _digits(name, value)
+                filled += value
+        return filled
+
+
+def _digits(name: str, value: int) -> str:
+    # Of more digits Python writes none, and a segment has room for fewer.
+    if abs(value) >= _INT_END:
+        raise InvalidHintError(f"queue_hint: argument {name!r} is an int of more than {_DIGITS_MAX} digits")
+    return str(value)
+
+
+def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
+    """Return resolved annotations; those that cannot be resolved are taken as Any."""
+    target = inspect.unwrap(function)
+    if not inspect.isroutine(target):
+        target = type(target).__call__
+    try:
+        return typing.get_type_hints(target, include_extras=True)
+    except Exception:  # noqa: BLE001 - a name that exists for type checkers only, a forward reference
+        raw: dict[str, Any] = getattr(target, "__annotations__", {})
+        return {name: hint if hint in ("JobContext", JobContext) else Any for name, hint in raw.items()}
+
+
+def _without_answers(annotation: Any) -> Any:
+    """Return a result's annotation less the answers a handler may give instead: ``int | Retry`` is read as int."""
+    if annotation in _ANSWERS:
+        return Any
+    if typing.get_origin(annotation) not in (typing.Union, types.UnionType):
+        return annotation
+    kinds = tuple([kind for kind in typing.get_args(annotation) if kind not in _ANSWERS])
+    return typing.Union[kinds] if kinds else Any  # noqa: UP007 - made of as many as are left
+
+
+def _is_context(parameter: inspect.Parameter, annotations: Mapping[str, Any]) -> bool:
+    annotation = annotations.get(parameter.name)
+    if annotation is None:
+        return parameter.name == "ctx"
+    return annotation is JobContext or annotation == "JobContext"

@@ -1,0 +1,93 @@
+"""
+What a running job has stored of its result so far: fields, merged over what an earlier attempt has left.
+
+The handler says fields, from any thread; the worker reads once what is stored, and sends the whole whenever there is
+something new. Of what is said quickly one after the other only the sum is sent.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from queuehint.errors import InvalidJobTypeError, PayloadError
+from queuehint.handlers.codec import check_json, decode_json, encode_json
+from queuehint.values.records import RESULT_BYTES_MAX
+
+if TYPE_CHECKING:
+    from queuehint.handlers.codec import Codec
+    from queuehint.values.records import JobRecord
+
+_RESULT = "result"
+_ANY: dict[str, Any] = {_RESULT: Any}
+
+
+class Interim:
+    """
+    The interim result of one attempt.
+
+    Args:
+        job_id, token: whose.
+    """
+
+    def __init__(self, job_id: str, token: int) -> None:
+        self.job_id = job_id
+        self.token = token
+        self.is_loaded = False
+        """What is stored has been read."""
+        self._base: dict[str, Any] = {}
+        self._fields: dict[str, Any] = {}
+        self._sizes: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def __bool__(self) -> bool:
+        """Say whether this attempt has said anything."""
+        return bool(self._fields)
+
+    def update(self, fields: Any) -> None:
+        """
+        Merge fields over those there are; what the caller does with them later changes nothing here.
+
+        Raises:
+            InvalidJobTypeError, PayloadError: they are no dict of JSON values, or all together take more than 1 MiB;
+                then nothing is merged.
+        """
+        if not isinstance(fields, dict):
+            raise InvalidJobTypeError(f"fields must be a dict, got {type(fields).__name__}")
+        check_json(fields, "$", RESULT_BYTES_MAX)
+        payloads = {str.__str__(key): encode_json(value, bytes_max=RESULT_BYTES_MAX) for key, value in fields.items()}
+        # Beside the value: the key in quotes, a colon, a comma.
+        sizes = {key: len(payload) + len(encode_json(key)) + 2 for key, payload in payloads.items()}
+        with self._lock:
+            size = sum((self._sizes | sizes).values())
+            if size > RESULT_BYTES_MAX:
+                raise PayloadError(f"the fields take {size} bytes as JSON, limit {RESULT_BYTES_MAX}")
+            self._sizes |= sizes
+            self._fields |= {key: decode_json(payload) for key, payload in payloads.items()}
+
+    def load(self, record: JobRecord | None, codec: Codec) -> None:
+        """Take what is stored; what cannot be read, or is no dict, is replaced."""
+        self.is_loaded = True
+        if record is None or record.result is None or record.token != self.token:
+            return
+        try:
+            stored = codec.loads(record.result, _ANY).get(_RESULT)
+        except BaseException:  # noqa: BLE001 - a codec of the application's may raise anything
+            return
+        if isinstance(stored, dict):
+            self._base = stored
+
+    def dump(self, codec: Codec, returned: bytes | None = None) -> bytes:
+        """
+        Return all fields as a result.
+
+        Args:
+            returned: the dict that the handler has returned, as a result; its fields go over all others.
+
+        Raises:
+            PayloadError: it takes more than 1 MiB.
+        """
+        last = {} if returned is None else codec.loads(returned, _ANY)[_RESULT]
+        with self._lock:
+            fields = self._base | self._fields | last
+        return codec.dumps({_RESULT: fields}, _ANY, bytes_max=RESULT_BYTES_MAX)

@@ -1,0 +1,516 @@
+"""
+Whether the fields of an operation hold what they name: types, ids, names, texts, numbers in their ranges.
+
+Stores read fields in different ways: what one takes for a number, another sends as text, and a third cannot write at
+all. So every store refuses alike, before anything is written, whatever is not exactly of the type that the class of the
+operation says; subclasses too, which may be anything else.
+
+The checks follow from the annotations of `queuehint.operations`, compiled once a class. A field that holds its default
+costs a comparison; a spec that was checked where it was made is not checked again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from operator import attrgetter
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
+
+import attrs
+
+from queuehint.errors import CycleError, InvalidHintTypeError, InvalidJobError, InvalidJobTypeError, shown
+from queuehint.operations import GRANTS_MAX, POOLS_MAX, SETTLEMENTS_MAX, TALLIES, Operation
+from queuehint.values.checks import ID_BYTES_MAX, NAME_BYTES_MAX, TEN_YEARS_MS, check_id, check_name
+from queuehint.values.hint import DEPTH_MAX, KEY_LENGTH_MAX, parse_path
+from queuehint.values.records import (
+    ERROR_TEXT_MAX,
+    PAYLOAD_BYTES_MAX,
+    RESULT_BYTES_MAX,
+    RUN_AT_MAX_MS,
+    RUN_AT_MIN_MS,
+    JobSpec,
+    Outcome,
+    OutcomeKind,
+    Priority,
+    check_payload_size,
+    is_checked,
+    note_checked,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from queuehint.operations import Exchange
+
+Check = Callable[[Any], None]
+"""Raises unless a value is what a field names."""
+NUMBER_MAX: Final = 2**53
+TOKEN_MAX: Final = 2**127
+"""More than any token: whoever has none is told that it is lost."""
+FLOAT_MAX: Final = 2**63
+BULK: Final = 8
+"""So many items and more are looked at together first."""
+
+IDS: Final = frozenset(
+    ["children", "flow", "id", "ids", "job_id", "job_ids", "leases", "name", "parent", "schedule", "staged"]
+)
+NAMES: Final = frozenset(
+    ["key", "namespace", "pool", "pools", "service", "steal", "task", "user", "users", "worker"]
+)  # fmt: skip
+TEXTS: Final = {
+    "after": KEY_LENGTH_MAX,
+    "cron": ERROR_TEXT_MAX,
+    "first": KEY_LENGTH_MAX,
+    "lines": ERROR_TEXT_MAX,
+    "message": ERROR_TEXT_MAX,
+    "note": ERROR_TEXT_MAX,
+    "reason": ERROR_TEXT_MAX,
+    "templates": NUMBER_MAX,
+    "timezone": ERROR_TEXT_MAX,
+    "traceback": ERROR_TEXT_MAX,
+    "type": ERROR_TEXT_MAX,
+}
+"""How many characters the other texts may have."""
+_TIME: Final = (RUN_AT_MIN_MS, RUN_AT_MAX_MS)
+_TOKEN: Final = (-TOKEN_MAX, TOKEN_MAX)
+_ANY: Final = (-NUMBER_MAX, NUMBER_MAX)
+_COUNT: Final = (0, NUMBER_MAX)
+_DURATION: Final = (0, TEN_YEARS_MS)
+NUMBERS: Final = {
+    "DueSchedules.after": _TIME,
+    "after": _COUNT,
+    "at_ms": _TIME,
+    "attempt": _COUNT,
+    "base_ms": _DURATION,
+    "blocked_ms": _DURATION,
+    "cap_ms": _DURATION,
+    "count": _ANY,
+    "cursor": _COUNT,
+    "delay_ms": _DURATION,
+    "depth": (0, DEPTH_MAX),
+    "end_ms": _TIME,
+    "every_ms": (1, TEN_YEARS_MS),
+    "last_ms": _TIME,
+    "lease_ms": _DURATION,
+    "leases": _TOKEN,
+    "limit": _ANY,
+    "max_attempts": _COUNT,
+    "max_hold_ms": _DURATION,
+    "max_losses": _COUNT,
+    "max_pending": _COUNT,
+    "most": _COUNT,
+    "next_ms": _TIME,
+    "parent": _TOKEN,
+    "presence_ms": _DURATION,
+    "priority": _COUNT,
+    "rate": _COUNT,
+    "retention_ms": _DURATION,
+    "run_at_ms": _TIME,
+    "scheduled_ms": _TIME,
+    "since_ms": _TIME,
+    "start_ms": _TIME,
+    "start_within_ms": _DURATION,
+    "timeout_ms": _DURATION,
+    "token": _TOKEN,
+    "ttl_ms": (1, TEN_YEARS_MS),
+    "until_ms": _TIME,
+    "version": _COUNT,
+    "versions": _COUNT,
+    "weight": _ANY,
+}
+"""The ranges of whole numbers; those of counts that are limited more are looked at by `check_limits`."""
+
+PAYLOADS: Final = {"arguments": PAYLOAD_BYTES_MAX, "result": RESULT_BYTES_MAX, "value": RESULT_BYTES_MAX}
+_OF_DATA: Final = frozenset({JobSpec, Outcome})
+"""Classes that hold an application's own data: what stands in place of one is not shown."""
+_NO_DEFAULT: Final = object()
+
+_FAIL: Final = attrs.fields(Outcome).on_child_failure.default
+
+_checks: dict[type[Any], Check] = {}
+_seen: set[str] = set()
+"""Names of workers and pools with which nothing is wrong."""
+SEEN_MAX: Final = 1000
+
+
+def check_fields(operation: Operation[Any]) -> None:
+    """
+    Refuse an operation of which a field holds something else than it names.
+
+    Raises:
+        InvalidJobTypeError, InvalidHintTypeError: naming the operation, the field and what it holds.
+        InvalidJobError, InvalidHintError, PayloadError: a text or a number that no such field may hold.
+
+    Complexity: O(n) of what the operation holds.
+    """
+    kind = type(operation)
+    check = _checks.get(kind)
+    if check is None:
+        if Operation not in getattr(kind, "__bases__", ()):
+            raise InvalidJobTypeError(f"operation must be one of queuehint.operations, got {kind.__name__}")
+        check = _checks[kind] = _fields(kind, kind.__name__)
+    check(operation)
+
+
+def is_usual(exchange: Exchange) -> bool:
+    """
+    Return whether an exchange is one that workers make all the time, and nothing is wrong with it; else look closer.
+
+    It says the same as `check_fields` and `check_limits`, in a quarter of the time.
+    """
+    worker, pools, settle = exchange.worker, exchange.pools, exchange.settle
+    limit, lease_ms, steal = exchange.limit, exchange.lease_ms, exchange.steal
+    if (
+        (type(worker) is not str or worker not in _seen)
+        or (type(pools) is not tuple or len(pools) > POOLS_MAX)
+        or (type(settle) is not tuple or len(settle) > SETTLEMENTS_MAX)
+        or (type(limit) is not int or not 0 <= limit <= GRANTS_MAX)
+        or (type(lease_ms) is not int or not 0 <= lease_ms <= TEN_YEARS_MS)
+        or (exchange.users is not None or type(steal) is not tuple or steal)
+        or (exchange.is_last is not False or type(exchange.announces) is not bool)
+    ):
+        return False
+    for pool in pools:
+        if type(pool) is not str or pool not in _seen:
+            return False
+    for outcome in settle:
+        if type(outcome) is not Outcome:
+            return False
+        job_id, token, result = outcome.job_id, outcome.token, outcome.result
+        if (
+            (type(job_id) is not str or not job_id.isascii() or not job_id.isprintable())
+            or (not 0 < len(job_id) <= ID_BYTES_MAX or " " in job_id)
+            or (type(token) is not int or not 0 <= token <= TOKEN_MAX)
+            or outcome.kind is not OutcomeKind.FINISHED
+            or (result is not None and (type(result) is not bytes or len(result) > RESULT_BYTES_MAX))
+            or (outcome.error is not None or outcome.reason is not None)
+            or (type(outcome.delay_ms) is not int or outcome.delay_ms)
+            or outcome.final is not False
+            or (type(outcome.children) is not tuple or outcome.children)
+            or outcome.on_child_failure is not _FAIL
+        ):
+            return False
+    return True
+
+
+def note_usual(exchange: Exchange) -> None:
+    """Note the names in an exchange with which nothing was wrong, for the next of its worker."""
+    if len(_seen) > SEEN_MAX:
+        _seen.clear()
+    _seen.add(exchange.worker)
+    _seen.update(exchange.pools)
+
+
+def _refuse(where: str, expected: str, value: object) -> InvalidJobTypeError:
+    return InvalidJobTypeError(f"{where} must be {expected}, got {type(value).__name__}: {shown(value)}")
+
+
+# --- compiled from annotations ---------------------------------------------------------------------------------------
+
+
+def _fields(kind: type[Any], where: str) -> Check:
+    """Return a check of all fields of a value of a class of ours; the value's own class was looked at."""
+    fields = attrs.fields(kind)
+    hints = get_type_hints(kind)
+    checks = [_compile(hints[field.name], field.name, f"{where}.{field.name}") for field in fields]
+    defaults = [_default(field) for field in fields]
+    getters = [attrgetter(field.name) for field in fields]
+    if len(fields) < 2:
+        rows = list(zip(getters, checks, strict=True))
+
+        def check_few(value: Any) -> None:
+            for get, check in rows:
+                check(get(value))
+
+        return check_few
+    get_all = attrgetter(*[field.name for field in fields])
+
+    def check_all(value: Any) -> None:
+        for held, default, check in zip(get_all(value), defaults, checks):  # noqa: B905 - made of equal length
+            if held is not default:
+                check(held)
+
+    return check_all
+
+
+def _default(field: attrs.Attribute[Any]) -> object:
+    default = field.default
+    return _NO_DEFAULT if default is attrs.NOTHING or isinstance(default, attrs.Factory) else default  # type: ignore[arg-type]
+
+
+def _compile(hint: Any, name: str, where: str) -> Check:
+    """Return the check of what an annotation says."""
+    origin = get_origin(hint)
+    if origin in (Union, UnionType):
+        return _either(get_args(hint), name, where)
+    if origin is Literal:
+        return _choice(get_args(hint), where)
+    if origin is tuple:
+        items = get_args(hint)
+        if name == "path":
+            return _path(where)
+        if items[-1] is Ellipsis:
+            return _sequence(items[0], name, where)
+        return _fixed([_compile(item, name, where) for item in items], where)
+    if hint is str:
+        return _str(name, where)
+    if hint is int:
+        return _int(name, where)
+    if hint is float:
+        return _float(where)
+    if hint is bytes:
+        return _bytes(where, PAYLOADS[name])
+    if hint is JobSpec:
+        return _spec(where)
+    if attrs.has(hint):
+        return _value(hint, where)
+    return _exact(hint, where)
+
+
+def _called(kind: type[Any]) -> str:
+    if kind is bool:
+        return "bool"
+    return f"{'an' if kind.__name__[0] in 'AEIOU' else 'a'} {kind.__name__}"
+
+
+def _exact(kind: type[Any], where: str) -> Check:
+    assert kind is bool or issubclass(kind, Enum), where
+    expected = _called(kind)
+
+    def check(value: Any) -> None:
+        if type(value) is not kind:
+            raise _refuse(where, expected, value)
+
+    return check
+
+
+def _value(kind: type[Any], where: str) -> Check:
+    check_fields_of = _fields(kind, where)
+    expected = _called(kind)
+    check_whole = _check_nameless if kind is JobSpec else getattr(kind, "check", None)
+
+    def check(value: Any) -> None:
+        if type(value) is not kind:
+            if kind in _OF_DATA:
+                raise InvalidJobTypeError(f"{where} must be {expected}, got {type(value).__name__}")
+            raise _refuse(where, expected, value)
+        check_fields_of(value)
+        if check_whole is not None:
+            _check_whole(check_whole, value, where)
+
+    return check
+
+
+def _check_whole(check: Callable[[Any], object], value: Any, where: str) -> None:
+    """Have a value see whether its fields go together, and name the operation in what it says."""
+    try:
+        check(value)
+    except CycleError:
+        raise
+    except ValueError as error:
+        error.args = (f"{where}: {error}",)
+        raise
+
+
+def _check_nameless(spec: JobSpec) -> None:
+    """Check a spec whose edges are ids by now: its own name may be the id of another job."""
+    (spec if spec.name is None else attrs.evolve(spec, name=None)).check()
+
+
+def _spec(where: str) -> Check:
+    check_by_hand = _value(JobSpec, where)
+
+    def check(value: Any) -> None:
+        if type(value) is JobSpec and is_checked(value):
+            return
+        check_by_hand(value)
+        note_checked(value)
+
+    return check
+
+
+def _either(kinds: Sequence[Any], name: str, where: str) -> Check:
+    """Return the check of a union: None, True and False, a word, or what the field is otherwise."""
+    rest = [kind for kind in kinds if kind not in (NoneType, bool) and get_origin(kind) is not Literal]
+    words = frozenset([word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)])
+    takes_none, takes_bool = NoneType in kinds, bool in kinds
+    assert len(rest) == 1, where
+    check_rest = _compile(rest[0], name, where)
+
+    def check(value: Any) -> None:
+        if value is None and takes_none:
+            return
+        if type(value) is bool and takes_bool:
+            return
+        if type(value) is str and value in words:
+            return
+        check_rest(value)
+
+    return check
+
+
+def _choice(words: Sequence[str], where: str) -> Check:
+    expected = f"one of {', '.join(words)}"
+
+    def check(value: Any) -> None:
+        if type(value) is not str:
+            raise _refuse(where, expected, value)
+        if value not in words:
+            raise InvalidJobError(f"{where} must be {expected}, got {shown(value)}")
+
+    return check
+
+
+def _sequence(item: Any, name: str, where: str) -> Check:
+    check_item = _compile(item, name, where)
+    are_fine = _bulk(item, name)
+
+    def check(value: Any) -> None:
+        if type(value) is not tuple:
+            raise _refuse(where, "a tuple", value)
+        if len(value) > BULK and are_fine(value):
+            return
+        for held in value:
+            check_item(held)
+
+    return check
+
+
+def _fixed(checks: list[Check], where: str) -> Check:
+    expected = f"a tuple of {len(checks)}"
+
+    def check(value: Any) -> None:
+        if type(value) is not tuple or len(value) != len(checks):
+            raise _refuse(where, expected, value)
+        for check_item, held in zip(checks, value, strict=True):
+            check_item(held)
+
+    return check
+
+
+def _path(where: str) -> Check:
+    def check(value: Any) -> None:
+        if type(value) is not tuple or any(type(segment) is not str for segment in value):
+            raise InvalidHintTypeError(f"{where} must be a tuple of str, got {type(value).__name__}: {shown(value)}")
+        parse_path(value, parameter=where)
+
+    return check
+
+
+def _float(where: str) -> Check:
+    def check(value: Any) -> None:
+        if type(value) not in (int, float):
+            raise _refuse(where, "a number", value)
+        if not -FLOAT_MAX <= value <= FLOAT_MAX:  # also true for NaN
+            raise InvalidJobError(f"{where} must be from {-FLOAT_MAX:g} to {FLOAT_MAX:g}, got {shown(value)}")
+
+    return check
+
+
+def _int(name: str, where: str) -> Check:
+    of_class = ".".join(where.split(".")[-2:])
+    least, most = NUMBERS[of_class] if of_class in NUMBERS else NUMBERS[name]
+
+    also = Priority if name == "priority" else int
+
+    def check(value: Any) -> None:
+        if type(value) is not int and type(value) is not also:
+            raise _refuse(where, "int", value)
+        if not least <= value <= most:
+            raise InvalidJobError(f"{where} must be from {least} to {most}, got {shown(value)}")
+
+    return check
+
+
+def _bytes(where: str, most: int) -> Check:
+    def check(value: Any) -> None:
+        check_payload_size(value, parameter=where, bytes_max=most)
+
+    return check
+
+
+def _str(name: str, where: str) -> Check:
+    if where == "Pull.namespace":
+        return _either_text(TALLIES, _label(where, NAME_BYTES_MAX, check_name, "\n"))
+    if name in IDS:
+        return _label(where, ID_BYTES_MAX, check_id, " ")
+    if name in NAMES:
+        return _label(where, NAME_BYTES_MAX, check_name, "\n")
+    return _text(where, TEXTS[name])
+
+
+def _either_text(word: str, check_other: Check) -> Check:
+    """Return the check of a text that may also be one word of ours."""
+
+    def check(value: Any) -> None:
+        if not (type(value) is str and value == word):
+            check_other(value)
+
+    return check
+
+
+def _label(where: str, most: int, check_label: Callable[..., str], refused: str) -> Check:
+    """Return the check of an id or a name: what most are is seen at once, the rest by *check_label*."""
+
+    def check(value: Any) -> None:
+        if type(value) is not str:
+            raise _refuse(where, "str", value)
+        if not (value.isascii() and value.isprintable() and 0 < len(value) <= most and refused not in value):
+            check_label(value, parameter=where)
+
+    return check
+
+
+def _text(where: str, most: int) -> Check:
+    def check(value: Any) -> None:
+        if type(value) is not str:
+            raise _refuse(where, "str", value)
+        if len(value) > most:
+            raise InvalidJobError(f"{where} is {len(value)} characters, limit {most}: {shown(value)}")
+        if not value.isascii():
+            try:
+                value.encode()
+            except UnicodeEncodeError as error:
+                raise InvalidJobError(
+                    f"{where} is not encodable as UTF-8 (U+{ord(value[error.start]):04X}): {shown(value)}"
+                ) from None
+
+    return check
+
+
+# --- many at once ----------------------------------------------------------------------------------------------------
+
+
+def _bulk(item: Any, name: str) -> Callable[[Sequence[Any]], bool]:
+    """Return whether many items are all fine, for what is often sent by the thousand; if not, each is looked at."""
+    if item is str and name in IDS:
+        return _are_ids
+    if get_args(item) == (str, int) and name in IDS:
+        return _are_pairs
+    return _is_unknown
+
+
+def _is_unknown(values: Sequence[Any]) -> bool:
+    return False
+
+
+def _are_ids(values: Sequence[Any]) -> bool:
+    if {*map(type, values)} != {str}:
+        return False
+    joined = "".join(values)
+    lengths = {*map(len, values)}
+    return (
+        joined.isascii()
+        and joined.isprintable()
+        and " " not in joined
+        and min(lengths) > 0
+        and max(lengths) <= ID_BYTES_MAX
+    )
+
+
+def _are_pairs(values: Sequence[Any]) -> bool:
+    if {*map(type, values)} != {tuple} or {*map(len, values)} != {2}:
+        return False
+    ids, tokens = zip(*values, strict=True)
+    return _are_ids(ids) and {*map(type, tokens)} == {int} and min(tokens) >= -TOKEN_MAX and max(tokens) <= TOKEN_MAX

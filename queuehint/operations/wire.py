@@ -1,0 +1,295 @@
+"""
+Operations as bytes and back: what is written to a journal, and read from one by another process or another release.
+
+The bytes are ASCII JSON. A value of one of our classes is an object that names its class under the key ``""`` and has
+the fields that differ from their defaults; bytes are such an object too, of text where they are UTF-8, else of base64;
+a tuple is an array. Classes are looked up in a closed table: nothing is imported because a journal named it. A field
+that was added later has its default; one that is unknown is an error.
+
+Reads back to an equal value of the same types, and the engine gives the same reply to both: a history of these, with
+the times at which they were applied, is the whole of what has happened.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from functools import lru_cache
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from queuehint import operations
+from queuehint.errors import CorruptStateError, InvalidJobError, InvalidJobTypeError, QueueHintError, shown
+from queuehint.operations import Firing, Operation
+from queuehint.values.hint import SEGMENT_BYTES_MAX, Claim
+from queuehint.values.limit import Limit
+from queuehint.values.policy import Backoff, Policy, Retention
+from queuehint.values.record_filter import RecordFilter
+from queuehint.values.records import Dependency, JobError, JobSpec, JobState, Outcome, OutcomeKind, Progress
+from queuehint.values.schedule import Recurrence
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+_CLASS: Final = ""
+_TEXT: Final = "b"
+_BASE64: Final = "x"
+
+VALUES: Final[tuple[type[Any], ...]] = (
+    Backoff,
+    Claim,
+    Dependency,
+    Firing,
+    JobError,
+    JobSpec,
+    Limit,
+    Outcome,
+    Policy,
+    Progress,
+    RecordFilter,
+    Recurrence,
+)
+"""The classes of which operations are made, besides tuples, numbers, texts, bytes, True, False and None."""
+_KNOWN: Final = frozenset({int, str, bytes, bool, float, type(None), OutcomeKind, *VALUES})
+
+QUESTIONS: Final[frozenset[type[Any]]] = frozenset(
+    {
+        operations.CanDequeue,
+        operations.CountEdges,
+        operations.CountFlow,
+        operations.CountJobs,
+        operations.CountPending,
+        operations.CountRecords,
+        operations.DueSchedules,
+        operations.Fetch,
+        operations.Get,
+        operations.List,
+        operations.ListDead,
+        operations.ListFlow,
+        operations.ListLimits,
+        operations.ListSchedules,
+        operations.ListUsers,
+        operations.ListWeights,
+        operations.Peek,
+        operations.Pull,
+        operations.Tree,
+        operations.Why,
+    }
+)
+"""The operations that change nothing: a journal does without them. `Follow` does change something: what is kept."""
+
+
+@attrs.frozen
+class Extend(Operation[None]):
+    """A store of one process has renewed the leases of this process, of its own accord, before anything is reaped."""
+
+    leases: tuple[tuple[str, int], ...]
+    lease_ms: int
+
+
+@attrs.frozen
+class Await(Operation[None]):
+    """Somebody waits for these jobs, whose records would else be dropped before they can be read."""
+
+    job_ids: tuple[str, ...]
+
+
+@attrs.frozen(kw_only=True)
+class Begin(Operation[None]):
+    """
+    The store was opened.
+
+    Args:
+        epoch_s: tokens count from here on, in seconds since 2020; None if the same process has opened it again: then
+            whoever has leases may still be there.
+        retention: finished, failed, canceled, of services, in ms; None where nobody has said so.
+        services: the retention of single services, by name, in ms.
+        budget: as of `EngineOptions`.
+        release: the version of queuehint that has opened it.
+    """
+
+    epoch_s: int | None
+    budget: int
+    retention: tuple[int, int, int, int] | None
+    services: tuple[tuple[str, int], ...]
+    release: str
+
+    @classmethod
+    def of(cls, retention: Retention | None, *, epoch_s: int | None, budget: int, release: str) -> Begin:
+        """Make one of a retention, if there is one."""
+        kept, services = (None, ()) if retention is None else retention.in_ms()
+        return cls(epoch_s=epoch_s, budget=budget, retention=kept, services=services, release=release)
+
+    def kept(self) -> Retention | None:
+        """Return the retention."""
+        return None if self.retention is None else Retention.of_ms((self.retention, self.services))
+
+
+OPERATIONS: Final[tuple[type[Any], ...]] = tuple(
+    sorted(
+        [
+            each
+            for each in vars(operations).values()
+            if isinstance(each, type) and issubclass(each, Operation) and attrs.has(each)
+        ],
+        key=attrgetter("__name__"),
+    )
+)
+"""All operations there are."""
+
+
+class _Form:
+    """How the values of one class are written and read."""
+
+    __slots__ = ("_defaults", "_get", "_make", "_name", "_names", "_readers")
+
+    def __init__(self, cls: type[Any]) -> None:
+        fields = [field for field in attrs.fields(cls) if field.init]
+        self._name = cls.__name__
+        self._names = [field.name for field in fields]
+        self._defaults = [field.default for field in fields]
+        self._get: Callable[[Any], tuple[Any, ...]] = _getter(self._names)
+        self._readers = _READERS.get(cls, {})
+        self._make: Callable[..., Any] = _MAKERS.get(cls, cls)
+
+    def dump(self, value: Any) -> dict[str, Any]:
+        """Return a value as an object of JSON, what is as by default left out."""
+        # 0 and False are equal, and not the same.
+        fields = {
+            name: field
+            for name, field, default in zip(self._names, self._get(value), self._defaults, strict=True)
+            if field is not default and (type(field) is not type(default) or field != default)
+        }
+        for field in fields.values():
+            if type(field) not in _KNOWN:
+                _refuse_objects(field)
+        for name, read in self._readers.items():
+            if name in fields and type(fields[name]) is not OutcomeKind:
+                read(fields[name])
+        return {_CLASS: self._name} | fields
+
+    def load(self, pairs: list[tuple[str, Any]]) -> Any:
+        """Return the value of an object of JSON, given without its class."""
+        fields = {name: _tupled(field) if type(field) is list else field for name, field in pairs}
+        for name, read in self._readers.items():
+            if name in fields:
+                fields[name] = read(fields[name])
+        return self._make(**fields)
+
+
+def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
+    if len(names) > 1:
+        return attrgetter(*names)
+    one = names[0] if names else None
+    return lambda value: () if one is None else (getattr(value, one),)
+
+
+def _refuse_objects(value: Any) -> None:
+    """Refuse what JSON takes for an object and nobody could read again: a journal with one such row is lost."""
+    if isinstance(value, dict):
+        raise InvalidJobTypeError(f"an operation holds a {type(value).__name__}: {shown(value)}")
+    if isinstance(value, (tuple, list)):
+        for item in value:
+            if type(item) not in _KNOWN:
+                _refuse_objects(item)
+
+
+def _tupled(items: list[Any]) -> tuple[Any, ...]:
+    return tuple([_tupled(item) if type(item) is list else item for item in items])
+
+
+def _states(names: Iterable[str]) -> tuple[JobState, ...]:
+    return tuple([JobState(name) for name in names])
+
+
+_READERS: Final[dict[type[Any], dict[str, Callable[[Any], Any]]]] = {
+    Outcome: {"kind": OutcomeKind},
+    RecordFilter: {"states": _states},
+}
+CACHED_MAX: Final = 512
+"""A claim on a longer path is made anew each time: the cache is bounded in entries, and so in bytes."""
+_kept_claim: Final = lru_cache(4096, typed=True)(Claim)
+
+
+def _claim(path: Any, mode: Any = "exclusive") -> Claim:
+    # Two segments are never too long, and most places have no more.
+    is_short = len(path) <= CACHED_MAX // SEGMENT_BYTES_MAX or sum(map(len, path)) <= CACHED_MAX
+    return (_kept_claim if is_short else Claim)(path, mode)
+
+
+_MAKERS: Final[dict[type[Any], Callable[..., Any]]] = {
+    Backoff: lru_cache(4096, typed=True)(Backoff),
+    Claim: _claim,
+    Policy: lru_cache(4096, typed=True)(Policy),
+}
+"""Of these there are few different ones, which many jobs share: they are made once."""
+
+_FORMS: Final = {cls: _Form(cls) for cls in (*OPERATIONS, *VALUES, Extend, Await, Begin)}
+_BY_NAME: Final = {cls.__name__: form for cls, form in _FORMS.items()}
+
+
+def _dump_value(value: Any) -> dict[str, Any]:
+    form = _FORMS.get(type(value))
+    if form is not None:
+        return form.dump(value)
+    if type(value) is bytes:
+        try:
+            return {_CLASS: _TEXT, _TEXT: value.decode()}
+        except UnicodeDecodeError:
+            return {_CLASS: _BASE64, _BASE64: b64encode(value).decode()}
+    raise InvalidJobTypeError(f"an operation holds a {type(value).__name__}: {shown(value)}")
+
+
+def _load_value(pairs: list[tuple[str, Any]]) -> Any:
+    (key, name), *fields = pairs
+    if key != _CLASS:
+        raise ValueError("an object without a class")
+    if name == _TEXT:
+        return fields[0][1].encode()
+    if name == _BASE64:
+        return b64decode(fields[0][1], validate=True)
+    return _BY_NAME[name].load(fields)
+
+
+_encode: Final = json.JSONEncoder(default=_dump_value, separators=(",", ":"), check_circular=False).encode
+_decode: Final = json.JSONDecoder(object_pairs_hook=_load_value).decode
+
+
+def encode(operation: Operation[Any]) -> bytes:
+    """
+    Return an operation as bytes.
+
+    Raises:
+        InvalidJobTypeError: it holds a value that is none of ours.
+        InvalidJobError: it holds a number or a word that nobody could read again.
+
+    >>> encode(operations.Cancel(("a",)))
+    b'{"":"Cancel","ids":["a"]}'
+    """
+    try:
+        return _encode(operation).encode("ascii")
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, QueueHintError):
+            raise
+        raise InvalidJobError(f"an operation that cannot be written down: {error}") from error
+
+
+def decode(data: bytes) -> Operation[Any]:
+    """
+    Return the operation that some bytes stand for.
+
+    Raises:
+        CorruptStateError: they stand for none.
+
+    >>> decode(b'{"":"Cancel","ids":["a"]}')
+    Cancel(ids=('a',), reason=None)
+    """
+    try:
+        found = _decode(data.decode("ascii"))
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
+        raise CorruptStateError(f"the journal holds what is no operation: {shown(data[:200])}") from error
+    if not isinstance(found, Operation):
+        raise CorruptStateError(f"the journal holds what is no operation: {shown(data[:200])}")
+    return found

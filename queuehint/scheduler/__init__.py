@@ -1,0 +1,1 @@
+"""The door of an application: one `Scheduler` and its rooms."""

@@ -1,0 +1,161 @@
+"""Waiting until nothing is left to do."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import threading
+from concurrent.futures import Future
+from datetime import timedelta
+from typing import TYPE_CHECKING, TypeVar
+
+from queuehint.backends.base import Interest
+from queuehint.backends.steps import hold, hold_sync
+from queuehint.errors import DrainStalledError, DrainTimeoutError
+from queuehint.handlers.context import is_in_handler, refuse_to_wait
+from queuehint.operations import CountPending, List, Pending
+from queuehint.scheduler.hosting import Hosting
+from queuehint.values.checks import check_bool, check_optional_duration
+from queuehint.values.hint import parse_path
+from queuehint.values.record_filter import RecordFilter
+from queuehint.values.records import OVER, JobState
+from queuehint.worker.firing import fire_due
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+T = TypeVar("T")
+
+POLL_MIN_S = 0.005
+POLL_MAX_S = 1.0
+JOBS_A_SECOND = 1000
+"""With more jobs left, nobody asks again sooner than so many may have ended."""
+FEW = 10
+"""So many last jobs are waited for themselves."""
+FEW_WAIT_S = 3.0
+FEW_PAUSE_S = 0.02
+"""How long it takes to ask again after one of the last jobs has ended."""
+
+
+class Draining(Hosting):
+    """The part of `Scheduler` that waits until nothing is left to do."""
+
+    async def drain(
+        self,
+        path: Sequence[str] | None = None,
+        *,
+        timeout: float | timedelta | None = None,
+        include_scheduled: bool = False,
+    ) -> None:
+        """
+        Return when no unfinished job is left, at or below *path* if one is given.
+
+        Runs the jobs itself if no worker of this scheduler runs in this process; first of all, schedules that are due
+        are fired.
+
+        Args:
+            timeout: a timedelta or seconds; None waits for ever.
+            include_scheduled: wait for SCHEDULED jobs too: those that wait for their time, or for a retry off their
+                places.
+
+        Raises:
+            DrainStalledError: jobs are left and none can move without a person; one reason each, at most 100.
+            DrainTimeoutError: jobs are left when the time is over; what it ran itself is given back.
+            WouldDeadlockError: inside a handler, unless nothing is left.
+        """
+        question = _question(path, include_scheduled)
+        limit_ms = check_optional_duration(timeout, parameter="timeout")
+        if not is_in_handler():
+            await hold(self.backend, fire_due())
+        if not (await self.backend.call(question)).unfinished:
+            return
+        refuse_to_wait("drain()")
+        loop = asyncio.get_running_loop()
+        deadline = None if limit_ms is None else loop.time() + limit_ms / 1000
+        async with contextlib.AsyncExitStack() as stack:
+            worker = None if self._workers else await stack.enter_async_context(self.worker())
+            left, pause_s = 0, POLL_MIN_S
+            try:
+                while True:
+                    pending = await self.backend.call(question)
+                    _judge(pending, None if deadline is None or loop.time() < deadline else limit_ms)
+                    if not pending.unfinished:
+                        return
+                    least_s = min(max(POLL_MIN_S, pending.unfinished / JOBS_A_SECOND), POLL_MAX_S)
+                    pause_s = least_s if pending.unfinished != left else min(pause_s * 1.5, POLL_MAX_S)
+                    left = pending.unfinished
+                    until_s = math.inf if deadline is None else max(deadline - loop.time(), 0)
+                    if left <= FEW and pause_s > FEW_PAUSE_S:
+                        await self._wait_for_last(question, min(FEW_WAIT_S, until_s))
+                        until_s = FEW_PAUSE_S
+                    await asyncio.sleep(min(pause_s, until_s))
+            except BaseException:
+                if worker is not None:
+                    worker.stop(at_once=True)
+                raise
+
+    async def _wait_for_last(self, question: CountPending, timeout_s: float) -> None:
+        """Return when one of the few jobs that are left is over, or after a while."""
+        none = OVER if question.include_scheduled else OVER | {JobState.SCHEDULED}
+        left = RecordFilter(path=question.path, states=tuple([state for state in JobState if state not in none]))
+        page = await self.backend.call(List(left, limit=FEW))
+        if page.records:
+            await self.backend.wait(Interest(jobs=tuple([record.id for record in page.records])), timeout_s)
+
+    def drain_sync(
+        self,
+        path: Sequence[str] | None = None,
+        *,
+        timeout: float | timedelta | None = None,
+        include_scheduled: bool = False,
+    ) -> None:
+        """Like `drain`, blocking this thread; also refused on the thread of this scheduler's workers' loop."""
+        question = _question(path, include_scheduled)
+        limit_ms = check_optional_duration(timeout, parameter="timeout")
+        limit = None if limit_ms is None else timedelta(milliseconds=limit_ms)
+        if not is_in_handler():
+            hold_sync(self.backend, fire_due())
+        if not self.backend.call_sync(question).unfinished:
+            return
+        refuse_to_wait("drain_sync()")
+        self._refuse_to_block("drain_sync()")
+        _run_beside(lambda: self.drain(question.path, timeout=limit, include_scheduled=question.include_scheduled))
+
+
+def _question(path: object, include_scheduled: object) -> CountPending:
+    return CountPending(
+        None if path is None else parse_path(path), check_bool(include_scheduled, parameter="include_scheduled")
+    )
+
+
+def _judge(pending: Pending, timed_out_ms: int | None) -> None:
+    """Raise if what is left cannot move, or if the time is over."""
+    if pending.unfinished and not pending.moving:
+        raise DrainStalledError(pending.reasons)
+    if pending.unfinished and timed_out_ms is not None:
+        raise DrainTimeoutError(pending.unfinished, timed_out_ms / 1000)
+
+
+def _run_beside(make: Callable[[], Awaitable[T]]) -> T:
+    """Run a coroutine to its end from plain code, also beside a loop that runs on this thread (notebooks)."""
+
+    async def main() -> T:
+        return await make()
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(main())
+    done: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(asyncio.run(main()))
+        except BaseException as error:  # noqa: BLE001 - handed over to the caller's thread
+            done.set_exception(error)
+
+    thread = threading.Thread(target=run, name="queuehint-drain")
+    thread.start()
+    thread.join()
+    return done.result()

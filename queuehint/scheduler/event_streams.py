@@ -1,0 +1,137 @@
+"""The events of a namespace, one after the other, for a loop of one's own."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Any, Self
+
+from queuehint.backends.base import Interest
+from queuehint.backends.steps import Dialogue, Wait, hold, hold_sync
+from queuehint.errors import InvalidJobError, WouldDeadlockError
+from queuehint.handlers.context import refuse_to_wait
+from queuehint.operations import EVENTS_MAX, Follow
+from queuehint.values.checks import check_choice, check_int, check_items
+from queuehint.values.event import Event, EventKind
+
+if TYPE_CHECKING:
+    from queuehint.client.handle import Desk
+
+logger = logging.getLogger("queuehint.events")
+
+PAUSES_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+"""How long nothing is asked after nothing has happened; the last one is repeated."""
+_AT_MAX = 1 << 53
+
+
+def check_kinds(kinds: Any, *, also: tuple[str, ...] = ()) -> frozenset[str]:
+    """
+    Check which events are meant.
+
+    Args:
+        kinds: one kind or several, as `EventKind` or their words; None or ``"*"`` for all.
+        also: further words that are allowed.
+
+    Raises:
+        InvalidJobError, InvalidJobTypeError: one is not a kind of event.
+    """
+    known = (*[kind.value for kind in EventKind], *also)
+    if kinds is None or (isinstance(kinds, str) and str.__str__(kinds) == "*"):
+        return frozenset(known)
+    found = [kinds] if isinstance(kinds, str) else check_items(kinds, parameter="kinds", most=len(known))
+    if not found:
+        raise InvalidJobError("kinds is empty: nothing would ever be told; leave it out for all of them")
+    return frozenset([check_choice(kind, known, parameter="kinds") for kind in found])
+
+
+class _Stream:
+    """
+    Events, in the order in which they happened, without end.
+
+    ``after`` is the number of the last event read, ``missed`` how many were gone before they could be read; each time
+    this grows a warning is logged.
+    """
+
+    _call = "events()"
+
+    def __init__(self, desk: Desk, kinds: Any, after: int | None) -> None:
+        self._desk = desk
+        self._kinds = check_kinds(kinds)
+        self._ahead: deque[Event] = deque()
+        self.after = after if after is None else check_int(after, parameter="after", least=0, most=_AT_MAX)
+        self.missed = 0
+
+    def _begin(self) -> Dialogue[None]:
+        if self.after is None:
+            self.after = (yield Follow()).after
+
+    def _read(self) -> Dialogue[None]:
+        """Wait until something is ahead."""
+        yield from self._begin()
+        for pause_s in chain(PAUSES_S, repeat(PAUSES_S[-1])):
+            while True:
+                followed = yield Follow(self.after, EVENTS_MAX)
+                self.after = followed.after
+                if followed.missed:
+                    self.missed += followed.missed
+                    log_missed(followed.missed)
+                self._ahead.extend(event for event in followed.events if event.kind in self._kinds)
+                if self._ahead:
+                    return
+                if not followed.is_more:
+                    break
+            refuse_to_wait(self._call)
+            yield Wait(Interest(), pause_s)
+
+
+def log_missed(count: int) -> None:
+    """Say that events are gone that somebody wanted to read."""
+    logger.warning("%d events were missed", count, extra={"event": "events.missed", "count": count})
+
+
+class EventStream(_Stream):
+    """
+    What `Scheduler.events` returns: ``async for event in sched.events(): ...``
+
+    It begins with the first event asked for, or with ``async with sched.events() as events:``. After an error of the
+    store it can be read on.
+    """
+
+    async def __aenter__(self) -> Self:
+        await hold(self._desk.backend, self._begin())
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        """Nothing to close: what is not asked for is not kept."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        if not self._ahead:
+            await hold(self._desk.backend, self._read())
+        return self._ahead.popleft()
+
+
+class EventStreamSync(_Stream):
+    """Like `EventStream`, for code without a loop: ``for event in sched.events_sync(): ...``."""
+
+    _call = "events_sync()"
+
+    def __enter__(self) -> Self:
+        hold_sync(self._desk.backend, self._begin())
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Nothing to close: what is not asked for is not kept."""
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Event:
+        if not self._ahead:
+            if self._desk.runs_workers_here():
+                raise WouldDeadlockError(self._call, where="on the thread of the workers' loop")
+            hold_sync(self._desk.backend, self._read())
+        return self._ahead.popleft()

@@ -1,0 +1,382 @@
+"""
+A place for plain code: a job without a handler that only its caller may start.
+
+The job goes to a pool of its own, so that nobody else can claim it, and carries a presence lease from the moment it
+waits: if the caller dies, waiting or holding, the job is CANCELED (``waiter_lost``) and the place is free.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from queuehint.backends.base import Interest
+from queuehint.errors import BackendError, InvalidJobError, JobCanceledError, LeaseLostError, ResultTimeoutError
+from queuehint.operations import Cancel, Enqueue, Exchange, Get, Renew, Verdict
+from queuehint.values.checks import check_duration
+from queuehint.values.ids import new_id
+from queuehint.values.policy import Policy
+from queuehint.values.records import Grant, JobRecord, JobSpec, Outcome, OutcomeKind, note_checked
+from queuehint.worker.leases import margin_s, now_s
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from datetime import timedelta
+    from types import TracebackType
+
+    from queuehint.backends.base import Backend
+    from queuehint.values.hint import Claim
+
+TASK = "exclusive"
+POOL_PREFIX = "@"
+logger = logging.getLogger("queuehint.exclusive")
+
+_POLICY = Policy(max_attempts=1, max_losses=1, retention_ms=60_000)
+
+
+class Hold:
+    """
+    The place that plain code holds.
+
+    Args:
+        id: the id of the job that stands for it.
+        token: the fencing token; pass it on to whatever can refuse less.
+    """
+
+    def __init__(self, job_id: str, token: int, until_s: float = math.inf) -> None:
+        self.id = job_id
+        self.token = token
+        self._until_s = until_s
+        """Until when it is surely held, less a margin, by this machine's monotonic clock."""
+        self._wakes: list[Callable[[], object]] = []
+        self._lock = threading.Lock()
+
+    @property
+    def lost(self) -> bool:
+        """
+        True once somebody else may hold the place.
+
+        The store said so, or the lease could not be renewed in time: that is told by this machine's own clock, as
+        workers do it, 0.5 s or a tenth of the lease before its end. It stays true.
+        """
+        return now_s() >= self._until_s
+
+    async def wait_lost(self) -> None:
+        """Return once `lost` is true; cancel it where the block is left."""
+        loop = asyncio.get_running_loop()
+        news = asyncio.Event()
+
+        def wake() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(news.set)
+
+        with self._woken(wake):
+            while not self.lost:
+                news.clear()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(news.wait(), self._left_s())
+
+    def wait_lost_sync(self, timeout: float | timedelta | None = None) -> bool:
+        """Wait until `lost` is true, for another thread than the block's; return whether it is after *timeout*."""
+        end_s = math.inf if timeout is None else now_s() + check_duration(timeout, parameter="timeout") / 1000
+        news = threading.Event()
+        with self._woken(news.set):
+            while not self.lost and now_s() < end_s:
+                news.clear()
+                left_s = self._left_s()
+                if end_s < math.inf:
+                    left_s = max(0.0, min(threading.TIMEOUT_MAX if left_s is None else left_s, end_s - now_s()))
+                news.wait(left_s)
+        return self.lost
+
+    def extend(self, until_s: float) -> None:
+        """Take note of a renewal; one that comes too late changes nothing."""
+        with self._lock:
+            if not self.lost:
+                self._until_s = max(self._until_s, until_s)
+
+    def lose(self) -> None:
+        """Take note that the place is another's."""
+        with self._lock:
+            self._until_s = -math.inf
+            wakes = list(self._wakes)
+        for wake in wakes:
+            wake()
+
+    def _left_s(self) -> float | None:
+        """Return how long it lasts; None if only the store can end it."""
+        return None if self._until_s == math.inf else max(0.0, self._until_s - now_s())
+
+    @contextlib.contextmanager
+    def _woken(self, wake: Callable[[], object]) -> Iterator[None]:
+        with self._lock:
+            self._wakes.append(wake)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._wakes.remove(wake)
+
+
+class _Request:
+    """The steps both colours share: what to send, what the replies mean."""
+
+    def __init__(
+        self, claims: tuple[Claim, ...], lease_ms: int, timeout_ms: int | None, user: str | None, *, is_kept: bool
+    ) -> None:
+        self.id = new_id()
+        self._is_kept = is_kept
+        """The store renews by itself: no lease ends while this process lives."""
+        self.pools = (f"{POOL_PREFIX}{self.id}",)
+        self.lease_ms = lease_ms
+        self.timeout_ms = timeout_ms
+        self.token = 0
+        self.hold: Hold | None = None
+        self.is_left = False
+        """The place is being given back: a renewal that comes too late has lost nothing."""
+        self._deadline = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
+        self.spec = note_checked(
+            JobSpec(
+                id=self.id,
+                task=TASK,
+                claims=claims,
+                pool=self.pools[0],
+                user=user,
+                presence_ms=lease_ms,
+                policy=_POLICY,
+            )
+        )
+
+    @property
+    def renewal_s(self) -> float:
+        return self.lease_ms / 3000
+
+    def claim(self) -> Exchange:
+        return Exchange(self.pools[0], (), self.pools, 1, self.lease_ms)
+
+    def leases(self) -> tuple[tuple[str, int], ...]:
+        return ((self.id, self.token),)
+
+    def renew(self) -> Renew:
+        return Renew(self.leases(), self.lease_ms)
+
+    def until_s(self, sent_s: float) -> float:
+        """Return until when a lease surely lasts that was asked for then."""
+        lease_s = self.lease_ms / 1000
+        return math.inf if self._is_kept else sent_s + lease_s - margin_s(lease_s)
+
+    def granted(self, grants: tuple[Grant, ...], sent_s: float) -> Hold | None:
+        if not grants:
+            return None
+        self.token = grants[0].token
+        self.hold = Hold(self.id, self.token, self.until_s(sent_s))
+        return self.hold
+
+    def settle(self) -> Exchange:
+        self.is_left = True
+        if self.hold is not None:
+            self.hold.extend(math.inf)
+        outcome = Outcome(job_id=self.id, token=self.token, kind=OutcomeKind.FINISHED)
+        return Exchange(self.pools[0], (outcome,), self.pools, 0, self.lease_ms)
+
+    def settled(self, verdicts: tuple[Verdict, ...], *, raising: bool) -> None:
+        if verdicts[0] is Verdict.LOST and not raising:
+            raise LeaseLostError(self.id, self.token)
+
+    def judge_renewal(self, renew: Renew, verdicts: tuple[Verdict, ...], sent_s: float) -> None:
+        if (
+            self.hold is None or self.is_left or renew.leases != self.leases()
+        ):  # or it was for the time before the grant
+            return
+        if verdicts[0] is Verdict.LOST:
+            self.hold.lose()
+        else:
+            self.hold.extend(self.until_s(sent_s))
+
+    def check_alive(self, record: JobRecord | None) -> None:
+        """Raise if somebody ended the job that stands for the caller."""
+        if record is None or record.state.is_over:
+            raise JobCanceledError(self.id, record.cause if record is not None else None)
+
+    def pause_s(self) -> float:
+        """How long to wait for a wake-up; raises when the time given is over."""
+        if self._deadline is None or self.timeout_ms is None:
+            return self.renewal_s
+        left_s = self._deadline - time.monotonic()
+        if left_s <= 0:
+            raise ResultTimeoutError(self.id, self.timeout_ms / 1000)
+        return min(left_s, self.renewal_s)
+
+
+def _say_failed(request: _Request, error: Exception) -> None:
+    extra = {"event": "exclusive.not_renewed", "job_id": request.id, "error": f"{type(error).__name__}: {error}"}
+    logger.warning("the lease of a place was not renewed", extra=extra)
+
+
+def _check_unused(request: _Request | None) -> None:
+    if request is not None:
+        raise InvalidJobError("this exclusive() is held or waited for already; make one for each use at the same time")
+
+
+class Exclusive:
+    """
+    ``async with`` holds the place; entering waits for it. It may be entered again once it was left.
+
+    Args:
+        refuse: raises where nobody may wait; asked on entering, which may be elsewhere than where it was made.
+
+    Raises:
+        InvalidJobError: on entering, if it is held or waited for already: each `async with` takes one of its own.
+        ResultTimeoutError: on entering, if the place was not free in time; nothing is held.
+        JobCanceledError: on entering, if somebody canceled the job that stands for it.
+        LeaseLostError: on leaving, if the lease was lost meanwhile and the block itself did not raise.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        claims: tuple[Claim, ...],
+        *,
+        lease_ms: int,
+        timeout_ms: int | None,
+        user: str | None,
+        refuse: Callable[[], None],
+    ) -> None:
+        self._backend = backend
+        self._refuse = refuse
+        self._make: Callable[[], _Request] = lambda: _Request(
+            claims, lease_ms, timeout_ms, user, is_kept=backend.is_local
+        )
+        self._request: _Request | None = None
+        self._forget: Callable[[], None] | None = None
+        self._renewing: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Hold:
+        self._refuse()
+        _check_unused(self._request)
+        request = self._request = self._make()
+        backend = self._backend
+        try:
+            enqueued = (await backend.call(Enqueue((request.spec,)))).jobs[0]
+            request.token = enqueued.presence_token or 0
+            self._forget = backend.adopt(request.leases)
+            self._renewing = None if backend.is_local else asyncio.create_task(self._renew(request))
+            while True:
+                sent_s = now_s()
+                hold = request.granted((await backend.call(request.claim())).grants, sent_s)
+                if hold is not None:
+                    return hold
+                request.check_alive((await backend.call(Get((request.id,)))).records[0])
+                await backend.wait(Interest(pools=request.pools, jobs=(request.id,)), request.pause_s())
+        except BaseException:
+            self._let_go()
+            with contextlib.suppress(BackendError):  # it must not take the place of what is being raised
+                await asyncio.shield(backend.call(Cancel((request.id,), "the caller gave up")))
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        request = self._request
+        assert request is not None
+        try:
+            reply = await self._backend.call(request.settle())
+        finally:
+            self._let_go()
+        request.settled(reply.verdicts, raising=error is not None)
+
+    def _let_go(self) -> None:
+        if self._forget is not None:
+            self._forget()
+        if self._renewing is not None:
+            self._renewing.cancel()
+        self._request = None
+
+    async def _renew(self, request: _Request) -> None:
+        while True:
+            await asyncio.sleep(request.renewal_s)
+            renew, sent_s = request.renew(), now_s()
+            try:
+                request.judge_renewal(renew, (await self._backend.call(renew)).verdicts, sent_s)
+            except Exception as error:  # noqa: BLE001 - the next one may go through; if none does, it is lost in time
+                _say_failed(request, error)
+
+
+class ExclusiveSync:
+    """``with`` holds the place, for code without a loop; raises as `Exclusive`."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        claims: tuple[Claim, ...],
+        *,
+        lease_ms: int,
+        timeout_ms: int | None,
+        user: str | None,
+        refuse: Callable[[], None],
+    ) -> None:
+        self._backend = backend
+        self._refuse = refuse
+        self._make: Callable[[], _Request] = lambda: _Request(
+            claims, lease_ms, timeout_ms, user, is_kept=backend.is_local
+        )
+        self._request: _Request | None = None
+        self._forget: Callable[[], None] | None = None
+        self._done = threading.Event()
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Hold:
+        self._refuse()
+        with self._lock:
+            _check_unused(self._request)
+            request = self._request = self._make()
+        done = self._done = threading.Event()
+        backend = self._backend
+        try:
+            enqueued = backend.call_sync(Enqueue((request.spec,))).jobs[0]
+            request.token = enqueued.presence_token or 0
+            self._forget = backend.adopt(request.leases)
+            if not backend.is_local:
+                threading.Thread(target=self._renew, args=(request, done), daemon=True, name="queuehint-renew").start()
+            while True:
+                sent_s = now_s()
+                hold = request.granted(backend.call_sync(request.claim()).grants, sent_s)
+                if hold is not None:
+                    return hold
+                request.check_alive(backend.call_sync(Get((request.id,))).records[0])
+                backend.wait_sync(Interest(pools=request.pools, jobs=(request.id,)), request.pause_s())
+        except BaseException:
+            self._let_go()
+            with contextlib.suppress(BackendError):  # it must not take the place of what is being raised
+                backend.call_sync(Cancel((request.id,), "the caller gave up"))
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        request = self._request
+        assert request is not None
+        try:
+            reply = self._backend.call_sync(request.settle())
+        finally:
+            self._let_go()
+        request.settled(reply.verdicts, raising=error is not None)
+
+    def _let_go(self) -> None:
+        self._done.set()
+        if self._forget is not None:
+            self._forget()
+        self._request = None
+
+    def _renew(self, request: _Request, done: threading.Event) -> None:
+        while not done.wait(request.renewal_s):
+            renew, sent_s = request.renew(), now_s()
+            try:
+                request.judge_renewal(renew, self._backend.call_sync(renew).verdicts, sent_s)
+            except Exception as error:  # noqa: BLE001 - as above
+                _say_failed(request, error)

@@ -1,0 +1,355 @@
+"""
+Listeners of events: functions that are told what happens, apart from the work.
+
+In a process one task follows the events of a namespace, whatever workers it has. Each listener has a bounded queue and
+a task of its own, and a plain function runs in a thread: one that is slow loses the oldest events of its own queue, one
+that raises is logged, and neither holds up a job, the follower or another listener.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import logging
+import os
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+import attrs
+
+from queuehint.client.handle import Desk
+from queuehint.errors import BackendError, shown
+from queuehint.operations import EVENTS_MAX, Follow
+from queuehint.scheduler.event_streams import PAUSES_S, check_kinds, log_missed
+from queuehint.values.checks import check_callable
+from queuehint.values.event import Event, Missed
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+logger = logging.getLogger("queuehint.events")
+
+WAITING_MAX = 1000
+"""How many events wait for one listener; then the oldest make room."""
+SAY_EVERY_S = 60.0
+GRACE_S = 5.0
+"""How long listeners have to be told the last events when nobody listens any more."""
+STORE_PAUSE_S = 1.0
+TURN_S = 0.5
+MISSED = "missed"
+
+L = TypeVar("L", bound="Callable[[Any], Any]")
+
+
+@attrs.frozen(kw_only=True)
+class ListenerState:
+    """
+    How a listener is doing.
+
+    Args:
+        name: of the function.
+        kinds: what it is told.
+        waiting: events it has yet to be told.
+        missed: how many it was not told, because it is too slow or they were gone.
+        failed: how often it raised.
+    """
+
+    name: str
+    kinds: frozenset[str]
+    waiting: int
+    missed: int
+    failed: int
+
+
+class _Listener:
+    """One function, what waits for it, and what became of it."""
+
+    def __init__(self, kinds: frozenset[str], call: Callable[[Any], Any]) -> None:
+        self.kinds = kinds
+        self.call = call
+        name = getattr(call, "__qualname__", None)
+        self.name = str.__str__(name) if isinstance(name, str) else shown(call)
+        self.waiting: deque[Event] = deque()
+        self.missed = self.failed = 0
+        self._untold = 0
+        """How many of those missed it has yet to be told of."""
+        self._said_s: dict[str, float] = {}
+        self._news = asyncio.Event()
+        self._is_closing = False
+
+    @property
+    def state(self) -> ListenerState:
+        return ListenerState(
+            name=self.name, kinds=self.kinds, waiting=len(self.waiting), missed=self.missed, failed=self.failed
+        )
+
+    def tell(self, event: Event) -> None:
+        """Put an event into the queue, if it is one of those asked for."""
+        if event.kind in self.kinds:
+            if len(self.waiting) >= WAITING_MAX:
+                self.waiting.popleft()
+                self.miss(1)
+            self.waiting.append(event)
+            self._news.set()
+
+    def miss(self, count: int) -> None:
+        """Note that events are gone; one that asked for it is told so, before those that wait."""
+        self.missed += count
+        if MISSED in self.kinds:
+            self._untold += count
+            self._news.set()
+        if self._may_say("slow"):
+            extra = {"event": "events.listener_missed", "listener": self.name, "missed": self.missed}
+            logger.warning("listener %s has missed %d events", self.name, self.missed, extra=extra)
+
+    async def run(self) -> None:
+        """Tell the function what is in the queue, until `close`."""
+        self._news, self._is_closing = asyncio.Event(), False
+        is_async = inspect.iscoroutinefunction(self.call)
+        while True:
+            while self.waiting or self._untold:
+                event = self._next()
+                try:
+                    answer = self.call(event) if is_async else await self._in_thread(event)
+                    if inspect.isawaitable(answer):
+                        await answer
+                except BaseException as error:
+                    task = asyncio.current_task()
+                    if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                        raise
+                    self.failed += 1
+                    if self._may_say("failed"):
+                        extra = {"event": "events.listener_failed", "listener": self.name, "failed": self.failed}
+                        logger.exception("listener %s failed", self.name, extra=extra)
+            if self._is_closing:
+                return
+            self._news.clear()
+            await self._news.wait()
+
+    async def _in_thread(self, event: Event | Missed) -> Any:
+        """Call a plain function in a thread."""
+
+        def call() -> tuple[Any, BaseException | None]:
+            try:
+                return self.call(event), None
+            except BaseException as error:  # noqa: BLE001 - handed over as a value: futures refuse some of them
+                return None, error
+
+        answer, error = await asyncio.to_thread(call)
+        if error is not None:
+            raise error
+        return answer
+
+    def _next(self) -> Event | Missed:
+        if not self._untold:
+            return self.waiting.popleft()
+        missed, self._untold = Missed(count=self._untold), 0
+        return missed
+
+    def close(self) -> None:
+        """Have `run` end once the queue is empty."""
+        self._is_closing = True
+        self._news.set()
+
+    def _may_say(self, what: str) -> bool:
+        now_s = time.monotonic()
+        if now_s - self._said_s.get(what, -SAY_EVERY_S) < SAY_EVERY_S:
+            return False
+        self._said_s[what] = now_s
+        return True
+
+
+class Announcer:
+    """All listeners of a scheduler, and the one task of the process that follows for them."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._listeners: list[_Listener] = []
+        self._after: int | None = None
+        self._wakes: dict[asyncio.AbstractEventLoop, asyncio.Event] = {}
+        self._failed_s = -SAY_EVERY_S
+        self._begin_process()
+
+    def _begin_process(self) -> None:
+        # In a fork the one that follows is not there any more.
+        self._pid = os.getpid()
+        self._turn = threading.Lock()
+
+    @property
+    def states(self) -> tuple[ListenerState, ...]:
+        """How all listeners are doing, in the order in which they were added."""
+        return tuple([listener.state for listener in self._listeners])
+
+    def add(self, kinds: frozenset[str], call: Callable[[Any], Any]) -> None:
+        """Have a function told; also while others are told already."""
+        self._listeners.append(_Listener(kinds, call))
+        for loop, wake in list(self._wakes.items()):
+            with contextlib.suppress(RuntimeError):  # that loop has ended meanwhile
+                loop.call_soon_threadsafe(wake.set)
+
+    def remove(self, call: Callable[[Any], Any]) -> None:
+        """Have a function told no more; what waits for it is dropped."""
+        for listener in [listener for listener in self._listeners if listener.call == call]:
+            self._listeners.remove(listener)
+            listener.waiting.clear()
+
+    @contextlib.asynccontextmanager
+    async def announcing(self) -> AsyncIterator[None]:
+        """Tell the listeners what happens from now on, while the block runs."""
+        if self._pid != os.getpid():
+            self._begin_process()
+        stop = asyncio.Event()
+        if self._listeners:
+            await self._begin()
+        task = asyncio.create_task(self._run(stop), name="queuehint-listening")
+        try:
+            yield
+        finally:
+            stop.set()
+            for wake in [wake for loop, wake in self._wakes.items() if loop is asyncio.get_running_loop()]:
+                wake.set()
+            await task
+
+    async def _begin(self) -> None:
+        """Take note of where events begin, so that the first job's are told too."""
+        if self._after is None:
+            with contextlib.suppress(BackendError):
+                self._after = (await self._desk.backend.call(Follow())).after
+
+    async def _run(self, stop: asyncio.Event) -> None:
+        while not self._turn.acquire(blocking=False):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), TURN_S)
+            if stop.is_set():
+                return
+        loop, wake = asyncio.get_running_loop(), asyncio.Event()
+        self._wakes[loop] = wake
+        tasks: dict[_Listener, asyncio.Task[None]] = {}
+        try:
+            await self._announce(stop, wake, tasks)
+        finally:
+            del self._wakes[loop]
+            for listener in tasks:
+                listener.close()
+            if tasks:
+                _, late = await asyncio.wait(tasks.values(), timeout=GRACE_S)
+                for task in late:
+                    task.cancel()
+            self._turn.release()
+
+    async def _announce(
+        self, stop: asyncio.Event, wake: asyncio.Event, tasks: dict[_Listener, asyncio.Task[None]]
+    ) -> None:
+        """Read events and hand them out; at the end once more, for what has happened last."""
+        idle = 0
+        while True:
+            is_last = stop.is_set()
+            wake.clear()
+            for listener in self._listeners:
+                if listener not in tasks:
+                    tasks[listener] = asyncio.create_task(listener.run(), name="queuehint-listener")
+            pause_s: float | None = None
+            if self._listeners:
+                pause_s = PAUSES_S[min(idle, len(PAUSES_S) - 1)]
+                try:
+                    idle = 0 if await self._hand_out() else idle + 1
+                except BackendError as error:
+                    self._say_failed(error)
+                    pause_s = STORE_PAUSE_S
+                except Exception as error:
+                    # Without this task nobody would be told anything any more.
+                    logger.exception("following events failed", extra={"event": "events.failed", "error": str(error)})
+                    pause_s = STORE_PAUSE_S
+            if is_last:
+                return
+            if pause_s is None or idle:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(wake.wait(), pause_s)
+            else:
+                await asyncio.sleep(0)
+
+    async def _hand_out(self) -> bool:
+        """Put the next events into the queues; say whether there were any."""
+        if self._after is None:
+            self._after = (await self._desk.backend.call(Follow())).after
+        is_more, found = True, False
+        while is_more:
+            followed = await self._desk.backend.call(Follow(self._after, EVENTS_MAX))
+            self._after, is_more = followed.after, followed.is_more
+            if followed.missed:
+                log_missed(followed.missed)
+            for listener in self._listeners:
+                if followed.missed:
+                    listener.miss(followed.missed)
+                for event in followed.events:
+                    listener.tell(event)
+            found = found or bool(followed.events)
+            await asyncio.sleep(0)
+        return found
+
+    def _say_failed(self, error: BackendError) -> None:
+        now_s = time.monotonic()
+        if now_s - self._failed_s >= SAY_EVERY_S:
+            self._failed_s = now_s
+            extra = {"event": "events.unavailable", "error": str(error)}
+            logger.warning("events cannot be read: %s", error, extra=extra)
+
+
+class Listening(Desk):
+    """The part of `Scheduler` that tells functions what happens."""
+
+    _announcer: Announcer
+
+    @overload
+    def on(self, kinds: Any, listener: L) -> L: ...
+    @overload
+    def on(self, kinds: Any) -> Callable[[L], L]: ...
+    def on(self, kinds: Any, listener: Any = None) -> Any:
+        """
+        Have a function called with each `Event` of some kinds: ``sched.on("failed", tell)`` or ``@sched.on("failed")``.
+
+        Listeners are told while a worker of this scheduler runs in this process, or inside `listening`. They hear of
+        the jobs of all processes; with several processes each has its own listeners, and each of these hears of all.
+
+        Args:
+            kinds: one or several kinds, as `EventKind` or their words; ``"*"`` for all. With ``"missed"``, which
+                ``"*"`` includes, it is called with a `Missed` when events are gone that it was not told.
+            listener: plain, and then run in a thread, or async, and then run on the loop that listens. It gets one
+                event at a time, in order. What it raises is logged, once a minute, and changes nothing; 1 000 events
+                wait for it at most.
+
+        Raises:
+            InvalidJobError, InvalidJobTypeError: one is not a kind of event, or the listener cannot be called.
+        """
+        found = check_kinds(kinds, also=(MISSED,))
+
+        def register(listener: L) -> L:
+            self._announcer.add(found, check_callable(listener, parameter="listener"))
+            return listener
+
+        return register if listener is None else register(listener)
+
+    def off(self, listener: Callable[[Any], Any]) -> None:
+        """
+        Have a listener told no more.
+
+        Raises:
+            InvalidJobTypeError: it cannot be called, so it is none.
+        """
+        self._announcer.remove(check_callable(listener, parameter="listener"))
+
+    @property
+    def listeners(self) -> tuple[ListenerState, ...]:
+        """How the listeners of this process are doing."""
+        return self._announcer.states
+
+    def listening(self) -> contextlib.AbstractAsyncContextManager[None]:
+        """
+        Tell the listeners what happens while the block runs: ``async with sched.listening(): ...``
+
+        A worker does that by itself. At the end listeners have 5 s to be told what has happened last.
+        """
+        return self._announcer.announcing()

@@ -1,0 +1,365 @@
+"""What an operator asks and orders: why a job waits, what goes on where, cancel, pause, close."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Unpack, overload
+
+from queuehint.backends.steps import Dialogue, finish, hold, hold_sync
+from queuehint.client.handle import Desk, JobHandle
+from queuehint.errors import BackendError, InvalidJobTypeError
+from queuehint.operations import (
+    IDS_MAX,
+    TALLIES,
+    WEIGHT_MAX,
+    Cancel,
+    CancelPath,
+    CanDequeue,
+    Close,
+    CountEdges,
+    CountJobs,
+    Counts,
+    DropLimit,
+    ListLimits,
+    ListWeights,
+    Pause,
+    Pull,
+    Reopen,
+    Resume,
+    SetLimit,
+    SweptPath,
+    Tree,
+    Verdict,
+    Weigh,
+    Why,
+)
+from queuehint.scheduler.event_streams import EventStream, EventStreamSync
+from queuehint.scheduler.records.queries import Filter, asked_for, count
+from queuehint.values.checks import check_id, check_int, check_items, check_name
+from queuehint.values.hint import Mode, parse_mode, parse_path
+from queuehint.values.limit import LimitState, check_limit
+from queuehint.values.records import JobRecord
+from queuehint.values.report import EdgeStats, Reason, Stats, TreeNode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from datetime import timedelta
+
+TREE_DEPTH_MAX = 64
+
+
+class Control(Desk):
+    """The operator's part of `Scheduler`."""
+
+    # --- questions -----------------------------------------------------------------------------------------------
+
+    def handle(self, job_id: str) -> JobHandle[Any]:
+        """Return a handle of any job by its id, without asking whether it exists."""
+        return JobHandle(self, check_id(job_id))
+
+    async def get(self, job_id: str) -> JobRecord:
+        """
+        Return all that is known of a job.
+
+        Raises:
+            JobNotFoundError: no such job, or its record has expired.
+        """
+        return await self.handle(job_id).record()
+
+    def get_sync(self, job_id: str) -> JobRecord:
+        """Like `get`, for code without a loop."""
+        return self.handle(job_id).record_sync()
+
+    async def why(self, job: str | JobHandle[Any]) -> Reason:
+        """Return what a job waits for and which jobs stand in its way; raises as `get`, and of a handle as `cancel`."""
+        return await self.backend.call(Why(self._id_of(job, "job")))
+
+    def why_sync(self, job: str | JobHandle[Any]) -> Reason:
+        """Like `why`, for code without a loop."""
+        return self.backend.call_sync(Why(self._id_of(job, "job")))
+
+    async def tree(self, path: Sequence[str] = (), depth: int = 1) -> TreeNode:
+        """Return live counts at *path* and up to *depth* (0–64) levels below it, at most 1 000 nodes."""
+        return await self.backend.call(_tree(path, depth))
+
+    def tree_sync(self, path: Sequence[str] = (), depth: int = 1) -> TreeNode:
+        """Like `tree`, for code without a loop."""
+        return self.backend.call_sync(_tree(path, depth))
+
+    async def can_dequeue(self, hint: Sequence[str] | None, mode: Mode = "exclusive") -> bool:
+        """Say whether nothing that executes now conflicts with *hint*; None conflicts with nothing."""
+        question = _can_dequeue(hint, mode)
+        return question is None or await self.backend.call(question)
+
+    def can_dequeue_sync(self, hint: Sequence[str] | None, mode: Mode = "exclusive") -> bool:
+        """Like `can_dequeue`, for code without a loop."""
+        question = _can_dequeue(hint, mode)
+        return question is None or self.backend.call_sync(question)
+
+    @overload
+    async def stats(self) -> Stats: ...
+    @overload
+    async def stats(self, **part: Unpack[Filter]) -> Counts: ...
+    async def stats(self, **part: Any) -> Stats | Counts:
+        """
+        Return counts over the whole namespace, or how many records of a part of it there are, by state.
+
+        Args:
+            service, user, task, pool, path, state, since, until: which part; as in `RecordStore.count`.
+        """
+        return await hold(self.backend, _counts(part))
+
+    @overload
+    def stats_sync(self) -> Stats: ...
+    @overload
+    def stats_sync(self, **part: Unpack[Filter]) -> Counts: ...
+    def stats_sync(self, **part: Any) -> Stats | Counts:
+        """Like `stats`, for code without a loop."""
+        return hold_sync(self.backend, _counts(part))
+
+    def events(self, kinds: Any = None, *, after: int | None = None) -> EventStream:
+        """
+        Follow what happens to jobs, whoever makes it happen: ``async for event in sched.events(): ...``
+
+        An event comes half a second after it happened at most. While somebody follows the last 10 000 events are kept;
+        who asks for none for a minute misses those of that time. What was missed is counted in the stream's ``missed``,
+        and logged as a warning.
+
+        Args:
+            kinds: one or several kinds, as `EventKind` or their words; by default all.
+            after: the number of the last event seen, as in the stream's ``after``, to go on from there; by default it
+                begins with what happens from now on.
+
+        Raises:
+            InvalidJobError, InvalidJobTypeError: one is not a kind of event, or *after* not a number.
+            WouldDeadlockError: while reading, inside a handler that would have to wait.
+        """
+        return EventStream(self, kinds, after)
+
+    def events_sync(self, kinds: Any = None, *, after: int | None = None) -> EventStreamSync:
+        """Like `events`, for code without a loop: ``for event in sched.events_sync(): ...``."""
+        return EventStreamSync(self, kinds, after)
+
+    async def edges(self) -> EdgeStats:
+        """Return how many jobs wait for others, which longest, and whether an edge leads nowhere."""
+        return await self.backend.call(CountEdges())
+
+    def edges_sync(self) -> EdgeStats:
+        """Like `edges`, for code without a loop."""
+        return self.backend.call_sync(CountEdges())
+
+    # --- operators -----------------------------------------------------------------------------------------------
+
+    @overload
+    async def cancel(self, ids: Iterable[str | JobHandle[Any]], *, reason: str | None = None) -> list[bool]: ...
+    @overload
+    async def cancel(self, ids: None = None, *, path: Sequence[str], reason: str | None = None) -> int: ...
+    async def cancel(self, ids: Any = None, *, path: Any = None, reason: str | None = None) -> list[bool] | int:
+        """
+        Cancel jobs by id, or every unfinished job at or below a path that was enqueued before this call.
+
+        Args:
+            ids: up to 1 000 ids or handles; or
+            path: a place; ``[]`` is every job that has one.
+
+        Returns:
+            For ids: True for each that is CANCELED now, False for each whose worker has yet to stop it, or that was
+            over or unknown. For a path, once the sweep, which goes in bounded steps, is over: how many jobs it
+            canceled or, running, asked to stop; those asked before do not count again. If the store fails meanwhile,
+            the number is that of those known to be reached by then, and whoever calls next goes on with the rest.
+
+        Raises:
+            InvalidJobError, InvalidJobTypeError, InvalidHintError: naming the parameter; also for a handle of another
+                namespace or another store.
+        """
+        return await hold(self.backend, _cancel(self._cancellation(ids, path, reason)))
+
+    @overload
+    def cancel_sync(self, ids: Iterable[str | JobHandle[Any]], *, reason: str | None = None) -> list[bool]: ...
+    @overload
+    def cancel_sync(self, ids: None = None, *, path: Sequence[str], reason: str | None = None) -> int: ...
+    def cancel_sync(self, ids: Any = None, *, path: Any = None, reason: str | None = None) -> list[bool] | int:
+        """Like `cancel`, for code without a loop."""
+        return hold_sync(self.backend, _cancel(self._cancellation(ids, path, reason)))
+
+    def _cancellation(self, ids: Any, path: Any, reason: Any) -> Cancel | CancelPath:
+        reason = None if reason is None else check_name(reason, parameter="reason")
+        if (ids is None) == (path is None):
+            raise InvalidJobTypeError("cancel() takes ids or path, one of them")
+        if path is not None:
+            return CancelPath(parse_path(path), reason)
+        found = check_items(ids, parameter="ids", most=IDS_MAX)
+        return Cancel(tuple([self._id_of(job, "ids") for job in found]), reason)
+
+    def _id_of(self, job: Any, parameter: str) -> str:
+        return job.id_for(self, parameter) if isinstance(job, JobHandle) else check_id(job)
+
+    async def pause(self, path: Sequence[str]) -> bool:
+        """Stop starts of jobs at or below *path*; they keep their places. False if it was paused already."""
+        return (await self.backend.call(Pause(parse_path(path)))).changed
+
+    def pause_sync(self, path: Sequence[str]) -> bool:
+        """Like `pause`, for code without a loop."""
+        return self.backend.call_sync(Pause(parse_path(path))).changed
+
+    async def resume(self, path: Sequence[str]) -> bool:
+        """Undo `pause` of this very path. False if it was not paused."""
+        return (await self.backend.call(Resume(parse_path(path)))).changed
+
+    def resume_sync(self, path: Sequence[str]) -> bool:
+        """Like `resume`, for code without a loop."""
+        return self.backend.call_sync(Resume(parse_path(path))).changed
+
+    async def set_weight(self, user: str | None, weight: int) -> bool:
+        """
+        Give a user up to *weight* starts a turn, in every pool, until it is set again. False if it was so already.
+
+        Args:
+            user: None for jobs without a user.
+            weight: 1–100; 1 is everyone's who has no other. Up to 1 000 users may have another.
+        """
+        return (await self.backend.call(_weigh(user, weight))).changed
+
+    def set_weight_sync(self, user: str | None, weight: int) -> bool:
+        """Like `set_weight`, for code without a loop."""
+        return self.backend.call_sync(_weigh(user, weight)).changed
+
+    async def weights(self) -> dict[str | None, int]:
+        """Return the weights that are not 1, by user; None stands for jobs without a user."""
+        return dict((await self.backend.call(ListWeights())).users)
+
+    def weights_sync(self) -> dict[str | None, int]:
+        """Like `weights`, for code without a loop."""
+        return dict(self.backend.call_sync(ListWeights()).users)
+
+    async def close_path(self, path: Sequence[str]) -> bool:
+        """Refuse new jobs at or below *path*. False if it was closed already."""
+        return (await self.backend.call(Close(parse_path(path)))).changed
+
+    def close_path_sync(self, path: Sequence[str]) -> bool:
+        """Like `close_path`, for code without a loop."""
+        return self.backend.call_sync(Close(parse_path(path))).changed
+
+    async def reopen_path(self, path: Sequence[str]) -> bool:
+        """Undo `close_path` of this very path. False if it was not closed."""
+        return (await self.backend.call(Reopen(parse_path(path)))).changed
+
+    def reopen_path_sync(self, path: Sequence[str]) -> bool:
+        """Like `reopen_path`, for code without a loop."""
+        return self.backend.call_sync(Reopen(parse_path(path))).changed
+
+    async def limit(
+        self,
+        path: Sequence[str] | None,
+        most: int | None = None,
+        *,
+        each: bool = False,
+        rate: tuple[int, float | timedelta] | None = None,
+        max_pending: int | None = None,
+    ) -> bool:
+        """
+        Limit what runs, starts or waits at a place, in place of the limit it has; what is None is not limited.
+
+        A limit never changes the order of jobs that conflict: it acts on jobs that are ready. What runs goes on: where
+        more runs than may, nothing starts until enough has ended.
+
+        Args:
+            path: jobs with a claim at or below it; ``[]`` is every job that has a place, ``None`` the whole namespace,
+                jobs without a place included, which takes `max_pending` alone.
+            most: how many of them run at once, 1–1 000 000.
+            each: the same for each child of the path by itself; a job of the path itself counts under no child. It
+                takes `most` alone, and stands besides a limit of the path as a whole.
+            rate: how many start in a time of up to 24 h, such as ``(100, timedelta(seconds=1))``: a bucket of 100
+                tokens, refilled evenly, one a start.
+            max_pending: how many may be unfinished, 1–1 000 000 000: a submission that would leave more is refused
+                with `QueueFullError`. A job counts once a claim.
+
+        Returns:
+            False if the limit was set so already.
+
+        Raises:
+            InvalidHintError, InvalidJobError: naming the parameter, the value and the limit; there are 1 000 limits.
+        """
+        return await hold(self.backend, _mark(_limit(path, most, each, rate, max_pending)))
+
+    def limit_sync(
+        self,
+        path: Sequence[str] | None,
+        most: int | None = None,
+        *,
+        each: bool = False,
+        rate: tuple[int, float | timedelta] | None = None,
+        max_pending: int | None = None,
+    ) -> bool:
+        """Like `limit`, for code without a loop."""
+        return hold_sync(self.backend, _mark(_limit(path, most, each, rate, max_pending)))
+
+    async def unlimit(self, path: Sequence[str] | None) -> bool:
+        """Take away all limits of this very path, or with None of the namespace. False if it had none."""
+        return await hold(self.backend, _mark(_unlimit(path)))
+
+    def unlimit_sync(self, path: Sequence[str] | None) -> bool:
+        """Like `unlimit`, for code without a loop."""
+        return hold_sync(self.backend, _mark(_unlimit(path)))
+
+    async def limits(self) -> Sequence[LimitState]:
+        """Return all limits, with what counts towards each now: the namespace first, then in order of path."""
+        return (await self.backend.call(ListLimits())).limits
+
+    def limits_sync(self) -> Sequence[LimitState]:
+        """Like `limits`, for code without a loop."""
+        return self.backend.call_sync(ListLimits()).limits
+
+
+def _can_dequeue(hint: Any, mode: Any) -> CanDequeue | None:
+    mode = parse_mode(mode)
+    return None if hint is None else CanDequeue(parse_path(hint), mode)
+
+
+def _weigh(user: Any, weight: Any) -> Weigh:
+    checked = None if user is None else check_name(user, parameter="user")
+    return Weigh(checked, check_int(weight, parameter="weight", least=1, most=WEIGHT_MAX))
+
+
+def _counts(part: Any) -> Dialogue[Stats | Counts]:
+    if part:
+        return (yield from count(asked_for(part)))
+    stats: Stats = yield CountJobs()
+    return stats
+
+
+def _tree(path: Any, depth: Any) -> Tree:
+    return Tree(parse_path(path), check_int(depth, parameter="depth", least=0, most=TREE_DEPTH_MAX))
+
+
+def _limit(path: Any, most: Any, each: Any, rate: Any, max_pending: Any) -> SetLimit:
+    return SetLimit(check_limit(path, most, each=each, rate=rate, max_pending=max_pending))
+
+
+def _unlimit(path: Any) -> DropLimit:
+    return DropLimit(None if path is None else parse_path(path))
+
+
+def _mark(operation: SetLimit | DropLimit) -> Dialogue[bool]:
+    reply = yield operation
+    yield from finish(more=reply.more)
+    return reply.changed  # type: ignore[no-any-return]
+
+
+def _cancel(operation: Cancel | CancelPath) -> Dialogue[list[bool] | int]:
+    reply = yield operation
+    yield from finish(more=reply.more)
+    if isinstance(reply, SweptPath):
+        return (yield from _reached(reply))
+    return [verdict is Verdict.DONE for verdict, _ in reply.verdicts]
+
+
+def _reached(reply: SweptPath) -> Dialogue[int]:
+    """Return how many jobs a sweep has reached that should be over."""
+    if reply.number is None:
+        return reply.reached
+    try:
+        tally = (yield Pull(TALLIES, str(reply.number))).value
+    except BackendError:
+        tally = None
+    # It goes on without the caller where a tick failed; what is known then is what it began with.
+    return reply.reached if tally is None else int(tally)

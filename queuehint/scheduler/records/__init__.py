@@ -1,0 +1,1 @@
+"""Records of jobs: listings, questions, exports."""

@@ -1,0 +1,488 @@
+"""The application's door: one object that registers handlers, takes jobs, runs workers and answers questions."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, overload
+
+from queuehint.backends.base import BackendOptions, check_namespace, namespace_of, open_backend
+from queuehint.backends.masks import masked
+from queuehint.backends.steps import hold, hold_sync
+from queuehint.client.flow import Flow, flow_of_tasks, submitting, submitting_sync
+from queuehint.client.flow_handle import FlowHandle
+from queuehint.client.handle import JobHandle
+from queuehint.client.job import Job
+from queuehint.client.options import TASK_OPTIONS, Options
+from queuehint.client.submission import checked, submit
+from queuehint.clock import Clock, SystemClock
+from queuehint.errors import HandlerError, InvalidJobTypeError, shown, shows_itself
+from queuehint.handlers.codec import JsonCodec
+from queuehint.handlers.context import JobContext, refuse_to_wait
+from queuehint.handlers.handler import Handler, HintTemplate, Placement
+from queuehint.scheduler.dead_jobs import DeadShelf
+from queuehint.scheduler.draining import Draining
+from queuehint.scheduler.exclusive import Exclusive, ExclusiveSync
+from queuehint.scheduler.hosting import DEFAULT_CONCURRENCY
+from queuehint.scheduler.listening import Announcer
+from queuehint.scheduler.operating import Control
+from queuehint.scheduler.records.store import RecordStore
+from queuehint.scheduler.schedules import ScheduleBook, Scheduling
+from queuehint.scheduler.xcom import XCom
+from queuehint.values.checks import (
+    LEASE_MAX_MS,
+    LEASE_MIN_MS,
+    check_callable,
+    check_choice,
+    check_duration,
+    check_id,
+    check_instance,
+    check_name,
+    check_object,
+    check_optional_duration,
+)
+from queuehint.values.hint import Claim, Mode, normalise, parse_mode, parse_path
+from queuehint.values.ids import new_id
+from queuehint.values.policy import Backoff, OnDead, OnDependencyFailure, OnRetry, Retention
+from queuehint.values.records import JobSpec
+from queuehint.worker.firing import Definition
+from queuehint.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable, Sequence
+    from datetime import timedelta
+
+    from queuehint.backends.base import Backend
+    from queuehint.handlers.codec import Codec
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+WORKER_OPTIONS = frozenset({"abandon_after", "give_up", "helper", "executor", "renewal"})
+"""What `Scheduler.make_worker` hands on to a worker as it is given."""
+URL_VARIABLE = "QUEUEHINT_URL"
+IDS: tuple[Literal["time", "sequence"], ...] = ("time", "sequence")
+
+
+class _Decorator:
+    """What ``@sched.job(...)`` returns: takes the function."""
+
+    def __init__(self, register: Callable[[Callable[..., Any]], Job[..., Any]]) -> None:
+        self._register = register
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[JobContext, P], Coroutine[Any, Any, R]]) -> Job[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[JobContext, P], R]) -> Job[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> Job[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R]) -> Job[P, R]: ...
+    def __call__(self, function: Callable[..., Any]) -> Job[..., Any]:
+        """Register the function and return its job."""
+        return self._register(function)
+
+
+@shows_itself
+class Scheduler(Control, Draining, Scheduling):
+    """
+    One per application; safe to create at import, connects on first use.
+
+    Args:
+        url: the store; by default the environment's ``QUEUEHINT_URL``, else ``memory://``.
+        namespace: jobs of different namespaces never meet; ``[A-Za-z0-9_.-]{1,64}``. What the URL says goes before it.
+        ids: ``"time"`` makes unique ids in order of time, ``"sequence"`` draws 1, 2, 3.
+        lease: of grants, 1 s to 24 h; a worker that does not renew loses its jobs when it ends.
+        retention: how long records are kept once a job is over; a `Retention`. The store keeps it for all processes of
+            the namespace: the newest that says so counts, and whoever does not say takes what the store has.
+        codec: how arguments and results travel; JSON through cattrs.
+        redact: applied to the text of errors before it is stored.
+        clock: for tests.
+
+    Raises:
+        InvalidJobError, InvalidJobTypeError: naming the parameter, the value and the limit.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        namespace: str = "default",
+        ids: Literal["time", "sequence"] = "time",
+        lease: float | timedelta = 30,
+        retention: Retention | None = None,
+        codec: Codec | None = None,
+        redact: Callable[[str], str] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        if url is None:
+            url = os.environ.get(URL_VARIABLE) or "memory://"
+        elif not isinstance(url, str):
+            raise InvalidJobTypeError(f"url must be str, got {type(url).__name__}: {shown(url)}")
+        self.url = str.__str__(url)
+        self.namespace = namespace_of(self.url, check_namespace(namespace))
+        self.ids = check_choice(ids, IDS, parameter="ids")
+        self.lease_ms = check_duration(lease, parameter="lease", least_ms=LEASE_MIN_MS, most_ms=LEASE_MAX_MS)
+        self.codec: Codec = JsonCodec() if codec is None else _check_codec(codec)
+        self._retention = None if retention is None else check_instance(retention, Retention, parameter="retention")
+        self._redact = None if redact is None else check_callable(redact, parameter="redact")
+        self._clock = SystemClock() if clock is None else _check_clock(clock)
+        self._backend: Backend | None = None
+        self._lock = threading.Lock()
+        self._handlers: dict[str, Handler] = {}
+        self._jobs: dict[str, Job[..., Any]] = {}
+        self._definitions: dict[str, tuple[Definition, Any]] = {}
+        self._workers: dict[Worker, int] = {}
+        self._before: list[Callable[..., Any]] = []
+        self._after: list[Callable[..., Any]] = []
+        self._announcer = Announcer(self)
+        self.dead = DeadShelf(self)
+        """The dead shelf: FAILED jobs, to list, redrive and discard."""
+        self.records = RecordStore(self)
+        """The records of all jobs: look up, page, count, write to, export, delete."""
+        self.schedules = ScheduleBook(self)
+        """The schedules: list, pause, resume, remove, run now; store those the code defines."""
+        self.xcom = XCom(self)
+        """A small store that jobs share: values by key, for a time."""
+
+    def __repr__(self) -> str:
+        return f"Scheduler({masked(self.url)!r}, namespace={self.namespace!r})"
+
+    @property
+    def backend(self) -> Backend:
+        """The store, opened on first use."""
+        if self._backend is None:
+            with self._lock:
+                if self._backend is None:
+                    options = BackendOptions(namespace=self.namespace, retention=self._retention, clock=self._clock)
+                    self._backend = open_backend(self.url, options)
+        return self._backend
+
+    # --- handlers ------------------------------------------------------------------------------------------------
+
+    @overload
+    def job(self, function: Callable[Concatenate[JobContext, P], Coroutine[Any, Any, R]], /) -> Job[P, R]: ...
+    @overload
+    def job(self, function: Callable[Concatenate[JobContext, P], R], /) -> Job[P, R]: ...
+    @overload
+    def job(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Job[P, R]: ...
+    @overload
+    def job(self, function: Callable[P, R], /) -> Job[P, R]: ...
+    @overload
+    def job(
+        self,
+        hint: Sequence[str] | None = None,
+        /,
+        *,
+        queue_hint: HintTemplate = None,
+        name: str | None = None,
+        max_attempts: int = 5,
+        max_losses: int = 3,
+        retry: Backoff | None = None,
+        timeout: float | timedelta | None = None,
+        priority: int = 3,
+        pool: str = "default",
+        service: str | None = None,
+        mode: Mode = "exclusive",
+        on_retry: OnRetry = "hold",
+        on_dead: OnDead = "continue",
+        on_dependency_failure: OnDependencyFailure = "wait",
+        max_hold: float | timedelta = 300,
+        start_within: float | timedelta | None = None,
+        retention: float | timedelta | None = None,
+        depends_on: Sequence[str] | None = None,
+    ) -> _Decorator: ...
+    def job(self, function_or_hint: Any = None, /, *, queue_hint: Any = None, **options: Any) -> Any:
+        """
+        Make a job of a function: ``@sched.job`` or ``@sched.job(queue_hint=[...], ...)``.
+
+        Args:
+            queue_hint: where its jobs go: a template such as ``["{doc_id}", "{section}"]``, filled from the call's
+                arguments and checked against the signature now; a callable that gets the arguments by name; None
+                for no place.
+            name: the task's name; by default the function's own. Unique in a scheduler: the same function again
+                (by qualified name) replaces it, another one is refused.
+            max_attempts: counted attempts before it is FAILED, 1–1 000.
+            max_losses: workers it may lose before it is FAILED ``worker_lost``.
+            retry: the back-off between attempts.
+            timeout: how long the handler may run, a timedelta or seconds.
+            priority: 1–5 (most urgent) or `Priority.CRITICAL`; orders ready jobs only.
+            pool: which workers serve it.
+            service: whose records it belongs to.
+            mode: ``"exclusive"``, or ``"shared"`` for jobs that may run beside others at the same place.
+            on_retry, on_dead, on_dependency_failure, max_hold, start_within, retention: see `Policy`.
+            depends_on: names of the tasks that have to be FINISHED before it; such a task is submitted by `run`, or in
+                a flow after nodes of those tasks.
+
+        Raises:
+            HandlerError: the name is taken by another function, or the template does not fit the signature.
+            InvalidJobError, InvalidJobTypeError, InvalidHintError: an option is not valid.
+        """
+        if getattr(function_or_hint, "__name__", None) == "<lambda>" and "name" not in options:
+            raise HandlerError(
+                "job() got a lambda, which is a task without a name; "
+                "write queue_hint=lambda ... for the places of another task, or give it a name="
+            )
+        if callable(function_or_hint):
+            return self._register(function_or_hint, queue_hint, options)
+        if function_or_hint is not None:
+            queue_hint = function_or_hint
+        return _Decorator(lambda function: self._register(function, queue_hint, options))
+
+    def _register(self, function: Callable[..., Any], queue_hint: Any, options: dict[str, Any]) -> Job[..., Any]:
+        options = dict(options)
+        name = options.pop("name", None)
+        name = check_name(name if name is not None else getattr(function, "__name__", None), parameter="name")
+        unknown = [option for option in options if option not in TASK_OPTIONS]
+        if unknown:
+            raise InvalidJobTypeError(f"job() has no option {shown(unknown[0])}")
+        handler = Handler(name, function)
+        placement = Placement(queue_hint, handler)
+        existing = self._handlers.get(name)
+        if existing is not None and _identity(existing.function) != _identity(function):
+            raise HandlerError(
+                f"task {name!r} is {_identity(existing.function)} and cannot be {_identity(function)} too; "
+                "give one another name="
+            )
+        job: Job[..., Any] = Job(self, handler, placement, Options().changed(**options))
+        self._handlers[name] = handler
+        self._jobs[name] = job
+        return job
+
+    def handler(self, task: str) -> Handler | None:
+        """Return the handler of a task, if this process has it."""
+        return self._handlers.get(task)
+
+    def before_job(self, hook: Callable[[JobContext], Any]) -> Callable[[JobContext], Any]:
+        """Have *hook*, plain or async, called with the context before each handler; if it raises, the attempt fails."""
+        self._before.append(check_callable(hook, parameter="hook"))
+        return hook
+
+    def after_job(self, hook: Callable[..., Any]) -> Callable[..., Any]:
+        """Have *hook*, plain or async, called with context and outcome after each handler; what it raises is logged."""
+        self._after.append(check_callable(hook, parameter="hook"))
+        return hook
+
+    # --- producers -----------------------------------------------------------------------------------------------
+
+    def make_id(self) -> str:
+        """Return an id for a new job; ``""`` stands for one that is drawn when the job is submitted."""
+        return new_id() if self.ids == "time" else ""
+
+    async def submit(self, specs: Iterable[JobSpec]) -> list[JobHandle[Any]]:
+        """
+        Enqueue jobs by their specs, in order; the layer below `Job.enqueue`, for tools and other languages.
+
+        Args:
+            specs: up to 1 000 jobs with 4 MiB of arguments, 16 000 gates and 4 000 edges are one submission, all or
+                nothing; more are several, in order, up to 1 000 000 jobs with 1 GiB of arguments. Specs of which one
+                depends on another, by name or id and in any order, take effect all at once, up to 100 000 of them.
+
+        Returns:
+            Their handles, in the order of the specs.
+
+        Raises:
+            InvalidJobError, InvalidJobTypeError, InvalidHintError, PayloadError, CycleError, TemplateError: a spec is
+                not valid, or two do not fit together; nothing was enqueued.
+            DuplicateJobError, PathClosedError, UnknownDependencyError: refused; submissions before the refused one
+                went through, unless all were to take effect at once.
+        """
+        return await self.hand_in(checked(specs, may_lack_id=self.ids == "sequence"))
+
+    def submit_sync(self, specs: Iterable[JobSpec]) -> list[JobHandle[Any]]:
+        """Like `submit`, for code without a loop."""
+        return self.hand_in_sync(checked(specs, may_lack_id=self.ids == "sequence"))
+
+    async def hand_in(
+        self, specs: list[JobSpec], *, parent: tuple[str, int] | None = None, whole: bool = False
+    ) -> list[JobHandle[Any]]:
+        """Enqueue jobs whose specs were checked as they were made; the arguments are those of `submission.submit`."""
+        jobs = await hold(self.backend, submit(specs, parent=parent, whole=whole))
+        return [JobHandle(self, job.id, created=job.created) for job in jobs]
+
+    def hand_in_sync(
+        self, specs: list[JobSpec], *, parent: tuple[str, int] | None = None, whole: bool = False
+    ) -> list[JobHandle[Any]]:
+        """Like `hand_in`, for code without a loop."""
+        jobs = hold_sync(self.backend, submit(specs, parent=parent, whole=whole))
+        return [JobHandle(self, job.id, created=job.created) for job in jobs]
+
+    # --- flows ---------------------------------------------------------------------------------------------------
+
+    def flow(self, id: str | None = None) -> contextlib.AbstractAsyncContextManager[Flow]:
+        """
+        Build a flow, several jobs with edges: ``async with sched.flow() as flow: flow.add(job, ...)``.
+
+        Leaving the block submits it, all or nothing (see `Flow.submit`); an exception inside submits nothing. After the
+        block ``flow`` is the flow's handle.
+
+        Args:
+            id: the flow's id, 1–128 bytes; made if none is given.
+        """
+        return submitting(Flow(self, id))
+
+    def flow_sync(self, id: str | None = None) -> contextlib.AbstractContextManager[Flow]:
+        """Like `flow`, a plain context manager."""
+        return submitting_sync(Flow(self, id))
+
+    def get_flow(self, id: str) -> FlowHandle:
+        """Return a handle of any flow by its id, without asking whether it exists."""
+        return FlowHandle(self, check_id(id, parameter="flow"))
+
+    async def run(self, /, *targets: Job[..., Any], **arguments: Any) -> FlowHandle:
+        """
+        Submit tasks and all tasks they depend on (``@sched.job(depends_on=["extract"])``) as a flow, one job each.
+
+        Args:
+            targets: jobs, also those made by `Job.using`.
+            arguments: by parameter name; each task gets those that its signature names. A parameter that has the name
+                of a task its own depends on gets that one's result, unless it is given.
+
+        Raises:
+            InvalidJobTypeError: a task lacks an argument, or no task takes one.
+            UnknownDependencyError: a task depends on one that is not registered here.
+            CycleError: tasks depend on each other in a circle.
+        """
+        flow = flow_of_tasks(self, self._jobs, targets, arguments)
+        await flow.submit()
+        return flow
+
+    def run_sync(self, /, *targets: Job[..., Any], **arguments: Any) -> FlowHandle:
+        """Like `run`, for code without a loop."""
+        flow = flow_of_tasks(self, self._jobs, targets, arguments)
+        flow.submit_sync()
+        return flow
+
+    # --- places --------------------------------------------------------------------------------------------------
+
+    def exclusive(
+        self,
+        path: Sequence[str],
+        *,
+        mode: Mode = "exclusive",
+        timeout: float | timedelta | None = None,
+        user: str | None = None,
+    ) -> Exclusive:
+        """
+        Hold a place from plain code: ``async with sched.exclusive(["doc1"]):``; excludes jobs and waits its turn.
+
+        Args:
+            path: the place.
+            mode: ``"shared"`` lets other shared holders in.
+            timeout: how long to wait for the place; None for ever.
+
+        Raises:
+            WouldDeadlockError: inside a handler, also on entering what was made outside.
+            InvalidHintError, InvalidJobError: bad input, before anything is queued.
+        """
+
+        def refuse() -> None:
+            refuse_to_wait("exclusive()")
+
+        return Exclusive(self.backend, **self._exclusive(path, mode, timeout, user, refuse))
+
+    def exclusive_sync(
+        self,
+        path: Sequence[str],
+        *,
+        mode: Mode = "exclusive",
+        timeout: float | timedelta | None = None,
+        user: str | None = None,
+    ) -> ExclusiveSync:
+        """Like `exclusive`, a plain context manager; also refused on the thread of this scheduler's workers' loop."""
+
+        def refuse() -> None:
+            refuse_to_wait("exclusive_sync()")
+            self._refuse_to_block("exclusive_sync()")
+
+        return ExclusiveSync(self.backend, **self._exclusive(path, mode, timeout, user, refuse))
+
+    def _exclusive(self, path: Any, mode: Any, timeout: Any, user: Any, refuse: Callable[[], None]) -> dict[str, Any]:
+        refuse()
+        return {
+            "refuse": refuse,
+            "claims": normalise([Claim(parse_path(path), parse_mode(mode))]),
+            "lease_ms": self.lease_ms,
+            "timeout_ms": check_optional_duration(timeout, parameter="timeout"),
+            "user": None if user is None else check_name(user, parameter="user"),
+        }
+
+    # --- life ----------------------------------------------------------------------------------------------------
+
+    def make_worker(
+        self,
+        concurrency: int = DEFAULT_CONCURRENCY,
+        *,
+        pools: Iterable[str] | None = None,
+        users: Iterable[str | None] | None = None,
+        steal: Iterable[str | None] = (),
+        grace: float | timedelta = 30,
+        lease: float | timedelta | None = None,
+        **options: Any,
+    ) -> Worker:
+        """
+        Return a worker, to be run by a program that is nothing else.
+
+        Args:
+            options: *abandon_after*, *give_up*, *helper*, *executor* and *renewal* of `Worker`.
+
+        Raises:
+            InvalidJobError, InvalidJobTypeError: naming the parameter, the value and the limit.
+        """
+        if unknown := [name for name in options if name not in WORKER_OPTIONS]:
+            known = ", ".join(sorted(WORKER_OPTIONS))
+            raise InvalidJobTypeError(f"a worker has no option {shown(unknown[0])}; there are {known}")
+        if pools is None:
+            pools = sorted({"default", *(job.pool for job in self._jobs.values())})
+        return Worker(
+            scheduler=self,
+            backend=self.backend,
+            handlers=self._handlers,
+            codec=self.codec,
+            before=self._before,
+            after=self._after,
+            redact=self._redact,
+            definitions=lambda: [definition for definition, _ in list(self._definitions.values())],
+            concurrency=concurrency,
+            pools=pools,
+            users=users,
+            steal=steal,
+            lease=self.lease_ms / 1000 if lease is None else lease,
+            grace=grace,
+            **options,
+        )
+
+    async def close(self) -> None:
+        """Let go of the store; a further call opens it anew."""
+        backend, self._backend = self._backend, None
+        if backend is not None:
+            await backend.close()
+
+    def close_sync(self) -> None:
+        """Like `close`, for code without a loop."""
+        backend, self._backend = self._backend, None
+        if backend is not None:
+            backend.close_sync()
+
+    async def __aenter__(self) -> Self:
+        """Return the scheduler; leaving closes it."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close."""
+        await self.close()
+
+
+def _check_codec(codec: object) -> Codec:
+    checked: Codec = check_object(codec, "dumps", "loads", parameter="codec", what="a Codec")
+    return checked
+
+
+def _check_clock(clock: object) -> Clock:
+    checked: Clock = check_object(clock, "now_ms", "subscribe", parameter="clock", what="a Clock")
+    return checked
+
+
+def _identity(function: Callable[..., Any]) -> str:
+    return f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', type(function).__qualname__)}"

@@ -1,0 +1,354 @@
+"""Schedules, at the door: jobs that are fired by the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar, Unpack
+
+import attrs
+
+from queuehint.backends.steps import Dialogue, finish, hold, hold_sync
+from queuehint.client.job import Job
+from queuehint.errors import HandlerError, InvalidJobError, InvalidJobTypeError, ScheduleNotFoundError, shown
+from queuehint.operations import DropSchedule, ListSchedules, PauseSchedule, ResumeSchedule
+from queuehint.values.checks import check_id, check_items
+from queuehint.values.records import check_payload_size
+from queuehint.values.schedule import SCHEDULE_BYTES_MAX, Missed, Recurrence, Schedule
+from queuehint.worker.due_times import check_recurrence, due_after, first_due
+from queuehint.worker.firing import Definition, find, say_unreadable, store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from queuehint.backends.base import Backend
+    from queuehint.client.handle import JobHandle
+    from queuehint.values.records import JobSpec
+
+ARGUMENTS_MAX = 10_000
+"""How many arguments the jobs of a schedule may be given; no more fit into what a schedule may take."""
+
+AnyJob = TypeVar("AnyJob", bound=Job[..., Any])
+
+
+class _Owner(Protocol):
+    _definitions: dict[str, tuple[Definition, Any]]
+    """By name what the code defines, and the job it is defined for."""
+
+    @property
+    def backend(self) -> Backend: ...
+
+    def make_id(self) -> str: ...
+
+    async def hand_in(self, specs: list[JobSpec]) -> list[JobHandle[Any]]: ...
+
+    def hand_in_sync(self, specs: list[JobSpec]) -> list[JobHandle[Any]]: ...
+
+
+class Recurring(TypedDict, total=False):
+    """
+    When and how a schedule has its job run, besides its cron expression or interval.
+
+    Args:
+        timezone: of a cron expression, such as ``"Europe/Berlin"``; by default ``"UTC"``.
+        args, kwargs: what each job is called with; at most 64 KiB as JSON.
+        missed: what becomes of due times at which no worker was there: ``"skip"``, the default, drops what is more than
+            a minute late, ``"once"`` fires once for all of them, at the last, ``"all"`` fires for each, in order.
+        start, end: timezone-aware; no due time is before the one or after the other.
+    """
+
+    timezone: str | None
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any] | None
+    missed: Missed
+    start: datetime | None
+    end: datetime | None
+
+
+_WHEN = frozenset({"cron", "every", *Recurring.__annotations__} - {"args", "kwargs"})
+_Plan = tuple[Recurrence, Sequence[Any], Mapping[str, Any] | None]
+"""When, and with which arguments."""
+
+
+class ScheduleBook:
+    """The schedules of one namespace."""
+
+    def __init__(self, owner: _Owner) -> None:
+        self._owner = owner
+
+    async def list(self) -> Sequence[Schedule]:
+        """
+        Return all schedules, at most 10 000, in order of name.
+
+        Those that this release cannot read are left out, and named in the log (`schedule.unreadable`).
+        """
+        return await hold(self._owner.backend, _list())
+
+    def list_sync(self) -> Sequence[Schedule]:
+        """Like `list`, for code without a loop."""
+        return hold_sync(self._owner.backend, _list())
+
+    async def get(self, name: str) -> Schedule:
+        """
+        Return all that is known of a schedule.
+
+        Raises:
+            ScheduleNotFoundError: there is none of this name.
+        """
+        return (await hold(self._owner.backend, _get(name)))[0]
+
+    def get_sync(self, name: str) -> Schedule:
+        """Like `get`, for code without a loop."""
+        return hold_sync(self._owner.backend, _get(name))[0]
+
+    async def pause(self, name: str) -> bool:
+        """
+        Have a schedule fire nothing until `resume`; False if it was paused already.
+
+        Raises:
+            ScheduleNotFoundError: there is none of this name.
+        """
+        return await hold(self._owner.backend, _pause(name))
+
+    def pause_sync(self, name: str) -> bool:
+        """Like `pause`, for code without a loop."""
+        return hold_sync(self._owner.backend, _pause(name))
+
+    async def resume(self, name: str) -> bool:
+        """
+        Undo `pause`; False if it was not paused. It goes on from now: a pause misses nothing.
+
+        Raises:
+            ScheduleNotFoundError: there is none of this name.
+        """
+        return await hold(self._owner.backend, _resume(name))
+
+    def resume_sync(self, name: str) -> bool:
+        """Like `resume`, for code without a loop."""
+        return hold_sync(self._owner.backend, _resume(name))
+
+    async def remove(self, name: str) -> bool:
+        """Forget a schedule; False if there was none. The jobs it has fired are left alone."""
+        return await hold(self._owner.backend, _remove(name))
+
+    def remove_sync(self, name: str) -> bool:
+        """Like `remove`, for code without a loop."""
+        return hold_sync(self._owner.backend, _remove(name))
+
+    async def run_now(self, name: str) -> JobHandle[Any]:
+        """
+        Enqueue one more job of a schedule, paused or not; when it is due next stays as it is.
+
+        Raises:
+            ScheduleNotFoundError: there is none of this name.
+            PathClosedError, QueueFullError, DuplicateJobError: as `Job.enqueue`.
+        """
+        found = await hold(self._owner.backend, _get(name))
+        return (await self._owner.hand_in([self._once(*found)]))[0]
+
+    def run_now_sync(self, name: str) -> JobHandle[Any]:
+        """Like `run_now`, for code without a loop."""
+        found = hold_sync(self._owner.backend, _get(name))
+        return self._owner.hand_in_sync([self._once(*found)])[0]
+
+    async def sync(self) -> Sequence[str]:
+        """
+        Store the schedules that the code defines by `Scheduler.cron` and `Scheduler.every`, as workers do on starting.
+
+        One that is stored as it is defined is left as it is, with its pause and its next time. One that is stored
+        otherwise is replaced from now on. One that the code defines no more stays: `remove` it.
+
+        Returns:
+            The names of those that are new or were replaced.
+        """
+        return await hold(self._owner.backend, self._store())
+
+    def sync_sync(self) -> Sequence[str]:
+        """Like `sync`, for code without a loop."""
+        return hold_sync(self._owner.backend, self._store())
+
+    def _store(self) -> Dialogue[Sequence[str]]:
+        changed = []
+        for name, (definition, _) in list(self._owner._definitions.items()):  # noqa: SLF001 - two halves of one thing
+            if (yield from store(definition)):
+                changed.append(name)
+        return changed
+
+    def _once(self, schedule: Schedule, now_ms: int) -> JobSpec:
+        return attrs.evolve(schedule.spec, id=self._owner.make_id(), schedule=schedule.name, scheduled_ms=now_ms)
+
+
+class Scheduling(_Owner, Protocol):
+    """The part of `Scheduler` that defines schedules."""
+
+    async def schedule(
+        self,
+        name: str,
+        job: Job[..., Any],
+        *,
+        cron: str | None = None,
+        every: float | timedelta | None = None,
+        **how: Unpack[Recurring],
+    ) -> Schedule:
+        """
+        Have a job enqueued again and again, by whichever worker is there: once for each due time.
+
+        The same again changes nothing. Anything else replaces the schedule of that name from now on, and keeps its
+        pause.
+
+        Args:
+            name: unique in the namespace, 1–128 bytes as an id. The id of each job is made of it and its due time.
+            job: what to enqueue, also one made by `Job.using`, but without *id*, *run_at*, *after* and what it would
+                get from other jobs.
+            cron: minute, hour, day of month, month, day of week; needs ``queuehint[cron]``. Or
+            every: a timedelta or seconds, 1 s to 10 years, counted from *start*, else from now.
+            timezone, args, kwargs, missed, start, end: as `Recurring` says.
+
+        Raises:
+            InvalidJobError, InvalidJobTypeError, PayloadError: naming the parameter, the value and the limit.
+            MissingExtraError: *cron* is given and cronsim is not installed.
+        """
+        return await hold(self.backend, _put(self._defined(name, job, *_planned(cron=cron, every=every, **how))))
+
+    def schedule_sync(
+        self,
+        name: str,
+        job: Job[..., Any],
+        *,
+        cron: str | None = None,
+        every: float | timedelta | None = None,
+        **how: Unpack[Recurring],
+    ) -> Schedule:
+        """Like `schedule`, for code without a loop."""
+        return hold_sync(self.backend, _put(self._defined(name, job, *_planned(cron=cron, every=every, **how))))
+
+    def cron(
+        self,
+        cron: str,
+        /,
+        *,
+        name: str | None = None,
+        **how: Unpack[Recurring],
+    ) -> Callable[[AnyJob], AnyJob]:
+        """
+        Define a schedule in code, above `Scheduler.job`; it is stored when a worker starts, or by `ScheduleBook.sync`.
+
+        Args:
+            name: the schedule's; by default the task's.
+
+        The other arguments, and what is raised, are those of `schedule`.
+        """
+        plan = _planned(cron=cron, **how)
+        return lambda job: self._define(name, job, plan)
+
+    def every(
+        self,
+        every: float | timedelta,
+        /,
+        *,
+        name: str | None = None,
+        **how: Unpack[Recurring],
+    ) -> Callable[[AnyJob], AnyJob]:
+        """Define a schedule that is due every so often; else like `cron`."""
+        plan = _planned(every=every, **how)
+        return lambda job: self._define(name, job, plan)
+
+    def _define(self, name: str | None, job: AnyJob, plan: _Plan) -> AnyJob:
+        if name is None:
+            name = _check_job(job).name
+        definition = self._defined(name, job, *plan)
+        _, known = self._definitions.get(definition.name, (None, None))
+        # The same task again, as in a notebook, replaces it; the same job is another decorator above it.
+        if known is job or (known is not None and known.name != job.name):
+            raise HandlerError(f"schedule {shown(definition.name)} is defined twice; give one of them another name=")
+        self._definitions[definition.name] = (definition, job)
+        return job
+
+    def _defined(self, name: Any, job: Any, recurrence: Any, args: Any, kwargs: Any) -> Definition:
+        name = check_id(name, parameter="name")
+        owner: Any = self
+        if _check_job(job).scheduler is not owner:
+            raise InvalidJobError(f"job {job.name!r} is of another scheduler")
+        # What is in them is not shown: it is the job's own.
+        if isinstance(args, (str, bytes, Mapping)) or not isinstance(args, Iterable):
+            raise InvalidJobTypeError(f"args must be a list or tuple, got {type(args).__name__}")
+        if kwargs is not None and not isinstance(kwargs, Mapping):
+            raise InvalidJobTypeError(f"kwargs must be a dict, got {type(kwargs).__name__}")
+        args = check_items(args, parameter="args", most=ARGUMENTS_MAX)
+        named = check_items(() if kwargs is None else kwargs.items(), parameter="kwargs", most=ARGUMENTS_MAX)
+        options = job.options
+        for option, is_given in (("id", options.id), ("run_at", options.run_at_ms), ("after", options.after)):
+            if is_given is not None and is_given != ():
+                raise InvalidJobError(f"{option} is for one job; schedule {shown(name)} fires many")
+        spec = job.spec(*args, **dict(named))
+        if spec.depends_on or spec.templates:
+            raise InvalidJobError(f"schedule {shown(name)}: its jobs cannot wait for others, or be given their results")
+        check_payload_size(spec.arguments, parameter="arguments", bytes_max=SCHEDULE_BYTES_MAX)
+        return Definition(name=name, spec=attrs.evolve(spec, id=name), recurrence=recurrence)
+
+
+def _planned(*, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, **when: Any) -> _Plan:
+    if unknown := [name for name in when if name not in _WHEN]:
+        raise InvalidJobTypeError(f"a schedule has no option {shown(unknown[0])}; there are {', '.join(sorted(_WHEN))}")
+    return check_recurrence(**when), args, kwargs
+
+
+def _check_job(job: Any) -> Job[..., Any]:
+    if not isinstance(job, Job):
+        above = "; @sched.cron stands above @sched.job" if callable(job) else ""
+        raise InvalidJobTypeError(
+            f"job must be a Job made by @sched.job, got {type(job).__name__}: {shown(job)}{above}"
+        )
+    return job
+
+
+# --- dialogues -------------------------------------------------------------------------------------------------------
+
+
+def _list() -> Dialogue[list[Schedule]]:
+    found: list[Schedule] = []
+    first: str | None = ""
+    while first is not None:
+        page = yield ListSchedules(first)
+        found += page.schedules
+        say_unreadable(page.unreadable)
+        first = page.following
+    return found
+
+
+def _get(name: Any) -> Dialogue[tuple[Schedule, int]]:
+    name = check_id(name, parameter="name")
+    schedule, now_ms = yield from find(name)
+    if schedule is None:
+        raise ScheduleNotFoundError(name)
+    return schedule, now_ms
+
+
+def _put(definition: Definition) -> Dialogue[Schedule]:
+    yield from store(definition)
+    return (yield from _get(definition.name))[0]
+
+
+def _pause(name: Any) -> Dialogue[bool]:
+    reply = yield PauseSchedule(check_id(name, parameter="name"))
+    yield from finish(more=reply.more)
+    return bool(reply.changed)
+
+
+def _resume(name: Any) -> Dialogue[bool]:
+    while True:
+        schedule, now_ms = yield from _get(name)
+        if not schedule.is_paused:
+            return False
+        recurrence, anchor_ms = schedule.recurrence, schedule.next_ms
+        next_ms = first_due(recurrence, now_ms) if anchor_ms is None else due_after(recurrence, now_ms, anchor_ms)
+        reply = yield ResumeSchedule(schedule.name, schedule.version, next_ms)
+        yield from finish(more=reply.more)
+        if reply.changed:
+            return True
+
+
+def _remove(name: Any) -> Dialogue[bool]:
+    reply = yield DropSchedule(check_id(name, parameter="name"))
+    yield from finish(more=reply.more)
+    return bool(reply.changed)

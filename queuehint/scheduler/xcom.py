@@ -1,0 +1,78 @@
+"""A small store that jobs and their producers share: JSON values by key, each with a time to live."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from queuehint.handlers.codec import check_json, decode_json, encode_json
+from queuehint.operations import Pull, Pulled, Push
+from queuehint.values.checks import check_duration, check_name
+from queuehint.values.records import RESULT_BYTES_MAX
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from queuehint.backends.base import Backend
+
+TTL_S = 86_400
+
+
+class _Owner(Protocol):
+    @property
+    def backend(self) -> Backend: ...
+
+
+class XCom:
+    """Values of one scheduler's store; a key belongs to the namespace given with it."""
+
+    def __init__(self, owner: _Owner) -> None:
+        self._owner = owner
+
+    async def push(self, key: str, value: Any, *, namespace: str = "default", ttl: float | timedelta = TTL_S) -> bool:
+        """
+        Store a value under a key, in place of what was there.
+
+        Args:
+            key, namespace: 1–256 UTF-8 bytes, printable.
+            value: JSON of at most 1 MiB.
+            ttl: how long it is kept, a timedelta or seconds, 1 ms to 10 years.
+
+        Returns:
+            True if it replaced a value.
+
+        Raises:
+            InvalidJobError, InvalidJobTypeError, PayloadError: naming the parameter, the value and the limit.
+        """
+        return (await self._owner.backend.call(_push(key, value, namespace, ttl))).replaced
+
+    def push_sync(self, key: str, value: Any, *, namespace: str = "default", ttl: float | timedelta = TTL_S) -> bool:
+        """Like `push`, for code without a loop."""
+        return self._owner.backend.call_sync(_push(key, value, namespace, ttl)).replaced
+
+    async def pull(self, key: str, *, namespace: str = "default", default: Any = None) -> Any:
+        """
+        Return the value under a key, or *default* if there is none or its time is over.
+
+        Raises:
+            InvalidJobError, InvalidJobTypeError: naming the parameter, the value and the limit.
+        """
+        return _value(await self._owner.backend.call(_pull(key, namespace)), default)
+
+    def pull_sync(self, key: str, *, namespace: str = "default", default: Any = None) -> Any:
+        """Like `pull`, for code without a loop."""
+        return _value(self._owner.backend.call_sync(_pull(key, namespace)), default)
+
+
+def _push(key: Any, value: Any, namespace: Any, ttl: Any) -> Push:
+    namespace, key = check_name(namespace, parameter="namespace"), check_name(key, parameter="key")
+    ttl_ms = check_duration(ttl, parameter="ttl", least_ms=1)
+    check_json(value, "value", RESULT_BYTES_MAX)
+    return Push(namespace, key, encode_json(value, bytes_max=RESULT_BYTES_MAX), ttl_ms)
+
+
+def _pull(key: Any, namespace: Any) -> Pull:
+    return Pull(check_name(namespace, parameter="namespace"), check_name(key, parameter="key"))
+
+
+def _value(reply: Pulled, default: Any) -> Any:
+    return default if reply.value is None else decode_json(reply.value)

@@ -1,5 +1,0 @@
-"""State machines of operations: the engine beside its model, and a backend beside both."""
-
-from queuehint.testing.machine.backend import BackendStateMachine
-
-__all__ = ["BackendStateMachine"]

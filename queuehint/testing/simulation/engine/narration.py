@@ -1,0 +1,64 @@
+"""Steps in words: a line each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from queuehint.operations import Enqueue, Operation, Redrive, Tick
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from queuehint.testing.simulation.engine.world import Step
+
+
+def told(step: Step) -> str:
+    """Return a step as a line of a story."""
+    at_ms, kind, *rest = step
+    return f"{at_ms / 1000:9.3f} s  {_TELL[kind](*rest)}"
+
+
+def _tell_send(key: int, place: int, what: str, *args: Any) -> str:
+    if what == "exchange":
+        limit, outcomes = args
+        settled = ", ".join(" ".join((job_id, str(kind).lower(), *rest)) for job_id, kind, _, *rest in outcomes)
+        parts = [f"settles {settled}"] * bool(outcomes) + [f"claims up to {limit}"] * bool(limit)
+        return f"client {place} sends #{key}: {' and '.join(parts) or 'exchanges'}"
+    if what == "renew":
+        return f"client {place} sends #{key}: renews its leases"
+    return f"client {place} sends #{key}: {_told_operation(args[0])}"
+
+
+def _told_operation(operation: Operation[Any]) -> str:
+    if isinstance(operation, Enqueue):
+        return f"enqueues {'; '.join(_told_spec(spec) for spec in operation.jobs)}"
+    if isinstance(operation, Tick):
+        return "ticks"
+    if isinstance(operation, Redrive):
+        return f"redrives {', '.join(operation.ids)}{' and what is downstream' if operation.downstream else ''}"
+    kind: Any = type(operation)
+    fields = {field.name: getattr(operation, field.name) for field in attrs.fields(kind)}
+    return f"{kind.__name__} {', '.join(f'{name}={value!r}' for name, value in fields.items() if value)}"
+
+
+def _told_spec(spec: Any) -> str:
+    claims = "+".join(
+        f"{'/'.join(claim.path) or 'root'}{'' if claim.mode == 'exclusive' else ' shared'}" for claim in spec.claims
+    )
+    after = f" after {','.join(edge.id for edge in spec.depends_on)}" if spec.depends_on else ""
+    later = f" in {spec.delay_ms} ms" if spec.delay_ms else ""
+    return f"{spec.id} at {claims or 'no place'}{after}{later}"
+
+
+_TELL: dict[str, Callable[..., str]] = {
+    "send": _tell_send,
+    "deliver": "#{} arrives".format,
+    "answer": "the answer to #{} arrives".format,
+    "crash": "client {} dies and is started anew".format,
+    "pause": "client {} stands still".format,
+    "wake": "client {} goes on".format,
+    "clock": "the clock of the store is set by {} ms".format,
+    "restart": "the store is started anew without its last {} steps".format,
+}

@@ -1,0 +1,286 @@
+"""
+Who makes up a story: a seed and a plan of faults.
+
+Events lie in a heap, by virtual time: a client is about to act, a request or an answer arrives, a fault ends. Whatever
+is not yet settled by the events before is drawn when its turn comes, so the same seed makes the same story.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from queuehint.operations import Cancel, CancelPath, Discard, Enqueue, Pause, Redrive, Resume, Tick
+from queuehint.testing.simulation.engine.world import LEASE_MS, World
+from queuehint.testing.simulation.store import BEGIN_MS
+from queuehint.values.hint import Claim, normalise
+from queuehint.values.policy import Backoff, Policy
+from queuehint.values.records import Dependency, JobSpec, JobState, OutcomeKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from queuehint.operations import Operation
+    from queuehint.testing.simulation.engine.world import Client, Step
+    from queuehint.testing.simulation.faults import FaultPlan
+
+FAILED = JobState.FAILED
+WORKERS = 3
+PRODUCERS = 2
+UNFINISHED_MAX = 12
+QUICK_MS = 20
+"""How long a message takes that is not delayed."""
+ANSWER_MS = 1_000
+"""How long a client waits for an answer before it asks again."""
+
+_back_off = Backoff(base=5, factor=2, cap=20, jitter=0)
+POLICIES = (
+    Policy(backoff=_back_off),
+    Policy(backoff=_back_off),
+    Policy(backoff=_back_off, max_attempts=2, max_losses=2),
+    Policy(backoff=_back_off, on_retry="yield"),
+    Policy(backoff=_back_off, max_attempts=1, on_dead="hold"),
+    Policy(backoff=_back_off, max_attempts=1, on_dead="cancel_behind"),
+    Policy(backoff=_back_off, max_attempts=1, on_dependency_failure="cancel"),
+    Policy(backoff=_back_off, on_dependency_failure="run", start_within_ms=120_000),
+)
+PATHS = ((), ("a",), ("b",), ("a", "a"), ("a", "b"), ("b", "a"), ("a", "a", "a"), ("c",))
+_EXCLUSIVE = tuple((Claim(path),) for path in PATHS)
+_SHARED = tuple((Claim(path, "shared"),) for path in PATHS)
+_OUTCOMES = (
+    *[OutcomeKind.FINISHED] * 12,
+    *[OutcomeKind.FAILED] * 5,
+    *[OutcomeKind.SNOOZED] * 1,
+    *[OutcomeKind.RELEASED] * 2,
+    *[OutcomeKind.CHILDREN] * 2,
+    OutcomeKind.DISCARDED,
+    OutcomeKind.UNKNOWN_TASK,
+)
+
+
+class Driver:
+    """
+    Makes up the steps of one story and has a world do them.
+
+    Args:
+        taken: where each step is written down before it is done; None where nobody wants to know.
+    """
+
+    def __init__(self, seed: int, plan: FaultPlan, world: World, taken: list[Step] | None = None) -> None:
+        self._random = random = Random(seed)
+        self._plan = plan
+        self._world = world
+        self._taken = taken
+        self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._order = 0
+        self._keys = 0
+        self._made = 0
+        self._at_ms = 0
+        self._down_until_ms = 0
+        self._unfinished_max = 3 + random.randrange(UNFINISHED_MAX - 2)
+        self._shares = random.random() < 0.4
+        self._pace_ms = random.choice((800, 3_000, 8_000))
+        for client in world.clients:
+            self._later(random.randrange(1_000), self._act, client, client.life)
+
+    def run(self, steps: int) -> None:
+        """Do so many steps."""
+        world, heap = self._world, self._heap
+        while world.steps < steps and heap:
+            self._at_ms, _, event, args = heappop(heap)
+            event(*args)
+
+    def _later(self, in_ms: int, event: Callable[..., None], *args: Any) -> None:
+        self._order += 1
+        heappush(self._heap, (self._at_ms + in_ms, self._order, event, args))
+
+    def _step(self, *step: Any) -> bool:
+        taken = (self._at_ms, *step)
+        if self._taken is not None:
+            self._taken.append(taken)
+        return self._world.do(taken)
+
+    # --- clients -----------------------------------------------------------------------------------------------------
+
+    def _act(self, client: Client, life: int) -> None:
+        """Let a client do what it wants to do next, unless it waits for an answer, stands still or has died."""
+        if client.life != life or client.is_paused or client.request is not None:
+            return
+        self._keys += 1
+        key = self._keys
+        what = self._work(client) if client.place < WORKERS else self._produce()
+        if what is not None and self._step("send", key, client.place, *what):
+            self._transmit(key)
+            self._hurt(client)
+        else:
+            self._later(self._pace_ms, self._act, client, life)
+
+    def _work(self, client: Client) -> tuple[Any, ...] | None:
+        """What a worker does: settle what has ended, renew, claim; seldom anything when there is nothing to do."""
+        random, now_ms = self._random, self._at_ms
+        held = client.held
+        until_ms = min([holding.until_ms for holding in held.values()], default=0)
+        ended = []
+        for job_id, holding in held.items():
+            if holding.done_ms is None:
+                holding.done_ms = now_ms + random.choice((0, 0, 1_000, 5_000, 20_000))
+            if holding.done_ms <= now_ms:
+                kind = random.choice(_OUTCOMES)
+                if kind is OutcomeKind.CHILDREN:
+                    ended.append((job_id, kind, 0, *self._children()))
+                else:
+                    delay_ms = 0 if kind is OutcomeKind.FINISHED else random.choice((0, 1_000, 10_000))
+                    ended.append((job_id, kind, delay_ms))
+        if held and not ended and until_ms - BEGIN_MS - now_ms < 2 * LEASE_MS // 3:
+            return ("renew",)
+        room = 3 - len(held) + len(ended)
+        if not ended and not (room and self._world.store.engine.ledger.ready.sizes()) and random.random() < 0.8:
+            return None
+        return ("exchange", random.randint(1, room) if room else 0, tuple(ended))
+
+    def _children(self) -> list[str]:
+        """Return whom a job that has run waits for: some of the last ones, which may wait for it."""
+        last = range(max(1, self._made - 6), self._made + 1)
+        return [str(number) for number in self._random.sample(last, min(self._random.choice((1, 1, 2)), len(last)))]
+
+    def _produce(self) -> tuple[Any, ...] | None:
+        """What a producer does: it mostly enqueues, as long as there is room for more."""
+        operation = self._order_of()
+        return None if operation is None else ("do", operation)
+
+    def _order_of(self) -> Operation[Any] | None:
+        random = self._random
+        promises = self._world.store.promises
+        over = sum([promises.counts[state] for state in (JobState.FINISHED, FAILED, JobState.CANCELED)])
+        has_room = len(promises.books) - over < self._unfinished_max
+        roll = random.random()
+        if roll < 0.75:
+            if not has_room:
+                return None
+            return Enqueue(tuple([self._spec() for _ in range(random.choice((1, 1, 1, 2, 3)))]))
+        if roll < 0.8:
+            return Cancel((str(random.randint(max(1, self._made - 12), max(1, self._made))),))
+        if roll < 0.82:
+            return CancelPath(random.choice(PATHS[1:]))
+        if roll < 0.9 and promises.counts[FAILED]:
+            dead = [book.id for book in promises.books.values() if book.state is FAILED]
+            return Redrive(tuple(dead[-2:]), random.random() < 0.5) if roll < 0.88 else Discard((dead[0],))
+        if roll < 0.94:
+            parked = list(self._world.store.engine.ledger.parked)
+            return Resume(parked[0]) if parked else Pause(random.choice(PATHS[1:]))
+        return Tick()
+
+    def _spec(self) -> JobSpec:
+        random = self._random
+        self._made += 1
+        made, roll = self._made, random.random()
+        place = random.randrange(len(PATHS))
+        claims: tuple[Claim, ...] = _SHARED[place] if self._shares and roll < 0.4 else _EXCLUSIVE[place]
+        if roll > 0.94:
+            claims = normalise(claims + random.choice(_EXCLUSIVE))
+        elif roll > 0.9:
+            claims = ()
+        after: tuple[Dependency, ...] = ()
+        if random.random() < 0.2 and made > 1:
+            last = range(max(1, made - 6), made)
+            several = random.sample(last, min(random.choice((1, 1, 2, 3)), len(last)))
+            after = tuple([Dependency(str(number)) for number in several])
+        delay_ms = random.choice((500, 5_000, 60_000)) if random.random() < 0.15 else None
+        return JobSpec(
+            id=str(made),
+            task="t",
+            claims=claims,
+            depends_on=after,
+            delay_ms=delay_ms,
+            priority=random.choice((3, 3, 1, 5, 9)),
+            policy=random.choice(POLICIES),
+        )
+
+    # --- the wire ----------------------------------------------------------------------------------------------------
+
+    def _transmit(self, key: int) -> None:
+        """Send a request, or send it again: it arrives, or not; and its sender waits."""
+        random, plan = self._random, self._plan
+        self._later(ANSWER_MS + random.randrange(ANSWER_MS), self._miss, key)
+        if plan.lose_request and random.random() < plan.lose_request:
+            return
+        self._later(self._latency_ms(), self._arrive, key, True)
+        if plan.double_request and random.random() < plan.double_request:
+            self._later(self._latency_ms() + random.randrange(1, plan.delay_ms + 1), self._arrive, key, False)
+
+    def _latency_ms(self) -> int:
+        random, plan = self._random, self._plan
+        if plan.delay and random.random() < plan.delay:
+            return random.randrange(1, plan.delay_ms + 1)
+        return random.randrange(1, QUICK_MS)
+
+    def _arrive(self, key: int, is_answered: bool) -> None:
+        if self._at_ms < self._down_until_ms:
+            return
+        self._step("deliver", key)
+        if is_answered and not (self._plan.lose_reply and self._random.random() < self._plan.lose_reply):
+            self._later(self._latency_ms(), self._learn, key)
+
+    def _learn(self, key: int) -> None:
+        request = self._world.requests[key]
+        client = request.client
+        if client.request is not request or request.lane != client.name:
+            return
+        if client.is_paused:
+            # It is there when the client goes on.
+            self._later(500, self._learn, key)
+            return
+        if self._step("answer", key):
+            more = getattr(request.answer, "more", False)
+            self._later(1 if more else self._random.randrange(1, self._pace_ms), self._act, client, client.life)
+
+    def _miss(self, key: int) -> None:
+        """Ask again what was not answered in time."""
+        request = self._world.requests[key]
+        client = request.client
+        if client.request is not request or request.lane != client.name:
+            return
+        if client.is_paused:
+            self._later(ANSWER_MS, self._miss, key)
+        else:
+            self._transmit(key)
+
+    # --- faults ------------------------------------------------------------------------------------------------------
+
+    def _hurt(self, client: Client) -> None:
+        """Draw what befalls a client, the store or its clock once a request is on its way."""
+        random, plan = self._random, self._plan
+        if plan.crash and random.random() < plan.crash:
+            self._later(random.randrange(1, 3_000), self._crash, client, client.life)
+        if plan.pause and random.random() < plan.pause:
+            self._later(random.randrange(1, 1_000), self._pause, client, random.randrange(1, plan.pause_ms + 1))
+        if plan.clog and random.random() < plan.clog:
+            some = random.sample(self._world.clients, random.randint(2, len(self._world.clients)))
+            begins, ends = 0, [random.randrange(1, plan.pause_ms + 1) for _ in some]
+            for each, for_ms in zip(some, ends, strict=True):
+                begins += random.randrange(1, 500)
+                self._later(begins, self._pause, each, for_ms)
+        if plan.step_clock and random.random() < plan.step_clock:
+            self._later(random.randrange(1, 1_000), self._set_clock, random.randint(-plan.step_ms, plan.step_ms))
+        if plan.restart and random.random() < plan.restart:
+            self._later(random.randrange(1, 1_000), self._restart, random.choice((0, 1, 2, 5, plan.rollback)))
+
+    def _crash(self, client: Client, life: int) -> None:
+        if client.life == life and self._step("crash", client.place):
+            self._later(self._random.randrange(1, self._plan.down_ms + 1), self._act, client, client.life)
+
+    def _pause(self, client: Client, for_ms: int) -> None:
+        if self._step("pause", client.place):
+            self._later(for_ms, self._wake, client)
+
+    def _wake(self, client: Client) -> None:
+        if self._step("wake", client.place):
+            self._later(1, self._act, client, client.life)
+
+    def _set_clock(self, ahead_ms: int) -> None:
+        self._step("clock", ahead_ms)
+
+    def _restart(self, lost: int) -> None:
+        self._step("restart", min(lost, self._plan.rollback))
+        self._down_until_ms = self._at_ms + self._random.randrange(1, self._plan.down_ms + 1)

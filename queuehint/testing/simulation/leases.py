@@ -1,0 +1,61 @@
+"""Leases that are kept on the loop: what a worker in a simulated world renews with."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from queuehint.errors import BackendError
+from queuehint.operations import Renew
+from queuehint.worker.leases import Renewal
+
+if TYPE_CHECKING:
+    from queuehint.backends.base import Backend
+
+logger = logging.getLogger("queuehint.worker")
+
+
+class LoopRenewal(Renewal):
+    """`Renewal` with two tasks in place of its threads, by the clock of the loop."""
+
+    def __init__(self, backend: Backend, lease_ms: int, **options: object) -> None:
+        super().__init__(backend, lease_ms, **options)  # type: ignore[arg-type]
+        self.now_s = asyncio.get_running_loop().time
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Begin to renew and to watch."""
+        self._tasks = [asyncio.ensure_future(self._watch_here()), asyncio.ensure_future(self._renew_here())]
+        for task in self._tasks:
+            task.add_done_callback(_tell)
+
+    def end(self) -> None:
+        """Stop; nothing is renewed any more."""
+        super().end()
+        for task in self._tasks:
+            task.cancel()
+
+    async def _watch_here(self) -> None:
+        while True:
+            await asyncio.sleep(self._tick_s)
+            self._fence(self.now_s())
+
+    async def _renew_here(self) -> None:
+        while True:
+            await asyncio.sleep(self._tick_s)
+            leases = self._due()
+            if leases:
+                sent_s = self.now_s()
+                try:
+                    reply = await self._backend.call(Renew(leases, self._lease_ms))
+                except BackendError as error:
+                    logger.warning("leases were not renewed", extra={"event": "renewal.failed", "error": str(error)})
+                else:
+                    self._take_in(leases, reply, sent_s)
+
+
+def _tell(task: asyncio.Task[None]) -> None:
+    """Raise what a task has died of, for the loop to tell: nobody waits for it."""
+    if not task.cancelled():
+        task.result()

@@ -1,0 +1,208 @@
+"""
+The store as a simulated process sees it: a backend behind a wire that may fail at any moment.
+
+A call is a request in a lane, with its number, sent again as long as nobody answers; the store keeps a receipt of the
+lane's last one. What is not answered in ten seconds is unknown (`OutcomeUnknownError`), and calling with the same
+operation object again goes on with the same request: all as on Redis. Requests and answers are on their way whatever
+becomes of the process that waits for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from queuehint.backends.base import Backend, Interest
+from queuehint.backends.redis.codec.codec import QUESTIONS, REPEATABLE
+from queuehint.errors import BackendUnavailableError, OutcomeUnknownError
+from queuehint.testing.simulation.loop import PROCESS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from queuehint.operations import Operation
+    from queuehint.testing.simulation.loop import Process
+
+Reply = TypeVar("Reply")
+
+RETRY_S = 10.0
+"""How long a call is tried before its caller is told."""
+ANSWER_S = 1.0
+"""How long an answer is waited for before the request is sent again."""
+PAUSE_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+IDLE_S = 60.0
+"""How long a worker waits for work at least."""
+
+
+class Unreachable(Exception):  # noqa: N818 - a fact between a wire and its far end, never raised to a caller
+    """No connection could be made; the store has not seen the request."""
+
+
+class FarEnd(Protocol):
+    """The world at the other end of the wire."""
+
+    def send(
+        self, process: Process, lane: str, number: int, operation: Operation[Any], answer: Callable[[Any], None]
+    ) -> None:
+        """
+        Put a request on its way; *answer* is called with the reply or the error if both arrive.
+
+        Raises:
+            Unreachable: nobody is there.
+        """
+
+    def ask(self, operation: Operation[Any]) -> Any:
+        """Do an operation at once."""
+
+    def is_there(self, interest: Interest) -> bool:
+        """Say whether what somebody waits for may be there."""
+
+    def due_s(self) -> float | None:
+        """Return in how many seconds something is due, None if nothing is."""
+
+    @property
+    def waiting(self) -> dict[asyncio.Future[None], Interest]:
+        """Those who wait, to be woken."""
+
+
+class _Lane:
+    __slots__ = ("name", "number")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.number = 0
+
+
+class Link:
+    """What one process knows of its requests."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._made = 0
+        self._free: list[_Lane] = []
+        self._unknown: OrderedDict[int, tuple[Operation[Any], _Lane]] = OrderedDict()
+
+    def take(self, operation: Operation[Any]) -> _Lane:
+        """Return a lane for a request: that of this very operation if nobody knows yet what became of it."""
+        known = self._unknown.pop(id(operation), None)
+        if known is not None:
+            return known[1]
+        if self._free:
+            lane = self._free.pop()
+        else:
+            self._made += 1
+            lane = _Lane(f"{self._name}/{self._made}")
+        lane.number += 1
+        return lane
+
+    def give_back(self, lane: _Lane, operation: Operation[Any], *, answered: bool) -> None:
+        """Note what became of a request."""
+        if answered:
+            self._free.append(lane)
+        else:
+            self._unknown[id(operation)] = (operation, lane)
+
+
+class WireBackend(Backend):
+    """The backend of all simulated processes; each has a link of its own."""
+
+    def __init__(self, far: FarEnd) -> None:
+        self._far = far
+        self._links: dict[Process, Link] = {}
+
+    @property
+    def is_local(self) -> bool:
+        """Never: the store outlives every process."""
+        return False
+
+    async def call(self, operation: Operation[Reply]) -> Reply:
+        """Do one operation over the wire; outside of every process, at once."""
+        process = PROCESS.get()
+        if process is None:
+            return self.call_sync(operation)
+        link = self._links.get(process)
+        if link is None:
+            link = self._links[process] = Link(process.name)
+        if isinstance(operation, (*QUESTIONS, *REPEATABLE)):
+            lane, is_change = _Lane(""), False
+        else:
+            lane, is_change = link.take(operation), True
+        loop = asyncio.get_running_loop()
+        begun_s, attempts = loop.time(), 0
+        is_unknown = answered = False
+        try:
+            while True:
+                future: asyncio.Future[Any] = loop.create_future()
+                try:
+                    self._far.send(process, lane.name, lane.number, operation, _resolver(future))
+                    async with asyncio.timeout(ANSWER_S):
+                        outcome = await future
+                except Unreachable:
+                    pass
+                except TimeoutError:
+                    is_unknown = is_change
+                else:
+                    answered = True
+                    if isinstance(outcome, Exception):
+                        raise outcome
+                    reply: Reply = outcome
+                    return reply
+                if loop.time() - begun_s >= RETRY_S:
+                    answered = not is_unknown
+                    if is_unknown:
+                        raise OutcomeUnknownError("the simulated store: no answer within 10 s; it may have been done")
+                    raise BackendUnavailableError("the simulated store cannot be reached")
+                await asyncio.sleep(PAUSE_S[min(attempts, len(PAUSE_S) - 1)])
+                attempts += 1
+        finally:
+            if is_change:
+                link.give_back(lane, operation, answered=answered)
+
+    def call_sync(self, operation: Operation[Reply]) -> Reply:
+        """Do one operation at once: plain functions take no time, so nothing can come between."""
+        reply: Reply = self._far.ask(operation)
+        return reply
+
+    async def wait(self, interest: Interest, timeout_s: float) -> None:
+        """Return once what is waited for may be there, something is due, or after *timeout_s*."""
+        if self._far.is_there(interest):
+            await asyncio.sleep(0)
+            return
+        # Nobody here misses what he waits for: who has nothing to do need not look every few seconds.
+        wait_s = max(timeout_s, IDLE_S) if interest.pools else timeout_s
+        due_s = self._far.due_s() if interest.pools or interest.worker is not None else None
+        if due_s is not None:
+            wait_s = min(wait_s, max(due_s, 0.001))
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._far.waiting[future] = interest
+        try:
+            async with asyncio.timeout(wait_s):
+                await future
+        except TimeoutError:
+            pass
+        finally:
+            self._far.waiting.pop(future, None)
+
+    def wait_sync(self, interest: Interest, timeout_s: float) -> None:
+        """Return at once: a plain function takes no time."""
+
+    def adopt(
+        self, leases: Callable[[], Sequence[tuple[str, int]]], blocked_ms: Callable[[], int] = int
+    ) -> Callable[[], None]:
+        """Do nothing: who holds leases of a store that others share renews them."""
+        return lambda: None
+
+    async def close(self) -> None:
+        """Do nothing: others use the store."""
+
+    def close_sync(self) -> None:
+        """Do nothing: others use the store."""
+
+
+def _resolver(future: asyncio.Future[Any]) -> Callable[[Any], None]:
+    def resolve(outcome: Any) -> None:
+        if not future.done():
+            future.set_result(outcome)
+
+    return resolve

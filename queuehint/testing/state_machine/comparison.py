@@ -1,0 +1,218 @@
+"""A backend beside the engine and its model: every operation goes to all three, and what they say is compared."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import attrs
+
+from queuehint.errors import QueueHintError
+from queuehint.operations import (
+    IDS_MAX,
+    CanDequeue,
+    CountEdges,
+    CountJobs,
+    CountPending,
+    CountRecords,
+    DropSchedule,
+    DueSchedules,
+    Follow,
+    Get,
+    List,
+    ListDead,
+    ListLimits,
+    ListSchedules,
+    ListWeights,
+    Operation,
+    Peek,
+    Tick,
+    Tree,
+)
+from queuehint.testing.model.jobs import LEASE
+from queuehint.testing.source import as_code
+from queuehint.testing.state_machine.agreement import Refused, TokenMap, agree, tokens_in
+from queuehint.testing.state_machine.lockstep import Pair
+from queuehint.values.hint import Claim
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from queuehint.backends.base import Backend
+    from queuehint.clock import FakeClock
+    from queuehint.values.policy import Retention
+
+__all__ = ["Ask", "Comparison", "Restart"]
+
+Reply = TypeVar("Reply")
+
+
+@attrs.frozen
+class Ask(Operation[None]):
+    """A step of a history: every question there is was asked, about one claim."""
+
+    claim: Claim
+
+
+@attrs.frozen
+class Restart(Operation[None]):
+    """A step of a history: the store was ended and begun anew."""
+
+
+class Comparison(Pair):
+    """
+    A backend in step with the engine and the model.
+
+    Operations are written with the engine's tokens, 1, 2, 3; the backend is given its own in their place.
+
+    Args:
+        backend: an empty store.
+        clock: its time.
+        retention: how long it keeps records.
+        shell: ``"sync"`` or ``"async"``: by which of its calls it is asked.
+        reopen: ends it and returns what is found in its place, None if it cannot.
+        leases_end: all who held leases are known to be dead then.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        clock: FakeClock,
+        *,
+        retention: Retention,
+        shell: str = "sync",
+        reopen: Callable[[Backend, FakeClock], Backend | None] = lambda backend, clock: None,
+        leases_end: bool = False,
+    ) -> None:
+        super().__init__(retention=retention, now_ms=clock.now_ms())
+        self.backend = backend
+        self.clock = clock
+        self.begin_ms = clock.now_ms()
+        self.tokens = TokenMap()
+        self.seen: int | None = None
+        self.names: dict[int, tuple[str, int]] = {}
+        """Each token as one of how many a job had before."""
+        self._ids: dict[str, None] = {}
+        self.shell = shell
+        self._reopen = reopen
+        self._leases_end = leases_end
+        self._runner = asyncio.Runner() if shell == "async" else None
+
+    def close(self) -> None:
+        """Close the backend."""
+        if self._runner is None:
+            self.backend.close_sync()
+        else:
+            self._runner.run(self.backend.close())
+            self._runner.close()
+
+    def do(self, operation: Operation[Any]) -> Any:
+        """Have all do an operation and compare; return the reply, None if it was refused."""
+        if isinstance(operation, Ask):
+            self.history.append((self.now_ms, operation))
+            return self.ask(operation.claim)
+        if isinstance(operation, Restart):
+            self.history.append((self.now_ms, operation))
+            return self.restart()
+        return super().do(operation)
+
+    def restart(self) -> None:
+        """End the store as by a crash, and go on with what is found then."""
+        backend = self._reopen(self.backend, self.clock)
+        if backend is None:
+            return
+        self.backend = backend
+        if self._leases_end:
+            self.engine.end_leases(self.now_ms)
+            for job in self.model.jobs.values():
+                if LEASE in job.alarms:
+                    job.alarms[LEASE] = self.now_ms
+        self.compare()
+
+    def go_to(self, now_ms: int) -> None:
+        """Move the time of all forward."""
+        if now_ms > self.now_ms:
+            self.clock.advance(ms=now_ms - self.now_ms)
+            super().go_to(now_ms)
+
+    def put(self, operation: Operation[Reply]) -> Reply:
+        """Have the engine and the backend do an operation, and compare what they answer."""
+        try:
+            reply: Reply = super().put(operation)
+        except QueueHintError as error:
+            self._hear(operation, Refused.of(error))
+            raise
+        self._hear(operation, reply)
+        for job_id, token in tokens_in(reply):
+            self.names.setdefault(token, (job_id, sum(name == job_id for name, _ in self.names.values())))
+        return reply
+
+    def _hear(self, operation: Operation[Any], expected: Any) -> None:
+        """Ask the backend, which is to answer as expected."""
+        try:
+            actual = self._ask_backend(self.tokens.to_theirs(operation))
+        except QueueHintError as error:
+            actual = Refused.of(error)
+        except Exception:
+            self._note(operation)
+            raise
+        self.tokens.learn(expected, actual)
+        actual = self.tokens.to_ours(actual)
+        if not agree(expected, actual):
+            self._note(operation)
+            raise AssertionError(
+                f"{as_code(operation)}\nmust be answered:\n  {as_code(expected)}\n"
+                f"but the backend said:\n  {as_code(actual)}"
+            )
+
+    def _ask_backend(self, operation: Operation[Reply]) -> Reply:
+        if self._runner is None:
+            return self.backend.call_sync(operation)
+        return self._runner.run(self.backend.call(operation))
+
+    def _note(self, operation: Operation[Any]) -> None:
+        """Write a question down that the backend got wrong."""
+        if not self.history or self.history[-1][1] is not operation:
+            self.history.append((self.now_ms, operation))
+
+    # --- more than a pair does ---------------------------------------------------------------------------------------
+
+    def compare(self) -> None:
+        """Compare every record besides."""
+        super().compare()
+        self._ids.update(dict.fromkeys(self.model.jobs))
+        ids = list(self._ids)
+        for first in range(0, len(ids), IDS_MAX):
+            self.put(Get(tuple(ids[first : first + IDS_MAX])))
+
+    def ask(self, claim: Claim) -> None:
+        """Ask what a pair does, and what no model knows."""
+        super().ask(claim)
+        for question in (
+            CountPending(claim.path),
+            CountPending(),
+            Tree(claim.path, 4),
+            ListWeights(),
+            ListSchedules(),
+            DueSchedules(),
+            Peek(),
+        ):
+            self.put(question)
+        self.seen = self.put(Follow(self.seen)).after
+
+    def wind_down(self) -> None:
+        """End everything there is, let all records expire, and see that nothing is left, nor is it told to be."""
+        for schedule in self.put(ListSchedules()).schedules:
+            self.do(DropSchedule(schedule.name))
+        super().wind_down()
+        self.compare()
+        assert not self.put(List()).records
+        assert not self.put(ListDead()).records
+        assert not self.put(ListLimits()).limits
+        assert not any(self.put(CountJobs()).states.values())
+        assert not self.put(CountRecords()).total
+        assert not self.put(CountPending(include_scheduled=True)).unfinished
+        assert not self.put(CountEdges()).open_edges
+        assert not self.put(Tree((), 4)).children
+        assert self.put(CanDequeue(()))
+        assert self.put(Tick()).next_ms is None

@@ -1,0 +1,568 @@
+"""
+Who makes up the steps of a walk: a player that sees a world through its engine, and what it likes.
+
+Times are in minutes, so that leases, back-offs, retention and the ten minutes for which an id is kept all meet.
+"""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from itertools import product
+from typing import TYPE_CHECKING, Any, Literal
+
+import attrs
+
+from queuehint.core.structures.job import START_MARK
+from queuehint.operations import (
+    ANYONE,
+    Amend,
+    Cancel,
+    CancelFlow,
+    CancelPath,
+    Close,
+    Commit,
+    CountEdges,
+    CountFlow,
+    Delete,
+    Discard,
+    DropLimit,
+    Enqueue,
+    Exchange,
+    Fetch,
+    ListFlow,
+    Log,
+    Operation,
+    Pause,
+    Pull,
+    Push,
+    Redrive,
+    Renew,
+    Reopen,
+    Report,
+    Resume,
+    SetLimit,
+    Update,
+    Weigh,
+    Why,
+)
+from queuehint.values.hint import Claim, normalise
+from queuehint.values.limit import Limit
+from queuehint.values.policy import Backoff, Policy
+from queuehint.values.records import (
+    ON_CHILD_FAILURE,
+    WHEN,
+    Dependency,
+    JobSpec,
+    JobState,
+    Outcome,
+    OutcomeKind,
+    Progress,
+)
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from queuehint.core.engine import Engine
+    from queuehint.values.hint import Mode, Path
+    from queuehint.values.policy import OnDependencyFailure
+
+MINUTE = 60_000
+LEASE_MS = 4 * MINUTE
+POOLS = ("p", "q")
+FLOWS = ("f", "g")
+SHARED_KEYS = ("k", "l")
+SHARED_MS = 5 * MINUTE
+PARTS = ("S", "T")
+
+SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
+
+
+def paths(depth_max: int) -> list[Path]:
+    """All paths over two letters."""
+    return [path for depth in range(depth_max + 1) for path in product("ab", repeat=depth)]
+
+
+PATHS = paths(4)
+PATHS_BY_DEPTH = [list(product("ab", repeat=depth)) for depth in range(5)]
+
+_flat = Backoff(base=60, factor=1, cap=60, jitter=0)
+_policy = partial(Policy, backoff=_flat)
+POLICIES = (
+    _policy(),
+    _policy(max_attempts=2, max_losses=1),
+    _policy(max_attempts=1, on_dead="hold"),
+    _policy(max_attempts=1, on_dead="hold", retention_ms=8 * MINUTE),
+    _policy(max_attempts=2, max_losses=2, on_dead="cancel_behind"),
+    _policy(max_attempts=2, on_retry="yield", on_dead="cancel_behind", retention_ms=0),
+    _policy(on_retry="yield", start_within_ms=6 * MINUTE),
+    _policy(max_hold_ms=2 * MINUTE),
+    _policy(max_hold_ms=0, start_within_ms=2 * MINUTE, retention_ms=11 * MINUTE),
+)
+# Where jobs depend on each other records are kept longer: what fell because of a dead job can be brought back.
+_woven: tuple[tuple[OnDependencyFailure, int | None], ...] = (
+    ("wait", 12 * MINUTE),
+    ("cancel", 12 * MINUTE),
+    ("run", 12 * MINUTE),
+    ("cancel", None),
+)
+WOVEN_POLICIES = tuple(
+    attrs.evolve(policy, on_dependency_failure=on_failure, retention_ms=kept)
+    for on_failure, kept in _woven
+    for policy in (
+        _policy(max_attempts=1),
+        _policy(max_attempts=1),
+        _policy(max_attempts=2, max_losses=1),
+        _policy(max_attempts=1, on_dead="hold"),
+        _policy(max_attempts=1, on_dead="cancel_behind"),
+        _policy(on_retry="yield", start_within_ms=6 * MINUTE),
+    )
+)
+
+
+@cache
+def one_claim(path: Path, mode: Mode) -> tuple[Claim, ...]:
+    """The claims of a job with one claim; equal ones are one object."""
+    return (Claim(path, mode),)
+
+
+# --- who makes the steps ---------------------------------------------------------------------------------------------
+
+
+@attrs.frozen(kw_only=True)
+class Style:
+    """
+    What a player likes.
+
+    Args:
+        shared: the share of claims that are shared.
+        depth_weights: how often a path has depth 0, 1, 2, 3, 4.
+        unfinished_max: no job is enqueued while so many are unfinished.
+        keyed: the share of jobs with a key.
+        edges: the share of jobs that depend on others; with any, jobs have children, flows and results too.
+        parts: how often a submission comes in parts, for one that comes whole.
+        limited: limits are set, changed and dropped.
+        meddled: how often people amend and delete records, weigh users, pause and limit, for once in other styles.
+        due_within: delays, back-offs of 0 and times in the past are used too; without, nothing an operation does is
+            due in that same ms.
+    """
+
+    shared: float = 0.0
+    depth_weights: tuple[int, ...] = (1, 4, 5, 3, 2)
+    unfinished_max: int = 10
+    keyed: float = 0.15
+    edges: float = 0.0
+    parts: float = 0.0
+    limited: bool = False
+    meddled: int = 1
+    due_within: bool = True
+
+
+CROWDED = Style()
+SPREAD = Style(depth_weights=(0, 1, 3, 4, 4), unfinished_max=14, limited=True)
+KEYED = Style(depth_weights=(0, 1, 2, 3, 3), keyed=0.7)
+SHARING = Style(shared=0.6)
+MIXED = Style(shared=0.3, depth_weights=(1, 3, 3, 2, 1), unfinished_max=14, limited=True)
+WOVEN = Style(depth_weights=(0, 1, 2, 3, 3), unfinished_max=14, keyed=0.05, edges=0.7)
+IN_PARTS = Style(depth_weights=(0, 1, 2, 3, 3), unfinished_max=14, keyed=0.2, edges=0.4, parts=0.4, limited=True)
+TANGLED = Style(shared=0.2, depth_weights=(1, 4, 3, 1, 1), edges=0.6, parts=0.1)
+ALL_AT_ONCE = Style(
+    shared=0.2,
+    depth_weights=(1, 4, 3, 1, 1),
+    unfinished_max=16,
+    keyed=0.3,
+    edges=0.4,
+    parts=0.3,
+    limited=True,
+    meddled=4,
+)
+"""Every feature meets every other."""
+EXCLUSIVE_STYLES = (CROWDED, SPREAD, KEYED, WOVEN, IN_PARTS)
+STYLES = (*EXCLUSIVE_STYLES, SHARING, MIXED, TANGLED)
+
+
+class Player:
+    """Makes up operations for a world it sees through the engine; every choice is *random*'s."""
+
+    def __init__(self, engine: Engine, random: Random, style: Style) -> None:
+        self.engine = engine
+        self.random = random
+        self.style = style
+        self.grants: list[tuple[str, int]] = []
+        self.made = 0
+        self.specs: list[JobSpec] = []
+        self._moves = (
+            *[self.exchange] * 40,
+            *[self.enqueue] * 34,
+            *[self.renew] * 4,
+            *[self.cancel] * 3,
+            *[self.cancel_path] * 2,
+            *[self.redrive] * 5,
+            *[self.discard] * 2,
+            *[self.pause] * 2,
+            *[self.resume] * 3,
+            *[self.close] * 1,
+            *[self.reopen] * 2,
+            *[self.note] * 2,
+            *[self.weigh] * 2,
+            *[self.delete] * 2,
+            *[self.amend] * 2,
+        )
+        if style.edges:
+            besides = (*[self.redrive] * 5, *[self.push] * 2, *[self.question] * 4, self.cancel_flow)
+            parts = round(34 * style.parts)
+            self._moves += (*besides, *[self.part] * parts, *[self.commit] * (parts // 2))
+
+        if style.limited:
+            self._moves += (*[self.limit] * 6, self.unlimit)
+        meddles = (self.amend, self.amend, self.amend, self.delete, self.weigh, self.pause, self.resume, self.resume)
+        self._moves += meddles * (style.meddled - 1)
+
+    def move(self) -> Operation[Any]:
+        return self.random.choice(self._moves)()
+
+    def pass_time(self, now_ms: int) -> int:
+        """Mostly stand still; sometimes go right to what is due next, sometimes far beyond it."""
+        roll = self.random.random()
+        if roll < 0.8:
+            return now_ms
+        if roll < 0.9:
+            return max(now_ms, self.engine.next_ms or 0)
+        if roll < 0.995:
+            return now_ms + self.random.choice((1, MINUTE, MINUTE, 3 * MINUTE, LEASE_MS + 1))
+        return now_ms + 20 * MINUTE
+
+    # --- parts -------------------------------------------------------------------------------------------------------
+
+    def path(self) -> Path:
+        random = self.random
+        return random.choice(PATHS_BY_DEPTH[random.choices(range(5), self.style.depth_weights)[0]])
+
+    def region(self) -> Path:
+        """A path to cancel, pause or close: seldom all there is."""
+        return self.path() or (self.path() if self.random.random() < 0.5 else ("a", "b"))
+
+    def claim(self) -> tuple[Claim, ...]:
+        mode: Mode = "shared" if self.random.random() < self.style.shared else "exclusive"
+        return one_claim(self.path(), mode)
+
+    def claims(self) -> tuple[Claim, ...]:
+        roll = self.random.random()
+        if roll < 0.75:
+            return self.claim()
+        if roll < 0.8:
+            return ()
+        many = self.claim() + self.claim() + (self.claim() if roll > 0.93 else ())
+        return normalise(many)
+
+    def spec(self) -> JobSpec:
+        random = self.random
+        self.made += 1
+        delay_ms = run_at_ms = key = presence_ms = None
+        roll = random.random()
+        now_ms = self.engine.now_ms
+        if roll < 0.12:
+            delay_ms = random.choice((1, MINUTE, 5 * MINUTE))
+        elif roll < 0.16:
+            run_at_ms = now_ms + random.choice((-MINUTE, 0, MINUTE))
+        elif roll < 0.2:
+            presence_ms = 3 * MINUTE
+        if presence_ms is None and random.random() < self.style.keyed:
+            key = random.choice("kkkl")
+        policies = WOVEN_POLICIES if self.style.edges else POLICIES if self.style.due_within else POLICIES[:-1]
+        spec = JobSpec(
+            id=str(self.made),
+            task="t",
+            claims=self.claims(),
+            priority=random.choice((3, 3, 3, 1, 5, 9)),
+            pool=random.choice("ppq"),
+            user=random.choice((None, None, "u", "v")),
+            service="s" if random.random() < 0.05 else None,
+            key=key,
+            on_conflict=random.choice(("return", "replace", "replace", "after", "after", "after", "reject")),
+            delay_ms=delay_ms,
+            run_at_ms=run_at_ms,
+            presence_ms=presence_ms,
+            flow=random.choice((None, *FLOWS)) if self.style.edges else None,
+            policy=random.choice(policies),
+        )
+        self.specs.append(spec)
+        return spec
+
+    def ids(self) -> tuple[str, ...]:
+        random = self.random
+        known = [job.id for job in self.engine.ledger.jobs.values() if not job.is_start]
+        some = random.sample(known, min(len(known), random.choice((1, 1, 2, 3))))
+        return tuple(some) if random.random() < 0.95 else (*some, "nobody", *some)
+
+    def outcome(self, job_id: str, token: int) -> Outcome:
+        random = self.random
+        kind = random.choice(_OUTCOMES)
+        delays = (0, 1, MINUTE, 3 * MINUTE) if self.style.due_within else (1, MINUTE, 3 * MINUTE)
+        delay_ms, final = random.choice(delays), random.random() < 0.1
+        if not self.style.edges:
+            return Outcome(job_id=job_id, token=token, kind=kind, delay_ms=delay_ms, final=final)
+        children = None
+        if random.random() < 0.15:
+            kind, children = OutcomeKind.CHILDREN, self.children(job_id)
+        return Outcome(
+            job_id=job_id,
+            token=token,
+            kind=kind,
+            result=random.choice((None, b"1", b'{"result":2}')),
+            delay_ms=delay_ms,
+            final=final,
+            children=children or (),
+            on_child_failure=random.choice(ON_CHILD_FAILURE),
+        )
+
+    def children(self, job_id: str) -> tuple[str, ...]:
+        """Mostly jobs that this one has made; sometimes itself, or nobody."""
+        random = self.random
+        roll = random.random()
+        made = [job.id for job in self.engine.ledger.jobs.values() if job.spec.parent == job_id]
+        if roll < 0.03:
+            return (random.choice((job_id, "nobody", *made)),)
+        if made and roll < 0.7:
+            return tuple(random.sample(made, random.randint(1, len(made))))
+        return tuple(self.dependency() for _ in range(random.choice((0, 1, 1, 2))))
+
+    # --- edges -------------------------------------------------------------------------------------------------------
+
+    def dependency(self) -> str:
+        """Mostly what is there and not over; what is over too, and now and then what nobody may know of."""
+        roll = self.random.random()
+        jobs = [job for job in self.engine.ledger.jobs.values() if not job.is_start]
+        known = [job for job in jobs if not (job.is_hidden or job.gone)]
+        some = [job.id for job in known if job.is_over == (roll > 0.6)]
+        if roll > 0.98 or not some:
+            some = [*[job.id for job in known or jobs], "nobody"] if roll > 0.98 else [job.id for job in known]
+        return self.random.choice(some or ["nobody"])
+
+    def edge(self, job_id: str) -> Dependency:
+        when = self.random.choice(("success", "success", *WHEN))
+        return Dependency(job_id, when=when, data=when != "failure" and self.random.random() < 0.15)
+
+    def weave(self, specs: list[JobSpec], known: list[str]) -> list[JobSpec]:
+        """Have some of the jobs just made depend on others: of their submission, or *known* to it, or any."""
+        random = self.random
+        woven: list[JobSpec] = []
+        for spec in specs:
+            takes_edges = spec.presence_ms is None and (spec.key is None or spec.on_conflict != "replace")
+            if takes_edges and random.random() < self.style.edges:
+                peers = [each.id for each in woven] if random.random() < 0.5 else [each.id for each in specs]
+                peers = [*known, *[job_id for job_id in peers if job_id != spec.id]]
+                ids = [
+                    random.choice(peers) if peers and random.random() < 0.5 else self.dependency()
+                    for _ in range(random.choice((1, 1, 1, 2, 2, 3)))
+                ]
+                edges = tuple([self.edge(job_id) for job_id in dict.fromkeys(ids) if job_id != spec.id])
+                spec = attrs.evolve(spec, depends_on=edges)
+            woven.append(spec)
+        by_id = {spec.id: spec for spec in woven}
+        for spec in woven:
+            # What is refused at once teaches little: most of it is mended.
+            keyed = [edge.id for edge in spec.depends_on if edge.id in by_id and by_id[edge.id].key is not None]
+            if keyed and random.random() < 0.95:
+                by_id.update({job_id: attrs.evolve(by_id[job_id], key=None) for job_id in keyed})
+        woven = list(by_id.values())
+        self.specs[-len(woven) :] = woven
+        random.shuffle(woven)
+        return woven
+
+    # --- moves -------------------------------------------------------------------------------------------------------
+
+    def enqueue(self) -> Operation[Any]:
+        random = self.random
+        count_of = self.engine.ledger.counts
+        if sum(count_of[state] for state in (SCHEDULED, DEFERRED, QUEUED, STARTED)) >= self.style.unfinished_max:
+            return self.exchange()
+        specs = [self.spec() for _ in range(random.choice((1, 1, 1, 2, 3)))]
+        parent = None
+        if self.style.edges:
+            running = [(job.id, job.token or 0) for job in self.engine.ledger.registry.running.values()]
+            if running and random.random() < 0.25:
+                parent = random.choice(running if random.random() < 0.95 else [*running, *self.grants])
+                specs = [attrs.evolve(spec, parent=parent[0]) for spec in specs]
+            specs = self.weave(specs, [])
+        self._repeat(specs)
+        return Enqueue(tuple(specs), parent=parent)
+
+    def _repeat(self, specs: list[JobSpec]) -> None:
+        """Now and then ask for a job once more."""
+        random = self.random
+        if random.random() < 0.08:
+            again = random.choice(self.specs[-12:])
+            specs.append(again if random.random() < 0.8 else attrs.evolve(again, task="other"))
+            if len({spec.id for spec in specs}) < len(specs):
+                del specs[-1]
+
+    def part(self) -> Operation[Any]:
+        """Send a part of a submission, or what it needs to be whole if it is large enough."""
+        random = self.random
+        staged = random.choice(PARTS)
+        hidden = [job for job in self.engine.ledger.jobs.values() if job.is_hidden and not job.is_start]
+        if len(hidden) >= 8:
+            return self.commit()
+        specs = [self.spec() for _ in range(random.choice((0, 1, 2, 2, 3)))]
+        if random.random() < 0.97:
+            start = self.engine.ledger.jobs.get(START_MARK + staged)
+            flow = start.spec.flow if start is not None else specs[0].flow if specs else None
+            specs = [attrs.evolve(spec, key=None, presence_ms=None, flow=flow) for spec in specs]
+        mine = [job.id for job in hidden if START_MARK + staged in job.blocked]
+        specs = self.weave(specs, mine) if specs else specs
+        if self.specs:
+            self._repeat(specs)
+        return Enqueue(tuple(specs), staged=staged)
+
+    def commit(self) -> Operation[Any]:
+        begun = [job.id[1:] for job in self.engine.ledger.jobs.values() if job.is_start]
+        return Commit(self.random.choice(begun if begun and self.random.random() < 0.95 else PARTS))
+
+    def exchange(self) -> Operation[Any]:
+        random = self.random
+        running = [(job.id, job.token or 0) for job in self.engine.ledger.registry.running.values()]
+        self.grants = [grant for grant in self.grants if random.random() < 0.9] + running
+        settle = [self.outcome(*grant) for grant in running if random.random() < 0.6]
+        if self.grants and random.random() < 0.15:
+            settle.append(self.outcome(*random.choice(self.grants)))
+        limit = random.choice((0, 1, 2, 2, 100, 100))
+        pools = random.choice((*[("p", "q")] * 6, ("q", "p"), ("p",), ("q",), ()))
+        users: tuple[str | None, ...] | None = None
+        steal: tuple[str | None, ...] | Literal["*"] = ()
+        if random.random() < 0.2:
+            users = random.choice((("u",), ("v", "u"), (None, "v")))
+            steal = random.choice(((), ("v",), (None, "u"), ANYONE))
+        worker = random.choice("wx")
+        return Exchange(worker, tuple(settle), pools, limit, LEASE_MS, users, steal, announces=worker == "x")
+
+    def renew(self) -> Operation[Any]:
+        random = self.random
+        jobs = self.engine.ledger.jobs.values()
+        leases = [(job.id, job.token) for job in jobs if job.token is not None and random.random() < 0.5]
+        if self.grants:
+            leases.append(random.choice(self.grants))
+        # The same random numbers as ever, so that a seed stands for the same history.
+        lease_ms = random.choice((MINUTE, LEASE_MS))
+        return Renew(tuple(leases), lease_ms, begun=lease_ms == MINUTE)
+
+    def cancel(self) -> Operation[Any]:
+        return Cancel(self.ids())
+
+    def cancel_path(self) -> Operation[Any]:
+        return CancelPath(self.region())
+
+    def cancel_flow(self) -> Operation[Any]:
+        return CancelFlow(self.random.choice(FLOWS))
+
+    def redrive(self) -> Operation[Any]:
+        return Redrive(self._dead(), downstream=bool(self.style.edges) and self.random.random() < 0.7)
+
+    def discard(self) -> Operation[Any]:
+        return Discard(self._dead())
+
+    def _dead(self) -> tuple[str, ...]:
+        dead = [job.id for job in self.engine.ledger.dead.values()]
+        if dead and self.random.random() < 0.9:
+            return tuple(self.random.sample(dead, self.random.randint(1, min(2, len(dead)))))
+        return self.ids()
+
+    def pause(self) -> Operation[Any]:
+        return Pause(self.region())
+
+    def resume(self) -> Operation[Any]:
+        marked = sorted(self.engine.ledger.parked)
+        return Resume(self.random.choice(marked) if marked and self.random.random() < 0.9 else self.path())
+
+    def limit(self) -> Operation[Any]:
+        """Mostly hold back few at a time; sometimes anew what is limited already, sometimes all there is."""
+        random = self.random
+        known = [state.limit for state in self.engine.ledger.limits.states(0)]
+        if known and random.random() < 0.3:
+            limit = random.choice(known)
+            most = random.choice((None, 1, 2, limit.most)) if limit.most is not None else None
+            return SetLimit(attrs.evolve(limit, most=most))
+        path, most, roll = self.path(), random.choice((1, 1, 2, 3)), random.random()
+        if roll < 0.3:
+            return SetLimit(Limit(path=path[: random.choice((0, 1, 1, 2))], each=True, most=most))
+        if roll < 0.55:
+            rate = random.choice((1, 1, 2, 3)), random.choice((1, MINUTE, 2 * MINUTE, 5 * MINUTE))
+            return SetLimit(Limit(path=path[:2], most=random.choice((None, most)), rate=rate))
+        if roll < 0.65:
+            pending = random.randint(2, self.style.unfinished_max)
+            return SetLimit(Limit(path=random.choice((None, (), path)), max_pending=pending))
+        return SetLimit(Limit(path=path, most=most))
+
+    def unlimit(self) -> Operation[Any]:
+        known = [state.limit.path for state in self.engine.ledger.limits.states(0)]
+        return DropLimit(self.random.choice(known) if known and self.random.random() < 0.95 else self.path())
+
+    def close(self) -> Operation[Any]:
+        return Close(self.region())
+
+    def reopen(self) -> Operation[Any]:
+        marked = sorted(self.engine.closed)
+        return Reopen(self.random.choice(marked) if marked else self.path())
+
+    def weigh(self) -> Operation[Any]:
+        return Weigh(self.random.choice((None, "u", "v")), self.random.choice((1, 1, 2, 3)))
+
+    def note(self) -> Operation[Any]:
+        if not self.grants or self.random.random() < 0.2:
+            return Log((*self.ids(), "nobody")[0], None, ("line",))
+        grant = self.random.choice(self.grants)
+        roll = self.random.random()
+        if roll < 0.3:
+            return Log(*grant, ("line",))
+        return Update(*grant, b"3") if roll < 0.7 else Report(*grant, Progress(1, 2))
+
+    def delete(self) -> Operation[Any]:
+        over = [job.id for job in self.engine.ledger.jobs.values() if job.is_over and not job.gone and not job.is_start]
+        if over and self.random.random() < 0.9:
+            return Delete(tuple(self.random.sample(over, self.random.randint(1, min(2, len(over))))))
+        return Delete(self.ids())
+
+    def amend(self) -> Operation[Any]:
+        """Change a record; now and then one that nobody knows, or more of it, or another version."""
+        random = self.random
+        job = self.engine.ledger.jobs.get(random.choice((*self.ids(), "nobody")))
+        if job is None:
+            return Amend(JobSpec(id="nobody", task="t"), 1)
+        changed: dict[str, Any] = {"user": random.choice((None, "u", "v")), "service": random.choice((None, None, "s"))}
+        if random.random() < 0.05:
+            changed["task"] = "changed"
+        return Amend(attrs.evolve(job.spec, **changed), job.version if random.random() < 0.95 else 0)
+
+    # --- values and questions ----------------------------------------------------------------------------------------
+
+    def push(self) -> Operation[Any]:
+        random = self.random
+        ttl_ms = random.choice((1, MINUTE, SHARED_MS))
+        return Push("n", random.choice(SHARED_KEYS), random.choice((b"1", b"{}", b"")), ttl_ms)
+
+    def question(self) -> Operation[Any]:
+        random = self.random
+        if self.grants and random.random() < 0.4:
+            job_id, token = random.choice(self.grants)
+            job = self.engine.ledger.jobs.get(job_id)
+            needs = [edge.id for edge in job.spec.depends_on] if job is not None else []
+            return Fetch(job_id, token, (*needs, self.dependency()))
+        return random.choice(
+            (
+                Pull("n", random.choice(SHARED_KEYS)),
+                CountFlow(random.choice(FLOWS)),
+                ListFlow(random.choice(FLOWS), random.choice((0, self.engine.ledger.last_number // 2)), 2),
+                CountEdges(),
+                Why(random.choice((*self.ids(), "nobody"))),
+            )
+        )
+
+
+_OUTCOMES = (
+    *[OutcomeKind.FINISHED] * 8,
+    *[OutcomeKind.FAILED] * 6,
+    OutcomeKind.SNOOZED,
+    OutcomeKind.RELEASED,
+    OutcomeKind.UNKNOWN_TASK,
+    OutcomeKind.LOST,
+    OutcomeKind.DISCARDED,
+)

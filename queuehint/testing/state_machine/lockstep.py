@@ -1,0 +1,404 @@
+"""An engine beside its model: every operation goes to both, and all that can be seen is compared."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from queuehint.core.engine import Engine, EngineOptions
+from queuehint.core.structures.job import DIGEST_FROM, digested
+from queuehint.core.structures.trie import counts
+from queuehint.errors import QueueHintError, ScheduleChangedError
+from queuehint.operations import (
+    BUDGET,
+    TALLIES,
+    CanDequeue,
+    CountEdges,
+    CountFlow,
+    CountJobs,
+    CountPending,
+    CountRecords,
+    Counts,
+    DropLimit,
+    DropSchedule,
+    Exchange,
+    Fetch,
+    List,
+    ListDead,
+    ListFlow,
+    ListLimits,
+    ListUsers,
+    Operation,
+    PauseSchedule,
+    Pull,
+    PutSchedule,
+    Reopen,
+    Resume,
+    ResumeSchedule,
+    SweptPath,
+    Tick,
+    Tree,
+    Weigh,
+    Why,
+)
+from queuehint.testing.invariants import check_circles, check_empty, check_order, check_ready, check_refusal, placed
+from queuehint.testing.model.jobs import Actor
+from queuehint.testing.model.places import clash
+from queuehint.testing.model.reference import ReferenceModel
+from queuehint.testing.state_machine.generator import FLOWS, MINUTE, POOLS, SHARED_KEYS, SHARED_MS
+from queuehint.values.hint import Claim
+from queuehint.values.policy import Retention
+from queuehint.values.record_filter import RecordFilter
+from queuehint.values.records import OVER, JobState, Outcome, OutcomeKind
+from queuehint.values.report import ReasonKind, TreeNode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from queuehint.operations import Position
+    from queuehint.values.hint import Path
+
+Reply = TypeVar("Reply")
+
+SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
+
+RETENTION = Retention(finished=180, failed=1800, canceled=0, service=900)
+
+_SCHEDULES = PutSchedule, DropSchedule, PauseSchedule, ResumeSchedule
+_FOLLOWS = ("dependency ", "behind ")
+"""How the causes begin of what is canceled because of another job."""
+
+
+def filters(path: Path, now_ms: int) -> Iterator[RecordFilter]:
+    """Yield a question of every kind."""
+    yield RecordFilter()
+    yield RecordFilter(path=path)
+    yield RecordFilter(user="u", path=path, states=(QUEUED, FAILED))
+    yield RecordFilter(service="s", user="v")
+    yield RecordFilter(states=(FINISHED, CANCELED, SCHEDULED))
+    yield RecordFilter(pool="p", task="t", since_ms=now_ms - 3 * MINUTE, until_ms=now_ms)
+    yield RecordFilter(states=(STARTED, QUEUED), until_ms=now_ms - MINUTE)
+
+
+class Pair:
+    """
+    An engine beside its model: every operation goes to both, and they are compared.
+
+    Args:
+        budget: of the engine; with a small one each operation is followed by ticks until nothing is left, and the
+            model, which does everything at once, is compared then.
+        retention: how long records are kept.
+        now_ms: when it begins.
+    """
+
+    def __init__(self, budget: int = BUDGET, *, retention: Retention = RETENTION, now_ms: int = 0) -> None:
+        self.cut = budget < BUDGET
+        self.engine = Engine(EngineOptions(budget=budget, retention=retention))
+        self.model = ReferenceModel(retention)
+        self.model.look_ms = self._look_ms
+        self.model.level_of = lambda job_id: self.engine.ledger.jobs[job_id].level
+        self.now_ms = now_ms
+        self.history: list[tuple[int, Any]] = []
+        self.ended: dict[str, int] = {}
+
+    def do(self, operation: Operation[Any]) -> Any:
+        """Apply one operation to both and compare; return the reply, None if it was refused as foretold."""
+        model = self.model
+        self.history.append((self.now_ms, operation))
+        model.now_ms = max(model.now_ms, self.now_ms)
+        refusal = model.refuses(operation)
+        refused: QueueHintError | None = None
+        try:
+            reply = self.put(operation)
+        except QueueHintError as error:
+            refused = error
+        if not model.knows(operation) or isinstance(refused, ScheduleChangedError):
+            # No definition tells of schedules; but what is left over is done when one is changed.
+            if refused is None and isinstance(operation, _SCHEDULES):
+                model.catch_up()
+            return None if refused is not None else reply
+        assert refusal is (None if refused is None else type(refused)), f"{operation} was refused: {refused!r}"
+        if refused is not None:
+            check_refusal(refused, operation)
+            self.compare()
+            return None
+        seqs = model.seqs
+        model.follow(operation, reply, cut=self.cut)
+        if self.cut:
+            self.drain()
+            model.catch_up()
+            self._compare_tally(reply)
+            self.adopt(seqs)
+        self.compare()
+        return reply
+
+    def put(self, operation: Operation[Reply]) -> Reply:
+        """Have the engine, and whoever is compared with it, do an operation; return its reply or raise its error."""
+        return self.engine.apply(operation, self.now_ms)
+
+    def _look_ms(self) -> int | None:
+        """When something is due that no definition says: a limit is looked at again, a schedule fires."""
+        looks = self.engine.ledger.limits.next_ms(), self.engine.timetable.next_ms(self.engine.now_ms)
+        return min((at for at in looks if at is not None), default=None)
+
+    def go_to(self, now_ms: int) -> None:
+        """Move the time forward."""
+        self.now_ms = max(self.now_ms, now_ms)
+
+    def drain(self) -> None:
+        """Tick until nothing is left over; the order holds in between."""
+        for _ in range(10_000):
+            if self.engine.next_ms is None or self.engine.next_ms > self.now_ms:
+                return
+            self.engine.ledger.check()
+            check_order(self.engine)
+            check_circles(self.engine)
+            self.put(Tick())
+        raise AssertionError("there is always more")
+
+    def _compare_tally(self, reply: Any) -> None:
+        """
+        Compare how many a sweep that was cut has reached.
+
+        The model reaches at once those that end, where work is cut, because of others before the sweep comes to them.
+        """
+        if isinstance(reply, SweptPath) and reply.number is not None:
+            jobs, actors = self.engine.ledger.jobs, self.model.jobs
+            others = sum(actors[job_id].cause != jobs[job_id].cause for job_id in self.model.reached & actors.keys())
+            tally = self.put(Pull(TALLIES, str(reply.number))).value
+            assert tally == b"%d" % (len(self.model.reached) - others)
+
+    def adopt(self, seqs: int) -> None:
+        """
+        Take over from the engine what depends on where work was cut.
+
+        That is in which order jobs took their places (those after *seqs*) whose last edges were resolved in one
+        operation, or that were revived in one, and which of several ends it was that canceled a job.
+        """
+        model, jobs = self.model, self.engine.ledger.jobs
+        if model.woven:
+            new = [actor for actor in model.placed if actor.seq > seqs and actor.id in jobs]
+            places = sorted(actor.seq for actor in new)
+            for actor, seq in zip(sorted(new, key=lambda actor: jobs[actor.id].seq), places, strict=True):
+                actor.seq = seq
+            model.placed.sort(key=lambda actor: actor.seq)
+        for actor in model.jobs.values():
+            job = jobs.get(actor.id)
+            if job is not None and actor.state is CANCELED is job.state:
+                causes = (actor.cause, job.cause)
+                fallen_by = job.notes.fallen_by if job.notes is not None else None
+                assert fallen_by is None or fallen_by in actor.needs
+                assert causes[0] == causes[1] or any((cause or "").startswith(_FOLLOWS) for cause in causes)
+                actor.fell, actor.cause = fallen_by, job.cause
+            if job is not None and actor.since > actor.number and job.since > job.number:
+                actor.since = job.since
+
+    def compare(self) -> None:
+        engine, model = self.engine, self.model
+        ledger = engine.ledger
+        ledger.check()
+        known = {job.id: job for job in ledger.jobs.values() if not job.is_hidden}
+        assert known.keys() == model.jobs.keys()
+        for actor in model.jobs.values():
+            job = known[actor.id]
+            assert (
+                job.state,
+                bool(job.seq),
+                job.number,
+                job.since,
+                job.attempts,
+                job.losses,
+                job.token,
+                job.worker,
+                job.due_ms,
+                job.gone,
+                job.spec,
+                job.cancel,
+                job.cause,
+                job.result,
+            ) == (
+                actor.state,
+                bool(actor.seq),
+                actor.number,
+                actor.since,
+                actor.attempts,
+                actor.losses,
+                actor.token,
+                actor.worker,
+                actor.due,
+                actor.gone,
+                # Of one whose record is gone a digest of large arguments is kept, of a deleted one of any.
+                digested(actor.spec)
+                if actor.gone and (len(actor.spec.arguments) > DIGEST_FROM or job.spec != actor.spec)
+                else actor.spec,
+                actor.cancel,
+                actor.cause,
+                actor.result,
+            )
+            assert job.level == job.spec.priority or (job.level > job.spec.priority and job.seq)
+            notes = job.notes
+            if notes is not None:
+                assert notes.fallen_by == actor.fell
+                # What is over forgets its edges in a step of its own.
+                assert actor.is_over or notes.blocked.keys() == actor.waits.keys()
+            else:
+                assert not actor.waits
+                assert actor.fell is None
+        hidden = {job.id: job for job in ledger.jobs.values() if job.is_hidden}
+        expected = {**model.hidden, **model.starts}
+        assert {job_id: job.number for job_id, job in hidden.items()} == {
+            job_id: actor.number for job_id, actor in expected.items()
+        }
+        # A job canceled while work was cut may have had a place for a moment, so places are equal up to gaps.
+        assert [job.id for job in placed(engine)] == [actor.id for actor in model.placed]
+        ready = {actor.id for actor in model.ready()}
+        offered = {job.id for job in ledger.jobs.values() if job.ready is not None}
+        if not ledger.leftovers:
+            if model.exact:
+                assert offered == ready
+            else:
+                check_ready(engine, exact=False)
+        assert offered <= ready, f"{offered - ready} are ready out of order"
+        if not ledger.leftovers:
+            assert engine.next_ms == model.next_ms()
+        self._compare_limits()
+
+    def _compare_limits(self) -> None:
+        """No limit is broken, and each knows what counts towards it."""
+        engine, model = self.engine, self.model
+        states = {(s.limit.path, s.limit.each): s for s in self.put(ListLimits()).limits}
+        assert {key: state.limit for key, state in states.items()} == model.limits
+        for state in states.values():
+            limit = state.limit
+            assert state.started == (len(model.count_started(limit)) if limit.holds_back else None)
+            unfinished = None if limit.max_pending is None else model.count_unfinished(limit.path)
+            assert state.pending == unfinished or (limit.max_pending is not None and engine.ledger.leftovers)
+
+    # --- questions ---------------------------------------------------------------------------------------------------
+
+    def ask(self, claim: Claim) -> None:
+        """Ask everything and compare."""
+        _engine, model, now_ms = self.engine, self.model, self.now_ms
+        model.now_ms = max(model.now_ms, now_ms)
+        assert self.put(CanDequeue(claim.path, claim.mode)) == model.can_dequeue(claim)
+        known = sorted((actor for actor in model.jobs.values() if not actor.gone), key=lambda actor: actor.number)
+        stats = self.put(CountJobs())
+        assert stats.states == {state: sum(actor.state is state for actor in known) for state in JobState}
+        dead = tuple(actor.id for actor in known if actor.state is FAILED)
+        assert tuple(record.id for record in self.put(ListDead()).records) == dead
+        pending = self.put(CountPending(None, include_scheduled=True))
+        assert pending.unfinished == sum(actor.state not in OVER for actor in known)
+        below = self.put(CountPending(claim.path, include_scheduled=True))
+        claims = [c for actor in known if actor.state not in OVER for c in actor.claims]
+        assert below.unfinished == sum(c.path[: len(claim.path)] == claim.path for c in claims)
+        self._ask_why(known)
+        self._ask_about_edges()
+        self._ask_for_records(claim)
+        self._compare_tree(self.put(Tree(claim.path, 1)), claim.path)
+
+    def _ask_why(self, known: Iterable[Actor]) -> None:
+        """R3: a wait for a place points to smaller places only, so no waits can form a circle."""
+        for actor in known:
+            reason = self.put(Why(actor.id))
+            self.model.check_reason(actor, reason)
+            if reason.kind in {ReasonKind.PLACE, ReasonKind.DEAD_HOLD}:
+                assert reason.jobs or self.engine.ledger.leftovers
+                assert all(0 < self.model.jobs[job_id].seq < actor.seq for job_id in reason.jobs)
+                held = [self.model.jobs[job_id] for job_id in reason.jobs]
+                if reason.kind is ReasonKind.DEAD_HOLD:
+                    assert all(other.state is FAILED for other in held)
+                if self.model.exact and not self.engine.ledger.leftovers:
+                    # A dead job may stand in the way of one before this one, and of this one by that alone.
+                    before = self._before(actor) if reason.kind is ReasonKind.DEAD_HOLD else [actor]
+                    assert any(clash(other.claims, one.claims) for other in held for one in before)
+            waits = reason.kind in {ReasonKind.TIME, ReasonKind.BACKOFF, ReasonKind.UNKNOWN_TASK}
+            assert waits == (actor.due is not None) or reason.kind in {ReasonKind.PLACE, ReasonKind.DEAD_HOLD}
+
+    def _before(self, actor: Actor) -> list[Actor]:
+        """Return a job and all for which it waits in the end, by places alone."""
+        placed = sorted((one for one in self.model.jobs.values() if one.seq), key=lambda one: -one.seq)
+        found = [actor]
+        for one in placed:
+            if one.seq < actor.seq and any(one.seq < other.seq and clash(one.claims, other.claims) for other in found):
+                found.append(one)
+        return found
+
+    def _ask_about_edges(self) -> None:
+        _engine, model, _now_ms = self.engine, self.model, self.now_ms
+        questions: list[Operation[Any]] = [CountEdges(), *[Pull("n", key) for key in SHARED_KEYS]]
+        questions += [CountFlow(flow) for flow in FLOWS]
+        for actor in model.placed:
+            if actor.state is STARTED:
+                questions.append(Fetch(actor.id, actor.token or 0, (*actor.needs, "nobody")))
+        for question in questions:
+            model.follow(question, self.put(question))
+        stats = self.put(CountJobs())
+        assert stats.stuck["dead_dependency"] == model.edge_stats().behind_dead
+        assert stats.pruned == model.pruned
+        for flow in FLOWS:
+            cursor: int | None = 0
+            while cursor is not None:
+                question = ListFlow(flow, cursor, 3)
+                page = self.put(question)
+                model.follow(question, page)
+                cursor = page.cursor
+
+    def _ask_for_records(self, claim: Claim) -> None:
+        """What is listed, page by page, and counted is what a look at every record finds."""
+        _engine, model, now_ms = self.engine, self.model, self.now_ms
+        for wanted in filters(claim.path, now_ms):
+            for newest_first in (False, True):
+                listed: list[str] = []
+                after: Position | None = None
+                while True:
+                    page = self.put(List(wanted, newest_first, after, 3))
+                    listed += [record.id for record in page.records]
+                    after = page.after
+                    if after is None:
+                        break
+                assert listed == model.listed(wanted, newest_first=newest_first), wanted
+            states = [model.jobs[job_id].state for job_id in listed]
+            counts = self.put(CountRecords(wanted))
+            assert counts == Counts({state: states.count(state) for state in JobState}, None)
+        users = [job.spec.user for job in model.jobs.values() if job.spec.service == "s" and not job.gone]
+        expected = {user: users.count(user) for user in sorted(user for user in users if user is not None)}
+        assert dict(self.put(ListUsers("s")).users) == expected
+
+    def _compare_tree(self, tree: TreeNode, path: Path) -> None:
+        running = [claim for actor in self.model.placed if actor.state is STARTED for claim in actor.claims]
+        assert tree.started == sum(claim.path == path for claim in running)
+        assert tree.started_below == sum(claim.path[: len(path)] == path for claim in running)
+        node = self.engine.ledger.trie.find(path)
+        assert sum(counts(node.held)) == tree.granted + tree.passing if node is not None else not tree.granted
+        assert tree.paused == (path in self.model.paused)
+        assert tree.closed == (path in self.model.closed)
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def wind_down(self) -> None:
+        """End everything there is, let all records expire, and see that nothing is left."""
+        for path in sorted(self.model.paused):
+            self.do(Resume(path))
+        for path in sorted(self.model.closed):
+            self.do(Reopen(path))
+        for user in tuple(self.engine.ledger.ready.weights):
+            self.do(Weigh(user, 1))
+        for _ in range(1_000):
+            running = [
+                Outcome(job_id=actor.id, token=actor.token or 0, kind=OutcomeKind.FINISHED)
+                for actor in self.model.placed
+                if actor.state is STARTED
+            ]
+            self.do(Exchange("last", settle=tuple(running), pools=(*POOLS, "default"), limit=100))
+            if not self.model.jobs and not self.model.starts:
+                break
+            if not any(actor.state is STARTED for actor in self.model.placed):
+                self.go_to(self.engine.next_ms or 0)
+                self.do(Tick())
+        while self.engine.shared:
+            self.go_to(self.now_ms + SHARED_MS)
+            self.do(Tick())
+        for worker in sorted(self.model.untold):
+            self.do(Exchange(worker))
+        for limited, _ in list(self.model.limits):
+            self.do(DropLimit(limited))
+        check_empty(self.engine)

@@ -1,0 +1,115 @@
+"""
+Of what operations are made up: small parts that print short and meet often.
+
+Paths are over two letters, at most four levels deep, and written as queue keys; jobs have few wishes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+from hypothesis import strategies as st
+
+from queuehint.testing.state_machine.generator import FLOWS, MINUTE, PATHS
+from queuehint.values.hint import Claim
+from queuehint.values.policy import Policy
+from queuehint.values.records import Dependency, JobError
+
+if TYPE_CHECKING:
+    from queuehint.values.hint import Mode, Path
+
+__all__ = [
+    "POLICY",
+    "claim_of",
+    "conditions",
+    "delays",
+    "edge_of",
+    "errors",
+    "first_jobs",
+    "jobs",
+    "limits",
+    "links",
+    "path_of",
+    "paths",
+    "results",
+    "several_jobs",
+    "users",
+]
+
+near = st.sampled_from(["a", "a:a", "b", "a:b", "root"])
+paths = near | near | st.sampled_from(sorted([":".join(path) or "root" for path in PATHS], key=len))
+claims = (
+    paths.map(lambda path: [path])
+    | near.map(lambda path: [f"~{path}"])
+    | st.lists(paths | paths | paths.map("~{}".format), max_size=3)
+)
+"""Queue keys; shared where one begins with a tilde."""
+delays = st.sampled_from([0, 1, MINUTE, 3 * MINUTE])
+results = st.sampled_from([None, b"1", b"null", b'"\xc3\xa9"'])
+errors = st.sampled_from([None, JobError(type="E", message="no"), JobError(type="é", message="", traceback="\n")])
+conditions = st.sampled_from(["success", "success", "success", "data", "failure", "done"])
+users = st.sampled_from([None, "u", "v"])
+
+_WISHES: dict[str, st.SearchStrategy[Any]] = {
+    "priority": st.sampled_from([9, 1, 5]),
+    "user": st.sampled_from(["u", "v"]),
+    "pool": st.just("p"),
+    "service": st.just("s"),
+    "delay_ms": delays,
+    "run_in_ms": st.sampled_from([0, -MINUTE, MINUTE]),
+    "presence_ms": st.just(3 * MINUTE),
+    "key": st.sampled_from("kkl"),
+    "on_conflict": st.sampled_from(["replace", "after", "reject"]),
+    "flow": st.sampled_from(FLOWS),
+    "max_attempts": st.sampled_from([1, 2]),
+    "max_losses": st.sampled_from([1, 2]),
+    "on_retry": st.just("yield"),
+    "on_dead": st.sampled_from(["hold", "cancel_behind"]),
+    "on_dependency_failure": st.sampled_from(["cancel", "run"]),
+    "max_hold_ms": st.sampled_from([0, 2 * MINUTE]),
+    "start_within_ms": st.sampled_from([2 * MINUTE, 6 * MINUTE]),
+    "retention_ms": st.sampled_from([0, 8 * MINUTE, 12 * MINUTE]),
+}
+wishes = st.lists(st.one_of([st.tuples(st.just(name), wish) for name, wish in _WISHES.items()]), max_size=3).map(dict)
+jobs = st.tuples(claims, wishes)
+first_jobs = st.lists(jobs, max_size=3)
+several_jobs = st.lists(jobs, min_size=1, max_size=3)
+limits = st.sampled_from(
+    [
+        {"most": 1},
+        {"most": 2},
+        {"most": 1, "each": True},
+        {"rate": (1, MINUTE)},
+        {"rate": (2, 1)},
+        {"rate": (3, 3 * MINUTE), "most": 1},
+        {},
+    ]
+)
+links = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), conditions), max_size=4)
+
+POLICY = {field.name for field in attrs.fields(Policy)}
+"""Which wishes are of a policy."""
+
+
+def claim_of(key: str) -> Claim:
+    """
+    Return the claim of a queue key, shared if it begins with a tilde.
+
+    >>> claim_of("~a:b")
+    Claim(path=('a', 'b'), mode='shared')
+    """
+    mode: Mode = "shared" if key.startswith("~") else "exclusive"
+    return Claim(path_of(key.removeprefix("~")), mode)
+
+
+def path_of(key: str) -> Path:
+    """Return the path of a queue key over simple letters."""
+    return () if key == "root" else tuple(key.split(":"))
+
+
+def edge_of(job_id: str, condition: str) -> Dependency:
+    """Return an edge; the condition ``"data"`` is success of one whose result is needed."""
+    if condition == "data":
+        return Dependency(job_id, data=True)
+    return Dependency(job_id, when=condition)  # type: ignore[arg-type]

@@ -1,0 +1,435 @@
+"""
+What producers, workers, people and the time may do, as rules of a Hypothesis state machine.
+
+`OperationMachine` makes the operations up, of the small parts that `parts` draws. A subclass says what is done with
+them.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, TypeVar
+
+import attrs
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, multiple, rule
+
+from queuehint.operations import (
+    Amend,
+    Cancel,
+    CancelFlow,
+    CancelPath,
+    Close,
+    Commit,
+    Delete,
+    Discard,
+    Draw,
+    DropLimit,
+    DropSchedule,
+    Enqueue,
+    Exchange,
+    Fetch,
+    Firing,
+    Get,
+    ListSchedules,
+    Log,
+    Operation,
+    Pause,
+    PauseSchedule,
+    Push,
+    PutSchedule,
+    Redrive,
+    Renew,
+    Reopen,
+    Report,
+    Resume,
+    ResumeSchedule,
+    SetLimit,
+    Tick,
+    Update,
+    Weigh,
+)
+from queuehint.testing.state_machine.generator import FLOWS, LEASE_MS, MINUTE, PARTS, POOLS, SHARED_KEYS
+from queuehint.testing.state_machine.parts import (
+    POLICY,
+    claim_of,
+    conditions,
+    delays,
+    edge_of,
+    errors,
+    jobs,
+    limits,
+    links,
+    path_of,
+    paths,
+    results,
+    several_jobs,
+    users,
+)
+from queuehint.values.hint import Claim, normalise
+from queuehint.values.limit import Limit
+from queuehint.values.policy import DEFAULT_POLICY, Policy
+from queuehint.values.records import ON_CHILD_FAILURE, Dependency, JobError, JobSpec, Outcome, OutcomeKind, Progress
+from queuehint.values.schedule import Recurrence
+
+__all__ = ["OperationMachine"]
+
+Reply = TypeVar("Reply")
+Held = tuple[str, int]
+"""A job, and the token of a grant of it."""
+
+FINISHED, FAILED, CHILDREN = OutcomeKind.FINISHED, OutcomeKind.FAILED, OutcomeKind.CHILDREN
+
+
+class OperationMachine(RuleBasedStateMachine):
+    """Makes operations up; a subclass says in `do` what is done with each of them."""
+
+    # Each holds something from the start: a rule whose bundle is empty, deep inside an argument, ends its history.
+    ids: Bundle[str] = Bundle("ids")
+    live: Bundle[Held] = Bundle("live")
+    grants: Bundle[Held] = Bundle("grants")
+    """Live ones, and all there ever were."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._specs: dict[str, JobSpec] = {}
+        self._submissions: list[Enqueue] = []
+        self._running: dict[str, int] = {}
+
+    def begin_with(self, jobs: list[Any]) -> Any:
+        """Enqueue the first jobs; return their ids."""
+        return self.submit([self.spec(keys, wished) for keys, wished in jobs]) if jobs else multiple()
+
+    @abstractmethod
+    def do(self, operation: Operation[Reply]) -> Reply | None:
+        """Do an operation; None if it is refused."""
+
+    @property
+    @abstractmethod
+    def now_ms(self) -> int:
+        """The time of the clock that all share."""
+
+    @abstractmethod
+    def go_to(self, now_ms: int) -> None:
+        """Move the clock forward, to a time that may be past."""
+
+    @abstractmethod
+    def next_ms(self) -> int | None:
+        """When something is due."""
+
+    @abstractmethod
+    def ask_everything(self, claim: Claim) -> None:
+        """Ask every question there is."""
+
+    @initialize(target=ids)
+    def nobody(self) -> str:
+        return "nobody"
+
+    @initialize(target=grants)
+    def no_grant(self) -> Held:
+        return ("nobody", 0)
+
+    # --- parts -------------------------------------------------------------------------------------------------------
+
+    def spec(self, keys: list[str], wished: dict[str, Any], **fields: Any) -> JobSpec:
+        """Make a job up; of wishes that do not go together the later ones are left out."""
+        wished = dict(wished)
+        policy = {name: wished.pop(name) for name in list(wished) if name in POLICY}
+        if "run_in_ms" in wished:
+            wished["run_at_ms"] = self.now_ms + wished.pop("run_in_ms")
+            wished.pop("delay_ms", None)
+        if "presence_ms" in wished and not fields:
+            for name in ("delay_ms", "run_at_ms", "key"):
+                wished.pop(name, None)
+        else:
+            wished.pop("presence_ms", None)
+        if fields.get("depends_on") and wished.get("on_conflict") == "replace":
+            del wished["on_conflict"]
+        spec = JobSpec(
+            id=str(len(self._specs) + 1),
+            task="t",
+            claims=normalise([claim_of(key) for key in keys]),
+            policy=Policy(**policy) if policy else DEFAULT_POLICY,
+            **{**wished, **fields},
+        )
+        self._specs[spec.id] = spec
+        return spec
+
+    def woven(self, made: list[Any], links: list[Any], known: list[str], **fields: Any) -> list[JobSpec]:
+        """Jobs that depend on each other and on known ones, in any direction, in circles too."""
+        first = len(self._specs) + 1
+        every = [*[str(first + at) for at in range(len(made))], *known]
+        specs = []
+        for at, (keys, wished) in enumerate(made):
+            edges: dict[str, Dependency] = {}
+            for one, other, condition in links:
+                needed = every[other % len(every)]
+                if one % len(made) == at and needed != every[at]:
+                    edges[needed] = edge_of(needed, condition)
+            specs.append(self.spec(keys, wished, depends_on=tuple(edges.values()), **fields))
+        return specs
+
+    def submit(self, specs: list[JobSpec], **fields: Any) -> Any:
+        """Enqueue; return the ids that are known from now on."""
+        operation = Enqueue(tuple(specs), **fields)
+        self._submissions.append(operation)
+        reply = self.do(operation)
+        if reply is None:
+            return multiple()
+        self._running.update({job.id: job.presence_token for job in reply.jobs if job.presence_token is not None})
+        return multiple(*[job.id for job in reply.jobs])
+
+    # --- producers ---------------------------------------------------------------------------------------------------
+
+    @rule(target=ids, jobs=several_jobs)
+    def enqueue(self, jobs: list[Any]) -> Any:
+        return self.submit([self.spec(keys, wished) for keys, wished in jobs])
+
+    @rule(target=ids, job=jobs, needs=st.lists(st.tuples(ids, conditions), min_size=1, max_size=3))
+    def enqueue_a_dependent(self, job: Any, needs: list[Any]) -> Any:
+        edges = {job_id: edge_of(job_id, condition) for job_id, condition in needs}
+        return self.submit([self.spec(*job, depends_on=tuple(edges.values()))])
+
+    @rule(target=ids, jobs=st.lists(jobs, min_size=2, max_size=4), links=links, known=st.lists(ids, max_size=1))
+    def enqueue_a_graph(self, jobs: list[Any], links: list[Any], known: list[str]) -> Any:
+        return self.submit(self.woven(jobs, links, known))
+
+    @rule(staged=st.sampled_from(PARTS), jobs=st.lists(jobs, max_size=3), links=links, known=st.lists(ids, max_size=1))
+    def enqueue_a_part(self, staged: str, jobs: list[Any], links: list[Any], known: list[str]) -> None:
+        refused = {"key", "flow"}
+        fitting = [(keys, {name: w for name, w in wished.items() if name not in refused}) for keys, wished in jobs]
+        self.submit(self.woven(fitting, links, known), staged=staged)
+
+    @rule(target=ids, staged=st.sampled_from(PARTS))
+    def commit(self, staged: str) -> Any:
+        if self.do(Commit(staged)) is None:
+            return multiple()
+        parts = [spec.id for part in self._submissions if part.staged == staged for spec in part.jobs]
+        return multiple(*parts)
+
+    @rule(target=ids, parent=grants, jobs=several_jobs, links=links, known=st.lists(ids, max_size=1))
+    def enqueue_children(self, parent: Held, jobs: list[Any], links: list[Any], known: list[str]) -> Any:
+        return self.submit(self.woven(jobs, links, known, parent=parent[0]), parent=parent)
+
+    @rule(job_id=ids, task=st.sampled_from(["t", "other"]))
+    def enqueue_an_id_again(self, job_id: str, task: str) -> None:
+        if job_id in self._specs:
+            self.do(Enqueue((attrs.evolve(self._specs[job_id], task=task),)))
+
+    @rule(back=st.integers(1, 5))
+    def enqueue_a_submission_again(self, back: int) -> None:
+        if self._submissions:
+            self.do(self._submissions[-min(back, len(self._submissions))])
+
+    # --- workers -----------------------------------------------------------------------------------------------------
+
+    def exchange(self, worker: str = "w", settle: list[Outcome] | None = None, **fields: Any) -> Any:
+        """Settle and claim; return the grants."""
+        reply = self.do(Exchange(worker, settle=tuple(settle or ()), lease_ms=LEASE_MS, **fields))
+        assert reply is not None, "nobody refuses a worker"
+        granted = [(grant.spec.id, grant.token) for grant in reply.grants]
+        self._running.update(granted)
+        return multiple(*granted)
+
+    @rule(limit=st.integers(1, 5))
+    def work(self, limit: int) -> None:
+        """Claim, and finish all that runs."""
+        self.claim_all(limit)
+        self.exchange(settle=self.ended(("nobody", 0), FINISHED, others=True))
+
+    def claim_all(self, limit: int) -> Any:
+        """Claim from all pools."""
+        return self.exchange(pools=("default", *POOLS), limit=limit)
+
+    def ended(self, grant: Held, kind: OutcomeKind, *, others: bool = False, **fields: Any) -> list[Outcome]:
+        """Return the end of a job, or of all that run."""
+        ending = {**self._running, grant[0]: grant[1]} if others else {grant[0]: grant[1]}
+        for job_id, token in ending.items():
+            if self._running.get(job_id) == token:
+                del self._running[job_id]
+        return [Outcome(job_id=job_id, token=token, kind=kind, **fields) for job_id, token in ending.items()]
+
+    @rule(targets=(live, grants), limit=st.integers(1, 5), worker=st.sampled_from("wx"))
+    def claim(self, limit: int, worker: str) -> Any:
+        return self.exchange(worker, pools=("default", *POOLS), limit=limit, announces=worker == "x")
+
+    @rule(
+        targets=(live, grants),
+        limit=st.integers(1, 3),
+        pools=st.sampled_from([("default",), ("p", "default"), ()]),
+        users=st.lists(users, min_size=1, max_size=2, unique=True),
+        steal=st.sampled_from([(), "*", ("v",)]),
+    )
+    def claim_for_users(self, limit: int, pools: tuple[str, ...], users: list[str | None], steal: Any) -> Any:
+        return self.exchange("x", pools=pools, limit=limit, users=tuple(users), steal=steal)
+
+    @rule(
+        targets=(live, grants),
+        grant=consumes(live),
+        others=st.booleans(),
+        limit=st.sampled_from([0, 1, 3]),
+        result=results,
+    )
+    def finish(self, grant: Held, others: bool, limit: int, result: bytes | None) -> Any:
+        return self.exchange(settle=self.ended(grant, FINISHED, others=others, result=result), limit=limit)
+
+    @rule(
+        targets=(live, grants),
+        grant=consumes(live),
+        others=st.booleans(),
+        limit=st.sampled_from([0, 1, 3]),
+        error=errors,
+        delay_ms=delays,
+        final=st.booleans(),
+    )
+    def fail(self, grant: Held, others: bool, limit: int, error: JobError | None, delay_ms: int, final: bool) -> Any:
+        outcomes = self.ended(grant, FAILED, others=others, error=error, delay_ms=delay_ms, final=final)
+        return self.exchange(settle=outcomes, limit=limit)
+
+    @rule(
+        grant=consumes(live),
+        kind=st.sampled_from([kind for kind in OutcomeKind if kind not in {FINISHED, FAILED, CHILDREN}]),
+        delay_ms=delays,
+        reason=st.sampled_from([None, "why"]),
+    )
+    def settle_otherwise(self, grant: Held, kind: OutcomeKind, delay_ms: int, reason: str | None) -> None:
+        self.exchange(settle=self.ended(grant, kind, delay_ms=delay_ms, reason=reason))
+
+    @rule(grant=consumes(live), children=st.lists(ids, max_size=3), on_child_failure=st.sampled_from(ON_CHILD_FAILURE))
+    def settle_with_children(self, grant: Held, children: list[str], on_child_failure: Any) -> None:
+        fields = {"result": b"1", "children": tuple(children), "on_child_failure": on_child_failure}
+        self.exchange(settle=self.ended(grant, CHILDREN, **fields))
+
+    @rule(grant=grants, kind=st.sampled_from(OutcomeKind))
+    def settle_again(self, grant: Held, kind: OutcomeKind) -> None:
+        """With a token that is held, or was."""
+        self.exchange(settle=self.ended(grant, kind, delay_ms=1))
+
+    @rule(grant=live, kind=st.sampled_from(OutcomeKind), more=st.sampled_from([1, -1, 2**40]))
+    def settle_with_a_wrong_token(self, grant: Held, kind: OutcomeKind, more: int) -> None:
+        self.exchange(settle=self.ended((grant[0], grant[1] + more), kind, delay_ms=1))
+
+    @rule(
+        leases=st.lists(grants, min_size=1, max_size=3),
+        lease_ms=st.sampled_from([LEASE_MS, MINUTE]),
+        begun=st.booleans(),
+        blocked_ms=st.sampled_from([0, 7_000]),
+    )
+    def renew(self, leases: list[Held], lease_ms: int, *, begun: bool, blocked_ms: int) -> None:
+        self.do(Renew(tuple(leases), lease_ms, begun=begun, blocked_ms=blocked_ms))
+
+    @rule(lease_ms=st.sampled_from([LEASE_MS, MINUTE]))
+    def renew_all(self, lease_ms: int) -> None:
+        """Also those of callers that wait."""
+        self.do(Renew(tuple(self._running.items()), lease_ms))
+
+    @rule(grant=grants, what=st.sampled_from(["log", "log as anybody", "report", "update", "fetch"]))
+    def write(self, grant: Held, what: str) -> None:
+        job_id, token = grant
+        spec = self._specs.get(job_id)
+        needed = [] if spec is None else [edge.id for edge in spec.depends_on]
+        notes: dict[str, Operation[Any]] = {
+            "log": Log(job_id, token, ("a", "", "é\n")),
+            "log as anybody": Log(job_id, None, ("line",)),
+            "report": Report(job_id, token, Progress(1, 9, "é")),
+            "update": Update(job_id, token, b"3"),
+            "fetch": Fetch(job_id, token, (*needed, "nobody")),
+        }
+        self.do(notes[what])
+
+    # --- people ------------------------------------------------------------------------------------------------------
+
+    @rule(some=st.lists(ids, min_size=1, max_size=3), reason=st.sampled_from([None, "why"]))
+    def cancel(self, some: list[str], reason: str | None) -> None:
+        self.do(Cancel(tuple(some), reason))
+
+    @rule(path=paths, reason=st.sampled_from([None, "why"]))
+    def cancel_path(self, path: str, reason: str | None) -> None:
+        self.do(CancelPath(path_of(path), reason))
+
+    @rule(flow=st.sampled_from(FLOWS))
+    def cancel_flow(self, flow: str) -> None:
+        self.do(CancelFlow(flow))
+
+    @rule(some=st.lists(ids, min_size=1, max_size=4), downstream=st.booleans())
+    def redrive(self, some: list[str], downstream: bool) -> None:
+        self.do(Redrive(tuple(some), downstream=downstream))
+
+    @rule(some=st.lists(ids, min_size=1, max_size=3), what=st.sampled_from([Discard, Delete]))
+    def discard(self, some: list[str], what: Any) -> None:
+        self.do(what(tuple(some)))
+
+    @rule(job_id=ids, user=users, service=st.sampled_from([None, "s"]), stale=st.booleans())
+    def amend(self, job_id: str, user: str | None, service: str | None, stale: bool) -> None:
+        got = self.do(Get((job_id,)))
+        record = None if got is None else got.records[0]
+        if record is not None:
+            changed = attrs.evolve(record.spec, user=user, service=service)
+            self.do(Amend(changed, 0 if stale else record.version))
+
+    @rule(path=paths, mark=st.sampled_from([Pause, Resume, Close, Reopen]))
+    def mark(self, path: str, mark: Any) -> None:
+        self.do(mark(path_of(path)))
+
+    @rule(path=paths, limit=limits)
+    def limit(self, path: str, limit: dict[str, Any]) -> None:
+        self.do(SetLimit(Limit(path=path_of(path), **limit)))
+
+    @rule(path=st.none() | paths, most=st.none() | st.integers(1, 8))
+    def limit_what_waits(self, path: str | None, most: int | None) -> None:
+        """No number, no limits any more."""
+        place = None if path is None else path_of(path)
+        self.do(DropLimit(place) if most is None else SetLimit(Limit(path=place, max_pending=most)))
+
+    @rule(user=users, weight=st.integers(1, 3))
+    def weigh(self, user: str | None, weight: int) -> None:
+        self.do(Weigh(user, weight))
+
+    @rule(key=st.sampled_from(SHARED_KEYS), value=st.sampled_from([b"1", b""]), ttl_ms=st.sampled_from([MINUTE, 1]))
+    def push(self, key: str, value: bytes, ttl_ms: int) -> None:
+        self.do(Push("n", key, value, ttl_ms))
+        self.do(Draw(len(value)))
+
+    @rule(name=st.sampled_from("mn"), next_in_ms=st.none() | delays, every_ms=st.sampled_from([MINUTE, 2 * MINUTE]))
+    def put_schedule(self, name: str, next_in_ms: int | None, every_ms: int) -> None:
+        spec = JobSpec(id=name, task="t", claims=(Claim(("a",)),))
+        next_ms = None if next_in_ms is None else self.now_ms + next_in_ms
+        self.do(PutSchedule(name, spec, Recurrence(every_ms=every_ms), next_ms))
+
+    @rule(name=st.sampled_from("mn"), what=st.sampled_from(["fire", "pause", "resume", "drop"]), late=st.booleans())
+    def change_schedule(self, name: str, what: str, late: bool) -> None:
+        """Fire a schedule, or change it; *late*: as one who has seen it before it changed last."""
+        found = self.do(ListSchedules())
+        known = {schedule.name: schedule for schedule in (() if found is None else found.schedules)}
+        schedule = known.get(name)
+        version = 1 if schedule is None else schedule.version - late
+        if what == "pause":
+            self.do(PauseSchedule(name))
+        elif what == "resume":
+            self.do(ResumeSchedule(name, version, self.now_ms + MINUTE))
+        elif what == "drop":
+            self.do(DropSchedule(name))
+        elif schedule is not None and schedule.next_ms is not None:
+            due_ms = schedule.next_ms
+            spec = attrs.evolve(schedule.spec, id=f"{name}@{due_ms}", schedule=name, scheduled_ms=due_ms)
+            self.do(Enqueue((spec,), firing=Firing(name, version, due_ms, due_ms + MINUTE)))
+
+    # --- time --------------------------------------------------------------------------------------------------------
+
+    @rule(
+        passed_ms=st.sampled_from([0, 1, MINUTE, LEASE_MS - 1, LEASE_MS, LEASE_MS + 1, 20 * MINUTE]),
+        ticks=st.booleans(),
+    )
+    def pass_time(self, passed_ms: int, ticks: bool) -> None:
+        self.go_to(self.now_ms + passed_ms)
+        if ticks:
+            self.do(Tick())
+
+    @rule()
+    def pass_time_until_something_is_due(self) -> None:
+        self.go_to(self.next_ms() or 0)
+        self.do(Tick())
+
+    @rule(claim=paths | paths.map("~{}".format))
+    def ask(self, claim: str) -> None:
+        self.ask_everything(claim_of(claim))

@@ -1,0 +1,85 @@
+"""
+What happens to jobs, as values: one `Event` for each move of each job, whoever made it.
+
+Events come from the store itself, so those of every process are seen, and those nobody asked for: a job that is due,
+a worker that died, a record that expired.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import attrs
+
+from queuehint.values.records import JobState
+
+
+class EventKind(StrEnum):
+    """What happened to a job."""
+
+    ENQUEUED = "enqueued"
+    """It is there; its state says what it waits for."""
+    SCHEDULED = "scheduled"
+    """It waits for a time: taken off its place by a long back-off, or given a time by its key or its commit."""
+    DEFERRED = "deferred"
+    """It waits for others: its time has come and its edges have not, or it waits for its children."""
+    QUEUED = "queued"
+    """It has taken its place: it was due, or its last edge is resolved."""
+    STARTED = "started"
+    FINISHED = "finished"
+    FAILED = "failed"
+    """It is dead, for the reason in its cause."""
+    RETRIED = "retried"
+    """An attempt has failed, another one will follow; the cause is the type of the error."""
+    SNOOZED = "snoozed"
+    """Its handler has put it off."""
+    RELEASED = "released"
+    """Its worker has given it back: it stops, or (``unknown_task``) does not know the task."""
+    LOST = "lost"
+    """Its worker died; it goes on elsewhere."""
+    CANCELED = "canceled"
+    REDRIVEN = "redriven"
+    """It was brought back, after its end."""
+    PRUNED = "pruned"
+    """Its record has expired."""
+
+
+@attrs.frozen(kw_only=True)
+class Event:
+    """
+    One move of one job.
+
+    Args:
+        at: its place among all moves of the namespace; each has the next number, whether anybody follows or not.
+        at_ms: when, by the store's clock; ms since the epoch.
+        kind: what happened.
+        id: the job's; *number* is its order of enqueue.
+        old: its state before; None if it is new.
+        new: its state now; None if its record is gone.
+        attempt: how many attempts are counted.
+        took_ms: how long it ran, if it was STARTED; if it starts, how long it had its place, None if it ran there
+            before; None for all other moves.
+        task, pool, user: what it is to do, and whose it is.
+        cause: why, where there is something to say.
+    """
+
+    at: int
+    at_ms: int
+    kind: EventKind
+    id: str
+    number: int
+    old: JobState | None
+    new: JobState | None
+    attempt: int = 0
+    took_ms: int | None = None
+    task: str = ""
+    pool: str = "default"
+    user: str | None = None
+    cause: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Missed:
+    """*count* events that are gone: nobody asked for them in time, or who listens is too slow for them."""
+
+    count: int

@@ -1,0 +1,128 @@
+"""
+Limits on a place: how many jobs may run there at once, how many may start in a time, how many may wait.
+
+>>> check_limit(["tenants"], 10, each=True).each
+True
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown
+from queuehint.values.checks import check_bool, check_duration, check_int
+from queuehint.values.hint import Path, parse_path, queue_key
+
+MOST_MAX = 1_000_000
+RATE_PER_MAX_MS = 24 * 3600 * 1000
+PENDING_MAX = 1_000_000_000
+LIMITS_MAX = 1000
+"""How many limits a namespace may have."""
+TOO_MANY_LIMITS = f"a namespace has at most {LIMITS_MAX} limits"
+
+
+@attrs.frozen(kw_only=True)
+class Limit:
+    """
+    What is limited at one place; one that limits nothing stands for none.
+
+    Args:
+        path: the place; None for the whole namespace, jobs without a place included, which takes `max_pending` alone.
+        each: for each child of the path by itself, which takes `most` alone. Besides it the path may have a limit
+            without.
+        most: how many jobs with a claim at or below the path are STARTED at once.
+        rate: how many starts in how many ms: a bucket of so many tokens, refilled evenly; a start takes one.
+        max_pending: how many jobs may be unfinished at or below the path, a job counted once a claim.
+    """
+
+    path: Path | None
+    each: bool = False
+    most: int | None = None
+    rate: tuple[int, int] | None = None
+    max_pending: int | None = None
+
+    @property
+    def holds_back(self) -> bool:
+        """True if it limits starts."""
+        return self.most is not None or self.rate is not None
+
+    @property
+    def path_key(self) -> str | None:
+        """The queue key of the path, None for the whole namespace."""
+        return None if self.path is None else queue_key(self.path)
+
+    def check(self) -> None:
+        """
+        See that it goes together and is not too large.
+
+        Raises:
+            InvalidJobError, InvalidJobTypeError: naming the parameter, the value and the limit.
+        """
+        check_bool(self.each, parameter="each")
+        if self.path is not None:
+            parse_path(self.path)
+            if type(self.path) is not tuple or any(type(segment) is not str for segment in self.path):
+                raise InvalidJobTypeError(f"path must be a tuple of str, got {shown(self.path)}")
+        if self.most is not None:
+            check_int(self.most, parameter="most", least=1, most=MOST_MAX)
+        if self.rate is not None:
+            if type(self.rate) is not tuple or len(self.rate) != 2:
+                raise InvalidJobTypeError(f"rate must be a tuple of a number and ms, got {shown(self.rate)}")
+            check_int(self.rate[0], parameter="rate", least=1, most=MOST_MAX)
+            check_int(self.rate[1], parameter="rate: the time in ms", least=1, most=RATE_PER_MAX_MS)
+        if self.max_pending is not None:
+            check_int(self.max_pending, parameter="max_pending", least=1, most=PENDING_MAX)
+        if self.path is None and (self.holds_back or self.each):
+            raise InvalidJobError("path is None, the whole namespace, which takes max_pending alone; [] is the root")
+        if self.each and (self.rate is not None or self.max_pending is not None):
+            raise InvalidJobError("each=True takes most alone: rate and max_pending count for the path as a whole")
+
+
+@attrs.frozen(kw_only=True)
+class LimitState:
+    """
+    A limit, and what counts towards it now.
+
+    Args:
+        started: jobs that run and count, with ``each`` once a child; None if it does not limit starts.
+        pending: what is unfinished; None if it does not limit that.
+    """
+
+    limit: Limit
+    started: int | None
+    pending: int | None
+
+
+def order_of(limit: Limit) -> tuple[bool, Path, bool]:
+    """Return what limits are listed by: the namespace, then by path, the one for each child last."""
+    return limit.path is not None, limit.path or (), limit.each
+
+
+def check_limit(path: Any, most: Any = None, *, each: Any = False, rate: Any = None, max_pending: Any = None) -> Limit:
+    """
+    Check what a user says of a limit.
+
+    Raises:
+        InvalidHintError, InvalidHintTypeError: the path is none.
+        InvalidJobError, InvalidJobTypeError: naming the parameter, the value and the limit.
+    """
+    limit = Limit(
+        path=None if path is None else parse_path(path),
+        each=check_bool(each, parameter="each"),
+        most=most,
+        rate=None if rate is None else _rate(rate),
+        max_pending=max_pending,
+    )
+    limit.check()
+    return limit
+
+
+def _rate(rate: Any) -> tuple[int, int]:
+    if not isinstance(rate, tuple) or len(rate) != 2:
+        raise InvalidJobTypeError(
+            f"rate must be a tuple of a number and a time, such as (100, timedelta(seconds=1)), got {shown(rate)}"
+        )
+    per_ms = check_duration(rate[1], parameter="rate: the time", least_ms=1, most_ms=RATE_PER_MAX_MS)
+    return rate[0], per_ms

@@ -1,0 +1,253 @@
+"""What becomes of a job that does not simply finish, and how long its record is kept."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from datetime import timedelta
+from itertools import islice
+from typing import Literal, get_args
+
+import attrs
+
+from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown
+from queuehint.values.checks import (
+    ATTEMPTS_MAX,
+    RETENTION_MAX_MS,
+    TEN_YEARS_MS,
+    check_choice,
+    check_duration,
+    check_int,
+    check_name,
+    check_number,
+    check_optional_duration,
+    count_of,
+)
+
+SERVICES_KEPT_MAX = 100
+OnRetry = Literal["hold", "yield"]
+OnDead = Literal["continue", "hold", "cancel_behind"]
+OnDependencyFailure = Literal["wait", "cancel", "run"]
+ON_RETRY: tuple[OnRetry, ...] = get_args(OnRetry)
+ON_DEAD: tuple[OnDead, ...] = get_args(OnDead)
+ON_DEPENDENCY_FAILURE: tuple[OnDependencyFailure, ...] = get_args(OnDependencyFailure)
+
+_POLICY_CHOICES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("on_retry", ON_RETRY),
+    ("on_dead", ON_DEAD),
+    ("on_dependency_failure", ON_DEPENDENCY_FAILURE),
+)
+
+
+@attrs.frozen
+class Backoff:
+    """
+    How long a failed job waits before it is tried again: ``min(base * factor**(n - 1), cap)`` seconds.
+
+    Args:
+        base: seconds before the second attempt, > 0, at most 10 years; a timedelta is accepted, as for *cap*.
+        factor: growth from one attempt to the next, 1–100.
+        cap: the longest wait, in seconds, at least *base*.
+        jitter: the share of the wait that is random, 0–1: the wait is between ``1 - jitter`` of it and all of it.
+
+    Raises:
+        InvalidJobError, InvalidJobTypeError: a value out of its range.
+
+    Source: capped exponential back-off with jitter inside the cap ("Exponential Backoff And Jitter", M. Brooker, 2015).
+    """
+
+    base: float = attrs.field(default=1.0)
+    factor: float = attrs.field(default=2.0)
+    cap: float = attrs.field(default=30.0)
+    jitter: float = attrs.field(default=0.1)
+    base_ms: int = attrs.field(init=False, eq=False, repr=False)
+    cap_ms: int = attrs.field(init=False, eq=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        base_ms = check_duration(self.base, parameter="base", least_ms=1)
+        cap_ms = check_duration(self.cap, parameter="cap", least_ms=1)
+        if cap_ms < base_ms:
+            raise InvalidJobError(f"cap must be at least base, got cap={shown(self.cap)} and base={shown(self.base)}")
+        check_number(self.factor, parameter="factor", least=1, most=100)
+        check_number(self.jitter, parameter="jitter", least=0, most=1)
+        # Equal waits are equal values, however they were written.
+        object.__setattr__(self, "base", base_ms / 1000)
+        object.__setattr__(self, "cap", cap_ms / 1000)
+        object.__setattr__(self, "factor", float(self.factor))
+        object.__setattr__(self, "jitter", float(self.jitter) + 0.0)  # no -0.0: equal values, equal bytes
+        object.__setattr__(self, "base_ms", base_ms)
+        object.__setattr__(self, "cap_ms", cap_ms)
+
+
+@attrs.frozen(kw_only=True)
+class Policy:
+    """
+    What becomes of a job that does not simply finish; one value is shared by all jobs of a task.
+
+    Raises:
+        InvalidJobError, InvalidJobTypeError: a value of the wrong type or out of its range.
+
+    Args:
+        max_attempts: counted attempts before the job is FAILED, 1–1 000.
+        max_losses: workers it may lose before it is FAILED ``worker_lost``, 1–1 000.
+        backoff: the wait between attempts.
+        timeout_ms: how long a handler may run; None is for ever.
+        on_retry: ``"hold"`` keeps the place during a back-off, ``"yield"`` gives it up.
+        on_dead: ``"continue"`` frees the path, ``"hold"`` keeps it until redrive, discard or expiry,
+            ``"cancel_behind"`` cancels the QUEUED jobs behind it at or below its path.
+        on_dependency_failure: what a failed dependency does, for the explicit edges.
+        max_hold_ms: longest back-off that keeps the place.
+        start_within_ms: CANCELED (``expired``) if not started for the first time this long after it was enqueued, or
+            due if it has a time; None is never.
+        retention_ms: how long the record is kept once the job is over; None is the scheduler's setting.
+    """
+
+    max_attempts: int = 5
+    max_losses: int = 3
+    backoff: Backoff = attrs.field(factory=Backoff)
+    timeout_ms: int | None = None
+    on_retry: OnRetry = "hold"
+    on_dead: OnDead = "continue"
+    on_dependency_failure: OnDependencyFailure = "wait"
+    max_hold_ms: int = 300_000
+    start_within_ms: int | None = None
+    retention_ms: int | None = None
+
+    def __attrs_post_init__(self) -> None:
+        check_int(self.max_attempts, parameter="max_attempts", least=1, most=ATTEMPTS_MAX)
+        check_int(self.max_losses, parameter="max_losses", least=1, most=ATTEMPTS_MAX)
+        if not isinstance(self.backoff, Backoff):
+            raise InvalidJobTypeError(
+                f"backoff must be a Backoff, got {type(self.backoff).__name__}: {shown(self.backoff)}"
+            )
+        for parameter, choices in _POLICY_CHOICES:
+            word = check_choice(getattr(self, parameter), choices, parameter=parameter)
+            object.__setattr__(self, parameter, word)
+        check_int(self.max_hold_ms, parameter="max_hold_ms", least=0, most=TEN_YEARS_MS)
+        for parameter, least_ms in (("timeout_ms", 1), ("start_within_ms", 1), ("retention_ms", 0)):
+            if (value := getattr(self, parameter)) is not None:
+                check_int(value, parameter=parameter, least=least_ms, most=TEN_YEARS_MS)
+
+    @classmethod
+    def checked(
+        cls,
+        *,
+        max_attempts: object = 5,
+        max_losses: object = 3,
+        retry: object = None,
+        timeout: object = None,
+        on_retry: object = "hold",
+        on_dead: object = "continue",
+        on_dependency_failure: object = "wait",
+        max_hold: object = 300,
+        start_within: object = None,
+        retention: object = None,
+    ) -> Policy:
+        """
+        Make a policy from what a user passed: durations as timedelta or seconds, words as str.
+
+        Raises:
+            InvalidJobError, InvalidJobTypeError: naming the parameter, the value and the limit.
+        """
+        if retry is not None and not isinstance(retry, Backoff):
+            raise InvalidJobTypeError(f"retry must be a Backoff, got {type(retry).__name__}: {shown(retry)}")
+        return cls(
+            max_attempts=check_int(max_attempts, parameter="max_attempts", least=1, most=ATTEMPTS_MAX),
+            max_losses=check_int(max_losses, parameter="max_losses", least=1, most=ATTEMPTS_MAX),
+            backoff=DEFAULT_BACKOFF if retry is None else retry,
+            timeout_ms=check_optional_duration(timeout, parameter="timeout", least_ms=1),
+            on_retry=check_choice(on_retry, ON_RETRY, parameter="on_retry"),
+            on_dead=check_choice(on_dead, ON_DEAD, parameter="on_dead"),
+            on_dependency_failure=check_choice(
+                on_dependency_failure, ON_DEPENDENCY_FAILURE, parameter="on_dependency_failure"
+            ),
+            max_hold_ms=check_duration(max_hold, parameter="max_hold"),
+            start_within_ms=check_optional_duration(start_within, parameter="start_within", least_ms=1),
+            retention_ms=check_optional_duration(retention, parameter="retention", most_ms=RETENTION_MAX_MS),
+        )
+
+
+DEFAULT_BACKOFF = Backoff()
+DEFAULT_POLICY = Policy()
+POLICY_OPTIONS = frozenset(inspect.signature(Policy.checked).parameters)
+"""The options of a job that make its policy."""
+
+
+RetentionMs = tuple[tuple[int, int, int, int], tuple[tuple[str, int], ...]]
+"""A retention in ms: finished, failed, canceled, with a service; and by service, in order of name."""
+
+
+@attrs.frozen(kw_only=True)
+class Retention:
+    """
+    How long records are kept once a job is over, each a timedelta or seconds, at most 10 years.
+
+    Args:
+        finished, failed, canceled: by the state the job ended in.
+        service: for all jobs with a service, whatever their state.
+        services: for the jobs of single services, by name; up to 100.
+
+    Raises:
+        InvalidJobError, InvalidJobTypeError: a value out of its range.
+
+    >>> Retention(services={"docs": 60}).of_service_ms("docs")
+    60000
+    """
+
+    finished: float | timedelta = timedelta(days=1)
+    failed: float | timedelta = timedelta(days=7)
+    canceled: float | timedelta = timedelta(days=1)
+    service: float | timedelta = timedelta(days=90)
+    services: Mapping[str, float | timedelta] = attrs.field(factory=dict)
+    finished_ms: int = attrs.field(init=False, repr=False)
+    failed_ms: int = attrs.field(init=False, repr=False)
+    canceled_ms: int = attrs.field(init=False, repr=False)
+    service_ms: int = attrs.field(init=False, repr=False)
+    services_ms: Mapping[str, int] = attrs.field(init=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        for name in ("finished", "failed", "canceled", "service"):
+            duration_ms = check_duration(getattr(self, name), parameter=name, most_ms=RETENTION_MAX_MS)
+            object.__setattr__(self, f"{name}_ms", duration_ms)
+        object.__setattr__(self, "services_ms", _check_services(self.services))
+
+    def of_service_ms(self, service: str) -> int:
+        """Return how long the records of a service are kept, in ms."""
+        return self.services_ms.get(service, self.service_ms)
+
+    def in_ms(self) -> RetentionMs:
+        """Return it as numbers, equal for equal times however they were given."""
+        four = (self.finished_ms, self.failed_ms, self.canceled_ms, self.service_ms)
+        return four, tuple(sorted(self.services_ms.items()))
+
+    @classmethod
+    def of_ms(cls, numbers: RetentionMs) -> Retention:
+        """
+        Return the retention of `in_ms`.
+
+        >>> Retention.of_ms(Retention(failed=7).in_ms()).failed_ms
+        7000
+        """
+        finished, failed, canceled, service = [timedelta(milliseconds=ms) for ms in numbers[0]]
+        services = {name: timedelta(milliseconds=ms) for name, ms in numbers[1]}
+        return cls(finished=finished, failed=failed, canceled=canceled, service=service, services=services)
+
+    def __str__(self) -> str:
+        times = {name: getattr(self, f"{name}_ms") for name in ("finished", "failed", "canceled", "service")}
+        times |= {f"service {shown(name)}": ms for name, ms in self.in_ms()[1]}
+        return ", ".join([f"{name} {ms / 1000:.15g} s" for name, ms in times.items()])
+
+
+def _check_services(services: object) -> dict[str, int]:
+    if not isinstance(services, Mapping):
+        raise InvalidJobTypeError(f"services must be a dict, got {type(services).__name__}: {shown(services)}")
+    named = list(islice(services.items(), SERVICES_KEPT_MAX + 1))
+    if len(named) > SERVICES_KEPT_MAX:
+        count = count_of(services, SERVICES_KEPT_MAX)
+        raise InvalidJobError(f"services names {count} services, limit {SERVICES_KEPT_MAX}")
+    return {
+        check_name(service, parameter="service"): check_duration(
+            kept, parameter=f"services[{shown(service)}]", most_ms=RETENTION_MAX_MS
+        )
+        for service, kept in named
+    }

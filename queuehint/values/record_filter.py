@@ -1,0 +1,73 @@
+"""Which records a question is about."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown
+from queuehint.values.checks import check_int, check_name
+from queuehint.values.hint import Path, parse_path
+from queuehint.values.records import OVER, RUN_AT_MAX_MS, RUN_AT_MIN_MS, JobState
+
+_NAMES = ("service", "user", "task", "pool")
+
+
+@attrs.frozen(kw_only=True)
+class RecordFilter:
+    """
+    What a record must be: all that is said has to hold, and what is None, or ``()``, says nothing.
+
+    Args:
+        service, user, task, pool: exactly these names.
+        states: one of these.
+        path: with a claim at or below this path; ``()`` is any claim at all.
+        since_ms, until_ms: enqueued at or after the first and before the second, ms since the epoch.
+
+    >>> RecordFilter(user="ann", states=(JobState.FAILED,)).is_unfinished
+    False
+    """
+
+    service: str | None = None
+    user: str | None = None
+    task: str | None = None
+    pool: str | None = None
+    states: tuple[JobState, ...] = ()
+    path: Path | None = None
+    since_ms: int | None = None
+    until_ms: int | None = None
+
+    def check(self) -> RecordFilter:
+        """
+        Return the filter with its words plain, its states each once and in the order of `JobState`.
+
+        Raises:
+            InvalidJobError, InvalidJobTypeError, InvalidHintError: naming the field.
+        """
+        plain: dict[str, Any] = {
+            name: check_name(value, parameter=name) for name in _NAMES if (value := getattr(self, name)) is not None
+        }
+        if type(self.states) is not tuple or not all(isinstance(state, JobState) for state in self.states):
+            raise InvalidJobTypeError(f"states must be a tuple of JobState, got {shown(self.states)}")
+        for name in ("since_ms", "until_ms"):
+            if (value := getattr(self, name)) is not None:
+                check_int(value, parameter=name, least=RUN_AT_MIN_MS, most=RUN_AT_MAX_MS)
+        if self.since_ms is not None and self.until_ms is not None and self.until_ms < self.since_ms:
+            raise InvalidJobError(f"until must not be before since, got {self.until_ms} and {self.since_ms} ms")
+        states = tuple([state for state in JobState if state in self.states])
+        path = None if self.path is None else parse_path(self.path, parameter="path")
+        return attrs.evolve(self, states=states, path=path, **plain)
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Unfinished jobs may be among them."""
+        return not self.states or any(state not in OVER for state in self.states)
+
+    @property
+    def is_over(self) -> bool:
+        """Jobs that are over may be among them."""
+        return not self.states or any(state in OVER for state in self.states)
+
+
+ALL_RECORDS = RecordFilter()

@@ -1,0 +1,595 @@
+"""
+Values that leave a room: what is asked of a job, what is known of it, what a worker gets and reports.
+
+All are frozen. Times are ints of ms since the epoch and end in ``_ms``; the door turns them into datetimes.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from enum import IntEnum, StrEnum
+from itertools import islice
+from operator import is_
+from typing import Any, Literal, get_args
+
+import attrs
+
+from queuehint.errors import CycleError, InvalidJobError, InvalidJobTypeError, PayloadError, shown
+from queuehint.values.checks import (
+    TEN_YEARS_MS,
+    check_choice,
+    check_id,
+    check_int,
+    check_name,
+    check_str,
+    count_of,
+    sized,
+)
+from queuehint.values.hint import Claim, Path, parse_claims, queue_key
+from queuehint.values.policy import DEFAULT_POLICY, Backoff, Policy
+
+PAYLOAD_BYTES_MAX = 1 << 20
+CALL_BYTES_MAX = 1 << 30
+"""Arguments of all jobs of one call: they are kept until the last was checked."""
+RESULT_BYTES_MAX = 1 << 20
+LOG_LINES_MAX = 1000
+LOG_LINE_BYTES_MAX = 4096
+ERRORS_MAX = 20
+ERROR_TEXT_MAX = 4096
+
+# The ends of the calendar: what lies outside cannot be shown as a datetime. A time before is as good as the first.
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+RUN_AT_MIN_MS = -(2**53)
+RUN_AT_MAX_MS = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1)
+
+DEPENDENCIES_MAX = 1000
+TEMPLATES_MAX = 1000
+
+OnConflict = Literal["return", "replace", "after", "reject"]
+When = Literal["success", "failure", "done"]
+OnChildFailure = Literal["fail", "ignore"]
+ON_CONFLICT: tuple[OnConflict, ...] = get_args(OnConflict)
+WHEN: tuple[When, ...] = get_args(When)
+ON_CHILD_FAILURE: tuple[OnChildFailure, ...] = get_args(OnChildFailure)
+
+
+class JobState(StrEnum):
+    """Where a job is in its life; the names of the field's older systems."""
+
+    SCHEDULED = "SCHEDULED"
+    """Waits for a time; holds no place."""
+    DEFERRED = "DEFERRED"
+    """Waits for other jobs; holds no place."""
+    QUEUED = "QUEUED"
+    """Has its place in the order: waits for it, for a back-off, for a pause or for a worker."""
+    STARTED = "STARTED"
+    """A worker runs it under a lease."""
+    FINISHED = "FINISHED"
+    FAILED = "FAILED"
+    CANCELED = "CANCELED"
+
+    # Enum's own __hash__ is a Python function; states are dictionary keys on every move of every job.
+    __hash__ = str.__hash__
+
+    @property
+    def is_over(self) -> bool:
+        """True once the job is FINISHED, FAILED or CANCELED."""
+        return self in OVER
+
+
+OVER = frozenset({JobState.FINISHED, JobState.FAILED, JobState.CANCELED})
+
+
+class Priority(IntEnum):
+    """
+    Urgency among jobs that are ready; it never lets a job overtake one it conflicts with.
+
+    Levels 5 to 1 get a head start of a minute each; CRITICAL goes before all levels, first in first out.
+    """
+
+    LOWEST = 1
+    LOW = 2
+    NORMAL = 3
+    HIGH = 4
+    URGENT = 5
+    CRITICAL = 9
+
+
+_CRITICAL = int(Priority.CRITICAL)
+
+
+def check_priority(value: object, *, parameter: str = "priority") -> int:
+    """Check a priority: 1 to 5 or `Priority.CRITICAL`."""
+    if isinstance(value, Priority):
+        return int(value)
+    if type(value) is not int:
+        raise InvalidJobTypeError(f"{parameter} must be int, got {type(value).__name__}: {shown(value)}")
+    if not 1 <= value <= 5:
+        raise InvalidJobError(f"{parameter} must be 1 to 5 or Priority.CRITICAL, got {shown(value)}")
+    return value
+
+
+@attrs.frozen(weakref_slot=False)
+class Dependency:
+    """
+    One edge: a job whose end another one waits for.
+
+    Args:
+        id: the job's id; in a `JobSpec` that is about to be submitted also its name in the submission.
+        when: ``"success"`` waits for FINISHED, and what another end does is said by the waiting job's
+            `on_dependency_failure`; ``"failure"`` runs on FAILED and is canceled otherwise; ``"done"`` runs on any end.
+        name: what templates and `JobContext.results` call the job, besides its id.
+        data: the waiting job needs its result; such an edge is never dropped. Set for those a template names.
+
+    Raises:
+        InvalidJobError, InvalidJobTypeError: naming the field.
+    """
+
+    id: str
+    when: When = "success"
+    name: str | None = None
+    data: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "id", check_id(self.id, parameter="dependency"))
+        object.__setattr__(self, "when", check_choice(self.when, WHEN, parameter="when"))
+        if self.name is not None:
+            object.__setattr__(self, "name", check_id(self.name, parameter="name"))
+        if type(self.data) is not bool:
+            raise InvalidJobTypeError(f"data must be bool, got {type(self.data).__name__}: {shown(self.data)}")
+        if self.data and self.when == "failure":
+            raise InvalidJobError(f"dependency {shown(self.id)}: a job that FAILED has no result to be named")
+
+
+class _Checked:
+    """Room for a note on a spec that its fields were checked; no field: it is neither compared nor written anywhere."""
+
+    __slots__ = ("_is_checked",)
+
+
+@attrs.frozen(kw_only=True, weakref_slot=False)
+class JobSpec(_Checked):
+    """
+    What is asked of a job: the layer below the decorator, for tools and other languages.
+
+    Args:
+        id: 1–128 UTF-8 bytes, no white space or control characters; made by the producer, so that a repeated
+            submission is the same job.
+        task: the name of the handler.
+        claims: normalised claims, at most 64; ``()`` has no place and conflicts with nothing.
+        arguments: JSON object of the handler's arguments by name, at most 1 MiB, opaque to every backend.
+        priority: 1–5 or `Priority.CRITICAL`.
+        pool: which workers serve it; never affects order.
+        user, service: whose it is, for fairness and look-ups.
+        key, on_conflict: makes bursts one job, see `Job.using`.
+        delay_ms: due this long after it is enqueued; or
+        run_at_ms: due at this time. At most one of the two.
+        presence_ms: only for `exclusive`: the caller's presence lease while it waits.
+        depends_on: the jobs it waits for, at most 1 000: `Dependency` values, ids, or names of jobs in the same
+            submission.
+        templates: which strings of the arguments are templates, filled from the results of its dependencies when it
+            starts: True for all, or JSON pointers (``/rows/0``), at most 1 000.
+        name: what others in the same submission call it.
+        flow: the id of the flow it belongs to.
+        parent: the id of the job whose handler made it.
+        schedule, scheduled_ms: the name of the schedule that fired it, and the due time it was fired for.
+        policy: what becomes of it when it does not simply finish.
+    """
+
+    id: str
+    task: str
+    claims: tuple[Claim, ...] = ()
+    arguments: bytes = attrs.field(default=b"{}", repr=sized)
+    priority: int = 3
+    pool: str = "default"
+    user: str | None = None
+    service: str | None = None
+    key: str | None = None
+    on_conflict: OnConflict = "return"
+    delay_ms: int | None = None
+    run_at_ms: int | None = None
+    presence_ms: int | None = None
+    depends_on: tuple[Dependency, ...] = ()
+    templates: bool | tuple[str, ...] = False
+    name: str | None = None
+    flow: str | None = None
+    parent: str | None = None
+    schedule: str | None = None
+    scheduled_ms: int | None = None
+    policy: Policy = DEFAULT_POLICY
+
+    def check(self) -> JobSpec:
+        """
+        Return the spec with its claims normalised and its words plain, every field checked against its limits.
+
+        Raises:
+            InvalidJobError, InvalidJobTypeError, InvalidHintError, PayloadError: naming the field.
+        """
+        # What comes out of a check is another object only if what went in was a subclass or not normal.
+        plain: dict[str, Any] = {"id": check_id(self.id), "task": check_name(self.task, parameter="task")}
+        claims = parse_claims(self.claims)
+        check_payload_size(self.arguments, parameter="arguments", bytes_max=PAYLOAD_BYTES_MAX)
+        if type(self.priority) is not int or self.priority != _CRITICAL:
+            plain["priority"] = check_priority(self.priority)
+        plain["pool"] = check_name(self.pool, parameter="pool")
+        for parameter in ("user", "service", "key"):
+            if (value := getattr(self, parameter)) is not None:
+                plain[parameter] = check_name(value, parameter=parameter)
+        plain["on_conflict"] = check_choice(self.on_conflict, ON_CONFLICT, parameter="on_conflict")
+        for parameter in ("delay_ms", "presence_ms"):
+            if (value := getattr(self, parameter)) is not None:
+                check_int(value, parameter=parameter, least=0, most=TEN_YEARS_MS)
+        if self.run_at_ms is not None and self.delay_ms is not None:
+            raise InvalidJobTypeError("give delay_ms or run_at_ms, not both")
+        for parameter in ("run_at_ms", "scheduled_ms"):
+            if (value := getattr(self, parameter)) is not None:
+                check_int(value, parameter=parameter, least=RUN_AT_MIN_MS, most=RUN_AT_MAX_MS)
+        if (self.schedule is None) != (self.scheduled_ms is None):
+            raise InvalidJobTypeError("schedule and scheduled_ms go together")
+        if self.presence_ms is not None:
+            for parameter in ("delay_ms", "run_at_ms", "key"):
+                if getattr(self, parameter) is not None:
+                    raise InvalidJobError(f"presence_ms: its caller waits for the place now, {parameter} must be None")
+        for parameter in ("name", "flow", "parent", "schedule"):
+            if (value := getattr(self, parameter)) is not None:
+                plain[parameter] = check_id(value, parameter=parameter)
+        if type(self.depends_on) is not tuple or self.depends_on:
+            plain["depends_on"] = self._check_edges()
+        if self.templates is not False:
+            plain["templates"] = check_templates(self.templates)
+        if not isinstance(self.policy, Policy):
+            raise InvalidJobTypeError(
+                f"policy must be a Policy, got {type(self.policy).__name__}: {shown(self.policy)}"
+            )
+        changed = {name: value for name, value in plain.items() if type(getattr(self, name)) is not type(value)}
+        for name in ("depends_on", "templates"):
+            if name in plain and not _are_the_same(plain[name], getattr(self, name)):
+                changed[name] = plain[name]
+        if not _are_plain(self.claims) or claims != self.claims:
+            changed["claims"] = claims
+        checked = attrs.evolve(self, **changed) if changed else self
+        return note_checked(checked) if _is_exact(checked) else checked
+
+    def _check_edges(self) -> tuple[Dependency, ...]:
+        edges = check_dependencies(self.depends_on)
+        if not edges:
+            return edges
+        if self.presence_ms is not None:
+            raise InvalidJobError("presence_ms: its caller waits for the place now, depends_on must be empty")
+        if self.key is not None and self.on_conflict == "replace":
+            raise InvalidJobError(
+                'on_conflict="replace" gives a job new arguments, not new edges: depends_on must be empty'
+            )
+        for edge in edges:
+            if edge.id == self.id or (self.name is not None and edge.id == self.name):
+                raise CycleError([edge.id])
+        return edges
+
+    def differing_fields(self, other: JobSpec) -> list[str]:
+        """Return the names of the fields in which two specs differ, never their values."""
+        return [
+            field.name for field in attrs.fields(JobSpec) if getattr(self, field.name) != getattr(other, field.name)
+        ]
+
+
+def note_checked(spec: JobSpec) -> JobSpec:
+    """Note that all fields of a spec were checked, but that its id may be empty, and return it."""
+    object.__setattr__(spec, "_is_checked", True)
+    return spec
+
+
+def is_checked(spec: JobSpec) -> bool:
+    """Return whether all fields of a spec are known to have been checked, so that it can be sent."""
+    return getattr(spec, "_is_checked", False) and spec.id != ""
+
+
+def evolved(spec: JobSpec, **changes: Any) -> JobSpec:
+    """Return a spec with some fields replaced by values that were checked; what was known of the others still is."""
+    other = attrs.evolve(spec, **changes)
+    return note_checked(other) if getattr(spec, "_is_checked", False) else other
+
+
+def _is_exact(spec: JobSpec) -> bool:
+    """Return whether a checked spec and the values in it are of our classes, not of subclasses."""
+    return (
+        type(spec) is JobSpec
+        and type(spec.policy) is Policy
+        and type(spec.policy.backoff) is Backoff
+        and all(type(edge) is Dependency for edge in spec.depends_on)
+    )
+
+
+def check_dependencies(value: object) -> tuple[Dependency, ...]:
+    """
+    Return edges as `Dependency` values, those that name a job twice once.
+
+    Raises:
+        InvalidJobTypeError: it is a text, or an item is neither a `Dependency` nor an id.
+        InvalidJobError: more than 1 000, or one job with two conditions or two names.
+    """
+    if value is None:
+        return ()
+    if isinstance(value, (str, bytes, Dependency)) or not isinstance(value, (list, tuple, set, frozenset)):
+        raise InvalidJobTypeError(
+            f"depends_on must be a list of ids or Dependency values, got {type(value).__name__}: {shown(value)}"
+        )
+    items = tuple(islice(value, DEPENDENCIES_MAX + 1))
+    if len(items) > DEPENDENCIES_MAX:
+        raise InvalidJobError(f"depends_on names {count_of(value, DEPENDENCIES_MAX)} jobs, limit {DEPENDENCIES_MAX}")
+    if isinstance(value, (set, frozenset)):
+        items = tuple(sorted(items, key=lambda item: check_str(getattr(item, "id", item), parameter="depends_on")))
+    edges: dict[str, Dependency] = {}
+    for item in items:
+        edge = item if isinstance(item, Dependency) else Dependency(check_id(item, parameter="depends_on"))
+        known = edges.setdefault(edge.id, edge)
+        if known != edge:
+            if (known.when, known.name or edge.name) != (edge.when, edge.name or known.name):
+                raise InvalidJobError(f"depends_on names {shown(edge.id)} twice, with other conditions or names")
+            edges[edge.id] = attrs.evolve(known, name=known.name or edge.name, data=known.data or edge.data)
+    return tuple(edges.values())
+
+
+def check_templates(value: object) -> bool | tuple[str, ...]:
+    """
+    Return which strings are templates: True, False, or JSON pointers.
+
+    Raises:
+        InvalidJobError, InvalidJobTypeError: no pointers, or more than 1 000.
+    """
+    if isinstance(value, bool):
+        return value
+    items = tuple(islice(value, TEMPLATES_MAX + 1)) if isinstance(value, (list, tuple)) else (None,)
+    if not all(isinstance(item, str) for item in items):
+        raise InvalidJobTypeError(
+            f"templates must be bool or a list of JSON pointers, got {type(value).__name__}: {shown(value)}"
+        )
+    if len(items) > TEMPLATES_MAX:
+        raise InvalidJobError(f"templates names {count_of(value, TEMPLATES_MAX)} strings, limit {TEMPLATES_MAX}")
+    pointers = tuple([str.__str__(pointer) for pointer in items])
+    for pointer in pointers:
+        if not pointer.startswith("/"):
+            raise InvalidJobError(f"templates: {shown(pointer)} is not a JSON pointer, it must begin with /")
+        if encodable(pointer) != pointer:
+            raise InvalidJobError(f"templates: {shown(pointer)} is not encodable as UTF-8")
+    return pointers or False
+
+
+def _are_the_same(items: object, others: object) -> bool:
+    """Say whether two values are equal and of the very same items, which may be of classes that lie about it."""
+    if type(items) is not tuple or type(others) is not tuple:
+        return items is others
+    return len(items) == len(others) and all(map(is_, items, others))
+
+
+def _are_plain(claims: tuple[Claim, ...]) -> bool:
+    """Say whether claims consist of nothing but plain tuples and strings, no subclasses."""
+    return type(claims) is tuple and all(
+        (type(claim.path), type(claim.mode)) == (tuple, str) and all(type(segment) is str for segment in claim.path)
+        for claim in claims
+    )
+
+
+def check_payload_size(payload: object, *, parameter: str, bytes_max: int) -> None:
+    """Check that a payload is bytes within a limit."""
+    if type(payload) is not bytes:
+        raise InvalidJobTypeError(f"{parameter} must be bytes, got {type(payload).__name__}")
+    if len(payload) > bytes_max:
+        raise PayloadError(f"{parameter} take {len(payload)} bytes, limit {bytes_max}")
+
+
+def check_call_size(size: int, *, parameter: str) -> None:
+    """Check how many bytes of arguments were read in one call so far."""
+    if size > CALL_BYTES_MAX:
+        raise InvalidJobError(f"{parameter}: more than {CALL_BYTES_MAX} bytes of arguments in one call, the limit")
+
+
+@attrs.frozen(kw_only=True)
+class JobError:
+    """
+    One failed attempt, as text: exceptions are never rebuilt from the store.
+
+    Args:
+        type: the exception's qualified name, or ``timeout``, ``worker_lost``, ``retry``, ``fail``.
+        message: at most 4 096 characters.
+        traceback: at most 4 096 characters, the innermost frames, without local values.
+        attempt: which attempt it ended, counted from 1.
+        at_ms: when the backend recorded it.
+    """
+
+    type: str
+    message: str
+    traceback: str | None = None
+    attempt: int = 0
+    at_ms: int = 0
+
+
+class OutcomeKind(StrEnum):
+    """How a worker says an attempt ended."""
+
+    FINISHED = "finished"
+    FAILED = "failed"
+    """Counts as an attempt; tried again after *delay_ms* while attempts are left, unless *final*."""
+    SNOOZED = "snoozed"
+    """Wishes to be tried again after *delay_ms*; counts for nothing."""
+    RELEASED = "released"
+    """Given back by a stopping worker; ready at once at its old place, counts for nothing."""
+    UNKNOWN_TASK = "unknown_task"
+    """This worker has no such handler; given back with a growing pause, counts for nothing."""
+    LOST = "lost"
+    """The handler raised SystemExit or KeyboardInterrupt: counts as a loss, as if the worker had died."""
+    DISCARDED = "discarded"
+    """The handler says the job has no point any more: CANCELED."""
+    CHILDREN = "children"
+    """The handler has ended and the job is over when its children are: DEFERRED until then."""
+
+
+@attrs.frozen(kw_only=True)
+class Outcome:
+    """
+    A worker's report of one attempt.
+
+    Args:
+        job_id, token: which grant; another token than the newest grant's changes nothing.
+        kind: how it ended.
+        result: for FINISHED: JSON, at most 1 MiB, opaque to every backend.
+        error: for FAILED and LOST: what happened; *attempt* and *at_ms* are filled in by the backend.
+        delay_ms: for FAILED and SNOOZED: how long to wait before the next attempt.
+        final: for FAILED: no further attempt.
+        reason: for DISCARDED: why.
+        children: for CHILDREN: up to 1 000 ids of jobs to wait for; *result* is then the job's own.
+        on_child_failure: for CHILDREN: whether a child that is FAILED or CANCELED makes the job FAILED.
+    """
+
+    job_id: str
+    token: int
+    kind: OutcomeKind
+    result: bytes | None = attrs.field(default=None, repr=sized)
+    error: JobError | None = None
+    delay_ms: int = 0
+    final: bool = False
+    reason: str | None = None
+    children: tuple[str, ...] = ()
+    on_child_failure: OnChildFailure = "fail"
+
+
+@attrs.frozen
+class Grant:
+    """
+    The right to run one job until the lease ends.
+
+    Args:
+        spec: what to run.
+        token: proves the grant; strictly greater than every earlier one. Pass it on to resources that can fence.
+        attempt: counted attempts including this one, from 1.
+        losses: workers lost so far.
+        lease_until_ms: when the lease ends unless renewed, by the backend's clock.
+    """
+
+    spec: JobSpec
+    token: int
+    attempt: int
+    losses: int
+    lease_until_ms: int
+
+
+@attrs.frozen
+class Progress:
+    """How far a running job is: *done* of *total* (either may be None), and a note of at most 1 024 characters."""
+
+    done: float | None = None
+    total: float | None = None
+    note: str | None = None
+
+
+def _lines(logs: tuple[str, ...]) -> str:
+    """Return what the repr of a record says of its log: its lines may be 4 MiB, and are the handler's."""
+    return f"<{len(logs)} lines>"
+
+
+@attrs.frozen(kw_only=True)
+class JobRecord:
+    """
+    All that is known of a job; a copy, unaffected by what happens later.
+
+    Args:
+        number: order of enqueue, for ever.
+        seq: place in the order, taken when the job became QUEUED; None while it has none.
+        version: grows with every change of the record.
+        spec: what was asked.
+        attempts, losses: counted so far, since the last redrive.
+        errors: the last 20 failed attempts, oldest first, redrives included.
+        cause: why it is FAILED or CANCELED, or what its cancellation was asked with.
+        cancel_requested: a cancellation was asked for while it ran.
+        logs: the last 1 000 lines; *logs_truncated* says whether some are missing.
+        level: what it is ranked by among ready jobs: its priority, or a better one of a job that waits behind it.
+        problem: why this release cannot read its spec, which a later one has written or which is damaged; *spec* then
+            has what can be read of it, the rest as by default. None for all others.
+    """
+
+    id: str
+    number: int
+    seq: int | None
+    version: int
+    state: JobState
+    spec: JobSpec
+    attempts: int
+    losses: int
+    token: int | None
+    worker: str | None
+    enqueued_ms: int
+    due_ms: int | None
+    queued_ms: int | None
+    started_ms: int | None
+    ended_ms: int | None
+    result: bytes | None = attrs.field(repr=sized)
+    errors: tuple[JobError, ...]
+    cause: str | None
+    cancel_requested: bool
+    progress: Progress | None
+    logs: tuple[str, ...] = attrs.field(repr=_lines)
+    logs_truncated: bool
+    level: int
+    problem: str | None = None
+
+    @property
+    def path(self) -> Path | None:
+        """The path of the job's only claim; None if it has none or several."""
+        return self.spec.claims[0].path if len(self.spec.claims) == 1 else None
+
+    @property
+    def queue_keys(self) -> tuple[str, ...]:
+        """The queue key of each claim."""
+        return tuple(queue_key(claim.path) for claim in self.spec.claims)
+
+    @property
+    def schedule(self) -> str | None:
+        """The name of the schedule that fired it; None if none did."""
+        return self.spec.schedule
+
+    @property
+    def scheduled_at(self) -> datetime | None:
+        """The due time it was fired for; None if no schedule did."""
+        return None if self.spec.scheduled_ms is None else moment(self.spec.scheduled_ms)
+
+    @property
+    def enqueued_at(self) -> datetime:
+        """When it was enqueued."""
+        return moment(self.enqueued_ms)
+
+    @property
+    def due_at(self) -> datetime | None:
+        """When it is due, if it waits for a time."""
+        return None if self.due_ms is None else moment(self.due_ms)
+
+    @property
+    def started_at(self) -> datetime | None:
+        """When its last attempt began."""
+        return None if self.started_ms is None else moment(self.started_ms)
+
+    @property
+    def ended_at(self) -> datetime | None:
+        """When it was over."""
+        return None if self.ended_ms is None else moment(self.ended_ms)
+
+
+def encodable(text: str) -> str:
+    r"""
+    Return a text as every store takes it: what UTF-8 has no bytes for is escaped.
+
+    >>> print(encodable("x\udce9.txt"))
+    x\udce9.txt
+    """
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def log_lines(text: str) -> list[str]:
+    """Return the lines of a text as a log takes them, each cut at 4 096 bytes; an empty text is an empty line."""
+    return [
+        line[:LOG_LINE_BYTES_MAX].encode("utf-8", "backslashreplace")[:LOG_LINE_BYTES_MAX].decode("utf-8", "ignore")
+        for line in text.splitlines() or [""]
+    ]
+
+
+def moment(time_ms: int) -> datetime:
+    """Return ms since the epoch as a datetime in UTC."""
+    return _EPOCH + timedelta(milliseconds=time_ms)

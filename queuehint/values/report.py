@@ -1,0 +1,223 @@
+"""Answers to questions about jobs: why one waits, what goes on where, how many there are."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import attrs
+
+from queuehint.values.records import OVER, JobState, moment
+
+
+class ReasonKind(StrEnum):
+    """What a job waits for."""
+
+    OVER = "over"
+    RUNNING = "running"
+    OVERDUE = "overdue"
+    """Runs past its timeout, or on after a cancellation: its place is free when its code has really ended."""
+    TIME = "time"
+    DEPENDENCY = "dependency"
+    DEAD_DEPENDENCY = "dead_dependency"
+    """A FAILED job it depends on is on the dead shelf until someone redrives or discards it, or its record expires."""
+    PLACE = "place"
+    """Jobs placed before it conflict with it."""
+    DEAD_HOLD = "dead_hold"
+    """A FAILED job before it holds its place until someone redrives or discards it, or its record expires."""
+    BACKOFF = "backoff"
+    PAUSED = "paused"
+    LIMIT = "limit"
+    """Ready: as many jobs of a place run or have started as its limit allows; it goes on by itself."""
+    UNKNOWN_TASK = "unknown_task"
+    """The workers that took it do not know its task."""
+    NO_WORKER = "no_worker"
+    """No worker has asked for jobs of its pool lately."""
+    WORKER = "worker"
+    """Ready: waits for a free slot of a worker."""
+    CALLER = "caller"
+    """Ready: the caller of `exclusive` is about to take it."""
+
+
+@attrs.frozen(kw_only=True)
+class Reason:
+    """
+    Why a job is where it is: one reason, the first that must end before anything else can.
+
+    Args:
+        jobs: the ids of up to 10 jobs that stand in the way, in order of their places; of dependencies in order of id.
+        path_key: the place where it waits, or the path that is paused.
+        until_ms: when the wait ends by time alone.
+        stuck: only a person or a new worker can end the wait.
+    """
+
+    job_id: str
+    state: JobState
+    kind: ReasonKind
+    jobs: tuple[str, ...] = ()
+    path_key: str | None = None
+    until_ms: int | None = None
+    stuck: bool = False
+    detail: str | None = None
+
+    def __str__(self) -> str:
+        behind = f" of {', '.join(self.jobs)}" if self.jobs else ""
+        at = f" at {self.path_key}" if self.path_key is not None else ""
+        until = (
+            f" until {moment(self.until_ms).isoformat(timespec='milliseconds')}" if self.until_ms is not None else ""
+        )
+        detail = f" ({self.detail})" if self.detail else ""
+        return f"{self.job_id} is {self.state}: {_SENTENCES[self.kind]}{behind}{at}{until}{detail}"
+
+
+_SENTENCES = {
+    ReasonKind.OVER: "over",
+    ReasonKind.RUNNING: "running",
+    ReasonKind.OVERDUE: "told to stop, its code still runs",
+    ReasonKind.TIME: "waits for its time",
+    ReasonKind.DEPENDENCY: "waits for the end",
+    ReasonKind.DEAD_DEPENDENCY: "waits for a redrive",
+    ReasonKind.PLACE: "waits for the place",
+    ReasonKind.DEAD_HOLD: "waits behind the dead hold",
+    ReasonKind.BACKOFF: "waits for its next attempt",
+    ReasonKind.PAUSED: "its path is paused",
+    ReasonKind.LIMIT: "ready, waits for a limit",
+    ReasonKind.UNKNOWN_TASK: "no worker that took it knows its task",
+    ReasonKind.NO_WORKER: "ready, but no worker serves its pool",
+    ReasonKind.WORKER: "ready, waits for a free slot",
+    ReasonKind.CALLER: "ready, waits for its caller",
+}
+
+
+@attrs.frozen(kw_only=True)
+class TreeNode:
+    """
+    Live counts at one path.
+
+    Args:
+        path_key: the place.
+        started: STARTED jobs with a claim here; *started_below* with one at or below.
+        waiting: claims in line here.
+        granted: claims granted here (running, ready, in back-off or on dead hold).
+        passing: claims further down that have passed here.
+        paused, closed: an operator said so for this very path.
+        children: those with anything live, sorted by key, as deep as asked.
+    """
+
+    path_key: str
+    started: int
+    started_below: int
+    waiting: int
+    granted: int
+    passing: int
+    paused: bool
+    closed: bool
+    children: tuple[TreeNode, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class Delays:
+    """How often something was late, and by how much: *sum_ms* in all, *max_ms* at most."""
+
+    count: int
+    sum_ms: int
+    max_ms: int
+
+
+@attrs.frozen(kw_only=True)
+class Stats:
+    """
+    Counts over the whole namespace. Totals count since the backend began.
+
+    Args:
+        states: jobs by state; they always add up to the jobs whose records are kept.
+        ready: jobs a worker may start now, by pool.
+        oldest_ready_ms: by pool, when the job that has waited longest of these took its place, ms since the epoch.
+            Looked at are the next jobs of the pool's first 100 users by name: with more users, or where a user has jobs
+            of several priorities or redriven ones, another one may have waited longer.
+        stuck: waits that only a person or a new worker can end, by `ReasonKind` value.
+        enqueued, started, settled: totals of jobs taken in, of grants, and of settlements that counted.
+        finished, failed, canceled: totals of ends; a dead job that is discarded is CANCELED too.
+        retried: total of attempts that failed with another to follow.
+        snoozed, released: totals of attempts that were put off, or given back by a worker that stops or does not know
+            the task.
+        lost: total of attempts whose worker died.
+        pruned: total of jobs forgotten for good.
+        dropped: of these, total of those whose records went before their time, for the store was short of memory.
+        resolved: jobs that took their places when the last of their dependencies ended, and how long after that end.
+        leftovers: pieces of work begun and not ended by the last operation.
+        nodes: nodes of the trie, the root not counted.
+    """
+
+    states: dict[JobState, int]
+    ready: dict[str, int]
+    oldest_ready_ms: dict[str, int]
+    stuck: dict[str, int]
+    enqueued: int
+    started: int
+    settled: int
+    finished: int
+    failed: int
+    canceled: int
+    retried: int
+    snoozed: int
+    released: int
+    lost: int
+    pruned: int
+    dropped: int = 0
+    resolved: Delays
+    leftovers: int
+    nodes: int
+
+    @property
+    def unfinished(self) -> int:
+        """Jobs that are not over."""
+        return sum(count for state, count in self.states.items() if state not in OVER)
+
+
+@attrs.frozen(kw_only=True)
+class FlowStats:
+    """
+    How far a flow is.
+
+    Args:
+        states: its jobs by state, as far as their records are kept.
+    """
+
+    states: dict[JobState, int]
+
+    @property
+    def total(self) -> int:
+        """All its jobs."""
+        return sum(self.states.values())
+
+    @property
+    def unfinished(self) -> int:
+        """Those that are not over."""
+        return sum(count for state, count in self.states.items() if state not in OVER)
+
+
+@attrs.frozen(kw_only=True)
+class EdgeStats:
+    """
+    The explicit edges of a namespace.
+
+    Args:
+        deferred: jobs that wait for others.
+        open_edges: edges to jobs whose end is waited for.
+        oldest_id, oldest_ms: the one that was enqueued first, and when; None if there is none.
+        looked_at: how many DEFERRED jobs, the oldest first, the rest is about: at most 1 000, with up to 4 000 edges.
+        most_blocked: the largest number of jobs one of them waits for.
+        most_awaited: the largest number of jobs that depend on one of those they wait for.
+        behind_dead: how many of them wait for a job on the dead shelf.
+        orphans: up to 100 ids of jobs with an edge that leads nowhere, or without one. Must be empty; the doctor mends.
+    """
+
+    deferred: int
+    open_edges: int
+    oldest_id: str | None
+    oldest_ms: int | None
+    looked_at: int
+    most_blocked: int
+    most_awaited: int
+    behind_dead: int
+    orphans: tuple[str, ...]

@@ -1,0 +1,80 @@
+"""What fires jobs by the clock: when it is due, and all that is known of it; frozen values."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal, get_args
+
+import attrs
+
+from queuehint.values.records import JobSpec, moment
+
+SCHEDULES_MAX = 10_000
+SCHEDULE_BYTES_MAX = 65_536
+FIRINGS_MAX = 100
+"""So many missed firings are made up for in one step."""
+
+Missed = Literal["skip", "once", "all"]
+MISSED: tuple[Missed, ...] = get_args(Missed)
+
+
+@attrs.frozen(kw_only=True, weakref_slot=False)
+class Recurrence:
+    """
+    When a schedule is due: by a cron expression, or every so often.
+
+    Args:
+        cron: five fields, read in *timezone*; or
+        every_ms: this long after the last time it was due.
+        timezone: the name of a time zone, for *cron*.
+        missed: what becomes of due times at which nobody was there: ``"skip"`` drops what is more than a minute late,
+            ``"once"`` fires once for all of them, ``"all"`` fires for each.
+        start_ms, end_ms: no due time is before the one or after the other.
+    """
+
+    cron: str | None = None
+    every_ms: int | None = None
+    timezone: str = "UTC"
+    missed: Missed = "skip"
+    start_ms: int | None = None
+    end_ms: int | None = None
+
+
+@attrs.frozen(kw_only=True, weakref_slot=False)
+class Schedule:
+    """
+    All that is known of a schedule; a copy, unaffected by what happens later.
+
+    Args:
+        name: unique in a namespace.
+        spec: what each of its jobs is asked to be, but for the id, which follows from *name* and the due time.
+        recurrence: when it is due.
+        version: grows with every change and every firing; no two states of any schedule of a namespace share one.
+        next_ms: when it is due next, None if never again. While it is paused it is due at no time.
+        is_paused: it fires nothing until it is resumed.
+        last_ms, last_id: the due time and the id of the last job it fired; None before.
+    """
+
+    name: str
+    spec: JobSpec
+    recurrence: Recurrence
+    version: int
+    next_ms: int | None
+    is_paused: bool = False
+    last_ms: int | None = None
+    last_id: str | None = None
+
+    @property
+    def task(self) -> str:
+        """The name of the handler."""
+        return self.spec.task
+
+    @property
+    def next_at(self) -> datetime | None:
+        """When it is due next; None if never again, or while it is paused."""
+        return None if self.next_ms is None or self.is_paused else moment(self.next_ms)
+
+    @property
+    def last_at(self) -> datetime | None:
+        """The due time of the last job it fired."""
+        return None if self.last_ms is None else moment(self.last_ms)

@@ -1,0 +1,1 @@
+"""A worker: claim, run, settle, renew, stop, fire schedules."""

@@ -1,0 +1,254 @@
+"""
+One attempt of one job: the hooks before it, its arguments, its handler on the loop or in a thread.
+
+An attempt is over when its code has *really* ended: a thread cannot be stopped, and its place must not be freed
+under it.
+
+A job that has cost so many workers their lives that one more makes it FAILED is on its **last life**. Of the jobs
+that ran together when a worker died only one was to blame, so such jobs begin one at a time: the next one begins when
+the one before has ended, or has lived for `LAST_LIFE_S`. The store is told before the code of each begins, and a lease
+that ends before that counts as no loss: the job that kills its worker at once is then given up without the others.
+
+Where many wait, as after a whole machine was lost, each is less to be suspected, and they are let in faster: whatever
+their number, those that wait begin within `LAST_LIVES_WITHIN_S`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import logging
+import math
+import os
+from concurrent.futures import Executor, ThreadPoolExecutor
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any
+
+from queuehint.crash import reach
+from queuehint.errors import BackendError, PayloadError
+from queuehint.handlers.context import CURRENT
+from queuehint.operations import Get
+from queuehint.values.records import OutcomeKind
+from queuehint.worker.dependency_results import PAUSE_S, fetch, filled
+from queuehint.worker.forks import end_any_child, in_one_process
+from queuehint.worker.leases import is_on_last_life
+from queuehint.worker.outcomes import Outcomes, outcome_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+    from queuehint.backends.base import Backend
+    from queuehint.handlers.codec import Codec
+    from queuehint.handlers.handler import Handler
+    from queuehint.handlers.partial_result import Interim
+    from queuehint.values.records import Grant, Outcome
+    from queuehint.worker.dependency_results import Results
+    from queuehint.worker.slots import Slot
+
+logger = logging.getLogger("queuehint.worker")
+
+LAST_LIFE_S = 5.0
+LAST_LIVES_WITHIN_S = 60.0
+LOADS_MAX = 5
+"""How often what a job has stored of its result is asked for, `PAUSE_S` apart, before the job is given back."""
+
+
+class Attempts:
+    """
+    Runs attempts.
+
+    Args:
+        handlers: by task name; looked up at each attempt, so it may grow.
+        codec: how arguments and results travel.
+        backend: where the results of the jobs that a job depends on are.
+        before: hooks, called with the context.
+        redact: applied to texts of errors before they are stored.
+        threads: how many plain functions may run at once.
+        executor: what runs them instead of threads of its own; it is not shut down.
+        stop: asks code to stop, given its slot and why.
+        begin: called with the grant of a job on its last life before its code runs; False if it must not.
+    """
+
+    def __init__(
+        self,
+        *,
+        handlers: Mapping[str, Handler],
+        codec: Codec,
+        backend: Backend,
+        before: Iterable[Callable[..., Any]],
+        redact: Callable[[str], str] | None,
+        threads: int,
+        executor: Executor | None = None,
+        stop: Callable[[Slot, str], None],
+        begin: Callable[[Grant], Awaitable[bool]],
+    ) -> None:
+        self.outcomes = Outcomes(codec, redact)
+        self._handlers = handlers
+        self._codec = codec
+        self._backend = backend
+        self._before = before
+        self._threads = threads
+        self._stop = stop
+        self._begin = begin
+        self._executor = executor
+        self._own_executor: ThreadPoolExecutor | None = None
+        self._last_life = asyncio.Lock()
+        self._waiting = self._most_waiting = 0
+
+    async def run(self, slot: Slot) -> Outcome:
+        """Run one attempt to its end."""
+        grant, spec = slot.grant, slot.grant.spec
+        handler = self._handlers.get(spec.task)
+        if handler is None:
+            logger.error("unknown task", extra={"event": "job.unknown_task", "job_id": spec.id, "task": spec.task})
+            return outcome_of(grant, OutcomeKind.UNKNOWN_TASK)
+        if slot.why_stop is not None:
+            return outcome_of(grant, OutcomeKind.RELEASED)
+        if is_on_last_life(grant):
+            return await self._run_on_last_life(slot, handler)
+        return await self._run(slot, handler)
+
+    def close(self) -> None:
+        """Let go of the threads; one that runs still is not waited for."""
+        if self._own_executor is not None:
+            self._own_executor.shutdown(wait=False)
+
+    async def _run_on_last_life(self, slot: Slot, handler: Handler) -> Outcome:
+        slot.stoppable = True
+        self._waiting += 1
+        self._most_waiting = max(self._most_waiting, self._waiting)
+        try:
+            await self._last_life.acquire()
+        except asyncio.CancelledError as error:
+            return self.outcomes.of_error(slot.grant, error, slot.why_stop)
+        finally:
+            self._waiting -= 1
+        slot.stoppable = False
+        pause_s = min(LAST_LIFE_S, LAST_LIVES_WITHIN_S / self._most_waiting)
+        if not self._waiting:
+            self._most_waiting = 0
+        timer: asyncio.TimerHandle | None = None
+        held = [True]
+
+        def release() -> None:
+            if held:
+                held.clear()
+                self._last_life.release()
+
+        try:
+            if not await self._begin(slot.grant) or slot.why_stop is not None:
+                return outcome_of(slot.grant, OutcomeKind.RELEASED)
+            timer = asyncio.get_running_loop().call_later(pause_s, release)
+            return await self._run(slot, handler)
+        finally:
+            if timer is not None:
+                timer.cancel()
+            release()
+
+    async def _run(self, slot: Slot, handler: Handler) -> Outcome:
+        grant, spec = slot.grant, slot.grant.spec
+        CURRENT.set(slot.context)
+        results: Results | None = None
+        if spec.templates or (handler.wants_context and spec.depends_on):
+            slot.stoppable = True
+            try:
+                results = await fetch(self._backend.call, grant, self._codec, all_of_them=handler.wants_context)
+            except asyncio.CancelledError as error:
+                return self.outcomes.of_error(grant, error, slot.why_stop)
+            except PayloadError as error:
+                return self.outcomes.of_error(grant, error, slot.why_stop, final=True)
+            if results is None:
+                return outcome_of(grant, OutcomeKind.RELEASED)
+            slot.context.bring(results)
+        slot.stoppable = handler.is_async
+        try:
+            arguments = filled(spec, results) if spec.templates and results is not None else spec.arguments
+            args, kwargs = handler.loads(self._codec, arguments)
+        except BaseException as error:  # noqa: BLE001 - arguments that cannot be read now cannot be read later
+            return self.outcomes.of_error(grant, error, slot.why_stop, final=True)
+        if not slot.begin():
+            return outcome_of(grant, OutcomeKind.RELEASED)
+        pid = os.getpid()
+        try:
+            for hook in self._before:
+                answer = hook(slot.context)
+                if inspect.isawaitable(answer):
+                    await answer
+            if slot.context.canceled:  # while a hook ran
+                return outcome_of(grant, OutcomeKind.RELEASED)
+            if handler.wants_context:
+                args = (slot.context, *args)
+            timeout_ms, loop, deadline_s = spec.policy.timeout_ms, asyncio.get_running_loop(), math.inf
+            if timeout_ms is not None:
+                deadline_s = loop.time() + timeout_ms / 1000
+                slot.timer = loop.call_at(deadline_s, self._stop, slot, "timeout")
+            if reach is not None:
+                reach("handler")
+            if handler.is_async:
+                code = handler.function(*args, **kwargs)
+                result = await (in_one_process(code, pid) if isinstance(code, CoroutineType) else code)
+            else:
+                result = await self._in_thread(handler.function, args, kwargs)
+        except BaseException as error:  # noqa: BLE001 - whatever a handler raises, the worker goes on
+            end_any_child(pid, error)
+            return self.outcomes.of_error(grant, error, slot.why_stop)
+        # By the clock, not by the timer: an earlier request to stop removes the timer, and a blocked loop delays it.
+        why_stop = slot.why_stop if loop.time() < deadline_s else "timeout"
+        end_any_child(pid)
+        if slot.context.interim and not await self._load(slot, slot.context.interim):
+            return outcome_of(grant, OutcomeKind.RELEASED)
+        return self.outcomes.of_result(grant, handler, result, why_stop, slot.context)
+
+    async def _load(self, slot: Slot, interim: Interim) -> bool:
+        """Read what the job has stored of its result, which its result goes over; False if it cannot be had."""
+        slot.stoppable = False
+        if slot.timer is not None:
+            slot.timer.cancel()
+        pause_s = 0.0
+        for _ in range(LOADS_MAX):
+            if interim.is_loaded:
+                break
+            try:
+                await asyncio.sleep(pause_s)
+                reply = await self._backend.call(Get((interim.job_id,)))
+                interim.load(reply.records[0], self._codec)
+            except asyncio.CancelledError:
+                # Asked to stop when its code had ended already: what it has done counts.
+                continue
+            except BackendError as error:
+                pause_s = PAUSE_S
+                extra = {"event": "job.no_interim", "job_id": interim.job_id, "error": str(error)}
+                logger.warning("what a job has stored of its result cannot be had now", extra=extra)
+        return interim.is_loaded
+
+    async def _in_thread(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a plain function in a thread, and do not come back before it has ended."""
+        loop = asyncio.get_running_loop()
+        if self._executor is None:
+            self._executor = self._own_executor = ThreadPoolExecutor(self._threads, thread_name_prefix="queuehint")
+        context = contextvars.copy_context()
+
+        def call() -> tuple[Any, BaseException | None]:
+            pid = os.getpid()
+            try:
+                result = context.run(function, *args, **kwargs)
+            except BaseException as error:  # noqa: BLE001 - handed over as a value: futures refuse some of them
+                end_any_child(pid, error)
+                return None, error
+            end_any_child(pid)
+            return result, None
+
+        future = loop.run_in_executor(self._executor, call)
+        while True:
+            try:
+                result, error = await asyncio.shield(future)
+                break
+            except asyncio.CancelledError:
+                # The thread cannot be stopped, and its place must not be freed under it. An executor of the
+                # application's may drop what it has not begun.
+                if future.cancelled() or loop.is_closed():
+                    raise
+        if error is not None:
+            raise error
+        return result

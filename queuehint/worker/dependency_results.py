@@ -1,0 +1,143 @@
+"""
+What a job gets from the jobs it depends on: their results are fetched once it is granted, before its handler runs, and
+the templates among its arguments are filled from them.
+
+Results are decoded when they are asked for, so that what nobody reads costs nothing and breaks nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from queuehint.errors import BackendError, CorruptStateError, PayloadError
+from queuehint.handlers.codec import decode_json, encode_json
+from queuehint.handlers.templates import fill
+from queuehint.operations import FETCH_MAX, Fetch, Operation, Verdict
+from queuehint.values.records import PAYLOAD_BYTES_MAX, JobState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from queuehint.handlers.codec import Codec
+    from queuehint.values.records import Dependency, Grant, JobSpec
+
+Reply = TypeVar("Reply")
+
+logger = logging.getLogger("queuehint.worker")
+
+RESULTS_BYTES_MAX = 64 << 20
+PAUSE_S = 1.0
+"""How long a job whose results cannot be had now is kept before it is given back."""
+
+_RESULT = "result"
+_ANY: dict[str, Any] = {_RESULT: Any}
+
+
+class _Call(Protocol):
+    async def __call__(self, operation: Operation[Reply]) -> Reply: ...
+
+
+class Results(Mapping[str, Any]):
+    """
+    Results by name and by id; each comes once when they are gone through, by its name if it has one.
+
+    Args:
+        edges: what the job depends on. A name wins over an id, and the first of one name over the others.
+        payloads: what those that are FINISHED have stored, by id; None for nothing.
+        codec: how results travel.
+
+    Raises:
+        PayloadError: on asking for a result that cannot be read.
+    """
+
+    def __init__(self, edges: Iterable[Dependency], payloads: Mapping[str, bytes | None], codec: Codec) -> None:
+        edges = list(edges)
+        ids: dict[str, str] = {}
+        for edge in edges:
+            if edge.name is not None:
+                ids.setdefault(edge.name, edge.id)
+        for edge in edges:
+            ids.setdefault(edge.id, edge.id)
+        self._ids = {name: job_id for name, job_id in ids.items() if job_id in payloads}
+        own = [edge.name if edge.name and ids[edge.name] == edge.id else edge.id for edge in edges]
+        self._listed = tuple(dict.fromkeys(name for name in own if name in self._ids))
+        self._payloads = payloads
+        self._codec = codec
+        self._values: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        job_id = self._ids[name]
+        if job_id not in self._values:
+            payload = self._payloads[job_id]
+            self._values[job_id] = None if payload is None else self._codec.loads(payload, _ANY).get(_RESULT)
+        return self._values[job_id]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._ids
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._listed)
+
+    def __len__(self) -> int:
+        return len(self._listed)
+
+    def __repr__(self) -> str:
+        return f"<Results of {', '.join(self._listed) or 'nothing'}>"
+
+
+async def fetch(call: _Call, grant: Grant, codec: Codec, *, all_of_them: bool) -> Results | None:
+    """
+    Return the results of the jobs that a granted job depends on.
+
+    Args:
+        call: the backend's.
+        all_of_them: else only of those whose result is needed for the arguments.
+
+    Returns:
+        None if they cannot be had now, or by this attempt: the job is to be given back.
+
+    Raises:
+        PayloadError: they take more than 64 MiB together.
+    """
+    spec = grant.spec
+    ids = [edge.id for edge in spec.depends_on if all_of_them or edge.data]
+    payloads: dict[str, bytes | None] = {}
+    done = size = 0
+    try:
+        while done < len(ids):
+            page = ids[done : done + FETCH_MAX]
+            reply = await call(Fetch(spec.id, grant.token, tuple(page)))
+            if reply.verdict is Verdict.LOST:
+                return None
+            if not reply.results:
+                raise CorruptStateError(f"job {spec.id!r}: the store answers a question for results with none")
+            for job_id, (state, payload) in zip(page, reply.results, strict=False):
+                if state is JobState.FINISHED:
+                    payloads[job_id] = payload
+                    size += len(payload or b"")
+            if size > RESULTS_BYTES_MAX:
+                raise PayloadError(
+                    f"the results it depends on take more than {RESULTS_BYTES_MAX} bytes together, the limit"
+                )
+            done += len(reply.results)
+    except BackendError as error:
+        extra = {"event": "job.no_results", "job_id": spec.id, "task": spec.task, "error": str(error)}
+        logger.warning("the results a job needs cannot be had now; it is given back", extra=extra)
+        await asyncio.sleep(PAUSE_S)
+        return None
+    return Results(spec.depends_on, payloads, codec)
+
+
+def filled(spec: JobSpec, results: Results) -> bytes:
+    """
+    Return the arguments of a job with its templates filled.
+
+    Raises:
+        TemplateError: a template names what is not there.
+        PayloadError: the arguments or a result are not JSON, or they take more than 1 MiB.
+    """
+    arguments = fill(decode_json(spec.arguments), spec.templates, results, bytes_max=PAYLOAD_BYTES_MAX)
+    return encode_json(arguments)

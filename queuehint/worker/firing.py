@@ -1,0 +1,250 @@
+"""
+Firing what is due.
+
+Every worker may, and there is no leader: a firing is worked out here and takes effect only on the version of the
+schedule it was worked out from, so that of all who fire at a due time one does. The time is the store's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import random
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+import attrs
+
+from queuehint.backends.steps import finish, hold
+from queuehint.errors import (
+    BackendError,
+    CorruptStateError,
+    PathClosedError,
+    QueueFullError,
+    QueueHintError,
+    ScheduleChangedError,
+    shown,
+)
+from queuehint.operations import BYTES_PER_SUBMISSION_MAX, DueSchedules, Enqueue, Firing, ListSchedules, PutSchedule
+from queuehint.values.checks import ID_BYTES_MAX
+from queuehint.values.records import JobSpec, moment
+from queuehint.values.schedule import FIRINGS_MAX, Recurrence, Schedule
+from queuehint.worker.due_times import come_due, first_due
+from queuehint.worker.leases import now_s
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from queuehint.backends.base import Backend
+    from queuehint.backends.steps import Dialogue
+
+logger = logging.getLogger("queuehint.schedules")
+
+DUE_AT_ONCE = 100
+REST_S = 5.0
+"""How long a worker leaves schedules alone that it cannot fire; another one may."""
+
+
+@attrs.frozen(kw_only=True)
+class Definition:
+    """What is asked of a schedule: *spec* is what each of its jobs is to be, but for the id."""
+
+    name: str
+    spec: JobSpec
+    recurrence: Recurrence
+
+
+def firing_id(name: str, due_ms: int) -> str:
+    """
+    Return the id of the job that a schedule fires at a due time.
+
+    >>> firing_id("nightly", 1_600_000_000_000)
+    'nightly@2020-09-13T12:26:40.000Z'
+    """
+    at = moment(due_ms)
+    job_id = f"{name}@{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03d}Z"
+    return job_id if len(job_id.encode()) <= ID_BYTES_MAX else hashlib.sha256(job_id.encode()).hexdigest()
+
+
+# --- dialogues -------------------------------------------------------------------------------------------------------
+
+
+def find(name: str) -> Dialogue[tuple[Schedule | None, int]]:
+    """
+    Return a schedule by its name, None if there is none, and the time by the store.
+
+    Raises:
+        CorruptStateError: it cannot be read by this release.
+    """
+    reply = yield ListSchedules(name, 1)
+    if name in reply.unreadable:
+        raise CorruptStateError(f"the schedule {shown(name)} cannot be read by this release")
+    found = next((schedule for schedule in reply.schedules if schedule.name == name), None)
+    return found, reply.now_ms
+
+
+def store(definition: Definition) -> Dialogue[bool]:
+    """Have a schedule be as it is defined; return whether it was not. One that is so is left as it is."""
+    there, now_ms = yield from find(definition.name)
+    if there is not None and (there.spec, there.recurrence) == (definition.spec, definition.recurrence):
+        return False
+    next_ms = first_due(definition.recurrence, now_ms)
+    reply = yield PutSchedule(definition.name, definition.spec, definition.recurrence, next_ms)
+    yield from finish(more=reply.more)
+    changed: bool = reply.changed
+    return changed
+
+
+def fire_due() -> Dialogue[bool]:
+    """Fire all that is due, in order of due time; return False if some of it cannot be fired here."""
+    stuck: set[tuple[str, int]] = set()
+    after: tuple[int, str] | None = None
+    begin = 0
+    while True:
+        reply = yield DueSchedules(DUE_AT_ONCE, after)
+        say_unreadable(reply.unreadable)
+        are_unreadable = bool(reply.unreadable)
+        has_moved, is_alone = False, True
+        for schedule in (*reply.schedules[begin:], *reply.schedules[:begin]):
+            if (schedule.name, schedule.version) in stuck:
+                continue
+            try:
+                is_alone = yield from _fire(schedule, reply.now_ms)
+                has_moved = True
+            except BackendError:
+                raise
+            except Exception:
+                stuck.add((schedule.name, schedule.version))
+                logger.exception(
+                    "a schedule cannot be fired here", extra={"event": "schedule.stuck", "schedule": schedule.name}
+                )
+            if not is_alone:
+                break
+        if not has_moved and len(reply.schedules) < DUE_AT_ONCE:
+            return not stuck and not are_unreadable
+        # What stays due stands before all others: those behind it have to be asked for.
+        for schedule in takewhile(lambda each: (each.name, each.version) in stuck, reply.schedules):
+            after = schedule.next_ms, schedule.name
+        # Where somebody else is at work there is nothing to be won: go on elsewhere.
+        begin = 0 if is_alone else random.randrange(len(reply.schedules))
+
+
+def say_unreadable(names: Sequence[str]) -> None:
+    """Log which schedules are left out."""
+    for name in names:
+        logger.error("a schedule cannot be read here", extra={"event": "schedule.unreadable", "schedule": name})
+
+
+def _fire(schedule: Schedule, now_ms: int) -> Dialogue[bool]:
+    """Fire a schedule for the due times that have come; return False if somebody else has."""
+    assert schedule.next_ms is not None
+    # What is left is due still, and is fired next.
+    most = min(FIRINGS_MAX, BYTES_PER_SUBMISSION_MAX // max(1, len(schedule.spec.arguments)))
+    come = times, next_ms = come_due(schedule.recurrence, schedule.next_ms, now_ms, most)
+    while True:
+        try:
+            yield from _fire_at(schedule, times, next_ms)
+        except ScheduleChangedError:
+            return False
+        except QueueHintError as error:
+            if not times or (isinstance(error, BackendError) and not isinstance(error, QueueFullError)):
+                raise
+            if len(times) > 1:
+                # Some of them may be taken; it stays due for the others.
+                times, next_ms = times[:1], times[1]
+                continue
+            if isinstance(error, (PathClosedError, QueueFullError)):
+                # What is refused for its place is refused for all of them.
+                times, next_ms = come
+            _say_lost(schedule, times, error)
+            times = []
+        else:
+            return True
+
+
+def _say_lost(schedule: Schedule, times: list[int], error: QueueHintError) -> None:
+    logger.error(
+        "firings are lost",
+        extra={
+            "event": "schedule.lost",
+            "schedule": schedule.name,
+            "due_at": moment(times[0]).isoformat(),
+            "count": len(times),
+            "error": str(error),
+        },
+    )
+
+
+def _fire_at(schedule: Schedule, times: list[int], next_ms: int | None) -> Dialogue[None]:
+    name = schedule.name
+    specs = [
+        attrs.evolve(schedule.spec, id=firing_id(name, at_ms), schedule=name, scheduled_ms=at_ms) for at_ms in times
+    ]
+    last_ms = times[-1] if times else schedule.next_ms or 0
+    reply = yield Enqueue(tuple(specs), firing=Firing(name, schedule.version, last_ms, next_ms))
+    logger.debug("schedule fired", extra={"event": "schedule.fired", "schedule": name, "jobs": len(specs)})
+    yield from finish(more=reply.more)
+
+
+# --- beside a worker -------------------------------------------------------------------------------------------------
+
+
+class Timekeeper:
+    """
+    What fires schedules beside a worker's jobs: a task of its own, so that no job waits for it.
+
+    Args:
+        definitions: schedules to store before the first look; told when the worker has reached the store.
+        now_s: the clock by which it rests.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        definitions: Callable[[], Iterable[Definition]],
+        now_s: Callable[[], float] = now_s,
+    ) -> None:
+        self._backend = backend
+        self._now_s = now_s
+        self._definitions = definitions
+        self._is_stored = False
+        self._rests_until_s = 0.0
+        self._task: asyncio.Task[None] | None = None
+
+    def see(self, *, due: bool) -> None:
+        """Learn from an exchange whether schedules are due, and do what is to be done."""
+        if self._is_stored and not due:
+            return
+        if (self._task is None or self._task.done()) and self._now_s() >= self._rests_until_s:
+            self._task = asyncio.get_running_loop().create_task(self._work(), name="queuehint-timekeeper")
+
+    def stop(self) -> None:
+        """Fire nothing more."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _work(self) -> None:
+        is_well = False
+        try:
+            if not self._is_stored:
+                await self._store_all()
+                self._is_stored = True
+            is_well = await hold(self._backend, fire_due())
+        except BackendError as error:
+            logger.warning("schedules have to wait", extra={"event": "schedule.backend", "error": str(error)})
+        except Exception:
+            logger.exception("schedules cannot be looked after", extra={"event": "schedule.stuck"})
+        if not is_well:
+            self._rests_until_s = self._now_s() + REST_S
+
+    async def _store_all(self) -> None:
+        for definition in self._definitions():
+            try:
+                await hold(self._backend, store(definition))
+            except QueueHintError as error:
+                if isinstance(error, BackendError) and not isinstance(error, CorruptStateError):
+                    raise
+                logger.exception(
+                    "a schedule cannot be stored", extra={"event": "schedule.refused", "schedule": definition.name}
+                )

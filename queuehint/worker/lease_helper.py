@@ -1,0 +1,372 @@
+"""
+The process that renews a worker's leases from outside, so that code which holds the interpreter keeps its lease.
+
+``python -m queuehint.worker.lease_helper`` is started by a worker process of `queuehint worker`, never forked from it,
+and runs no code of the application. Both ends of the pipe speak in lines:
+
+====================================  ==============================================================================
+the worker says
+====================================  ==============================================================================
+``{"url": ..., "lease_ms": ..., …}``  once, first: what to open (a URL may hold a password: no argument, no variable)
+``+token id`` or ``+token id ms``     a lease is held; *ms* is the job's timeout
+``~token id`` or ``~token id ms``     the same, but its code has not begun; it has with the ``+`` that follows
+``-token id``                         it was settled
+``.``                                 the worker's loop turns
+====================================  ==============================================================================
+
+====================================  ==============================================================================
+the helper says
+====================================  ==============================================================================
+``renewed sent seen``                 all leases of the first *seen* lines were renewed by what was sent then
+``canceled token id``                 renewed, and the code is to stop
+``lost token id``                     the lease is another's by now
+``more``                              work is left over in the store
+``failed text``                       the store could not be reached
+``idle``                              there is nothing to renew
+====================================  ==============================================================================
+
+It ends when its input ends. If the worker has died with leases held, it reports them lost first: the code that held
+them has ended, so nobody has to wait for the leases to end. A worker whose loop has not turned for longer than
+`abandon_after`, while a job of it should have ended as long ago, is stuck in code that nothing inside its process can
+stop: the helper kills it. One that is stopped itself for that long (SIGSTOP, a debugger) works on nothing: its leases
+are not renewed any more until it goes on, so that others may have its jobs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from queuehint.backends.base import Backend, BackendOptions, open_backend
+from queuehint.errors import QueueHintError
+from queuehint.operations import LEASES_MAX, SETTLEMENTS_MAX, Exchange, Renew, Verdict
+from queuehint.values.records import JobError, Outcome, OutcomeKind
+from queuehint.worker.leases import BEAT_S, BLOCKED_S, now_s
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+UNREAD_MAX = 1 << 20
+"""How much may wait for a helper that does not read, in bytes, until it counts as dead."""
+END_WITHIN_S = 5.0
+LOOK_EVERY_S = 5.0
+_READ_MAX = 1 << 16
+
+_Lease = tuple[str, int]
+
+
+class RenewerProcess:
+    """
+    The worker's end: starts the helper, tells it and hears it. One thread may `send` while another does the rest.
+
+    Args:
+        url, namespace: the store.
+        abandon_after_s: how long a worker may be stuck in a job that should have ended.
+    """
+
+    def __init__(self, url: str, namespace: str, *, abandon_after_s: float) -> None:
+        self._config = {"url": url, "namespace": namespace, "abandon_after_s": abandon_after_s}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._unsent = b""
+        self._heard = b""
+        self._is_deaf = False
+        self._lock = threading.Lock()
+
+    @property
+    def pid(self) -> int | None:
+        """The process, None before the start."""
+        return None if self._process is None else self._process.pid
+
+    @property
+    def is_dead(self) -> bool:
+        """True when the process has ended, or does not read any more."""
+        return self._is_deaf or self._process is None or self._process.poll() is not None
+
+    def start(self, lease_s: float) -> None:
+        """
+        Start the process.
+
+        Raises:
+            OSError: the system has no process for us.
+        """
+        config = json.dumps({**self._config, "lease_ms": round(lease_s * 1000), "worker": os.getpid()}) + "\n"
+        process = subprocess.Popen(
+            # -P: nothing is imported from the working directory, whatever its files are called.
+            [sys.executable, "-P", "-m", "queuehint.worker.lease_helper"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        os.set_blocking(process.stdin.fileno(), False)
+        os.set_blocking(process.stdout.fileno(), False)
+        with self._lock:
+            self._process, self._unsent, self._heard, self._is_deaf = process, b"", b"", False
+        self.send(config)
+
+    def send(self, lines: str) -> None:
+        """Tell the helper something; never waits, never raises."""
+        with self._lock:
+            process = self._process
+            if process is None or process.stdin is None or self._is_deaf:
+                return
+            self._unsent += lines.encode()
+            try:
+                self._unsent = self._unsent[os.write(process.stdin.fileno(), self._unsent) :]
+            except BlockingIOError:
+                self._is_deaf = len(self._unsent) > UNREAD_MAX
+            except OSError:
+                self._is_deaf = True
+
+    def hear(self, timeout_s: float) -> list[str]:
+        """Return the lines the helper has said, after waiting for them for *timeout_s* at most."""
+        process = self._process
+        if process is None or process.stdout is None:
+            return []
+        stdout = process.stdout.fileno()
+        # Not `select`, which takes no descriptor from 1 024 on: a worker may have as many files open.
+        poll = select.poll()
+        poll.register(stdout, select.POLLIN)
+        if not poll.poll(math.ceil(timeout_s * 1000)):
+            return []
+        with contextlib.suppress(BlockingIOError):
+            while part := os.read(stdout, _READ_MAX):
+                self._heard += part
+        *lines, self._heard = self._heard.split(b"\n")
+        return [line.decode() for line in lines]
+
+    def leave_to_parent(self) -> None:
+        """Close both pipes, in a child that was forked: the helper ends when nobody has the other end any more."""
+        process = self._process
+        for pipe in (process.stdin, process.stdout) if process is not None else ():
+            if pipe is not None:
+                pipe.close()
+
+    def end(self, *, at_once: bool = False) -> None:
+        """Let the process end, by itself or *at_once*; killed, it does not take the end of its input for a death."""
+        with self._lock:
+            process, self._process = self._process, None
+        if process is None:
+            return
+        if at_once:
+            process.kill()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.close()
+        try:
+            process.wait(END_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()
+
+
+class Renewer:
+    """
+    The helper's end.
+
+    Args:
+        config: the first line.
+        say: called with each line to say; must not wait.
+    """
+
+    def __init__(self, backend: Backend, config: dict[str, Any], say: Callable[[str], None]) -> None:
+        self._backend = backend
+        self._lease_ms: int = config["lease_ms"]
+        self._lease_s = self._lease_ms / 1000
+        self._abandon_after_s: float = config["abandon_after_s"]
+        self._say = say
+        self._worker: int = config["worker"]
+        # When the code of each lease should have ended; `_gone` are those that were lost, and their code runs still.
+        self._held: dict[_Lease, float] = {}
+        self._gone: dict[_Lease, float] = {}
+        self._waiting: set[_Lease] = set()
+        self._seen = 0
+        self._turned_s = now_s()
+        self._told_blocked = False
+        self._stopped_s: float | None = None
+        self._lets_go = False
+        self._lock = threading.Lock()
+
+    def take(self, lines: list[str]) -> None:
+        """Take in what the worker has said."""
+        with self._lock:
+            for line in lines:
+                if line == ".":
+                    self._turned_s = now_s()
+                    continue
+                self._seen += 1
+                token, job_id, *timeout_ms = line[1:].split(" ")
+                lease = job_id, int(token)
+                if line[0] == "~":
+                    self._waiting.add(lease)
+                else:
+                    self._waiting.discard(lease)
+                if line[0] != "-":
+                    self._held[lease] = now_s() + int(timeout_ms[0]) / 1000 if timeout_ms else float("inf")
+                else:
+                    self._held.pop(lease, None)
+                    self._gone.pop(lease, None)
+
+    def renew(self) -> None:
+        """Renew all leases in one call and say what came of it."""
+        with self._lock:
+            leases, seen = tuple(self._held)[:LEASES_MAX], self._seen
+        if not leases:
+            self._say("idle")
+            return
+        sent_s, blocked_ms = now_s(), self._blocked_ms()
+        reply = self._backend.call_sync(Renew(leases, self._lease_ms, blocked_ms=blocked_ms))
+        self._told_blocked = bool(blocked_ms)
+        for (job_id, token), verdict in zip(leases, reply.verdicts, strict=True):
+            if verdict is not Verdict.DONE:
+                self._end_soon((job_id, token), verdict)
+                self._say(f"{verdict} {token} {job_id}")
+        self._say(f"renewed {sent_s!r} {seen}")
+        if reply.more:
+            self._say("more")
+
+    def _blocked_ms(self) -> int:
+        """Return for how long the worker's loop has not turned, 0 if not for so long that it is told."""
+        blocked_s = now_s() - self._turned_s - BEAT_S
+        return round(blocked_s * 1000) if blocked_s >= BLOCKED_S else 0
+
+    def _end_soon(self, lease: _Lease, verdict: Verdict) -> None:
+        with self._lock:
+            if lease in self._held:
+                self._held[lease] = min(self._held[lease], now_s())
+                if verdict is Verdict.LOST:
+                    self._gone[lease] = self._held.pop(lease)
+
+    def renew_for_ever(self) -> None:
+        """Renew every third of a lease, sooner after a failure or with news of the loop, while the worker lives."""
+        retry_s = min(1.0, self._lease_s / 15)
+        failures = 0
+        next_s = now_s() + self._lease_s / 12
+        while True:
+            time.sleep(max(0.0, min(next_s - now_s(), LOOK_EVERY_S)))
+            if os.getppid() != self._worker:
+                self.leave()
+            self._watch()
+            self._see_stopped()
+            is_news = bool(self._blocked_ms()) is not self._told_blocked
+            if now_s() < next_s and not (is_news and self._held):
+                continue
+            if self._lets_go:
+                next_s = now_s() + self._lease_s / 3
+                continue
+            try:
+                self.renew()
+                failures, pause_s = 0, self._lease_s / 3
+            except QueueHintError as error:
+                self._say(f"failed {type(error).__name__}: {' '.join(str(error).split())[:500]}")
+                failures, pause_s = failures + 1, retry_s * min(2**failures, 5)
+            next_s = now_s() + pause_s
+
+    def _watch(self) -> None:
+        """Kill a worker that is stuck in code that nothing inside its process can stop."""
+        long_ago_s = now_s() - self._abandon_after_s
+        with self._lock:
+            if self._turned_s >= long_ago_s:
+                return
+            ends = {**self._held, **self._gone}
+        stuck = [job_id for (job_id, _), end_s in ends.items() if end_s < long_ago_s]
+        if stuck:
+            what = f"queuehint: worker process {self._worker} is killed, it is stuck in {', '.join(stuck[:10])}\n"
+            sys.stderr.write(what)
+            os.kill(self._worker, signal.SIGKILL)
+
+    def _see_stopped(self) -> None:
+        """Let the leases of a worker go that has been stopped for long, by SIGSTOP or a debugger: nobody works."""
+        if not is_stopped(self._worker):
+            self._stopped_s, self._lets_go = None, False
+            return
+        if self._stopped_s is None:
+            self._stopped_s = now_s()
+        if not self._lets_go and now_s() - self._stopped_s >= self._abandon_after_s:
+            self._lets_go = True
+            sys.stderr.write(f"queuehint: worker process {self._worker} is stopped, its leases are not renewed\n")
+
+    def leave(self) -> None:
+        """End this process; if the worker is dead, what it held is lost, and somebody else may have it at once."""
+        with self._lock:
+            outcomes = [self._last_outcome(lease) for lease in self._held]
+        with contextlib.suppress(Exception):
+            if outcomes and self._is_orphan():
+                for begin in range(0, len(outcomes), SETTLEMENTS_MAX):
+                    settle = tuple(outcomes[begin : begin + SETTLEMENTS_MAX])
+                    self._backend.call_sync(Exchange(f"renewer-{os.getpid()}", settle, pools=()))
+        # The other thread may be asking a store that is gone.
+        os._exit(0)
+
+    def _last_outcome(self, lease: _Lease) -> Outcome:
+        job_id, token = lease
+        if lease in self._waiting:
+            return Outcome(job_id=job_id, token=token, kind=OutcomeKind.RELEASED)
+        error = JobError(type="worker_lost", message="the worker's process ended")
+        return Outcome(job_id=job_id, token=token, kind=OutcomeKind.LOST, error=error)
+
+    def _is_orphan(self) -> bool:
+        """Say whether the worker is dead; its files are closed a moment before it is."""
+        until_s = now_s() + 2
+        while os.getppid() == self._worker:
+            if now_s() > until_s:
+                return False
+            time.sleep(0.01)
+        return True
+
+
+def is_stopped(pid: int) -> bool:
+    """Say whether a process is stopped, as by SIGSTOP; False where the system does not tell."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return False
+    # Behind the name, which may hold anything: the state, T or, under a debugger, t.
+    return stat.rpartition(b")")[2].split()[:1] in ([b"T"], [b"t"])
+
+
+def main() -> None:
+    """Read the configuration, renew in a thread, read on until the input ends."""
+    # A terminal and some supervisors signal the whole group; this process ends with its worker, not before it.
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
+    out = os.dup(1)
+    os.dup2(2, 1)  # whatever a driver prints is no line of ours
+    os.set_blocking(out, False)
+
+    def say(line: str) -> None:
+        # Shorter than PIPE_BUF, so written whole or not at all; a worker that does not read will hear the next.
+        with contextlib.suppress(OSError):
+            os.write(out, line.encode() + b"\n")
+
+    rest = b""
+    renewer: Renewer | None = None
+    while part := os.read(0, _READ_MAX):
+        *complete, rest = (rest + part).split(b"\n")
+        lines = [line.decode() for line in complete]
+        if renewer is None and lines:
+            config = json.loads(lines.pop(0))
+            backend = open_backend(config["url"], BackendOptions(namespace=config["namespace"]))
+            renewer = Renewer(backend, config, say)
+            threading.Thread(target=renewer.renew_for_ever, daemon=True).start()
+        if renewer is not None:
+            renewer.take(lines)
+    if renewer is not None:
+        renewer.leave()
+
+
+if __name__ == "__main__":
+    main()

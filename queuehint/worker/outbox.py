@@ -1,0 +1,202 @@
+"""
+The way of log lines, progress and partial results to the store; they never stop an exchange.
+
+While a job goes on its notes are sent together, a few times a second; the last go before its settlement. What the
+store refuses is dropped, counted and logged, once a minute. Two refusals are waited out: a store that is out of reach
+gets everything later, in order, and one without memory gets a partial result later, for the job's settlement merges it
+in any case. A settlement waits for notes that could not be sent only until an exchange shows that the store is there;
+lines that are left then are appended to the settled record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from queuehint.errors import BackendFullError, BackendUnavailableError, OutcomeUnknownError, QueueHintError
+from queuehint.handlers.partial_result import Interim
+from queuehint.operations import Get, Log, Report, Update, Verdict
+from queuehint.values.records import RESULT_BYTES_MAX, check_payload_size
+from queuehint.worker.notes import Notes
+from queuehint.worker.outcomes import qualified_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from queuehint.backends.base import Backend
+    from queuehint.handlers.codec import Codec
+
+logger = logging.getLogger("queuehint.worker")
+
+LINES_AT_ONCE = 100
+"""How many lines go out before others on the loop have their turn: a call to memory never suspends."""
+REST_S = 5.0
+"""How long a store that does not take notes, but answers exchanges, is left alone with them."""
+SAY_EVERY_S = 60.0
+PACE_S = 0.2
+"""How often notes are sent while their jobs go on: of progress and partial results the newest, of lines all since."""
+PACE_MESSAGE_S = 0.01
+PACE_MAX_S = 1.0
+"""Each message takes so much longer, up to the other: many jobs that all speak are not to keep a store busy."""
+
+_Lease = tuple[str, int]
+
+
+class Outbox:
+    """
+    Sends what handlers of one worker say.
+
+    Args:
+        codec: how partial results travel.
+    """
+
+    def __init__(self, backend: Backend, codec: Codec) -> None:
+        self.notes = Notes()
+        self.dropped = 0
+        """How many lines, reports of progress and partial results were dropped."""
+        self._backend = backend
+        self._codec = codec
+        self._waiting: deque[Log | Report | Interim] = deque()
+        self._refused: dict[_Lease, Interim] = {}
+        self._is_away = self._is_passed_over = False
+        self._rests_until_s = self._full_until_s = self._due_s = -math.inf
+        self._said_s = -math.inf
+
+    def __bool__(self) -> bool:
+        """Return whether anything is to be sent."""
+        return bool(self._waiting or self.notes or self._refused)
+
+    @property
+    def left_s(self) -> float:
+        """How long the next notes have to wait, for others were sent just now."""
+        return max(0.0, self._due_s - self._now_s())
+
+    async def send(self, settled: Iterable[_Lease] = (), *, is_last: bool = False) -> bool:
+        """
+        Send all there is, if it is time, else what goes before a settlement.
+
+        Args:
+            settled: the leases that are settled next; what their jobs have said goes first.
+            is_last: there is no other time.
+
+        Returns:
+            False if these settlements should wait, for the store is out of reach.
+        """
+        now_s = self._now_s()
+        if now_s < self._rests_until_s and not is_last:
+            self._waiting += self.notes.take(settled)
+            return True
+        if self._refused and (is_last or now_s >= self._full_until_s):
+            self._waiting += self._refused.values()
+            self._refused = {}
+            self._full_until_s = -math.inf
+        is_due = is_last or now_s >= self._due_s
+        count = messages = 0
+        # What could not be sent last time is not yet in the store, and what was said since comes after it.
+        for newest in (False, True):
+            if newest:
+                self._waiting += self.notes.take(None if is_due else settled)
+            while self._waiting:
+                message = self._waiting[0]
+                if not await self._deliver(message):
+                    return self._is_left(settled)
+                self._waiting.popleft()
+                messages += 1
+                count += len(message.lines) if isinstance(message, Log) else 1
+                if count >= LINES_AT_ONCE:
+                    count = 0
+                    await asyncio.sleep(0)
+        self._is_away = self._is_passed_over = False
+        if is_due and messages:
+            self._due_s = self._now_s() + min(max(PACE_S, messages * PACE_MESSAGE_S), PACE_MAX_S)
+        return True
+
+    @staticmethod
+    def _now_s() -> float:
+        return asyncio.get_running_loop().time()
+
+    def see_answer(self) -> bool:
+        """Take note that an exchange went through; return whether to try again at once what has to wait."""
+        is_back, self._is_passed_over = self._is_away and not self._is_passed_over, self._is_away
+        return is_back
+
+    def forget(self, verdicts: Mapping[_Lease, Verdict]) -> None:
+        """Take note of what was settled: only lines that its job has said are sent still."""
+        self._refused = {lease: interim for lease, interim in self._refused.items() if lease not in verdicts}
+        waiting: deque[Log | Report | Interim] = deque()
+        for message in self._waiting:
+            verdict = verdicts.get((message.job_id, message.token or 0))
+            if verdict is None:
+                waiting.append(message)
+            elif verdict is Verdict.DONE and isinstance(message, Log):
+                waiting.append(attrs.evolve(message, token=None))
+            elif not isinstance(message, Interim):
+                self._drop(message, "its job is over")
+        self._waiting = waiting
+
+    async def close(self) -> None:
+        """Send what is left, once, for the worker ends."""
+        if self:
+            await self.send(is_last=True)
+            for message in (*self._waiting, *self.notes.take()):
+                self._drop(message, "the worker ends")
+
+    def _is_left(self, settled: Iterable[_Lease]) -> bool:
+        """Leave what is not sent for later; return whether settlements go on without it."""
+        self._waiting += self.notes.take(settled)
+        self._is_away = True
+        if self._is_passed_over:
+            self._rests_until_s = self._now_s() + REST_S
+        return self._is_passed_over
+
+    async def _deliver(self, message: Log | Report | Interim) -> bool:
+        """Send one message; False if the store is out of reach and it has to wait."""
+        try:
+            await (self._store(message) if isinstance(message, Interim) else self._backend.call(message))
+        except (BackendUnavailableError, OutcomeUnknownError) as error:
+            extra = {"event": "worker.notes_wait", "error": str(error)}
+            logger.warning("what jobs say has to wait: the store is out of reach", extra=extra)
+            return False
+        except BackendFullError as error:
+            if isinstance(message, Interim):
+                self._refused[message.job_id, message.token] = message
+                self._full_until_s = self._now_s() + REST_S
+                extra = {"event": "worker.notes_wait", "job_id": message.job_id, "error": str(error)}
+                logger.warning("a partial result has to wait: the store is full", extra=extra)
+            else:
+                self._drop(message, error)
+        except Exception as error:  # noqa: BLE001 - nothing that travels beside jobs may end the worker
+            self._drop(message, error)
+        return True
+
+    async def _store(self, interim: Interim) -> None:
+        """Send what a job has stored of its result, over what was stored before."""
+        if self._now_s() < self._full_until_s:
+            self._refused[interim.job_id, interim.token] = interim
+            return
+        if not interim.is_loaded:
+            reply = await self._backend.call(Get((interim.job_id,)))
+            interim.load(reply.records[0], self._codec)
+        try:
+            payload = interim.dump(self._codec)
+            check_payload_size(payload, parameter="result", bytes_max=RESULT_BYTES_MAX)
+        except BaseException as error:  # noqa: BLE001 - a codec of the application's; the job fails of it when it ends
+            self._drop(interim, qualified_name(error))
+            return
+        await self._backend.call(Update(interim.job_id, interim.token, payload))
+
+    def _drop(self, message: Any, why: Exception | str) -> None:
+        self.dropped += len(message.lines) if isinstance(message, Log) else 1
+        now_s = self._now_s()
+        if now_s - self._said_s >= SAY_EVERY_S:
+            self._said_s = now_s
+            error = why if isinstance(why, str) else qualified_name(why)
+            if isinstance(why, QueueHintError):
+                error += f": {why}"
+            extra = {"event": "worker.notes_dropped", "job_id": message.job_id, "dropped": self.dropped, "error": error}
+            logger.warning("what jobs say is dropped: the store refuses it", extra=extra)
