@@ -22,13 +22,14 @@ import attrs
 
 from queuehint.core import questions as answers
 from queuehint.core.jobs.lifecycle import Course
-from queuehint.core.jobs.sweeps import CancelFlowSweep, CancelSweep, CommitSweep
+from queuehint.core.jobs.sweeps import step
 from queuehint.core.jobs.table import Ledger
 from queuehint.core.refusals import OTHER_SPEC, WEIGHTS_FULL, Submission, check_limits
 from queuehint.core.schedules import Timetable
 from queuehint.core.structures.edges import AFTER, needs_of
 from queuehint.core.structures.heap import LazyHeap
 from queuehint.core.structures.job import START_MARK
+from queuehint.core.structures.leftovers import CancelFlowSweep, CancelSweep, CommitSweep
 from queuehint.core.structures.ready_queue import ReadyQueue
 from queuehint.core.structures.timers import TimerKind
 from queuehint.core.structures.trie import Node, Walk
@@ -393,7 +394,7 @@ class Engine:
             raise DuplicateFlowError(operation.flow)
         staged = self.ledger.commit(start, self.now_ms)
         self.enqueued += staged
-        self.ledger.leftovers.append(CommitSweep(self.course, start))
+        ledger.leftovers.append(CommitSweep(start, ledger.last_number))
         self._follow()
         return Committed(staged, self._more())
 
@@ -424,7 +425,7 @@ class Engine:
         # The cancellation takes a number itself: what comes after it, by enqueue or redrive, is not covered.
         ledger.last_number += 1
         cause = operation.reason or "canceled"
-        sweep = CancelSweep(self.course, (operation.path,), ledger.last_number, cause)
+        sweep = CancelSweep((operation.path,), ledger.last_number, cause, ledger.last_seq)
         ledger.leftovers.append(sweep)
         self._follow()
         number = None if sweep.is_over else sweep.leave_tally(self.shared)
@@ -434,7 +435,7 @@ class Engine:
         ledger = self.ledger
         ledger.last_number += 1
         cause = operation.reason or "canceled"
-        ledger.leftovers.append(CancelFlowSweep(self.course, operation.flow, ledger.last_number, cause))
+        ledger.leftovers.append(CancelFlowSweep(operation.flow, ledger.last_number, cause, ledger.last_number))
         self._follow()
         return Swept(self._more())
 
@@ -800,7 +801,7 @@ class Engine:
                         self.ledger.arrive(walk)
                     arrived.clear()
                 else:
-                    used, again = item.step(units)
+                    used, again = step(self.course, item, units)
                 units -= used
                 if again:
                     leftovers.append(item)

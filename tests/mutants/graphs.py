@@ -78,8 +78,8 @@ MUTANTS = (
         name="Those that wait for one job take their places the last first",
         kind="edges",
         file="core/jobs/sweeps.py",
-        old="self._at < entry[0] <= self._before][::-1]\n",
-        new="self._at < entry[0] <= self._before]\n",
+        old="item.at < entry[0] <= item.before][::-1]\n",
+        new="item.at < entry[0] <= item.before]\n",
         caught_by=(CONFORMANCE,),
     ),
     Mutant(
@@ -150,8 +150,8 @@ MUTANTS = (
         name="A job is revived while its end is still told to those that wait for it",
         kind="edges",
         file="core/jobs/sweeps.py",
-        old="            if self._course.ledger.edges.is_telling(job):\n",
-        new="            if False:\n",
+        old="        if course.ledger.edges.is_telling(job):\n",
+        new="        if False:\n",
         caught_by=(
             CONFORMANCE,
             tests("tests/unit/test_engine_edges.py"),

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import pytest
 
 from queuehint.core.engine import EngineOptions
-from queuehint.core.jobs.sweeps import (
+from queuehint.core.jobs.sweeps import step
+from queuehint.core.structures.job import START_MARK, Job
+from queuehint.core.structures.leftovers import (
     CancelFlowSweep,
     CancelSweep,
     CommitSweep,
-    DependentsSweep,
     DropSweep,
     ReleaseSweep,
     ResolveSweep,
     ReviveSweep,
     UnparkSweep,
 )
-from queuehint.core.structures.job import START_MARK, Job
 from queuehint.operations import CancelFlow, Enqueue
 from queuehint.testing.driver import Queue, job
 from queuehint.values.records import Dependency, JobState, OutcomeKind
@@ -33,7 +35,7 @@ def cancel_sweep(queue: Queue, *paths: tuple[str, ...], seen: list[str], before:
         return 0
 
     course.cancel = cancel  # type: ignore[method-assign, assignment]
-    return CancelSweep(course, paths, before, "swept")
+    return CancelSweep(paths, before, "swept", course.ledger.last_seq)
 
 
 @pytest.mark.parametrize("budget", [1, 2, 3, 100])
@@ -44,9 +46,9 @@ def test_a_cancel_sweep_goes_by_key_then_by_number_at_any_budget(budget: int) ->
     sweep = cancel_sweep(queue, ("a",), ("b",), seen=seen)
     used, again = 0, True
     while again:
-        step, again = sweep.step(budget)
-        assert step <= budget
-        used += step
+        spent, again = step(queue.engine.course, sweep, budget)
+        assert spent <= budget
+        used += spent
     assert seen == ["j1", "j4", "j3", "j0", "j2", "j6"]
     assert used == 6
 
@@ -55,17 +57,17 @@ def test_a_cancel_sweep_passes_over_what_ended_and_what_came_later() -> None:
     queue = Queue(*[job(f"j{number}", ["a"]) for number in range(4)])
     seen: list[str] = []
     sweep = cancel_sweep(queue, ("a",), seen=seen, before=5)
-    assert sweep.step(1) == (1, True)
+    assert step(queue.engine.course, sweep, 1) == (1, True)
     queue.engine.ledger.end(queue.engine.ledger.jobs["j1"], CANCELED, "ended", 0)
     queue.enqueue(job("late", ["a"]), job("later", ["a", "b"]))
-    while sweep.step(1)[1]:
+    while step(queue.engine.course, sweep, 1)[1]:
         pass
     assert seen == ["j0", "j2", "j3"]
 
 
 def test_a_sweep_of_nothing_costs_nothing() -> None:
     queue = Queue(job("a", ["a"]))
-    assert cancel_sweep(queue, ("b",), seen=[]).step(10) == (0, False)
+    assert step(queue.engine.course, cancel_sweep(queue, ("b",), seen=[]), 10) == (0, False)
 
 
 @pytest.mark.parametrize("budget", [1, 2, 5])
@@ -122,10 +124,10 @@ def test_jobs_put_aside_are_offered_in_order_of_number_at_any_budget() -> None:
     queue.pause("a")
     queue.start()
     ledger = queue.engine.ledger
-    sweep = UnparkSweep(ledger.ready, [ledger.parked.pop(("a",))])
-    assert sweep.step(2) == (2, True)
+    sweep = UnparkSweep(deque([ledger.parked.pop(("a",))]))
+    assert step(queue.engine.course, sweep, 2) == (2, True)
     assert sorted(ready.id for ready in ledger.ready.jobs()) == ["j0", "j1"]
-    assert sweep.step(3) == (3, False)
+    assert step(queue.engine.course, sweep, 3) == (3, False)
 
 
 def test_a_job_canceled_while_its_path_is_being_resumed_is_not_offered() -> None:
@@ -150,18 +152,23 @@ def ended(queue: Queue, job_id: str, state: JobState = FINISHED) -> Job:
     return ledger.jobs[job_id]
 
 
+def resolving(queue: Queue, job: Job) -> ResolveSweep:
+    last_number, now_ms = queue.engine.ledger.last_number, queue.engine.now_ms
+    return ResolveSweep(job, last_number, since_ms=now_ms, state=job.state, since=job.since)
+
+
 def test_edges_are_resolved_in_order_of_number_at_any_budget() -> None:
     queue = Queue(job("first"), checked=False, now_ms=7)
     queue.enqueue(*[job(f"j{number}", ["b"], depends_on=(Dependency("first"),)) for number in range(4)])
     queue.start()
     queue.now_ms = 8
     queue.renew("first")
-    sweep = ResolveSweep(queue.engine.course, ended(queue, "first"))
-    assert sweep.step(1) == (3, True)
+    sweep = resolving(queue, ended(queue, "first"))
+    assert step(queue.engine.course, sweep, 1) == (3, True)
     assert (queue.states("j0", "j1"), queue.record("j0").queued_ms) == ("QUEUED DEFERRED", 8)
     queue.engine.ledger.end(queue.engine.ledger.jobs["j1"], CANCELED, None, 8)
-    assert sweep.step(100) == (6, False)
-    assert sweep.step(100) == (0, False)
+    assert step(queue.engine.course, sweep, 100) == (6, False)
+    assert step(queue.engine.course, sweep, 100) == (0, False)
     assert queue.states("j1", "j2", "j3") == "CANCELED QUEUED QUEUED"
 
 
@@ -169,9 +176,9 @@ def test_an_edge_of_a_job_that_waits_for_more_does_not_queue_it() -> None:
     queue = Queue(job("a"), job("b"), checked=False)
     queue.enqueue(job("waits", ["x"], depends_on=(Dependency("a"), Dependency("b"))))
     queue.start()
-    assert ResolveSweep(queue.engine.course, ended(queue, "a")).step(9) == (1, False)
+    assert step(queue.engine.course, resolving(queue, ended(queue, "a")), 9) == (1, False)
     assert queue.state("waits") is DEFERRED
-    assert ResolveSweep(queue.engine.course, ended(queue, "b")).step(9) == (3, False)
+    assert step(queue.engine.course, resolving(queue, ended(queue, "b")), 9) == (3, False)
     assert queue.state("waits") is QUEUED
 
 
@@ -194,9 +201,9 @@ def test_the_edges_to_a_job_that_was_redriven_meanwhile_are_open_again() -> None
 def test_all_edges_of_a_job_go_at_once_and_cost_one_each() -> None:
     queue = Queue(*[job(f"j{number}") for number in range(5)], checked=False)
     queue.enqueue(job("waits", depends_on=tuple(Dependency(f"j{number}") for number in range(5))))
-    sweep = ReleaseSweep(queue.engine.ledger, ended(queue, "waits", CANCELED))
-    assert sweep.step(1) == (5, False)
-    assert sweep.step(1) == (0, False)
+    sweep = ReleaseSweep(ended(queue, "waits", CANCELED))
+    assert step(queue.engine.course, sweep, 1) == (5, False)
+    assert step(queue.engine.course, sweep, 1) == (0, False)
     queue.engine.ledger.check()
 
 
@@ -216,12 +223,12 @@ def test_what_fell_is_revived_in_order_of_number_at_any_budget(budget: int) -> N
     queue = Queue()
     fallen(queue, 4)
     queue.redrive("dies")
-    sweep = ReviveSweep(queue.engine.course, queue.engine.ledger.jobs["dies"])
+    sweep = ReviveSweep(queue.engine.ledger.jobs["dies"])
     used, again, since = 0, True, []
     while again:
-        step, again = sweep.step(budget)
-        assert step <= budget + 1
-        used += step
+        spent, again = step(queue.engine.course, sweep, budget)
+        assert spent <= budget + 1
+        used += spent
     since = [queue.engine.ledger.jobs[f"j{n}"].since for n in range(4)]
     assert (used, since) == (8, sorted(since))
     assert queue.states("j0", "j1", "j2", "j3") == "DEFERRED DEFERRED DEFERRED DEFERRED"
@@ -232,11 +239,11 @@ def test_nothing_is_revived_any_more_once_the_job_has_failed_again() -> None:
     queue = Queue(checked=False)
     fallen(queue, 3)
     queue.redrive("dies")
-    sweep = ReviveSweep(queue.engine.course, queue.engine.ledger.jobs["dies"])
-    assert sweep.step(1) == (2, True)
+    sweep = ReviveSweep(queue.engine.ledger.jobs["dies"])
+    assert step(queue.engine.course, sweep, 1) == (2, True)
     queue.start()
     queue.fail("dies", final=True)
-    assert sweep.step(9) == (0, False)
+    assert step(queue.engine.course, sweep, 9) == (0, False)
     assert queue.states("j0", "j1", "j2") == "CANCELED CANCELED CANCELED"
 
 
@@ -250,12 +257,12 @@ def test_the_jobs_of_a_flow_are_canceled_the_last_first_at_any_budget(budget: in
         return 0
 
     queue.engine.course.cancel = cancel  # type: ignore[method-assign]
-    sweep = CancelFlowSweep(queue.engine.course, "f", 100, "no")
+    sweep = CancelFlowSweep("f", 100, "no", 100)
     used, again = 0, True
     while again:
-        step, again = sweep.step(budget)
-        assert step <= budget
-        used += step
+        spent, again = step(queue.engine.course, sweep, budget)
+        assert spent <= budget
+        used += spent
     assert (seen, used) == (["j7", "j5", "j3", "j1"], 4)
 
 
@@ -274,7 +281,7 @@ def test_a_sweep_of_a_flow_passes_over_what_is_over_and_what_came_or_came_back_l
 
 def test_a_sweep_of_no_flow_costs_nothing() -> None:
     queue = Queue(job("a"))
-    assert CancelFlowSweep(queue.engine.course, "f", 9, "no").step(3) == (0, False)
+    assert step(queue.engine.course, CancelFlowSweep("f", 9, "no", 9), 3) == (0, False)
 
 
 def staged(queue: Queue, count: int) -> Job:
@@ -288,11 +295,11 @@ def test_what_was_committed_is_taken_up_in_order_of_number_at_any_budget(budget:
     start = staged(queue, 4)
     ledger = queue.engine.ledger
     assert ledger.commit(start, 5) == 4
-    sweep = CommitSweep(queue.engine.course, start)
+    sweep = CommitSweep(start, queue.engine.ledger.last_number)
     used, again = 0, True
     while again:
-        step, again = sweep.step(budget)
-        used += step
+        spent, again = step(queue.engine.course, sweep, budget)
+        used += spent
         done = [queue.state(f"j{number}") is QUEUED for number in range(4)]
         assert done == sorted(done, reverse=True)
     # One for each, and for the two gates each visits, but for those that wait at the first.
@@ -306,18 +313,12 @@ def test_what_was_never_committed_is_dropped_at_any_budget(budget: int) -> None:
     queue = Queue(checked=False)
     start = staged(queue, 4)
     queue.engine.ledger.expire(start, 5)
-    sweep = DropSweep(queue.engine.course, start)
+    sweep = DropSweep(start, queue.engine.ledger.last_number)
     used, again = 0, True
     while again:
-        step, again = sweep.step(budget)
-        assert step <= budget
-        used += step
+        spent, again = step(queue.engine.course, sweep, budget)
+        assert spent <= budget
+        used += spent
     assert used == 4
     assert not queue.engine.ledger.jobs
     assert queue.is_clean
-
-
-def test_a_sweep_over_dependents_has_to_say_what_it_does() -> None:
-    queue = Queue(job("a"))
-    with pytest.raises(NotImplementedError):
-        DependentsSweep(queue.engine.course, queue.engine.ledger.jobs["a"]).act(queue.engine.ledger.jobs["a"])

@@ -35,11 +35,10 @@ from sortedcontainers import SortedDict, SortedSet
 from queuehint.core import engine, xcom
 from queuehint.core import schedules as timetable
 from queuehint.core.jobs import lifecycle as course
-from queuehint.core.jobs import sweeps
 from queuehint.core.jobs import table as ledger
 from queuehint.core.structures import edges as dependencies
 from queuehint.core.structures import event_log as journal
-from queuehint.core.structures import flows, heap, job, keys, limits, paths, registry, timers, trie
+from queuehint.core.structures import flows, heap, job, keys, leftovers, limits, paths, registry, timers, trie
 from queuehint.core.structures import ready_queue as dispatch
 from queuehint.core.structures import record_index as catalog
 from queuehint.errors import CorruptStateError
@@ -77,14 +76,14 @@ CLASSES: Final[tuple[type[Any], ...]] = (
     paths.LatePathIndex,
     paths.PathIndex,
     registry.ActiveExecutions,
-    sweeps.CancelFlowSweep,
-    sweeps.CancelSweep,
-    sweeps.CommitSweep,
-    sweeps.DropSweep,
-    sweeps.ReleaseSweep,
-    sweeps.ResolveSweep,
-    sweeps.ReviveSweep,
-    sweeps.UnparkSweep,
+    leftovers.CancelFlowSweep,
+    leftovers.CancelSweep,
+    leftovers.CommitSweep,
+    leftovers.DropSweep,
+    leftovers.ReleaseSweep,
+    leftovers.ResolveSweep,
+    leftovers.ReviveSweep,
+    leftovers.UnparkSweep,
     timers.Timers,
     timetable.Timetable,
     trie.Node,

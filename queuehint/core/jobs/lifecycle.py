@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from queuehint.core.jobs.sweeps import CancelSweep, DropSweep, ReleaseSweep, ResolveSweep, ReviveSweep
 from queuehint.core.structures.edges import (
     CANCEL,
     KEPT,
@@ -20,12 +19,12 @@ from queuehint.core.structures.edges import (
     OF_CHILD,
     REACH_MAX,
     WAIT,
-    Needs,
     cause_of,
     fate,
     is_late,
 )
 from queuehint.core.structures.job import DIGEST_FROM
+from queuehint.core.structures.leftovers import CancelSweep, DropSweep, ReleaseSweep, ResolveSweep, ReviveSweep
 from queuehint.core.structures.timers import TimerKind
 from queuehint.values.event import EventKind
 from queuehint.values.records import JobError, JobState
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from queuehint.core.jobs.table import Ledger
-    from queuehint.core.structures.job import Job
+    from queuehint.core.structures.job import Job, Needs
     from queuehint.values.records import Outcome
 
 _SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
@@ -71,16 +70,18 @@ class Course:
         notes = job.notes
         # A dead job may be redriven: what it needs is kept for it.
         if notes is not None and (notes.blocked or (notes.holds and state is not FAILED)):
-            self.ledger.leftovers.append(ReleaseSweep(self.ledger, job))
+            self.ledger.leftovers.append(ReleaseSweep(job))
         return left
 
     def _tell_dependents(self, job: Job) -> bool:
         """Begin to resolve the edges to a job that is over; say whether there are any."""
-        if not self.ledger.edges.has_dependents(job.id):
+        ledger = self.ledger
+        if not ledger.edges.has_dependents(job.id):
             return False
-        self.ledger.leftovers.append(ResolveSweep(self, job))
+        sweep = ResolveSweep(job, ledger.last_number, since_ms=self.now_ms, state=job.state, since=job.since)
+        ledger.leftovers.append(sweep)
         if not job.gone:
-            self.ledger.edges.begin_telling(job)
+            ledger.edges.begin_telling(job)
         return True
 
     def cancel(self, job: Job, cause: str) -> int:
@@ -100,7 +101,9 @@ class Course:
             ledger.last_number += 1
             paths = tuple(walk.path for walk in job.walks)
             cause = f"behind the dead job {job.id}"
-            ledger.leftovers.append(CancelSweep(self, paths, ledger.last_number, cause, behind=job))
+            ledger.leftovers.append(
+                CancelSweep(paths, ledger.last_number, cause, ledger.last_seq, behind=job, behind_seq=job.seq)
+            )
         return left
 
     def discard(self, job: Job) -> None:
@@ -108,7 +111,7 @@ class Course:
         self.ledger.discard(job, self.now_ms)
         self._tell_dependents(job)
         if job.notes is not None and job.notes.holds:
-            self.ledger.leftovers.append(ReleaseSweep(self.ledger, job))
+            self.ledger.leftovers.append(ReleaseSweep(job))
 
     # --- attempts ------------------------------------------------------------------------------------------------
 
@@ -325,7 +328,7 @@ class Course:
 
     def _revive_dependents(self, job: Job) -> None:
         if self.ledger.edges.first_fallen(job.id) is not None:
-            self.ledger.leftovers.append(ReviveSweep(self, job))
+            self.ledger.leftovers.append(ReviveSweep(job))
 
     # --- timers --------------------------------------------------------------------------------------------------
 
@@ -334,7 +337,7 @@ class Course:
         if kind is EXPIRY:
             if job.is_start:
                 self.ledger.expire(job, self.now_ms)
-                self.ledger.leftovers.append(DropSweep(self, job))
+                self.ledger.leftovers.append(DropSweep(job, self.ledger.last_number))
                 return 0
             job.expiry = None
             return self.end(job, CANCELED, "expired")
@@ -423,5 +426,5 @@ class Course:
         if is_told:
             self._tell_dependents(job)
             if holds:
-                ledger.leftovers.append(ReleaseSweep(ledger, job))
+                ledger.leftovers.append(ReleaseSweep(job))
         return left

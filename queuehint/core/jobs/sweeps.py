@@ -1,354 +1,246 @@
 """
-Work that follows from one operation and is done in bounded steps: the leftovers that are not lines of the trie.
+How leftovers are done: a step each works until its budget is used, and says whether anything is left.
 
-Each is a small object with a cursor. A step works until its budget is used and says whether anything is left; one
-job canceled, queued or offered costs one unit, and each gate visited or left one more.
+One job canceled, queued or offered costs one unit, and each gate visited or left one more.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
+from queuehint.core.structures.leftovers import (
+    CancelFlowSweep,
+    CancelSweep,
+    CommitSweep,
+    DependentsSweep,
+    DropSweep,
+    Leftover,
+    ReleaseSweep,
+    ResolveSweep,
+    ReviveSweep,
+    UnparkSweep,
+)
 from queuehint.operations import TALLIES, TALLY_MS
 from queuehint.values.records import JobState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Mapping
 
     from queuehint.core.jobs.lifecycle import Course
-    from queuehint.core.jobs.table import Ledger
-    from queuehint.core.structures.heap import LazyHeap
     from queuehint.core.structures.job import Job
-    from queuehint.core.structures.ready_queue import ReadyQueue
-    from queuehint.core.xcom import SharedStore
-    from queuehint.values.hint import Path
+    from queuehint.core.structures.paths import PathIndex
 
 
-class CancelSweep:
+def step(course: Course, item: Leftover, budget: int) -> tuple[int, bool]:
+    """Do a leftover until *budget* units are used; return the units used and whether anything is left."""
+    return _STEPS[type(item)](course, item, budget)
+
+
+# --- cancellations ---------------------------------------------------------------------------------------------------
+
+
+def _cancel_paths(course: Course, item: CancelSweep, budget: int) -> tuple[int, bool]:
     """
-    Cancel jobs at or below paths, in order of queue key and number.
+    Cancel what is indexed at or below the paths when the sweep comes by.
 
-    It looks at what is indexed when it comes by: one unit for each job, and one for leaving a key behind on which only
-    newer jobs are left.
-
-    Args:
-        paths: one after the other.
-        before: jobs enqueued or redriven from this number on are not covered.
-        behind: if given, only jobs that are QUEUED behind this dead job now are canceled, and its place is freed at
-            the end.
+    One unit for each job, and one for leaving a key behind on which only newer jobs are left.
     """
+    paths = course.ledger.paths
+    used = 0
+    while used < budget:
+        if not _numbers_left(paths, item) and not _next_key(paths, item):
+            return used + _end_cancellation(course, item), False
+        used += 1
+        job = _next_on_key(paths, item)
+        if job is not None and _is_covered(item, job):
+            # One with two claims below the path is met twice while it runs.
+            item.reached += job.state is not JobState.STARTED or job.cancel is None
+            used += course.cancel(job, item.cause)
+    return used, True
 
-    def __init__(
-        self,
-        course: Course,
-        paths: tuple[Path, ...],
-        before: int,
-        cause: str,
-        *,
-        behind: Job | None = None,
-    ) -> None:
-        self._course = course
-        self._ledger = ledger = course.ledger
-        self._paths = paths
-        self._before = before
-        self._cause = cause
-        self._behind = behind
-        self._behind_seq = behind.seq if behind is not None else 0
-        self._last_seq = ledger.last_seq
-        self._key: str | None = None
-        self._looked_at = 0
-        """The last number looked at on the present key."""
-        self._numbers: list[int] = []
-        """Those still to be looked at there, last first, as of the index's last change out of order."""
-        self._old_added = -1
-        self._tallies: SharedStore | None = None
-        self.reached = 0
-        """How many jobs were canceled or asked to stop; those asked before do not count again."""
-        self.is_over = False
 
-    def leave_tally(self, tallies: SharedStore) -> int:
-        """Store how many jobs were reached when the sweep is over; return the number under which that will be."""
-        self._tallies = tallies
-        return self._before
-
-    def step(self, budget: int) -> tuple[int, bool]:
-        """Cancel until the budget is used."""
-        used = 0
-        while used < budget:
-            if not self._numbers_left() and not self._next_key():
-                self._store_tally()
-                return used + self._end(), False
-            used += 1
-            job = self._look()
-            if job is not None and self._covers(job):
-                # One with two claims below the path is met twice while it runs.
-                self.reached += job.state is not JobState.STARTED or job.cancel is None
-                used += self._course.cancel(job, self._cause)
-        return used, True
-
-    def _numbers_left(self) -> bool:
-        """Say whether anything is left to look at on the present key."""
-        index = self._ledger.paths
-        if self._key is None:
-            return False
-        jobs = index.at(self._key)
-        if self._old_added != index.old_added:
-            self._old_added = index.old_added
-            self._numbers = sorted((n for n in jobs if n > self._looked_at), reverse=True)
-        while self._numbers and self._numbers[-1] not in jobs:
-            self._numbers.pop()
-        if not self._numbers and jobs and (newest := next(reversed(jobs))) > self._looked_at:
-            self._numbers.append(newest)
-        return bool(self._numbers)
-
-    def _look(self) -> Job | None:
-        """Return the next job on the present key; None if only newer ones are left, which are passed over at once."""
-        self._looked_at = self._numbers.pop()
-        if self._looked_at >= self._before:
-            self._looked_at = 1 << 62
-            self._numbers.clear()
-            return None
-        return self._ledger.paths.at(self._key or "")[self._looked_at]
-
-    def _next_key(self) -> bool:
-        while self._paths:
-            self._key = self._ledger.paths.next_key(self._paths[0], self._key)
-            if self._key is not None:
-                self._looked_at, self._old_added = 0, -1
-                return self._numbers_left()
-            self._paths = self._paths[1:]
+def _numbers_left(paths: PathIndex, item: CancelSweep) -> bool:
+    """Say whether anything is left to look at on the present key."""
+    if item.key is None:
         return False
-
-    def _covers(self, job: Job) -> bool:
-        if job.since >= self._before or job.is_hidden:
-            return False
-        if self._behind is None:
-            return True
-        return job.state is JobState.QUEUED and self._behind_seq < job.seq <= self._last_seq
-
-    def _store_tally(self) -> None:
-        self.is_over = True
-        if self._tallies is not None:
-            now_ms = self._course.now_ms
-            self._tallies.push((TALLIES, str(self._before)), b"%d" % self.reached, now_ms + TALLY_MS, now_ms)
-
-    def _end(self) -> int:
-        behind = self._behind
-        if behind is None or behind.state is not JobState.FAILED or behind.seq != self._behind_seq:
-            return 0
-        return self._ledger.free(behind)
+    jobs = paths.at(item.key)
+    if item.old_added != paths.old_added:
+        item.old_added = paths.old_added
+        item.numbers = sorted((n for n in jobs if n > item.looked_at), reverse=True)
+    while item.numbers and item.numbers[-1] not in jobs:
+        item.numbers.pop()
+    if not item.numbers and jobs and (newest := next(reversed(jobs))) > item.looked_at:
+        item.numbers.append(newest)
+    return bool(item.numbers)
 
 
-class UnparkSweep:
-    """Offer again what was put aside by a pause or a limit that is no more, heap by heap."""
-
-    def __init__(self, ready: ReadyQueue, parked: Iterable[LazyHeap[Job]]) -> None:
-        self._ready = ready
-        self._parked = deque(parked)
-
-    def step(self, budget: int) -> tuple[int, bool]:
-        """Offer until the budget is used."""
-        used = 0
-        while self._parked:
-            heap = self._parked[0]
-            while heap:
-                if used >= budget:
-                    return used, True
-                job = heap.pop()
-                job.parked = None
-                self._ready.add(job)
-                used += 1
-            self._parked.popleft()
-        return used, False
+def _next_key(paths: PathIndex, item: CancelSweep) -> bool:
+    while item.paths:
+        item.key = paths.next_key(item.paths[0], item.key)
+        if item.key is not None:
+            item.looked_at, item.old_added = 0, -1
+            return _numbers_left(paths, item)
+        item.paths = item.paths[1:]
+    return False
 
 
-class DependentsSweep:
+def _next_on_key(paths: PathIndex, item: CancelSweep) -> Job | None:
+    """Return the next job on the present key; None if only newer ones are left, which are passed over at once."""
+    item.looked_at = item.numbers.pop()
+    if item.looked_at >= item.before:
+        item.looked_at = 1 << 62
+        item.numbers.clear()
+        return None
+    return paths.at(item.key or "")[item.looked_at]
+
+
+def _is_covered(item: CancelSweep, job: Job) -> bool:
+    if job.since >= item.before or job.is_hidden:
+        return False
+    if item.behind is None:
+        return True
+    return job.state is JobState.QUEUED and item.behind_seq < job.seq <= item.last_seq
+
+
+def _end_cancellation(course: Course, item: CancelSweep) -> int:
+    """Store the tally if somebody asks for it, free the place of a dead job; return the gates left."""
+    item.is_over = True
+    if item.tallies is not None:
+        place = (TALLIES, str(item.before))
+        item.tallies.push(place, b"%d" % item.reached, course.now_ms + TALLY_MS, course.now_ms)
+    behind = item.behind
+    if behind is None or behind.state is not JobState.FAILED or behind.seq != item.behind_seq:
+        return 0
+    return course.ledger.free(behind)
+
+
+def _cancel_flow(course: Course, item: CancelFlowSweep, budget: int) -> tuple[int, bool]:
+    used = 0
+    jobs = course.ledger.flows.of(item.flow)
+    while True:
+        number = next(jobs.irange(maximum=item.at, inclusive=(True, False), reverse=True), None)
+        if number is None:
+            return used, False
+        if used >= budget:
+            return used, True
+        item.at = number
+        used += 1
+        job = jobs[number]
+        if not job.is_over and not job.is_hidden and job.since < item.before:
+            used += course.cancel(job, item.cause)
+
+
+# --- offers ----------------------------------------------------------------------------------------------------------
+
+
+def _unpark(course: Course, item: UnparkSweep, budget: int) -> tuple[int, bool]:
+    used = 0
+    while item.parked:
+        heap = item.parked[0]
+        while heap:
+            if used >= budget:
+                return used, True
+            job = heap.pop()
+            job.parked = None
+            course.ledger.ready.add(job)
+            used += 1
+        item.parked.popleft()
+    return used, False
+
+
+# --- dependents ------------------------------------------------------------------------------------------------------
+
+
+def _resolve(course: Course, item: ResolveSweep, budget: int) -> tuple[int, bool]:
+    used, again = _go_through(course, item, budget, lambda job: course.resolve(job, item.dependency, item.since_ms))
+    if not again and item.goes_on():
+        course.ledger.edges.end_telling(item.dependency)
+    return used, again
+
+
+def _commit(course: Course, item: CommitSweep, budget: int) -> tuple[int, bool]:
+    used, again = _go_through(course, item, budget, course.begin)
+    if not again:
+        course.ledger.committing -= 1
+        course.ledger.remove(item.dependency)
+    return used, again
+
+
+def _drop(course: Course, item: DropSweep, budget: int) -> tuple[int, bool]:
+    used, again = _go_through(course, item, budget, course.drop)
+    if not again:
+        course.ledger.remove(item.dependency)
+    return used, again
+
+
+def _go_through(course: Course, item: DependentsSweep, budget: int, act: Callable[[Job], int]) -> tuple[int, bool]:
+    """Act on dependents until the budget is used; what acting costs comes on top of one unit each."""
+    used = 0
+    while (job := _next_dependent(course, item)) is not None:
+        if used >= budget:
+            item.at = item.left[-1][0] - 1
+            return used, True
+        item.at = item.left.pop()[0]
+        used += 1 + act(job)
+    return used, False
+
+
+def _next_dependent(course: Course, item: DependentsSweep) -> Job | None:
     """
-    Go through the jobs that depended on one when the sweep began, in order of number; those over are passed over.
+    Return the next dependent, which stays the last of those left.
 
     One that was sent in parts depends on others from when it is let go, and by its number: it is looked at too.
-
-    Args:
-        course: what is done with each.
-        dependency: the job, or the start of a submission in parts.
     """
+    edges, dependency_id = course.ledger.edges, item.dependency.id
+    if item.late_added != edges.late_added:
+        item.late_added = edges.late_added
+        item.left = [entry for entry in edges.dependents(dependency_id) if item.at < entry[0] <= item.before][::-1]
+    while item.goes_on() and item.left:
+        number, job = item.left[-1]
+        # One that was canceled and revived meanwhile has other edges.
+        if not job.is_over and edges.is_since(job, dependency_id, number):
+            return job
+        item.left.pop()
+    return None
 
-    def __init__(self, course: Course, dependency: Job) -> None:
-        self._course = course
-        self._edges = course.ledger.edges
-        self.dependency = dependency
-        self._before = course.ledger.last_number
-        self._at = 0
-        """The last number looked at or passed over."""
-        self._late_added = -1
-        self._left: list[tuple[int, Job]] = []
-        self._read()
 
-    def _read(self) -> None:
-        """Find out who is still to be looked at."""
-        if self._late_added != self._edges.late_added:
-            self._late_added = self._edges.late_added
-            dependents = self._edges.dependents(self.dependency.id)
-            self._left = [entry for entry in dependents if self._at < entry[0] <= self._before][::-1]
+def _release(course: Course, item: ReleaseSweep, _budget: int) -> tuple[int, bool]:
+    return course.ledger.edges.release(item.job), False
 
-    def step(self, budget: int) -> tuple[int, bool]:
-        """Look at dependents until the budget is used."""
-        used = 0
-        while (job := self._next()) is not None:
-            if used >= budget:
-                self._at = self._left[-1][0] - 1
-                return used, True
-            self._at = self._left.pop()[0]
-            used += 1 + self.act(job)
-        return used + self.end(), False
 
-    def _next(self) -> Job | None:
-        self._read()
-        while self.goes_on() and self._left:
-            number, job = self._left[-1]
-            # One that was canceled and revived meanwhile has other edges.
-            if not job.is_over and self._edges.is_since(job, self.dependency.id, number):
-                return job
-            self._left.pop()
+def _revive(course: Course, item: ReviveSweep, budget: int) -> tuple[int, bool]:
+    """
+    Bring back each job only once its own end is told to all that wait for it.
+
+    One that is revived is bound to what it needs without a search, and this closes no circle because no unfinished job
+    waits for it.
+    """
+    used = 0
+    while (job := _next_fallen(course, item)) is not None:
+        if used >= budget:
+            return used, True
+        if course.ledger.edges.is_telling(job):
+            # The sweep of its end has its turn first.
+            return used + 1, True
+        item.at = job.number
+        used += 1 + course.revive(job)
+    return used, False
+
+
+def _next_fallen(course: Course, item: ReviveSweep) -> Job | None:
+    # A job that has failed again meanwhile would cancel them again.
+    if item.job.is_over and item.job.state is not JobState.FINISHED:
         return None
-
-    def goes_on(self) -> bool:
-        """Say whether there is still a reason to."""
-        return True
-
-    def act(self, job: Job) -> int:
-        """Do with one job what is to be done; return the units used besides."""
-        raise NotImplementedError
-
-    def end(self) -> int:
-        """Do what is to be done at the end; return the units used."""
-        raise NotImplementedError  # pragma: no cover - each kind has its own
+    return course.ledger.edges.first_fallen(item.job.id, item.at)
 
 
-class ResolveSweep(DependentsSweep):
-    """Do with the edges to a job that is over what their fates say; what waits for nothing else takes its place."""
-
-    def __init__(self, course: Course, dependency: Job) -> None:
-        super().__init__(course, dependency)
-        self._since_ms = course.now_ms
-        # Its version would not do: whoever writes to a record that is over changes that, too.
-        self._end_of = dependency.state, dependency.since
-
-    def goes_on(self) -> bool:
-        """Not if it was redriven meanwhile, or discarded."""
-        return self.dependency.gone or (self.dependency.state, self.dependency.since) == self._end_of
-
-    def act(self, job: Job) -> int:
-        """Follow the edge."""
-        return self._course.resolve(job, self.dependency, self._since_ms)
-
-    def end(self) -> int:
-        """Note that nobody waits for this end any more."""
-        if self.goes_on():
-            self._edges.end_telling(self.dependency)
-        return 0
-
-
-class CommitSweep(DependentsSweep):
-    """Take up the jobs of a submission in parts that was committed."""
-
-    def act(self, job: Job) -> int:
-        """Judge its edges, and let it wait or take its place."""
-        return self._course.begin(job)
-
-    def end(self) -> int:
-        """Forget the start."""
-        self._course.ledger.committing -= 1
-        self._course.ledger.remove(self.dependency)
-        return 0
-
-
-class DropSweep(DependentsSweep):
-    """Drop the jobs of a submission in parts that was never committed."""
-
-    def act(self, job: Job) -> int:
-        """Drop one."""
-        return self._course.drop(job)
-
-    def end(self) -> int:
-        """Forget the start."""
-        self._course.ledger.remove(self.dependency)
-        return 0
-
-
-class ReleaseSweep:
-    """Remove all edges of a job that cannot run any more: up to 1 000, in one go."""
-
-    def __init__(self, ledger: Ledger, job: Job) -> None:
-        self._ledger = ledger
-        self.job = job
-
-    def step(self, _budget: int) -> tuple[int, bool]:
-        """Remove them."""
-        return self._ledger.edges.release(self.job), False
-
-
-class ReviveSweep:
-    """
-    Bring back, in order of number, the jobs that were canceled because of one that was brought back itself.
-
-    Each only once its own end is told to all that wait for it. One that is revived is bound to what it needs without a
-    search, and this closes no circle because no unfinished job waits for it.
-    """
-
-    def __init__(self, course: Course, job: Job) -> None:
-        self._course = course
-        self._job = job
-        self._at = 0
-        """The last number looked at: one that is canceled anew is not looked at again."""
-
-    def step(self, budget: int) -> tuple[int, bool]:
-        """Revive until the budget is used."""
-        used = 0
-        while (job := self._next()) is not None:
-            if used >= budget:
-                return used, True
-            if self._course.ledger.edges.is_telling(job):
-                # The sweep of its end has its turn first.
-                return used + 1, True
-            self._at = job.number
-            used += 1 + self._course.revive(job)
-        return used, False
-
-    def _next(self) -> Job | None:
-        # One that has failed again meanwhile would cancel them again.
-        if self._job.is_over and self._job.state is not JobState.FINISHED:
-            return None
-        return self._course.ledger.edges.first_fallen(self._job.id, self._at)
-
-
-class CancelFlowSweep:
-    """
-    Cancel the jobs of a flow, the last first, so that what waits for others is canceled before these.
-
-    Args:
-        before: jobs enqueued or redriven from this number on are not covered.
-    """
-
-    def __init__(self, course: Course, flow: str, before: int, cause: str) -> None:
-        self._course = course
-        self._flow = flow
-        self._before = self._at = before
-        self._cause = cause
-
-    def step(self, budget: int) -> tuple[int, bool]:
-        """Cancel until the budget is used."""
-        used = 0
-        jobs = self._course.ledger.flows.of(self._flow)
-        while True:
-            number = next(jobs.irange(maximum=self._at, inclusive=(True, False), reverse=True), None)
-            if number is None:
-                return used, False
-            if used >= budget:
-                return used, True
-            self._at = number
-            used += 1
-            job = jobs[number]
-            if not job.is_over and not job.is_hidden and job.since < self._before:
-                used += self._course.cancel(job, self._cause)
+_STEPS: Final[Mapping[type[Any], Callable[[Course, Any, int], tuple[int, bool]]]] = {
+    CancelSweep: _cancel_paths,
+    CancelFlowSweep: _cancel_flow,
+    UnparkSweep: _unpark,
+    ResolveSweep: _resolve,
+    CommitSweep: _commit,
+    DropSweep: _drop,
+    ReleaseSweep: _release,
+    ReviveSweep: _revive,
+}

@@ -8,18 +8,18 @@ and indexes change in one method, and nothing else changes any of them. `check` 
 from __future__ import annotations
 
 from collections import Counter, deque
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from sortedcontainers import SortedDict
 
 from queuehint.core.jobs.states import MOVES, check_move
-from queuehint.core.jobs.sweeps import CommitSweep, ReleaseSweep, ResolveSweep, UnparkSweep
 from queuehint.core.structures.edges import KEPT, START, DependencySets
 from queuehint.core.structures.event_log import Journal
 from queuehint.core.structures.flows import FlowIndex
 from queuehint.core.structures.heap import LazyHeap
 from queuehint.core.structures.job import DIGEST_FROM, Job
 from queuehint.core.structures.keys import KeyIndex
+from queuehint.core.structures.leftovers import CommitSweep, ReleaseSweep, ResolveSweep, UnparkSweep
 from queuehint.core.structures.limits import Limits
 from queuehint.core.structures.paths import LatePathIndex, PathIndex
 from queuehint.core.structures.ready_queue import Ranked, ReadyQueue
@@ -33,8 +33,9 @@ from queuehint.values.policy import Retention
 from queuehint.values.records import OVER, JobSpec, JobState, Priority
 
 if TYPE_CHECKING:
-    from queuehint.core.structures.edges import Needs
     from queuehint.core.structures.heap import Entry
+    from queuehint.core.structures.job import Needs
+    from queuehint.core.structures.leftovers import Leftover
     from queuehint.values.hint import Path
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
@@ -50,13 +51,6 @@ ENQUEUED, BEGUN = EventKind.ENQUEUED, EventKind.STARTED
 """Looked up once: a member of an enumeration takes longer to find than to count."""
 END = {FINISHED: EventKind.FINISHED, FAILED: EventKind.FAILED, CANCELED: EventKind.CANCELED}
 """What an end is called."""
-
-
-class Leftover(Protocol):
-    """A piece of work that can be cut and taken up again."""
-
-    def step(self, budget: int) -> tuple[int, bool]:
-        """Work until *budget* units are used; return the units used and whether anything is left."""
 
 
 class Ledger:
@@ -708,7 +702,7 @@ class Ledger:
 
     def resume(self, path: Path) -> None:
         """Begin to offer again what was put aside by the pause of *path*."""
-        self.leftovers.append(UnparkSweep(self.ready, [self.parked.pop(path)]))
+        self.leftovers.append(UnparkSweep(deque((self.parked.pop(path),))))
 
     # --- invariants ------------------------------------------------------------------------------------------------
 

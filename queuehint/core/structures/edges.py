@@ -25,7 +25,7 @@ from queuehint.values.records import JobState
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from queuehint.core.structures.job import Job
+    from queuehint.core.structures.job import Job, Needs
     from queuehint.values.policy import OnDependencyFailure
     from queuehint.values.records import Dependency, JobSpec, OnChildFailure
 
@@ -48,9 +48,6 @@ REACH_MAX: Final = 1000
 
 _AT: Final = {JobState.FINISHED: 0, JobState.FAILED: 1, JobState.CANCELED: 2}
 _ENDED: Final = {JobState.FINISHED: "has finished", JobState.FAILED: "has failed", JobState.CANCELED: "was canceled"}
-
-Needs = tuple[tuple[str, str], ...]
-"""Ids and fates of what a job was told to depend on."""
 
 
 def fates(edge: Dependency, on_failure: OnDependencyFailure) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -18,14 +18,15 @@ from queuehint.values.records import ERRORS_MAX, LOG_LINES_MAX, OVER, JobError, 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from queuehint.core.structures.edges import Needs
     from queuehint.core.structures.heap import Entry, LazyHeap
-    from queuehint.core.structures.record_index import Block
 
 
 DIGEST_FROM = 256
 """Arguments of more bytes than this are kept as a digest when their record goes; those of a deleted record always."""
 _DIGEST_MARK = b"\x01"
+
+Needs = tuple[tuple[str, str], ...]
+"""Ids of the jobs that another depends on, each with what the edge says is to happen when that one is over."""
 
 START_MARK = " "
 """What the id of the start of a submission in parts begins with; no job's id does."""
@@ -95,8 +96,10 @@ class Job:
     ``missing`` counts those not granted yet. ``ready``, ``timer`` and ``expiry`` are its entries in the ready queue
     and among the timers, None while it has none; ``parked`` is the heap of the paused path it is put aside in.
     ``cancel`` is why a cancellation was asked for while it ran. ``first_ms`` is when it was first started, ``gone``
-    says that its record has expired and only its id is kept. ``block`` is where the catalog lists it, None while it is
-    known to nobody. ``level`` is what it is ranked by: its priority, or a better one that a job behind it handed on.
+    says that its record has expired and only its id is kept. ``block`` is the block of the record index that
+    lists it, None while it is known to nobody: only the index looks into it, and all others set its ``states`` to None
+    when they change the job's. ``level`` is what it is ranked by: its priority, or a better one that a job behind it
+    handed on.
     """
 
     __slots__ = (
@@ -141,7 +144,7 @@ class Job:
         self.enqueued_ms = now_ms
         self.version = 1
         self.walk: Walk | None = None
-        self.block: Block | None = None
+        self.block: Any = None
         self.seq = self.missing = self.attempts = self.losses = 0
         self.gone = False
         self.ready: Entry | None = None

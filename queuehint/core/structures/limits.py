@@ -24,18 +24,18 @@ whole numbers, exact on every backend.  Source: GCRA, ITU-T I.371, as a leaky bu
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from sortedcontainers import SortedDict
 
-from queuehint.core.jobs.sweeps import UnparkSweep
+from queuehint.core.structures.leftovers import UnparkSweep
 from queuehint.core.structures.ready_queue import Ranked
 from queuehint.errors import InvalidJobError
 from queuehint.values.hint import gate_key
 from queuehint.values.limit import LIMITS_MAX, TOO_MANY_LIMITS, Limit, LimitState, order_of
 
 if TYPE_CHECKING:
-    from collections import deque
     from collections.abc import Iterable
 
     from queuehint.core.structures.job import Job
@@ -184,7 +184,7 @@ class Limits:
             gauges = sorted(old.gauges.values(), key=lambda gauge: gate_key(gauge.path))
             for gauge in gauges:
                 self._look_at(gauge, None)
-            self._leftovers.append(UnparkSweep(self._ready, [gauge.parked for gauge in gauges]))
+            self._leftovers.append(UnparkSweep(deque([gauge.parked for gauge in gauges])))
         if limit.holds_back:
             self._last_number += 1
             meter = self._meter_of[path, limit.each] = self.meters[self._last_number] = Meter(limit, self._last_number)

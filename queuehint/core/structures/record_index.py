@@ -124,7 +124,8 @@ class Catalog:
 
     def remove(self, job: Job) -> None:
         """Forget a job whose record is dropped."""
-        block, spec = job.block, job.spec
+        block: Block | None = job.block
+        spec = job.spec
         assert block is not None
         del block.jobs[job.number]
         job.block = block.states = None
@@ -137,7 +138,8 @@ class Catalog:
 
     def respec(self, job: Job, spec: JobSpec) -> None:
         """Give a job another spec; one that was committed and is yet to be let go is not listed before that."""
-        block, old = job.block, job.spec
+        block: Block | None = job.block
+        old = job.spec
         job.spec = spec
         if block is None:
             return
