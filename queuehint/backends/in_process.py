@@ -20,8 +20,8 @@ import attrs
 
 from queuehint.backends.base import Backend
 from queuehint.backends.waiters import Waiter, WaitingRoom
-from queuehint.core.questions import blocked_text
 from queuehint.core.refusals import check_limits
+from queuehint.core.why import blocked_text
 from queuehint.errors import BackendUnavailableError
 from queuehint.operations import CountRecords, List, Operation, PutSchedule, ResumeSchedule, Tick
 from queuehint.values.records import JobState
@@ -254,7 +254,7 @@ class LocalBackend(Backend):
             reply = engine.apply(operation, now_ms)
         finally:
             self._wake()
-        if type(operation) in {PutSchedule, ResumeSchedule} and engine.timetable.is_due(engine.now_ms):
+        if type(operation) in {PutSchedule, ResumeSchedule} and engine.state.timetable.is_due(engine.now_ms):
             self._waiting.call_workers(engine.now_ms)
         if not self._adopted and not self._said_unserved:
             self._watch_unserved(now_ms)

@@ -294,9 +294,15 @@ class Queue(Driver):
             sorted(ready.id for ready in ledger.ready.jobs()),
             sorted(entry.id for entry in ledger.timers.entries()),
             (ledger.last_number, ledger.last_seq, self.engine.next_ms),
-            (self.engine._token, self.engine._drawn),  # What it will hand out next decides too.
-            (list(ledger.parked), sorted(self.engine.closed), list(ledger.untold)),
-            (len(ledger.edges), ledger.edges.open, len(ledger.flows), len(self.engine.shared), list(ledger.deferred)),
+            (self.engine.state.token, self.engine.state.drawn),  # What it will hand out next decides too.
+            (list(ledger.parked), sorted(self.engine.state.closed), list(ledger.untold)),
+            (
+                len(ledger.edges),
+                ledger.edges.open,
+                len(ledger.flows),
+                len(self.engine.state.shared),
+                list(ledger.deferred),
+            ),
         )
 
     @property

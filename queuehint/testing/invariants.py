@@ -97,7 +97,7 @@ def check_empty(engine: Engine) -> None:
     assert len(ledger.timers) == len(ledger.paths) == len(ledger.edges) == len(ledger.flows) == 0
     assert ledger.timers.next_ms() is ledger.limits.next_ms() is None
     assert ledger.edges.open == 0
-    assert len(engine.shared) == 0
+    assert len(engine.state.shared) == 0
     remembered: tuple[Any, ...] = (
         ledger.jobs,
         ledger.dead,
@@ -110,7 +110,7 @@ def check_empty(engine: Engine) -> None:
         ledger.untold,
         ledger.strangers,
         ledger.backing_off,
-        engine.closed,
+        engine.state.closed,
         ledger.limits.meters,
         ledger.limits.max_pending,
         ledger.paths.watched,

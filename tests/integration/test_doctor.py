@@ -216,7 +216,7 @@ class Walk:
         """Let everything run again: what is paused or closed waits for a person."""
         for path in sorted(self.twins.engine.ledger.parked):
             self.store.do(Resume(path))
-        for path in sorted(self.twins.engine.closed):
+        for path in sorted(self.twins.engine.state.closed):
             self.store.do(Reopen(path))
 
     def names(self) -> dict[str, list[str]]:

@@ -561,7 +561,7 @@ def test_an_unknown_task_is_given_back_with_a_pause_and_keeps_its_place(caplog: 
                 return (await handle.why()).kind is ReasonKind.UNKNOWN_TASK
 
             for times, pause_s in [(1, 5), (2, 10)]:
-                await until(lambda times=times: memory(sched).engine.started == times)  # type: ignore[misc]
+                await until(lambda times=times: memory(sched).engine.state.started == times)  # type: ignore[misc]
                 await until(told)
                 record = await handle.record()
                 assert (record.state, record.attempts) == (QUEUED, 0)

@@ -348,7 +348,7 @@ class Twins:
             "paths": sum(max(1, len(job.spec.claims)) for job in unfinished),
             "holds": sum(len(job.spec.claims) for job in ledger.dead.values() if job.is_placed),
             "line:": sum(not walk.granted for job in jobs for walk in job.walks),
-            "closed": len(self.engine.closed),
+            "closed": len(self.engine.state.closed),
             "pauses": len(ledger.parked),
             "parked": sum(job.ready is not None and job.parked is not None for job in jobs),
             "limits": len(ledger.limits.states(0)),
@@ -368,11 +368,11 @@ class Twins:
             "flow_states": in_flows,
             "weights": len(ledger.ready.weights),
             "users": len({(job.spec.pool, job.spec.user) for job in ledger.ready.jobs()}),
-            "shared": len(self.engine.shared),
-            "shared_ends": len(self.engine.shared),
-            "schedules": len(self.engine.timetable),
-            "schedule_names": len(self.engine.timetable),
-            "schedule_dues": self.engine.timetable.count_dues(),
+            "shared": len(self.engine.state.shared),
+            "shared_ends": len(self.engine.state.shared),
+            "schedules": len(self.engine.state.timetable),
+            "schedule_names": len(self.engine.state.timetable),
+            "schedule_dues": self.engine.state.timetable.count_dues(),
             "untold": len(ledger.untold),
             "results": sum(not job.gone and job.result not in {None, b"null"} for job in jobs),
         }
@@ -548,7 +548,7 @@ class Twins:
         ledger = self.engine.ledger
         for path in sorted(ledger.parked):
             self.do(Resume(path))
-        for path in sorted(self.engine.closed):
+        for path in sorted(self.engine.state.closed):
             self.do(Reopen(path))
         for user in tuple(ledger.ready.weights):
             self.do(Weigh(user, 1))
@@ -568,7 +568,7 @@ class Twins:
         for state in self.do(ListLimits()).limits:
             self.do(DropLimit(state.limit.path))
         self.do(Tick())
-        while (end := self.engine.shared.next_ms()) is not None:
+        while (end := self.engine.state.shared.next_ms()) is not None:
             self.go_to(end)
             self.do(Tick())
         check_empty(self.engine)
@@ -694,14 +694,14 @@ class Busybody(Player):
 
     def change_schedule(self) -> Operation[Any]:
         random = self.random
-        name, version = random.choice(_SCHEDULES), self.engine.timetable.versions - random.choice((0, 0, 0, 1))
+        name, version = random.choice(_SCHEDULES), self.engine.state.timetable.versions - random.choice((0, 0, 0, 1))
         operations = (DropSchedule(name), PauseSchedule(name), ResumeSchedule(name, version, self.engine.now_ms + 1))
         return random.choice(operations)
 
     def fire(self) -> Operation[Any]:
         random = self.random
-        schedules, _ = self.engine.timetable.page("", 10)
-        due = self.engine.timetable.due(self.engine.now_ms, 10) or schedules
+        schedules, _ = self.engine.state.timetable.page("", 10)
+        due = self.engine.state.timetable.due(self.engine.now_ms, 10) or schedules
         if not due:
             return self.put_schedule()
         schedule = random.choice(due if random.random() < 0.8 else schedules)

@@ -160,7 +160,7 @@ class Journaled(MemoryBackend):
         super().__init__(BackendOptions(clock=clock))
         self.clock = clock
         # Tokens begin anew with each store, but those of one that is begun again.
-        self.engine._token = 0
+        self.engine.state.token = 0
         for at_ms, operation in journal:
             try:
                 self.engine.apply(operation, at_ms)

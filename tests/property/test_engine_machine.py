@@ -76,7 +76,7 @@ class EngineMachine(OperationMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "pair"):
-            for schedule in self.pair.engine.timetable.page("", 10)[0]:
+            for schedule in self.pair.engine.state.timetable.page("", 10)[0]:
                 self.pair.do(DropSchedule(schedule.name))
             self.pair.wind_down()
 

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pytest
 
-from queuehint.core import engine as engine_module
-from queuehint.core.engine import Engine, EngineOptions
+from queuehint.core import producing, working
+from queuehint.core import state as state_module
+from queuehint.core.engine import EngineOptions
 from queuehint.core.jobs.lifecycle import Course
 from queuehint.core.jobs.table import Ledger
+from queuehint.core.state import HANDLERS, State
 from queuehint.core.structures import trie as trie_module
 from queuehint.core.structures.registry import ActiveExecutions
 from queuehint.core.structures.trie import IS, IX, ONE, Node, PathTrie, Walk
@@ -106,7 +108,11 @@ def first_to_fail(play: Callable[[int], Any]) -> SimulationError:
 
 
 def break_lease_checks(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(engine_module, "_proves", lambda _token, _newest: True)
+    def proves(_token: object, _newest: int | None) -> bool:
+        return True
+
+    patch.setattr(working, "proves", proves)
+    patch.setattr(state_module, "proves", proves)
 
 
 def reap_early(patch: pytest.MonkeyPatch) -> None:
@@ -123,7 +129,7 @@ def reap_early(patch: pytest.MonkeyPatch) -> None:
 
 
 def reuse_tokens(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Engine, "_next_token", lambda self: 1 + self.started % 7)
+    patch.setattr(State, "next_token", lambda self: 1 + self.started % 7)
 
 
 def retry_to_the_tail(patch: pytest.MonkeyPatch) -> None:
@@ -187,21 +193,19 @@ def lose_a_dependent(patch: pytest.MonkeyPatch) -> None:
 
 
 def drop_jobs(patch: pytest.MonkeyPatch) -> None:
-    enqueue = Engine._enqueue
-
-    def forgetful(self: Engine, operation: Any) -> Any:
-        reply = enqueue(self, operation)
-        job = self.ledger.jobs[reply.jobs[-1].id]
+    def forgetful(state: State, operation: Enqueue) -> Any:
+        reply = producing.enqueue(state, operation)
+        job = state.ledger.jobs[reply.jobs[-1].id]
         if job.spec.priority == 9 and job.state is JobState.QUEUED:
-            self.ledger._withdraw(job)
+            state.ledger._withdraw(job)
         return reply
 
-    patch.setattr(Engine, "_enqueue", forgetful)
+    patch.setitem(HANDLERS, Enqueue, forgetful)
 
 
 def settle_twice(patch: pytest.MonkeyPatch) -> None:
-    settle = Engine._settle
-    patch.setattr(Engine, "_settle", lambda self, outcome: (settle(self, outcome), Verdict.DONE)[1])
+    settle = working._settle
+    patch.setattr(working, "_settle", lambda state, outcome: (settle(state, outcome), Verdict.DONE)[1])
 
 
 def close_circles(patch: pytest.MonkeyPatch) -> None:

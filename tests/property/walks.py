@@ -142,7 +142,7 @@ def _check_canceled(to_cancel: list[tuple[Job, JobSpec, int]]) -> None:
 def _end_all(engine: Engine, now_ms: int) -> None:
     for path in sorted(engine.ledger.parked):
         engine.apply(Resume(path), now_ms)
-    for path in sorted(engine.closed):
+    for path in sorted(engine.state.closed):
         engine.apply(Reopen(path), now_ms)
     for user in tuple(engine.ledger.ready.weights):
         engine.apply(Weigh(user, 1), now_ms)
@@ -156,7 +156,7 @@ def _end_all(engine: Engine, now_ms: int) -> None:
         if engine.ledger.jobs and not running and not reply.grants and not reply.more:
             assert engine.next_ms is not None, "jobs wait for nothing"
             now_ms = max(now_ms, engine.next_ms)
-    while engine.shared:
+    while engine.state.shared:
         now_ms += SHARED_MS
         engine.apply(Tick(), now_ms)
     for worker in sorted(engine.ledger.untold):

@@ -156,7 +156,7 @@ def test_why_of_no_job_is_an_error() -> None:
 def test_why_of_a_line_about_to_move_names_nobody() -> None:
     queue = Queue(job("a", ["x"]), *[job(f"j{number}", ["x"]) for number in range(2)], checked=False, budget=1)
     queue.start()
-    queue.engine.options = EngineOptions(budget=0)
+    queue.engine.state.options = EngineOptions(budget=0)
     queue.finish("a")
     assert queue.why("j0") == reason("j0", QUEUED, ReasonKind.PLACE, path_key="x")
 

@@ -854,7 +854,7 @@ def test_a_redrive_alone_revives_nobody() -> None:
 @pytest.mark.parametrize("budget", [1, 2, 1000])
 def test_a_redrive_downstream_revives_what_was_canceled_because_of_it(budget: int) -> None:
     queue = web()
-    queue.engine.options = type(queue.engine.options)(budget=budget)
+    queue.engine.state.options = type(queue.engine.state.options)(budget=budget)
     queue.redrive("a", downstream=True)
     queue.wait(0)
     assert queue.states("a", "b", "c", "d", "e") == "QUEUED DEFERRED DEFERRED DEFERRED DEFERRED"

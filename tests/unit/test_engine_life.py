@@ -563,14 +563,14 @@ def test_a_cancellation_by_path_counts_alike_at_any_budget(budget: int) -> None:
 def test_only_a_cancellation_that_was_cut_leaves_a_tally() -> None:
     queue = Queue(*[job(f"j{number}", ["a"]) for number in range(4)], budget=3, now_ms=0)
     cut = queue.apply(CancelPath(("a",)))
-    assert (cut.more, cut.number, len(queue.engine.shared)) == (True, 5, 0)
+    assert (cut.more, cut.number, len(queue.engine.state.shared)) == (True, 5, 0)
     assert cut.reached < 4
     queue.wait(0)
     assert queue.apply(Pull(TALLIES, "5")).value == b"4"
     assert queue.apply(CancelPath(("a",))) == SweptPath(more=False, reached=0)
-    assert len(queue.engine.shared) == 1
+    assert len(queue.engine.state.shared) == 1
     queue.wait(TALLY_MS)
-    assert len(queue.engine.shared) == 0
+    assert len(queue.engine.state.shared) == 0
 
 
 def test_canceling_an_empty_path_does_nothing() -> None:

@@ -69,7 +69,7 @@ def test_what_is_thawed_freezes_to_the_same_and_has_the_options_it_is_given() ->
     again = thaw(pack(freeze(engine)), options)
     assert freeze(again) == freeze(engine)
     again.ledger.check()
-    assert again.options is options
+    assert again.state.options is options
     assert again.ledger.retention is options.retention
     assert again.token == engine.token
 

@@ -188,9 +188,9 @@ def test_the_edges_to_a_job_that_was_redriven_meanwhile_are_open_again() -> None
     queue.start()
     queue.fail("dies")
     assert queue.states("j0", "j1", "j2") == "QUEUED DEFERRED DEFERRED"
-    queue.engine.options = EngineOptions(budget=0)
+    queue.engine.state.options = EngineOptions(budget=0)
     queue.redrive("dies")
-    queue.engine.options = EngineOptions(budget=1)
+    queue.engine.state.options = EngineOptions(budget=1)
     queue.wait(0)
     assert queue.states("dies", "j0", "j1", "j2") == "QUEUED QUEUED DEFERRED DEFERRED"
     assert queue.run() == ["dies", "j0", "j1", "j2"]

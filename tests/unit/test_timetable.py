@@ -67,4 +67,4 @@ def test_a_firing_is_judged_before_its_jobs() -> None:
     (schedule,) = queue.apply(ListSchedules()).schedules
     firing = Firing("s", schedule.version, queue.now_ms, queue.now_ms + 1000)
     assert queue.apply(Enqueue((job("a"),), firing=firing)).jobs[0].created
-    assert queue.engine.timetable.page("", 1)[0][0].last_id == "a"
+    assert queue.engine.state.timetable.page("", 1)[0][0].last_id == "a"

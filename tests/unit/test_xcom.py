@@ -93,11 +93,11 @@ def test_values_are_dropped_by_whatever_comes_next() -> None:
     for number in range(EXPIRED_AT_ONCE + 5):
         push(queue, b"", key=str(number))
     queue.now_ms = 1000
-    assert len(queue.engine.shared) == EXPIRED_AT_ONCE + 5
+    assert len(queue.engine.state.shared) == EXPIRED_AT_ONCE + 5
     queue.tick()
-    assert len(queue.engine.shared) == 5
+    assert len(queue.engine.state.shared) == 5
     queue.enqueue(job("a"))
-    assert len(queue.engine.shared) == 0
+    assert len(queue.engine.state.shared) == 0
 
 
 def test_a_value_is_no_reason_to_wake_up() -> None:

@@ -581,9 +581,9 @@ class SqliteBackend(LocalBackend):
         owner = f"{os.getpid()}-{_process}"
         now_ms = max(self._clock.now_ms(), engine.now_ms)
         epoch_s = None if file.owner == owner else max(0, now_ms // 1000 - EPOCH_BEGIN_S)
-        stated, kept = self._engine_options.retention, engine.options.retention
+        stated, kept = self._engine_options.retention, engine.state.options.retention
         begin = _begin_with(attrs.evolve(self._engine_options, retention=stated or kept), epoch_s)
-        if begin == _begin_with(engine.options, None):
+        if begin == _begin_with(engine.state.options, None):
             return
         rows = file.number
         self._append([(now_ms, encode(begin))], owner)
@@ -627,7 +627,7 @@ class SqliteBackend(LocalBackend):
             with self._lock, _without_collector():
                 frozen = freeze(self.engine)
             self._snapshot_bytes = 0
-            options = encode(_begin_with(self.engine.options, None)).decode("ascii")
+            options = encode(_begin_with(self.engine.state.options, None)).decode("ascii")
             header = Header(number=file.number, layout=SCHEMA, release=release(), options=options)
             file.replace(self._counted(pack(frozen)), header)
             self._is_changed = False
@@ -648,8 +648,8 @@ def _begin_with(options: EngineOptions, epoch_s: int | None) -> Begin:
 
 def _begin(engine: Engine, begin: Begin, at_ms: int) -> None:
     """Go on with the options of whoever has opened the file; if that is another process, all leases end."""
-    options = attrs.evolve(engine.options, retention=begin.kept(), budget=begin.budget)
-    engine.bind(options)
+    options = attrs.evolve(engine.state.options, retention=begin.kept(), budget=begin.budget)
+    engine.state.options = options
     engine.ledger.retention = options.retention or Retention()
     if begin.epoch_s is not None:
         engine.begin_epoch(max(engine.token, begin.epoch_s << 32), 0)

@@ -32,7 +32,7 @@ from typing import Any, Final
 import attrs
 from sortedcontainers import SortedDict, SortedSet
 
-from queuehint.core import engine, xcom
+from queuehint.core import engine, state, xcom
 from queuehint.core import schedules as timetable
 from queuehint.core.jobs import lifecycle as course
 from queuehint.core.jobs import table as ledger
@@ -62,7 +62,7 @@ CLASSES: Final[tuple[type[Any], ...]] = (
     dispatch.ReadyQueue,
     dispatch._Pool,  # noqa: SLF001 - a snapshot is of all there is
     dispatch._User,  # noqa: SLF001
-    engine.Engine,
+    state.State,
     flows.FlowIndex,
     heap.LazyHeap,
     job.Job,
@@ -109,7 +109,7 @@ ENUMERATIONS: Final = (EventKind, JobState, Priority, timers.TimerKind)
 OMITTED: Final[dict[type[Any], frozenset[str]]] = {
     catalog.Block: frozenset({"terms", "states"}),
     dispatch.ReadyQueue: frozenset({"filled"}),
-    engine.Engine: frozenset({"options", "_handlers"}),
+    state.State: frozenset({"options"}),
     JobSpec: frozenset({"_is_checked"}),
     ledger.Ledger: frozenset({"retention"}),
 }
@@ -198,8 +198,8 @@ def freeze(whole: engine.Engine) -> Frozen:
 
     Complexity: O(all); 10 µs or so a job.
     """
-    order: list[Any] = [whole]
-    numbers: dict[int, int] = {id(whole): 0}
+    order: list[Any] = [whole.state]
+    numbers: dict[int, int] = {id(whole.state): 0}
     kinds: list[list[str]] = []
     known: dict[type[Any], tuple[int, _Read]] = {}
     parts: list[bytes] = []
@@ -369,12 +369,12 @@ def _setter(name: str) -> Callable[[Any, Any], None]:
 def _complete(made: list[Any], options: engine.EngineOptions) -> engine.Engine:
     """Add what was left out."""
     whole = made[0]
-    if type(whole) is not engine.Engine:
-        raise TypeError("its first row is no engine")
-    whole.bind(options)
+    if type(whole) is not state.State:
+        raise TypeError("its first row is no state of an engine")
+    whole.options = options
     whole.ledger.retention = options.retention or Retention()
     whole.ledger.ready.filled = set()
     for value in made:
         if type(value) is catalog.Block:
             value.terms, value.states = {}, None
-    return whole
+    return engine.Engine(state=whole)

@@ -137,10 +137,10 @@ class Store:
                 assert again == reply, f"{operation} was answered {reply}, and {again} when it was done again"
                 self.receipts[lane] = (number, reply)
         self.moves = []
-        epoch = max((self.engine._token >> 32) + 1, now_ms // 1000 - EPOCH_BEGIN_S)
+        epoch = max((self.engine.state.token >> 32) + 1, now_ms // 1000 - EPOCH_BEGIN_S)
         begun = _Epoch((epoch << 32) + (now_ms % 1000 << 20), now_ms + self._lease_max_ms)
         if not self._fences:
-            begun = _Epoch(self.engine._token, begun.reap_from_ms)
+            begun = _Epoch(self.engine.state.token, begun.reap_from_ms)
         if not self._waits:
             begun = _Epoch(begun.token, 0)
         self.engine.begin_epoch(begun.token, begun.reap_from_ms)

@@ -500,7 +500,7 @@ class Player:
         return Close(self.region())
 
     def reopen(self) -> Operation[Any]:
-        marked = sorted(self.engine.closed)
+        marked = sorted(self.engine.state.closed)
         return Reopen(self.random.choice(marked) if marked else self.path())
 
     def weigh(self) -> Operation[Any]:

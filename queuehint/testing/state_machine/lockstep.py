@@ -137,7 +137,7 @@ class Pair:
 
     def _look_ms(self) -> int | None:
         """When something is due that no definition says: a limit is looked at again, a schedule fires."""
-        looks = self.engine.ledger.limits.next_ms(), self.engine.timetable.next_ms(self.engine.now_ms)
+        looks = self.engine.ledger.limits.next_ms(), self.engine.state.timetable.next_ms(self.engine.now_ms)
         return min((at for at in looks if at is not None), default=None)
 
     def go_to(self, now_ms: int) -> None:
@@ -394,7 +394,7 @@ class Pair:
             if not any(actor.state is STARTED for actor in self.model.placed):
                 self.go_to(self.engine.next_ms or 0)
                 self.do(Tick())
-        while self.engine.shared:
+        while self.engine.state.shared:
             self.go_to(self.now_ms + SHARED_MS)
             self.do(Tick())
         for worker in sorted(self.model.untold):

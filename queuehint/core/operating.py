@@ -1,0 +1,243 @@
+"""What operators ask: cancellations, dead jobs, pauses, closed paths, limits, schedules, weights."""
+
+from __future__ import annotations
+
+from itertools import repeat
+from typing import TYPE_CHECKING
+
+import attrs
+
+from queuehint import operations as op
+from queuehint.core.refusals import OTHER_SPEC, WEIGHTS_FULL
+from queuehint.core.state import handles
+from queuehint.core.structures.heap import LazyHeap
+from queuehint.core.structures.leftovers import CancelFlowSweep, CancelSweep
+from queuehint.core.work import follow, more
+from queuehint.errors import InvalidJobError
+from queuehint.operations import Verdict
+from queuehint.values.records import JobState
+
+if TYPE_CHECKING:
+    from queuehint.core.state import State
+    from queuehint.core.structures.job import Job
+
+_SCHEDULED, _DEFERRED, QUEUED, STARTED, _FINISHED, FAILED, CANCELED = JobState
+DONE, REQUESTED, REFUSED, UNKNOWN, _LOST, _CANCELED_VERDICT, STALE = Verdict
+
+
+@handles(op.Cancel)
+def cancel(state: State, operation: op.Cancel) -> op.Judged:
+    """Answer `Cancel`."""
+    cause = operation.reason or "canceled"
+    verdicts: list[tuple[Verdict, JobState | None]] = []
+    for job_id in operation.ids:
+        job = state.find(job_id)
+        if job is None:
+            verdicts.append((UNKNOWN, None))
+        elif job.is_over:
+            verdicts.append((REFUSED, job.state))
+        else:
+            state.course.cancel(job, cause)
+            verdicts.append((REQUESTED if job.state is STARTED else DONE, job.state))
+    follow(state)
+    return op.Judged(tuple(verdicts), more(state))
+
+
+@handles(op.CancelPath)
+def cancel_path(state: State, operation: op.CancelPath) -> op.SweptPath:
+    """Answer `CancelPath`."""
+    ledger = state.ledger
+    # The cancellation takes a number itself: what comes after it, by enqueue or redrive, is not covered.
+    ledger.last_number += 1
+    cause = operation.reason or "canceled"
+    sweep = CancelSweep((operation.path,), ledger.last_number, cause, ledger.last_seq)
+    ledger.leftovers.append(sweep)
+    follow(state)
+    number = None if sweep.is_over else sweep.leave_tally(state.shared)
+    return op.SweptPath(more(state), sweep.reached, number)
+
+
+@handles(op.CancelFlow)
+def cancel_flow(state: State, operation: op.CancelFlow) -> op.Swept:
+    """Answer `CancelFlow`."""
+    ledger = state.ledger
+    ledger.last_number += 1
+    cause = operation.reason or "canceled"
+    ledger.leftovers.append(CancelFlowSweep(operation.flow, ledger.last_number, cause, ledger.last_number))
+    follow(state)
+    return op.Swept(more(state))
+
+
+@handles(op.Redrive)
+def redrive(state: State, operation: op.Redrive) -> op.Judged:
+    """Answer `Redrive`."""
+    jobs, verdicts = _dead(state, operation.ids, QUEUED)
+    follow(state)
+    for job in sorted(jobs, key=lambda job: job.number):
+        state.course.redrive(job, downstream=operation.downstream)
+    return op.Judged(verdicts, more(state))
+
+
+@handles(op.Discard)
+def discard(state: State, operation: op.Discard) -> op.Judged:
+    """Answer `Discard`."""
+    jobs, verdicts = _dead(state, operation.ids, CANCELED)
+    for job in jobs:
+        state.course.discard(job)
+    follow(state)
+    return op.Judged(verdicts, more(state))
+
+
+@handles(op.Delete)
+def delete(state: State, operation: op.Delete) -> op.Judged:
+    """Answer `Delete`."""
+    versions = operation.versions or repeat(None)
+    verdicts = tuple([_drop(state, *item) for item in zip(operation.ids, versions, strict=False)])
+    follow(state)
+    return op.Judged(verdicts, more(state))
+
+
+def _drop(state: State, job_id: str, version: int | None) -> tuple[Verdict, JobState | None]:
+    job = state.find(job_id)
+    if job is None:
+        return UNKNOWN, None
+    if version is not None and version != job.version:
+        return STALE, job.state
+    if not state.course.delete(job):
+        return REFUSED, job.state
+    return DONE, None
+
+
+def _dead(
+    state: State, ids: tuple[str, ...], target: JobState
+) -> tuple[list[Job], tuple[tuple[Verdict, JobState | None], ...]]:
+    """Sort out which of the jobs named are on the dead shelf; from here on nothing prunes those."""
+    jobs: dict[str, Job] = {}
+    verdicts: list[tuple[Verdict, JobState | None]] = []
+    for job_id in ids:
+        job = state.find(job_id)
+        if job is None:
+            verdicts.append((UNKNOWN, None))
+        elif job.state is not FAILED or (target is QUEUED and job.spec.presence_ms is not None):
+            verdicts.append((REFUSED, job.state))
+        else:
+            jobs[job_id] = job
+            state.ledger.drop_timer(job)
+            verdicts.append((DONE, target))
+    return list(jobs.values()), tuple(verdicts)
+
+
+@handles(op.Amend)
+def amend(state: State, operation: op.Amend) -> op.Noted:
+    """Answer `Amend`."""
+    spec, job = operation.spec, state.find(operation.spec.id)
+    if job is None:
+        return op.Noted(UNKNOWN)
+    if attrs.evolve(spec, service=job.spec.service, user=job.spec.user) != job.spec:
+        raise InvalidJobError(OTHER_SPEC)
+    if operation.version != job.version:
+        return op.Noted(STALE)
+    if spec != job.spec:
+        state.ledger.amend(job, spec)
+    return op.Noted(DONE)
+
+
+@handles(op.Pause)
+def pause(state: State, operation: op.Pause) -> op.Marked:
+    """Answer `Pause`."""
+    changed = operation.path not in state.ledger.parked
+    if changed:
+        state.ledger.parked[operation.path] = LazyHeap()
+    follow(state)
+    return op.Marked(changed, more(state))
+
+
+@handles(op.Resume)
+def resume(state: State, operation: op.Resume) -> op.Marked:
+    """Answer `Resume`."""
+    changed = operation.path in state.ledger.parked
+    if changed:
+        state.ledger.resume(operation.path)
+    follow(state)
+    return op.Marked(changed, more(state))
+
+
+@handles(op.Close)
+def close(state: State, operation: op.Close) -> op.Marked:
+    """Answer `Close`."""
+    changed = operation.path not in state.closed
+    state.closed.add(operation.path)
+    follow(state)
+    return op.Marked(changed, more(state))
+
+
+@handles(op.Reopen)
+def reopen(state: State, operation: op.Reopen) -> op.Marked:
+    """Answer `Reopen`."""
+    changed = operation.path in state.closed
+    state.closed.discard(operation.path)
+    follow(state)
+    return op.Marked(changed, more(state))
+
+
+@handles(op.SetLimit)
+def set_limit(state: State, operation: op.SetLimit) -> op.Marked:
+    """Answer `SetLimit`."""
+    changed = state.ledger.limits.set(operation.limit, state.ledger.registry.running.values())
+    follow(state)
+    return op.Marked(changed, more(state))
+
+
+@handles(op.DropLimit)
+def drop_limit(state: State, operation: op.DropLimit) -> op.Marked:
+    """Answer `DropLimit`."""
+    changed = state.ledger.limits.drop(operation.path, state.ledger.registry.running.values())
+    follow(state)
+    return op.Marked(changed, more(state))
+
+
+@handles(op.Weigh)
+def weigh(state: State, operation: op.Weigh) -> op.Marked:
+    """Answer `Weigh`."""
+    weights, user, weight = state.ledger.ready.weights, operation.user, operation.weight
+    changed = weights.get(user, 1) != weight
+    if changed and user not in weights and len(weights) >= op.WEIGHTS_MAX:
+        raise InvalidJobError(WEIGHTS_FULL)
+    if weight == 1:
+        weights.pop(user, None)
+    else:
+        weights[user] = weight
+    follow(state)
+    return op.Marked(changed, more(state))
+
+
+@handles(op.PutSchedule)
+def put_schedule(state: State, operation: op.PutSchedule) -> op.Marked:
+    """Answer `PutSchedule`."""
+    changed = state.timetable.put(operation)
+    follow(state)
+    return op.Marked(changed, more(state))
+
+
+@handles(op.DropSchedule)
+def drop_schedule(state: State, operation: op.DropSchedule) -> op.Marked:
+    """Answer `DropSchedule`."""
+    changed = state.timetable.drop(operation.name)
+    follow(state)
+    return op.Marked(changed, more(state))
+
+
+@handles(op.PauseSchedule)
+def pause_schedule(state: State, operation: op.PauseSchedule) -> op.Marked:
+    """Answer `PauseSchedule`."""
+    changed = state.timetable.pause(operation.name)
+    follow(state)
+    return op.Marked(changed, more(state))
+
+
+@handles(op.ResumeSchedule)
+def resume_schedule(state: State, operation: op.ResumeSchedule) -> op.Marked:
+    """Answer `ResumeSchedule`."""
+    changed = state.timetable.resume(operation.name, operation.version, operation.next_ms)
+    follow(state)
+    return op.Marked(changed, more(state))

@@ -1,0 +1,150 @@
+"""What producers ask: jobs enqueued, parts committed, ids drawn, values handed on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from queuehint import operations as op
+from queuehint.core.refusals import Submission
+from queuehint.core.state import handles
+from queuehint.core.structures.edges import AFTER, needs_of
+from queuehint.core.structures.job import START_MARK
+from queuehint.core.structures.leftovers import CommitSweep
+from queuehint.core.work import follow, more
+from queuehint.errors import DuplicateFlowError, FlowNotFoundError
+
+if TYPE_CHECKING:
+    from queuehint.core.state import State
+    from queuehint.core.structures.job import Job
+    from queuehint.values.records import JobSpec
+
+
+@handles(op.Enqueue)
+def enqueue(state: State, operation: op.Enqueue) -> op.Enqueued:
+    """Answer `Enqueue`."""
+    specs = operation.jobs
+    if operation.firing is not None:
+        state.timetable.check_firing(operation.firing)
+    submission = Submission(state.ledger, state.closed, operation)
+    submission.check()
+    start = _start_of(state, operation) if operation.staged is not None else None
+    follow(state)
+    jobs, now_ms = state.ledger.jobs, state.now_ms
+    for job in submission.elsewhere:
+        # Nobody knows of it, and whoever asks for it now has asked for it anew.
+        if jobs.get(job.id) is job:
+            state.course.drop(job)
+    enqueued = []
+    for spec in specs:
+        is_plain = spec.key is None and spec.presence_ms is None and not spec.depends_on and start is None
+        if is_plain and spec.id not in jobs:
+            job = state.ledger.admit(spec, now_ms)
+            state.enqueued += 1
+            enqueued.append(op.EnqueuedJob(job.id, job.number, job.state, True))
+        else:
+            enqueued.append(_enqueue_special(state, spec, submission, start))
+    if start is not None:
+        for each in enqueued:
+            if each.created:
+                jobs[each.id].note().came = state.ledger.last_number
+    if operation.firing is not None:
+        state.timetable.fire(operation.firing, enqueued[-1].id if enqueued else None)
+    return op.Enqueued(tuple(enqueued), more(state))
+
+
+def _start_of(state: State, operation: op.Enqueue) -> Job:
+    """Return the start of a submission in parts, which waits for its commit anew."""
+    start_id = f"{START_MARK}{operation.staged}"
+    start = state.ledger.jobs.get(start_id)
+    if start is None:
+        flow = operation.jobs[0].flow if operation.jobs else None
+        start = state.ledger.open_start(start_id, flow, state.now_ms)
+    state.ledger.keep_start(start, state.now_ms + op.STAGED_KEPT_MS)
+    return start
+
+
+def _enqueue_special(state: State, spec: JobSpec, submission: Submission, start: Job | None) -> op.EnqueuedJob:
+    """Enqueue what may be there already, by its id or by its key, what waits for others or for its own caller."""
+    ledger = state.ledger
+    existing = submission.existing(spec)
+    after = None
+    if existing is None and spec.key is not None:
+        newest = ledger.keys.newest(spec.key)
+        if newest is not None:
+            if newest.is_fresh:
+                existing = newest
+                if spec.on_conflict == "replace":
+                    ledger.respec(newest, attrs.evolve(spec, id=newest.id), state.now_ms)
+            elif spec.on_conflict == "after":
+                after = newest
+    if existing is not None:
+        token = existing.token if existing.spec.presence_ms is not None else None
+        return op.EnqueuedJob(existing.id, existing.number, existing.state, False, token)
+    job = _admit(state, spec, submission, start, after)
+    if spec.presence_ms is not None:
+        job.token = state.next_token()
+        ledger.set_lease(job, state.now_ms + spec.presence_ms)
+    return op.EnqueuedJob(job.id, job.number, job.state, True, job.token)
+
+
+def _admit(state: State, spec: JobSpec, submission: Submission, start: Job | None, after: Job | None) -> Job:
+    """Take in a new job, with its edges."""
+    ledger, now_ms = state.ledger, state.now_ms
+    needs = needs_of(spec)
+    if start is not None:
+        return ledger.stage(spec, now_ms, needs, start)
+    state.enqueued += 1
+    blocked, felled_by = state.course.judge(needs, submission.ids)
+    if felled_by is not None:
+        job = ledger.set_aside(spec, now_ms, needs)
+        state.course.fell_by(job, felled_by)
+        return job
+    if after is not None and after.id not in dict(needs):
+        blocked = (*blocked, (after.id, AFTER))
+    return ledger.admit(spec, now_ms, needs=needs, blocked=blocked)
+
+
+@handles(op.Commit)
+def commit(state: State, operation: op.Commit) -> op.Committed:
+    """Answer `Commit`."""
+    start = state.ledger.jobs.get(START_MARK + operation.staged)
+    if start is None or start.is_over:
+        raise FlowNotFoundError(operation.staged)
+    ledger = state.ledger
+    if operation.flow is not None and ledger.edges.count(start.id) and ledger.flows.visible(operation.flow):
+        raise DuplicateFlowError(operation.flow)
+    staged = state.ledger.commit(start, state.now_ms)
+    state.enqueued += staged
+    ledger.leftovers.append(CommitSweep(start, ledger.last_number))
+    follow(state)
+    return op.Committed(staged, more(state))
+
+
+@handles(op.Draw)
+def draw(state: State, operation: op.Draw) -> op.Drawn:
+    """Answer `Draw`."""
+    state.drawn += operation.count
+    return op.Drawn(state.drawn - operation.count + 1)
+
+
+@handles(op.Peek)
+def peek(state: State, _operation: op.Peek) -> op.Drawn:
+    """Answer `Peek`."""
+    return op.Drawn(state.drawn + 1)
+
+
+@handles(op.Push)
+def push(state: State, operation: op.Push) -> op.Pushed:
+    """Answer `Push`."""
+    follow(state)
+    place = (operation.namespace, operation.key)
+    until_ms = state.now_ms + operation.ttl_ms
+    return op.Pushed(state.shared.push(place, operation.value, until_ms, state.now_ms), more(state))
+
+
+@handles(op.Pull)
+def pull(state: State, operation: op.Pull) -> op.Pulled:
+    """Answer `Pull`."""
+    return op.Pulled(state.shared.pull((operation.namespace, operation.key), state.now_ms))

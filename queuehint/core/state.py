@@ -1,0 +1,142 @@
+"""All that an engine remembers, and the table of who answers which operation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import attrs
+
+from queuehint.core.jobs.lifecycle import Course
+from queuehint.core.jobs.table import Ledger
+from queuehint.core.schedules import Timetable
+from queuehint.core.xcom import SharedStore
+from queuehint.operations import BUDGET
+from queuehint.values.policy import Retention
+from queuehint.values.records import JobState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from queuehint.core.structures.job import Job
+    from queuehint.core.structures.trie import Walk
+    from queuehint.operations import Operation
+    from queuehint.values.hint import Path
+
+Reply = TypeVar("Reply")
+
+POOL_SEEN_MS = 60_000
+"""A pool is served for so long after a worker has asked for it."""
+
+
+@attrs.frozen(kw_only=True)
+class EngineOptions:
+    """
+    What an engine is told when it is made.
+
+    Args:
+        epoch_s: seconds since 2020 at which this history began; the upper half of every token.
+        budget: units of following work an operation may do.
+        retention: how long records are kept; None where nobody has said so, then the default.
+    """
+
+    epoch_s: int = 0
+    budget: int = BUDGET
+    retention: Retention | None = None
+
+
+class State:
+    """
+    The jobs of one namespace, and what belongs to no job.
+
+    ``seen`` is when a worker last asked for a pool, or for a user's jobs in it: ms, the newest last. ``token`` is the
+    newest token there is. ``units`` are those left of the present operation's budget, ``cut`` says that its own work
+    was cut when they were used up. ``arrived`` is room for the walks that a line let through.
+    """
+
+    def __init__(self, options: EngineOptions) -> None:
+        self.options = options
+        self.ledger = Ledger(options.retention or Retention())
+        self.closed: set[Path] = set()
+        self.seen: dict[tuple[str, str | None] | str, int] = {}
+        self.course = Course(self.ledger)
+        self.shared = SharedStore()
+        self.timetable = Timetable()
+        self.enqueued = self.started = self.settled = 0
+        self.now_ms = 0
+        self.drawn = 0
+        self.token = options.epoch_s << 32
+        self.units = 0
+        self.cut = False
+        self.arrived: list[Walk] = []
+
+    def see_time(self, now_ms: int) -> None:
+        """Let the time be *now_ms*; one before an earlier one counts as that one."""
+        if now_ms > self.now_ms:
+            self.now_ms = self.course.now_ms = self.ledger.limits.now_ms = now_ms
+            self.ledger.journal.see_time(now_ms)
+
+    def next_token(self) -> int:
+        """Return a token greater than every earlier one."""
+        self.token += 1
+        return self.token
+
+    def find(self, job_id: str) -> Job | None:
+        """Return a job that is known to users: None if its record has expired or it is not committed yet."""
+        job = self.ledger.jobs.get(job_id)
+        return None if job is None or job.gone or job.is_hidden else job
+
+    def held(self, job_id: str, token: int) -> Job | None:
+        """Return a job that is STARTED under a token."""
+        job = self.ledger.jobs.get(job_id)
+        return job if job is not None and job.state is JobState.STARTED and proves(token, job.token) else None
+
+    def next_timer_ms(self) -> int | None:
+        """Return when a job's timer fires, or a limit is looked at again."""
+        ledger = self.ledger
+        next_ms = ledger.timers.next_ms()
+        look_ms = ledger.limits.next_ms() if ledger.limits.meters else None
+        return next_ms if look_ms is None or (next_ms is not None and next_ms < look_ms) else look_ms
+
+    def next_ms(self) -> int | None:
+        """Return when something is due; now, while something is left over."""
+        if self.ledger.leftovers:
+            return self.now_ms
+        next_ms = self.next_timer_ms()
+        if not self.timetable:
+            return next_ms
+        return min((at for at in (next_ms, self.timetable.next_ms(self.now_ms)) if at is not None), default=None)
+
+    def is_served(self, pool: str, user: str | None) -> bool:
+        """Say whether a worker has asked for a user's jobs in a pool lately."""
+        since_ms = self.now_ms - POOL_SEEN_MS
+        return any(ms is not None and ms >= since_ms for ms in (self.seen.get(pool), self.seen.get((pool, user))))
+
+    def count_unserved(self) -> int:
+        """Return how many ready jobs no worker has asked for lately; O(pools and users asked for)."""
+        ready, since_ms = self.ledger.ready, self.now_ms - POOL_SEEN_MS
+        served = {asked for asked, ms in self.seen.items() if ms >= since_ms}
+        unserved = sum([size for pool, size in ready.sizes().items() if pool not in served])
+        some = [asked for asked in served if isinstance(asked, tuple) and asked[0] not in served]
+        return unserved - sum([ready.size(pool, (user,)) for pool, user in some])
+
+
+def proves(token: object, newest: int | None) -> bool:
+    """Say whether a token is that of a job's newest grant; a float that happens to be equal is not."""
+    return token == newest and type(token) is int
+
+
+HANDLERS: Final[dict[type[Any], Callable[[State, Any], Any]]] = {}
+"""Who answers which operation, by its class."""
+
+_Handler = TypeVar("_Handler", bound="Callable[[State, Any], Any]")
+
+
+def handles(operation: type[Operation[Any]]) -> Callable[[_Handler], _Handler]:
+    """Return a decorator that puts a function into the table: it answers this operation."""
+
+    def enter(handler: _Handler) -> _Handler:
+        assert operation not in HANDLERS
+        HANDLERS[operation] = handler
+        return handler
+
+    return enter

@@ -1,0 +1,401 @@
+"""
+Why jobs wait, and how a store is: reasons, pending work, the tree of places, counts.
+
+Answered without changing anything.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import attrs
+
+from queuehint import operations as op
+from queuehint.core.blockers import JOBS_NAMED_MAX, Blockers
+from queuehint.core.state import handles
+from queuehint.core.structures.job import START_MARK
+from queuehint.core.structures.registry import ActiveExecutions
+from queuehint.core.structures.trie import Node, counts
+from queuehint.errors import JobNotFoundError
+from queuehint.values.event import EventKind
+from queuehint.values.hint import Path, key_of
+from queuehint.values.records import OVER, JobState
+from queuehint.values.report import Delays, EdgeStats, Reason, ReasonKind, Stats, TreeNode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from queuehint.core.state import State
+    from queuehint.core.structures.job import Job
+
+TREE_NODES_MAX = 1000
+REASONS_MAX = 100
+DEFERRED_LOOKED_AT_MAX = 1000
+EDGES_LOOKED_AT_MAX = 4000
+ORPHANS_MAX = 100
+PENDING_LOOKED_AT_MAX = 1000
+_SHARED = "shared"
+
+
+@handles(op.CountEdges)
+def count_edges(state: State, _question: op.CountEdges) -> EdgeStats:
+    """Answer `CountEdges`."""
+    ledger = state.ledger
+    jobs, edges = ledger.jobs, ledger.edges
+    most_blocked = most_awaited = behind_dead = looked_at = edges_left = 0
+    edges_left = EDGES_LOOKED_AT_MAX
+    orphans: list[str] = []
+    for job in islice(ledger.deferred.values(), DEFERRED_LOOKED_AT_MAX):
+        if edges_left <= 0:
+            break
+        looked_at += 1
+        blocked = sorted(job.blocked)[:edges_left]
+        edges_left -= len(blocked)
+        most_blocked = max(most_blocked, len(job.blocked))
+        is_orphan = not blocked
+        is_behind_dead = False
+        for job_id in blocked:
+            other = jobs.get(job_id)
+            most_awaited = max(most_awaited, edges.count(job_id))
+            is_orphan = is_orphan or other is None or not edges.depends(job, job_id)
+            is_behind_dead = is_behind_dead or (other is not None and other.state is JobState.FAILED)
+        behind_dead += is_behind_dead
+        if is_orphan and len(orphans) < ORPHANS_MAX:
+            orphans.append(job.id)
+    oldest = next(iter(ledger.deferred.values()), None)
+    return EdgeStats(
+        deferred=ledger.counts[JobState.DEFERRED],
+        open_edges=edges.open,
+        oldest_id=None if oldest is None else oldest.id,
+        oldest_ms=None if oldest is None else oldest.enqueued_ms,
+        looked_at=looked_at,
+        most_blocked=most_blocked,
+        most_awaited=most_awaited,
+        behind_dead=behind_dead,
+        orphans=tuple(orphans),
+    )
+
+
+@handles(op.CanDequeue)
+def can_dequeue(state: State, question: op.CanDequeue) -> bool:
+    """Answer `CanDequeue`."""
+    return state.ledger.registry.can_dequeue(question.path, shared=question.mode == _SHARED)
+
+
+CIRCLE_EDGES_MAX = 4000
+"""How many edges are looked at to find a circle."""
+
+
+@handles(op.Why)
+def why(state: State, question: op.Why) -> Reason:
+    """Answer `Why`."""
+    job = state.ledger.jobs.get(question.job_id)
+    if job is None or job.gone or job.is_hidden:
+        raise JobNotFoundError(question.job_id)
+    reason = _reason(state, job, Blockers(state.ledger))
+    if reason.kind is ReasonKind.DEPENDENCY and (circle := _circle(state.ledger.jobs, job)):
+        return attrs.evolve(reason, stuck=True, detail=_circle_text(circle, job.id))
+    return reason
+
+
+def _circle_text(circle: list[str], job_id: str) -> str:
+    """Return what is said of a job on a circle, or of one that waits for it."""
+    who = "they wait" if job_id in circle else "it waits for jobs that wait"
+    named, more = ", ".join(circle[:JOBS_NAMED_MAX]), len(circle) - JOBS_NAMED_MAX
+    return f"{who} for one another, cancel one: {named}" + (f" and {more} more" if more > 0 else "")
+
+
+def _reason(state: State, job: Job, blockers: Blockers) -> Reason:
+    if job.state is JobState.SCHEDULED:
+        return Reason(job_id=job.id, state=job.state, kind=ReasonKind.TIME, until_ms=job.due_ms)
+    if job.state is JobState.DEFERRED:
+        return _reason_deferred(state, job)
+    if job.state is JobState.STARTED:
+        timeout_ms = job.spec.policy.timeout_ms
+        assert job.started_ms is not None
+        overdue = timeout_ms is not None and job.started_ms + timeout_ms < state.now_ms
+        kind = ReasonKind.OVERDUE if overdue or job.cancel is not None else ReasonKind.RUNNING
+        detail = f"worker {job.worker}, attempt {job.attempts}"
+        if job.notes is not None and job.notes.loop_blocked_ms is not None:
+            detail += blocked_text(state.now_ms - job.notes.loop_blocked_ms)
+        return Reason(job_id=job.id, state=job.state, kind=kind, detail=detail)
+    if job.state is JobState.QUEUED:
+        return _reason_queued(state, job, blockers)
+    return Reason(job_id=job.id, state=job.state, kind=ReasonKind.OVER, detail=job.cause)
+
+
+def blocked_text(blocked_ms: int) -> str:
+    """
+    Return what `Why` adds to the detail of a job whose worker's event loop is blocked.
+
+    >>> blocked_text(12_700)
+    ', its event loop blocked for 12 s'
+    """
+    return f", its event loop blocked for {blocked_ms // 1000} s"
+
+
+def _reason_deferred(state: State, job: Job) -> Reason:
+    known = state.ledger.jobs
+    # One that is staged waits for what the commit brings, which nobody knows by name.
+    jobs = sorted([job_id for job_id in job.blocked if job_id[0] != START_MARK])
+    dead = [job_id for job_id in jobs if (other := known.get(job_id)) is not None and other.state is JobState.FAILED]
+    return Reason(
+        job_id=job.id,
+        state=job.state,
+        kind=ReasonKind.DEAD_DEPENDENCY if dead else ReasonKind.DEPENDENCY,
+        jobs=tuple((dead or jobs)[:JOBS_NAMED_MAX]),
+        stuck=bool(dead),
+    )
+
+
+def _circle(jobs: Mapping[str, Job], job: Job) -> list[str]:
+    """
+    Return a circle of open edges through a job, from the job on; nothing where there is none.
+
+    None is ever closed; one in a store may be of an earlier release. Up to 4 000 edges are looked at, breadth first.
+    """
+    before: dict[str, str | None] = {job.id: None}
+    todo, looked_at = [job.id], 0
+    for job_id in todo:
+        here = jobs.get(job_id)
+        if here is None or here.is_over:
+            continue
+        looked_at += len(here.blocked)
+        if looked_at > CIRCLE_EDGES_MAX:
+            break
+        for other in sorted(here.blocked):
+            if other == job.id:
+                circle, at = [job_id], before[job_id]
+                while at is not None:
+                    circle.append(at)
+                    at = before[at]
+                return circle[::-1]
+            if other not in before:
+                before[other] = job_id
+                todo.append(other)
+    return []
+
+
+class _Circles:
+    """
+    The circles of open edges that jobs wait for, where nothing that they wait for goes on by itself.
+
+    From each job a way leads on to the first DEFERRED one that it waits for; each is looked at once, and 4 000 edges in
+    all.
+    """
+
+    def __init__(self, jobs: Mapping[str, Job]) -> None:
+        self._jobs = jobs
+        self._found: dict[str, list[str]] = {}
+        self._left = CIRCLE_EDGES_MAX
+
+    def ahead(self, job: Job) -> list[str]:
+        """Return the circle that a job is on or waits for, nothing where none is found."""
+        way: dict[str, int] = {}
+        at: Job | None = job
+        while at is not None and at.id not in way and at.id not in self._found:
+            way[at.id] = len(way)
+            at = self._next(at)
+        circle = [] if at is None else self._found.get(at.id) or list(way)[way.get(at.id, len(way)) :]
+        self._found.update(dict.fromkeys(way, circle))
+        return circle
+
+    def _next(self, job: Job) -> Job | None:
+        self._left -= len(job.blocked)
+        if self._left < 0:
+            return None
+        others = (self._jobs.get(job_id) for job_id in sorted(job.blocked))
+        return next((other for other in others if other is not None and other.state is JobState.DEFERRED), None)
+
+
+def _reason_queued(state: State, job: Job, blockers: Blockers) -> Reason:
+    ledger = state.ledger
+    for walk in job.walks:
+        if walk.granted:
+            continue
+        assert walk.node is not None
+        ahead = blockers.of(walk)
+        is_dead = any(other.state is JobState.FAILED for other in ahead)
+        return Reason(
+            job_id=job.id,
+            state=job.state,
+            kind=ReasonKind.DEAD_HOLD if is_dead else ReasonKind.PLACE,
+            jobs=tuple([other.id for other in ahead]),
+            path_key=key_of(walk.node.path),
+            stuck=is_dead,
+        )
+    if job.ready is None:
+        stranger = job.id in ledger.strangers
+        kind = ReasonKind.UNKNOWN_TASK if stranger else ReasonKind.BACKOFF
+        return Reason(job_id=job.id, state=job.state, kind=kind, until_ms=job.due_ms, stuck=stranger)
+    if ledger.parked and (path := ledger.paused_at(job)) is not None:
+        return Reason(job_id=job.id, state=job.state, kind=ReasonKind.PAUSED, path_key=key_of(path), stuck=True)
+    if job.parked is not None and (gauge := ledger.limits.gauge_of(job)) is not None:
+        return Reason(job_id=job.id, state=job.state, kind=ReasonKind.LIMIT, path_key=key_of(gauge.path))
+    if job.spec.presence_ms is not None:
+        return Reason(job_id=job.id, state=job.state, kind=ReasonKind.CALLER)
+    detail = f"pool {job.spec.pool}" if job.spec.user is None else f"pool {job.spec.pool}, user {job.spec.user}"
+    if not state.is_served(job.spec.pool, job.spec.user):
+        return Reason(job_id=job.id, state=job.state, kind=ReasonKind.NO_WORKER, stuck=True, detail=detail)
+    return Reason(job_id=job.id, state=job.state, kind=ReasonKind.WORKER, detail=detail)
+
+
+@handles(op.Tree)
+def tree(state: State, question: op.Tree) -> TreeNode:
+    """Answer `Tree`."""
+    node = state.ledger.trie.find(question.path)
+    if node is None:
+        return _tree_node(state, question.path, Node(None, ""), ())
+    room = [TREE_NODES_MAX]
+    return _subtree(state, question.path, node, question.depth, room)
+
+
+def _subtree(state: State, path: Path, node: Node, depth: int, room: list[int]) -> TreeNode:
+    """Describe a node and what is below it, *depth* (at most 64) levels deep, while there is room."""
+    children: list[TreeNode] = []
+    if depth > 0 and node.children:
+        # Sorting a million children would stall whoever asks: only as many as are shown are looked at.
+        some = [segment for segment, _ in zip(node.children, range(room[0]), strict=False)]
+        for segment in sorted(some):
+            if room[0] <= 0:
+                break
+            room[0] -= 1
+            children.append(_subtree(state, (*path, segment), node.children[segment], depth - 1, room))
+    return _tree_node(state, path, node, tuple(children))
+
+
+def _tree_node(state: State, path: Path, node: Node, children: tuple[TreeNode, ...]) -> TreeNode:
+    shared_passing, passing, shared, exclusive = counts(node.held)
+    started, started_below = ActiveExecutions.counts(node)
+    return TreeNode(
+        path_key=key_of(path),
+        started=started,
+        started_below=started_below,
+        waiting=node.waiting,
+        granted=shared + exclusive,
+        passing=shared_passing + passing,
+        paused=path in state.ledger.parked,
+        closed=path in state.closed,
+        children=children,
+    )
+
+
+@handles(op.CountJobs)
+def count_jobs(state: State, _question: op.CountJobs) -> Stats:
+    """Answer `CountJobs`."""
+    ledger = state.ledger
+    ready = ledger.ready.sizes()
+    stuck = {
+        ReasonKind.PAUSED.value: sum(len(heap) for heap in ledger.parked.values()),
+        ReasonKind.DEAD_HOLD.value: ledger.holding,
+        ReasonKind.DEAD_DEPENDENCY.value: count_edges(state, op.CountEdges()).behind_dead if ledger.dead else 0,
+        ReasonKind.NO_WORKER.value: state.count_unserved(),
+        ReasonKind.UNKNOWN_TASK.value: len(ledger.strangers),
+    }
+    totals, course = ledger.journal.totals, state.course
+    return Stats(
+        states=dict(ledger.counts),
+        ready=ready,
+        oldest_ready_ms={
+            pool: min([job.queued_ms for job in jobs if job.queued_ms is not None])
+            for pool, jobs in ledger.ready.firsts().items()
+        },
+        stuck=stuck,
+        enqueued=state.enqueued,
+        started=state.started,
+        settled=state.settled,
+        finished=totals[EventKind.FINISHED],
+        failed=totals[EventKind.FAILED],
+        canceled=totals[EventKind.CANCELED],
+        retried=totals[EventKind.RETRIED],
+        snoozed=totals[EventKind.SNOOZED],
+        released=totals[EventKind.RELEASED],
+        lost=course.lost,
+        pruned=course.pruned,
+        resolved=Delays(count=course.resolved, sum_ms=course.resolved_sum_ms, max_ms=course.resolved_max_ms),
+        leftovers=len(ledger.leftovers),
+        nodes=ledger.trie.nodes,
+    )
+
+
+@handles(op.CountPending)
+def count_pending(state: State, question: op.CountPending) -> op.Pending:
+    """Answer `CountPending`."""
+    ledger = state.ledger
+    blockers = Blockers(ledger)
+    if question.path is None:
+        unfinished = sum(count for each, count in ledger.counts.items() if each not in OVER)
+        if not question.include_scheduled:
+            unfinished -= ledger.counts[JobState.SCHEDULED]
+        if not unfinished or _anything_moves(state, question):
+            return op.Pending(unfinished, moving=unfinished > 0, reasons=())
+        # Nothing runs, is ready or backs off: whatever is left waits for a person, or for a time that does not count.
+        left = islice((job for job in ledger.jobs.values() if _counts(job, question)), REASONS_MAX)
+        return op.Pending(unfinished, moving=False, reasons=_stalled(state, left, blockers, _Circles(ledger.jobs)))
+    jobs = (job for job in ledger.paths.below(question.path) if _counts(job, question))
+    some = list(islice(jobs, PENDING_LOOKED_AT_MAX))
+    known: dict[str, bool] = {}
+    circles = _Circles(ledger.jobs)
+    moving = any(_moves(state, job, known, question, blockers, circles) for job in some)
+    if len(some) == PENDING_LOOKED_AT_MAX:
+        moving = moving or _anything_moves(state, question)
+    reasons = () if moving else _stalled(state, some[:REASONS_MAX], blockers, circles)
+    return op.Pending(len(some), moving=moving, reasons=reasons)
+
+
+def _stalled(state: State, left: Iterable[Job], blockers: Blockers, circles: _Circles) -> tuple[Reason, ...]:
+    """Return why jobs cannot move, with the circle that one waits for or is on."""
+    reasons = [_reason(state, job, blockers) for job in left]
+    for at, reason in enumerate(reasons):
+        if reason.kind is ReasonKind.DEPENDENCY and (circle := circles.ahead(state.ledger.jobs[reason.job_id])):
+            reasons[at] = attrs.evolve(reason, stuck=True, detail=_circle_text(circle, reason.job_id))
+    return tuple(reasons)
+
+
+def _anything_moves(state: State, question: op.CountPending) -> bool:
+    """Say whether any job at all can go on without a person; O(pools, users asked for and jobs in back-off)."""
+    ledger = state.ledger
+    if ledger.leftovers or ledger.counts[JobState.STARTED]:
+        return True
+    if ledger.counts[JobState.SCHEDULED] and (question.include_scheduled or ledger.counts[JobState.DEFERRED]):
+        return True
+    if ledger.limits.parks_any() or sum(ledger.ready.sizes().values()) > state.count_unserved():
+        return True
+    return any(job_id not in ledger.strangers for job_id in ledger.backing_off)
+
+
+def _counts(job: Job, question: op.CountPending) -> bool:
+    if job.state in OVER or job.is_hidden:
+        return False
+    return question.include_scheduled or job.state is not JobState.SCHEDULED
+
+
+_WAITS_FOR_JOBS = frozenset({ReasonKind.PLACE, ReasonKind.DEPENDENCY})
+
+
+def _moves(
+    state: State, job: Job, known: dict[str, bool], question: op.CountPending, blockers: Blockers, circles: _Circles
+) -> bool:
+    """Say whether a job can go on without a person: neither it nor what it waits for, as far as named, is stuck."""
+    seen = {job.id}
+    todo = [job]
+    all_wait = True
+    while todo:
+        reason = _reason(state, todo.pop(), blockers)
+        # Where nobody could be named, whatever moves at all may be what it waits for.
+        is_lost = reason.kind is ReasonKind.PLACE and not reason.jobs and not _anything_moves(state, question)
+        if reason.stuck or is_lost or known.get(reason.job_id) is False:
+            known[job.id] = False
+            return False
+        all_wait = all_wait and reason.kind in _WAITS_FOR_JOBS
+        if reason.kind in _WAITS_FOR_JOBS:
+            for job_id in reason.jobs:
+                if job_id not in seen and known.get(job_id) is not True and job_id in state.ledger.jobs:
+                    seen.add(job_id)
+                    todo.append(state.ledger.jobs[job_id])
+    if all_wait and circles.ahead(job):
+        known.update(dict.fromkeys(seen, False))
+        return False
+    known.update(dict.fromkeys(seen, True))
+    return True

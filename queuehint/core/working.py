@@ -1,0 +1,211 @@
+"""What workers ask: jobs claimed and settled, leases renewed, progress and log lines written."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import TYPE_CHECKING
+
+from queuehint import operations as op
+from queuehint.core.state import POOL_SEEN_MS, handles, proves
+from queuehint.core.work import follow, more
+from queuehint.operations import Verdict
+from queuehint.values.event import EventKind
+from queuehint.values.records import Grant, JobState, Outcome, OutcomeKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from queuehint.core.state import State
+    from queuehint.core.structures.ready_queue import ReadyQueue
+
+_SCHEDULED, _DEFERRED, QUEUED, STARTED, FINISHED, _FAILED, CANCELED = JobState
+DONE, _REQUESTED, _REFUSED, UNKNOWN, LOST, CANCELED_VERDICT, _STALE = Verdict
+SUCCEEDED = OutcomeKind.FINISHED
+
+STRANGER_PAUSE_MS = 5_000
+STRANGER_PAUSE_MAX_MS = 300_000
+
+
+@handles(op.Exchange)
+def exchange(state: State, operation: op.Exchange) -> op.Exchanged:
+    """Answer `Exchange`."""
+    verdicts = tuple([_settle(state, outcome) for outcome in operation.settle])
+    follow(state)
+    _see(state, operation)
+    grants = _claim(state, operation) if operation.limit and operation.pools else []
+    untold = state.ledger.untold.pop(operation.worker, None) if state.ledger.untold else None
+    is_due = state.timetable.is_due(state.now_ms)
+    return op.Exchanged(verdicts, tuple(grants), tuple(untold) if untold else (), more(state), is_due)
+
+
+def _settle(state: State, outcome: Outcome) -> Verdict:
+    job = state.ledger.jobs.get(outcome.job_id)
+    if job is None or job.state is not STARTED or not proves(outcome.token, job.token):
+        return LOST
+    state.settled += 1
+    kind, course = outcome.kind, state.course
+    if kind is SUCCEEDED:
+        if outcome.result is not None:
+            job.result = outcome.result
+        course.end(job, FINISHED, None)
+    elif job.cancel is not None:
+        course.end(job, CANCELED, job.cancel)
+    elif kind is OutcomeKind.FAILED:
+        course.fail(job, outcome.error, outcome.delay_ms, final=outcome.final)
+    elif kind is OutcomeKind.DISCARDED:
+        course.end(job, CANCELED, outcome.reason or "discarded")
+    elif job.spec.presence_ms is not None:
+        # Only its caller could start it again, and the caller has left.
+        course.end(job, CANCELED, "waiter_lost")
+    elif kind is OutcomeKind.LOST:
+        course.lose(job, outcome.error)
+    elif kind is OutcomeKind.CHILDREN:
+        course.await_children(job, outcome)
+    else:
+        job.attempts -= 1
+        if kind is OutcomeKind.SNOOZED:
+            course.back_off(job, outcome.delay_ms, EventKind.SNOOZED)
+        elif kind is OutcomeKind.RELEASED:
+            state.ledger.put_back(job, None, EventKind.RELEASED)
+        else:
+            strangers = state.ledger.strangers.get(job.id, 0)
+            pause_ms = min(STRANGER_PAUSE_MS << min(strangers, 16), STRANGER_PAUSE_MAX_MS)
+            state.ledger.put_back(job, state.now_ms + pause_ms, EventKind.RELEASED, "unknown_task")
+            state.ledger.strangers[job.id] = strangers + 1
+    return DONE
+
+
+def _claim(state: State, operation: op.Exchange) -> list[Grant]:
+    """Claim jobs of those a worker is there for, then of those it helps."""
+    grants: list[Grant] = []
+    names = state.ledger.ready.rotate(operation.pools)
+    _claim_of(state, operation, operation.users, list(names), grants)
+    if operation.steal and not state.cut:
+        _claim_of(state, operation, None if operation.steal == op.ANYONE else operation.steal, names, grants)
+    state.started += len(grants)
+    return grants
+
+
+def _claim_of(
+    state: State, operation: op.Exchange, among: tuple[str | None, ...] | None, names: list[str], grants: list[Grant]
+) -> None:
+    """Take jobs of some users, or of all, from the pools in rotation; *names* is used up."""
+    ledger = state.ledger
+    ready: ReadyQueue = ledger.ready
+    now_ms, limit, worker = state.now_ms, operation.limit, operation.worker
+    lease_until_ms = now_ms + operation.lease_ms
+    limits = ledger.limits
+    turn = 0
+    while names and len(grants) < limit:
+        job = ready.take(names[turn % len(names)], among)
+        if job is None:
+            del names[turn % len(names)]
+            continue
+        turn += 1
+        is_put_aside = True
+        if ledger.parked and (path := ledger.paused_at(job)) is not None:
+            ledger.park(job, path)
+        elif limits.meters and (gauge := limits.stops(job)) is not None:
+            limits.park(job, gauge)
+        else:
+            is_put_aside = False
+        if is_put_aside:
+            state.units -= 1
+            if state.units <= 0:
+                state.cut = True
+                break
+            continue
+        token = state.next_token()
+        ledger.start(job, worker, token, lease_until_ms, now_ms)
+        if job.losses:
+            job.note().to_begin = operation.announces and job.is_on_last_life
+        if job.notes is not None:
+            job.notes.loop_blocked_ms = None
+        grants.append(Grant(job.spec, token, job.attempts, job.losses, lease_until_ms))
+
+
+def _see(state: State, operation: op.Exchange) -> None:
+    """Remember which pools, or users of them, are served, for `why`; what was not asked for lately is forgotten."""
+    seen, now_ms, among = state.seen, state.now_ms, operation.among
+    asked: Iterable[tuple[str, str | None] | str] = (
+        operation.pools if among is None else product(operation.pools, among)
+    )
+    for each in asked:
+        if seen.get(each) != now_ms:
+            seen.pop(each, None)
+            seen[each] = now_ms
+    while seen and seen[oldest := next(iter(seen))] < now_ms - POOL_SEEN_MS:
+        del seen[oldest]
+
+
+@handles(op.Renew)
+def renew(state: State, operation: op.Renew) -> op.Renewed:
+    """Answer `Renew`."""
+    verdicts = extend(state, operation.leases, operation.lease_ms)
+    for (job_id, _), verdict in zip(operation.leases, verdicts, strict=True):
+        if verdict is LOST:
+            continue
+        job = state.ledger.jobs[job_id]
+        if operation.begun and job.notes is not None:
+            job.notes.to_begin = False
+        if operation.blocked_ms:
+            job.note().loop_blocked_ms = state.now_ms - operation.blocked_ms
+        elif job.notes is not None:
+            job.notes.loop_blocked_ms = None
+        if verdict is CANCELED_VERDICT:
+            state.ledger.tell(job)
+    follow(state)
+    return op.Renewed(tuple(verdicts), more(state))
+
+
+def extend(state: State, leases: Sequence[tuple[str, int]], lease_ms: int) -> list[Verdict]:
+    """Extend leases and do nothing else; return a verdict for each, as of `Renewed`."""
+    verdicts = []
+    for job_id, token in leases:
+        job = state.ledger.jobs.get(job_id)
+        waits = job is not None and job.state is QUEUED and job.spec.presence_ms is not None
+        if job is None or not (waits or job.state is STARTED) or not proves(token, job.token):
+            verdicts.append(LOST)
+            continue
+        state.ledger.set_lease(job, state.now_ms + lease_ms)
+        verdicts.append(DONE if job.cancel is None else CANCELED_VERDICT)
+    return verdicts
+
+
+@handles(op.Report)
+def report(state: State, operation: op.Report) -> op.Noted:
+    """Answer `Report`."""
+    job = state.held(operation.job_id, operation.token)
+    if job is not None:
+        job.note().progress = operation.progress
+        job.version += 1
+    return op.Noted(LOST if job is None else DONE)
+
+
+@handles(op.Log)
+def log(state: State, operation: op.Log) -> op.Noted:
+    """Answer `Log`."""
+    token = operation.token
+    job = state.find(operation.job_id) if token is None else state.held(operation.job_id, token)
+    if job is None:
+        return op.Noted(UNKNOWN if token is None else LOST)
+    job.log(operation.lines)
+    job.version += 1
+    return op.Noted(DONE)
+
+
+@handles(op.Update)
+def update(state: State, operation: op.Update) -> op.Noted:
+    """Answer `Update`."""
+    job = state.held(operation.job_id, operation.token)
+    if job is not None:
+        job.result = operation.result
+        job.version += 1
+    return op.Noted(LOST if job is None else DONE)
+
+
+@handles(op.Tick)
+def tick(state: State, _operation: op.Tick) -> op.Ticked:
+    """Answer `Tick`."""
+    follow(state)
+    return op.Ticked(more(state), state.next_ms)
