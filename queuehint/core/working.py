@@ -208,4 +208,4 @@ def update(state: State, operation: op.Update) -> op.Noted:
 def tick(state: State, _operation: op.Tick) -> op.Ticked:
     """Answer `Tick`."""
     follow(state)
-    return op.Ticked(more(state), state.next_ms)
+    return op.Ticked(more(state), state.next_ms())

@@ -241,9 +241,9 @@ MUTANTS = (
     Mutant(
         name="Nobody is told that jobs wait for one another",
         kind="bounds",
-        file="core/questions.py",
-        old="            if other == job.id:\n                circle,",
-        new="            if False:\n                circle,",
+        file="core/why.py",
+        old=("            if other == job.id:\n                circle,"),
+        new=("            if False:\n                circle,"),
         caught_by=(tests("tests/unit/test_answers.py"),),
     ),
     Mutant(
@@ -273,8 +273,8 @@ MUTANTS = (
     Mutant(
         name="What is left over when the budget is used is forgotten",
         kind="edges",
-        file="core/engine.py",
-        old="                if again:\n                    leftovers.append(item)\n",
+        file="core/work.py",
+        old=("            if again:\n                leftovers.append(item)\n"),
         new="",
         caught_by=(CONFORMANCE, SIMULATION),
     ),

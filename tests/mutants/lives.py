@@ -24,25 +24,25 @@ MUTANTS = (
     Mutant(
         name="A lease is granted for one ms less",
         kind="leases",
-        file="core/engine.py",
-        old="        lease_until_ms = now_ms + operation.lease_ms\n",
-        new="        lease_until_ms = now_ms + operation.lease_ms - 1\n",
+        file="core/working.py",
+        old=("    lease_until_ms = now_ms + operation.lease_ms\n"),
+        new=("    lease_until_ms = now_ms + operation.lease_ms - 1\n"),
         caught_by=(CONFORMANCE,),
     ),
     Mutant(
         name="A lease is renewed for one ms less",
         kind="leases",
-        file="core/engine.py",
-        old="            self.ledger.set_lease(job, self.now_ms + lease_ms)\n            verdicts",
-        new="            self.ledger.set_lease(job, self.now_ms + lease_ms - 1)\n            verdicts",
+        file="core/working.py",
+        old=("        state.ledger.set_lease(job, state.now_ms + lease_ms)\n        verdicts"),
+        new=("        state.ledger.set_lease(job, state.now_ms + lease_ms - 1)\n        verdicts"),
         caught_by=(CONFORMANCE,),
     ),
     Mutant(
         name="The presence of a caller that waits ends one ms early",
         kind="leases",
-        file="core/engine.py",
-        old="            ledger.set_lease(job, self.now_ms + spec.presence_ms)\n",
-        new="            ledger.set_lease(job, self.now_ms + spec.presence_ms - 1)\n",
+        file="core/producing.py",
+        old=("        ledger.set_lease(job, state.now_ms + spec.presence_ms)\n"),
+        new=("        ledger.set_lease(job, state.now_ms + spec.presence_ms - 1)\n"),
         caught_by=(CONFORMANCE,),
     ),
     Mutant(
@@ -64,25 +64,25 @@ MUTANTS = (
     Mutant(
         name="A last life that was announced never begins",
         kind="leases",
-        file="core/engine.py",
-        old="            if operation.begun and job.notes is not None:\n",
-        new="            if False:\n",
+        file="core/working.py",
+        old=("        if operation.begun and job.notes is not None:\n"),
+        new=("        if False:\n"),
         caught_by=(CONFORMANCE,),
     ),
     Mutant(
         name="A loop that turns again is called blocked",
         kind="worker",
-        file="core/engine.py",
-        old="            elif job.notes is not None:\n                job.notes.loop_blocked_ms = None\n",
+        file="core/working.py",
+        old=("        elif job.notes is not None:\n            job.notes.loop_blocked_ms = None\n"),
         new="",
         caught_by=(CONFORMANCE,),
     ),
     Mutant(
         name="The loop of a worker before is called blocked",
         kind="worker",
-        file="core/engine.py",
-        old="                job.notes.loop_blocked_ms = None\n            grants",
-        new="                pass\n            grants",
+        file="core/working.py",
+        old=("            job.notes.loop_blocked_ms = None\n        grants"),
+        new=("            pass\n        grants"),
         caught_by=(CONFORMANCE,),
     ),
     Mutant(
@@ -104,76 +104,76 @@ MUTANTS = (
     Mutant(
         name="A renewal by an old token counts",
         kind="leases",
-        file="core/engine.py",
-        old="            if job is None or not (waits or job.state is STARTED) or not _proves(token, job.token):\n",
-        new="            if job is None or not (waits or job.state is STARTED):\n",
+        file="core/working.py",
+        old=("        if job is None or not (waits or job.state is STARTED) or not proves(token, job.token):\n"),
+        new=("        if job is None or not (waits or job.state is STARTED):\n"),
         caught_by=(CONFORMANCE, SIMULATION),
     ),
     Mutant(
         name="A renewal says that it was done and extends nothing",
         kind="leases",
-        file="core/engine.py",
-        old="            self.ledger.set_lease(job, self.now_ms + lease_ms)\n            verdicts",
-        new="            verdicts",
+        file="core/working.py",
+        old=("        state.ledger.set_lease(job, state.now_ms + lease_ms)\n        verdicts"),
+        new=("        verdicts"),
         caught_by=(CONFORMANCE, SIMULATION),
     ),
     Mutant(
         name="A success by an old token counts",
         kind="leases",
-        file="core/engine.py",
-        old="        if job is None or job.state is not STARTED or not _proves(outcome.token, job.token):\n",
-        new="""\
-        if job is None or job.state is not STARTED or not (
-            outcome.kind is SUCCEEDED or _proves(outcome.token, job.token)
-        ):
-""",
+        file="core/working.py",
+        old=("    if job is None or job.state is not STARTED or not proves(outcome.token, job.token):\n"),
+        new=(
+            "    if job is None or job.state is not STARTED or not (\n"
+            "        outcome.kind is SUCCEEDED or proves(outcome.token, job.token)\n"
+            "    ):\n"
+        ),
         caught_by=(CONFORMANCE, SIMULATION),
     ),
     Mutant(
         name="A failure by an old token counts",
         kind="leases",
-        file="core/engine.py",
-        old="        if job is None or job.state is not STARTED or not _proves(outcome.token, job.token):\n",
-        new="""\
-        if job is None or job.state is not STARTED or not (
-            outcome.kind is OutcomeKind.FAILED or _proves(outcome.token, job.token)
-        ):
-""",
+        file="core/working.py",
+        old=("    if job is None or job.state is not STARTED or not proves(outcome.token, job.token):\n"),
+        new=(
+            "    if job is None or job.state is not STARTED or not (\n"
+            "        outcome.kind is OutcomeKind.FAILED or proves(outcome.token, job.token)\n"
+            "    ):\n"
+        ),
         caught_by=(CONFORMANCE, SIMULATION),
     ),
     Mutant(
         name="A worker gives back by an old token what another one has",
         kind="leases",
-        file="core/engine.py",
-        old="        if job is None or job.state is not STARTED or not _proves(outcome.token, job.token):\n",
-        new="""\
-        if job is None or job.state is not STARTED or not (
-            outcome.kind is OutcomeKind.RELEASED or _proves(outcome.token, job.token)
-        ):
-""",
+        file="core/working.py",
+        old=("    if job is None or job.state is not STARTED or not proves(outcome.token, job.token):\n"),
+        new=(
+            "    if job is None or job.state is not STARTED or not (\n"
+            "        outcome.kind is OutcomeKind.RELEASED or proves(outcome.token, job.token)\n"
+            "    ):\n"
+        ),
         caught_by=(CONFORMANCE, SIMULATION),
     ),
     Mutant(
         name="Log lines and progress by an old token count",
         kind="leases",
-        file="core/engine.py",
-        old="        return job if job is not None and job.state is STARTED and _proves(token, job.token) else None\n",
-        new="        return job if job is not None and job.state is STARTED else None\n",
+        file="core/state.py",
+        old="        return job if job is not None and job.state is JobState.STARTED and proves(token, job.token) else None\n",
+        new="        return job if job is not None and job.state is JobState.STARTED else None\n",
         caught_by=(CONFORMANCE,),
     ),
     Mutant(
         name="A second grant of a job has the token of the first",
         kind="leases",
-        file="core/engine.py",
-        old="            token = self._next_token()\n            ledger.start",
-        new="            token = job.token or self._next_token()\n            ledger.start",
+        file="core/working.py",
+        old=("        token = state.next_token()\n        ledger.start"),
+        new=("        token = job.token or state.next_token()\n        ledger.start"),
         caught_by=(CONFORMANCE, SIMULATION),
     ),
     Mutant(
         name="A caller that waits needs no presence",
         kind="leases",
-        file="core/engine.py",
-        old="            ledger.set_lease(job, self.now_ms + spec.presence_ms)\n",
+        file="core/producing.py",
+        old=("        ledger.set_lease(job, state.now_ms + spec.presence_ms)\n"),
         new="",
         caught_by=(CONFORMANCE,),
     ),
@@ -209,9 +209,9 @@ MUTANTS = (
     Mutant(
         name="A snooze counts as an attempt",
         kind="retries",
-        file="core/engine.py",
-        old="            job.attempts -= 1\n            if kind is OutcomeKind.SNOOZED:\n",
-        new="            if kind is OutcomeKind.SNOOZED:\n",
+        file="core/working.py",
+        old=("        job.attempts -= 1\n        if kind is OutcomeKind.SNOOZED:\n"),
+        new=("        if kind is OutcomeKind.SNOOZED:\n"),
         caught_by=(CONFORMANCE,),
     ),
     Mutant(
@@ -266,9 +266,9 @@ MUTANTS = (
     Mutant(
         name="A cancellation that was cut leaves no tally",
         kind="cancel",
-        file="core/engine.py",
-        old="None if sweep.is_over else sweep.leave_tally(self.shared)\n",
-        new="None\n",
+        file="core/operating.py",
+        old=("None if sweep.is_over else sweep.leave_tally(state.shared)\n"),
+        new=("None\n"),
         caught_by=(CONFORMANCE,),
     ),
     Mutant(
@@ -282,17 +282,17 @@ MUTANTS = (
     Mutant(
         name="A cancellation wins over a success",
         kind="cancel",
-        file="core/engine.py",
-        old="        if kind is SUCCEEDED:\n",
-        new="        if kind is SUCCEEDED and job.cancel is None:\n",
+        file="core/working.py",
+        old=("    if kind is SUCCEEDED:\n"),
+        new=("    if kind is SUCCEEDED and job.cancel is None:\n"),
         caught_by=(CONFORMANCE,),
     ),
     Mutant(
         name="A worker is told again and again to stop a job",
         kind="cancel",
-        file="core/engine.py",
-        old="self.ledger.untold.pop(operation.worker, None)",
-        new="self.ledger.untold.get(operation.worker)",
+        file="core/working.py",
+        old=("state.ledger.untold.pop(operation.worker, None)"),
+        new=("state.ledger.untold.get(operation.worker)"),
         caught_by=(CONFORMANCE,),
     ),
     Mutant(
@@ -473,9 +473,9 @@ MUTANTS = (
     Mutant(
         name="A record that is amended to what it is has a new version",
         kind="records",
-        file="core/engine.py",
-        old="        if spec != job.spec:\n            self.ledger.amend(job, spec)\n",
-        new="        self.ledger.amend(job, spec)\n",
+        file="core/operating.py",
+        old=("    if spec != job.spec:\n        state.ledger.amend(job, spec)\n"),
+        new=("    state.ledger.amend(job, spec)\n"),
         caught_by=(CONFORMANCE,),
     ),
     Mutant(

@@ -121,9 +121,9 @@ MUTANTS = (
     Mutant(
         name="A released job goes to the tail",
         kind="order",
-        file="core/engine.py",
-        old="                self.ledger.put_back(job, None, EventKind.RELEASED)\n",
-        new="                self.ledger.postpone(job, self.now_ms, EventKind.RELEASED)\n",
+        file="core/working.py",
+        old=("            state.ledger.put_back(job, None, EventKind.RELEASED)\n"),
+        new=("            state.ledger.postpone(job, state.now_ms, EventKind.RELEASED)\n"),
         caught_by=(CONFORMANCE,),
     ),
     Mutant(
@@ -190,14 +190,9 @@ MUTANTS = (
     Mutant(
         name="What is settled brings nothing about before the next operation",
         kind="order",
-        file="core/engine.py",
-        old="""\
-        self._follow()
-        self._see(operation)
-""",
-        new="""\
-        self._see(operation)
-""",
+        file="core/working.py",
+        old=("    follow(state)\n    _see(state, operation)\n"),
+        new=("    _see(state, operation)\n"),
         caught_by=(CONFORMANCE, MACHINE),
     ),
     # --- exclusion ---

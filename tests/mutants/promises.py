@@ -269,17 +269,17 @@ MUTANTS = (
     Mutant(
         name="A record that has changed meanwhile is written over",
         kind="records",
-        file="core/engine.py",
-        old="        if operation.version != job.version:\n",
-        new="        if False:\n",
+        file="core/operating.py",
+        old=("    if operation.version != job.version:\n"),
+        new=("    if False:\n"),
         caught_by=(tests("tests/contract/test_memory.py", "-k", "record_of_another_version_is_not_amended"),),
     ),  # P10
     Mutant(
         name="A record that has changed meanwhile is deleted",
         kind="records",
-        file="core/engine.py",
-        old="        if version is not None and version != job.version:\n",
-        new="        if False:\n",
+        file="core/operating.py",
+        old=("    if version is not None and version != job.version:\n"),
+        new=("    if False:\n"),
         caught_by=(tests("tests/contract/test_memory.py", "-k", "record_of_another_version_is_not_deleted"),),
     ),  # P10
     Mutant(

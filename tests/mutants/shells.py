@@ -341,9 +341,9 @@ MUTANTS = (
     Mutant(
         name="The last that was left over is done first",
         kind="bounds",
-        file="core/engine.py",
-        old="                item = leftovers.popleft()\n",
-        new="                item = leftovers.pop()\n",
+        file="core/work.py",
+        old=("            item = leftovers.popleft()\n"),
+        new=("            item = leftovers.pop()\n"),
         caught_by=(AGREEMENT,),
     ),
     Mutant(

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from queuehint.core.engine import POOL_SEEN_MS, EngineOptions
+from queuehint.core.state import POOL_SEEN_MS, EngineOptions
 from queuehint.core.structures.edges import AFTER
 from queuehint.errors import JobNotFoundError
 from queuehint.operations import Close, Get, Tree
