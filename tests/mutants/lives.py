@@ -157,8 +157,8 @@ MUTANTS = (
         name="Log lines and progress by an old token count",
         kind="leases",
         file="core/state.py",
-        old="        return job if job is not None and job.state is JobState.STARTED and proves(token, job.token) else None\n",
-        new="        return job if job is not None and job.state is JobState.STARTED else None\n",
+        old="job.state is JobState.STARTED and proves(token, job.token) else None\n",
+        new="job.state is JobState.STARTED else None\n",
         caught_by=(CONFORMANCE,),
     ),
     Mutant(

@@ -26,6 +26,7 @@ import attrs
 
 from queuehint.errors import shown
 from queuehint.testing.trace.faults import Fault, Rule, TraceError, TraceReport
+from queuehint.testing.trace.life import Life
 from queuehint.testing.trace.picture import draw
 from queuehint.testing.trace.places import Places
 from queuehint.testing.trace.slots import Slots
@@ -48,60 +49,6 @@ _NOT_DESCRIBED = "have events and are not described, so that no conflict of thei
 _NEVER_QUEUED = "started and never queued, so that nobody knows whose turn it was"
 _STARTED_BEFORE = "ended and were started before the trace begins"
 _WITHOUT_EVENTS = "are depended on and have no events, so that nobody knows whether they were over"
-
-
-class Life:
-    """What is known of one job at one moment."""
-
-    __slots__ = (
-        "after",
-        "bound",
-        "claims",
-        "ended",
-        "is_awaiting",
-        "is_away",
-        "is_known",
-        "is_off",
-        "is_over",
-        "job",
-        "job_id",
-        "placed_ms",
-        "put_back",
-        "ran",
-        "seq",
-        "started_ms",
-        "token",
-        "worker",
-    )
-
-    def __init__(self, job_id: str, job: TraceJob | None) -> None:
-        self.job_id = job_id
-        self.job = job
-        self.claims: tuple[Claim, ...] = () if job is None else job.claims
-        self.seq = 0
-        """Its place; 0 if it has none."""
-        self.placed_ms = 0.0
-        self.after = 0
-        """A place it takes unseen is not before this one."""
-        self.bound = 0
-        """Who has a lesser place than this was surely before it."""
-        self.ran = 0
-        """The number of its start, while it runs."""
-        self.started_ms = 0.0
-        self.token: int | None = None
-        self.worker: str | None = None
-        self.put_back: str | None = None
-        """How it was put back to its place, if it was; until it starts again."""
-        self.is_away = False
-        """It was put back and not queued since: to be queued then is no second place."""
-        self.is_off = False
-        """It was put back for a time that nobody tells."""
-        self.ended: set[str] = set()
-        """In which ways it has ever ended."""
-        self.is_known = False
-        self.is_over = False
-        self.is_awaiting = False
-        """Its handler has ended, and it waits for its children."""
 
 
 def check_trace(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from queuehint.values.hint import conflict
 
 if TYPE_CHECKING:
-    from queuehint.testing.trace.checker import Life
+    from queuehint.testing.trace.life import Life
     from queuehint.testing.trace.places import Places
     from queuehint.testing.trace.values import TraceEvent
 
