@@ -1,0 +1,64 @@
+"""How the package is built: no module wants itself by way of others, and everybody who is asked has an answer."""
+
+from __future__ import annotations
+
+import ast
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import queuehint
+from queuehint import operations
+from queuehint.core.engine import ROOMS
+from queuehint.core.state import HANDLERS, handles
+from queuehint.operations import Operation, Tick
+
+ROOT = Path(queuehint.__file__).parent
+
+
+def name_of(path: Path) -> str:
+    parts = path.relative_to(ROOT.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports() -> dict[str, set[str]]:
+    """Return what each module imports of the package, those for type checkers too."""
+    paths = {name_of(path): path for path in ROOT.rglob("*.py")}
+    found: dict[str, set[str]] = {}
+    for name, path in paths.items():
+        found[name] = set()
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module is not None:
+                for alias in node.names:
+                    whole = f"{node.module}.{alias.name}"
+                    found[name].add(whole if whole in paths else node.module)
+            elif isinstance(node, ast.Import):
+                found[name] |= {alias.name for alias in node.names}
+        found[name] &= paths.keys()
+    return found
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    found = imports()
+    assert found["queuehint.core.engine"] >= {"queuehint.core.state", "queuehint.core.producing"}
+    try:
+        TopologicalSorter(found).prepare()
+    except CycleError as error:
+        pytest.fail(f"a circle of imports: {' -> '.join(error.args[1])}")
+
+
+def test_every_operation_has_one_who_answers_it_in_a_room_of_the_engine() -> None:
+    concrete = {
+        each
+        for each in vars(operations).values()
+        if isinstance(each, type) and issubclass(each, Operation) and each is not Operation
+    }
+    assert len(concrete) > 40
+    assert set(HANDLERS) == concrete
+    assert {handler.__module__ for handler in HANDLERS.values()} == {room.__name__ for room in ROOMS}
+
+
+def test_an_operation_is_answered_by_one_function_only() -> None:
+    with pytest.raises(AssertionError):
+        handles(Tick)(lambda _state, _operation: None)
