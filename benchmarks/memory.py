@@ -19,13 +19,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from benchmarks.peers import PEERS
 from benchmarks.report import REPEATS, TIMER, Figure, Report, Stopwatch, repeat
-from queuehint import Scheduler
+from queuehint import Claim, JobSpec, Outcome, OutcomeKind, Retention, Scheduler, new_id
 from queuehint.core.engine import Engine, EngineOptions
 from queuehint.operations import Enqueue, Exchange, Tick
-from queuehint.values.hint import Claim
-from queuehint.values.ids import new_id
-from queuehint.values.policy import Retention
-from queuehint.values.records import JobSpec, Outcome, OutcomeKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.report import REPEATS
 from benchmarks.servers import RedisServer
-from queuehint import Claim, FakeClock, JobSpec, JobState, Outcome, OutcomeKind, Retention
+from queuehint import Claim, FakeClock, JobSpec, JobState, Outcome, OutcomeKind, Retention, new_id
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
 from queuehint.operations import Cancel, CountRecords, Enqueue, Exchange, List, ListUsers, Operation, Tick
-from queuehint.values.ids import new_id
 from queuehint.values.record_filter import RecordFilter
 
 if TYPE_CHECKING:

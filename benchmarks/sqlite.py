@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.report import REPEATS, TIMER, Report
+from queuehint import Claim, JobSpec, Outcome, OutcomeKind
 from queuehint.backends.memory import MemoryBackend
 from queuehint.backends.sqlite.address import DURABILITIES, Address
 from queuehint.backends.sqlite.backend import SqliteBackend
 from queuehint.operations import CountJobs, Enqueue, Exchange
-from queuehint.values.hint import Claim
-from queuehint.values.records import JobSpec, Outcome, OutcomeKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

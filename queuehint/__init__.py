@@ -64,7 +64,8 @@ from queuehint.scheduler.listening import ListenerState
 from queuehint.scheduler.records.queries import RecordPage
 from queuehint.scheduler.scheduler import Scheduler
 from queuehint.values.event import Event, EventKind, Missed
-from queuehint.values.hint import Claim, parse_key, queue_key
+from queuehint.values.hint import Claim, conflict, parse_key, queue_key
+from queuehint.values.ids import new_id
 from queuehint.values.limit import Limit, LimitState
 from queuehint.values.policy import Backoff, Policy, Retention
 from queuehint.values.records import (
@@ -178,6 +179,8 @@ __all__ = [
     "UnknownDependencyError",
     "Worker",
     "WouldDeadlockError",
+    "conflict",
+    "new_id",
     "open_backend",
     "parse_key",
     "queue_key",

@@ -1,5 +1,5 @@
+from queuehint import conflict
 from queuehint.testing import TraceJob, check_queue
-from queuehint.values.hint import conflict
 
 
 class Queue:
