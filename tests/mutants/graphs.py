@@ -225,9 +225,9 @@ MUTANTS = (
     Mutant(
         name="Who waits for a circle of jobs counts as one that moves",
         kind="bounds",
-        file="core/questions.py",
-        old="    if all_wait and circles.ahead(job):\n",
-        new="    if False:\n",
+        file="core/why.py",
+        old=("if all_wait and circles.ahead(job):\n"),
+        new=("if False:\n"),
         caught_by=(tests("tests/unit/test_answers.py"),),
     ),
     Mutant(

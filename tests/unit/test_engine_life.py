@@ -690,3 +690,13 @@ def test_ids_of_jobs_that_ended_in_the_last_operation_are_kept_for_who_waits() -
     assert queue.engine.ledger.ended == ["b"]
     queue.stats()
     assert queue.engine.ledger.ended == []
+
+
+def test_leases_are_extended_without_anything_that_follows() -> None:
+    queue = Queue(job("runs"), job("waits"))
+    queue.start()
+    engine, token = queue.engine, queue.record("runs").token
+    assert token is not None
+    verdicts = engine.extend([("runs", token), ("runs", token + 1), ("waits", 1)], 60_000, queue.now_ms + 1)
+    assert verdicts == [Verdict.DONE, Verdict.LOST, Verdict.LOST]
+    assert engine.next_ms == queue.now_ms + 60_001

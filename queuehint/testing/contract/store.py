@@ -31,7 +31,9 @@ DAY_MS = 24 * 3600 * 1000
 class Store(Driver):
     """A backend, its clock, and the newest grant of each job; asked through one of its two shells."""
 
-    def __init__(self, backend: Backend, clock: FakeClock, shell: str, kept: Callable[[Backend], object]) -> None:
+    def __init__(
+        self, backend: Backend, clock: FakeClock, shell: str, kept: Callable[[Backend], object] | None = None
+    ) -> None:
         super().__init__()
         self._kept = kept
         self.backend = backend
@@ -54,7 +56,7 @@ class Store(Driver):
 
     def kept(self) -> object:
         """Return all that the store keeps, as far as its binding can tell."""
-        return self._kept(self.backend)
+        return None if self._kept is None else self._kept(self.backend)
 
     def close(self) -> None:
         if self.runner is None:
