@@ -73,7 +73,7 @@ def _masked_tail(scheme: str, tail: str) -> str:
             segment if pattern.fullmatch(segment) else HIDDEN for pattern, segment in zip(known, segments, strict=True)
         )
     elif not path.isprintable():
-        path = HIDDEN
+        path = f"/{HIDDEN}" if path.startswith("/") else HIDDEN
     options = "&".join(map(_masked_option, query.split("&"))) if query else ""
     return f"{path}{question}{options}{hash_sign and '#' + HIDDEN}"
 

@@ -693,7 +693,7 @@ def test_ids_of_jobs_that_ended_in_the_last_operation_are_kept_for_who_waits() -
 
 
 def test_leases_are_extended_without_anything_that_follows() -> None:
-    queue = Queue(job("runs"), job("waits"))
+    queue = Queue(job("runs", ["a"]), job("waits", ["a"]))
     queue.start()
     engine, token = queue.engine, queue.record("runs").token
     assert token is not None
