@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -62,3 +63,12 @@ def test_every_operation_has_one_who_answers_it_in_a_room_of_the_engine() -> Non
 def test_an_operation_is_answered_by_one_function_only() -> None:
     with pytest.raises(AssertionError):
         handles(Tick)(lambda _state, _operation: None)
+
+
+def test_the_steps_of_a_job_name_functions_that_are_there() -> None:
+    page = (ROOT.parent / "docs/explanation/architecture.md").read_text("utf-8")
+    steps = re.findall(r"`([\w/]+\.(?:py|lua))` `(\w+)`", page)
+    assert len(steps) == 17
+    for file, function in steps:
+        path = next(path for folder in ("", "backends/redis/") if (path := ROOT / folder / file).exists())
+        assert re.search(rf"(def |function (\w+\.)?){function}\(", path.read_text("utf-8")), (file, function)
