@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from queuehint.core.jobs.table import Ledger
 from queuehint.core.structures.heap import LazyHeap
+from queuehint.core.structures.indexes import PathIndex
 from queuehint.core.structures.job import Job
-from queuehint.core.structures.paths import PathIndex
 from queuehint.core.structures.ready_queue import ReadyQueue, rank
 from queuehint.testing import backoffs, claims, hints
 from queuehint.testing.model.places import clash

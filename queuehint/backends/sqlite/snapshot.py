@@ -38,7 +38,7 @@ from queuehint.core.jobs import lifecycle as course
 from queuehint.core.jobs import table as ledger
 from queuehint.core.structures import edges as dependencies
 from queuehint.core.structures import event_log as journal
-from queuehint.core.structures import flows, heap, job, keys, leftovers, limits, paths, registry, timers, trie
+from queuehint.core.structures import heap, indexes, job, leftovers, limits, registry, timers, trie
 from queuehint.core.structures import ready_queue as dispatch
 from queuehint.core.structures import record_index as catalog
 from queuehint.errors import CorruptStateError
@@ -63,18 +63,18 @@ CLASSES: Final[tuple[type[Any], ...]] = (
     dispatch._Pool,  # noqa: SLF001 - a snapshot is of all there is
     dispatch._User,  # noqa: SLF001
     state.State,
-    flows.FlowIndex,
+    indexes.FlowIndex,
     heap.LazyHeap,
     job.Job,
     job.Notes,
     journal.Journal,
-    keys.KeyIndex,
+    indexes.KeyIndex,
     ledger.Ledger,
     limits.Gauge,
     limits.Limits,
     limits.Meter,
-    paths.LatePathIndex,
-    paths.PathIndex,
+    indexes.LatePathIndex,
+    indexes.PathIndex,
     registry.ActiveExecutions,
     leftovers.CancelFlowSweep,
     leftovers.CancelSweep,

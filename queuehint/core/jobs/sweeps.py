@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from queuehint.core.jobs.lifecycle import Course
+    from queuehint.core.structures.indexes import PathIndex
     from queuehint.core.structures.job import Job
-    from queuehint.core.structures.paths import PathIndex
 
 
 def step(course: Course, item: Leftover, budget: int) -> tuple[int, bool]:

@@ -15,13 +15,11 @@ from sortedcontainers import SortedDict
 from queuehint.core.jobs.states import MOVES, check_move
 from queuehint.core.structures.edges import KEPT, START, DependencySets
 from queuehint.core.structures.event_log import Journal
-from queuehint.core.structures.flows import FlowIndex
 from queuehint.core.structures.heap import LazyHeap
+from queuehint.core.structures.indexes import FlowIndex, KeyIndex, LatePathIndex, PathIndex
 from queuehint.core.structures.job import DIGEST_FROM, Job
-from queuehint.core.structures.keys import KeyIndex
 from queuehint.core.structures.leftovers import CommitSweep, ReleaseSweep, ResolveSweep, UnparkSweep
 from queuehint.core.structures.limits import Limits
-from queuehint.core.structures.paths import LatePathIndex, PathIndex
 from queuehint.core.structures.ready_queue import Ranked, ReadyQueue
 from queuehint.core.structures.record_index import Catalog
 from queuehint.core.structures.registry import ActiveExecutions

@@ -38,8 +38,8 @@ from queuehint.values.limit import LIMITS_MAX, TOO_MANY_LIMITS, Limit, LimitStat
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from queuehint.core.structures.indexes import PathIndex
     from queuehint.core.structures.job import Job
-    from queuehint.core.structures.paths import PathIndex
     from queuehint.core.structures.ready_queue import ReadyQueue
     from queuehint.values.hint import Path
 

@@ -1,4 +1,4 @@
-"""Jobs by the paths they claim, in order of queue key: what is at or below a path is one range."""
+"""Indexes of jobs: by path (in order of queue key, so that a subtree is one range), by deduplication key, by flow."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sortedcontainers import SortedDict
 from queuehint.values.hint import Path, key_of, keys_below
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from queuehint.core.structures.job import Job
 
@@ -21,8 +21,8 @@ class PathIndex:
 
     Most paths have one job at a time, which is then kept without a dictionary around it.
 
-    ``old_added`` counts the jobs that were added to others of their path and are not the newest of all: who goes
-    through a path by number then looks again. ``watched`` counts, for some paths, the entries at or below them.
+    ``old_added`` counts the jobs that were added to others of their path and are not the newest of all: a sweep that
+    goes through a path by number then looks again. ``watched`` counts, for some paths, the entries at or below them.
 
     Complexity: O(1) to add or remove on a path that has other jobs, O(log paths) for a new path.
     """
@@ -56,7 +56,7 @@ class PathIndex:
             self._count(job, 1)
 
     def remove(self, job: Job) -> None:
-        """Forget a job."""
+        """Remove a job."""
         index = self._jobs
         for claim in job.spec.claims:
             key = key_of(claim.path)
@@ -70,11 +70,11 @@ class PathIndex:
             self._count(job, -1)
 
     def watch(self, path: Path) -> None:
-        """Count from now on what is at or below *path*; O(jobs there)."""
+        """Start to count the entries at or below *path*; O(jobs there)."""
         self.watched[path] = sum(1 for _ in self.below(path))
 
     def ignore(self, path: Path) -> None:
-        """Count no more what is at or below *path*."""
+        """Stop counting the entries at or below *path*."""
         del self.watched[path]
 
     def _count(self, job: Job, by: int) -> None:
@@ -151,12 +151,12 @@ class PathIndex:
 
 class LatePathIndex:
     """
-    Jobs by the paths they claim, indexed when somebody asks for them.
+    A path index that is filled on demand: new jobs are indexed at the next query.
 
-    What most jobs are never asked for by path costs them one entry in a dictionary until then.
+    Most records are never looked up by path; until a query each costs one entry in a dictionary.
 
-    Complexity: O(1) to add a job, or to remove one nobody has asked for since; a question indexes what has come since
-    the last one.
+    Complexity: O(1) to add a job, or to remove one that is not indexed yet; a query indexes all jobs added since the
+    last one.
     """
 
     def __init__(self) -> None:
@@ -172,16 +172,16 @@ class LatePathIndex:
         return all(job.number in self._index.at(key_of(claim.path)) for claim in job.spec.claims)
 
     def add(self, job: Job) -> None:
-        """Take in a job."""
+        """Add a job, to be indexed at the next query."""
         self._new[job.number] = job
 
     def remove(self, job: Job) -> None:
-        """Forget a job."""
+        """Remove a job."""
         if self._new.pop(job.number, None) is None:
             self._index.remove(job)
 
     def index_some(self, count: int) -> bool:
-        """Index the first of what has come since the last question; return whether anything is left."""
+        """Index the oldest *count* jobs that are not indexed yet; return whether any are left."""
         for number in list(islice(self._new, count)):
             self._index.add(self._new.pop(number))
         return bool(self._new)
@@ -189,6 +189,81 @@ class LatePathIndex:
     def entries(
         self, path: Path, after: tuple[str, int] | None = None, *, newest_first: bool = False
     ) -> Iterator[tuple[str, int, Job]]:
-        """Yield what `PathIndex.entries` does."""
+        """Index what is new, then yield as `PathIndex.entries`."""
         self.index_some(len(self._new))
         return self._index.entries(path, after, newest_first=newest_first)
+
+
+class KeyIndex:
+    """Unfinished jobs by deduplication key, in order of number: a further job of a key meets the newest of them."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[str, dict[int, Job]] = {}
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def __iter__(self) -> Iterator[Job]:
+        """Yield every job that has a key; for tests."""
+        for jobs in self._jobs.values():
+            yield from jobs.values()
+
+    def add(self, key: str, job: Job) -> None:
+        """Index an unfinished job; O(1) unless it is an older one that comes back."""
+        jobs = self._jobs.setdefault(key, {})
+        in_order = not jobs or next(reversed(jobs)) < job.number
+        jobs[job.number] = job
+        if not in_order:
+            self._jobs[key] = dict(sorted(jobs.items()))
+
+    def remove(self, key: str, job: Job) -> None:
+        """Remove a job that is over."""
+        jobs = self._jobs[key]
+        del jobs[job.number]
+        if not jobs:
+            del self._jobs[key]
+
+    def newest(self, key: str) -> Job | None:
+        """Return the key's newest unfinished job, None if there is none."""
+        jobs = self._jobs.get(key)
+        return jobs[next(reversed(jobs))] if jobs else None
+
+
+class FlowIndex:
+    """The jobs of each flow whose records are kept, hidden ones too; a job without a flow is in none."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[str, SortedDict[int, Job]] = {}
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def add(self, job: Job) -> None:
+        """Index a new job."""
+        assert job.spec.flow is not None
+        self._jobs.setdefault(job.spec.flow, SortedDict())[job.number] = job
+
+    def remove(self, job: Job) -> None:
+        """Remove a job whose record is dropped."""
+        flow = job.spec.flow
+        assert flow is not None
+        jobs = self._jobs[flow]
+        del jobs[job.number]
+        if not jobs:
+            del self._jobs[flow]
+
+    def of(self, flow: str) -> SortedDict[int, Job]:
+        """Return the jobs of a flow by number; not to be changed."""
+        jobs: SortedDict[int, Job] | None = self._jobs.get(flow)
+        return SortedDict() if jobs is None else jobs
+
+    def visible(self, flow: str) -> int:
+        """Return how many jobs of a flow are known; O(jobs)."""
+        return sum(not job.is_hidden for job in self._jobs.get(flow, {}).values())
+
+    def check(self, jobs: Mapping[str, Job]) -> None:
+        """Assert that every kept job is in its flow and nowhere else; for tests."""
+        kept = {job.id for job in jobs.values() if job.spec.flow is not None and not job.gone and not job.is_start}
+        indexed = {job.id for of_flow in self._jobs.values() for job in of_flow.values()}
+        assert kept == indexed
+        assert all(self._jobs.values())

@@ -1,11 +1,11 @@
-"""Jobs by the paths they claim."""
+"""Indexes of jobs by path."""
 
 from __future__ import annotations
 
 import pytest
 
+from queuehint.core.structures.indexes import LatePathIndex, PathIndex
 from queuehint.core.structures.job import Job
-from queuehint.core.structures.paths import LatePathIndex, PathIndex
 from queuehint.testing.driver import claim, job
 from queuehint.values.hint import is_prefix, queue_key
 from queuehint.values.records import JobState
