@@ -1,5 +1,5 @@
 """
-The way of log lines, progress and partial results to the store; they never stop an exchange.
+Outbox: log lines, progress and partial results, buffered within bounds and sent; they never stop an exchange.
 
 While a job goes on its notes are sent together, a few times a second; the last go before its settlement. What the
 store refuses is dropped, counted and logged, once a minute. Two refusals are waited out: a store that is out of reach
@@ -11,8 +11,10 @@ lines that are left then are appended to the settled record.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
+import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -22,17 +24,20 @@ from queuehint.errors import BackendFullError, BackendUnavailableError, OutcomeU
 from queuehint.handlers.partial_result import Interim
 from queuehint.operations import Get, Log, Report, Update, Verdict
 from queuehint.values.records import RESULT_BYTES_MAX, check_payload_size
-from queuehint.worker.notes import Notes
 from queuehint.worker.outcomes import qualified_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from queuehint.backends.base import Backend
     from queuehint.handlers.codec import Codec
+    from queuehint.values.records import Progress
 
 logger = logging.getLogger("queuehint.worker")
 
+LINES_MAX = 10_000
+"""How many lines may wait, over all jobs: what handlers say while the store is away must not fill the memory."""
+LINES_PER_MESSAGE = 200
 LINES_AT_ONCE = 100
 """How many lines go out before others on the loop have their turn: a call to memory never suspends."""
 REST_S = 5.0
@@ -47,20 +52,98 @@ PACE_MAX_S = 1.0
 _Lease = tuple[str, int]
 
 
+class Notes:
+    """
+    Lines, progress and interim results of running jobs, from any thread, until the worker takes them to the store.
+
+    Of a job's progress and its interim result only the newest counts; its lines go out together.
+    """
+
+    def __init__(self) -> None:
+        self._progress: dict[_Lease, Progress] = {}
+        self._lines: dict[_Lease, deque[str]] = {}
+        self._interims: dict[_Lease, Interim] = {}
+        self._count = 0
+        self._has_dropped = False
+        self._lock = threading.Lock()
+
+    def __bool__(self) -> bool:
+        return bool(self._progress or self._lines or self._interims)
+
+    def report(self, job_id: str, token: int, progress: Progress) -> None:
+        """Take progress; it replaces what the job said before."""
+        with self._lock:
+            self._progress[job_id, token] = progress
+
+    def store(self, interim: Interim) -> None:
+        """Take note that a job's interim result has changed."""
+        with self._lock:
+            self._interims[interim.job_id, interim.token] = interim
+
+    def log(self, job_id: str, token: int, line: str) -> None:
+        """Take a line; beyond `LINES_MAX` the oldest of the job that spoke first is dropped, which is said once."""
+        with self._lock:
+            self._lines.setdefault((job_id, token), deque()).append(line)
+            self._count += 1
+            if self._count > LINES_MAX:
+                self._drop_oldest()
+
+    def take(self, leases: Iterable[_Lease] | None = None) -> list[Log | Report | Interim]:
+        """Return all that was said since, or by the jobs of some leases, as few messages."""
+        if not self:
+            return []
+        with self._lock:
+            if leases is None:
+                lines, self._lines = self._lines, {}
+                progress, self._progress = self._progress, {}
+                interims, self._interims = self._interims, {}
+                self._count = 0
+            else:
+                chosen = list(leases)
+                lines = {lease: self._lines.pop(lease) for lease in chosen if lease in self._lines}
+                progress = {lease: self._progress.pop(lease) for lease in chosen if lease in self._progress}
+                interims = {lease: self._interims.pop(lease) for lease in chosen if lease in self._interims}
+                self._count -= sum(map(len, lines.values()))
+        messages: list[Log | Report | Interim] = []
+        for (job_id, token), said in lines.items():
+            messages += [Log(job_id, token, part) for part in _parts(said)]
+        messages += [Report(job_id, token, latest) for (job_id, token), latest in progress.items()]
+        messages += interims.values()
+        return messages
+
+    def _drop_oldest(self) -> None:
+        (job_id, token), lines = next(iter(self._lines.items()))
+        lines.popleft()
+        if not lines:
+            del self._lines[job_id, token]
+        self._count -= 1
+        if not self._has_dropped:
+            self._has_dropped = True
+            logger.warning(
+                "log lines of jobs are dropped: more are written than the store takes",
+                extra={"event": "worker.log_lines_dropped", "job_id": job_id, "lines_max": LINES_MAX},
+            )
+
+
 class Outbox:
     """
     Sends what handlers of one worker say.
 
     Args:
         codec: how partial results travel.
+        due: called on the loop of the worker as soon as there are notes that may be sent.
     """
 
-    def __init__(self, backend: Backend, codec: Codec) -> None:
+    def __init__(self, backend: Backend, codec: Codec, due: Callable[[], None]) -> None:
         self.notes = Notes()
         self.dropped = 0
         """How many lines, reports of progress and partial results were dropped."""
         self._backend = backend
         self._codec = codec
+        self._due = due
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_posting = False
         self._waiting: deque[Log | Report | Interim] = deque()
         self._refused: dict[_Lease, Interim] = {}
         self._is_away = self._is_passed_over = False
@@ -70,6 +153,47 @@ class Outbox:
     def __bool__(self) -> bool:
         """Return whether anything is to be sent."""
         return bool(self._waiting or self.notes or self._refused)
+
+    def open(self) -> None:
+        """Have what is said from now on sent by the loop that runs."""
+        self._loop = asyncio.get_running_loop()
+
+    def report(self, job_id: str, token: int, progress: Progress) -> None:
+        """Send progress soon, and before the job is settled; from any thread."""
+        self.notes.report(job_id, token, progress)
+        self._tell_of_notes()
+
+    def log(self, job_id: str, token: int, line: str) -> None:
+        """Send a log line soon, and before the job is settled; from any thread."""
+        self.notes.log(job_id, token, line)
+        self._tell_of_notes()
+
+    def store(self, interim: Interim) -> None:
+        """Send an interim result soon, and before the job is settled; from any thread."""
+        self.notes.store(interim)
+        self._tell_of_notes()
+
+    def _tell_of_notes(self) -> None:
+        """Have notes sent, as soon as it is time; from any thread."""
+        if not self._is_posting and self._loop is not None:
+            self._is_posting = True
+            with contextlib.suppress(RuntimeError):  # the loop was closed over this worker
+                self._loop.call_soon_threadsafe(self._post)
+
+    def _post(self) -> None:
+        assert self._loop is not None
+        left_s = self.left_s
+        if left_s > 0:
+            self._timer = self._loop.call_later(left_s, self._post)
+        else:
+            # What is said from here on is told anew.
+            self._is_posting = False
+            self._due()
+
+    def stop(self) -> None:
+        """Cancel the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
 
     @property
     def left_s(self) -> float:
@@ -200,3 +324,8 @@ class Outbox:
                 error += f": {why}"
             extra = {"event": "worker.notes_dropped", "job_id": message.job_id, "dropped": self.dropped, "error": error}
             logger.warning("what jobs say is dropped: the store refuses it", extra=extra)
+
+
+def _parts(lines: deque[str]) -> list[tuple[str, ...]]:
+    whole = tuple(lines)
+    return [whole[begin : begin + LINES_PER_MESSAGE] for begin in range(0, len(whole), LINES_PER_MESSAGE)]

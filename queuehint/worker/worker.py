@@ -197,9 +197,8 @@ class Worker:
             )
         self._now_s = now_s if self._renewal is None else self._renewal.now_s
         self._timekeeper = Timekeeper(backend, definitions, self._now_s)
-        self._outbox = Outbox(backend, codec)
-        self._posting: asyncio.TimerHandle | None = None
-        self._is_posting = False
+        self._event = _Turn()
+        self._outbox = Outbox(backend, codec, self._event.set_for_notes)
         self._failures = 0
         self._answered_s = 0.0
         self._listening: asyncio.Task[None] | None = None
@@ -215,7 +214,6 @@ class Worker:
         self._grace_begun_s = 0.0
         self._stopping = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._event = _Turn()
         self.gave_up = False
         """True once it has stopped by itself, because of code that was asked to stop and did not."""
         self.started = asyncio.Event()
@@ -238,6 +236,7 @@ class Worker:
         if self._loop is not None:
             raise RuntimeError("this worker has been run already; make another one by Scheduler.make_worker")
         self._loop = asyncio.get_running_loop()
+        self._outbox.open()
         forget = self._backend.adopt(self._leases, self._blocked_ms)
         canceled: asyncio.CancelledError | None = None
         if self._renewal is not None:
@@ -276,8 +275,9 @@ class Worker:
             if self._listening is not None:
                 self._listening.cancel()
             self._timekeeper.stop()
+            self._outbox.stop()
             self._turned_s = None
-            for timer in (self._grace, self._giving_up, self._beating, self._posting):
+            for timer in (self._grace, self._giving_up, self._beating):
                 if timer is not None:
                     timer.cancel()
             self._attempts.close()
@@ -751,35 +751,15 @@ class Worker:
 
     def report(self, job_id: str, token: int, progress: Progress) -> None:
         """Send progress soon, and before the job is settled; from any thread."""
-        self._outbox.notes.report(job_id, token, progress)
-        self._tell_of_notes()
+        self._outbox.report(job_id, token, progress)
 
     def log(self, job_id: str, token: int, line: str) -> None:
         """Send a log line soon, and before the job is settled; from any thread."""
-        self._outbox.notes.log(job_id, token, line)
-        self._tell_of_notes()
+        self._outbox.log(job_id, token, line)
 
     def store(self, interim: Interim) -> None:
         """Send an interim result soon, and before the job is settled; from any thread."""
-        self._outbox.notes.store(interim)
-        self._tell_of_notes()
-
-    def _tell_of_notes(self) -> None:
-        """Have notes sent, as soon as it is time; from any thread."""
-        if not self._is_posting and self._loop is not None:
-            self._is_posting = True
-            with contextlib.suppress(RuntimeError):  # the loop was closed over this worker
-                self._loop.call_soon_threadsafe(self._post)
-
-    def _post(self) -> None:
-        assert self._loop is not None
-        left_s = self._outbox.left_s
-        if left_s > 0:
-            self._posting = self._loop.call_later(left_s, self._post)
-        else:
-            # What is said from here on is told anew.
-            self._is_posting = False
-            self._event.set_for_notes()
+        self._outbox.store(interim)
 
     def _wake(self) -> None:
         if self._loop is not None:

@@ -565,7 +565,7 @@ def test_many_jobs_that_all_speak_are_heard_less_often(monkeypatch: pytest.Monke
 
     async def main() -> None:
         sched, _ = scheduler()
-        outbox = Outbox(sched.backend, JsonCodec())
+        outbox = Outbox(sched.backend, JsonCodec(), lambda: None)
         outbox.notes.log("a", 1, "line")
         assert outbox.left_s == 0
         await outbox.send()

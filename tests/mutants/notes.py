@@ -161,8 +161,8 @@ MUTANTS = (
         name="Each note of a handler costs an exchange",
         kind="wire",
         file="worker/worker.py",
-        old="            self._event.set_for_notes()\n",
-        new="            self._event.set()\n",
+        old="        self._outbox = Outbox(backend, codec, self._event.set_for_notes)\n",
+        new="        self._outbox = Outbox(backend, codec, self._event.set)\n",
         caught_by=(tests("tests/integration/test_worker_notes.py", "-k", "often or alone"),),
     ),
 )

@@ -17,7 +17,7 @@ from queuehint.handlers.partial_result import Interim
 from queuehint.operations import Log
 from queuehint.testing.driver import job
 from queuehint.values.records import RESULT_BYTES_MAX, Grant
-from queuehint.worker.notes import Notes
+from queuehint.worker.outbox import Notes
 
 CODEC = JsonCodec()
 TOKEN = 7

@@ -22,10 +22,10 @@ from queuehint.values.policy import Policy
 from queuehint.values.records import Grant, JobSpec, Outcome, OutcomeKind
 from queuehint.worker import lease_helper as renewer_module
 from queuehint.worker import leases as renewal_module
-from queuehint.worker import notes as notes_module
+from queuehint.worker import outbox as outbox_module
 from queuehint.worker.lease_helper import Renewer, is_stopped
 from queuehint.worker.leases import Renewal, margin_s, now_s
-from queuehint.worker.notes import Notes
+from queuehint.worker.outbox import Notes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -467,7 +467,7 @@ def test_many_lines_are_several_messages() -> None:
 def test_the_oldest_lines_are_dropped_when_there_are_too_many(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(notes_module, "LINES_MAX", 5)
+    monkeypatch.setattr(outbox_module, "LINES_MAX", 5)
     notes = Notes()
     notes.log("a", 1, "a")
     for n in range(20):
