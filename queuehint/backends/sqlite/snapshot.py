@@ -35,6 +35,7 @@ from sortedcontainers import SortedDict, SortedSet
 from queuehint.core import engine, state, xcom
 from queuehint.core import schedules as timetable
 from queuehint.core.jobs import lifecycle as course
+from queuehint.core.jobs import priority
 from queuehint.core.jobs import table as ledger
 from queuehint.core.structures import edges as dependencies
 from queuehint.core.structures import event_log as journal
@@ -75,6 +76,7 @@ CLASSES: Final[tuple[type[Any], ...]] = (
     limits.Meter,
     indexes.LatePathIndex,
     indexes.PathIndex,
+    priority.PriorityInheritance,
     registry.ActiveExecutions,
     leftovers.CancelFlowSweep,
     leftovers.CancelSweep,

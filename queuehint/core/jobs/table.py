@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from sortedcontainers import SortedDict
 
+from queuehint.core.jobs.priority import HEIRS_OF_STEP_MAX, PriorityInheritance
 from queuehint.core.jobs.states import MOVES, check_move
 from queuehint.core.structures.edges import KEPT, START, DependencySets
 from queuehint.core.structures.event_log import Journal
@@ -20,7 +21,7 @@ from queuehint.core.structures.indexes import FlowIndex, KeyIndex, LatePathIndex
 from queuehint.core.structures.job import DIGEST_FROM, Job
 from queuehint.core.structures.leftovers import CommitSweep, ReleaseSweep, ResolveSweep, UnparkSweep
 from queuehint.core.structures.limits import Limits
-from queuehint.core.structures.ready_queue import Ranked, ReadyQueue
+from queuehint.core.structures.ready_queue import ReadyQueue
 from queuehint.core.structures.record_index import Catalog
 from queuehint.core.structures.registry import ActiveExecutions
 from queuehint.core.structures.timers import TimerKind, Timers
@@ -28,7 +29,7 @@ from queuehint.core.structures.trie import Node, PathTrie, Walk
 from queuehint.values.event import EventKind
 from queuehint.values.hint import key_of
 from queuehint.values.policy import Retention
-from queuehint.values.records import OVER, JobSpec, JobState, Priority
+from queuehint.values.records import OVER, JobSpec, JobState
 
 if TYPE_CHECKING:
     from queuehint.core.structures.heap import Entry
@@ -39,10 +40,6 @@ if TYPE_CHECKING:
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 DUE, LEASE, EXPIRY, PRUNE = TimerKind
 
-HEIRS_MAX = 100
-"""How many jobs are looked at when one begins to wait and hands its level on."""
-HEIRS_OF_STEP_MAX = 400
-"""How many of them for all that begin to wait in one operation: a Redis is not to be held up by 1 000 times 100."""
 AWAITED_KEPT_MS = 60_000
 """The record of a job that somebody waited for when it ended is kept so long at least: it may be read meanwhile."""
 ENQUEUED, BEGUN = EventKind.ENQUEUED, EventKind.STARTED
@@ -62,8 +59,7 @@ class Ledger:
     their paths, ``holds`` the dead ones that hold their places, ``past`` those that are over and whose records are
     kept. ``awaited`` holds the ids of unfinished jobs that somebody waits for. ``hidden`` counts the jobs of
     submissions in parts that are not committed, ``committing`` the submissions that are, and have jobs yet to be let
-    go. ``journal`` notes every move. ``levels`` counts the jobs that have places by level; ``heirs_left`` is how many
-    jobs may still be looked at in this operation to hand a level on.
+    go. ``journal`` notes every move.
     """
 
     def __init__(self, retention: Retention) -> None:
@@ -75,6 +71,7 @@ class Ledger:
         self.trie = PathTrie(self.leftovers)
         self.registry = ActiveExecutions(self.trie)
         self.ready = ReadyQueue()
+        self.inheritance = PriorityInheritance(self.trie, self.ready)
         self.timers = Timers()
         self.paths = PathIndex()
         self.past = LatePathIndex()
@@ -96,13 +93,11 @@ class Ledger:
         self.hidden = self.committing = 0
         self.last_number = 0
         self.last_seq = 0
-        self.levels = [0] * (max(Priority) + 1)
-        self.heirs_left = HEIRS_OF_STEP_MAX
 
     def begin_step(self) -> None:
         """Forget what belongs to the operation before."""
         self.ended.clear()
-        self.heirs_left = HEIRS_OF_STEP_MAX
+        self.inheritance.heirs_left = HEIRS_OF_STEP_MAX
 
     # --- the life of a job, move by move -------------------------------------------------------------------------
 
@@ -292,55 +287,12 @@ class Ledger:
             if not walk.granted:
                 missing += 1
         job.missing = missing
-        self.levels[job.level] += 1
+        self.inheritance.levels[job.level] += 1
         if not missing:
             self.ready.add(job)
         else:
-            self._hand_on(job)
+            self.inheritance.inherit(job)
         return visited
-
-    def _hand_on(self, job: Job) -> None:
-        """
-        Let what stands before a job that waits take its level, if that is better: a critical job is not to wait for
-        one that nobody picks. Up to 100 jobs are looked at, and 400 in one operation; those that wait in several lines
-        hand it on there.
-
-        Nothing overtakes what it conflicts with: only ready jobs are ranked by their levels.
-        """
-        level = job.level
-        if not any(self.levels[1:level]) or not self.heirs_left:
-            return
-        room, waiting = min(HEIRS_MAX, self.heirs_left), [job]
-        for heir in waiting:
-            for walk in heir.walks:
-                # Who stands before it and has such a level has handed it on already.
-                if walk.granted or (walk.before is not None and walk.before.job.level >= level):
-                    continue
-                found: set[Job] = {other.job for other in self.trie.before(walk, HEIRS_MAX)}
-                for other in sorted(found - {heir}, key=lambda other: other.seq):
-                    if other.state is FAILED:
-                        continue
-                    if not room:
-                        return
-                    room -= 1
-                    self.heirs_left -= 1
-                    if other.level < level:
-                        self._set_level(other, level)
-                        if other.missing:
-                            waiting.append(other)
-
-    def _set_level(self, job: Job, level: int) -> None:
-        """Rank a job anew."""
-        if job.seq:
-            self.levels[job.level] -= 1
-            self.levels[level] += 1
-        job.level = level
-        if job.ready is None:
-            return
-        if job.parked is None:
-            self.ready.rerank(job)
-        elif isinstance(job.parked, Ranked):
-            job.parked.rerank(job)
 
     def arrive(self, walk: Walk) -> None:
         """Note that a walk was granted after a wait; its job is ready when it was the last."""
@@ -489,7 +441,7 @@ class Ledger:
         if keep_place and job.walk is not None:
             self.holding += 1
             self.holds.add(job)
-            self._set_level(job, spec.priority)
+            self.inheritance.set_level(job, spec.priority)
         else:
             left = self.vacate(job)
         if state is FAILED:
@@ -615,9 +567,9 @@ class Ledger:
             self.paths.remove(job)
         if job.spec.flow is not None:
             self.flows.remove(job)
-        handed_on = job.level if job.level > job.spec.priority else 0
+        inherited = job.level if job.level > job.spec.priority else 0
         self.catalog.respec(job, spec)
-        self._set_level(job, max(spec.priority, handed_on))
+        self.inheritance.set_level(job, max(spec.priority, inherited))
         if is_moved:
             self.paths.add(job)
         if spec.flow is not None:
@@ -640,7 +592,7 @@ class Ledger:
         elif not job.missing:
             self.ready.add(job)
         else:
-            self._hand_on(job)
+            self.inheritance.inherit(job)
 
     def amend(self, job: Job, spec: JobSpec) -> None:
         """Give a job another service or user; a ready one joins the end of its new user's turns."""
@@ -670,7 +622,7 @@ class Ledger:
         """Give up a job's place, if it has one; return the gates left."""
         if not job.seq:
             return 0
-        self.levels[job.level] -= 1
+        self.inheritance.levels[job.level] -= 1
         job.level = job.spec.priority
         job.seq = 0
         left = 0
@@ -757,7 +709,7 @@ class Ledger:
         assert counts == self.counts
         assert all(not self.jobs[job_id].is_over for job_id in self.awaited)
         levels = Counter(job.level for job in self.jobs.values() if job.is_placed)
-        assert levels == Counter(dict(enumerate(self.levels)))
+        assert levels == Counter(dict(enumerate(self.inheritance.levels)))
         assert holding == self.holding
         assert self.committing == sum(isinstance(item, CommitSweep) for item in self.leftovers)
         assert self.hidden == sum(job.is_hidden and not job.is_start for job in self.jobs.values())
