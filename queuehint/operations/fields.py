@@ -21,14 +21,11 @@ import attrs
 
 from queuehint.errors import CycleError, InvalidHintTypeError, InvalidJobError, InvalidJobTypeError, shown
 from queuehint.operations import GRANTS_MAX, POOLS_MAX, SETTLEMENTS_MAX, TALLIES, Operation
+from queuehint.operations.ranges import FLOAT_MAX, IDS, NAMES, NUMBERS, PAYLOADS, TEXTS, TOKEN_MAX
 from queuehint.values.checks import ID_BYTES_MAX, NAME_BYTES_MAX, TEN_YEARS_MS, check_id, check_name
-from queuehint.values.hint import DEPTH_MAX, KEY_LENGTH_MAX, parse_path
+from queuehint.values.hint import parse_path
 from queuehint.values.records import (
-    ERROR_TEXT_MAX,
-    PAYLOAD_BYTES_MAX,
     RESULT_BYTES_MAX,
-    RUN_AT_MAX_MS,
-    RUN_AT_MIN_MS,
     JobSpec,
     Outcome,
     OutcomeKind,
@@ -45,83 +42,8 @@ if TYPE_CHECKING:
 
 Check = Callable[[Any], None]
 """Raises unless a value is what a field names."""
-NUMBER_MAX: Final = 2**53
-TOKEN_MAX: Final = 2**127
-"""More than any token: whoever has none is told that it is lost."""
-FLOAT_MAX: Final = 2**63
 BULK: Final = 8
 """So many items and more are looked at together first."""
-
-IDS: Final = frozenset(
-    ["children", "flow", "id", "ids", "job_id", "job_ids", "leases", "name", "parent", "schedule", "staged"]
-)
-NAMES: Final = frozenset(
-    ["key", "namespace", "pool", "pools", "service", "steal", "task", "user", "users", "worker"]
-)  # fmt: skip
-TEXTS: Final = {
-    "after": KEY_LENGTH_MAX,
-    "cron": ERROR_TEXT_MAX,
-    "first": KEY_LENGTH_MAX,
-    "lines": ERROR_TEXT_MAX,
-    "message": ERROR_TEXT_MAX,
-    "note": ERROR_TEXT_MAX,
-    "reason": ERROR_TEXT_MAX,
-    "templates": NUMBER_MAX,
-    "timezone": ERROR_TEXT_MAX,
-    "traceback": ERROR_TEXT_MAX,
-    "type": ERROR_TEXT_MAX,
-}
-"""How many characters the other texts may have."""
-_TIME: Final = (RUN_AT_MIN_MS, RUN_AT_MAX_MS)
-_TOKEN: Final = (-TOKEN_MAX, TOKEN_MAX)
-_ANY: Final = (-NUMBER_MAX, NUMBER_MAX)
-_COUNT: Final = (0, NUMBER_MAX)
-_DURATION: Final = (0, TEN_YEARS_MS)
-NUMBERS: Final = {
-    "DueSchedules.after": _TIME,
-    "after": _COUNT,
-    "at_ms": _TIME,
-    "attempt": _COUNT,
-    "base_ms": _DURATION,
-    "blocked_ms": _DURATION,
-    "cap_ms": _DURATION,
-    "count": _ANY,
-    "cursor": _COUNT,
-    "delay_ms": _DURATION,
-    "depth": (0, DEPTH_MAX),
-    "end_ms": _TIME,
-    "every_ms": (1, TEN_YEARS_MS),
-    "last_ms": _TIME,
-    "lease_ms": _DURATION,
-    "leases": _TOKEN,
-    "limit": _ANY,
-    "max_attempts": _COUNT,
-    "max_hold_ms": _DURATION,
-    "max_losses": _COUNT,
-    "max_pending": _COUNT,
-    "most": _COUNT,
-    "next_ms": _TIME,
-    "parent": _TOKEN,
-    "presence_ms": _DURATION,
-    "priority": _COUNT,
-    "rate": _COUNT,
-    "retention_ms": _DURATION,
-    "run_at_ms": _TIME,
-    "scheduled_ms": _TIME,
-    "since_ms": _TIME,
-    "start_ms": _TIME,
-    "start_within_ms": _DURATION,
-    "timeout_ms": _DURATION,
-    "token": _TOKEN,
-    "ttl_ms": (1, TEN_YEARS_MS),
-    "until_ms": _TIME,
-    "version": _COUNT,
-    "versions": _COUNT,
-    "weight": _ANY,
-}
-"""The ranges of whole numbers; those of counts that are limited more are looked at by `check_limits`."""
-
-PAYLOADS: Final = {"arguments": PAYLOAD_BYTES_MAX, "result": RESULT_BYTES_MAX, "value": RESULT_BYTES_MAX}
 _OF_DATA: Final = frozenset({JobSpec, Outcome})
 """Classes that hold an application's own data: what stands in place of one is not shown."""
 _NO_DEFAULT: Final = object()
