@@ -22,8 +22,9 @@ from queuehint.backends.redis.backend import RedisBackend
 from queuehint.backends.redis.codec import codec
 from queuehint.backends.redis.connections import SyncLink
 from queuehint.backends.redis.doctor import doctor
-from queuehint.backends.redis.doctor.doctor import BATCH, MARGIN, WHOLE_MAX, diagnose
+from queuehint.backends.redis.doctor.doctor import BATCH, WHOLE_MAX, diagnose
 from queuehint.backends.redis.doctor.server import lacks_lua_fixes
+from queuehint.backends.redis.doctor.sums import COUNTED, MARGIN
 from queuehint.backends.report import Finding, Report
 from queuehint.cli import doctor as command
 from queuehint.cli.app import app
@@ -508,14 +509,12 @@ def test_each_counter_of_jobs_that_is_off_by_one_is_found_and_put_right() -> Non
                 continue  # the schema, and the name of a run
             store.change_packed("meta", "state", f"value[{at}] = value[{at}] + 1")
             changed = {name for name, number in counters(store).items() if number != before[name]}
-            if changed & doctor._COUNTED.keys():
+            if changed & COUNTED.keys():
                 found |= changed
                 assert store.kinds() == {"counter"}
                 assert store.is_put_right()
-            store.change_packed(
-                "meta", "state", f"value[{at}] = value[{at}] - {0 if changed & doctor._COUNTED.keys() else 1}"
-            )
-        assert found == doctor._COUNTED.keys()
+            store.change_packed("meta", "state", f"value[{at}] = value[{at}] - {0 if changed & COUNTED.keys() else 1}")
+        assert found == COUNTED.keys()
         assert store.look().is_clean
 
 

@@ -14,23 +14,20 @@ repairs that comes after any other change does nothing, and what a script does i
 from __future__ import annotations
 
 import re
-from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
-
-import attrs
 
 from queuehint.backends.redis import keys
 from queuehint.backends.redis.backend import hold
 from queuehint.backends.redis.codec import codec
 from queuehint.backends.redis.connections import SyncLink
-from queuehint.backends.redis.doctor.findings import first_repairs, miscounted, problem, repairable
+from queuehint.backends.redis.doctor.findings import first_repairs, problem, repairable
 from queuehint.backends.redis.doctor.server import Checkup
+from queuehint.backends.redis.doctor.sums import Pass, State, Sums
 from queuehint.backends.redis.session import CLOCK_LATE_MS, Sleep
 from queuehint.backends.report import CIRCLES_MAX, MORE_CIRCLES, Finding, Report, circle_finding
 from queuehint.core.structures.edges import circles
 from queuehint.errors import BackendDeniedError, BackendError
-from queuehint.values.checks import sized
 from queuehint.values.hint import conflict, gate_key
 from queuehint.values.policy import Retention
 
@@ -55,28 +52,6 @@ WHOLE_MAX: Final = 250
 """So many jobs are looked at by one script, which makes their sums exact."""
 SCAN_COUNT: Final = 500
 REPAIRS: Final = 100
-MARGIN: Final = 1_000_000
-"""How far above the greatest number seen a lost counter begins anew."""
-FINDINGS_MAX: Final = 10_000
-"""Findings of a pass that are kept; the rest is found once these are put right."""
-
-_COUNTED: Final = {
-    "scheduled": "jobs are SCHEDULED",
-    "deferred": "jobs are DEFERRED",
-    "queued": "jobs are QUEUED",
-    "started": "jobs are STARTED",
-    "finished": "jobs are FINISHED",
-    "failed": "jobs are FAILED",
-    "canceled": "jobs are CANCELED",
-    "holding": "jobs are dead and hold their places",
-    "strangers": "jobs are of unknown tasks",
-    "backing_off": "jobs are backing off",
-    "open_edges": "edges are open",
-    "limited": "jobs are put aside by limits",
-    "staged": "jobs wait for the commit of their submissions",
-    **{f"level_{level}": f"jobs of level {level} have places" for level in range(1, 6)},
-}
-"""Counters of the state that are sums over all heads, and what they count."""
 _SCHEMA: Final = re.compile(r"BAD_SCHEMA (\S+)")
 _OF_KEYS: Final = frozenset({"type", "ttl", "foreign", "key", "setting", "retention"})
 """Findings that need not be looked for again in a second pass."""
@@ -93,7 +68,6 @@ _SMALL: Final = (
     "weights", "limits", "looks",
     "index", "blocks", "numbers", "tallies", "tallied",
 )  # fmt: skip
-_OF_SCHEDULES: Final = ("schedules", "schedule_names", "schedule_dues")
 
 
 def diagnose(backend: RedisBackend, *, fix: bool = False, passes: int = PASSES) -> Report:
@@ -151,57 +125,6 @@ def _batches(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
         yield items[at : at + size]
 
 
-@attrs.frozen(kw_only=True)
-class _State:
-    """The state of a namespace at one moment."""
-
-    packed: bytes = attrs.field(repr=sized)
-    kind: str
-    """`kept`, `none` (a new namespace), `lost` or `damaged`."""
-    now_ms: int
-    clock_ms: int
-    counters: dict[str, int]
-    sizes: dict[str, int]
-
-
-class _Pass:
-    """One time that everything is read."""
-
-    def __init__(self) -> None:
-        self.findings: dict[tuple[str, str, str], Finding] = {}
-        self.unchecked: list[str] = []
-        """Why jobs were not looked at; and, in the end, what else was not done."""
-        self.notes: list[str] = []
-        self.is_quiet = False
-        self.packed = b""
-        self.clock: Finding | None = None
-        """What is said of the server's clock if it is behind what it was."""
-        self.by_prefix: dict[str, list[str]] = {}
-        self.begin_sums()
-
-    def begin_sums(self) -> None:
-        self.counted: Counter[str] = Counter()
-        self.entries: Counter[str] = Counter()
-        self.gates: dict[str, list[int]] = {}
-        self.started: dict[str, str] = {}
-        self.waits: dict[str, list[str]] = {}
-        self.greatest: dict[str, int] = {}
-        self.is_whole = False
-        self.stored_gates: dict[str, str] = {}
-        self.tallies: Counter[str] = Counter()
-        self.stored_tallies: dict[str, str] = {}
-        self.stored_counters: dict[str, int] = {}
-
-    def add(self, finding: Finding, item: str = "") -> None:
-        key = (finding.kind, finding.where, item)
-        if key in self.findings or len(self.findings) < FINDINGS_MAX:
-            self.findings.setdefault(key, finding)
-
-    def see(self, greatest: dict[str, int]) -> None:
-        for name, number in greatest.items():
-            self.greatest[name] = max(number, self.greatest.get(name, number))
-
-
 # --- the doctor ------------------------------------------------------------------------------------------------------
 
 
@@ -210,12 +133,13 @@ class _Doctor:
         self._desk = desk
         self._passes = max(1, passes)
         self._checkup = Checkup(desk)
+        self._sums = Sums(self._key, self._checkup.facts)
 
     def examine(self, *, fix: bool) -> Talk:
         """Look at everything, and put it right if that is asked for."""
         yield from self._checkup.look()
         if not self._checkup.runs_scripts:
-            this = _Pass()
+            this = Pass()
             this.unchecked.append("the jobs: this server cannot run our scripts")
             return self._report(this)
         if fix:
@@ -227,7 +151,7 @@ class _Doctor:
         found: dict[tuple[str, str, str], Finding] = {}
         failures = 0
         before: list[Repair] = []
-        last: _Pass = yield from self._read()
+        last: Pass = yield from self._read()
         if last.clock is not None and self._checkup.is_primary:
             found |= last.findings
             yield from self._desk.converse_script("turn_back", ())
@@ -251,7 +175,7 @@ class _Doctor:
         repaired = {key: each for key, each in found.items() if each.is_repairable and key not in last.findings}
         return self._report(last, tuple(repaired.values()))
 
-    def _report(self, last: _Pass, repaired: tuple[Finding, ...] = ()) -> Report:
+    def _report(self, last: Pass, repaired: tuple[Finding, ...] = ()) -> Report:
         return Report(
             store=self._desk.address.shown,
             namespace=self._desk.namespace,
@@ -274,7 +198,7 @@ class _Doctor:
 
     def _read(self) -> Talk:
         """Read everything, sums again if they were not exact; return the pass."""
-        this = _Pass()
+        this = Pass()
         yield from self._look_at_fixed_keys(this)
         if not this.unchecked and (yield from self._is_our_schema(this)):
             yield from self._look_at_keys(this)
@@ -284,15 +208,15 @@ class _Doctor:
                 # What was found about one job or entry was true; it is found again if it still is.
                 this.findings = {key: each for key, each in this.findings.items() if each.kind in _OF_KEYS}
             this.begin_sums()
-            before: _State = yield from self._settled(this)
+            before: State = yield from self._settled(this)
             yield from self._look_at_heads(this, before)
             yield from self._look_at_entries(this, before)
-            after: _State = yield from self._state()
+            after: State = yield from self._state()
             this.packed = after.packed
             this.is_quiet = before.packed == after.packed and self._is_settled(before)
             if this.is_quiet or this.is_whole or attempt == self._passes - 1:
-                self._look_at_state(this, after)
-                self._look_at_sums(this, after)
+                self._sums.look_at_state(this, after)
+                self._sums.look_at_sums(this, after)
                 yield from self._look_at_conflicts(this)
                 yield from self._look_at_circles(this)
                 break
@@ -300,7 +224,7 @@ class _Doctor:
 
     def _state(self) -> Talk:
         said = _named((yield from self._desk.converse_script("counters", ())))
-        return _State(
+        return State(
             packed=said["packed"],
             kind=_text(said["is"]),
             now_ms=int(said["now"]),
@@ -309,7 +233,7 @@ class _Doctor:
             sizes=_numbers(said["sizes"]),
         )
 
-    def _is_our_schema(self, this: _Pass) -> Talk:
+    def _is_our_schema(self, this: Pass) -> Talk:
         try:
             yield from self._state()
         except BackendError as error:
@@ -322,10 +246,10 @@ class _Doctor:
             return False
         return True
 
-    def _settled(self, this: _Pass) -> Talk:
+    def _settled(self, this: Pass) -> Talk:
         """Return the state once the server's clock is past the time in it: any later change makes another one."""
         while True:
-            state: _State = yield from self._state()
+            state: State = yield from self._state()
             if self._is_settled(state):
                 return state
             late_ms = state.clock_ms - state.now_ms
@@ -341,10 +265,10 @@ class _Doctor:
                 return state
             yield Sleep(0.001)
 
-    def _is_settled(self, state: _State) -> bool:
+    def _is_settled(self, state: State) -> bool:
         return state.now_ms > state.clock_ms or not self._desk.has_own_time
 
-    def _look_at_retention(self, this: _Pass) -> Talk:
+    def _look_at_retention(self, this: Pass) -> Talk:
         """See for how long records are kept, if somebody has said so."""
         stored = yield from self._plain("HGET", self._key("meta"), "retention")
         if stored is None:
@@ -359,20 +283,20 @@ class _Doctor:
 
     # --- keys --------------------------------------------------------------------------------------------------------
 
-    def _look_at_fixed_keys(self, this: _Pass) -> Talk:
+    def _look_at_fixed_keys(self, this: Pass) -> Talk:
         """See that fixed keys are of their types."""
         for key in keys.KEYS:
             if not key.is_prefix:
                 kind = _text((yield from self._plain("TYPE", self._key(key.name))))
                 self._check_type(this, key.name, kind, key.type)
 
-    def _check_type(self, this: _Pass, name: str, kind: str, right: str) -> None:
+    def _check_type(self, this: Pass, name: str, kind: str, right: str) -> None:
         if kind not in {"none", right}:
             what = f"is a {kind} and should be a {right}: not ours? Rename it or delete it"
             this.add(Finding(kind="type", where=self._key(name), what=what))
             this.unchecked[:] = [_NO_SCRIPT]
 
-    def _look_at_keys(self, this: _Pass) -> Talk:
+    def _look_at_keys(self, this: Pass) -> Talk:
         """See of every key of the namespace that it is one of ours, without a time to live, and has a reason."""
         ours: dict[str, keys.Key] = {}
         for name in sorted((yield from self._scan_keys(this))):
@@ -400,7 +324,7 @@ class _Doctor:
                     what = "is about something that is no more"
                     this.add(repairable("key", self._key(name), what, ("key", name, "")))
 
-    def _scan_keys(self, this: _Pass) -> Talk:
+    def _scan_keys(self, this: Pass) -> Talk:
         """Return the names of all keys of the namespace."""
         begin = len(self._key(""))
         found: set[str] = set()
@@ -418,7 +342,7 @@ class _Doctor:
 
     # --- jobs and entries --------------------------------------------------------------------------------------------
 
-    def _look_at_heads(self, this: _Pass, before: _State) -> Talk:
+    def _look_at_heads(self, this: Pass, before: State) -> Talk:
         """Read all heads, each once."""
         seen: set[bytes] = set()
         waiting: list[bytes] = []
@@ -440,7 +364,7 @@ class _Doctor:
         if not seen:
             yield from self._look_at_jobs(this, [])
 
-    def _look_at_jobs(self, this: _Pass, ids: list[bytes]) -> Talk:
+    def _look_at_jobs(self, this: Pass, ids: list[bytes]) -> Talk:
         said = _named((yield from self._desk.converse_script("heads", tuple(ids))))
         self._add_problems(this, said["problems"])
         this.counted.update(_numbers(said["counted"]))
@@ -460,7 +384,7 @@ class _Doctor:
             this.stored_tallies = _texts(said["counts"])
             this.stored_counters = _numbers(said["counters"])
 
-    def _look_at_entries(self, this: _Pass, before: _State) -> Talk:
+    def _look_at_entries(self, this: Pass, before: State) -> Talk:
         """See of every entry that it has a reason to be there, unless counting has shown it."""
         after = yield from self._state()
         is_quiet = before.packed == after.packed
@@ -478,7 +402,7 @@ class _Doctor:
             for name in this.by_prefix.get(prefix, ()):
                 yield from self._scan(this, name)
 
-    def _scan(self, this: _Pass, name: str) -> Talk:
+    def _scan(self, this: Pass, name: str) -> Talk:
         cursor = b"0"
         key = _key_of(name)
         assert key is not None
@@ -494,7 +418,7 @@ class _Doctor:
             if cursor == b"0":
                 return
 
-    def _add_problems(self, this: _Pass, flat: Sequence[bytes]) -> None:
+    def _add_problems(self, this: Pass, flat: Sequence[bytes]) -> None:
         for kind, name, item, about, found in _in_fives(flat):
             if kind == "behind":
                 continue  # told by the greatest number seen
@@ -503,113 +427,9 @@ class _Doctor:
                 this.add(repairable("job", self._key("jobs"), what, job_id=about), about)
             this.add(problem(kind, name, self._key(name), item, about, found), item or about)
 
-    # --- sums --------------------------------------------------------------------------------------------------------
+    # --- running together, waiting in circles ------------------------------------------------------------------------
 
-    def _look_at_state(self, this: _Pass, after: _State) -> None:
-        """Compare counters with what can be counted at once, and with the greatest numbers seen."""
-        meta, counters, sizes = self._key("meta"), after.counters, after.sizes
-        if after.kind in {"lost", "damaged"}:
-            made = self._new_state(this, after)
-            repairs = [("counter", name, f"\n{number}") for name, number in made.items()]
-            what = f"the state is {after.kind}: its counters have to begin anew, far above all that is seen"
-            this.add(repairable("state", meta, what, *repairs))
-            return
-        for name, key in (("paused", "pauses"), ("closed", "closed")):
-            if counters[name] != sizes[key]:
-                what = f"{counters[name]} paths are {name} by the state, and {sizes[key]} by {self._key(key)}"
-                this.add(miscounted(meta, what, name, counters[name], sizes[key]), name)
-        if counters["weighted"] != sizes["weights"]:
-            what = f"{counters['weighted']} users have a weight by the state, and {sizes['weights']} by their key"
-            this.add(miscounted(meta, what, "weighted", counters["weighted"], sizes["weights"]), "weights")
-        if counters["shared_values"] != sizes["shared"]:
-            what = f"{counters['shared_values']} values are shared by the state, and {sizes['shared']} by their key"
-            this.add(miscounted(meta, what, "shared_values", counters["shared_values"], sizes["shared"]), "shared")
-        for name, what in (("limits", "hold jobs back"), ("watched", "bound what is unfinished")):
-            if counters[name] != sizes[name]:
-                what = f"{counters[name]} limits {what} by the state, and {sizes[name]} by {self._key('limits')}"
-                this.add(miscounted(meta, what, name, counters[name], sizes[name]), name)
-        self._look_at_schedules(this, counters, sizes)
-        # A submission in parts counts once it is committed.
-        enqueued, pruned, there = counters["enqueued"], counters["pruned"], sizes["jobs"] - this.counted["hidden"]
-        if this.counted["hidden"] and not this.is_quiet:
-            pass
-        elif enqueued > pruned + there:
-            lost = enqueued - pruned - there
-            what = f"{enqueued} jobs were enqueued, {pruned} pruned and {there} are there: {lost} are lost"
-            this.add(miscounted(meta, what, "pruned", pruned, pruned + lost), "enqueued")
-        elif enqueued < pruned + there:
-            what = f"{enqueued} jobs were enqueued, yet {pruned} were pruned and {there} are there"
-            this.add(miscounted(meta, what, "enqueued", enqueued, pruned + there), "enqueued")
-        for name, number in this.greatest.items():
-            if number > counters[name]:
-                what = f"the counter {name!r} is at {counters[name]}, and {number} is taken"
-                this.add(miscounted(meta, what, name, counters[name], number), name)
-
-    def _look_at_schedules(self, this: _Pass, counters: dict[str, int], sizes: dict[str, int]) -> None:
-        """Compare what the state says of schedules with their keys, once these are as they should be."""
-        if any(each.where in map(self._key, _OF_SCHEDULES) for each in this.findings.values()):
-            return
-        meta, there, first_ms = self._key("meta"), counters["schedules"], counters["next_schedule"]
-        if there != sizes["schedules"]:
-            what = f"there are {there} schedules by the state, and {sizes['schedules']} by their key"
-            this.add(miscounted(meta, what, "schedules", there, sizes["schedules"]), "schedules")
-        if first_ms != sizes["next_schedule"]:
-            what = f"the first schedule is due at {first_ms} by the state, and at {sizes['next_schedule']} by their key"
-            this.add(miscounted(meta, what, "next_schedule", first_ms, sizes["next_schedule"]), "next_schedule")
-
-    def _new_state(self, this: _Pass, after: _State) -> dict[str, int]:
-        """Return the counters of a state that has to be made anew."""
-        numbers = ("numbers", "places", "turn", "pause", "marks", "schedule_versions")
-        above = {name: this.greatest.get(name, 0) + MARGIN for name in numbers}
-        return {
-            **above,
-            **{name: this.counted[name] for name in _COUNTED},
-            # Ids that were drawn are no more than jobs that were numbered, or not many more.
-            "drawn": above["numbers"],
-            "epoch": this.greatest.get("epoch", 0),
-            "paused": after.sizes["pauses"],
-            "closed": after.sizes["closed"],
-            "enqueued": after.sizes["jobs"] - this.counted["hidden"],
-            "shared_values": after.sizes["shared"],
-            "limits": after.sizes["limits"],
-            "watched": after.sizes["watched"],
-            "schedules": after.sizes["schedules"],
-            "next_schedule": after.sizes["next_schedule"],
-            "weighted": after.sizes["weights"],
-            # Long ago: there may be markers for those who waited for jobs of some users.
-            "users_seen": 1,
-        }
-
-    def _look_at_sums(self, this: _Pass, after: _State) -> None:
-        """Compare gates and counters with the recount, if that is of one moment and no head is missing in it."""
-        if not this.is_quiet and not this.is_whole:
-            this.notes.append(
-                "sums over all jobs (gates, counters): they changed while they were read; look again later"
-            )
-            return
-        if any(each.kind == "damaged" for each in this.findings.values()):
-            return
-        counters = this.stored_counters if this.is_whole else after.counters
-        if after.counters["dropped"]:
-            self._checkup.facts["records_dropped"] = after.counters["dropped"]
-        for name, counts in _COUNTED.items() if after.kind in {"kept", "none"} else ():
-            is_now, is_right = counters[name], this.counted[name]
-            if is_now != is_right:
-                what = f"{is_now} {counts} by the state, {is_right} by their heads"
-                this.add(miscounted(self._key("meta"), what, name, is_now, is_right), name)
-        for key in this.gates.keys() | this.stored_gates.keys():
-            stored, held = this.stored_gates.get(key, ""), " ".join(map(str, this.gates.get(key, [0] * 5)))
-            if stored != held:
-                what = f"the gate {key!r} should have {held} (IS IX S X, waiting) and has {stored or 'nothing'}"
-                this.add(repairable("gate", self._key("gates"), what, ("gate", key, f"{stored}\n{held}")), key)
-
-        for key in this.tallies.keys() | this.stored_tallies.keys():
-            stored, right = this.stored_tallies.get(key, ""), this.tallies[key]
-            if stored != str(right):
-                what = f"{right} records have the service and the user {key!r}, and {stored or 'none'} are counted"
-                this.add(repairable("tally", self._key("tallies"), what, ("tally", key, f"{stored}\n{right}")), key)
-
-    def _look_at_conflicts(self, this: _Pass) -> Talk:
+    def _look_at_conflicts(self, this: Pass) -> Talk:
         """See that no two jobs run whose claims conflict."""
         for pair in _conflicts(this.started):
             # They need not have run at one time: ask for both at once.
@@ -619,7 +439,7 @@ class _Doctor:
                 what = f"jobs {pair[0]} and {pair[1]} run at once, and their claims conflict"
                 this.add(Finding(kind="conflict", where=self._key("jobs"), what=what, job_id=pair[0]), pair[1])
 
-    def _look_at_circles(self, this: _Pass) -> Talk:
+    def _look_at_circles(self, this: Pass) -> Talk:
         """See that no jobs wait for one another along open edges; none of those that do ever goes on."""
         waits = {job_id: others for job_id, others in this.waits.items() if not this.waits.keys().isdisjoint(others)}
         for found, circle in enumerate(circles(waits)):

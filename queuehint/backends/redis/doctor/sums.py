@@ -1,0 +1,218 @@
+"""
+What is counted anew: the sums over all jobs of a namespace, and how those that are stored compare with them.
+
+Counters, gates and tallies are sums over many heads. A pass adds up what its batches of heads tell; what is stored is
+compared once all of them were read at one moment.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from queuehint.backends.redis.doctor.findings import miscounted, repairable
+from queuehint.values.checks import sized
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from queuehint.backends.report import Finding
+
+MARGIN: Final = 1_000_000
+"""How far above the greatest number seen a lost counter begins anew."""
+FINDINGS_MAX: Final = 10_000
+"""Findings of a pass that are kept; the rest is found once these are put right."""
+
+
+COUNTED: Final = {
+    "scheduled": "jobs are SCHEDULED",
+    "deferred": "jobs are DEFERRED",
+    "queued": "jobs are QUEUED",
+    "started": "jobs are STARTED",
+    "finished": "jobs are FINISHED",
+    "failed": "jobs are FAILED",
+    "canceled": "jobs are CANCELED",
+    "holding": "jobs are dead and hold their places",
+    "strangers": "jobs are of unknown tasks",
+    "backing_off": "jobs are backing off",
+    "open_edges": "edges are open",
+    "limited": "jobs are put aside by limits",
+    "staged": "jobs wait for the commit of their submissions",
+    **{f"level_{level}": f"jobs of level {level} have places" for level in range(1, 6)},
+}
+"""Counters of the state that are sums over all heads, and what they count."""
+_OF_SCHEDULES: Final = ("schedules", "schedule_names", "schedule_dues")
+
+
+@attrs.frozen(kw_only=True)
+class State:
+    """The state of a namespace at one moment."""
+
+    packed: bytes = attrs.field(repr=sized)
+    kind: str
+    """`kept`, `none` (a new namespace), `lost` or `damaged`."""
+    now_ms: int
+    clock_ms: int
+    counters: dict[str, int]
+    sizes: dict[str, int]
+
+
+class Pass:
+    """One time that everything is read."""
+
+    def __init__(self) -> None:
+        self.findings: dict[tuple[str, str, str], Finding] = {}
+        self.unchecked: list[str] = []
+        """Why jobs were not looked at; and, in the end, what else was not done."""
+        self.notes: list[str] = []
+        self.is_quiet = False
+        self.packed = b""
+        self.clock: Finding | None = None
+        """What is said of the server's clock if it is behind what it was."""
+        self.by_prefix: dict[str, list[str]] = {}
+        self.begin_sums()
+
+    def begin_sums(self) -> None:
+        """Forget what was counted and what is stored, to read both again."""
+        self.counted: Counter[str] = Counter()
+        self.entries: Counter[str] = Counter()
+        self.gates: dict[str, list[int]] = {}
+        self.started: dict[str, str] = {}
+        self.waits: dict[str, list[str]] = {}
+        self.greatest: dict[str, int] = {}
+        self.is_whole = False
+        self.stored_gates: dict[str, str] = {}
+        self.tallies: Counter[str] = Counter()
+        self.stored_tallies: dict[str, str] = {}
+        self.stored_counters: dict[str, int] = {}
+
+    def add(self, finding: Finding, item: str = "") -> None:
+        """Keep a finding, once for each place and item, and no more than `FINDINGS_MAX`."""
+        key = (finding.kind, finding.where, item)
+        if key in self.findings or len(self.findings) < FINDINGS_MAX:
+            self.findings.setdefault(key, finding)
+
+    def see(self, greatest: dict[str, int]) -> None:
+        """Raise the greatest numbers seen."""
+        for name, number in greatest.items():
+            self.greatest[name] = max(number, self.greatest.get(name, number))
+
+
+class Sums:
+    """
+    Compare what is stored with what a pass counted.
+
+    Args:
+        key: returns the whole name of a key of the namespace.
+        facts: gets what a report says without a finding.
+    """
+
+    def __init__(self, key: Callable[[str], str], facts: dict[str, Any]) -> None:
+        self._key = key
+        self._facts = facts
+
+    def look_at_state(self, this: Pass, after: State) -> None:
+        """Compare counters with what can be counted at once, and with the greatest numbers seen."""
+        meta, counters, sizes = self._key("meta"), after.counters, after.sizes
+        if after.kind in {"lost", "damaged"}:
+            made = self._new_state(this, after)
+            repairs = [("counter", name, f"\n{number}") for name, number in made.items()]
+            what = f"the state is {after.kind}: its counters have to begin anew, far above all that is seen"
+            this.add(repairable("state", meta, what, *repairs))
+            return
+        for name, key in (("paused", "pauses"), ("closed", "closed")):
+            if counters[name] != sizes[key]:
+                what = f"{counters[name]} paths are {name} by the state, and {sizes[key]} by {self._key(key)}"
+                this.add(miscounted(meta, what, name, counters[name], sizes[key]), name)
+        if counters["weighted"] != sizes["weights"]:
+            what = f"{counters['weighted']} users have a weight by the state, and {sizes['weights']} by their key"
+            this.add(miscounted(meta, what, "weighted", counters["weighted"], sizes["weights"]), "weights")
+        if counters["shared_values"] != sizes["shared"]:
+            what = f"{counters['shared_values']} values are shared by the state, and {sizes['shared']} by their key"
+            this.add(miscounted(meta, what, "shared_values", counters["shared_values"], sizes["shared"]), "shared")
+        for name, what in (("limits", "hold jobs back"), ("watched", "bound what is unfinished")):
+            if counters[name] != sizes[name]:
+                what = f"{counters[name]} limits {what} by the state, and {sizes[name]} by {self._key('limits')}"
+                this.add(miscounted(meta, what, name, counters[name], sizes[name]), name)
+        self._look_at_schedules(this, counters, sizes)
+        # A submission in parts counts once it is committed.
+        enqueued, pruned, there = counters["enqueued"], counters["pruned"], sizes["jobs"] - this.counted["hidden"]
+        if this.counted["hidden"] and not this.is_quiet:
+            pass
+        elif enqueued > pruned + there:
+            lost = enqueued - pruned - there
+            what = f"{enqueued} jobs were enqueued, {pruned} pruned and {there} are there: {lost} are lost"
+            this.add(miscounted(meta, what, "pruned", pruned, pruned + lost), "enqueued")
+        elif enqueued < pruned + there:
+            what = f"{enqueued} jobs were enqueued, yet {pruned} were pruned and {there} are there"
+            this.add(miscounted(meta, what, "enqueued", enqueued, pruned + there), "enqueued")
+        for name, number in this.greatest.items():
+            if number > counters[name]:
+                what = f"the counter {name!r} is at {counters[name]}, and {number} is taken"
+                this.add(miscounted(meta, what, name, counters[name], number), name)
+
+    def _look_at_schedules(self, this: Pass, counters: dict[str, int], sizes: dict[str, int]) -> None:
+        """Compare what the state says of schedules with their keys, once these are as they should be."""
+        if any(each.where in map(self._key, _OF_SCHEDULES) for each in this.findings.values()):
+            return
+        meta, there, first_ms = self._key("meta"), counters["schedules"], counters["next_schedule"]
+        if there != sizes["schedules"]:
+            what = f"there are {there} schedules by the state, and {sizes['schedules']} by their key"
+            this.add(miscounted(meta, what, "schedules", there, sizes["schedules"]), "schedules")
+        if first_ms != sizes["next_schedule"]:
+            what = f"the first schedule is due at {first_ms} by the state, and at {sizes['next_schedule']} by their key"
+            this.add(miscounted(meta, what, "next_schedule", first_ms, sizes["next_schedule"]), "next_schedule")
+
+    def _new_state(self, this: Pass, after: State) -> dict[str, int]:
+        """Return the counters of a state that has to be made anew."""
+        numbers = ("numbers", "places", "turn", "pause", "marks", "schedule_versions")
+        above = {name: this.greatest.get(name, 0) + MARGIN for name in numbers}
+        return {
+            **above,
+            **{name: this.counted[name] for name in COUNTED},
+            # Ids that were drawn are no more than jobs that were numbered, or not many more.
+            "drawn": above["numbers"],
+            "epoch": this.greatest.get("epoch", 0),
+            "paused": after.sizes["pauses"],
+            "closed": after.sizes["closed"],
+            "enqueued": after.sizes["jobs"] - this.counted["hidden"],
+            "shared_values": after.sizes["shared"],
+            "limits": after.sizes["limits"],
+            "watched": after.sizes["watched"],
+            "schedules": after.sizes["schedules"],
+            "next_schedule": after.sizes["next_schedule"],
+            "weighted": after.sizes["weights"],
+            # Long ago: there may be markers for those who waited for jobs of some users.
+            "users_seen": 1,
+        }
+
+    def look_at_sums(self, this: Pass, after: State) -> None:
+        """Compare gates and counters with the recount, if that is of one moment and no head is missing in it."""
+        if not this.is_quiet and not this.is_whole:
+            this.notes.append(
+                "sums over all jobs (gates, counters): they changed while they were read; look again later"
+            )
+            return
+        if any(each.kind == "damaged" for each in this.findings.values()):
+            return
+        counters = this.stored_counters if this.is_whole else after.counters
+        if after.counters["dropped"]:
+            self._facts["records_dropped"] = after.counters["dropped"]
+        for name, counts in COUNTED.items() if after.kind in {"kept", "none"} else ():
+            is_now, is_right = counters[name], this.counted[name]
+            if is_now != is_right:
+                what = f"{is_now} {counts} by the state, {is_right} by their heads"
+                this.add(miscounted(self._key("meta"), what, name, is_now, is_right), name)
+        for key in this.gates.keys() | this.stored_gates.keys():
+            stored, held = this.stored_gates.get(key, ""), " ".join(map(str, this.gates.get(key, [0] * 5)))
+            if stored != held:
+                what = f"the gate {key!r} should have {held} (IS IX S X, waiting) and has {stored or 'nothing'}"
+                this.add(repairable("gate", self._key("gates"), what, ("gate", key, f"{stored}\n{held}")), key)
+
+        for key in this.tallies.keys() | this.stored_tallies.keys():
+            stored, right = this.stored_tallies.get(key, ""), this.tallies[key]
+            if stored != str(right):
+                what = f"{right} records have the service and the user {key!r}, and {stored or 'none'} are counted"
+                this.add(repairable("tally", self._key("tallies"), what, ("tally", key, f"{stored}\n{right}")), key)
