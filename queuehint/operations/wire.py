@@ -54,32 +54,6 @@ VALUES: Final[tuple[type[Any], ...]] = (
 """The classes of which operations are made, besides tuples, numbers, texts, bytes, True, False and None."""
 _KNOWN: Final = frozenset({int, str, bytes, bool, float, type(None), OutcomeKind, *VALUES})
 
-QUESTIONS: Final[frozenset[type[Any]]] = frozenset(
-    {
-        operations.CanDequeue,
-        operations.CountEdges,
-        operations.CountFlow,
-        operations.CountJobs,
-        operations.CountPending,
-        operations.CountRecords,
-        operations.DueSchedules,
-        operations.Fetch,
-        operations.Get,
-        operations.List,
-        operations.ListDead,
-        operations.ListFlow,
-        operations.ListLimits,
-        operations.ListSchedules,
-        operations.ListUsers,
-        operations.ListWeights,
-        operations.Peek,
-        operations.Pull,
-        operations.Tree,
-        operations.Why,
-    }
-)
-"""The operations that change nothing: a journal does without them. `Follow` does change something: what is kept."""
-
 
 @attrs.frozen
 class Extend(Operation[None]):
@@ -138,6 +112,7 @@ OPERATIONS: Final[tuple[type[Any], ...]] = tuple(
     )
 )
 """All operations there are."""
+QUESTIONS: Final[frozenset[type[Any]]] = frozenset([kind for kind in OPERATIONS if kind.is_question])
 
 
 class _Form:

@@ -333,7 +333,7 @@ MUTANTS = (
     Mutant(
         name="A submission may hold eight thousand jobs",
         kind="bounds",
-        file="operations/__init__.py",
+        file="operations/base.py",
         old="JOBS_PER_SUBMISSION_MAX = 1000\n",
         new="JOBS_PER_SUBMISSION_MAX = 8000\n",
         caught_by=(tests("tests/unit/test_engine_submissions.py"),),

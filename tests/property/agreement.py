@@ -227,7 +227,7 @@ class Twins:
     def do(self, operation: Operation[Any], *, shell: str = "sync") -> Any:
         """Have both do an operation and compare; return the reply, None if both refused it alike."""
         self.history.append((self.now_ms, operation))
-        self.steps += not isinstance(operation, codec.QUESTIONS)
+        self.steps += not operation.is_question
         expected = self._try(lambda: self.engine.apply(operation, self.now_ms))
         if shell == "sync":
             actual = self._try(lambda: self.backend.call_sync(operation))
@@ -236,7 +236,7 @@ class Twins:
         assert agree(expected, actual), f"{operation}\nthe engine: {expected}\nthe store:  {actual}"
         if isinstance(expected, Refused):
             return None
-        if not isinstance(operation, codec.QUESTIONS):
+        if not operation.is_question:
             check_circles(self.engine)
             clocked = codec.clocked(self.desk.answer)
             times = [(self.engine.now_ms, self.engine.next_ms), (clocked.now_ms, clocked.next_ms)]

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from typing import get_type_hints
 
+import attrs
 import pytest
 
 import queuehint
 from queuehint import operations
 from queuehint.core.engine import ROOMS
 from queuehint.core.state import HANDLERS, handles
-from queuehint.operations import Operation, Tick
+from queuehint.operations import Follow, Operation, Tick, asking, base, operating, producing, working
 
 ROOT = Path(queuehint.__file__).parent
 
@@ -58,6 +61,39 @@ def test_every_operation_has_one_who_answers_it_in_a_room_of_the_engine() -> Non
     assert len(concrete) > 40
     assert set(HANDLERS) == concrete
     assert {handler.__module__ for handler in HANDLERS.values()} == {room.__name__ for room in ROOMS}
+
+
+ROOMS_OF_OPERATIONS = (base, producing, working, operating, asking)
+
+
+def test_what_a_room_of_operations_defines_is_imported_from_all_of_them() -> None:
+    public: set[str] = set()
+    for room in ROOMS_OF_OPERATIONS:
+        tree = ast.parse(inspect.getsource(room))
+        targets = [
+            node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
+            for node in tree.body
+            if isinstance(node, (ast.Assign, ast.AnnAssign))
+        ]
+        mine = {target.id for target in targets if isinstance(target, ast.Name)}
+        mine |= {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
+        assert all(getattr(operations, name) is getattr(room, name) for name in mine)
+        public |= mine
+    assert set(operations.__all__) == public
+
+
+def test_annotations_of_operations_and_replies_mean_something_where_they_stand() -> None:
+    for name in operations.__all__:
+        kind = getattr(operations, name)
+        if attrs.has(kind):
+            assert set(get_type_hints(kind)) >= {field.name for field in attrs.fields(kind)}
+
+
+def test_an_operation_asks_or_changes_and_only_a_change_is_repeatable() -> None:
+    kinds = Operation.__subclasses__()
+    assert sum(kind.is_question for kind in kinds) == 20
+    assert [kind for kind in kinds if kind.is_repeatable] == [Follow]
+    assert not any(kind.is_question and kind.is_repeatable for kind in kinds)
 
 
 def test_an_operation_is_answered_by_one_function_only() -> None:

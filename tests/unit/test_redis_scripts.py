@@ -157,7 +157,7 @@ MORE_EXAMPLES: dict[str, tuple[Any, ...]] = {
     "probe": (),
     "retain": ("1 2 3 4", 1),
 }
-QUESTIONS = {name for name, operation in EXAMPLES.items() if isinstance(operation, codec.QUESTIONS)}
+QUESTIONS = {name for name, operation in EXAMPLES.items() if operation.is_question}
 QUESTIONS |= {"spec", "counters", "entries", "heads", "kinds", "types"}
 # The doctor looks at all there is, some at a time.
 DOCTOR = {"counters.lua", "entries.lua", "heads.lua", "kinds.lua", "repair.lua", "lib/examine.lua", "lib/stand_in.lua"}

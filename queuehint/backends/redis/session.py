@@ -190,7 +190,7 @@ class Desk:
         if self._policy is not None and _adds(operation):
             name, args = yield from self._without_claims(operation)
         now: Any = "" if self._clock is None else self._clock.now_ms()
-        if isinstance(operation, codec.QUESTIONS):
+        if operation.is_question:
             if asked_s - max(self._primary_s, self._checked_s or 0.0) >= ROLE_EVERY_S:
                 yield from self._look_at_role(asked_s)
             return (yield from self._question(operation, now))
@@ -199,7 +199,7 @@ class Desk:
             self._may_write = True
         if self._must_state:
             yield from self._state_retention()
-        lane = None if isinstance(operation, codec.REPEATABLE) else self._lane_for(operation)
+        lane = None if operation.is_repeatable else self._lane_for(operation)
         request = ("", 0) if lane is None else (lane.name, lane.request)
         try:
             reply = yield from self._ask(script(name), (now, *request, *self._settings, *args), operation, lane)

@@ -14,7 +14,6 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from queuehint.backends.base import Backend, Interest
-from queuehint.backends.redis.codec.codec import QUESTIONS, REPEATABLE
 from queuehint.errors import BackendUnavailableError, OutcomeUnknownError
 from queuehint.testing.simulation.loop import PROCESS
 
@@ -124,7 +123,7 @@ class WireBackend(Backend):
         link = self._links.get(process)
         if link is None:
             link = self._links[process] = Link(process.name)
-        if isinstance(operation, (*QUESTIONS, *REPEATABLE)):
+        if operation.is_question or operation.is_repeatable:
             lane, is_change = _Lane(""), False
         else:
             lane, is_change = link.take(operation), True

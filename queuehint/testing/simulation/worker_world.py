@@ -12,7 +12,6 @@ from contextvars import Context
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from queuehint.backends.redis.codec.codec import QUESTIONS, REPEATABLE
 from queuehint.client.handle import JobHandle
 from queuehint.core.engine import EngineOptions
 from queuehint.errors import BackendError, BackendUnavailableError, QueueHintError
@@ -317,7 +316,7 @@ class HandlerWorld:
     def _apply(self, lane: str, number: int, operation: Operation[Any]) -> Any:
         store = self.store
         self._highest_ms = max(self._highest_ms, self.store_ms)
-        if isinstance(operation, (*QUESTIONS, *REPEATABLE)):
+        if operation.is_question or operation.is_repeatable:
             return store.engine.apply(operation, self.store_ms)
         try:
             reply = store.ask(lane, number, operation, self.store_ms)
@@ -338,7 +337,7 @@ class HandlerWorld:
         """Do an operation at once, for plain functions and for who looks on from outside."""
         if self._is_closed:
             raise BackendUnavailableError("the simulated world has ended")
-        if isinstance(operation, (*QUESTIONS, *REPEATABLE)):
+        if operation.is_question or operation.is_repeatable:
             return self.store.engine.apply(operation, self.store_ms)
         self._asked += 1
         return self._apply("at once", self._asked, operation)

@@ -25,37 +25,10 @@ from queuehint.backends.redis.codec.specs import (
 )
 from queuehint.core.refusals import check_limits
 from queuehint.errors import CorruptStateError, JobNotFoundError
-from queuehint.operations import (
-    CanDequeue,
-    CountEdges,
-    CountFlow,
-    CountJobs,
-    CountPending,
-    CountRecords,
-    DueSchedules,
-    Exchange,
-    Fetch,
-    Follow,
-    Get,
-    List,
-    ListDead,
-    ListFlow,
-    ListLimits,
-    ListSchedules,
-    ListUsers,
-    ListWeights,
-    Operation,
-    Peek,
-    Pull,
-    Tick,
-    Tree,
-    Why,
-)
+from queuehint.operations import Exchange, Get, List, ListDead, ListFlow, Operation, Tick
 from queuehint.values.records import JobSpec
 
 __all__ = [
-    "QUESTIONS",
-    "REPEATABLE",
     "SCHEMA",
     "Args",
     "Clocked",
@@ -77,12 +50,6 @@ __all__ = [
     "spec_rest",
 ]
 
-QUESTIONS: Final = (
-    Get, Fetch, Pull, Peek, List, CountRecords, ListUsers, ListDead, ListFlow, CountFlow, CountEdges, Why, Tree,
-    CountJobs, CanDequeue, CountPending, ListSchedules, DueSchedules, ListWeights, ListLimits,
-)  # fmt: skip
-REPEATABLE: Final = (Follow,)
-"""Changes that may be made twice: a repeat reads again, so they need no receipt."""
 PAGE_CUT: Final = 2
 """What a page begins with that has no room for more records, see ``lua/list.lua``."""
 _DROPPED_AT: Final = {Exchange: 6, Tick: 3}

@@ -1,0 +1,370 @@
+"""Operations that read: records, events, counts and reasons. But for `Follow` they change nothing."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import attrs
+
+from queuehint.operations.base import EVENTS_MAX, Operation, Verdict
+from queuehint.values.event import Event
+from queuehint.values.hint import Mode, Path
+from queuehint.values.limit import LimitState
+from queuehint.values.record_filter import ALL_RECORDS, RecordFilter
+from queuehint.values.records import JobRecord, JobState
+from queuehint.values.report import EdgeStats, FlowStats, Reason, Stats, TreeNode
+from queuehint.values.schedule import Schedule
+
+
+def _sizes(results: tuple[tuple[JobState | None, bytes | None], ...]) -> str:
+    return f"<{len(results)} results, {sum(len(result or b'') for _, result in results)} bytes>"
+
+
+@attrs.frozen
+class Fetched:
+    """
+    What a running job's dependencies have brought.
+
+    Args:
+        verdict: LOST if the token is not that of the newest grant; then there are no results.
+        results: for the first of the ids asked for (at least one, as many as fit into 4 MiB): the state, None for a
+            job that is not a dependency or is gone, and the result, None if there is none.
+    """
+
+    verdict: Verdict
+    results: tuple[tuple[JobState | None, bytes | None], ...] = attrs.field(repr=_sizes)
+
+
+@attrs.frozen
+class Fetch(Operation[Fetched]):
+    """Read results of up to 100 jobs that a running job depends on."""
+
+    is_question: ClassVar[bool] = True
+    job_id: str
+    token: int
+    ids: tuple[str, ...]
+
+
+@attrs.frozen
+class Followed:
+    """
+    The next events of a namespace, in the order in which they happened.
+
+    Args:
+        after: what to pass for the next.
+        missed: how many events before these are not there any more.
+        is_more: others are there already.
+    """
+
+    events: tuple[Event, ...]
+    after: int
+    missed: int
+    is_more: bool
+
+
+@attrs.frozen
+class Follow(Operation[Followed]):
+    """
+    Read the next events, up to 1 000, and say that somebody listens.
+
+    For 60 s from now the last 10 000 events are kept; when nobody asks for that long they are dropped.
+
+    Args:
+        after: the number of the last event seen; None begins now. One that is yet to come is of another history of the
+            namespace, and counts as 0.
+    """
+
+    is_repeatable: ClassVar[bool] = True
+    after: int | None = None
+    limit: int = EVENTS_MAX
+
+
+@attrs.frozen
+class Got:
+    """One record for each id, None where there is none."""
+
+    records: tuple[JobRecord | None, ...]
+
+
+@attrs.frozen
+class Get(Operation[Got]):
+    """Read up to 1 000 records by id."""
+
+    is_question: ClassVar[bool] = True
+    ids: tuple[str, ...]
+
+
+@attrs.frozen
+class Listed:
+    """A page of records in order of number; *cursor* is what to pass for the next, None at the end."""
+
+    records: tuple[JobRecord, ...]
+    cursor: int | None
+
+
+@attrs.frozen
+class ListDead(Operation[Listed]):
+    """Read a page of the dead shelf: FAILED jobs in order of enqueue, after number *cursor*, at most 200."""
+
+    is_question: ClassVar[bool] = True
+    cursor: int = 0
+    limit: int = 100
+
+
+@attrs.frozen
+class ListFlow(Operation[Listed]):
+    """Read a page of a flow's jobs in order of number, after number *cursor*, at most 200."""
+
+    is_question: ClassVar[bool] = True
+    flow: str
+    cursor: int = 0
+    limit: int = 100
+
+
+Position = tuple[str, int]
+"""A place in a listing: a queue key, ``""`` where no path is asked for, and a number."""
+
+
+@attrs.frozen
+class Page:
+    """
+    Records that pass a filter.
+
+    Args:
+        after: what to pass for the next page, None at the end. A page may be short, or empty, and not be the last.
+    """
+
+    records: tuple[JobRecord, ...]
+    after: Position | None
+
+
+@attrs.frozen
+class List(Operation[Page]):
+    """
+    Read a page of the records that pass a filter, in order of number; with a path in order of queue key, then number.
+
+    A job with several claims at or below the path is there once, at the first of their keys. One question looks at
+    2 048 blocks of 1 024 numbers and at 4 000 records at most.
+
+    Args:
+        newest_first: in the reverse order, that of the queue keys too.
+        after: the *after* of the page before.
+        limit: 1–200.
+    """
+
+    is_question: ClassVar[bool] = True
+    filter: RecordFilter = ALL_RECORDS
+    newest_first: bool = False
+    after: Position | None = None
+    limit: int = 100
+
+
+@attrs.frozen
+class Counts:
+    """
+    How many records pass a filter.
+
+    Args:
+        states: by state.
+        after: what to go on behind if there was more to look at than one question may, None at the end.
+    """
+
+    states: dict[JobState, int]
+    after: Position | None
+
+    @property
+    def complete(self) -> bool:
+        """True if nothing is left to look at."""
+        return self.after is None
+
+    @property
+    def total(self) -> int:
+        """In all states."""
+        return sum(self.states.values())
+
+
+@attrs.frozen
+class CountRecords(Operation[Counts]):
+    """
+    Ask how many records pass a filter.
+
+    One question looks at 1 024 records at most, by a path or a time. Where those of a block of 1 024 numbers are
+    counted together, the block counts as eight.
+
+    Args:
+        after: the *after* of the question before; the counts are those of what comes behind.
+    """
+
+    is_question: ClassVar[bool] = True
+    filter: RecordFilter = ALL_RECORDS
+    after: Position | None = None
+
+
+@attrs.frozen
+class Users:
+    """
+    The users of a service with the number of their records, in order of name.
+
+    Args:
+        after: what to pass for the next page, None at the end.
+    """
+
+    users: tuple[tuple[str, int], ...]
+    after: str | None
+
+
+@attrs.frozen
+class ListUsers(Operation[Users]):
+    """Read a page of the users that have records of a service, at most 200."""
+
+    is_question: ClassVar[bool] = True
+    service: str
+    after: str | None = None
+    limit: int = 100
+
+
+@attrs.frozen
+class CountFlow(Operation[FlowStats]):
+    """Ask how many jobs a flow has, by state."""
+
+    is_question: ClassVar[bool] = True
+    flow: str
+
+
+@attrs.frozen
+class CountEdges(Operation[EdgeStats]):
+    """Ask about edges: how many, who waits longest, whether one leads nowhere."""
+
+    is_question: ClassVar[bool] = True
+
+
+@attrs.frozen
+class Schedules:
+    """
+    Some schedules.
+
+    Args:
+        now_ms: the time by the backend's clock.
+        following: the name from which the next page begins, None at the end.
+        unreadable: names of others of the page, which this release cannot read: a later one has written them, or they
+            are damaged.
+    """
+
+    schedules: tuple[Schedule, ...]
+    now_ms: int
+    following: str | None = None
+    unreadable: tuple[str, ...] = ()
+
+
+@attrs.frozen
+class ListSchedules(Operation[Schedules]):
+    """Read a page of schedules in order of name, from the name *first* on, at most 100."""
+
+    is_question: ClassVar[bool] = True
+    first: str = ""
+    limit: int = 100
+
+
+@attrs.frozen
+class DueSchedules(Operation[Schedules]):
+    """
+    Read schedules that are due, those due first first and of those due at once by name, at most 100.
+
+    Args:
+        after: the due time and the name of a schedule: of those due, only what comes behind it.
+    """
+
+    is_question: ClassVar[bool] = True
+    limit: int = 100
+    after: tuple[int, str] | None = None
+
+
+@attrs.frozen
+class Why(Operation[Reason]):
+    """
+    Ask what a job waits for.
+
+    Raises:
+        JobNotFoundError: no such job.
+    """
+
+    is_question: ClassVar[bool] = True
+    job_id: str
+
+
+@attrs.frozen
+class Tree(Operation[TreeNode]):
+    """Ask for live counts at *path* and *depth* levels below it, at most 1 000 nodes."""
+
+    is_question: ClassVar[bool] = True
+    path: Path = ()
+    depth: int = 1
+
+
+@attrs.frozen
+class CountJobs(Operation[Stats]):
+    """Ask for counts over the namespace."""
+
+    is_question: ClassVar[bool] = True
+
+
+@attrs.frozen
+class Weights:
+    """The users with a weight other than 1, in order of their names; None, for jobs without a user, first."""
+
+    users: tuple[tuple[str | None, int], ...]
+
+
+@attrs.frozen
+class ListWeights(Operation[Weights]):
+    """Ask for the weights of users."""
+
+    is_question: ClassVar[bool] = True
+
+
+@attrs.frozen
+class CanDequeue(Operation[bool]):
+    """Ask whether nothing executing conflicts with a claim on *path*."""
+
+    is_question: ClassVar[bool] = True
+    path: Path
+    mode: Mode = "exclusive"
+
+
+@attrs.frozen
+class Limits:
+    """All limits, that of the namespace first, then in order of path."""
+
+    limits: tuple[LimitState, ...]
+
+
+@attrs.frozen
+class ListLimits(Operation[Limits]):
+    """Ask which limits there are, and what counts towards them now."""
+
+    is_question: ClassVar[bool] = True
+
+
+@attrs.frozen
+class Pending:
+    """
+    What is left at or below a path.
+
+    Args:
+        unfinished: how many jobs are unfinished there; below a path at most 1 000 are counted, once a claim.
+        moving: some of them can move without a person: they run, or wait for a worker, a time or each other.
+        reasons: up to 100 reasons of those that cannot.
+    """
+
+    unfinished: int
+    moving: bool
+    reasons: tuple[Reason, ...]
+
+
+@attrs.frozen
+class CountPending(Operation[Pending]):
+    """Ask what is unfinished at or below *path* (None: everywhere), SCHEDULED jobs only if asked for."""
+
+    is_question: ClassVar[bool] = True
+    path: Path | None = None
+    include_scheduled: bool = False

@@ -1,0 +1,82 @@
+"""What operations have in common: their class, the verdicts of replies, and how much one may hold."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import ClassVar, Final, Generic, TypeVar
+
+import attrs
+
+JOBS_PER_SUBMISSION_MAX = 1000
+GATES_PER_SUBMISSION_MAX = 16_000
+EDGES_PER_SUBMISSION_MAX = 4000
+BYTES_PER_SUBMISSION_MAX = 4 << 20
+"""Arguments of together more than this are sent in parts: each has to be sent, whole, before a connection times out."""
+FLOW_JOBS_MAX = 100_000
+JOBS_PER_CALL_MAX = 1_000_000
+FETCH_MAX = 100
+FETCH_BYTES_MAX = 4 << 20
+"""Results of together more than this come in several replies."""
+STAGED_KEPT_MS = 600_000
+"""How long the parts of a submission wait for its `Commit`, counted from the last part."""
+SETTLEMENTS_MAX = 1000
+GRANTS_MAX = 1000
+LEASES_MAX = 16_000
+LIST_MAX = 200
+RECORDS_PER_BLOCK = 1024
+"""Records of so many consecutive numbers are indexed together."""
+BLOCKS_LOOKED_AT_MAX = 2048
+RECORDS_LOOKED_AT_MAX = 4000
+RECORDS_COUNTED_MAX = 1024
+BLOCK_COUNTS_AS = 8
+"""A block whose records are counted together costs as much as so many that are looked at one by one."""
+SCHEDULE_LIST_MAX = 100
+IDS_MAX = 1000
+EVENTS_MAX = 1000
+POOLS_MAX = 64
+USERS_NAMED_MAX = 64
+SERVED_MAX = 1000
+"""Pools times users that one worker may ask for: it is woken for each of these pairs."""
+WEIGHT_MAX = 100
+WEIGHTS_MAX = 1000
+ANYONE: Final = "*"
+"""In place of users to help: all of them."""
+BUDGET = 1000
+"""Units of following work of one operation: as many as no Redis is held up by for 20 ms, the same for all backends."""
+
+Reply = TypeVar("Reply", covariant=True)  # noqa: PLC0105 - one name for the one variable
+
+
+class Operation(Generic[Reply]):
+    """What a backend is asked; `Reply` is the type of the answer."""
+
+    __slots__ = ()
+    is_question: ClassVar[bool] = False
+    """It changes nothing: a journal does without it, and it may be answered by what only reads."""
+    is_repeatable: ClassVar[bool] = False
+    """It changes something, and may be done twice: a repeat reads again, so that it needs no receipt."""
+
+
+class Verdict(StrEnum):
+    """What became of one item of a batch."""
+
+    DONE = "done"
+    REQUESTED = "requested"
+    """The job runs: its worker is told; a settlement "finished" still wins."""
+    REFUSED = "refused"
+    """The job is in a state this cannot be done from."""
+    UNKNOWN = "unknown"
+    """No such job."""
+    LOST = "lost"
+    """The token is not that of the job's newest grant; nothing was changed."""
+    CANCELED = "canceled"
+    """Renewed, and asked to stop."""
+    STALE = "stale"
+    """The record has another version than was said; nothing was changed."""
+
+
+@attrs.frozen
+class Noted:
+    """DONE or LOST; of a record that need not be there UNKNOWN, of one with another version STALE."""
+
+    verdict: Verdict

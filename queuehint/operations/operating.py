@@ -1,0 +1,254 @@
+"""Operations of people who run a queue: cancel, redrive, delete, pause, limit, weigh, schedule."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+
+from queuehint.operations.base import Noted, Operation, Verdict
+from queuehint.values.hint import Path
+from queuehint.values.limit import Limit
+from queuehint.values.records import JobSpec, JobState
+from queuehint.values.schedule import Recurrence
+
+
+@attrs.frozen
+class Judged:
+    """A verdict and the job's state afterwards (None if unknown) for each id of a batch, in its order."""
+
+    verdicts: tuple[tuple[Verdict, JobState | None], ...]
+    more: bool
+
+
+@attrs.frozen
+class Cancel(Operation[Judged]):
+    """Cancel up to 1 000 jobs by id: those that run are told, all others are CANCELED at once."""
+
+    ids: tuple[str, ...]
+    reason: str | None = None
+
+
+@attrs.frozen
+class Swept:
+    """A sweep was begun; it covers what was enqueued before it, and goes on while ``more``."""
+
+    more: bool
+
+
+@attrs.frozen
+class SweptPath:
+    """
+    A sweep of a path was begun.
+
+    Attributes:
+        more: something is left over, of the sweep or of other work.
+        reached: how many jobs the sweep has canceled or asked to stop so far; those asked before do not count again.
+        number: of a sweep that goes on: when it is over, its tally, a decimal number, is what is pulled from
+            `TALLIES` under this number as text, for `TALLY_MS`. None where *reached* is the tally.
+    """
+
+    more: bool
+    reached: int
+    number: int | None = None
+
+
+TALLIES: Final = ""
+"""The namespace of the small shared store with the tallies of sweeps; no user can name it."""
+TALLY_MS: Final = 600_000
+
+
+@attrs.frozen
+class CancelPath(Operation[SweptPath]):
+    """Cancel every unfinished job with a claim at or below *path* that was enqueued before, in bounded steps."""
+
+    path: Path
+    reason: str | None = None
+
+
+@attrs.frozen
+class CancelFlow(Operation[Swept]):
+    """Cancel every unfinished job of a flow that was enqueued before, the last first, in bounded steps."""
+
+    flow: str
+    reason: str | None = None
+
+
+@attrs.frozen
+class Redrive(Operation[Judged]):
+    """
+    Queue up to 1 000 dead jobs again, attempts and losses counted anew; a held place is kept.
+
+    Args:
+        downstream: also revive, in bounded steps, the jobs that were canceled because of these.
+    """
+
+    ids: tuple[str, ...]
+    downstream: bool = False
+
+
+@attrs.frozen
+class Discard(Operation[Judged]):
+    """Take up to 1 000 dead jobs off the shelf: CANCELED, a held place is freed."""
+
+    ids: tuple[str, ...]
+
+
+@attrs.frozen
+class Delete(Operation[Judged]):
+    """
+    Drop up to 1 000 records as the end of their retention does: a place is freed, dependents are told, the id is kept.
+
+    REFUSED are jobs that are not over, and results that a job that depends on them may still read; one that is deleted
+    by the same operation counts among these.
+
+    Args:
+        versions: if given, one for each id: STALE if the record has another.
+    """
+
+    ids: tuple[str, ...]
+    versions: tuple[int, ...] | None = None
+
+
+@attrs.frozen
+class Amend(Operation[Noted]):
+    """
+    Change the service and the user of a record, unfinished or over.
+
+    Asked for again as it was first, it is the same job still. A ready job takes its turn under its new user.
+
+    Args:
+        spec: what is stored, with another service or user.
+        version: STALE if the record has another.
+
+    Raises:
+        InvalidJobError: it differs from what is stored in more.
+    """
+
+    spec: JobSpec
+    version: int
+
+
+@attrs.frozen
+class Marked:
+    """*changed* is False when it was so before."""
+
+    changed: bool
+    more: bool
+
+
+@attrs.frozen
+class Pause(Operation[Marked]):
+    """Stop starts of jobs with a claim at or below *path*; they keep their places."""
+
+    path: Path
+
+
+@attrs.frozen
+class Resume(Operation[Marked]):
+    """Undo `Pause` of this very path."""
+
+    path: Path
+
+
+@attrs.frozen
+class Close(Operation[Marked]):
+    """Refuse new jobs with a claim at or below *path*."""
+
+    path: Path
+
+
+@attrs.frozen
+class Reopen(Operation[Marked]):
+    """Undo `Close` of this very path."""
+
+    path: Path
+
+
+@attrs.frozen
+class PutSchedule(Operation[Marked]):
+    """
+    Store a schedule. One that is there and asks for the same is left as it is; another of its name is replaced, and
+    keeps its pause and what it fired last.
+
+    Args:
+        name: 1–128 bytes, as an id.
+        spec: what each of its jobs is asked to be; its arguments take at most 64 KiB.
+        next_ms: when it is due first, if it is new or another; None if never.
+
+    Raises:
+        InvalidJobError: there are 10 000 others.
+    """
+
+    name: str
+    spec: JobSpec
+    recurrence: Recurrence
+    next_ms: int | None
+
+
+@attrs.frozen
+class DropSchedule(Operation[Marked]):
+    """Forget a schedule; the jobs it has fired are left alone."""
+
+    name: str
+
+
+@attrs.frozen
+class PauseSchedule(Operation[Marked]):
+    """
+    Have a schedule fire nothing.
+
+    Raises:
+        ScheduleNotFoundError: there is none of this name.
+    """
+
+    name: str
+
+
+@attrs.frozen
+class ResumeSchedule(Operation[Marked]):
+    """
+    Undo `PauseSchedule`, unless the schedule has another version than *version*; from now on it is due at *next_ms*.
+
+    Raises:
+        ScheduleNotFoundError: there is none of this name.
+    """
+
+    name: str
+    version: int
+    next_ms: int | None
+
+
+@attrs.frozen
+class SetLimit(Operation[Marked]):
+    """
+    Put a limit in place of the one its path has, if it has one; one that limits nothing takes that away.
+
+    It counts what runs now. What runs is never stopped: where more runs than may, nothing starts until enough has
+    ended. What was spent of a rate stays spent.
+
+    Raises:
+        InvalidJobError: the limit breaks a rule; there are 1 000 limits already.
+    """
+
+    limit: Limit
+
+
+@attrs.frozen
+class DropLimit(Operation[Marked]):
+    """Take away the limits of a path (None: of the whole namespace), that for each child of it too."""
+
+    path: Path | None
+
+
+@attrs.frozen
+class Weigh(Operation[Marked]):
+    """
+    Give a user, or jobs without one, up to *weight* starts a turn, 1–100; 1, as for everyone, forgets it.
+
+    Raises:
+        InvalidJobError: 1 000 users have a weight other than 1 already.
+    """
+
+    user: str | None
+    weight: int

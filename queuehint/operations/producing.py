@@ -1,0 +1,162 @@
+"""Operations of producers: submissions, numbers for ids, and shared values."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import attrs
+
+from queuehint.operations.base import Operation
+from queuehint.values.checks import sized
+from queuehint.values.records import JobSpec, JobState
+
+
+@attrs.frozen
+class EnqueuedJob:
+    """One job of a submission: *created* is False when it was there already (same id, or a fresh job of its key)."""
+
+    id: str
+    number: int
+    state: JobState
+    created: bool
+    presence_token: int | None = None
+
+
+@attrs.frozen
+class Enqueued:
+    """The jobs of a submission, in its order."""
+
+    jobs: tuple[EnqueuedJob, ...]
+    more: bool
+
+
+@attrs.frozen
+class Firing:
+    """
+    Which schedule fires the jobs of a submission.
+
+    Args:
+        name: the schedule's.
+        version: that of the schedule they were worked out from; whoever comes second finds another one.
+        last_ms: the due time of the last of the jobs.
+        next_ms: when the schedule is due next, None if never again.
+    """
+
+    name: str
+    version: int
+    last_ms: int
+    next_ms: int | None
+
+
+@attrs.frozen
+class Enqueue(Operation[Enqueued]):
+    """
+    Submit up to 1 000 jobs, all or nothing, in order.
+
+    Together they have at most 16 000 gates (depth + 1 a claim), 4 000 edges and 4 MiB of arguments.
+
+    Args:
+        jobs: each depends on jobs that exist, or on others of the submission, in any order.
+        staged: the parts of one large submission have this in common: their jobs are known to nobody until its
+            `Commit`, and are gone if there is none within ten minutes. A part may depend on jobs of earlier parts.
+        parent: the id and token of the running job whose handler makes these.
+        firing: the schedule that fires these, at most 100 of them, or none where a due time is passed over.
+        flow: they are all jobs of this flow, or a part of them.
+
+    Raises:
+        DuplicateJobError: an id is taken by a job of other content, or appears twice; a key with
+            ``on_conflict="reject"`` has an unfinished job.
+        DuplicateFlowError: the flow has other jobs already.
+        PathClosedError: a claim is at or below a closed path.
+        UnknownDependencyError: a dependency is not there, or its record has expired.
+        CycleError: the edges close a circle, by themselves or with the parent's.
+        LeaseLostError: the parent's token is not that of its newest grant.
+        QueueFullError: more jobs would be unfinished than a limit allows; jobs that are there already are not new.
+        ScheduleChangedError: the schedule has another version: somebody else has fired.
+    """
+
+    jobs: tuple[JobSpec, ...]
+    staged: str | None = None
+    parent: tuple[str, int] | None = None
+    firing: Firing | None = None
+    flow: str | None = None
+
+
+@attrs.frozen
+class Committed:
+    """How many jobs a submission in parts had that were not there already."""
+
+    jobs: int
+    more: bool
+
+
+@attrs.frozen
+class Commit(Operation[Committed]):
+    """
+    Have all parts of a submission take effect at once; their times count from now.
+
+    Args:
+        flow: the parts are all jobs of this flow.
+
+    Raises:
+        FlowNotFoundError: it has no parts, was committed, or its parts have expired.
+        DuplicateFlowError: the flow has other jobs already.
+    """
+
+    staged: str
+    flow: str | None = None
+
+
+@attrs.frozen
+class Drawn:
+    """The first of the numbers drawn."""
+
+    first: int
+
+
+@attrs.frozen
+class Draw(Operation[Drawn]):
+    """Draw *count* numbers for ``ids="sequence"``; a number is never drawn twice."""
+
+    count: int
+
+
+@attrs.frozen
+class Peek(Operation[Drawn]):
+    """Ask which number would be drawn next, and draw none."""
+
+    is_question: ClassVar[bool] = True
+
+
+@attrs.frozen
+class Pushed:
+    """*replaced* is False when nothing was stored under the key."""
+
+    replaced: bool
+    more: bool
+
+
+@attrs.frozen
+class Push(Operation[Pushed]):
+    """Store a value, opaque to every backend, under a key of a namespace, for *ttl_ms*."""
+
+    namespace: str
+    key: str
+    value: bytes = attrs.field(repr=sized)
+    ttl_ms: int
+
+
+@attrs.frozen
+class Pulled:
+    """A value stored by `Push`; None if there is none or its time is over."""
+
+    value: bytes | None = attrs.field(repr=sized)
+
+
+@attrs.frozen
+class Pull(Operation[Pulled]):
+    """Read what is stored under a key of a namespace."""
+
+    is_question: ClassVar[bool] = True
+    namespace: str
+    key: str

@@ -1,0 +1,165 @@
+"""Operations of workers: claim and settle, renew, report, and do what is due."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import attrs
+
+from queuehint.operations.base import ANYONE, Noted, Operation, Verdict
+from queuehint.values.checks import sized
+from queuehint.values.records import Grant, Outcome, Progress
+
+
+@attrs.frozen
+class Unreadable:
+    """
+    A job that was granted although its spec cannot be read here; its worker settles it at once.
+
+    Args:
+        problem: what is wrong with it.
+        is_newer: a later release seems to have written it, which says more than this one knows; else it is damaged.
+    """
+
+    job_id: str
+    token: int
+    problem: str
+    is_newer: bool
+
+
+@attrs.frozen
+class Exchanged:
+    """
+    What a worker gets back.
+
+    Args:
+        verdicts: one for each settlement, DONE or LOST.
+        grants: jobs to run now.
+        canceled: ids of this worker's jobs that were asked to stop since it was last told.
+        due: schedules are due: ask `DueSchedules`.
+        unreadable: granted besides, but nobody can run them by this release.
+    """
+
+    verdicts: tuple[Verdict, ...]
+    grants: tuple[Grant, ...]
+    canceled: tuple[str, ...]
+    more: bool
+    due: bool = False
+    unreadable: tuple[Unreadable, ...] = ()
+
+
+@attrs.frozen
+class Exchange(Operation[Exchanged]):
+    """
+    Settle a batch of started jobs and claim the next, in one round trip.
+
+    Args:
+        worker: unique to this incarnation of the worker.
+        settle: up to 1 000 outcomes.
+        pools: up to 64 pools to claim from, taken in rotation.
+        limit: how many jobs to claim at most, 0–1 000.
+        lease_ms: how long the grants last unless renewed.
+        users: claim only jobs of these, up to 64, None among them for jobs without a user; by default of everyone.
+        steal: up to 64 others whose jobs are claimed while none of *users* has any ready in these pools; `ANYONE` for
+            all others. Pools times users named may be 1 000.
+        is_last: the worker leaves; what only it was told of, ready jobs and due times, others are woken for.
+        announces: this worker says by `Renew` with *begun* when the code of a job on its last life begins (a job that
+            has lost workers, and is FAILED by one more loss); until then a lease that ends is not counted as a loss.
+
+    Raises:
+        InvalidJobError: too much of something, *steal* without *users*, or a *limit* in the last exchange.
+    """
+
+    worker: str
+    settle: tuple[Outcome, ...] = ()
+    pools: tuple[str, ...] = ("default",)
+    limit: int = 0
+    lease_ms: int = 30_000
+    users: tuple[str | None, ...] | None = None
+    steal: tuple[str | None, ...] | Literal["*"] = ()
+    is_last: bool = False
+    announces: bool = False
+
+    @property
+    def among(self) -> tuple[str | None, ...] | None:
+        """Whose jobs may be claimed at all; None for everyone's."""
+        if self.users is None or self.steal == ANYONE:
+            return None
+        return (*self.users, *self.steal)
+
+
+@attrs.frozen
+class Renewed:
+    """One verdict for each lease: DONE, CANCELED (renewed, and asked to stop) or LOST."""
+
+    verdicts: tuple[Verdict, ...]
+    more: bool
+
+
+@attrs.frozen
+class Renew(Operation[Renewed]):
+    """
+    Extend leases, each a job id and its token, to *lease_ms* from now; also the presence leases of waiters.
+
+    Args:
+        begun: the code of these jobs begins now: from here on losing them counts; see *announces* of `Exchange`.
+        blocked_ms: how long code has blocked the event loop of the worker that runs them, for `Why`; 0 if none does.
+    """
+
+    leases: tuple[tuple[str, int], ...]
+    lease_ms: int = 30_000
+    begun: bool = False
+    blocked_ms: int = 0
+
+
+@attrs.frozen
+class Report(Operation[Noted]):
+    """Store a running job's progress."""
+
+    job_id: str
+    token: int
+    progress: Progress
+
+
+@attrs.frozen
+class Log(Operation[Noted]):
+    """
+    Append lines to a job's log: the last 1 000 are kept, each cut at 4 096 bytes by the caller.
+
+    Args:
+        token: of the running job's newest grant; None appends to any record that is kept, whatever its state.
+    """
+
+    job_id: str
+    token: int | None
+    lines: tuple[str, ...]
+
+
+@attrs.frozen
+class Update(Operation[Noted]):
+    """
+    Store what a running job has so far as its result; a later attempt finds it there.
+
+    It is replaced by the next, and by the result of a job that finishes with one; a job that fails or is canceled has
+    no result.
+
+    Args:
+        result: at most 1 MiB, opaque to every backend.
+    """
+
+    job_id: str
+    token: int
+    result: bytes = attrs.field(repr=sized)
+
+
+@attrs.frozen
+class Ticked:
+    """*next_ms* is the next time something comes to be due, None if nothing does."""
+
+    more: bool
+    next_ms: int | None
+
+
+@attrs.frozen
+class Tick(Operation[Ticked]):
+    """Do what is left over and what is due: promote, reap, prune. Any worker may; there is no leader."""
