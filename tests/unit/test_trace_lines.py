@@ -19,9 +19,9 @@ from queuehint.testing import (
     trace_lines,
 )
 from queuehint.testing.trace import mermaid, perfetto
+from queuehint.testing.trace.drawings import runs_of
 from queuehint.testing.trace.lines import LINE_BYTES_MAX
 from queuehint.testing.trace.records import Past, events_of
-from queuehint.testing.trace.runs import runs_of
 from queuehint.values.hint import Claim
 from queuehint.values.records import Dependency
 

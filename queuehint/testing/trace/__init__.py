@@ -6,7 +6,7 @@ Needs neither Hypothesis nor pytest.
 
 from __future__ import annotations
 
-from queuehint.testing.trace.checker import check_trace, examine_trace, find_faults
+from queuehint.testing.trace.check import check_trace, examine_trace, find_faults
 from queuehint.testing.trace.drawings import mermaid, perfetto
 from queuehint.testing.trace.faults import Fault, Rule, TraceError, TraceReport
 from queuehint.testing.trace.lines import Trace, read_trace, trace_lines

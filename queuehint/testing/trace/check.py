@@ -1,0 +1,138 @@
+"""The entry points: whether a trace breaks the rules of order, which it breaks, and what could not be judged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+import attrs
+
+from queuehint.errors import shown
+from queuehint.testing.trace.checker import Checker, in_order
+from queuehint.testing.trace.faults import Fault, TraceError, TraceReport
+from queuehint.testing.trace.picture import draw
+from queuehint.testing.trace.slots import Slots
+from queuehint.testing.trace.values import InvalidTraceError, TraceEvent, TraceJob
+from queuehint.values.event import Event
+
+FAULTS_MAX = 100
+
+
+def check_trace(
+    events: Iterable[TraceEvent | Event],
+    jobs: Iterable[TraceJob] = (),
+    *,
+    tolerance_ms: float = 0,
+    idle_ms: float | None = None,
+    slots: int | Mapping[str, int] | None = None,
+    complete: bool = False,
+) -> None:
+    """
+    Check that nothing in a trace breaks the rules of order.
+
+    Args:
+        as `find_faults`.
+
+    Raises:
+        TraceError: something does; an AssertionError that names the rule and the two jobs and draws the moment.
+        InvalidTraceError: it is no trace.
+
+    >>> jobs = [TraceJob.of("a", ["doc1"]), TraceJob.of("b", ["doc1", "s1"])]
+    >>> happened = [("queued", "a"), ("queued", "b"), ("started", "b")]
+    >>> check_trace([TraceEvent(kind=kind, job=job) for kind, job in happened], jobs)
+    Traceback (most recent call last):
+    ...
+    queuehint.testing.trace.faults.TraceError: order: b at doc1:s1 overtook a at doc1, which was queued before it...
+    """
+    faults = find_faults(events, jobs, tolerance_ms=tolerance_ms, idle_ms=idle_ms, slots=slots, complete=complete)
+    if faults:
+        raise TraceError(faults)
+
+
+def find_faults(
+    events: Iterable[TraceEvent | Event],
+    jobs: Iterable[TraceJob] = (),
+    *,
+    tolerance_ms: float = 0,
+    idle_ms: float | None = None,
+    slots: int | Mapping[str, int] | None = None,
+    complete: bool = False,
+    limit: int = FAULTS_MAX,
+) -> list[Fault]:
+    """
+    Return which rules a trace breaks, in order of time.
+
+    Args:
+        events: what happened, in any order; of what happened at the same time, in the order in which it did.
+        jobs: what is known of the jobs; of one that is missing here nothing is held against others.
+        tolerance_ms: how far apart the clocks of the events may be: what is in order when some are moved by less is no
+            fault.
+        idle_ms: how long a slot may be idle while a job is ready; by default *tolerance_ms*.
+        slots: how many slots there are for all jobs, or by pool; if not given, only what events say of free slots is
+            held against a queue.
+        complete: the trace has all that happened: every job must be over at its end.
+        limit: how many faults to look for at most.
+
+    Raises:
+        InvalidTraceError: it is no trace.
+    """
+    report = examine_trace(
+        events, jobs, tolerance_ms=tolerance_ms, idle_ms=idle_ms, slots=slots, complete=complete, limit=limit
+    )
+    return list(report.faults)
+
+
+def examine_trace(
+    events: Iterable[TraceEvent | Event],
+    jobs: Iterable[TraceJob] = (),
+    *,
+    tolerance_ms: float = 0,
+    idle_ms: float | None = None,
+    slots: int | Mapping[str, int] | None = None,
+    complete: bool = False,
+    limit: int = FAULTS_MAX,
+) -> TraceReport:
+    """
+    Like `find_faults`; return also what could not be judged.
+
+    Raises:
+        InvalidTraceError: it is no trace.
+    """
+    _check_amount(tolerance_ms, "tolerance_ms")
+    if idle_ms is not None:
+        _check_amount(idle_ms, "idle_ms")
+    for name, amount in slots.items() if isinstance(slots, Mapping) else [("", slots)]:
+        if amount is not None:
+            _check_amount(amount, f"slots[{name!r}]" if name else "slots", kinds=(int,))
+    known: dict[str, TraceJob] = {}
+    job: Any
+    for number, job in enumerate(jobs):
+        if not isinstance(job, TraceJob):
+            raise InvalidTraceError(
+                f"jobs[{number}] must be a TraceJob, as TraceJob.of makes one, got {type(job).__name__}: {shown(job)}"
+            )
+        if known.setdefault(job.id, job) != job:
+            raise InvalidTraceError(f"job {shown(job.id)} is given twice, and differs")
+    given = [_event(event, number) for number, event in enumerate(events)]
+    order = in_order(given, tolerance_ms)
+    checker = Checker(given, known, tolerance_ms=tolerance_ms, complete=complete, limit=limit)
+    if slots is not None or any(event.free_slots is not None or event.kind == "idle" for event in given):
+        checker.slots = Slots(slots, tolerance_ms if idle_ms is None else idle_ms)
+    checker.run(order)
+    pictures = draw(given, order, known, checker.faults)
+    faults = [attrs.evolve(fault, picture=picture) for fault, picture in zip(checker.faults, pictures, strict=True)]
+    return TraceReport(faults=tuple(faults), unjudged=checker.unjudged(), events=len(given), jobs=len(checker.lives))
+
+
+def _event(event: object, number: int) -> TraceEvent:
+    if isinstance(event, TraceEvent):
+        return event
+    if isinstance(event, Event):
+        return TraceEvent.of(event)
+    raise InvalidTraceError(f"events[{number}] must be a TraceEvent, got {type(event).__name__}: {shown(event)}")
+
+
+def _check_amount(value: object, parameter: str, *, kinds: tuple[type, ...] = (int, float)) -> None:
+    if isinstance(value, bool) or not isinstance(value, kinds) or not cast("float", value) >= 0:
+        what = "an integer" if kinds == (int,) else "a number"
+        raise InvalidTraceError(f"{parameter} must be {what} of 0 or more, got {shown(value)}")
