@@ -14,7 +14,8 @@ from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
 from queuehint.backends.redis.doctor.doctor import diagnose
 from queuehint.backends.redis.scripts import names, script
-from queuehint.backends.redis.session import Ask, Desk
+from queuehint.backends.redis.session import Desk
+from queuehint.backends.redis.transport import Ask
 from queuehint.operations import (
     Amend,
     Cancel,

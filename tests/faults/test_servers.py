@@ -15,7 +15,7 @@ import pytest
 
 from queuehint import FakeClock, JobContext, JobState, Scheduler
 from queuehint.backends.base import Interest
-from queuehint.backends.redis import keys
+from queuehint.backends.redis import examination, keys
 from queuehint.backends.redis import session as conversation
 from queuehint.backends.redis.doctor.doctor import diagnose
 from queuehint.errors import (
@@ -363,7 +363,7 @@ def test_a_replica_is_refused_by_its_role_once_no_primary_was_found(
 def test_a_server_that_is_too_old_is_refused_by_its_version(
     redis_server: Server, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conversation, "VERSION_LEAST", (99, 0, 0))
+    monkeypatch.setattr(examination, "VERSION_LEAST", (99, 0, 0))
     check_refused(redis_server.url, namespace, "redis_version", "99.0.0")
 
 

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from queuehint.backends.base import BackendOptions
-from queuehint.backends.redis import keys, scripts
+from queuehint.backends.redis import examination, keys, scripts
 from queuehint.backends.redis import session as conversation
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
@@ -1272,7 +1272,7 @@ def test_valkey_is_told_by_its_own_name(second_server: Server) -> None:
 def test_an_old_server_is_an_error_and_its_jobs_cannot_be_looked_at(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conversation, "VERSION_LEAST", (99, 0, 0))
+    monkeypatch.setattr(examination, "VERSION_LEAST", (99, 0, 0))
     report = store.look()
     assert [finding.where for finding in report.errors] == ["redis_version"]
     assert report.unchecked == ("the jobs: this server cannot run our scripts",)

@@ -15,7 +15,7 @@ from queuehint.backends.redis import keys
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend, hold
 from queuehint.backends.redis.connections import AsyncLink
-from queuehint.backends.redis.session import NotSent
+from queuehint.backends.redis.transport import NotSent
 from queuehint.operations import Cancel, CancelPath, Commit, CountPending, Enqueue, Exchange, Get, Tick
 from queuehint.values.hint import Claim
 from queuehint.values.records import JobSpec, Outcome, OutcomeKind

@@ -116,7 +116,7 @@ MUTANTS = (
     Mutant(
         name="Keys of another application are taken for ours",
         kind="wire",
-        file="backends/redis/session.py",
+        file="backends/redis/examination.py",
         old='                if kind not in {"none", key.type}:\n',
         new="                if False:\n",
         caught_by=(
@@ -293,7 +293,7 @@ MUTANTS = (
     Mutant(
         name="Any version of a server will do",
         kind="wire",
-        file="backends/redis/session.py",
+        file="backends/redis/examination.py",
         old="        problem = wrong_version(info) or wrong_role(info)\n",
         new="        problem = wrong_role(info)\n",
         caught_by=(tests("tests/unit/test_redis_conversation.py", "-k", "too_old"),),

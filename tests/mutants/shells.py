@@ -237,7 +237,7 @@ MUTANTS = (
     Mutant(
         name="A server that may evict jobs is taken",
         kind="memory",
-        file="backends/redis/session.py",
+        file="backends/redis/examination.py",
         old='    if policy != "noeviction":\n',
         new='    if policy == "allkeys-lru":\n',
         caught_by=(CONVERSATION,),
@@ -245,7 +245,7 @@ MUTANTS = (
     Mutant(
         name="Nobody is told that the time of a store stands still",
         kind="wire",
-        file="backends/redis/session.py",
+        file="backends/redis/examination.py",
         old="        self._judge_clock(info)\n",
         new="",
         caught_by=(CONVERSATION,),
@@ -294,8 +294,8 @@ MUTANTS = (
         name="A server that may evict has its leases refused",
         kind="wire",
         file="backends/redis/session.py",
-        old="        if self._policy is not None and _adds(operation):\n",
-        new="        if self._policy is not None:\n",
+        old="        if self._examination.policy is not None and _adds(operation):\n",
+        new="        if self._examination.policy is not None:\n",
         caught_by=(CONVERSATION,),
     ),
     Mutant(

@@ -22,7 +22,8 @@ from queuehint.backends.redis.backend import RedisBackend
 from queuehint.backends.redis.codec import codec
 from queuehint.backends.redis.scripts import LETTERS, script
 from queuehint.backends.redis.scripts import names as script_names
-from queuehint.backends.redis.session import Ask, Desk, Lane, Move, Sleep
+from queuehint.backends.redis.session import Desk, Lane
+from queuehint.backends.redis.transport import Ask, Move, Sleep
 from queuehint.clock import FakeClock
 from queuehint.core.engine import EPOCH_BEGIN_S, Engine, EngineOptions
 from queuehint.errors import QueueHintError

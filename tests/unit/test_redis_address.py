@@ -13,7 +13,8 @@ from queuehint.backends.base import BackendOptions, open_backend
 from queuehint.backends.redis.address import SCHEMES, Address, parse_url
 from queuehint.backends.redis.backend import RedisBackend
 from queuehint.backends.redis.keys import root
-from queuehint.backends.redis.session import Desk, NotSent, Unanswered
+from queuehint.backends.redis.session import Desk
+from queuehint.backends.redis.transport import NotSent, Unanswered
 from queuehint.errors import BackendError, InvalidJobError
 from queuehint.operations import Tick
 from tests.urls import SECRET, WITH_SECRETS

@@ -15,6 +15,13 @@ from queuehint.backends.base import BackendOptions
 from queuehint.backends.redis import keys, scripts
 from queuehint.backends.redis import session as conversation
 from queuehint.backends.redis.address import parse_url
+from queuehint.backends.redis.examination import (
+    durability_class,
+    parse_info,
+    wrong_policy,
+    wrong_role,
+    wrong_version,
+)
 from queuehint.backends.redis.session import (
     CHECK_EVERY_S,
     PAUSE_S,
@@ -23,18 +30,9 @@ from queuehint.backends.redis.session import (
     STANDS_STILL_S,
     STOPPED_S,
     UNKNOWN_MAX,
-    Ask,
     Desk,
-    Move,
-    NotSent,
-    Sleep,
-    Unanswered,
-    durability_class,
-    parse_info,
-    wrong_policy,
-    wrong_role,
-    wrong_version,
 )
+from queuehint.backends.redis.transport import Ask, Move, NotSent, Sleep, Unanswered
 from queuehint.clock import FakeClock
 from queuehint.errors import (
     BackendDeniedError,

@@ -9,7 +9,7 @@ import pytest
 
 from queuehint.backends.redis import session as conversation
 from queuehint.backends.redis.connections import _Room
-from queuehint.backends.redis.session import NotSent
+from queuehint.backends.redis.transport import NotSent
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

@@ -18,7 +18,8 @@ from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.codec import codec
 from queuehint.backends.redis.codec.replies import REPLIES
 from queuehint.backends.redis.codec.requests import REQUESTS
-from queuehint.backends.redis.session import Ask, Desk
+from queuehint.backends.redis.session import Desk
+from queuehint.backends.redis.transport import Ask
 from queuehint.core.jobs.states import MOVES
 from queuehint.operations import (
     Amend,

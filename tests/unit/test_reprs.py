@@ -11,7 +11,7 @@ import pytest
 
 import queuehint
 from queuehint import Children
-from queuehint.backends.redis.session import Ask
+from queuehint.backends.redis.transport import Ask
 from queuehint.handlers.references import Extracted
 from queuehint.operations import Enqueue, Exchange, Fetched, Pulled, Push, Update, Verdict
 from queuehint.values.records import Grant, JobRecord, JobSpec, JobState, Outcome, OutcomeKind

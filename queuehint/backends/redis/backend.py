@@ -18,7 +18,8 @@ from queuehint.backends.base import Backend, BackendOptions, Interest
 from queuehint.backends.redis import keys
 from queuehint.backends.redis.address import Address, parse_url
 from queuehint.backends.redis.connections import AsyncLink, SyncLink
-from queuehint.backends.redis.session import Ask, Desk, Move, NotSent, Sleep, Unanswered, onward
+from queuehint.backends.redis.session import Desk
+from queuehint.backends.redis.transport import Ask, Move, NotSent, Sleep, Unanswered, onward
 from queuehint.errors import BackendUnavailableError, QueueHintError
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from redis.retry import Retry
 
 from queuehint.backends.redis import session as conversation
 from queuehint.backends.redis.address import Address, Node
-from queuehint.backends.redis.session import Move, NotSent, Unanswered
+from queuehint.backends.redis.transport import Move, NotSent, Unanswered
 
 TIMEOUT_S: Final = 5.0
 """How long a reply may take; a half-open connection is noticed then."""

@@ -26,7 +26,9 @@ from redis import exceptions as driver
 from queuehint.backends.base import BackendOptions, say_retention_changed
 from queuehint.backends.redis import keys
 from queuehint.backends.redis.codec import codec
+from queuehint.backends.redis.examination import Examination, parse_info, wrong_role
 from queuehint.backends.redis.scripts import Script, script
+from queuehint.backends.redis.transport import SAME_NODE, Ask, Move, NotSent, Sleep, Unanswered, onward, passes
 from queuehint.clock import SystemClock
 from queuehint.errors import (
     BackendDeniedError,
@@ -54,7 +56,6 @@ PAUSE_S: Final = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 CHECK_EVERY_S: Final = 60.0
 ROLE_EVERY_S: Final = 5.0
 """How old the proof that a node is a primary may be when it is asked what a replica answers too."""
-VERSION_LEAST: Final = (7, 0, 3)
 STOPPED_S: Final = 1.0
 """How often who has nothing to do but to claim looks whether it may again."""
 REDIRECTIONS_AT_ONCE: Final = 5
@@ -64,53 +65,7 @@ UNKNOWN_MAX: Final = 1000
 COUNT_HALF: Final = 1 << 31
 STANDS_STILL_S: Final = 4.0
 """If two replies so far apart tell the same time, it stands still; who is idle asks every five seconds."""
-CLOCK_LATE_MS: Final = 1000
-"""What is less may be a clock that is being set."""
-
-
-_SAME_NODE: Final = ("BUSY", "TRYAGAIN", "LOADING")
-"""Refusals that pass at the node that made them."""
 _DENIED: Final = re.compile(r"^NOPERM|can't run this command|can't access at least one of the keys")
-
-# --- what a shell is asked to do -------------------------------------------------------------------------------------
-
-
-@attrs.frozen
-class Ask:
-    """Send a command and send back its reply; raise `NotSent` or `Unanswered` if the connection fails."""
-
-    command: tuple[Any, ...] = attrs.field(repr=lambda command: f"<{len(command)} words>")
-
-
-@attrs.frozen
-class Sleep:
-    """Wait."""
-
-    seconds: float
-
-
-@attrs.frozen
-class Move:
-    """
-    Go to another node: to *node* if it is named, else look for the right one.
-
-    Args:
-        once: for the next request only.
-        leaves: no connection to the node that was asked is used again: it is no primary, and a new connection to the
-            same name may lead to another one.
-    """
-
-    node: tuple[str, int] | None = None
-    once: bool = False
-    leaves: bool = False
-
-
-class NotSent(Exception):  # noqa: N818 - a fact between the shells and a conversation, never raised to a caller
-    """No connection could be made; the server has not seen the request."""
-
-
-class Unanswered(Exception):  # noqa: N818
-    """The connection failed after the request was sent, wholly or in part."""
 
 
 class Lane:
@@ -147,6 +102,11 @@ class Desk:
         """True unless a test tells the time."""
         return self._clock is None
 
+    @property
+    def clock_behind_ms(self) -> int:
+        """By how much the server's clock is behind the store's time, which stands still; as last looked at."""
+        return self._examination.clock_behind_ms
+
     def begin(self) -> None:
         """Forget everything about this process: it is new, or a fork."""
         self.pid = os.getpid()
@@ -158,17 +118,14 @@ class Desk:
         self._checked_s: float | None = None
         self._primary_s = 0.0
         self._may_write = False
-        self._policy: str | None = None
-        """What is wrong with the eviction policy, as far as is known."""
+        self._examination = Examination(self)
         self._token: int | None = None
         self._must_state = self._retention is not None
         self._has_stated = False
         self._other_retention = ""
         """What the store was last seen to keep in place of what this process has stated."""
-        self._time_ms, self._time_s = 0, 0.0
+        self.time_ms, self._time_s = 0, 0.0
         """The newest time that the store has told, and when it was told first."""
-        self.clock_behind_ms = 0
-        """By how much the server's clock is behind the store's time, which stands still; as last looked at."""
         self.due_s: float | None = None
         """When something is due, by this process's monotonic clock, as far as it was told."""
 
@@ -185,9 +142,9 @@ class Desk:
         name, args = codec.encode(operation)
         asked_s = time.monotonic()
         is_due = self._checked_s is None or asked_s - self._checked_s >= CHECK_EVERY_S
-        if is_due or (self._policy is not None and _adds(operation)):
+        if is_due or (self._examination.policy is not None and _adds(operation)):
             yield from self._check()
-        if self._policy is not None and _adds(operation):
+        if self._examination.policy is not None and _adds(operation):
             name, args = yield from self._without_claims(operation)
         now: Any = "" if self._clock is None else self._clock.now_ms()
         if operation.is_question:
@@ -234,7 +191,7 @@ class Desk:
             BackendUnavailableError: naming the setting.
         """
         if not isinstance(operation, Exchange):
-            raise BackendUnavailableError(f"{self.address.shown}: {self._policy}")
+            raise BackendUnavailableError(f"{self.address.shown}: {self._examination.policy}")
         if not operation.settle:
             # The markers of what is not claimed stay set, and wake who waits at once.
             yield Sleep(STOPPED_S)
@@ -256,30 +213,11 @@ class Desk:
     def _see_time(self, now_ms: int) -> None:
         """Look at the server anew if the store's time stands still."""
         moment_s = time.monotonic()
-        if now_ms != self._time_ms:
-            self._time_ms, self._time_s = now_ms, moment_s
+        if now_ms != self.time_ms:
+            self.time_ms, self._time_s = now_ms, moment_s
         elif moment_s - self._time_s >= STANDS_STILL_S and not self.clock_behind_ms and self._checked_s is not None:
             # In doubt once for each time it stands still: after that, each minute.
             self._checked_s, self._time_s = min(self._checked_s, moment_s - CHECK_EVERY_S), moment_s
-
-    def _judge_clock(self, info: dict[str, str]) -> None:
-        """Say each minute that the server's clock is behind what it was, and when it is no more."""
-        if self._clock is not None or not self._time_ms or "server_time_usec" not in info:
-            return
-        before = self.clock_behind_ms
-        behind_ms = self._time_ms - int(info["server_time_usec"]) // 1000
-        self.clock_behind_ms = behind_ms if behind_ms > CLOCK_LATE_MS else 0
-        extra = {"event": "redis.clock_behind", "behind_s": self.clock_behind_ms / 1000}
-        if self.clock_behind_ms:
-            logger.error(
-                "%s: the server's clock is %.0f s behind what it was, and until it is there again time stands still: "
-                "nothing delayed or retried begins, no dead worker is noticed; `queuehint doctor --fix` sets it back",
-                self.address.shown,
-                self.clock_behind_ms / 1000,
-                extra=extra,
-            )
-        elif before:
-            logger.warning("%s: time goes on again", self.address.shown, extra=extra)
 
     def _watch_history(self, token: int) -> None:
         """Say it when the store began a new history: it was started anew, or another one took its place."""
@@ -383,11 +321,11 @@ class Desk:
                         redirections += 1
                         if redirections % REDIRECTIONS_AT_ONCE:
                             continue
-                    elif not _passes(error, message):
+                    elif not passes(error, message):
                         # Unless an earlier attempt is still under way, this is an answer: nothing was changed.
                         answered = not is_unknown
                         raise self._error(error, operation) from error
-                    elif not message.startswith(_SAME_NODE):
+                    elif not message.startswith(SAME_NODE):
                         yield onward(error)
                     failure = error
                 if time.monotonic() - begun_s >= RETRY_S:
@@ -460,41 +398,12 @@ class Desk:
             # Those who call meanwhile need not look too.
             self._checked_s = time.monotonic()
         try:
-            yield from self._look(first=first)
+            yield from self._examination.look(first=first)
         except BaseException:
             self._checked_s = before
             raise
         self._checked_s = time.monotonic()
         self._must_state = self._retention is not None
-
-    def _look(self, *, first: bool) -> Generator[Ask | Sleep | Move, Any, Any]:
-        info = yield from self._ask_primary("everything")
-        if self.address.kind == "cluster":
-            yield from self._learn_nodes()
-        problem = wrong_version(info) or wrong_role(info)
-        if problem is not None:
-            raise BackendUnavailableError(f"{self.address.shown}: {problem}")
-        self._judge_policy(wrong_policy(info))
-        self._judge_clock(info)
-        if first:
-            fixed = [key for key in keys.KEYS if not key.is_prefix]
-            found = yield from self.converse_script("types", tuple(key.name for key in fixed))
-            for key, kind in zip(fixed, map(bytes.decode, found), strict=True):
-                if kind not in {"none", key.type}:
-                    redis_key = keys.redis_key(self.namespace, key.name)
-                    raise CorruptStateError(f"{redis_key} is a {kind} and should be a {key.type}: not ours?")
-            if self._clock is not None:
-                yield from self.plain("HSET", keys.redis_key(self.namespace, "meta"), "test", "1")
-            self._say(info)
-
-    def _judge_policy(self, problem: str | None) -> None:
-        """Keep what is wrong with the eviction policy, and say when that changes."""
-        before, self._policy = self._policy, problem
-        extra = {"event": "redis.policy", "error": problem}
-        if problem is not None and before is None:
-            logger.error("%s: no job is claimed or enqueued: %s", self.address.shown, problem, extra=extra)
-        elif problem is None and before is not None:
-            logger.info("%s: jobs are claimed and enqueued again", self.address.shown, extra=extra)
 
     def _look_at_role(self, asked_s: float) -> Generator[Ask | Sleep | Move, Any, Any]:
         """
@@ -504,12 +413,12 @@ class Desk:
             BackendUnavailableError: none was found for as long as an operation is tried.
         """
         if self.address.kind != "cluster":  # where a replica sends on whoever asks it
-            problem = wrong_role((yield from self._ask_primary("replication")))
+            problem = wrong_role((yield from self.ask_primary("replication")))
             if problem is not None:
                 raise BackendUnavailableError(f"{self.address.shown}: {problem}")
         self._primary_s = asked_s
 
-    def _ask_primary(self, section: str) -> Generator[Ask | Sleep | Move, Any, dict[str, str]]:
+    def ask_primary(self, section: str) -> Generator[Ask | Sleep | Move, Any, dict[str, str]]:
         """
         Return what the primary says of itself.
 
@@ -529,15 +438,6 @@ class Desk:
             yield Sleep(PAUSE_S[min(attempts, len(PAUSE_S) - 1)])
             attempts += 1
 
-    def _learn_nodes(self) -> Generator[Ask | Sleep | Move, Any, None]:
-        """Ask a cluster for its nodes, which are tried where one fails; nothing depends on the answer."""
-        try:
-            ranges = yield Ask(("CLUSTER", "SLOTS"))
-        except (NotSent, Unanswered, driver.ResponseError):
-            return
-        nodes = [node for _, _, *nodes in ranges for node in nodes]
-        self.address.learn([(host.decode(), port) for host, port, *_ in nodes if host])
-
     def plain(self, *command: Any) -> Generator[Ask | Sleep | Move, Any, Any]:
         """Send a command that may be sent twice."""
         begun_s = time.monotonic()
@@ -553,7 +453,7 @@ class Desk:
                     if redirections % REDIRECTIONS_AT_ONCE:
                         yield onward(error)
                         continue
-                elif not _passes(error, str(error)):
+                elif not passes(error, str(error)):
                     raise self._error(error, None) from error
                 failure = error
             if time.monotonic() - begun_s >= RETRY_S:
@@ -562,21 +462,9 @@ class Desk:
             yield Sleep(PAUSE_S[min(attempts, len(PAUSE_S) - 1)])
             attempts += 1
 
-    def _say(self, info: dict[str, str]) -> None:
-        """Say once what this store can lose, and who can read what is sent."""
-        durability = durability_class(info)
-        level = logging.WARNING if durability.startswith("D0") else logging.INFO
-        logger.log(level, "durability class %s", durability, extra={"event": "redis.durability"})
-        if self.address.is_remote_plaintext:
-            logger.warning(
-                "what is sent to %s can be read on the way; use rediss://",
-                self.address.shown,
-                extra={"event": "redis.plaintext"},
-            )
-
 
 def _adds(operation: Operation[Any]) -> bool:
-    """Say whether an operation brings in jobs, or has some begin."""
+    """Return whether an operation brings in jobs, or has some begin."""
     return isinstance(operation, Enqueue) or (isinstance(operation, Exchange) and operation.limit > 0)
 
 
@@ -585,60 +473,3 @@ def _shown_retention(text: str) -> str:
         return str(codec.parse_retention(text))
     except ValueError:
         return "unreadable"
-
-
-def _passes(error: driver.ResponseError, message: str) -> bool:
-    """Say whether a refusal passes by itself, or by asking another node; nothing was changed."""
-    return isinstance(
-        error, (driver.ReadOnlyError, driver.TryAgainError, driver.ClusterDownError)
-    ) or message.startswith(
-        ("BUSY", "LOADING", "READONLY", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "NOREPLICAS", "UNBLOCKED")
-    )
-
-
-def onward(failure: Exception) -> Move:
-    """Return where to go after a failure: where a cluster says the slot is, for good or (``ASK``) while it moves."""
-    if isinstance(failure, driver.AskError):
-        return Move((failure.host, failure.port), once=not isinstance(failure, driver.MovedError))
-    return Move(leaves=isinstance(failure, driver.ResponseError) and not str(failure).startswith(_SAME_NODE))
-
-
-# --- what a server says of itself ------------------------------------------------------------------------------------
-
-
-def parse_info(text: bytes) -> dict[str, str]:
-    """Return the lines of an ``INFO`` as a dictionary."""
-    return dict(line.split(":", 1) for line in text.decode("utf-8", "replace").splitlines() if ":" in line)
-
-
-def wrong_version(info: dict[str, str]) -> str | None:
-    """Return why a server is too old, None if it is not."""
-    version = info.get("redis_version", "0")
-    if tuple(int(part) for part in version.split(".")[:3] if part.isdigit()) < VERSION_LEAST:
-        return f"redis_version is {version}, at least {'.'.join(map(str, VERSION_LEAST))} is needed"
-    return None
-
-
-def wrong_policy(info: dict[str, str]) -> str | None:
-    """Return why a server may lose jobs when its memory is full, None if it may not."""
-    policy = info.get("maxmemory_policy", "noeviction")
-    if policy != "noeviction":
-        return f"maxmemory-policy is {policy}, which deletes jobs when memory is full; it must be noeviction"
-    return None
-
-
-def wrong_role(info: dict[str, str]) -> str | None:
-    """Return why a server takes no writes, None if it is a primary."""
-    if info.get("role", "master") != "master":
-        return f"its role is {info['role']}: it is a replica and takes no writes; name its primary"
-    return None
-
-
-def durability_class(info: dict[str, str]) -> str:
-    """Return what a server can lose: ``D0`` all of it, ``D1`` the last 2 seconds, ``D2`` nothing acknowledged."""
-    if info.get("aof_enabled") != "1":
-        return "D0: without an append-only file all jobs since the last snapshot are lost with the server"
-    return (
-        "D1 or D2: with appendfsync everysec a power loss takes the last 1 to 2 seconds, and so may the server's death "
-        "while its disk is slow; with always nothing"
-    )

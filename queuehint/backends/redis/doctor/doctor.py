@@ -24,7 +24,8 @@ from queuehint.backends.redis.connections import SyncLink
 from queuehint.backends.redis.doctor.findings import first_repairs, problem, repairable
 from queuehint.backends.redis.doctor.server import Checkup
 from queuehint.backends.redis.doctor.sums import Pass, State, Sums
-from queuehint.backends.redis.session import CLOCK_LATE_MS, Sleep
+from queuehint.backends.redis.examination import CLOCK_LATE_MS
+from queuehint.backends.redis.transport import Sleep
 from queuehint.backends.report import CIRCLES_MAX, MORE_CIRCLES, Finding, Report, circle_finding
 from queuehint.core.structures.edges import circles
 from queuehint.errors import BackendDeniedError, BackendError
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
 
     from queuehint.backends.redis.backend import RedisBackend
-    from queuehint.backends.redis.session import Ask, Desk, Move
+    from queuehint.backends.redis.session import Desk
+    from queuehint.backends.redis.transport import Ask, Move
     from queuehint.backends.report import Repair
 
     Talk = Generator[Ask | Sleep | Move, Any, Any]

@@ -6,14 +6,15 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from queuehint.backends.redis import keys
-from queuehint.backends.redis.session import durability_class, parse_info, wrong_policy, wrong_role, wrong_version
+from queuehint.backends.redis.examination import durability_class, parse_info, wrong_policy, wrong_role, wrong_version
 from queuehint.backends.report import Finding, Level
 from queuehint.errors import BackendError
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from queuehint.backends.redis.session import Ask, Desk, Move, Sleep
+    from queuehint.backends.redis.session import Desk
+    from queuehint.backends.redis.transport import Ask, Move, Sleep
 
     Talk = Generator[Ask | Sleep | Move, Any, Any]
 

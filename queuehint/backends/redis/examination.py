@@ -1,0 +1,176 @@
+"""
+Examination of a server when it is first used, and each minute: version, role, types of our keys, eviction, clock.
+
+What is wrong for good is raised. What may pass is kept and logged when it changes: while the server may evict jobs no
+job is enqueued or claimed.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from redis import exceptions as driver
+
+from queuehint.backends.redis import keys
+from queuehint.backends.redis.transport import Ask, Move, NotSent, Sleep, Unanswered
+from queuehint.errors import BackendUnavailableError, CorruptStateError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from queuehint.backends.redis.address import Address
+
+logger = logging.getLogger("queuehint.redis")
+
+VERSION_LEAST: Final = (7, 0, 3)
+CLOCK_LATE_MS: Final = 1000
+"""What is less may be a clock that is being set."""
+
+
+class Server(Protocol):
+    """What an examination needs of the session whose server it looks at."""
+
+    address: Address
+    namespace: str
+    time_ms: int
+    """The newest time that the store has told, 0 if none."""
+
+    @property
+    def has_own_time(self) -> bool:
+        """Return whether no test tells the time."""
+
+    def plain(self, *command: Any) -> Generator[Ask | Sleep | Move, Any, Any]:
+        """Send a command that may be sent twice."""
+
+    def converse_script(self, name: str, args: tuple[Any, ...]) -> Generator[Ask | Sleep | Move, Any, Any]:
+        """Run a script that is no operation and may be run twice."""
+
+    def ask_primary(self, section: str) -> Generator[Ask | Sleep | Move, Any, dict[str, str]]:
+        """Return what the primary says of itself."""
+
+
+class Examination:
+    """What is known of a server's settings."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self.policy: str | None = None
+        """What is wrong with the eviction policy, as far as is known."""
+        self.clock_behind_ms = 0
+        """By how much the server's clock is behind the store's time, which stands still; as last looked at."""
+
+    def look(self, *, first: bool) -> Generator[Ask | Sleep | Move, Any, None]:
+        """
+        Look at the server: its settings each time, the types of our keys and what it may lose the *first* time.
+
+        Raises:
+            BackendUnavailableError: naming the setting.
+            CorruptStateError: a key of ours is of another type.
+        """
+        info = yield from self._server.ask_primary("everything")
+        if self._server.address.kind == "cluster":
+            yield from self._learn_nodes()
+        problem = wrong_version(info) or wrong_role(info)
+        if problem is not None:
+            raise BackendUnavailableError(f"{self._server.address.shown}: {problem}")
+        self._judge_policy(wrong_policy(info))
+        self._judge_clock(info)
+        if first:
+            fixed = [key for key in keys.KEYS if not key.is_prefix]
+            found = yield from self._server.converse_script("types", tuple(key.name for key in fixed))
+            for key, kind in zip(fixed, map(bytes.decode, found), strict=True):
+                if kind not in {"none", key.type}:
+                    redis_key = keys.redis_key(self._server.namespace, key.name)
+                    raise CorruptStateError(f"{redis_key} is a {kind} and should be a {key.type}: not ours?")
+            if not self._server.has_own_time:
+                yield from self._server.plain("HSET", keys.redis_key(self._server.namespace, "meta"), "test", "1")
+            self._say(info)
+
+    def _judge_policy(self, problem: str | None) -> None:
+        """Keep what is wrong with the eviction policy, and say when that changes."""
+        before, self.policy = self.policy, problem
+        extra = {"event": "redis.policy", "error": problem}
+        if problem is not None and before is None:
+            logger.error("%s: no job is claimed or enqueued: %s", self._server.address.shown, problem, extra=extra)
+        elif problem is None and before is not None:
+            logger.info("%s: jobs are claimed and enqueued again", self._server.address.shown, extra=extra)
+
+    def _judge_clock(self, info: dict[str, str]) -> None:
+        """Say each minute that the server's clock is behind what it was, and when it is no more."""
+        time_ms = self._server.time_ms
+        if not self._server.has_own_time or not time_ms or "server_time_usec" not in info:
+            return
+        before = self.clock_behind_ms
+        behind_ms = time_ms - int(info["server_time_usec"]) // 1000
+        self.clock_behind_ms = behind_ms if behind_ms > CLOCK_LATE_MS else 0
+        extra = {"event": "redis.clock_behind", "behind_s": self.clock_behind_ms / 1000}
+        if self.clock_behind_ms:
+            logger.error(
+                "%s: the server's clock is %.0f s behind what it was, and until it is there again time stands still: "
+                "nothing delayed or retried begins, no dead worker is noticed; `queuehint doctor --fix` sets it back",
+                self._server.address.shown,
+                self.clock_behind_ms / 1000,
+                extra=extra,
+            )
+        elif before:
+            logger.warning("%s: time goes on again", self._server.address.shown, extra=extra)
+
+    def _learn_nodes(self) -> Generator[Ask | Sleep | Move, Any, None]:
+        """Ask a cluster for its nodes, which are tried where one fails; nothing depends on the answer."""
+        try:
+            ranges = yield Ask(("CLUSTER", "SLOTS"))
+        except (NotSent, Unanswered, driver.ResponseError):
+            return
+        nodes = [node for _, _, *nodes in ranges for node in nodes]
+        self._server.address.learn([(host.decode(), port) for host, port, *_ in nodes if host])
+
+    def _say(self, info: dict[str, str]) -> None:
+        """Say once what this store can lose, and who can read what is sent."""
+        durability = durability_class(info)
+        level = logging.WARNING if durability.startswith("D0") else logging.INFO
+        logger.log(level, "durability class %s", durability, extra={"event": "redis.durability"})
+        if self._server.address.is_remote_plaintext:
+            logger.warning(
+                "what is sent to %s can be read on the way; use rediss://",
+                self._server.address.shown,
+                extra={"event": "redis.plaintext"},
+            )
+
+
+def parse_info(text: bytes) -> dict[str, str]:
+    """Return the lines of an ``INFO`` as a dictionary."""
+    return dict(line.split(":", 1) for line in text.decode("utf-8", "replace").splitlines() if ":" in line)
+
+
+def wrong_version(info: dict[str, str]) -> str | None:
+    """Return why a server is too old, None if it is not."""
+    version = info.get("redis_version", "0")
+    if tuple(int(part) for part in version.split(".")[:3] if part.isdigit()) < VERSION_LEAST:
+        return f"redis_version is {version}, at least {'.'.join(map(str, VERSION_LEAST))} is needed"
+    return None
+
+
+def wrong_policy(info: dict[str, str]) -> str | None:
+    """Return why a server may lose jobs when its memory is full, None if it may not."""
+    policy = info.get("maxmemory_policy", "noeviction")
+    if policy != "noeviction":
+        return f"maxmemory-policy is {policy}, which deletes jobs when memory is full; it must be noeviction"
+    return None
+
+
+def wrong_role(info: dict[str, str]) -> str | None:
+    """Return why a server takes no writes, None if it is a primary."""
+    if info.get("role", "master") != "master":
+        return f"its role is {info['role']}: it is a replica and takes no writes; name its primary"
+    return None
+
+
+def durability_class(info: dict[str, str]) -> str:
+    """Return what a server can lose: ``D0`` all of it, ``D1`` the last 2 seconds, ``D2`` nothing acknowledged."""
+    if info.get("aof_enabled") != "1":
+        return "D0: without an append-only file all jobs since the last snapshot are lost with the server"
+    return (
+        "D1 or D2: with appendfsync everysec a power loss takes the last 1 to 2 seconds, and so may the server's death "
+        "while its disk is slow; with always nothing"
+    )

@@ -1,0 +1,70 @@
+"""
+What a session has its connection do, and how that may fail: no I/O.
+
+A session yields `Ask`, `Sleep` and `Move`; a shell carries them out, and raises `NotSent`, `Unanswered` or what the
+server refused into it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import attrs
+from redis import exceptions as driver
+
+SAME_NODE: Final = ("BUSY", "TRYAGAIN", "LOADING")
+"""Refusals that pass at the node that made them."""
+
+
+@attrs.frozen
+class Ask:
+    """Send a command and send back its reply; raise `NotSent` or `Unanswered` if the connection fails."""
+
+    command: tuple[Any, ...] = attrs.field(repr=lambda command: f"<{len(command)} words>")
+
+
+@attrs.frozen
+class Sleep:
+    """Wait."""
+
+    seconds: float
+
+
+@attrs.frozen
+class Move:
+    """
+    Go to another node: to *node* if it is named, else look for the right one.
+
+    Args:
+        once: for the next request only.
+        leaves: no connection to the node that was asked is used again: it is no primary, and a new connection to the
+            same name may lead to another one.
+    """
+
+    node: tuple[str, int] | None = None
+    once: bool = False
+    leaves: bool = False
+
+
+class NotSent(Exception):  # noqa: N818 - a fact between the shells and a conversation, never raised to a caller
+    """No connection could be made; the server has not seen the request."""
+
+
+class Unanswered(Exception):  # noqa: N818
+    """The connection failed after the request was sent, wholly or in part."""
+
+
+def passes(error: driver.ResponseError, message: str) -> bool:
+    """Return whether a refusal passes by itself, or by asking another node; nothing was changed."""
+    return isinstance(
+        error, (driver.ReadOnlyError, driver.TryAgainError, driver.ClusterDownError)
+    ) or message.startswith(
+        ("BUSY", "LOADING", "READONLY", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "NOREPLICAS", "UNBLOCKED")
+    )
+
+
+def onward(failure: Exception) -> Move:
+    """Return where to go after a failure: where a cluster says the slot is, for good or (``ASK``) while it moves."""
+    if isinstance(failure, driver.AskError):
+        return Move((failure.host, failure.port), once=not isinstance(failure, driver.MovedError))
+    return Move(leaves=isinstance(failure, driver.ResponseError) and not str(failure).startswith(SAME_NODE))
