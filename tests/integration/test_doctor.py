@@ -52,7 +52,7 @@ from queuehint.operations import (
     Verdict,
     Why,
 )
-from queuehint.testing.state_machine.generator import POOLS, STYLES, Style
+from queuehint.testing.state_machine.styles import POOLS, STYLES, Style
 from queuehint.values.hint import Claim
 from queuehint.values.limit import Limit
 from queuehint.values.policy import Policy

@@ -71,8 +71,9 @@ from queuehint.operations import (
 )
 from queuehint.testing.invariants import check_circles, check_empty
 from queuehint.testing.state_machine.agreement import agree
-from queuehint.testing.state_machine.generator import MINUTE, POOLS, Player
+from queuehint.testing.state_machine.generator import Player
 from queuehint.testing.state_machine.lockstep import RETENTION, filters
+from queuehint.testing.state_machine.styles import MINUTE, POOLS
 from queuehint.values.policy import Policy
 from queuehint.values.records import OVER, JobError, JobSpec, JobState, Outcome, OutcomeKind, Progress
 from queuehint.values.schedule import Recurrence
@@ -82,7 +83,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from random import Random
 
-    from queuehint.testing.state_machine.generator import Style
+    from queuehint.testing.state_machine.styles import Style
     from queuehint.values.hint import Mode, Path
 
 FIXED = {"meta", "seen", "sessions", "receipts", "wake:timer"}

@@ -54,16 +54,7 @@ from queuehint.operations import (
     Resume,
     Tick,
 )
-from queuehint.testing.state_machine.generator import (
-    ALL_AT_ONCE,
-    LEASE_MS,
-    MINUTE,
-    MIXED,
-    PATHS,
-    POLICIES,
-    STYLES,
-    Style,
-)
+from queuehint.testing.state_machine.styles import ALL_AT_ONCE, LEASE_MS, MINUTE, MIXED, PATHS, POLICIES, STYLES, Style
 from queuehint.values.hint import Claim, normalise
 from queuehint.values.policy import Policy
 from queuehint.values.record_filter import RecordFilter

@@ -22,10 +22,10 @@ from queuehint.operations import (
     ResumeSchedule,
     Tick,
 )
-from queuehint.testing.state_machine.generator import MINUTE
 from queuehint.testing.state_machine.lockstep import Pair
 from queuehint.testing.state_machine.parts import first_jobs
 from queuehint.testing.state_machine.rules import OperationMachine
+from queuehint.testing.state_machine.styles import MINUTE
 from queuehint.values.hint import Claim, normalise
 from queuehint.values.records import JobSpec
 

@@ -15,7 +15,9 @@ from queuehint.core.engine import Engine, EngineOptions
 from queuehint.errors import QueueHintError
 from queuehint.operations import Enqueue, Exchange, Tick
 from queuehint.testing.invariants import check_order, check_ready
-from queuehint.testing.state_machine.generator import (
+from queuehint.testing.state_machine.generator import Player
+from queuehint.testing.state_machine.lockstep import RETENTION, Pair
+from queuehint.testing.state_machine.styles import (
     ALL_AT_ONCE,
     EXCLUSIVE_STYLES,
     MINUTE,
@@ -23,11 +25,9 @@ from queuehint.testing.state_machine.generator import (
     PATHS,
     STYLES,
     TANGLED,
-    Player,
     Style,
     one_claim,
 )
-from queuehint.testing.state_machine.lockstep import RETENTION, Pair
 from queuehint.values.policy import Policy
 from queuehint.values.records import JobSpec, JobState, Outcome, OutcomeKind
 from tests.property.walks import walk_cut, walk_in_step, walk_overtaking

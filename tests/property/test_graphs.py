@@ -29,7 +29,7 @@ from queuehint.operations import (
 )
 from queuehint.testing.invariants import check_circles, check_edges, check_empty, check_order
 from queuehint.testing.model.edges import what_an_end_does
-from queuehint.testing.state_machine.generator import PATHS_BY_DEPTH
+from queuehint.testing.state_machine.styles import PATHS_BY_DEPTH
 from queuehint.values.hint import Claim, normalise
 from queuehint.values.policy import ON_DEAD, ON_DEPENDENCY_FAILURE, OnDependencyFailure, Policy
 from queuehint.values.records import (

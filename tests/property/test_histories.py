@@ -9,7 +9,7 @@ import pytest
 from queuehint.core.engine import Engine
 from queuehint.operations import Cancel, Enqueue, Exchange, Tick
 from queuehint.testing.model.places import clash
-from queuehint.testing.state_machine.generator import one_claim, paths
+from queuehint.testing.state_machine.styles import one_claim, paths
 from queuehint.values.hint import Path
 from queuehint.values.records import JobSpec, JobState, Outcome, OutcomeKind
 

@@ -13,8 +13,9 @@ from queuehint.core.engine import Engine, EngineOptions
 from queuehint.operations import Enqueue, Enqueued, EnqueuedJob, Exchange, Exchanged, Fetch, ListSchedules, Tick, Why
 from queuehint.testing import ReferenceModel
 from queuehint.testing.model.places import Waiting, clash, conflict, ready, shape
-from queuehint.testing.state_machine.generator import ALL_AT_ONCE, PATHS, STYLES, Player, Style
+from queuehint.testing.state_machine.generator import Player
 from queuehint.testing.state_machine.lockstep import RETENTION
+from queuehint.testing.state_machine.styles import ALL_AT_ONCE, PATHS, STYLES, Style
 from queuehint.values.hint import Claim, normalise
 from queuehint.values.policy import Policy
 from queuehint.values.records import Grant, JobSpec, JobState, Outcome, OutcomeKind

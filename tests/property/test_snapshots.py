@@ -19,7 +19,8 @@ from queuehint.core.engine import Engine, EngineOptions
 from queuehint.errors import QueueHintError
 from queuehint.operations import Operation, Tick
 from queuehint.operations.wire import decode, encode
-from queuehint.testing.state_machine.generator import ALL_AT_ONCE, STYLES, Player
+from queuehint.testing.state_machine.generator import Player
+from queuehint.testing.state_machine.styles import ALL_AT_ONCE, STYLES
 
 STEPS = 250
 

@@ -16,7 +16,8 @@ from queuehint.backends.sqlite.snapshot import freeze, pack, thaw
 from queuehint.core.engine import EngineOptions
 from queuehint.errors import QueueHintError
 from queuehint.operations import Follow, Operation, Peek, Tick
-from queuehint.testing.state_machine.generator import ALL_AT_ONCE, STYLES, Player
+from queuehint.testing.state_machine.generator import Player
+from queuehint.testing.state_machine.styles import ALL_AT_ONCE, STYLES
 from tests.folders import quick_folder
 
 

@@ -15,8 +15,9 @@ from queuehint.core.engine import Engine, EngineOptions
 from queuehint.errors import QueueHintError
 from queuehint.operations import BUDGET, EVENTS_MAX, Exchange, Follow
 from queuehint.testing import Rule, TraceEvent, TraceJob, find_faults
-from queuehint.testing.state_machine.generator import ALL_AT_ONCE, EXCLUSIVE_STYLES, STYLES, Player, Style
+from queuehint.testing.state_machine.generator import Player
 from queuehint.testing.state_machine.lockstep import RETENTION
+from queuehint.testing.state_machine.styles import ALL_AT_ONCE, EXCLUSIVE_STYLES, STYLES, Style
 from queuehint.testing.trace.checker import in_order
 from queuehint.values.hint import Claim
 from queuehint.values.records import JobState

@@ -22,8 +22,9 @@ from queuehint.operations import (
 )
 from queuehint.testing.invariants import check_edges, check_empty, check_order, check_ready, check_refusal
 from queuehint.testing.model.places import at_or_below
-from queuehint.testing.state_machine.generator import POOLS, SHARED_MS, Player, Style
+from queuehint.testing.state_machine.generator import Player
 from queuehint.testing.state_machine.lockstep import RETENTION, Pair
+from queuehint.testing.state_machine.styles import POOLS, SHARED_MS, Style
 from queuehint.values.records import OVER, JobSpec, JobState, Outcome, OutcomeKind
 
 if TYPE_CHECKING:

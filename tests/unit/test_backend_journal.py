@@ -19,7 +19,8 @@ from queuehint.errors import CorruptStateError, InvalidJobError, InvalidJobTypeE
 from queuehint.operations import Cancel, Enqueue, Exchange, Follow, Log, Operation, Pause, Push, Report
 from queuehint.operations import wire as journal
 from queuehint.operations.wire import OPERATIONS, VALUES, Begin, Extend, decode, encode
-from queuehint.testing.state_machine.generator import ALL_AT_ONCE, Player
+from queuehint.testing.state_machine.generator import Player
+from queuehint.testing.state_machine.styles import ALL_AT_ONCE
 from queuehint.values.hint import Claim
 from queuehint.values.policy import Backoff, Policy, Retention
 from queuehint.values.records import Dependency, JobSpec, Outcome, OutcomeKind, Priority, Progress

@@ -1,13 +1,7 @@
-"""
-Who makes up the steps of a walk: a player that sees a world through its engine, and what it likes.
-
-Times are in minutes, so that leases, back-offs, retention and the ten minutes for which an id is kept all meet.
-"""
+"""The steps of a walk: a player makes up operations for a world that it sees through the engine."""
 
 from __future__ import annotations
 
-from functools import cache, partial
-from itertools import product
 from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
@@ -45,9 +39,21 @@ from queuehint.operations import (
     Weigh,
     Why,
 )
+from queuehint.testing.state_machine.styles import (
+    FLOWS,
+    LEASE_MS,
+    MINUTE,
+    PARTS,
+    PATHS_BY_DEPTH,
+    POLICIES,
+    SHARED_KEYS,
+    SHARED_MS,
+    WOVEN_POLICIES,
+    Style,
+    one_claim,
+)
 from queuehint.values.hint import Claim, normalise
 from queuehint.values.limit import Limit
-from queuehint.values.policy import Backoff, Policy
 from queuehint.values.records import (
     ON_CHILD_FAILURE,
     WHEN,
@@ -64,120 +70,8 @@ if TYPE_CHECKING:
 
     from queuehint.core.engine import Engine
     from queuehint.values.hint import Mode, Path
-    from queuehint.values.policy import OnDependencyFailure
-
-MINUTE = 60_000
-LEASE_MS = 4 * MINUTE
-POOLS = ("p", "q")
-FLOWS = ("f", "g")
-SHARED_KEYS = ("k", "l")
-SHARED_MS = 5 * MINUTE
-PARTS = ("S", "T")
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
-
-
-def paths(depth_max: int) -> list[Path]:
-    """All paths over two letters."""
-    return [path for depth in range(depth_max + 1) for path in product("ab", repeat=depth)]
-
-
-PATHS = paths(4)
-PATHS_BY_DEPTH = [list(product("ab", repeat=depth)) for depth in range(5)]
-
-_flat = Backoff(base=60, factor=1, cap=60, jitter=0)
-_policy = partial(Policy, backoff=_flat)
-POLICIES = (
-    _policy(),
-    _policy(max_attempts=2, max_losses=1),
-    _policy(max_attempts=1, on_dead="hold"),
-    _policy(max_attempts=1, on_dead="hold", retention_ms=8 * MINUTE),
-    _policy(max_attempts=2, max_losses=2, on_dead="cancel_behind"),
-    _policy(max_attempts=2, on_retry="yield", on_dead="cancel_behind", retention_ms=0),
-    _policy(on_retry="yield", start_within_ms=6 * MINUTE),
-    _policy(max_hold_ms=2 * MINUTE),
-    _policy(max_hold_ms=0, start_within_ms=2 * MINUTE, retention_ms=11 * MINUTE),
-)
-# Where jobs depend on each other records are kept longer: what fell because of a dead job can be brought back.
-_woven: tuple[tuple[OnDependencyFailure, int | None], ...] = (
-    ("wait", 12 * MINUTE),
-    ("cancel", 12 * MINUTE),
-    ("run", 12 * MINUTE),
-    ("cancel", None),
-)
-WOVEN_POLICIES = tuple(
-    attrs.evolve(policy, on_dependency_failure=on_failure, retention_ms=kept)
-    for on_failure, kept in _woven
-    for policy in (
-        _policy(max_attempts=1),
-        _policy(max_attempts=1),
-        _policy(max_attempts=2, max_losses=1),
-        _policy(max_attempts=1, on_dead="hold"),
-        _policy(max_attempts=1, on_dead="cancel_behind"),
-        _policy(on_retry="yield", start_within_ms=6 * MINUTE),
-    )
-)
-
-
-@cache
-def one_claim(path: Path, mode: Mode) -> tuple[Claim, ...]:
-    """The claims of a job with one claim; equal ones are one object."""
-    return (Claim(path, mode),)
-
-
-# --- who makes the steps ---------------------------------------------------------------------------------------------
-
-
-@attrs.frozen(kw_only=True)
-class Style:
-    """
-    What a player likes.
-
-    Args:
-        shared: the share of claims that are shared.
-        depth_weights: how often a path has depth 0, 1, 2, 3, 4.
-        unfinished_max: no job is enqueued while so many are unfinished.
-        keyed: the share of jobs with a key.
-        edges: the share of jobs that depend on others; with any, jobs have children, flows and results too.
-        parts: how often a submission comes in parts, for one that comes whole.
-        limited: limits are set, changed and dropped.
-        meddled: how often people amend and delete records, weigh users, pause and limit, for once in other styles.
-        due_within: delays, back-offs of 0 and times in the past are used too; without, nothing an operation does is
-            due in that same ms.
-    """
-
-    shared: float = 0.0
-    depth_weights: tuple[int, ...] = (1, 4, 5, 3, 2)
-    unfinished_max: int = 10
-    keyed: float = 0.15
-    edges: float = 0.0
-    parts: float = 0.0
-    limited: bool = False
-    meddled: int = 1
-    due_within: bool = True
-
-
-CROWDED = Style()
-SPREAD = Style(depth_weights=(0, 1, 3, 4, 4), unfinished_max=14, limited=True)
-KEYED = Style(depth_weights=(0, 1, 2, 3, 3), keyed=0.7)
-SHARING = Style(shared=0.6)
-MIXED = Style(shared=0.3, depth_weights=(1, 3, 3, 2, 1), unfinished_max=14, limited=True)
-WOVEN = Style(depth_weights=(0, 1, 2, 3, 3), unfinished_max=14, keyed=0.05, edges=0.7)
-IN_PARTS = Style(depth_weights=(0, 1, 2, 3, 3), unfinished_max=14, keyed=0.2, edges=0.4, parts=0.4, limited=True)
-TANGLED = Style(shared=0.2, depth_weights=(1, 4, 3, 1, 1), edges=0.6, parts=0.1)
-ALL_AT_ONCE = Style(
-    shared=0.2,
-    depth_weights=(1, 4, 3, 1, 1),
-    unfinished_max=16,
-    keyed=0.3,
-    edges=0.4,
-    parts=0.3,
-    limited=True,
-    meddled=4,
-)
-"""Every feature meets every other."""
-EXCLUSIVE_STYLES = (CROWDED, SPREAD, KEYED, WOVEN, IN_PARTS)
-STYLES = (*EXCLUSIVE_STYLES, SHARING, MIXED, TANGLED)
 
 
 class Player:

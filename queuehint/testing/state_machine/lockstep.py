@@ -44,7 +44,7 @@ from queuehint.testing.invariants import check_circles, check_empty, check_order
 from queuehint.testing.model.jobs import Actor
 from queuehint.testing.model.places import clash
 from queuehint.testing.model.reference import ReferenceModel
-from queuehint.testing.state_machine.generator import FLOWS, MINUTE, POOLS, SHARED_KEYS, SHARED_MS
+from queuehint.testing.state_machine.styles import FLOWS, MINUTE, POOLS, SHARED_KEYS, SHARED_MS
 from queuehint.values.hint import Claim
 from queuehint.values.policy import Retention
 from queuehint.values.record_filter import RecordFilter

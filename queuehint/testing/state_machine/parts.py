@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from hypothesis import strategies as st
 
-from queuehint.testing.state_machine.generator import FLOWS, MINUTE, PATHS
+from queuehint.testing.state_machine.styles import FLOWS, MINUTE, PATHS
 from queuehint.values.hint import Claim
 from queuehint.values.policy import Policy
 from queuehint.values.records import Dependency, JobError

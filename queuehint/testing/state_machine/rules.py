@@ -49,7 +49,6 @@ from queuehint.operations import (
     Update,
     Weigh,
 )
-from queuehint.testing.state_machine.generator import FLOWS, LEASE_MS, MINUTE, PARTS, POOLS, SHARED_KEYS
 from queuehint.testing.state_machine.parts import (
     POLICY,
     claim_of,
@@ -66,6 +65,7 @@ from queuehint.testing.state_machine.parts import (
     several_jobs,
     users,
 )
+from queuehint.testing.state_machine.styles import FLOWS, LEASE_MS, MINUTE, PARTS, POOLS, SHARED_KEYS
 from queuehint.values.hint import Claim, normalise
 from queuehint.values.limit import Limit
 from queuehint.values.policy import DEFAULT_POLICY, Policy
