@@ -16,6 +16,7 @@ import attrs
 from queuehint.backends.redis import keys
 from queuehint.backends.redis.codec import codec
 from queuehint.core.engine import Engine, EngineOptions
+from queuehint.core.jobs import archive
 from queuehint.errors import QueueHintError
 from queuehint.operations import (
     ANYONE,
@@ -141,7 +142,7 @@ def _after(engine: Engine, note: str) -> None:
         if job.is_placed:
             ledger.free(job)
         ledger.drop_timer(job)
-        ledger.prune(job)
+        archive.prune(ledger, job)
         engine.course.pruned += 1
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from queuehint.core import operating, producing, questions, why, working
+from queuehint.core.jobs import invariants
 from queuehint.core.refusals import check_limits
 from queuehint.core.state import HANDLERS, EngineOptions, State
 from queuehint.core.structures.timers import TimerKind
@@ -109,6 +110,10 @@ class Engine:
         """
         self.state.see_time(now_ms)
         return working.extend(self.state, leases, lease_ms)
+
+    def check(self) -> None:
+        """Assert that all structures agree, for tests; O(all)."""
+        invariants.check(self.state.ledger)
 
     def begin_epoch(self, token: int, reap_from_ms: int) -> None:
         """

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from queuehint import operations as op
+from queuehint.core.jobs import revisions
 from queuehint.core.refusals import OTHER_SPEC, WEIGHTS_FULL
 from queuehint.core.state import handles
 from queuehint.core.structures.heap import LazyHeap
@@ -138,7 +139,7 @@ def amend(state: State, operation: op.Amend) -> op.Noted:
     if operation.version != job.version:
         return op.Noted(STALE)
     if spec != job.spec:
-        state.ledger.amend(job, spec)
+        revisions.amend(state.ledger, job, spec)
     return op.Noted(DONE)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from queuehint import operations as op
+from queuehint.core.jobs import revisions, staging
 from queuehint.core.refusals import Submission
 from queuehint.core.state import handles
 from queuehint.core.structures.edges import AFTER, needs_of
@@ -60,8 +61,8 @@ def _start_of(state: State, operation: op.Enqueue) -> Job:
     start = state.ledger.jobs.get(start_id)
     if start is None:
         flow = operation.jobs[0].flow if operation.jobs else None
-        start = state.ledger.open_start(start_id, flow, state.now_ms)
-    state.ledger.keep_start(start, state.now_ms + op.STAGED_KEPT_MS)
+        start = staging.open_start(state.ledger, start_id, flow, state.now_ms)
+    staging.keep_start(state.ledger, start, state.now_ms + op.STAGED_KEPT_MS)
     return start
 
 
@@ -76,7 +77,7 @@ def _enqueue_special(state: State, spec: JobSpec, submission: Submission, start:
             if newest.is_fresh:
                 existing = newest
                 if spec.on_conflict == "replace":
-                    ledger.respec(newest, attrs.evolve(spec, id=newest.id), state.now_ms)
+                    revisions.respec(ledger, newest, attrs.evolve(spec, id=newest.id), state.now_ms)
             elif spec.on_conflict == "after":
                 after = newest
     if existing is not None:
@@ -94,7 +95,7 @@ def _admit(state: State, spec: JobSpec, submission: Submission, start: Job | Non
     ledger, now_ms = state.ledger, state.now_ms
     needs = needs_of(spec)
     if start is not None:
-        return ledger.stage(spec, now_ms, needs, start)
+        return staging.stage(ledger, spec, now_ms, needs, start)
     state.enqueued += 1
     blocked, felled_by = state.course.judge(needs, submission.ids)
     if felled_by is not None:
@@ -115,7 +116,7 @@ def commit(state: State, operation: op.Commit) -> op.Committed:
     ledger = state.ledger
     if operation.flow is not None and ledger.edges.count(start.id) and ledger.flows.visible(operation.flow):
         raise DuplicateFlowError(operation.flow)
-    staged = state.ledger.commit(start, state.now_ms)
+    staged = staging.commit(ledger, start, state.now_ms)
     state.enqueued += staged
     ledger.leftovers.append(CommitSweep(start, ledger.last_number))
     follow(state)

@@ -275,7 +275,7 @@ class Queue(Driver):
             return self.engine.apply(operation, self.now_ms)
         finally:
             if self.checked:
-                self.engine.ledger.check()
+                self.engine.check()
 
     def advance(self, ms: int) -> None:
         """Let time pass; nothing is done yet of what comes due."""

@@ -87,7 +87,7 @@ def check_circles(engine: Engine) -> None:
 def check_empty(engine: Engine) -> None:
     """R4: nothing remembers what is gone."""
     ledger = engine.ledger
-    ledger.check()
+    engine.check()
     root = ledger.trie.root
     assert ledger.trie.nodes == 0
     assert not root.children

@@ -74,7 +74,7 @@ class Books:
         store = SqliteBackend(Address(path=self.path, durability="process"), BackendOptions())
         try:
             store.call_sync(Tick())
-            store.engine.ledger.check()
+            store.engine.check()
             jobs = store.engine.ledger.jobs
             assert len(set(self.enqueued)) == len(self.enqueued)
             assert not [job_id for job_id in self.enqueued if job_id not in jobs], (

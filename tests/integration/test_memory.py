@@ -376,7 +376,7 @@ def test_sixteen_threads_enqueue_and_work_and_every_job_runs_exactly_once() -> N
     assert set(ran.values()) == {1}
     assert len(ran) == 320
     assert all(numbers == sorted(numbers) for numbers in order.values())
-    memory(sched).engine.ledger.check()
+    memory(sched).engine.check()
 
 
 def test_an_operation_that_is_refused_changes_nothing_and_wakes_as_usual() -> None:

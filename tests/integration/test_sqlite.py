@@ -159,7 +159,7 @@ def test_all_that_was_answered_is_there_afterwards(shelf: Shelf, end: str) -> No
     again = shelf.reopen()
     assert [record(again, job_id) for job_id in "abc"] == known
     assert again.call_sync(Peek()).first == 6
-    again.engine.ledger.check()
+    again.engine.check()
     assert [grant.spec.id for grant in claim(again)] == ["b"]
 
 
@@ -263,7 +263,7 @@ def test_the_time_never_goes_back(shelf: Shelf) -> None:
     shelf.crash()
     again = shelf.reopen()
     assert record(again, "b").enqueued_ms == record(again, "a").queued_ms
-    again.engine.ledger.check()
+    again.engine.check()
 
 
 # --- one process at a time -------------------------------------------------------------------------------------------
@@ -763,7 +763,7 @@ def test_an_engine_that_raised_what_it_should_not_is_thrown_away(
         enqueue(store, "b")
     monkeypatch.undo()
     assert record(store, "b").number == 2
-    store.engine.ledger.check()
+    store.engine.check()
 
 
 def test_what_comes_together_with_what_broke_the_engine_is_unknown_and_in_the_file(
@@ -847,7 +847,7 @@ def test_a_long_journal_is_replaced_by_a_snapshot(shelf: Shelf, monkeypatch: pyt
     assert 0 < shelf.count("journal") < 250
     again = shelf.reopen()
     assert again.call_sync(CountJobs()).states[FINISHED] == 116
-    again.engine.ledger.check()
+    again.engine.check()
 
 
 def test_a_heavy_journal_is_replaced_by_a_snapshot(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,8 +86,8 @@ MUTANTS = (
         name="Nobody is told that a dead job was discarded",
         kind="edges",
         file="core/jobs/lifecycle.py",
-        old="        self.ledger.discard(job, self.now_ms)\n        self._tell_dependents(job)\n",
-        new="        self.ledger.discard(job, self.now_ms)\n",
+        old="        archive.discard(self.ledger, job, self.now_ms)\n        self._tell_dependents(job)\n",
+        new="        archive.discard(self.ledger, job, self.now_ms)\n",
         caught_by=(CONFORMANCE, SIMULATION),
     ),
     Mutant(
@@ -110,8 +110,8 @@ MUTANTS = (
         name="A parent keeps its place while it waits for its children",
         kind="edges",
         file="core/jobs/table.py",
-        old="        self._stop(job)\n        self.vacate(job)\n        self._become(job, DEFERRED)\n",
-        new="        self._stop(job)\n        self._become(job, DEFERRED)\n",
+        old="        self._stop(job)\n        self.vacate(job)\n        self.become(job, DEFERRED)\n",
+        new="        self._stop(job)\n        self.become(job, DEFERRED)\n",
         caught_by=(CONFORMANCE,),
     ),
     Mutant(
@@ -185,9 +185,9 @@ MUTANTS = (
     Mutant(
         name="A commit takes no number",
         kind="edges",
-        file="core/jobs/table.py",
-        old="        self.last_number = start.since = self.last_number + 1\n",
-        new="        start.since = self.last_number\n",
+        file="core/jobs/staging.py",
+        old="    ledger.last_number = start.since = ledger.last_number + 1\n",
+        new="    start.since = ledger.last_number\n",
         caught_by=(CONFORMANCE,),
     ),
     Mutant(

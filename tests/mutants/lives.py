@@ -298,9 +298,9 @@ MUTANTS = (
     Mutant(
         name="A dead job that was discarded holds its place",
         kind="cancel",
-        file="core/jobs/table.py",
-        old="        left = self.free(job) if job.walk is not None else 0\n",
-        new="        left = 0\n",
+        file="core/jobs/archive.py",
+        old="    left = ledger.free(job) if job.walk is not None else 0\n",
+        new="    left = 0\n",
         caught_by=(CONFORMANCE,),
     ),
     # --- records ---
@@ -335,14 +335,14 @@ MUTANTS = (
     Mutant(
         name="A record that expires stays in the index of paths",
         kind="records",
-        file="core/jobs/table.py",
+        file="core/jobs/archive.py",
         old="""\
-            self.catalog.remove(job)
-            if job.spec.claims:
-                self.past.remove(job)
+        ledger.catalog.remove(job)
+        if job.spec.claims:
+            ledger.past.remove(job)
 """,
         new="""\
-            self.catalog.remove(job)
+        ledger.catalog.remove(job)
 """,
         caught_by=(tests("tests/unit/test_engine_records.py"),),
     ),
@@ -474,8 +474,8 @@ MUTANTS = (
         name="A record that is amended to what it is has a new version",
         kind="records",
         file="core/operating.py",
-        old=("    if spec != job.spec:\n        state.ledger.amend(job, spec)\n"),
-        new=("    state.ledger.amend(job, spec)\n"),
+        old=("    if spec != job.spec:\n        revisions.amend(state.ledger, job, spec)\n"),
+        new=("    revisions.amend(state.ledger, job, spec)\n"),
         caught_by=(CONFORMANCE,),
     ),
     Mutant(

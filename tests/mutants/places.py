@@ -140,18 +140,18 @@ MUTANTS = (
     Mutant(
         name="A dead job that held its place is redriven to the tail",
         kind="order",
-        file="core/jobs/table.py",
+        file="core/jobs/archive.py",
         old="""\
-        if job.walk is not None:
-            self.holding -= 1
-            job.queued_ms = now_ms
+    if job.walk is not None:
+        ledger.holding -= 1
+        job.queued_ms = now_ms
 """,
         new="""\
-        if job.walk is not None:
-            self.holding -= 1
-            self.vacate(job)
-            self._place(job, now_ms)
-        elif False:
+    if job.walk is not None:
+        ledger.holding -= 1
+        ledger.vacate(job)
+        ledger.place(job, now_ms)
+    elif False:
 """,
         caught_by=(CONFORMANCE, SIMULATION, TRACES),
     ),
@@ -161,12 +161,12 @@ MUTANTS = (
         file="core/jobs/table.py",
         old="""\
         left = self.vacate(job)
-        self._become(job, SCHEDULED)
+        self.become(job, SCHEDULED)
         self.journal.note(job, kind, old, cause)
 """,
         new="""\
         left = 0
-        self._become(job, SCHEDULED)
+        self.become(job, SCHEDULED)
         self.journal.note(job, kind, old, cause)
 """,
         caught_by=(CONFORMANCE, SIMULATION, TRACES),

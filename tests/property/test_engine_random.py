@@ -197,7 +197,7 @@ def test_a_line_of_a_hundred_behind_a_parent_moves_on_in_order_whatever_the_budg
         over += len(settle)
         engine.apply(Exchange("w", settle=settle), 0)
         check_order(engine)
-        engine.ledger.check()
+        engine.check()
         if not engine.ledger.leftovers:
             check_ready(engine, exact=True)
     assert not engine.apply(Tick(), 0).more
@@ -220,7 +220,7 @@ def test_a_dead_job_that_cancels_behind_holds_its_place_until_the_last_is_cancel
         late = JobSpec(id=f"late{engine.ledger.last_number}", task="t", claims=one_claim(("a",), "exclusive"))
         if engine.ledger.last_number < 40:
             engine.apply(Enqueue((late,)), 0)
-        engine.ledger.check()
+        engine.check()
         check_order(engine)
         reply = engine.apply(Exchange("w", limit=100), 0)
     states = [engine.ledger.jobs[spec.id].state for spec in behind]

@@ -97,7 +97,7 @@ def test_between_two_turns_of_a_user_others_start_no_more_than_they_weigh(
 ) -> None:
     engine = Engine()
     go_through(days, weights, lambda operation: engine.apply(operation, 0))
-    engine.ledger.check()
+    engine.check()
 
 
 @pytest.mark.redis

@@ -55,7 +55,7 @@ BUDGETS = (BUDGET, 1, 2, 5)
 def watch_places(engine: Engine) -> None:
     """Have an engine in which a job that waits for others takes its place once a life."""
     queued: set[tuple[str, int, int]] = set()
-    become = engine.ledger._become
+    become = engine.ledger.become
 
     def watched(job: Job, state: JobState) -> None:
         if job.state is DEFERRED and state is QUEUED:
@@ -64,7 +64,7 @@ def watch_places(engine: Engine) -> None:
             queued.add(life)
         become(job, state)
 
-    engine.ledger._become = watched  # type: ignore[method-assign]
+    engine.ledger.become = watched  # type: ignore[method-assign]
 
 
 class Crowd:
@@ -133,7 +133,7 @@ class Crowd:
 
     def do(self, operation: Any) -> Any:
         reply = self.engine.apply(operation, self.now_ms)
-        self.engine.ledger.check()
+        self.engine.check()
         check_order(self.engine)
         check_circles(self.engine)
         return reply
@@ -442,7 +442,7 @@ def replay(graph: tuple[Shape, ...], ends: tuple[End, ...], order: tuple[str, ..
         settle = (Outcome(job_id=job_id, token=token, kind=OutcomeKind(ends[int(job_id)])),)
         for grant in engine.apply(Exchange("w", settle=settle, limit=9), 0).grants:
             tokens[grant.spec.id] = grant.token
-    engine.ledger.check()
+    engine.check()
     return [engine.ledger.jobs[str(number)].state for number in range(len(graph))]
 
 

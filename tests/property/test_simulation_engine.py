@@ -138,9 +138,9 @@ def retry_to_the_tail(patch: pytest.MonkeyPatch) -> None:
     def to_the_tail(self: Ledger, job: Any, again_ms: int | None, kind: EventKind, cause: str | None = None) -> None:
         put_back(self, job, again_ms, kind, cause)
         if job.ready is not None:
-            self._withdraw(job)
+            self.withdraw(job)
             self.vacate(job)
-            self._place(job, job.queued_ms)
+            self.place(job, job.queued_ms)
 
     patch.setattr(Ledger, "put_back", to_the_tail)
 
@@ -182,7 +182,7 @@ def keep_no_place_in_back_off(patch: pytest.MonkeyPatch) -> None:
                 walk = walk.next
 
     def come_back(self: Ledger, job: Any) -> None:
-        self._place(job, job.queued_ms)
+        self.place(job, job.queued_ms)
 
     patch.setattr(Ledger, "put_back", give_way)
     patch.setattr(Ledger, "offer", come_back)
@@ -197,7 +197,7 @@ def drop_jobs(patch: pytest.MonkeyPatch) -> None:
         reply = producing.enqueue(state, operation)
         job = state.ledger.jobs[reply.jobs[-1].id]
         if job.spec.priority == 9 and job.state is JobState.QUEUED:
-            state.ledger._withdraw(job)
+            state.ledger.withdraw(job)
         return reply
 
     patch.setitem(HANDLERS, Enqueue, forgetful)
@@ -262,7 +262,7 @@ def test_a_job_that_is_never_offered_is_found_at_once_also_by_a_store_that_was_r
     store.ask("c", 1, Enqueue((JobSpec(id="a", task="t"),)), BEGIN_MS)
     store.restart(0, BEGIN_MS)
     ledger = store.engine.ledger
-    ledger._withdraw(ledger.jobs["a"])
+    ledger.withdraw(ledger.jobs["a"])
     with pytest.raises(AssertionError, match="none is ready"):
         store.promises.check(store.engine)
 

@@ -60,9 +60,9 @@ def test_a_job_that_loses_its_place_is_found_in_the_fewest_operations(monkeypatc
 
     def to_the_tail(self: Ledger, job: Any, *args: Any) -> None:
         put_back(self, job, *args)
-        self._withdraw(job)
+        self.withdraw(job)
         self.vacate(job)
-        self._place(job, job.queued_ms)
+        self.place(job, job.queued_ms)
 
     monkeypatch.setattr(Ledger, "put_back", to_the_tail)
     with pytest.raises(SimulationError) as caught:

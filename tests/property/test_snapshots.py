@@ -56,7 +56,7 @@ def walk(seed: int, snapshot_every: float = 0.0) -> tuple[Engine, list[tuple[int
                 # Who is written down buries its dead entries: the other one does that at the same time.
                 freeze(engine)
                 twin = thaw(pack(freeze(twin)), options)
-                twin.ledger.check()
+                twin.check()
     if twin is not None:
         assert digest(twin) == digest(engine)
     return engine, told

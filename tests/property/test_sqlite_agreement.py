@@ -59,7 +59,7 @@ def walk(seed: int, steps: int) -> None:
                 store.close_sync()
                 store = opened()
         store.call_sync(Peek())
-        store.engine.ledger.check()
+        store.engine.check()
         store.close_sync()
 
 

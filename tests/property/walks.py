@@ -91,7 +91,7 @@ def walk_overtaking(random: Random, style: Style, steps: int, budget: int) -> En
             assert not cause.startswith("before ") or job.since < int(cause[7:]), (
                 f"{job.id} came after what canceled it"
             )
-        engine.ledger.check()
+        engine.check()
         check_order(engine)
         if random.random() < 0.1:
             _drain(engine, now_ms)
@@ -128,7 +128,7 @@ def _drain(engine: Engine, now_ms: int) -> None:
     for _ in range(10_000):
         if not engine.apply(Tick(), now_ms).more:
             return
-        engine.ledger.check()
+        engine.check()
         check_order(engine)
     raise AssertionError("there is always more")
 

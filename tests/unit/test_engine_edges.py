@@ -220,14 +220,14 @@ def groupings(ids: str) -> Iterator[list[str]]:
 def count_places(engine: Engine) -> list[str]:
     """Return a list to which each job is added when it becomes QUEUED."""
     queued: list[str] = []
-    become = engine.ledger._become
+    become = engine.ledger.become
 
     def watched(job: Job, state: JobState) -> None:
         if state is QUEUED:
             queued.append(job.id)
         become(job, state)
 
-    engine.ledger._become = watched  # type: ignore[method-assign]
+    engine.ledger.become = watched  # type: ignore[method-assign]
     return queued
 
 

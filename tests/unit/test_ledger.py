@@ -106,7 +106,7 @@ def test_structures_that_disagree_are_found(harm: Callable[[Ledger], None]) -> N
     queue.start()
     queue.finish("over")
     ledger = queue.engine.ledger
-    ledger.check()
+    queue.engine.check()
     harm(ledger)
     with pytest.raises(AssertionError):
-        ledger.check()
+        queue.engine.check()

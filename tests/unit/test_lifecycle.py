@@ -52,7 +52,7 @@ def test_no_job_makes_an_illegal_move(state: JobState, target: JobState) -> None
     ledger = Ledger(Retention())
     stuck = Job(job("a"), 1, state, 0)
     with pytest.raises(InvalidTransitionError):
-        ledger._become(stuck, target)
+        ledger.become(stuck, target)
     assert (stuck.state, stuck.version) == (state, 1)
     assert not any(ledger.counts.values())
 

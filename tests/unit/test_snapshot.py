@@ -68,7 +68,7 @@ def test_what_is_thawed_freezes_to_the_same_and_has_the_options_it_is_given() ->
     options = EngineOptions(budget=9, retention=Retention(finished=1))
     again = thaw(pack(freeze(engine)), options)
     assert freeze(again) == freeze(engine)
-    again.ledger.check()
+    again.check()
     assert again.state.options is options
     assert again.ledger.retention is options.retention
     assert again.token == engine.token

@@ -7,6 +7,7 @@ from collections import deque
 import pytest
 
 from queuehint.core.engine import EngineOptions
+from queuehint.core.jobs import staging
 from queuehint.core.jobs.sweeps import step
 from queuehint.core.structures.job import START_MARK, Job
 from queuehint.core.structures.leftovers import (
@@ -204,7 +205,7 @@ def test_all_edges_of_a_job_go_at_once_and_cost_one_each() -> None:
     sweep = ReleaseSweep(ended(queue, "waits", CANCELED))
     assert step(queue.engine.course, sweep, 1) == (5, False)
     assert step(queue.engine.course, sweep, 1) == (0, False)
-    queue.engine.ledger.check()
+    queue.engine.check()
 
 
 def fallen(queue: Queue, count: int) -> None:
@@ -232,7 +233,7 @@ def test_what_fell_is_revived_in_order_of_number_at_any_budget(budget: int) -> N
     since = [queue.engine.ledger.jobs[f"j{n}"].since for n in range(4)]
     assert (used, since) == (8, sorted(since))
     assert queue.states("j0", "j1", "j2", "j3") == "DEFERRED DEFERRED DEFERRED DEFERRED"
-    queue.engine.ledger.check()
+    queue.engine.check()
 
 
 def test_nothing_is_revived_any_more_once_the_job_has_failed_again() -> None:
@@ -294,7 +295,7 @@ def test_what_was_committed_is_taken_up_in_order_of_number_at_any_budget(budget:
     queue = Queue(checked=False)
     start = staged(queue, 4)
     ledger = queue.engine.ledger
-    assert ledger.commit(start, 5) == 4
+    assert staging.commit(ledger, start, 5) == 4
     sweep = CommitSweep(start, queue.engine.ledger.last_number)
     used, again = 0, True
     while again:
@@ -312,7 +313,7 @@ def test_what_was_committed_is_taken_up_in_order_of_number_at_any_budget(budget:
 def test_what_was_never_committed_is_dropped_at_any_budget(budget: int) -> None:
     queue = Queue(checked=False)
     start = staged(queue, 4)
-    queue.engine.ledger.expire(start, 5)
+    staging.expire(queue.engine.ledger, start, 5)
     sweep = DropSweep(start, queue.engine.ledger.last_number)
     used, again = 0, True
     while again:

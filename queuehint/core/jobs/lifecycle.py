@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from queuehint.core.jobs import archive, staging
 from queuehint.core.structures.edges import (
     CANCEL,
     KEPT,
@@ -108,7 +109,7 @@ class Course:
 
     def discard(self, job: Job) -> None:
         """Take a dead job off the shelf: it cannot be redriven any more."""
-        self.ledger.discard(job, self.now_ms)
+        archive.discard(self.ledger, job, self.now_ms)
         self._tell_dependents(job)
         if job.notes is not None and job.notes.holds:
             self.ledger.leftovers.append(ReleaseSweep(job))
@@ -293,21 +294,21 @@ class Course:
         """Take up a job of a submission that was committed; return the units used."""
         needs = job.note().needs
         blocked, felled_by = self.judge(needs, is_late=partial(is_late, job))
-        commit_ms = self.ledger.unstage(job)
+        commit_ms = staging.unstage(self.ledger, job)
         if felled_by is not None:
             return len(needs) + self.fell_by(job, felled_by)
-        return len(needs) + self.ledger.begin(job, needs, blocked, commit_ms, self.now_ms)
+        return len(needs) + staging.begin(self.ledger, job, needs, blocked, commit_ms, self.now_ms)
 
     def drop(self, job: Job) -> int:
         """Drop a job of a submission that was never committed; others that wait for it find its record expired."""
         job.gone, job.state = True, CANCELED
         self._tell_dependents(job)
-        self.ledger.remove(job)
+        staging.remove(self.ledger, job)
         return 0
 
     def redrive(self, job: Job, *, downstream: bool) -> None:
         """Bring a dead job back, and those that were canceled because of it."""
-        self.ledger.redrive(job, self.now_ms)
+        archive.redrive(self.ledger, job, self.now_ms)
         if downstream:
             self._revive_dependents(job)
 
@@ -322,7 +323,7 @@ class Course:
             else:
                 edges.fall(job, dependency_id)
             return len(needs)
-        visited = self.ledger.revive(job, blocked, self.now_ms)
+        visited = archive.revive(self.ledger, job, blocked, self.now_ms)
         self._revive_dependents(job)
         return len(needs) + visited
 
@@ -336,7 +337,7 @@ class Course:
         """Do what is due; return the gates visited or left."""
         if kind is EXPIRY:
             if job.is_start:
-                self.ledger.expire(job, self.now_ms)
+                staging.expire(self.ledger, job, self.now_ms)
                 self.ledger.leftovers.append(DropSweep(job, self.ledger.last_number))
                 return 0
             job.expiry = None
@@ -399,13 +400,13 @@ class Course:
         ledger = self.ledger
         if self._is_pinned(job):
             kept_ms = ledger.kept_ms(job.spec, FINISHED)
-            ledger.keep(job, self.now_ms + min(max(kept_ms, PINNED_LOOK_MIN_MS), PINNED_LOOK_MAX_MS))
+            archive.keep(ledger, job, self.now_ms + min(max(kept_ms, PINNED_LOOK_MIN_MS), PINNED_LOOK_MAX_MS))
             return 0
         assert job.ended_ms is not None
         if job.ended_ms + ID_KEPT_MS > self.now_ms or self._is_woven(job):
             return self._forget(job)
         left = ledger.free(job) if job.is_placed else 0
-        ledger.prune(job)
+        archive.prune(ledger, job)
         self.pruned += 1
         return left
 
@@ -422,7 +423,7 @@ class Course:
         holds = job.notes is not None and job.notes.holds
         assert job.ended_ms is not None
         # What others are told now, or have still to be told, is over before a timer comes up again.
-        ledger.forget(job, max(job.ended_ms + ID_KEPT_MS, self.now_ms), digest_from=digest_from)
+        archive.forget(ledger, job, max(job.ended_ms + ID_KEPT_MS, self.now_ms), digest_from=digest_from)
         if is_told:
             self._tell_dependents(job)
             if holds:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from queuehint.core.jobs import staging
 from queuehint.core.structures.leftovers import (
     CancelFlowSweep,
     CancelSweep,
@@ -162,14 +163,14 @@ def _commit(course: Course, item: CommitSweep, budget: int) -> tuple[int, bool]:
     used, again = _go_through(course, item, budget, course.begin)
     if not again:
         course.ledger.committing -= 1
-        course.ledger.remove(item.dependency)
+        staging.remove(course.ledger, item.dependency)
     return used, again
 
 
 def _drop(course: Course, item: DropSweep, budget: int) -> tuple[int, bool]:
     used, again = _go_through(course, item, budget, course.drop)
     if not again:
-        course.ledger.remove(item.dependency)
+        staging.remove(course.ledger, item.dependency)
     return used, again
 
 

@@ -1,25 +1,26 @@
 """
-All jobs and the structures that know them, changed together.
+The job table and the transitions of unfinished jobs: one method per transition keeps all structures consistent.
 
-The engine decides which move a job makes; the ledger makes it: state, counts, gates, registry, ready queue, timers
-and indexes change in one method, and nothing else changes any of them. `check` states how they agree.
+`lifecycle` decides which transition a job makes; the table makes it: state, counts, gates, registry, ready queue,
+timers and indexes change in one call. The functions of `staging` (before a commit), `archive` (after the end) and
+`revisions` (of the spec) are transitions too; nothing else changes the table. `invariants` asserts how all agree.
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from typing import TYPE_CHECKING
 
 from sortedcontainers import SortedDict
 
 from queuehint.core.jobs.priority import HEIRS_OF_STEP_MAX, PriorityInheritance
 from queuehint.core.jobs.states import MOVES, check_move
-from queuehint.core.structures.edges import KEPT, START, DependencySets
+from queuehint.core.structures.edges import KEPT, DependencySets
 from queuehint.core.structures.event_log import Journal
 from queuehint.core.structures.heap import LazyHeap
 from queuehint.core.structures.indexes import FlowIndex, KeyIndex, LatePathIndex, PathIndex
-from queuehint.core.structures.job import DIGEST_FROM, Job
-from queuehint.core.structures.leftovers import CommitSweep, ReleaseSweep, ResolveSweep, UnparkSweep
+from queuehint.core.structures.job import Job
+from queuehint.core.structures.leftovers import UnparkSweep
 from queuehint.core.structures.limits import Limits
 from queuehint.core.structures.ready_queue import ReadyQueue
 from queuehint.core.structures.record_index import Catalog
@@ -27,7 +28,6 @@ from queuehint.core.structures.registry import ActiveExecutions
 from queuehint.core.structures.timers import TimerKind, Timers
 from queuehint.core.structures.trie import Node, PathTrie, Walk
 from queuehint.values.event import EventKind
-from queuehint.values.hint import key_of
 from queuehint.values.policy import Retention
 from queuehint.values.records import OVER, JobSpec, JobState
 
@@ -52,14 +52,17 @@ class Ledger:
     """
     Every job of one namespace.
 
-    ``ended`` holds the ids that became over in the last operation, for whoever waits for results.
-    ``strangers`` holds the unfinished jobs whose last worker did not know their task, with how many in a row did not;
-    ``backing_off`` those that wait for their next attempt on their places. ``holding`` counts the dead jobs that
-    hold theirs. ``deferred`` holds the jobs that wait for others, by number. ``paths`` knows the unfinished jobs by
-    their paths, ``holds`` the dead ones that hold their places, ``past`` those that are over and whose records are
-    kept. ``awaited`` holds the ids of unfinished jobs that somebody waits for. ``hidden`` counts the jobs of
-    submissions in parts that are not committed, ``committing`` the submissions that are, and have jobs yet to be let
-    go. ``journal`` notes every move.
+    By id: ``jobs``; ``untold`` cancellations by worker; ``strangers``, the unfinished jobs whose last worker did not
+    know their task, with how many in a row; ``backing_off``, the jobs that wait at their places for the next attempt;
+    ``awaited``, the unfinished jobs whose end a caller waits for; ``ended``, the jobs that ended in this operation.
+
+    By number: ``dead``, the FAILED jobs; ``deferred``, the jobs that wait for others.
+
+    By path: ``paths`` of unfinished jobs, ``holds`` of dead jobs that hold their places, ``past`` of jobs that are
+    over and whose records are kept; ``parked``, the ready jobs put aside below each paused path.
+
+    Counted: ``counts`` by state; ``holding``, the dead jobs that hold their places; ``hidden``, the jobs of
+    submissions that are not committed; ``committing``, the committed submissions whose jobs are being released.
     """
 
     def __init__(self, retention: Retention) -> None:
@@ -109,7 +112,7 @@ class Ledger:
             needs: the jobs it depends on, with the fates of the edges.
             blocked: those it waits for: some of *needs*, and others.
         """
-        job = self._make(spec, now_ms)
+        job = self.create(spec, now_ms)
         if needs or blocked:
             self.bind(job, needs, blocked)
         if spec.delay_ms or spec.run_at_ms is not None or spec.policy.start_within_ms is not None:
@@ -121,13 +124,14 @@ class Ledger:
             job.state = DEFERRED
             self.deferred[job.number] = job
         else:
-            self._place(job, now_ms)
+            self.place(job, now_ms)
         self.counts[job.state] += 1
         self.catalog.add(job)
         self.journal.note(job, ENQUEUED, None)
         return job
 
-    def _make(self, spec: JobSpec, now_ms: int) -> Job:
+    def create(self, spec: JobSpec, now_ms: int) -> Job:
+        """Number and index a new job, which has no state yet that others see."""
         self.last_number = number = self.last_number + 1
         job = Job(spec, number, QUEUED, now_ms)
         self.jobs[job.id] = job
@@ -149,33 +153,9 @@ class Ledger:
         for dependency_id, edge in blocked:
             self.edges.add(job, dependency_id, edge)
 
-    # --- submissions in parts --------------------------------------------------------------------------------------
-
-    def open_start(self, job_id: str, flow: str | None, now_ms: int) -> Job:
-        """Begin a submission in parts, which is known to nobody."""
-        job = self._make(JobSpec(id=job_id, task="start", flow=flow), now_ms)
-        job.state = DEFERRED
-        return job
-
-    def keep_start(self, start: Job, until_ms: int) -> None:
-        """Wait for the next part, or the commit, until *until_ms*."""
-        if start.expiry is not None:
-            self.timers.drop(start.expiry)
-        start.expiry = self.timers.add(EXPIRY, until_ms, start)
-
-    def stage(self, spec: JobSpec, now_ms: int, needs: Needs, start: Job) -> Job:
-        """Take in a job of a submission in parts: known to nobody, it waits for the commit."""
-        job = self._make(spec, now_ms)
-        job.state = DEFERRED
-        notes = job.note()
-        notes.start, notes.needs = start, needs
-        self.hidden += 1
-        self.edges.add(job, start.id, START)
-        return job
-
     def set_aside(self, spec: JobSpec, now_ms: int, needs: Needs) -> Job:
         """Take in a job that is about to be canceled: DEFERRED, without edges."""
-        job = self._make(spec, now_ms)
+        job = self.create(spec, now_ms)
         job.state = DEFERRED
         job.note().needs = needs
         self.deferred[job.number] = job
@@ -183,69 +163,6 @@ class Ledger:
         self.catalog.add(job)
         self.journal.note(job, ENQUEUED, None)
         return job
-
-    def commit(self, start: Job, now_ms: int) -> int:
-        """Have the jobs of a submission in parts be there, all at once; return how many."""
-        staged = self.edges.count(start.id)
-        # The commit takes a number itself: what came after it, by enqueue or commit, is not what these depend on.
-        self.last_number = start.since = self.last_number + 1
-        self._close_start(start, FINISHED, now_ms)
-        self.hidden -= staged
-        self.committing += 1
-        self.counts[DEFERRED] += staged
-        return staged
-
-    def expire(self, start: Job, now_ms: int) -> None:
-        """Give up a submission in parts that was never committed."""
-        start.expiry = None
-        self._close_start(start, CANCELED, now_ms)
-
-    def _close_start(self, start: Job, state: JobState, now_ms: int) -> None:
-        if start.expiry is not None:
-            self.timers.drop(start.expiry)
-            start.expiry = None
-        start.state = state
-        start.ended_ms = now_ms
-
-    def unstage(self, job: Job) -> int:
-        """Let go a job of a submission that was committed: it counts as enqueued then. Return when that was."""
-        notes = job.note()
-        start, notes.start = notes.start, None
-        assert start is not None
-        notes.came = start.since
-        assert start.ended_ms is not None
-        self.edges.close(job, start.id)
-        self.deferred[job.number] = job
-        job.enqueued_ms = start.ended_ms
-        self.catalog.add(job)
-        self.journal.note(job, ENQUEUED, None)
-        return start.ended_ms
-
-    def begin(self, job: Job, needs: Needs, blocked: Needs, commit_ms: int, now_ms: int) -> int:
-        """Let a DEFERRED job without edges wait for its time or others, or take its place; return the gates visited."""
-        self.bind(job, needs, blocked)
-        self.edges.late_added += bool(needs)
-        self.set_time(job, commit_ms)
-        if job.due_ms is not None:
-            self._become(job, SCHEDULED)
-            job.timer = self.timers.add(DUE, job.due_ms, job)
-            self.journal.note(job, EventKind.SCHEDULED, DEFERRED)
-            return 0
-        return 0 if blocked else self.queue(job, now_ms)
-
-    def remove(self, job: Job) -> None:
-        """Drop a job of a submission that was never committed, or the start of one, as if it had never been."""
-        if job.notes is not None:
-            self.edges.release(job)
-        if job.spec.claims:
-            self.paths.remove(job)
-        if not job.is_start:
-            self.hidden -= 1
-            if job.spec.flow is not None:
-                self.flows.remove(job)
-        self.edges.bury(job.id)
-        self.awaited.discard(job.id)
-        del self.jobs[job.id]
 
     def set_time(self, job: Job, now_ms: int) -> None:
         """Work out when a job is due and when it expires, from its spec."""
@@ -264,11 +181,12 @@ class Ledger:
     def queue(self, job: Job, now_ms: int) -> int:
         """Give a job its place: -> QUEUED; return the gates visited."""
         old = job.state
-        self._become(job, QUEUED)
+        self.become(job, QUEUED)
         self.journal.note(job, EventKind.QUEUED, old)
-        return self._place(job, now_ms)
+        return self.place(job, now_ms)
 
-    def _place(self, job: Job, now_ms: int) -> int:
+    def place(self, job: Job, now_ms: int) -> int:
+        """Put a job behind all that was placed before it; return the gates visited."""
         job.due_ms = None
         job.queued_ms = now_ms
         self.last_seq = seq = self.last_seq + 1
@@ -304,7 +222,7 @@ class Ledger:
     def start(self, job: Job, worker: str, token: int, lease_until_ms: int, now_ms: int) -> None:
         """Grant a ready job, just taken from the ready queue, to a worker: -> STARTED."""
         self.registry.enter(job)
-        self._become(job, STARTED)
+        self.become(job, STARTED)
         timers = self.timers
         if job.timer is not None:
             timers.drop(job.timer)
@@ -347,7 +265,7 @@ class Ledger:
     def put_back(self, job: Job, again_ms: int | None, kind: EventKind, cause: str | None = None) -> None:
         """Return a STARTED job to its place: -> QUEUED, ready at once or, if given, after a back-off."""
         self._stop(job)
-        self._become(job, QUEUED)
+        self.become(job, QUEUED)
         self.journal.note(job, kind, STARTED, cause)
         if again_ms is None:
             job.due_ms = None
@@ -370,7 +288,7 @@ class Ledger:
             self._stop(job)
         self.backing_off.pop(job.id, None)
         left = self.vacate(job)
-        self._become(job, SCHEDULED)
+        self.become(job, SCHEDULED)
         self.journal.note(job, kind, old, cause)
         self.drop_timer(job)
         job.due_ms = due_ms
@@ -379,7 +297,7 @@ class Ledger:
 
     def defer(self, job: Job) -> None:
         """Let a due job wait for its edges: -> DEFERRED."""
-        self._become(job, DEFERRED)
+        self.become(job, DEFERRED)
         self.journal.note(job, EventKind.DEFERRED, SCHEDULED)
         job.due_ms = None
 
@@ -387,7 +305,7 @@ class Ledger:
         """Let a STARTED job give up its lease and its place, and wait for its children: -> DEFERRED."""
         self._stop(job)
         self.vacate(job)
-        self._become(job, DEFERRED)
+        self.become(job, DEFERRED)
         self.journal.note(job, EventKind.DEFERRED, STARTED)
         notes = job.note()
         notes.is_parent = True
@@ -415,7 +333,7 @@ class Ledger:
         if old is STARTED:
             self._stop(job)
         elif job.ready is not None:
-            self._withdraw(job)
+            self.withdraw(job)
         if self.backing_off:
             self.backing_off.pop(job.id, None)
         if self.strangers:
@@ -430,7 +348,7 @@ class Ledger:
             self.past.add(job)
         if spec.key is not None:
             self.keys.remove(spec.key, job)
-        self._become(job, state)
+        self.become(job, state)
         self.journal.note(job, END[state], old, cause)
         job.cause = cause
         job.due_ms = None
@@ -459,158 +377,6 @@ class Ledger:
         self.holding -= 1
         self.holds.remove(job)
         return self.vacate(job)
-
-    def discard(self, job: Job, now_ms: int) -> int:
-        """Take a dead job off the shelf: FAILED -> CANCELED; return the gates left."""
-        left = self.free(job) if job.walk is not None else 0
-        self._become(job, CANCELED)
-        self.journal.note(job, EventKind.CANCELED, FAILED, "discarded")
-        self.edges.end_telling(job)
-        del self.dead[job.number]
-        job.cause = "discarded"
-        self.drop_timer(job)
-        job.timer = self.timers.add(PRUNE, now_ms + self.kept_ms(job.spec, CANCELED), job)
-        return left
-
-    def redrive(self, job: Job, now_ms: int) -> None:
-        """Bring a dead job back: FAILED -> QUEUED, to the place it held or to a new one."""
-        self._become(job, QUEUED)
-        del self.dead[job.number]
-        self.drop_timer(job)
-        self.last_number = job.since = self.last_number + 1
-        self._renew(job)
-        self.journal.note(job, EventKind.REDRIVEN, FAILED)
-        if job.walk is not None:
-            self.holding -= 1
-            job.queued_ms = now_ms
-            self.holds.remove(job)
-            self.ready.add(job)
-        else:
-            self._place(job, now_ms)
-
-    def revive(self, job: Job, blocked: Needs, now_ms: int) -> int:
-        """Bring back a job canceled because of another: CANCELED -> DEFERRED or QUEUED; return the gates visited."""
-        assert not job.blocked
-        self.edges.rise(job)
-        self._become(job, DEFERRED if blocked else QUEUED)
-        self.drop_timer(job)
-        self.last_number = job.since = self.last_number + 1
-        self._renew(job)
-        self.journal.note(job, EventKind.REDRIVEN, CANCELED)
-        self.bind(job, job.note().needs, blocked)
-        within_ms = job.spec.policy.start_within_ms
-        if within_ms is not None and job.first_ms is None:
-            job.expiry = self.timers.add(EXPIRY, now_ms + within_ms, job)
-        return 0 if blocked else self._place(job, now_ms)
-
-    def _renew(self, job: Job) -> None:
-        """Have an over job begin anew: index it, and forget its attempts and its end."""
-        self.edges.end_telling(job)
-        job.attempts = job.losses = 0
-        job.cause = job.cancel = job.ended_ms = job.result = None
-        if job.notes is not None:
-            job.notes.is_parent = job.notes.to_begin = False
-            job.notes.child_failed = None
-        if job.spec.claims:
-            self.past.remove(job)
-            self.paths.add(job)
-        if job.spec.key is not None:
-            self.keys.add(job.spec.key, job)
-
-    def keep(self, job: Job, until_ms: int) -> None:
-        """Keep an over job's record longer."""
-        job.timer = self.timers.add(PRUNE, until_ms, job)
-
-    def forget(self, job: Job, until_ms: int, *, digest_from: int = DIGEST_FROM) -> None:
-        """Drop an over job's record but its id, taken until *until_ms*, and a digest of arguments that are so large."""
-        self._leave_shelf(job)
-        job.gone = True
-        job.result = None
-        if job.notes is not None:
-            old, job.notes = job.notes, None
-            if old.asked is not None or old.holds or old.blocked:
-                notes = job.note()
-                notes.asked, notes.holds, notes.needs, notes.blocked = old.asked, old.holds, old.needs, old.blocked
-        job.shorten(above=digest_from)
-        job.timer = self.timers.add(PRUNE, until_ms, job)
-
-    def prune(self, job: Job) -> None:
-        """Drop an over job whose place is free and whose timer has come up."""
-        self._leave_shelf(job)
-        self.edges.bury(job.id)
-        del self.jobs[job.id]
-
-    def _leave_shelf(self, job: Job) -> None:
-        if not job.gone:
-            self.journal.note(job, EventKind.PRUNED, job.state)
-            self.edges.rise(job)
-            self.edges.end_telling(job)
-            self.catalog.remove(job)
-            if job.spec.claims:
-                self.past.remove(job)
-            if job.spec.flow is not None:
-                self.flows.remove(job)
-            self.counts[job.state] -= 1
-            if job.state is FAILED:
-                del self.dead[job.number]
-
-    def respec(self, job: Job, spec: JobSpec, now_ms: int) -> None:
-        """Give a fresh job of a key its new content; with equal claims and no new time it keeps its place."""
-        self._withdraw(job)
-        self.drop_timer(job)
-        notes = job.note()
-        if notes.asked is None:
-            notes.asked = job.spec
-        is_moved = spec.claims != job.spec.claims
-        if is_moved:
-            self.vacate(job)
-            self.paths.remove(job)
-        if job.spec.flow is not None:
-            self.flows.remove(job)
-        inherited = job.level if job.level > job.spec.priority else 0
-        self.catalog.respec(job, spec)
-        self.inheritance.set_level(job, max(spec.priority, inherited))
-        if is_moved:
-            self.paths.add(job)
-        if spec.flow is not None:
-            self.flows.add(job)
-        self.set_time(job, now_ms)
-        job.version += 1
-        if job.due_ms is not None:
-            due_ms = job.due_ms
-            self.vacate(job)
-            old = job.state
-            self._become(job, SCHEDULED)
-            self.journal.note(job, EventKind.SCHEDULED, old)
-            job.timer = self.timers.add(DUE, due_ms, job)
-        elif job.blocked:
-            old = job.state
-            self._become(job, DEFERRED)
-            self.journal.note(job, EventKind.DEFERRED, old)
-        elif not job.is_placed:
-            self.queue(job, now_ms)
-        elif not job.missing:
-            self.ready.add(job)
-        else:
-            self.inheritance.inherit(job)
-
-    def amend(self, job: Job, spec: JobSpec) -> None:
-        """Give a job another service or user; a ready one joins the end of its new user's turns."""
-        notes = job.note()
-        if notes.asked is None:
-            notes.asked = job.spec
-        is_offered = job.ready is not None and job.parked is None and spec.user != job.spec.user
-        is_kept_anew = job.state in OVER and spec.service != job.spec.service
-        if is_offered:
-            self.ready.remove(job)
-        self.catalog.respec(job, spec)
-        if is_offered:
-            self.ready.add(job)
-        if is_kept_anew:
-            assert job.ended_ms is not None
-            self.drop_timer(job)
-            job.timer = self.timers.add(PRUNE, job.ended_ms + self.kept_ms(spec, job.state), job)
-        job.version += 1
 
     @property
     def unfinished(self) -> int:
@@ -654,70 +420,6 @@ class Ledger:
         """Begin to offer again what was put aside by the pause of *path*."""
         self.leftovers.append(UnparkSweep(deque((self.parked.pop(path),))))
 
-    # --- invariants ------------------------------------------------------------------------------------------------
-
-    def check(self) -> None:
-        """Assert that all structures agree; for tests, O(all)."""
-        self.trie.check()
-        self.registry.check()
-        self.limits.check(self.registry.running.values())
-        counts = dict.fromkeys(JobState, 0)
-        offered = {job.id for job in self.ready.jobs()}
-        parked = {job.id for heap in self.parked.values() for job in heap.items()}
-        holding = 0
-        released = {item.job.id for item in self.leftovers if isinstance(item, ReleaseSweep)}
-        told = [item for item in self.leftovers if isinstance(item, ResolveSweep) and item.goes_on()]
-        self.edges.check(self.jobs, {item.dependency.number for item in told if not item.dependency.gone})
-        self.flows.check(self.jobs)
-        self.catalog.check(self.jobs)
-        for job_id, job in self.jobs.items():
-            assert job.id == job_id
-            if job.is_start:
-                assert job.state is not DEFERRED or job.expiry is not None
-                continue
-            if not job.gone and not job.is_hidden:
-                counts[job.state] += 1
-            over = job.state in OVER
-            assert (job.state is STARTED) == (job_id in self.registry.running)
-            assert (job.ended_ms is not None) == over
-            assert (job.timer is not None) or job.state in {DEFERRED, QUEUED}
-            assert not over or job.expiry is None
-            assert (job.state is DEFERRED) <= bool(job.blocked)
-            assert not job.blocked or job.state in {SCHEDULED, DEFERRED} or job_id in released
-            is_staged = job.notes is not None and job.notes.start is not None
-            assert (self.deferred.get(job.number) is job) == (job.state is DEFERRED and not is_staged)
-            assert job.is_placed or job.state not in {QUEUED, STARTED}
-            assert not job.is_placed or job.state in {QUEUED, STARTED, FAILED}
-            assert job.missing == sum(not walk.granted for walk in job.walks) or not job.is_placed
-            assert len(job.walks) == (len(job.spec.claims) if job.is_placed else 0)
-            assert all(walk.node is not None for walk in job.walks)
-            holds = job.is_placed and job.state is FAILED
-            holding += holds
-            for claim in job.spec.claims:
-                assert (job.number in self.holds.at(key_of(claim.path))) == holds
-            assert (job_id in offered) == (job.ready is not None and job.parked is None)
-            assert job_id not in parked or job.parked is not None
-            back_off = job.state is QUEUED and job.timer is not None and job.spec.presence_ms is None
-            assert back_off == (job_id in self.backing_off)
-            assert not over or job_id not in self.strangers
-            is_ready = job.state is QUEUED and not job.missing and not back_off
-            assert is_ready == (job.ready is not None), f"{job_id} {job.state}"
-            for claim in job.spec.claims:
-                assert (job.number in self.paths.at(key_of(claim.path))) == (not over)
-            assert not job.spec.claims or (job in self.past) == (over and not job.gone)
-            assert (self.dead.get(job.number) is job) == (job.state is FAILED and not job.gone)
-        assert counts == self.counts
-        assert all(not self.jobs[job_id].is_over for job_id in self.awaited)
-        levels = Counter(job.level for job in self.jobs.values() if job.is_placed)
-        assert levels == Counter(dict(enumerate(self.inheritance.levels)))
-        assert holding == self.holding
-        assert self.committing == sum(isinstance(item, CommitSweep) for item in self.leftovers)
-        assert self.hidden == sum(job.is_hidden and not job.is_start for job in self.jobs.values())
-        keyed = [job for job in self.jobs.values() if job.spec.key is not None and not job.is_over]
-        assert sorted(job.number for job in keyed) == sorted(job.number for job in self.keys)
-        timed = [job for job in self.jobs.values() for entry in (job.timer, job.expiry) if entry is not None]
-        assert sorted(job.number for job in timed) == sorted(job.number for job in self.timers.entries())
-
     def kept_ms(self, spec: JobSpec, state: JobState) -> int:
         """Return how long the record of a job that ends in *state* is kept."""
         if spec.policy.retention_ms is not None:
@@ -734,7 +436,8 @@ class Ledger:
 
     # --- what moves share ----------------------------------------------------------------------------------------
 
-    def _become(self, job: Job, state: JobState) -> None:
+    def become(self, job: Job, state: JobState) -> None:
+        """Change the state of a job, if the move is legal, and count it."""
         old = job.state
         if state not in MOVES[old]:
             check_move(job.id, old, state)
@@ -761,7 +464,7 @@ class Ledger:
             self.tell(job)
         job.worker = None
 
-    def _withdraw(self, job: Job) -> None:
+    def withdraw(self, job: Job) -> None:
         """Take back a job's offer, wherever it is."""
         if job.ready is None:
             return

@@ -246,7 +246,7 @@ class Promises:
     def check_all(self, engine: Engine) -> None:
         """Assert I1 to I8 by looking at everything; O(all)."""
         ledger = engine.ledger
-        ledger.check()
+        engine.check()
         check_order(engine)
         check_circles(engine)
         if not ledger.leftovers:

@@ -149,7 +149,7 @@ class Pair:
         for _ in range(10_000):
             if self.engine.next_ms is None or self.engine.next_ms > self.now_ms:
                 return
-            self.engine.ledger.check()
+            self.engine.check()
             check_order(self.engine)
             check_circles(self.engine)
             self.put(Tick())
@@ -195,7 +195,7 @@ class Pair:
     def compare(self) -> None:
         engine, model = self.engine, self.model
         ledger = engine.ledger
-        ledger.check()
+        engine.check()
         known = {job.id: job for job in ledger.jobs.values() if not job.is_hidden}
         assert known.keys() == model.jobs.keys()
         for actor in model.jobs.values():

@@ -1,4 +1,4 @@
---[[ ledger: the moves of a job, as core.jobs.table makes them: state, gates, offers, timers and edges change together.
+--[[ ledger: the transitions of a job; mirrors core.jobs.table and core.jobs.archive: state, gates, offers, timers, edges.
   Counts and indexes are not changed here: they follow from the heads, see lib/commit. ]]
 local AWAITED_KEPT_MS = 60000 -- @const
 local ledger = {untold = {}, ended = {}, errors_added = {}, events = {}, drops_events = false, renewed = {}}
