@@ -31,7 +31,7 @@ from queuehint.testing.contract.attempts import Cancellation, Dead, Retries
 from queuehint.testing.contract.edges import Downstream, Edges, Ends, Refusals
 from queuehint.testing.contract.events import Events, Following, Totals
 from queuehint.testing.contract.fairness import Levels, Served, Turns
-from queuehint.testing.contract.flows import Children, Counts, Flows, Parts, Results, Shared
+from queuehint.testing.contract.flows import Counts, Flows, Parts
 from queuehint.testing.contract.identity import Identity, Keys, Records
 from queuehint.testing.contract.leases import Leases, Presence, Waiting
 from queuehint.testing.contract.limits import LimitChanges, LimitsAtOnce, LimitsInAll, LimitsInTime
@@ -40,6 +40,7 @@ from queuehint.testing.contract.places import Ancestors, ArrivalOrder, Pauses, R
 from queuehint.testing.contract.reasons import Reasons
 from queuehint.testing.contract.record_writes import Amending, Deletion, Interim, Numbers, OpenLog
 from queuehint.testing.contract.restarts import Restarts
+from queuehint.testing.contract.results import Children, Results, Shared
 from queuehint.testing.contract.schedules import Firings, SchedulePauses, ScheduleWaits, Timetable
 from queuehint.testing.contract.store import Binding, Store
 from queuehint.testing.contract.tokens import Tokens

@@ -1,0 +1,235 @@
+"""The rules of what one job has of another: results, the ends of children, and shared values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from queuehint import CycleError, JobState, OutcomeKind
+from queuehint.errors import LeaseLostError
+from queuehint.operations import Enqueue, Fetch, Pull, Push, Verdict
+from queuehint.testing.contract.store import DAY_MS
+from queuehint.testing.driver import job
+from queuehint.values.records import Dependency
+
+if TYPE_CHECKING:
+    from queuehint.testing.contract.store import Store
+
+SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
+MINUTE = 60_000
+CANCELING: dict[str, Any] = {"on_dependency_failure": "cancel"}
+
+
+def fetch(store: Store, job_id: str, *ids: str) -> tuple[Any, ...]:
+    return store.apply(Fetch(job_id, store.grants[job_id].token, ids)).results
+
+
+class Results:
+    """A running job reads what its dependencies have brought, which is kept as long as it may run."""
+
+    def test_a_running_job_reads_its_dependencies_and_nothing_else(self, store: Store) -> None:
+        store.enqueue(job("a"), job("f"), job("stranger"))
+        store.enqueue(job("b", after=["a", Dependency("f", when="done")]))
+        store.start()
+        store.settle("a", result=b'{"result":"\xc3\xa9"}')
+        store.fail("f", final=True)
+        store.settle("stranger", result=b"3")
+        store.start()
+        results = ((FAILED, None), (FINISHED, b'{"result":"\xc3\xa9"}'), (None, None), (None, None))
+        assert fetch(store, "b", "f", "a", "stranger", "nobody") == results
+        assert fetch(store, "b") == ()
+
+    def test_only_who_holds_the_lease_may_read(self, store: Store) -> None:
+        store.enqueue(job("a"), job("b", after=["a"]))
+        store.start()
+        store.settle("a", result=b"1")
+        store.start()
+        token = store.grants["b"].token
+        assert store.apply(Fetch("b", token + 1, ("a",))).verdict is Verdict.LOST
+        assert store.apply(Fetch("nobody", token, ("a",))).verdict is Verdict.LOST
+        store.finish("b")
+        assert store.apply(Fetch("b", token, ("a",))).verdict is Verdict.LOST
+
+    def test_a_result_is_kept_until_its_last_dependent_is_over(self, store: Store) -> None:
+        store.enqueue(job("a", retention_ms=0), job("b", after=["a"]), job("c", after=["a"], delay_ms=DAY_MS))
+        store.start()
+        store.settle("a", result=b"1")
+        store.start()
+        store.finish("b")
+        store.wait(DAY_MS - MINUTE)
+        assert store.record("a").result == b"1"
+        store.wait(MINUTE)
+        assert store.start() == ["c"]
+        assert fetch(store, "c", "a") == ((FINISHED, b"1"),)
+        store.finish("c")
+        store.wait(MINUTE)
+        assert store.find("a") is None
+
+    def test_a_dead_dependent_keeps_its_results_for_its_redrive(self, store: Store) -> None:
+        store.enqueue(job("a", retention_ms=0), job("b", after=["a"], max_attempts=1))
+        store.start()
+        store.settle("a", result=b"1")
+        store.start()
+        store.fail("b")
+        store.wait(DAY_MS)
+        store.redrive("b")
+        store.start()
+        assert fetch(store, "b", "a") == ((FINISHED, b"1"),)
+
+
+def start_parent(store: Store, *children: str, **fields: Any) -> None:
+    store.enqueue(job("p", ["doc"], **fields))
+    store.start()
+    store.enqueue_from("p", *[job(each, ["doc"], max_attempts=1, parent="p") for each in children])
+
+
+class Children:
+    """A job may be over when its children are."""
+
+    def test_only_a_running_job_makes_children(self, store: Store) -> None:
+        start_parent(store, "a")
+        token = store.grants["p"].token
+        for parent in [("p", token + 1), ("a", token), ("nobody", token)]:
+            with pytest.raises(LeaseLostError):
+                store.apply(Enqueue((job("b"),), parent=parent))
+        assert store.find("b") is None
+
+    def test_a_child_cannot_depend_on_its_parent(self, store: Store) -> None:
+        store.enqueue(job("p"), job("b", after=["p"]), job("c", after=["b"]))
+        store.start()
+        for dependency in ("p", "c"):
+            with pytest.raises(CycleError):
+                store.enqueue_from("p", job("child", after=[dependency]))
+
+    def test_a_job_that_waits_for_its_children_frees_its_place_for_them(self, store: Store) -> None:
+        start_parent(store, "a", "b")
+        assert store.start() == []
+        store.await_children("p", "a", "b", result=b"1")
+        record = store.record("p")
+        assert (record.state, record.seq, record.worker) == (DEFERRED, None, None)
+        assert store.why("p").jobs == ("a", "b")
+        assert store.renew("p") == [Verdict.LOST]
+        assert store.run() == ["a", "b"]
+        assert (store.state("p"), store.record("p").result) == (FINISHED, b"1")
+
+    @pytest.mark.parametrize("how", [OutcomeKind.FAILED, OutcomeKind.DISCARDED])
+    @pytest.mark.parametrize("on_child_failure", ["fail", "ignore"])
+    def test_a_child_that_does_not_finish_fails_its_parent_unless_it_is_ignored(
+        self, store: Store, how: OutcomeKind, on_child_failure: str
+    ) -> None:
+        start_parent(store, "a", "b")
+        store.enqueue(job("after", after=["p"], **CANCELING))
+        store.await_children("p", "a", "b", result=b"1", on_child_failure=on_child_failure)
+        store.start()
+        store.settle("a", how)
+        assert store.state("p") is DEFERRED
+        store.start()
+        store.finish("b")
+        store.wait(0)
+        record = store.record("p")
+        if on_child_failure == "ignore":
+            assert (record.state, record.result, store.state("after")) == (FINISHED, b"1", QUEUED)
+        else:
+            assert (record.state, record.cause, record.result) == (FAILED, "child_failed", None)
+            state = "FAILED" if how is OutcomeKind.FAILED else "CANCELED"
+            assert (record.errors[0].type, record.errors[0].message) == ("child_failed", f"child a is {state}")
+            assert store.state("after") is CANCELED
+
+    def test_children_that_are_over_end_their_parent_at_once(self, store: Store) -> None:
+        store.enqueue(job("a"), job("b"), job("p"), job("q"), job("r"))
+        store.start()
+        store.finish("a")
+        store.fail("b", final=True)
+        store.await_children("p", "a", result=b"1")
+        store.await_children("q", "a", "b", result=b"1")
+        store.await_children("r", "b", result=b"1", on_child_failure="ignore")
+        assert store.states("p", "q", "r") == "FINISHED FAILED FINISHED"
+        assert [store.record(each).result for each in "pqr"] == [b"1", None, b"1"]
+
+    def test_a_child_that_is_not_there_fails_the_job_for_good(self, store: Store) -> None:
+        start_parent(store, max_attempts=9)
+        store.await_children("p", "nobody")
+        record = store.record("p")
+        assert (record.state, record.cause) == (FAILED, "failed")
+        assert record.errors[0].type == "queuehint.errors.UnknownDependencyError"
+
+    def test_a_circle_through_any_number_of_jobs_fails_the_job(self, store: Store) -> None:
+        store.enqueue(job("p"))
+        store.start()
+        for part in range(2):
+            chain = [job(f"{at}", after=[f"{at - 1}" if at else "p"]) for at in range(part * 900, part * 900 + 900)]
+            store.enqueue(*chain)
+        store.await_children("p", "1799")
+        record = store.record("p")
+        assert (record.state, record.cause) == (FAILED, "failed")
+        assert record.errors[0].type in {"queuehint.errors.CycleError", "queuehint.errors.DependencyError"}
+
+    def test_a_child_may_wait_for_any_number_of_jobs(self, store: Store) -> None:
+        store.enqueue(job("p"), job("q", after=["p"]))
+        store.start()
+        for part in range(2):
+            store.enqueue(*[job(f"{part}-{number}", delay_ms=1_000) for number in range(900)])
+        store.enqueue(*[job(f"all-{part}", after=[f"{part}-{n}" for n in range(900)]) for part in range(2)])
+        store.enqueue(job("child", after=["all-0", "all-1"]))
+        store.await_children("p", "child")
+        assert store.states("p", "q") == "DEFERRED DEFERRED"
+
+    def test_a_child_that_waits_for_the_job_fails_it_for_good(self, store: Store) -> None:
+        for child in ("p", "b", "c"):
+            store.enqueue(
+                *[
+                    job(f"{each}-{child}", after=[f"{before}-{child}"] if before else [])
+                    for before, each in (("", "p"), ("p", "b"), ("b", "c"))
+                ]
+            )
+            store.start()
+            store.await_children(f"p-{child}", f"{child}-{child}")
+            record = store.record(f"p-{child}")
+            assert (record.state, record.errors[0].type) == (FAILED, "queuehint.errors.CycleError")
+
+    def test_a_cancellation_wins_and_leaves_the_children(self, store: Store) -> None:
+        start_parent(store, "a")
+        store.cancel("p")
+        store.await_children("p", "a")
+        assert store.states("p", "a") == "CANCELED QUEUED"
+        store.enqueue(job("q"))
+        store.start()
+        store.await_children("q", "a")
+        assert store.cancel("q") == [Verdict.DONE]
+        store.finish("a")
+        assert store.states("q", "a") == "CANCELED FINISHED"
+
+    def test_a_redriven_parent_runs_again(self, store: Store) -> None:
+        start_parent(store, "a")
+        store.await_children("p", "a")
+        store.start()
+        store.fail("a")
+        assert store.state("p") is FAILED
+        store.redrive("p")
+        assert store.start() == ["p"]
+        assert store.grants["p"].attempt == 1
+        store.finish("p")
+        assert store.state("p") is FINISHED
+
+
+class Shared:
+    """Values are pushed and pulled by key, each for a time."""
+
+    def test_a_value_is_there_until_its_time_is_over(self, store: Store) -> None:
+        assert store.apply(Pull("n", "k")).value is None
+        assert not store.apply(Push("n", "k", b"1", 1_000)).replaced
+        assert store.apply(Push("n", "k", b'{"\xc3\xa9":1}', 2_000)).replaced
+        assert store.apply(Pull("n", "k")).value == b'{"\xc3\xa9":1}'
+        store.wait(1_999)
+        assert store.apply(Pull("n", "k")).value is not None
+        store.wait(1)
+        assert store.apply(Pull("n", "k")).value is None
+        assert not store.apply(Push("n", "k", b"3", 1_000)).replaced
+
+    def test_namespaces_and_keys_are_apart(self, store: Store) -> None:
+        places = [("a", "b"), ("b", "a"), ("a:b", "c"), ("a", "b:c"), ("ab", "c"), ("{a}", "*")]
+        for number, place in enumerate(places):
+            store.apply(Push(*place, str(number).encode(), 1_000))
+        assert [store.apply(Pull(*place)).value for place in places] == [b"0", b"1", b"2", b"3", b"4", b"5"]
+        assert store.apply(Pull("c", "b")).value is None
