@@ -16,8 +16,7 @@ import attrs
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown
 from queuehint.scheduler.scheduler import Scheduler
 from queuehint.testing.arguments import check_function, off_the_loop, read_call
-from queuehint.testing.simulation.fault_schedule import Fault
-from queuehint.testing.simulation.faults import FaultPlan, check_seed
+from queuehint.testing.simulation.faults import Fault, FaultPlan, check_seed
 from queuehint.testing.simulation.loop import EndlessError
 from queuehint.testing.simulation.report import SimulationError, reason_of
 from queuehint.testing.simulation.shrink import shrunk

@@ -16,7 +16,7 @@ from queuehint.client.handle import JobHandle
 from queuehint.core.engine import EngineOptions
 from queuehint.errors import BackendError, BackendUnavailableError, QueueHintError
 from queuehint.testing.simulation.engine.world import CHECK_EVERY
-from queuehint.testing.simulation.fault_schedule import Fortune
+from queuehint.testing.simulation.faults import Fortune
 from queuehint.testing.simulation.leases import LoopRenewal
 from queuehint.testing.simulation.live_workers import Crew, has_time
 from queuehint.testing.simulation.loop import PROCESS, Process, VirtualLoop
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from queuehint.backends.base import Interest
     from queuehint.operations import Operation
     from queuehint.scheduler.scheduler import Scheduler
-    from queuehint.testing.simulation.fault_schedule import Fault, Luck
-    from queuehint.testing.simulation.faults import FaultPlan
+    from queuehint.testing.simulation.faults import Fault, FaultPlan, Luck
 
 THINK_MS = 2_000
 """How long a producer thinks between two jobs at most."""
