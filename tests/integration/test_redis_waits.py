@@ -13,8 +13,8 @@ from queuehint import FakeClock, Scheduler
 from queuehint.backends.base import BackendOptions, Interest
 from queuehint.backends.redis import keys
 from queuehint.backends.redis.address import parse_url
-from queuehint.backends.redis.backend import RedisBackend, hold
-from queuehint.backends.redis.connections import AsyncLink
+from queuehint.backends.redis.backend import RedisBackend
+from queuehint.backends.redis.connections import AsyncLink, hold
 from queuehint.backends.redis.transport import NotSent
 from queuehint.operations import Cancel, CancelPath, Commit, CountPending, Enqueue, Exchange, Get, Tick
 from queuehint.values.hint import Claim

@@ -8,7 +8,6 @@ import secrets
 import threading
 import time
 from contextlib import suppress
-from itertools import product
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
@@ -17,13 +16,14 @@ from redis import exceptions as driver
 from queuehint.backends.base import Backend, BackendOptions, Interest
 from queuehint.backends.redis import keys
 from queuehint.backends.redis.address import Address, parse_url
-from queuehint.backends.redis.connections import AsyncLink, SyncLink
+from queuehint.backends.redis.connections import AsyncLink, SyncLink, hold
 from queuehint.backends.redis.session import Desk
 from queuehint.backends.redis.transport import Ask, Move, NotSent, Sleep, Unanswered, onward
+from queuehint.backends.redis.waits import FAILED_WAIT_S, ClockWaker, Results, wait_command
 from queuehint.errors import BackendUnavailableError, QueueHintError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Collection, Generator, Sequence
+    from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 
     from queuehint.operations import Operation
 
@@ -31,8 +31,6 @@ Reply = TypeVar("Reply")
 
 WAIT_CEILING_S: Final = 5.0
 """No wait trusts its marker longer than this."""
-FAILED_WAIT_S: Final = 1.0
-"""How long who waits leaves a server alone that did not let them."""
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 END_WAIT_S: Final = 1.0
@@ -62,14 +60,14 @@ class RedisBackend(Backend):
         self._lock = threading.Lock()
         self._closed = False
         self._begin()
-        self._moved = _Bell()
+        self._moved = ClockWaker()
         options.clock.subscribe(self._moved.ring)
 
     def _begin(self) -> None:
         self._sync: SyncLink | None = None
         self._sync_waits: SyncLink | None = None
         self._threads = threading.local()
-        self._sync_results = _Results(self)
+        self._sync_results = Results(self.desk, self._sync_link, self._sync_wait_link)
         self._loops: dict[asyncio.AbstractEventLoop, _Loop] = {}
 
     @classmethod
@@ -212,143 +210,6 @@ class RedisBackend(Backend):
         running = asyncio.get_running_loop()
         if self._loops.get(running) is ended:
             del self._loops[running]
-
-
-def hold(link: SyncLink, talk: Generator[Ask | Sleep | Move, Any, Any]) -> Any:
-    """Do what a conversation asks for, until it ends."""
-    try:
-        step = next(talk)
-        while True:
-            try:
-                if type(step) is Ask:
-                    reply = link.ask(step.command)
-                elif type(step) is Sleep:
-                    reply = time.sleep(step.seconds)  # type: ignore[func-returns-value]
-                else:
-                    reply = link.move(step)  # type: ignore[func-returns-value, arg-type]
-            except BaseException as error:  # noqa: BLE001 - the conversation decides
-                step = talk.throw(error)
-            else:
-                step = talk.send(reply)
-    except StopIteration as end:
-        return end.value
-
-
-def wait_command(desk: Desk, interest: Interest, session: str, wait_s: float) -> tuple[Any, ...]:
-    """Return the command that blocks until one of the markers of an interest is set."""
-    if interest.users is None:
-        names = [keys.redis_key(desk.namespace, "wake:pool:", pool) for pool in interest.pools]
-    else:
-        served = product(interest.pools, interest.users)
-        names = [keys.redis_key(desk.namespace, "wake:user:", f"{pool}\0{user or ''}") for pool, user in served]
-    if interest.jobs:
-        names.append(keys.redis_key(desk.namespace, "wake:session:", session))
-    if interest.worker is not None:
-        names.append(keys.redis_key(desk.namespace, "wake:session:", interest.worker))
-        names.append(keys.redis_key(desk.namespace, "wake:timer"))
-    return ("BZPOPMIN", *names, f"{max(wait_s, 0.001):.3f}")
-
-
-class _Results:
-    """
-    Threads that wait for results: a job remembers the process once, however many threads wait for it.
-
-    One thread at a time listens for all of them, on one connection; when it has what it waits for another one does.
-    """
-
-    def __init__(self, backend: RedisBackend) -> None:
-        self._backend = backend
-        self._session = secrets.token_hex(8)
-        self._changed = threading.Condition()
-        self._waiting: dict[str, set[threading.Event]] = {}
-        self._is_listening = False
-
-    def wait(self, job_ids: Collection[str], wait_s: float) -> None:
-        """Return when one of these jobs is over, or after *wait_s*; or too early, if the server cannot be asked."""
-        over = threading.Event()
-        with self._changed:
-            for job_id in job_ids:
-                self._waiting.setdefault(job_id, set()).add(over)
-        try:
-            talk = self._backend.desk.converse_script("watch", (self._session, "", *job_ids))
-            if b"o" not in hold(self._backend._sync_link(), talk)[3]:  # noqa: SLF001 - two halves of one thing
-                self._listen_until(over, time.monotonic() + wait_s)
-        finally:
-            with self._changed:
-                for job_id in set(job_ids):
-                    waiting = self._waiting[job_id]
-                    waiting.discard(over)
-                    if not waiting:
-                        del self._waiting[job_id]
-
-    def _listen_until(self, over: threading.Event, until_s: float) -> None:
-        while not over.is_set():
-            left_s = until_s - time.monotonic()
-            if left_s <= 0:
-                return
-            with self._changed:
-                if over.is_set():
-                    return
-                if self._is_listening:
-                    self._changed.wait(left_s)
-                    continue
-                self._is_listening = True
-            try:
-                is_heard = self._listen(left_s)
-            finally:
-                with self._changed:
-                    self._is_listening = False
-                    self._changed.notify_all()
-            if not is_heard:
-                return
-
-    def _listen(self, left_s: float) -> bool:
-        """Tell those who wait which jobs are over; False if the server could not be asked."""
-        backend = self._backend
-        key = keys.redis_key(backend.desk.namespace, "wake:session:", self._session)
-        link = backend._sync_wait_link()  # noqa: SLF001 - two halves of one thing
-        try:
-            found = link.ask(("BZPOPMIN", key, f"{max(left_s, 0.001):.3f}"))
-            more = [] if found is None else link.ask(("ZPOPMIN", key, 1000))
-        except (NotSent, Unanswered, driver.ResponseError) as error:
-            # Whoever waits looks and waits again: not at once, and at the right node.
-            link.move(onward(error))
-            time.sleep(min(left_s, FAILED_WAIT_S))
-            return False
-        if found is not None:
-            with self._changed:
-                for job_id in [found[1], *more[::2]]:
-                    for over in self._waiting.get(job_id.decode(), ()):
-                        over.set()
-        return True
-
-
-class _Bell:
-    """Wakes whoever waits when the clock of a test moves, or the backend is closed."""
-
-    def __init__(self) -> None:
-        self.begin()
-
-    def begin(self) -> None:
-        """Forget who waits: this process is new, or a fork."""
-        self._lock = threading.Lock()
-        self._waiting: dict[object, Callable[[], None]] = {}
-
-    def add(self, wake: Callable[[], None]) -> object:
-        key = object()
-        with self._lock:
-            self._waiting[key] = wake
-        return key
-
-    def remove(self, key: object) -> None:
-        with self._lock:
-            self._waiting.pop(key, None)
-
-    def ring(self) -> None:
-        with self._lock:
-            waiting = list(self._waiting.values())
-        for wake in waiting:
-            wake()
 
 
 class _Loop:

@@ -12,7 +12,7 @@ import asyncio
 import threading
 import time
 from collections import deque
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import redis
 import redis.asyncio
@@ -23,7 +23,10 @@ from redis.retry import Retry
 
 from queuehint.backends.redis import session as conversation
 from queuehint.backends.redis.address import Address, Node
-from queuehint.backends.redis.transport import Move, NotSent, Unanswered
+from queuehint.backends.redis.transport import Ask, Move, NotSent, Sleep, Unanswered
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
 
 TIMEOUT_S: Final = 5.0
 """How long a reply may take; a half-open connection is noticed then."""
@@ -382,3 +385,23 @@ class AsyncLink(_Link):
                 said.append(UNKNOWN_SERVICE)
             raise self._nobody(said)
         return where.node
+
+
+def hold(link: SyncLink, talk: Generator[Ask | Sleep | Move, Any, Any]) -> Any:
+    """Do what a conversation asks for, until it ends."""
+    try:
+        step = next(talk)
+        while True:
+            try:
+                if type(step) is Ask:
+                    reply = link.ask(step.command)
+                elif type(step) is Sleep:
+                    reply = time.sleep(step.seconds)  # type: ignore[func-returns-value]
+                else:
+                    reply = link.move(step)  # type: ignore[func-returns-value, arg-type]
+            except BaseException as error:  # noqa: BLE001 - the conversation decides
+                step = talk.throw(error)
+            else:
+                step = talk.send(reply)
+    except StopIteration as end:
+        return end.value

@@ -18,9 +18,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from queuehint.backends.redis import keys
-from queuehint.backends.redis.backend import hold
 from queuehint.backends.redis.codec import codec
-from queuehint.backends.redis.connections import SyncLink
+from queuehint.backends.redis.connections import SyncLink, hold
 from queuehint.backends.redis.doctor.findings import first_repairs, problem, repairable
 from queuehint.backends.redis.doctor.server import Checkup
 from queuehint.backends.redis.doctor.sums import Pass, State, Sums

@@ -1,0 +1,146 @@
+"""Waits on a server: the command that blocks, threads that wait for results, and tests that move the clock."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from itertools import product
+from typing import TYPE_CHECKING, Any, Final
+
+from redis import exceptions as driver
+
+from queuehint.backends.redis import keys
+from queuehint.backends.redis.connections import hold
+from queuehint.backends.redis.transport import NotSent, Unanswered, onward
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from queuehint.backends.base import Interest
+    from queuehint.backends.redis.connections import SyncLink
+    from queuehint.backends.redis.session import Desk
+
+FAILED_WAIT_S: Final = 1.0
+"""How long a wait that the server refused pauses, before it ends too early."""
+
+
+def wait_command(desk: Desk, interest: Interest, session: str, wait_s: float) -> tuple[Any, ...]:
+    """Return the command that blocks until one of the markers of an interest is set."""
+    if interest.users is None:
+        names = [keys.redis_key(desk.namespace, "wake:pool:", pool) for pool in interest.pools]
+    else:
+        served = product(interest.pools, interest.users)
+        names = [keys.redis_key(desk.namespace, "wake:user:", f"{pool}\0{user or ''}") for pool, user in served]
+    if interest.jobs:
+        names.append(keys.redis_key(desk.namespace, "wake:session:", session))
+    if interest.worker is not None:
+        names.append(keys.redis_key(desk.namespace, "wake:session:", interest.worker))
+        names.append(keys.redis_key(desk.namespace, "wake:timer"))
+    return ("BZPOPMIN", *names, f"{max(wait_s, 0.001):.3f}")
+
+
+class Results:
+    """
+    Threads that wait for results: a job remembers the process once, however many threads wait for it.
+
+    One thread at a time listens for all of them, on one connection; when it has what it waits for another one does.
+    """
+
+    def __init__(self, desk: Desk, link: Callable[[], SyncLink], wait_link: Callable[[], SyncLink]) -> None:
+        self._desk = desk
+        self._link = link
+        self._wait_link = wait_link
+        self._session = secrets.token_hex(8)
+        self._changed = threading.Condition()
+        self._waiting: dict[str, set[threading.Event]] = {}
+        self._is_listening = False
+
+    def wait(self, job_ids: Collection[str], wait_s: float) -> None:
+        """Return when one of these jobs is over, or after *wait_s*; or too early, if the server cannot be asked."""
+        over = threading.Event()
+        with self._changed:
+            for job_id in job_ids:
+                self._waiting.setdefault(job_id, set()).add(over)
+        try:
+            talk = self._desk.converse_script("watch", (self._session, "", *job_ids))
+            if b"o" not in hold(self._link(), talk)[3]:
+                self._listen_until(over, time.monotonic() + wait_s)
+        finally:
+            with self._changed:
+                for job_id in set(job_ids):
+                    waiting = self._waiting[job_id]
+                    waiting.discard(over)
+                    if not waiting:
+                        del self._waiting[job_id]
+
+    def _listen_until(self, over: threading.Event, until_s: float) -> None:
+        while not over.is_set():
+            left_s = until_s - time.monotonic()
+            if left_s <= 0:
+                return
+            with self._changed:
+                if over.is_set():
+                    return
+                if self._is_listening:
+                    self._changed.wait(left_s)
+                    continue
+                self._is_listening = True
+            try:
+                is_heard = self._listen(left_s)
+            finally:
+                with self._changed:
+                    self._is_listening = False
+                    self._changed.notify_all()
+            if not is_heard:
+                return
+
+    def _listen(self, left_s: float) -> bool:
+        """Tell those who wait which jobs are over; False if the server could not be asked."""
+        key = keys.redis_key(self._desk.namespace, "wake:session:", self._session)
+        link = self._wait_link()
+        try:
+            found = link.ask(("BZPOPMIN", key, f"{max(left_s, 0.001):.3f}"))
+            more = [] if found is None else link.ask(("ZPOPMIN", key, 1000))
+        except (NotSent, Unanswered, driver.ResponseError) as error:
+            # Whoever waits looks and waits again: not at once, and at the right node.
+            link.move(onward(error))
+            time.sleep(min(left_s, FAILED_WAIT_S))
+            return False
+        if found is not None:
+            with self._changed:
+                for job_id in [found[1], *more[::2]]:
+                    for over in self._waiting.get(job_id.decode(), ()):
+                        over.set()
+        return True
+
+
+class ClockWaker:
+    """Wake all waits when the clock of a test moves, or the backend is closed."""
+
+    def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget what was added: this process is new, or a fork."""
+        self._lock = threading.Lock()
+        self._waiting: dict[object, Callable[[], None]] = {}
+
+    def add(self, wake: Callable[[], None]) -> object:
+        """Have *wake* called when the clock moves; return what `remove` takes."""
+        key = object()
+        with self._lock:
+            self._waiting[key] = wake
+        return key
+
+    def remove(self, key: object) -> None:
+        """Call no longer what was added."""
+        with self._lock:
+            self._waiting.pop(key, None)
+
+    def ring(self) -> None:
+        """Call all that were added."""
+        with self._lock:
+            waiting = list(self._waiting.values())
+        for wake in waiting:
+            wake()
