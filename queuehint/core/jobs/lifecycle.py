@@ -1,8 +1,8 @@
 """
-What becomes of a job that does not simply finish, of one whose timer has come up, and of those that depend on one.
+Job lifecycle rules: retries, losses, timers (promote, reap, prune), and the effect of an end on dependents.
 
-The engine says what was asked, the course what it means for a job, the ledger makes the move. Whatever a move brings
-about for other jobs is put among the leftovers and done in bounded steps.
+The engine receives an operation, these rules decide what it means for a job, and the job table makes the transition.
+What follows for other jobs is appended to the leftovers and done in bounded steps.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ UNSEARCHABLE = f"whether a child waits for this job cannot be told by looking at
 ID_KEPT_MS = 600_000
 PINNED_LOOK_MIN_MS = 60_000
 PINNED_LOOK_MAX_MS = 3_600_000
-"""A result that others need still is looked at again after its retention, but at least and at most after so long."""
+"""A result that a dependent may still read is kept; it is re-checked after its retention, within these bounds."""
 
 
 class Course:
     """
-    The rules that carry a job on.
+    Decide the next transition of each job.
 
     ``lost`` and ``pruned`` count over the life of the engine, ``resolved`` counts the jobs that took their places when
     their last edge was resolved, with how long after the other job's end. Until ``reap_from_ms`` nothing is reaped.
@@ -65,7 +65,7 @@ class Course:
     # --- ends ----------------------------------------------------------------------------------------------------
 
     def end(self, job: Job, state: JobState, cause: str | None, *, keep_place: bool = False) -> int:
-        """End a job and begin what follows for those that depend on it; return the gates left."""
+        """End a job and start to resolve the edges of its dependents; return the gates left."""
         left = self.ledger.end(job, state, cause, self.now_ms, keep_place=keep_place)
         self._tell_dependents(job)
         notes = job.notes
@@ -75,7 +75,7 @@ class Course:
         return left
 
     def _tell_dependents(self, job: Job) -> bool:
-        """Begin to resolve the edges to a job that is over; say whether there are any."""
+        """Start to resolve the edges to a job that is over; return whether there are any."""
         ledger = self.ledger
         if not ledger.edges.has_dependents(job.id):
             return False
@@ -86,7 +86,7 @@ class Course:
         return True
 
     def cancel(self, job: Job, cause: str) -> int:
-        """Cancel an unfinished job at once, or ask the one that runs to stop; return the gates left."""
+        """Cancel an unfinished job, or ask its worker to stop if it runs; return the gates left."""
         if job.state is not STARTED:
             return self.end(job, CANCELED, cause)
         if job.cancel is None:
@@ -94,7 +94,7 @@ class Course:
         return 0
 
     def die(self, job: Job, cause: str) -> int:
-        """End a job FAILED and do with its place what it asked for; return the gates left."""
+        """End a job FAILED and apply its `on_dead` policy; return the gates left."""
         on_dead = job.spec.policy.on_dead
         left = self.end(job, FAILED, cause, keep_place=on_dead != "continue")
         if on_dead == "cancel_behind" and job.walk is not None:
@@ -108,7 +108,7 @@ class Course:
         return left
 
     def discard(self, job: Job) -> None:
-        """Take a dead job off the shelf: it cannot be redriven any more."""
+        """Discard a dead job, and resolve the edges of the dependents that waited for a redrive."""
         archive.discard(self.ledger, job, self.now_ms)
         self._tell_dependents(job)
         if job.notes is not None and job.notes.holds:
@@ -117,7 +117,7 @@ class Course:
     # --- attempts ------------------------------------------------------------------------------------------------
 
     def fail(self, job: Job, error: JobError | None, delay_ms: int, *, final: bool) -> None:
-        """Count an attempt that failed; the job is tried again after a back-off, or dead."""
+        """Count a failed attempt: retry the job after a back-off, or let it die."""
         self.record_error(job, error)
         if final or job.attempts >= job.spec.policy.max_attempts or job.spec.presence_ms is not None:
             self.die(job, "failed")
@@ -125,7 +125,7 @@ class Course:
             self.back_off(job, delay_ms, EventKind.RETRIED, error.type if error is not None else None)
 
     def lose(self, job: Job, error: JobError | None) -> int:
-        """Count a loss; the job is ready again at its old place, or dead."""
+        """Count a lost worker: requeue the job at its place, or let it die; return the gates left."""
         self.record_error(job, error)
         job.attempts -= 1
         job.losses += 1
@@ -136,12 +136,12 @@ class Course:
         return 0
 
     def record_error(self, job: Job, error: JobError | None) -> None:
-        """Remember what happened to an attempt."""
+        """Append the error of the present attempt to the record."""
         if error is not None:
             job.note().errors.append(attrs.evolve(error, attempt=job.attempts, at_ms=self.now_ms))
 
     def back_off(self, job: Job, delay_ms: int, kind: EventKind, cause: str | None = None) -> None:
-        """Let a job wait for its next attempt, on its place or off it."""
+        """Requeue a job after a back-off, at its place or, with `on_retry="yield"`, at a new one."""
         policy = job.spec.policy
         again_ms = self.now_ms + delay_ms
         if policy.on_retry == "yield":
@@ -156,7 +156,7 @@ class Course:
     # --- children ------------------------------------------------------------------------------------------------
 
     def await_children(self, job: Job, outcome: Outcome) -> None:
-        """Let a job that has run be over when its children are; FAILED if it would, or may, wait for ever."""
+        """Let a job that has run wait for its children; fail it if that closes a cycle or cannot be checked."""
         jobs, edge = self.ledger.jobs, OF_CHILD[outcome.on_child_failure]
         failed: tuple[str, JobState] | None = None
         children: list[tuple[str, str]] = []
@@ -191,10 +191,10 @@ class Course:
 
     def _is_circle(self, job: Job, children: list[str]) -> bool | None:
         """
-        Say whether a child waits for a job; None if that takes too long.
+        Return whether a child waits for a job; None if the search is too long.
 
-        It is looked for along what the children wait for, and if that is too much, along what waits for the job: one of
-        both is little, as a rule.
+        Search the dependencies of the children first and, if there are too many, the dependents of the job: one of both
+        sets is small, as a rule.
         """
         edges = self.ledger.edges
         found = edges.reaches(self.ledger.jobs, children, job.id, set())
@@ -203,7 +203,7 @@ class Course:
         return found
 
     def _end_parent(self, job: Job) -> int:
-        """End a job whose children are over."""
+        """End a job whose children are over: FINISHED, or FAILED because of a child; return the gates left."""
         failed = job.notes.child_failed if job.notes is not None else None
         if failed is None:
             return self.end(job, FINISHED, None)
@@ -214,10 +214,10 @@ class Course:
 
     def resolve(self, job: Job, dependency: Job, since_ms: int) -> int:
         """
-        Do with a job that waits for one that is over what their edge says; return the gates visited or left.
+        Apply the policy of the edge to a dependency that is over; return the gates visited or left.
 
         Args:
-            since_ms: when that one ended, was discarded, or its record expired.
+            since_ms: when the dependency ended, was discarded, or its record expired.
         """
         edge = job.blocked.get(dependency.id)
         if edge is None:
@@ -243,7 +243,7 @@ class Course:
         return self.ledger.queue(job, self.now_ms)
 
     def _count_delay(self, delay_ms: int) -> None:
-        """Count how long a job has waited for its last edge to be resolved."""
+        """Record how long after the end of its last dependency a job takes its place."""
         self.resolved += 1
         self.resolved_sum_ms += delay_ms
         self.resolved_max_ms = max(self.resolved_max_ms, delay_ms)
@@ -258,15 +258,15 @@ class Course:
         self, needs: Needs, coming: Collection[str] = (), is_late: Callable[[Job], bool] | None = None
     ) -> tuple[Needs, tuple[str, Job | None] | None]:
         """
-        Judge what a job is told to depend on by what has become of it.
+        Evaluate the dependencies of a job by their present states.
 
         Args:
-            coming: ids of jobs that are about to be taken in.
-            is_late: says of a job that it came too late to be meant, and only has the id: what was meant has expired.
+            coming: ids of jobs that are enqueued by the same operation.
+            is_late: return whether a job took its id too late to be the one meant, whose record then has expired.
 
         Returns:
-            What it has to wait for, and the first job because of which it has to be canceled: its id, and the job; None
-            if that has expired.
+            The dependencies to wait for, and the first one that cancels the job: its id, and the job or, if its record
+            has expired, None.
         """
         blocked = []
         for need in needs:
@@ -284,14 +284,14 @@ class Course:
         return tuple(blocked), None
 
     def fell_by(self, job: Job, felled_by: tuple[str, Job | None]) -> int:
-        """Cancel a job for a dependency that is over, or whose record has expired; return the gates left."""
+        """Cancel a job because a dependency is over or its record has expired; return the gates left."""
         dependency_id, dependency = felled_by
         if dependency is None:
             return self.end(job, CANCELED, cause_of(dependency_id, None))
         return self._fell(job, dependency)
 
     def begin(self, job: Job) -> int:
-        """Take up a job of a submission that was committed; return the units used."""
+        """Release a job of a committed submission and evaluate its dependencies; return the units used."""
         needs = job.note().needs
         blocked, felled_by = self.judge(needs, is_late=partial(is_late, job))
         commit_ms = staging.unstage(self.ledger, job)
@@ -300,20 +300,20 @@ class Course:
         return len(needs) + staging.begin(self.ledger, job, needs, blocked, commit_ms, self.now_ms)
 
     def drop(self, job: Job) -> int:
-        """Drop a job of a submission that was never committed; others that wait for it find its record expired."""
+        """Remove a job of a submission that was not committed; for its dependents its record has expired."""
         job.gone, job.state = True, CANCELED
         self._tell_dependents(job)
         staging.remove(self.ledger, job)
         return 0
 
     def redrive(self, job: Job, *, downstream: bool) -> None:
-        """Bring a dead job back, and those that were canceled because of it."""
+        """Requeue a dead job and, if *downstream*, the jobs that its end canceled."""
         archive.redrive(self.ledger, job, self.now_ms)
         if downstream:
             self._revive_dependents(job)
 
     def revive(self, job: Job) -> int:
-        """Bring back a job canceled because of another, if what it depends on allows it; return the units used."""
+        """Requeue a job that a dependency canceled, if its dependencies allow it now; return the units used."""
         edges, needs = self.ledger.edges, job.note().needs
         blocked, felled_by = self.judge(needs, is_late=lambda other: other.enqueued_ms > job.enqueued_ms)
         if felled_by is not None:
@@ -334,7 +334,7 @@ class Course:
     # --- timers --------------------------------------------------------------------------------------------------
 
     def come_up(self, kind: TimerKind, job: Job) -> int:
-        """Do what is due; return the gates visited or left."""
+        """Handle a timer that has fired; return the gates visited or left."""
         if kind is EXPIRY:
             if job.is_start:
                 staging.expire(self.ledger, job, self.now_ms)
@@ -350,7 +350,7 @@ class Course:
         return self._promote(job)
 
     def _promote(self, job: Job) -> int:
-        """Take up a job whose time has come, or whose back-off has held its place long enough."""
+        """Promote a due job; take the place from a job whose back-off outlasts `max_hold`."""
         ledger = self.ledger
         if job.state is QUEUED:
             if job.due_ms is not None and job.due_ms > self.now_ms:
@@ -363,7 +363,7 @@ class Course:
         return ledger.queue(job, self.now_ms)
 
     def _reap(self, job: Job) -> int:
-        """Take a job from a worker that did not renew its lease."""
+        """Handle an expired lease: requeue the job, or end it; return the gates left."""
         if self.reap_from_ms > self.now_ms:
             self.ledger.set_lease(job, self.reap_from_ms)
             return 0
@@ -383,7 +383,7 @@ class Course:
         return job.state is FINISHED and not job.gone and self.ledger.edges.has_dependents(job.id)
 
     def delete(self, job: Job) -> bool:
-        """Drop a record before its time; False if the job is not over, or another may still read its result."""
+        """Drop a record before its retention ends; return False if the job is unfinished or its result still needed."""
         if not job.is_over or self._is_pinned(job):
             return False
         self.ledger.drop_timer(job)
@@ -393,9 +393,9 @@ class Course:
 
     def _prune(self, job: Job) -> int:
         """
-        Drop a record that was kept long enough, free a place it held; its id is kept for ten minutes at least.
+        Drop a record whose retention has ended, and the place it held; keep its id for ten minutes at least.
 
-        A result is kept as long as a job that depends on it may still run. Those that wait for a dead job are canceled.
+        A result is kept while a dependent may still run. Jobs that wait for a dead job are canceled.
         """
         ledger = self.ledger
         if self._is_pinned(job):
@@ -411,12 +411,12 @@ class Course:
         return left
 
     def _is_woven(self, job: Job) -> bool:
-        """Say whether a record that is still kept depends on others, or they on it."""
+        """Return whether a kept record has edges."""
         holds = job.notes is not None and job.notes.holds
         return not job.gone and (holds or self.ledger.edges.has_dependents(job.id))
 
     def _forget(self, job: Job, *, digest_from: int = DIGEST_FROM) -> int:
-        """Drop a record but its id, and tell of a dead job those that wait for it; return the gates left."""
+        """Drop a record but its id; cancel the jobs that wait for it if it was dead; return the gates left."""
         ledger = self.ledger
         left = ledger.free(job) if job.is_placed else 0
         is_told = job.state is FAILED and self._is_woven(job)

@@ -1,5 +1,5 @@
 """
-How leftovers are done: a step each works until its budget is used, and says whether anything is left.
+Steps of leftovers: each works until its budget is used, and returns whether anything is left.
 
 One job canceled, queued or offered costs one unit, and each gate visited or left one more.
 """
@@ -42,7 +42,7 @@ def step(course: Course, item: Leftover, budget: int) -> tuple[int, bool]:
 
 def _cancel_paths(course: Course, item: CancelSweep, budget: int) -> tuple[int, bool]:
     """
-    Cancel what is indexed at or below the paths when the sweep comes by.
+    Cancel the jobs that are indexed at or below the paths when the sweep gets there.
 
     One unit for each job, and one for leaving a key behind on which only newer jobs are left.
     """
@@ -61,7 +61,7 @@ def _cancel_paths(course: Course, item: CancelSweep, budget: int) -> tuple[int, 
 
 
 def _numbers_left(paths: PathIndex, item: CancelSweep) -> bool:
-    """Say whether anything is left to look at on the present key."""
+    """Return whether the present key has jobs that are not looked at yet."""
     if item.key is None:
         return False
     jobs = paths.at(item.key)
@@ -86,7 +86,7 @@ def _next_key(paths: PathIndex, item: CancelSweep) -> bool:
 
 
 def _next_on_key(paths: PathIndex, item: CancelSweep) -> Job | None:
-    """Return the next job on the present key; None if only newer ones are left, which are passed over at once."""
+    """Return the next job on the present key; skip all newer jobs at once and return None."""
     item.looked_at = item.numbers.pop()
     if item.looked_at >= item.before:
         item.looked_at = 1 << 62
@@ -104,7 +104,7 @@ def _is_covered(item: CancelSweep, job: Job) -> bool:
 
 
 def _end_cancellation(course: Course, item: CancelSweep) -> int:
-    """Store the tally if somebody asks for it, free the place of a dead job; return the gates left."""
+    """Store the tally if one was asked for, free the place of the dead job; return the gates left."""
     item.is_over = True
     if item.tallies is not None:
         place = (TALLIES, str(item.before))
@@ -175,7 +175,7 @@ def _drop(course: Course, item: DropSweep, budget: int) -> tuple[int, bool]:
 
 
 def _go_through(course: Course, item: DependentsSweep, budget: int, act: Callable[[Job], int]) -> tuple[int, bool]:
-    """Act on dependents until the budget is used; what acting costs comes on top of one unit each."""
+    """Call *act* for each dependent until the budget is used; a job costs one unit and what *act* returns."""
     used = 0
     while (job := _next_dependent(course, item)) is not None:
         if used >= budget:
@@ -188,9 +188,9 @@ def _go_through(course: Course, item: DependentsSweep, budget: int, act: Callabl
 
 def _next_dependent(course: Course, item: DependentsSweep) -> Job | None:
     """
-    Return the next dependent, which stays the last of those left.
+    Return the next dependent, without removing it from the list.
 
-    One that was sent in parts depends on others from when it is let go, and by its number: it is looked at too.
+    A staged job becomes a dependent when it is released, at its old number: the list is then made anew.
     """
     edges, dependency_id = course.ledger.edges, item.dependency.id
     if item.late_added != edges.late_added:
@@ -211,10 +211,9 @@ def _release(course: Course, item: ReleaseSweep, _budget: int) -> tuple[int, boo
 
 def _revive(course: Course, item: ReviveSweep, budget: int) -> tuple[int, bool]:
     """
-    Bring back each job only once its own end is told to all that wait for it.
+    Revive each job only after its own end is resolved for all its dependents.
 
-    One that is revived is bound to what it needs without a search, and this closes no circle because no unfinished job
-    waits for it.
+    A revived job is bound to its dependencies without a search: no unfinished job waits for it, so no cycle closes.
     """
     used = 0
     while (job := _next_fallen(course, item)) is not None:

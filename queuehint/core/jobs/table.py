@@ -41,11 +41,11 @@ SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 DUE, LEASE, EXPIRY, PRUNE = TimerKind
 
 AWAITED_KEPT_MS = 60_000
-"""The record of a job that somebody waited for when it ended is kept so long at least: it may be read meanwhile."""
+"""The least retention of a job whose end a caller waited for, so that the caller can read the record."""
 ENQUEUED, BEGUN = EventKind.ENQUEUED, EventKind.STARTED
 """Looked up once: a member of an enumeration takes longer to find than to count."""
 END = {FINISHED: EventKind.FINISHED, FAILED: EventKind.FAILED, CANCELED: EventKind.CANCELED}
-"""What an end is called."""
+"""The event of each end."""
 
 
 class Ledger:
@@ -98,7 +98,7 @@ class Ledger:
         self.last_seq = 0
 
     def begin_step(self) -> None:
-        """Forget what belongs to the operation before."""
+        """Reset what counts for one operation only."""
         self.ended.clear()
         self.inheritance.heirs_left = HEIRS_OF_STEP_MAX
 
@@ -106,7 +106,7 @@ class Ledger:
 
     def admit(self, spec: JobSpec, now_ms: int, *, needs: Needs = (), blocked: Needs = ()) -> Job:
         """
-        Take in a new job: SCHEDULED if it is due later, DEFERRED if it waits for others, else QUEUED.
+        Add a new job: SCHEDULED if it is due later, DEFERRED if it waits for others, else QUEUED.
 
         Args:
             needs: the jobs it depends on, with the fates of the edges.
@@ -144,7 +144,7 @@ class Ledger:
         return job
 
     def bind(self, job: Job, needs: Needs, blocked: Needs) -> None:
-        """Give a job its edges."""
+        """Add the edges of a job."""
         if needs:
             notes = job.note()
             notes.needs, notes.holds = needs, True
@@ -154,7 +154,7 @@ class Ledger:
             self.edges.add(job, dependency_id, edge)
 
     def set_aside(self, spec: JobSpec, now_ms: int, needs: Needs) -> Job:
-        """Take in a job that is about to be canceled: DEFERRED, without edges."""
+        """Add a job that is canceled next: DEFERRED, without edges."""
         job = self.create(spec, now_ms)
         job.state = DEFERRED
         job.note().needs = needs
@@ -165,7 +165,7 @@ class Ledger:
         return job
 
     def set_time(self, job: Job, now_ms: int) -> None:
-        """Work out when a job is due and when it expires, from its spec."""
+        """Compute when a job is due and when it expires, from its spec."""
         spec = job.spec
         due_ms = spec.run_at_ms
         if spec.delay_ms:
@@ -213,7 +213,7 @@ class Ledger:
         return visited
 
     def arrive(self, walk: Walk) -> None:
-        """Note that a walk was granted after a wait; its job is ready when it was the last."""
+        """Count a walk that was granted after a wait; offer the job if it was the last."""
         job: Job = walk.job
         job.missing -= 1
         if not job.missing:
@@ -241,20 +241,20 @@ class Ledger:
             job.first_ms = now_ms
 
     def set_lease(self, job: Job, until_ms: int) -> None:
-        """Move the end of a lease, or of a waiting caller's presence."""
+        """Set the end of a lease, or of the presence of a waiting caller."""
         if job.timer is not None:
             self.timers.drop(job.timer)
         job.timer = self.timers.add(LEASE, until_ms, job)
 
     def ask_to_stop(self, job: Job, cause: str) -> None:
-        """Note that a STARTED job is to be canceled; its worker is told at its next exchange or renewal."""
+        """Request the cancellation of a STARTED job; the next exchange or renewal of its worker delivers it."""
         assert job.worker is not None
         job.cancel = cause
         job.version += 1
         self.untold.setdefault(job.worker, {})[job.id] = None
 
     def tell(self, job: Job) -> None:
-        """Note that a job's worker knows that it is to stop, or need not know any more."""
+        """Remove a cancellation that was delivered, or that need not be any more."""
         assert job.worker is not None
         untold = self.untold.get(job.worker)
         if untold is not None and job.id in untold:
@@ -276,13 +276,13 @@ class Ledger:
             self.backing_off[job.id] = None
 
     def hold_until(self, job: Job, look_ms: int) -> None:
-        """Look at a job in back-off earlier than its back-off ends, to see that it does not hold its place too long."""
+        """Let the timer of a job in back-off fire at *look_ms*, to take its place from it after `max_hold`."""
         assert job.timer is not None
         self.timers.drop(job.timer)
         job.timer = self.timers.add(DUE, look_ms, job)
 
     def postpone(self, job: Job, due_ms: int, kind: EventKind, cause: str | None = None) -> int:
-        """Take a job's place away until it is due: -> SCHEDULED; return the gates left."""
+        """Vacate the place of a job until it is due: -> SCHEDULED; return the gates left."""
         old = job.state
         if old is STARTED:
             self._stop(job)
@@ -302,7 +302,7 @@ class Ledger:
         job.due_ms = None
 
     def await_children(self, job: Job, children: Needs) -> None:
-        """Let a STARTED job give up its lease and its place, and wait for its children: -> DEFERRED."""
+        """End the lease of a STARTED job, vacate its place, and bind it to its children: -> DEFERRED."""
         self._stop(job)
         self.vacate(job)
         self.become(job, DEFERRED)
@@ -314,7 +314,7 @@ class Ledger:
             self.edges.add(job, child_id, edge[:3] + KEPT if child_id in held else edge)
 
     def offer(self, job: Job) -> None:
-        """Offer a QUEUED job again that has all its gates."""
+        """Offer a QUEUED job again after its back-off; it has all its gates."""
         job.due_ms = None
         self.backing_off.pop(job.id, None)
         self.ready.add(job)
@@ -323,7 +323,7 @@ class Ledger:
         """
         End a job: -> FINISHED, FAILED or CANCELED; return the gates left.
 
-        Its key, timers, index entries and offers are given up in this step; its place too unless it is kept.
+        Its key, timers, index entries and offers are removed in this step; its place too unless it is kept.
         """
         old = job.state
         if job.block is None:
@@ -380,12 +380,12 @@ class Ledger:
 
     @property
     def unfinished(self) -> int:
-        """How many jobs are unfinished, those of submissions in parts included."""
+        """The number of unfinished jobs, those of submissions in parts included."""
         counts = self.counts
         return counts[SCHEDULED] + counts[DEFERRED] + counts[QUEUED] + counts[STARTED] + self.hidden
 
     def vacate(self, job: Job) -> int:
-        """Give up a job's place, if it has one; return the gates left."""
+        """Vacate the place of a job, if it has one; return the gates left."""
         if not job.seq:
             return 0
         self.inheritance.levels[job.level] -= 1
@@ -410,14 +410,14 @@ class Ledger:
         return None
 
     def park(self, job: Job, path: Path) -> None:
-        """Put aside a ready job, just taken from the ready queue, until *path* is resumed."""
+        """Park a ready job, just taken from the ready queue, until *path* is resumed."""
         job.parked = self.parked[path]
         job.ready = job.parked.push(0, job.number, job)
         if self.limits.meters:
             self.limits.left(job)
 
     def resume(self, path: Path) -> None:
-        """Begin to offer again what was put aside by the pause of *path*."""
+        """Start to offer the jobs again that the pause of *path* has parked."""
         self.leftovers.append(UnparkSweep(deque((self.parked.pop(path),))))
 
     def kept_ms(self, spec: JobSpec, state: JobState) -> int:
@@ -431,7 +431,7 @@ class Ledger:
         return self.retention.failed_ms if state is FAILED else self.retention.canceled_ms
 
     def goes_soon(self, job: Job) -> bool:
-        """Say whether a job's record may be dropped sooner after its end than one that somebody waits for."""
+        """Return whether the retention of a job may be shorter than the one of an awaited job."""
         return any(self.kept_ms(job.spec, state) < AWAITED_KEPT_MS for state in OVER)
 
     # --- what moves share ----------------------------------------------------------------------------------------
@@ -465,7 +465,7 @@ class Ledger:
         job.worker = None
 
     def withdraw(self, job: Job) -> None:
-        """Take back a job's offer, wherever it is."""
+        """Remove a job from the ready queue, or from where it is parked."""
         if job.ready is None:
             return
         if job.parked is None:
@@ -477,7 +477,7 @@ class Ledger:
             self.limits.left(job)
 
     def drop_timer(self, job: Job) -> None:
-        """Forget when a job was to be looked at."""
+        """Drop the timer of a job, if it has one."""
         entry: Entry | None = job.timer
         if entry is not None:
             job.timer = None
