@@ -34,8 +34,8 @@ from queuehint.cli.logs import LogFormat, LogLevel, set_up
 from queuehint.cli.processes import AT_ONCE_S, EXIT_USAGE, Processes
 from queuehint.cli.said import said
 from queuehint.errors import BackendError, QueueHintError
+from queuehint.handlers.forks import leaving_to_no_child
 from queuehint.operations import ANYONE
-from queuehint.worker.forks import leaving_to_no_child
 from queuehint.worker.lease_helper import RenewerProcess
 from queuehint.worker.leases import now_s
 from queuehint.worker.worker import ABANDON_AFTER_S, GRACE_S, Worker

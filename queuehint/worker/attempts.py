@@ -28,12 +28,13 @@ from typing import TYPE_CHECKING, Any
 from queuehint.crash import reach
 from queuehint.errors import BackendError, PayloadError
 from queuehint.handlers.context import CURRENT
+from queuehint.handlers.forks import end_any_child, in_one_process
 from queuehint.operations import Get
 from queuehint.values.records import OutcomeKind
 from queuehint.worker.dependency_results import PAUSE_S, fetch, filled
-from queuehint.worker.forks import end_any_child, in_one_process
 from queuehint.worker.leases import is_on_last_life
 from queuehint.worker.outcomes import Outcomes, outcome_of
+from queuehint.worker.slots import end_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -62,7 +63,7 @@ class Attempts:
         handlers: by task name; looked up at each attempt, so it may grow.
         codec: how arguments and results travel.
         backend: where the results of the jobs that a job depends on are.
-        before: hooks, called with the context.
+        before, after: hooks, called with the context, and with the context and the outcome.
         redact: applied to texts of errors before they are stored.
         threads: how many plain functions may run at once.
         executor: what runs them instead of threads of its own; it is not shut down.
@@ -77,6 +78,7 @@ class Attempts:
         codec: Codec,
         backend: Backend,
         before: Iterable[Callable[..., Any]],
+        after: Iterable[Callable[..., Any]],
         redact: Callable[[str], str] | None,
         threads: int,
         executor: Executor | None = None,
@@ -88,6 +90,7 @@ class Attempts:
         self._codec = codec
         self._backend = backend
         self._before = before
+        self._after = after
         self._threads = threads
         self._stop = stop
         self._begin = begin
@@ -95,6 +98,21 @@ class Attempts:
         self._own_executor: ThreadPoolExecutor | None = None
         self._last_life = asyncio.Lock()
         self._waiting = self._most_waiting = 0
+
+    async def run_to_end(self, slot: Slot) -> Outcome:
+        """Run an attempt, once one of the same job that goes on has ended, and the hooks after it; never raises."""
+        try:
+            if slot.former is not None:
+                await end_of(slot.former)
+            outcome = await self.run(slot)
+        except BaseException as error:  # noqa: BLE001 - whatever goes wrong around a handler, its slot is freed
+            outcome = self.outcomes.of_accident(slot.grant, error)
+        slot.stoppable = False
+        await self._call_after(slot, outcome)
+        if slot.timer is not None:
+            slot.timer.cancel()
+        slot.context.is_over = True
+        return outcome
 
     async def run(self, slot: Slot) -> Outcome:
         """Run one attempt to its end."""
@@ -108,6 +126,20 @@ class Attempts:
         if is_on_last_life(grant):
             return await self._run_on_last_life(slot, handler)
         return await self._run(slot, handler)
+
+    async def _call_after(self, slot: Slot, outcome: Outcome) -> None:
+        """Call the hooks after an attempt; one that fails is logged."""
+        for hook in self._after:
+            pid = os.getpid()
+            try:
+                answer = hook(slot.context, outcome)
+                if inspect.isawaitable(answer):
+                    await answer
+                end_any_child(pid)
+            except BaseException as error:  # noqa: BLE001 - as with handlers: the worker goes on
+                end_any_child(pid, error)
+                what = {"event": "hook.failed", "job_id": outcome.job_id}
+                self.outcomes.log_failed_hook("after_job hook failed", error, **what)
 
     def close(self) -> None:
         """Let go of the threads; one that runs still is not waited for."""

@@ -1,5 +1,5 @@
 """
-What a handler returned or raised -> the outcome its worker settles the job with.
+What a handler returned or raised -> the outcome its worker settles the job with, and the batches these go in.
 
 Nothing a handler does may harm its worker: texts are cut, redacted and made encodable, exceptions whose ``str``
 raises are named by their type, and tracebacks hold source lines, never the values of variables.
@@ -12,12 +12,14 @@ import inspect
 import logging
 import random
 import traceback
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from queuehint.errors import CycleError, InvalidJobError
 from queuehint.handlers.context import CHILDREN_MAX, Children, Discard, Fail, Retry, Snooze
+from queuehint.operations import SETTLEMENTS_MAX, Verdict
 from queuehint.values.backoff import delay_ms
 from queuehint.values.checks import plain_text
 from queuehint.values.records import (
@@ -31,12 +33,12 @@ from queuehint.values.records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
     from queuehint.handlers.codec import Codec
     from queuehint.handlers.context import JobContext
     from queuehint.handlers.handler import Handler
-    from queuehint.operations import Unreadable
+    from queuehint.operations import Exchanged, Unreadable
     from queuehint.values.records import Grant
 
 logger = logging.getLogger("queuehint.worker")
@@ -46,6 +48,8 @@ GIVE_BACK = frozenset({"canceled", "shutdown", "lease lost"})
 
 _REDACTED_MAX = 16 * ERROR_TEXT_MAX
 """How much of a text `redact` sees: more than is kept, so that nothing it looks for is cut in two."""
+BATCH_BYTES_MAX = 4 << 20
+"""Results of together more than this go in several batches: one has to be sent within a few seconds."""
 _PLAIN_RESULTS = frozenset({type(None), bool, int, float, str, list, dict})
 
 
@@ -219,6 +223,88 @@ class Outcomes:
             logger.error("redact failed", extra=extra)  # noqa: TRY400
             return "<withheld: redact failed>"
         return text if len(text) <= ERROR_TEXT_MAX else text[: ERROR_TEXT_MAX - 1] + "…"
+
+
+class Settlements:
+    """
+    Outcomes of one worker on their way to the store, in the order in which they ended.
+
+    A batch is cut by number and by bytes. One that fails with what is no error of the store is sent again by halves,
+    until an outcome is alone. If it fails twice, and an exchange without any goes through in between, its job is
+    FAILED; all others are settled as they ended.
+    """
+
+    def __init__(self) -> None:
+        self._outcomes: deque[Outcome] = deque()
+        self._most = SETTLEMENTS_MAX
+        self._suspect: Outcome | None = None
+        self._replaced: Outcome | None = None
+
+    def __len__(self) -> int:
+        return len(self._outcomes)
+
+    def __iter__(self) -> Iterator[Outcome]:
+        return iter(list(self._outcomes))
+
+    def add(self, outcomes: Iterable[Outcome]) -> None:
+        """Take outcomes in."""
+        self._outcomes += outcomes
+
+    def batch(self) -> tuple[Outcome, ...]:
+        """Return those to be sent next."""
+        batch: list[Outcome] = []
+        size = 0
+        for outcome in self._outcomes:
+            size += len(outcome.result or b"")
+            if len(batch) == self._most or (batch and size > BATCH_BYTES_MAX):
+                break
+            batch.append(outcome)
+        return tuple(batch)
+
+    def settled(self, count: int) -> None:
+        """Let go of the first ones, which the store has taken."""
+        for _ in range(count):
+            self._outcomes.popleft()
+        if count:
+            self._most = min(2 * self._most, SETTLEMENTS_MAX)
+
+    def halve(self, count: int) -> bool:
+        """Have fewer sent at once, for so many failed together; return False if it was one."""
+        self._most = max(1, count // 2)
+        return count > 1
+
+    def is_suspect(self, outcome: Outcome) -> bool:
+        """Return whether it has failed alone before, while an exchange without outcomes went through."""
+        is_suspect, self._suspect = self._suspect is outcome, outcome
+        return is_suspect
+
+    def replace(self, outcome: Outcome) -> Outcome | None:
+        """Have another outcome sent for the job of the first one; return the old one if it has been replaced before."""
+        old = self._outcomes.popleft()
+        if old is self._replaced:
+            return old
+        self._replaced = outcome
+        self._outcomes.appendleft(outcome)
+        return None
+
+
+def log_exchange(worker: str, settled: tuple[Outcome, ...], reply: Exchanged) -> None:
+    """Log the leases that were lost, the jobs that cannot be read and, for debugging, what `check-trace` needs."""
+    is_traced = logger.isEnabledFor(logging.DEBUG)
+    for outcome, verdict in zip(settled, reply.verdicts, strict=True):
+        if verdict is Verdict.LOST:
+            logger.warning("lease lost", extra={"event": "job.lease_lost", "job_id": outcome.job_id})
+        elif is_traced:
+            what = {"event": "job.settled", "job_id": outcome.job_id, "outcome": str(outcome.kind)}
+            logger.debug("job settled", extra={**what, "token": outcome.token, "worker": worker})
+    for job in reply.unreadable:
+        extra = {"event": "job.unreadable", "job_id": job.job_id, "problem": job.problem, "is_newer": job.is_newer}
+        logger.error("a job cannot be read by this release", extra=extra)
+    for grant in reply.grants if is_traced else ():
+        spec = grant.spec
+        claims = [{"path": list(claim.path), "mode": claim.mode} for claim in spec.claims]
+        begun = {"event": "job.started", "job_id": spec.id, "task": spec.task, "attempt": grant.attempt}
+        logger.debug("job started", extra={**begun, "token": grant.token, "worker": worker, "claims": claims})
 
 
 def qualified_name(error: BaseException) -> str:

@@ -1,5 +1,5 @@
 """
-The slots of one worker: whose code runs in them, by the grant it runs for.
+The slots of one worker: whose code runs in them, by the grant it runs for, and how it and the worker stop.
 
 A lease may end while its code goes on: the worker could not renew, and another had the job reaped. The job may then
 be granted to the same worker again. Its slot is **former** from then on, and the new one waits for it, so that no two
@@ -8,14 +8,18 @@ runs of one job go on in one process. Code is therefore known by its job and its
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import logging
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from queuehint.handlers.context import JobContext
     from queuehint.values.records import Grant
+
+logger = logging.getLogger("queuehint.worker")
 
 
 class Slot:
@@ -89,3 +93,159 @@ class Slots:
         """Return the newest slot of a job, if it has that token; a former one has been asked to stop already."""
         slot = self._newest.get(job_id)
         return slot if slot is not None and token in (None, slot.grant.token) else None
+
+
+class Stopping:
+    """
+    How one worker stops: it claims nothing more, asks the code of its jobs to stop, and reports code that does not.
+
+    Args:
+        worker: its name.
+        wake: wakes its main task.
+        grace_s: how long jobs may go on once the worker stops.
+        overdue_after_s: how long code that was asked to stop may go on before it is reported.
+        release_s: how long jobs have to end when their worker gives up another one.
+        give_up: ends the process, given the ids of the jobs whose code has not ended; None if that may not be done.
+    """
+
+    def __init__(
+        self,
+        worker: str,
+        slots: Slots,
+        *,
+        wake: Callable[[], None],
+        grace_s: float,
+        overdue_after_s: float,
+        release_s: float,
+        give_up: Callable[[list[str]], None] | None,
+    ) -> None:
+        self._worker = worker
+        self._slots = slots
+        self._wake = wake
+        self._grace_s = grace_s
+        self._overdue_after_s = overdue_after_s
+        self._release_s = release_s
+        self._give_up = give_up
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._grace: asyncio.TimerHandle | None = None
+        self._grace_begun_s = 0.0
+        self._giving_up: asyncio.TimerHandle | None = None
+        self.is_begun = False
+        self.gave_up = False
+        """The worker has stopped by itself, because of code that was asked to stop and did not."""
+        self.has_given_up = False
+        """The process was told to end."""
+
+    def open(self) -> None:
+        """Have code asked on the loop that runs."""
+        self._loop = asyncio.get_running_loop()
+
+    def close(self) -> None:
+        """Cancel the timers."""
+        for timer in (self._grace, self._giving_up):
+            if timer is not None:
+                timer.cancel()
+
+    def begin_grace(self) -> None:
+        """Have what still runs given back when the grace time is over, or now if a second stop says at once."""
+        assert self._loop is not None
+        if self._grace is not None:
+            if self._grace_begun_s == self._grace_s:
+                return
+            self._grace.cancel()
+        self._grace_begun_s = self._grace_s
+        self._grace = self._loop.call_later(self._grace_s, self.ask_all, "shutdown")
+
+    def begin(self, *, at_once: bool = False) -> None:
+        """Stop the worker; *at_once*: without a grace time."""
+        if not self.is_begun:
+            logger.info("worker stops", extra={"event": "worker.stopping", "worker": self._worker})
+        self.is_begun = True
+        if at_once:
+            self._grace_s = 0
+        self._wake()
+
+    def abandon(self) -> None:
+        """Stop at once, and end the process a while later if code goes on."""
+        self.begin(at_once=True)
+        if self._giving_up is None and self._give_up is not None and self._loop is not None:
+            self._giving_up = self._loop.call_later(self._release_s, self.end_process)
+
+    @property
+    def is_giving_up(self) -> bool:
+        """Return whether the process is to end with code that does not."""
+        return self._giving_up is not None
+
+    def end_process(self) -> None:
+        """End the process with the code that has not ended."""
+        assert self._give_up is not None
+        job_ids = list(dict.fromkeys(slot.grant.spec.id for slot in self._slots))
+        logger.error(
+            "the process ends with code that does not",
+            extra={"event": "worker.gives_up", "worker": self._worker, "job_ids": job_ids},
+        )
+        self.has_given_up = True
+        self._wake()
+        self._give_up(job_ids)
+
+    def hold_back(self, slot: Slot, former: Slot) -> None:
+        """Have a job that was granted again wait for its code, which goes on although that lease has ended."""
+        spec = slot.grant.spec
+        logger.warning(
+            "a job was granted again while its code runs still for a lease that has ended; it waits for that",
+            extra={"event": "job.waits_for_its_code", "job_id": spec.id, "task": spec.task},
+        )
+        self.ask(former, "lease lost")
+
+    def ask(self, slot: Slot, why: str) -> None:
+        """Ask a job's code to stop, and report it if it does not for long."""
+        if slot.why_stop is not None:
+            return
+        slot.why_stop = why
+        slot.context.ask_to_stop()
+        if slot.stoppable and slot.task is not None:
+            slot.task.cancel()
+        assert self._loop is not None
+        if slot.timer is not None:
+            slot.timer.cancel()
+        slot.timer = self._loop.call_later(self._overdue_after_s, self._report_overdue, slot)
+
+    def find_and_ask(self, job_id: str, token: int | None, why: str) -> None:
+        """Ask the code of a grant to stop, of the newest one without a token, unless it has ended."""
+        slot = self._slots.find(job_id, token)
+        if slot is not None:
+            self.ask(slot, why)
+
+    def tell(self, job_id: str, token: int, why: str) -> None:
+        """Have a job's code asked to stop, from any thread; a plain function hears of it although the loop is busy."""
+        slot = self._slots.find(job_id, token)
+        if slot is None or self._loop is None:
+            return
+        with contextlib.suppress(RuntimeError):  # the loop was closed over this worker
+            # The reason first: code that sees `canceled` and raises must not be taken for failed.
+            self._loop.call_soon_threadsafe(self.find_and_ask, job_id, token, why)
+        slot.context.ask_to_stop()
+
+    def _report_overdue(self, slot: Slot) -> None:
+        spec = slot.grant.spec
+        logger.error(
+            "job does not stop; its path is kept until its code ends",
+            extra={"event": "job.overdue", "job_id": spec.id, "task": spec.task, "why": slot.why_stop},
+        )
+        slot.is_overdue = True
+        if self._give_up is not None:
+            self.gave_up = self.gave_up or not self.is_begun
+            self.abandon()
+
+    def ask_all(self, why: str) -> None:
+        """Ask all code to stop."""
+        for slot in self._slots:
+            self.ask(slot, why)
+
+
+async def end_of(slot: Slot) -> None:
+    """Return when a slot's task has ended, whoever cancels the one that waits: a thread cannot be stopped."""
+    assert slot.task is not None
+    while not slot.task.done():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait((slot.task,))

@@ -24,7 +24,7 @@ from queuehint import (
 )
 from queuehint.operations import Get
 from queuehint.worker import attempts as attempts_module
-from queuehint.worker import worker as worker_module
+from queuehint.worker import listening as listening_module
 from tests.doors import Gate, until
 from tests.shelf import on
 
@@ -244,7 +244,7 @@ def be_gone(*_: Any) -> None:
 
 def test_what_is_stored_is_asked_for_again_when_the_store_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attempts_module, "PAUSE_S", 0)
-    monkeypatch.setattr(worker_module, "BACKEND_PAUSE_S", 0)
+    monkeypatch.setattr(listening_module, "BACKEND_PAUSE_S", 0)
 
     async def main(sched: Scheduler) -> None:
         @sched.job
@@ -263,7 +263,7 @@ def test_what_is_stored_is_asked_for_again_when_the_store_cannot_be_reached(monk
 
 def test_a_job_whose_stored_fields_cannot_be_had_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attempts_module, "PAUSE_S", 0)
-    monkeypatch.setattr(worker_module, "BACKEND_PAUSE_S", 0)
+    monkeypatch.setattr(listening_module, "BACKEND_PAUSE_S", 0)
 
     async def main(sched: Scheduler) -> None:
         ends, broken = [], [True]

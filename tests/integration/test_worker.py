@@ -35,6 +35,8 @@ from queuehint.operations import Exchange, Log, Tick, Verdict
 from queuehint.values.records import Outcome, OutcomeKind
 from queuehint.values.report import Reason, ReasonKind
 from queuehint.worker import attempts as attempts_module
+from queuehint.worker import listening as listening_module
+from queuehint.worker import loop_watch as watch_module
 from queuehint.worker import worker as worker_module
 from tests.doors import Gate, in_thread, memory, run, scheduler, turns, until
 
@@ -658,7 +660,7 @@ def test_a_result_returned_after_the_timeout_fails_the_attempt_whatever_asked_th
         async with sched.worker() as worker:
             handle = await work.enqueue()
             await gate.reached()
-            worker._find_and_stop(handle.id, None, why)
+            worker._stopping.find_and_ask(handle.id, None, why)
             record = await in_state(handle, QUEUED, 1)
             assert [error.type for error in record.errors] == ["timeout"]
 
@@ -1135,7 +1137,7 @@ def test_an_error_in_the_block_stops_the_worker_and_goes_on() -> None:
 @pytest.fixture
 def flaky(monkeypatch: pytest.MonkeyPatch) -> Callable[[Scheduler], list[int]]:
     """Return a function that lets the next calls of a scheduler's workers fail, as many as its list says."""
-    monkeypatch.setattr(worker_module, "BACKEND_PAUSE_S", 0)
+    monkeypatch.setattr(listening_module, "BACKEND_PAUSE_S", 0)
 
     def break_it(sched: Scheduler) -> list[int]:
         backend = memory(sched)
@@ -1264,8 +1266,8 @@ def test_code_that_holds_up_the_loop_is_told_and_what_has_not_begun_goes_back(
     far: Callable[..., Scheduler], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr(worker_module, "BLOCKED_S", 0.2)
-    monkeypatch.setattr(worker_module, "BEAT_S", 0.05)
+    monkeypatch.setattr(watch_module, "BLOCKED_S", 0.2)
+    monkeypatch.setattr(watch_module, "BEAT_S", 0.05)
 
     async def main() -> None:
         sched = far(lease=1)
@@ -1329,8 +1331,8 @@ def test_code_that_holds_up_the_loop_is_told_and_what_has_not_begun_goes_back(
 def test_why_says_of_a_job_that_blocks_the_loop_in_a_store_of_this_process(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(worker_module, "BLOCKED_S", 0.2)
-    monkeypatch.setattr(worker_module, "BEAT_S", 0.05)
+    monkeypatch.setattr(watch_module, "BLOCKED_S", 0.2)
+    monkeypatch.setattr(watch_module, "BEAT_S", 0.05)
 
     async def main() -> None:
         sched = Scheduler("memory://" if kind == "memory" else f"sqlite:///{tmp_path / 'jobs.db'}")
@@ -1369,9 +1371,9 @@ def test_why_says_of_a_job_that_blocks_the_loop_in_a_store_of_this_process(
 def test_code_that_holds_the_gil_is_told_once_it_is_over(
     far: Callable[..., Scheduler], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(worker_module, "BLOCKED_S", 0.2)
-    monkeypatch.setattr(worker_module, "BEAT_S", 0.05)
-    monkeypatch.setattr(worker_module, "STOOD_STILL_S", 0.3)
+    monkeypatch.setattr(watch_module, "BLOCKED_S", 0.2)
+    monkeypatch.setattr(watch_module, "BEAT_S", 0.05)
+    monkeypatch.setattr(watch_module, "STOOD_STILL_S", 0.3)
 
     async def main() -> None:
         sched = far()
@@ -1393,7 +1395,7 @@ def test_only_an_answer_of_the_store_is_one(
 ) -> None:
     monkeypatch.setattr(MemoryBackend, "is_local", not is_far)
     for name in ("BACKEND_PAUSE_S", "WAIT_CEILING_S"):
-        monkeypatch.setattr(worker_module, name, 0.01)
+        monkeypatch.setattr(listening_module, name, 0.01)
     is_away, asked = [True], [0]
     call, call_sync = MemoryBackend.call, MemoryBackend.call_sync
 
@@ -1497,7 +1499,7 @@ def test_a_worker_that_cannot_renew_has_its_jobs_stop_before_the_lease_ends(
             if ctx.canceled:
                 raise InterruptedError
 
-        monkeypatch.setattr(worker_module, "BACKEND_PAUSE_S", 0.05)
+        monkeypatch.setattr(listening_module, "BACKEND_PAUSE_S", 0.05)
         job = on_loop if kind == "async" else in_thread
         handle = await job.enqueue()
         async with sched.worker():
@@ -1516,7 +1518,7 @@ def test_a_worker_that_cannot_renew_has_its_jobs_stop_before_the_lease_ends(
 def test_an_exchange_without_an_answer_is_sent_again_as_it_was(
     far: Callable[..., Scheduler], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(worker_module, "BACKEND_PAUSE_S", 0)
+    monkeypatch.setattr(listening_module, "BACKEND_PAUSE_S", 0)
     caplog.set_level(logging.INFO)
 
     async def main() -> None:

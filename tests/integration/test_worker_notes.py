@@ -35,8 +35,8 @@ from queuehint.errors import (
 )
 from queuehint.operations import Exchange, Log, Report, Update
 from queuehint.values.records import Progress
+from queuehint.worker import listening as listening_module
 from queuehint.worker import outbox as outbox_module
-from queuehint.worker import worker as worker_module
 from queuehint.worker.outbox import Outbox
 from tests.doors import Gate, run, scheduler, until
 from tests.shelf import on
@@ -81,7 +81,7 @@ def name_of(value: object) -> str:
 def test_a_worker_settles_and_claims_whatever_notes_are_refused_with(
     url: str, refused: type, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_module, "BACKEND_PAUSE_S", 0)
+    monkeypatch.setattr(listening_module, "BACKEND_PAUSE_S", 0)
 
     async def main(sched: Scheduler) -> None:
         refuse(sched, lambda operation: error if isinstance(operation, refused) else None)
@@ -422,7 +422,7 @@ def test_an_outcome_that_cannot_even_fail_is_given_up_and_the_others_go_on(caplo
 
 
 def test_exchanges_that_all_fail_are_tried_again_and_harm_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_module, "BACKEND_PAUSE_S", 0)
+    monkeypatch.setattr(listening_module, "BACKEND_PAUSE_S", 0)
 
     async def main() -> None:
         sched, _ = scheduler()

@@ -11,7 +11,7 @@ from queuehint import Scheduler
 from queuehint.operations import Follow
 from queuehint.scheduler import listening
 from queuehint.worker import firing as timekeeping_module
-from queuehint.worker import worker as worker_module
+from queuehint.worker import listening as listening_module
 from queuehint.worker.leases import Renewal
 from tests.doors import Gate, run, scheduler, until
 from tests.shelf import on
@@ -43,7 +43,7 @@ def break_waits(sched: Scheduler, count: int) -> list[int]:
 def test_a_worker_whose_listening_fails_says_so_and_works_on(
     url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(worker_module, "BACKEND_PAUSE_S", 0.001)
+    monkeypatch.setattr(listening_module, "BACKEND_PAUSE_S", 0.001)
 
     async def main(sched: Scheduler) -> None:
         @sched.job

@@ -16,7 +16,7 @@ MUTANTS = (
     Mutant(
         name="An outcome that cannot be sent takes the others of its batch down",
         kind="wire",
-        file="worker/settlements.py",
+        file="worker/outcomes.py",
         old="        return count > 1\n",
         new="        return False\n",
         caught_by=(NOTES,),
@@ -24,7 +24,7 @@ MUTANTS = (
     Mutant(
         name="A worker whose listening fails is there and does nothing",
         kind="wire",
-        file="worker/worker.py",
+        file="worker/listening.py",
         old='            logger.exception("listening for work failed", extra={"event": "worker.listening_failed"})\n',
         new="            raise\n",
         caught_by=(tests("tests/integration/test_worker_tasks.py"),),

@@ -318,15 +318,15 @@ MUTANTS = (
         name="A worker that stops claims on",
         kind="worker",
         file="worker/worker.py",
-        old="            limit = 0 if self._stopping else self._concurrency - len(self._slots)\n",
+        old="            limit = 0 if self._stopping.is_begun else self._concurrency - len(self._slots)\n",
         new="            limit = self._concurrency - len(self._slots)\n",
         caught_by=(tests("tests/integration/test_worker.py", "-k", "stop"),),
     ),  # P18
     Mutant(
         name="A worker that stops lets its jobs run for ever",
         kind="worker",
-        file="worker/worker.py",
-        old="""        for slot in self._slots:\n            self._ask_to_stop(slot, "shutdown")\n""",
+        file="worker/slots.py",
+        old="""        for slot in self._slots:\n            self.ask(slot, why)\n""",
         new="        return\n",
         caught_by=(tests("tests/integration/test_worker.py", "-k", "grace"),),
     ),  # P18

@@ -35,6 +35,7 @@ class Stage:
             codec=JsonCodec(),
             backend=nothing,
             before=(),
+            after=(),
             redact=None,
             threads=1,
             stop=nothing,

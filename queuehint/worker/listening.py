@@ -1,0 +1,158 @@
+"""
+What a worker listens to: the pools, users and others it serves, checked, and the wait for work of theirs.
+
+The main task of the worker waits for one event, `Wakeup`; listening sets it, as do jobs that end and notes to send.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+from queuehint.backends.base import Interest
+from queuehint.errors import BackendError, InvalidJobError, shown
+from queuehint.operations import ANYONE, POOLS_MAX, USERS_NAMED_MAX
+from queuehint.values.checks import check_items, check_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from queuehint.backends.base import Backend
+
+AnyName = TypeVar("AnyName", bound="str | None")
+
+logger = logging.getLogger("queuehint.worker")
+
+WAIT_CEILING_S = 5.0
+BACKEND_PAUSE_S = 1.0
+
+
+def pause_s(failures: int = 0) -> float:
+    """Return for how long to leave a backend alone that cannot be reached."""
+    return min(BACKEND_PAUSE_S * (1 << min(failures, 10)), WAIT_CEILING_S)
+
+
+class Wakeup(asyncio.Event):
+    """Wakes the main task: for an exchange, or for no more than notes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._is_full = True
+
+    def set(self) -> None:
+        """Have an exchange made."""
+        self._is_full = True
+        super().set()
+
+    def set_for_notes(self) -> None:
+        """Have notes sent, with an exchange only if one is made anyway."""
+        super().set()
+
+    def take(self) -> bool:
+        """Begin a turn; return whether an exchange is wanted."""
+        self.clear()
+        is_full, self._is_full = self._is_full, False
+        return is_full
+
+
+class Listening:
+    """
+    Waits for work of one worker, in a task of its own.
+
+    Args:
+        wakeup: set once there may be work.
+        worker: its name.
+        users: whose jobs it is to be woken for, None for everyone's.
+    """
+
+    def __init__(self, backend: Backend, wakeup: Wakeup, *, worker: str, users: tuple[str | None, ...] | None) -> None:
+        self._backend = backend
+        self._event = wakeup
+        self._worker = worker
+        self._users = users
+        self._task: asyncio.Task[None] | None = None
+        self._listens_to: tuple[str, ...] = ()
+
+    def listen(self, pools: tuple[str, ...]) -> None:
+        """
+        Have the event set once a job of this worker is to stop, or there may be work in *pools*.
+
+        Args:
+            pools: none while the worker takes no more; who listens to them already goes on with it.
+        """
+        if self._task is not None and not self._task.done():
+            if self._listens_to or not pools:
+                return
+            self._task.cancel()
+        self._listens_to = pools
+        self._task = asyncio.get_running_loop().create_task(
+            self._hear(Interest(pools=pools, users=self._users, worker=self._worker))
+        )
+
+    async def _hear(self, interest: Interest) -> None:
+        try:
+            await self._backend.wait(interest, WAIT_CEILING_S)
+        except BackendError:
+            await asyncio.sleep(pause_s())
+        except Exception:
+            # Without this task the worker would be there and do nothing: it looks by itself every while.
+            logger.exception("listening for work failed", extra={"event": "worker.listening_failed"})
+            await asyncio.sleep(pause_s())
+        self._event.set()
+
+    def cancel(self) -> None:
+        """Stop listening, soon."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def end(self) -> None:
+        """Stop listening, and return when that is over."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait((self._task,))
+
+
+def check_served(
+    pools: Iterable[str], users: Iterable[str | None] | None, steal: Iterable[str | None]
+) -> tuple[tuple[str, ...], tuple[str | None, ...] | None, tuple[str | None, ...] | Literal["*"]]:
+    """Return whom a worker serves: which pools, whose jobs, None for everyone's, and whom it helps."""
+    to_serve = _check_pools(pools)
+    own = None if users is None else _check_users(users, "users")
+    helped = _check_helped(steal)
+    _check_apart(own, helped)
+    return to_serve, own, helped
+
+
+def _check_users(users: Iterable[str | None], parameter: str) -> tuple[str | None, ...]:
+    names = check_items(users, parameter=parameter, most=USERS_NAMED_MAX)
+    return _once([None if name is None else check_name(name, parameter=parameter) for name in names], parameter)
+
+
+def _once(names: Sequence[AnyName], parameter: str) -> tuple[AnyName, ...]:
+    """Refuse a list that names somebody twice: whoever wrote it meant another one."""
+    seen: set[str | None] = set()
+    for name in names:
+        if name in seen:
+            raise InvalidJobError(f"{parameter} names {shown(name)} twice")
+        seen.add(name)
+    return tuple(names)
+
+
+def _check_apart(users: tuple[str | None, ...] | None, steal: tuple[str | None, ...] | Literal["*"]) -> None:
+    if users is None or steal == ANYONE:
+        return
+    for name in steal:
+        if name in users:
+            raise InvalidJobError(f"steal names {shown(name)}, who is one of users: their jobs are run in any case")
+
+
+def _check_helped(steal: Iterable[str | None]) -> tuple[str | None, ...] | Literal["*"]:
+    return ANYONE if isinstance(steal, str) and str.__str__(steal) == ANYONE else _check_users(steal, "steal")
+
+
+def _check_pools(pools: Iterable[str]) -> tuple[str, ...]:
+    names = check_items(pools, parameter="pools", most=POOLS_MAX)
+    if not names:
+        raise InvalidJobError("pools is empty; a worker serves at least one")
+    return _once([check_name(pool, parameter="pools") for pool in names], "pools")

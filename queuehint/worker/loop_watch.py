@@ -1,0 +1,164 @@
+"""
+Watch of the event loop: a beat every second, and what is done for the other jobs while code blocks it.
+
+Nobody but another thread sees a loop that is blocked: the one that renews leases looks every second, tells of it, with
+the lines of code that block, and gives back the jobs whose code has not begun. For a store of this process no thread
+looks; it asks itself, and the loop tells when it turns again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+from queuehint.errors import BackendError
+from queuehint.operations import SETTLEMENTS_MAX, Exchange
+from queuehint.values.records import OutcomeKind
+from queuehint.worker.leases import BEAT_S, BLOCKED_S, now_s
+from queuehint.worker.outcomes import outcome_of
+
+if TYPE_CHECKING:
+    from queuehint.backends.base import Backend
+    from queuehint.worker.leases import Renewal
+    from queuehint.worker.slots import Slot, Slots
+
+logger = logging.getLogger("queuehint.worker")
+
+FRAMES_MAX = 5
+STOOD_STILL_S = 3.0
+"""A thread that looks every second and has not for so long did not run: its whole process did not."""
+
+
+class LoopWatch:
+    """
+    Watches the loop of one worker.
+
+    Args:
+        worker: its name.
+        slots: the jobs whose code has not begun are given back while the loop is blocked.
+        stuck_after_s: after how long the loop counts as stuck.
+    """
+
+    def __init__(self, worker: str, backend: Backend, slots: Slots, stuck_after_s: float) -> None:
+        self._worker = worker
+        self._backend = backend
+        self._slots = slots
+        self._stuck_after_s = stuck_after_s
+        self._renewal: Renewal | None = None
+        self._now_s = now_s
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._turned_s: float | None = None
+        self._looked_s = 0.0
+        self._beaten_s = math.inf
+        self._thread = 0
+        self._is_blocked = False
+        self._unbegun: list[Slot] = []
+
+    def attach(self, renewal: Renewal) -> None:
+        """Go by the clock of what renews the leases of the worker, whose thread looks, and tell it of each beat."""
+        self._renewal = renewal
+        self._now_s = renewal.now_s
+
+    def start(self) -> None:
+        """Watch the loop that runs."""
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._beat()
+
+    def stop(self) -> None:
+        """Watch no more: the worker has ended."""
+        self._turned_s = None
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _beat(self) -> None:
+        """Have it known, every second, that this loop turns."""
+        assert self._loop is not None
+        self._timer = self._loop.call_later(BEAT_S, self._beat)
+        self._turned_s = now = self._now_s()
+        blocked_s, self._beaten_s = now - self._beaten_s - BEAT_S, now
+        if blocked_s >= BLOCKED_S and not self._is_blocked:
+            # Nobody looked from another thread, or no thread ran either.
+            logger.warning(
+                "code has held up the event loop of a worker; its jobs stood still",
+                extra={"event": "worker.blocked", "worker": self._worker, "blocked_s": round(blocked_s, 1)},
+            )
+        if self._renewal is not None:
+            self._renewal.beat()
+
+    @property
+    def blocked_s(self) -> float:
+        """For how long code has held up the loop of this worker; 0 while it turns, and while it does not run."""
+        turned_s = self._turned_s
+        return 0.0 if turned_s is None else max(0.0, self._now_s() - turned_s - BEAT_S)
+
+    def blocked_ms(self) -> int:
+        """Return for how long code has blocked the loop, 0 if not for so long that it is told."""
+        blocked_s = self.blocked_s
+        # A thread has looked whether it was only that the whole process stood still; no thread looks for a local store.
+        is_told = blocked_s >= BLOCKED_S if self._renewal is None else self._is_blocked
+        return round(blocked_s * 1000) if is_told else 0
+
+    @property
+    def is_stuck(self) -> bool:
+        """True once code has held up the loop for as long as code that was asked to stop may go on."""
+        return self.blocked_s > max(self._stuck_after_s, BLOCKED_S)
+
+    def look(self) -> None:
+        """Tell of code that holds up the loop, and give back what it keeps from beginning."""
+        now, looked_s = self._now_s(), self._looked_s
+        self._looked_s = now
+        if looked_s and now - looked_s > STOOD_STILL_S and self._turned_s is not None:
+            self._turned_s = now
+        blocked_s = self.blocked_s
+        if blocked_s < BLOCKED_S:
+            if self._is_blocked:
+                logger.info("the loop turns again", extra={"event": "worker.unblocked", "worker": self._worker})
+            self._is_blocked = False
+            self._unbegun.clear()
+            return
+        if not self._is_blocked:
+            self._is_blocked = True
+            extra = {"event": "worker.blocked", "worker": self._worker, "blocked_s": round(blocked_s, 1)}
+            where = _frames_of(self._thread)
+            logger.warning(
+                "code holds up the event loop of a worker; its other jobs stand still", extra={**extra, "where": where}
+            )
+        self._give_back_unbegun()
+
+    def _give_back_unbegun(self) -> None:
+        """Give back the jobs whose code has not begun; what fails is tried again at the next look."""
+        self._unbegun += [slot for slot in self._slots if slot.begin()]
+        while self._unbegun:
+            slots = self._unbegun[:SETTLEMENTS_MAX]
+            outcomes = tuple([outcome_of(slot.grant, OutcomeKind.RELEASED) for slot in slots])
+            try:
+                # By another name: what this worker is to be told stays for it.
+                self._backend.call_sync(Exchange(f"{self._worker}-unbegun", outcomes, pools=()))
+            except BackendError as error:
+                logger.warning("backend unavailable", extra={"event": "worker.backend", "error": str(error)})
+                return
+            for slot in slots:
+                slot.is_given_back = True
+            if self._renewal is not None:
+                self._renewal.exchange(outcomes, (), self._now_s())
+            del self._unbegun[: len(slots)]
+            logger.warning(
+                "jobs whose code could not begin are given back",
+                extra={"event": "worker.gives_back", "worker": self._worker, "jobs": len(slots)},
+            )
+
+
+def _frames_of(thread: int) -> str:
+    """Return where a thread is, the innermost frames first, without a look at the sources."""
+    frame = sys._current_frames().get(thread)  # noqa: SLF001 - there is no other way to see another thread
+    places: list[str] = []
+    while frame is not None and len(places) < FRAMES_MAX:
+        places.append(f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}")
+        frame = frame.f_back
+    return ", ".join(places)
