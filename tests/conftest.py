@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import logging
 import os
 import re
 from contextlib import ExitStack
@@ -53,6 +54,15 @@ def pytest_configure(config: pytest.Config) -> None:
     assert prompt in example_re.pattern
     pattern = example_re.pattern.replace(prompt, prompt + "(?![ ]*```)")
     setattr(doctest.DocTestParser, "_EXAMPLE_RE", re.compile(pattern, example_re.flags))  # noqa: B010
+
+
+@pytest.fixture(autouse=True)
+def _log_level_as_before() -> Iterator[None]:
+    """Undo what a command has done to the root logger: the next test counts what is logged by default."""
+    root = logging.getLogger()
+    level = root.level
+    yield
+    root.setLevel(level)
 
 
 _COVERING = ("tests/unit/", "tests/contract/test_memory.py")

@@ -200,17 +200,40 @@ def meet(path: Path, other: Path) -> bool:
 
 def conflict(claims: Iterable[Claim], others: Iterable[Claim]) -> bool:
     """
-    Say whether two jobs conflict: some claim of one meets some claim of the other and not both are shared.
+    Return whether two jobs conflict: some claim of one meets some claim of the other and not both are shared.
+
+    Args:
+        claims: those of one job, up to 64.
+        others: those of the other.
+
+    Raises:
+        InvalidHintTypeError, InvalidHintError: not claims, or too many.
 
     >>> conflict([Claim(("a",), "shared")], [Claim(("a", "b"), "shared")])
     False
     """
-    others = tuple(others)
-    return any(
-        meet(claim.path, other.path) and not (claim.mode == other.mode == "shared")
-        for claim in claims
-        for other in others
-    )
+    if type(claims) is not tuple or type(others) is not tuple:
+        claims, others = _claims(claims, "claims"), _claims(others, "others")
+    try:
+        return any(
+            meet(claim.path, other.path) and not (claim.mode == other.mode == "shared")
+            for claim in claims
+            for other in others
+        )
+    except AttributeError:
+        raise InvalidHintTypeError("claims and others must hold nothing but Claim") from None
+
+
+def _claims(claims: object, parameter: str) -> tuple[Claim, ...]:
+    try:
+        items = tuple(islice(claims, CLAIMS_MAX + 1))  # type: ignore[call-overload]
+    except TypeError:
+        items = (None,)
+    if not all(type(claim) is Claim for claim in items):
+        raise InvalidHintTypeError(f"{parameter} must hold nothing but Claim, got {shown(claims)}")
+    if len(items) > CLAIMS_MAX:
+        raise InvalidHintError(f"{parameter} holds more than {CLAIMS_MAX} claims, the limit")
+    return items
 
 
 def queue_key(path: Sequence[str]) -> str:

@@ -14,6 +14,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -791,8 +792,10 @@ def test_what_comes_together_with_what_broke_the_engine_is_unknown_and_in_the_fi
         told: list[Any] = []
         asked.pop()
         caller.start()
-        while store._queue.qsize() < 3:
-            pass
+        # The writer may have taken some already, and waits for the lock with them.
+        until_s = time.monotonic() + 1
+        while store._queue.qsize() < 3 and time.monotonic() < until_s:
+            time.sleep(0.001)
     caller.join(20)
     assert [type(each) for each in told] == [Enqueued, MemoryError, OutcomeUnknownError]
     assert [record(store, job_id).number for job_id in "ac"] == [1, 2]

@@ -198,7 +198,10 @@ class World:
         if hasattr(backend, "engine"):
             return repr(freeze(backend.engine))
         server = shared_server()
-        names = sorted(server.client().scan_iter(match=f"{backend.desk.root}*", count=1000))
+        client = server.client()
+        names = sorted(client.scan_iter(match=f"{backend.desk.root}*", count=1000))
+        # What is there for a time only may go in between.
+        names = [each for each in names if client.pttl(each) == -1]
         return dict(zip(names, server.call("DEBUG", "DIGEST-VALUE", *names), strict=True))
 
     def close(self, runner: asyncio.Runner) -> None:
