@@ -331,6 +331,14 @@ MUTANTS = (
         caught_by=(tests("tests/unit/test_masks.py"),),
     ),
     Mutant(
+        name="To follow events is taken for a question, and not written down",
+        kind="wire",
+        file="operations/asking.py",
+        old="    is_repeatable: ClassVar[bool] = True\n",
+        new="    is_question: ClassVar[bool] = True\n",
+        caught_by=(tests("tests/unit/test_house.py", "-k", "asks_or_changes"),),
+    ),
+    Mutant(
         name="A submission may hold eight thousand jobs",
         kind="bounds",
         file="operations/base.py",
