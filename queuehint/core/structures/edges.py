@@ -1,5 +1,5 @@
 """
-Explicit edges between jobs: who depends on whom, and what an end means.
+Dependency edges between jobs, and the policy that applies when a dependency ends.
 
 An edge is kept at both ends. ``waiting`` holds, for each job, those that depend on it; a job's own ``blocked`` set
 holds what it still waits for, each with the *fates* of its edge. Both change in one step. An edge is open while it is
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from queuehint.values.records import Dependency, JobSpec, OnChildFailure
 
 DROP: Final = "d"
-"""The edge is done with."""
+"""The edge is resolved."""
 WAIT: Final = "w"
-"""The dependent goes on waiting, for a redrive."""
+"""The dependent keeps waiting, for a redrive."""
 CANCEL: Final = "c"
 """The dependent is canceled."""
 NOTE: Final = "n"
-"""The edge is done with, and a parent remembers that its child has failed."""
+"""The edge is resolved, and the parent records that its child has failed."""
 KEPT: Final = "k"
 
 AFTER: Final = "ddd-"
@@ -70,7 +70,7 @@ def fates(edge: Dependency, on_failure: OnDependencyFailure) -> str:
 
 
 def needs_of(spec: JobSpec) -> Needs:
-    """Return what a job is told to depend on."""
+    """Return the dependencies of a spec, with the fates of their edges."""
     return tuple([(edge.id, fates(edge, spec.policy.on_dependency_failure)) for edge in spec.depends_on])
 
 
@@ -86,11 +86,11 @@ def cause_of(job_id: str, state: JobState | None) -> str:
 
 def is_late(job: Job, other: Job) -> bool:
     """
-    Say whether a job has the id of one that *job* depends on, and came too late to be meant.
+    Return whether *other* took the id of a dependency of *job* too late to be the one meant.
 
     Args:
-        job: one of a submission in parts that has not let it go.
-        other: one that has come to be known by a later commit or enqueue, or was sent in a later part of the same one.
+        job: a staged job that is not released yet.
+        other: late if a later commit or enqueue made it visible, or if a later part of the same submission had it.
     """
     return other.came > job.came or (other.came == job.came and other.number > job.note().came)
 
@@ -99,43 +99,43 @@ class DependencySets:
     """
     The edges of one namespace.
 
-    ``open`` counts the open ones, those to starts left out. ``late_added`` counts the jobs that depend on others later
-    than from their enqueue on: who goes through the dependents of one by number then looks again. ``fallen`` holds, for
-    each job, those that were canceled because of its end.
+    ``open`` counts the open edges except those to starts. ``late_added`` counts the jobs that got their edges later
+    than at their enqueue: a sweep that goes through dependents by number then looks again. ``fallen`` holds, for each
+    job, the dependents that its end canceled.
     """
 
     def __init__(self) -> None:
         self._waiting: dict[str, dict[str, tuple[int, Job]]] = {}
         self._fallen: dict[str, SortedDict[int, Job]] = {}
         self._awaited: set[str] = set()
-        """Jobs that others depend on or did; one that gets the id of a job that was pruned is none of them."""
+        """The ids of jobs that have or had dependents; an id is removed when its job is pruned."""
         self._telling: set[int] = set()
-        """The numbers of jobs that are over, while those that wait for them are still gone through."""
+        """The numbers of jobs that are over and whose edges are still being resolved."""
         self.open = self.late_added = 0
 
     # --- edges ---------------------------------------------------------------------------------------------------
 
     def add(self, job: Job, dependency_id: str, edge: str) -> None:
-        """Let *job* wait for a job, by an edge of these fates."""
+        """Add an open edge: *job* waits for the dependency."""
         self.keep(job, dependency_id)
         blocked = job.note().blocked
         self.open += dependency_id not in blocked and edge != START
         blocked[dependency_id] = edge
 
     def keep(self, job: Job, dependency_id: str) -> None:
-        """Let *job* depend on a job that it need not wait for."""
+        """Add an edge that is not open: the result of the dependency is kept for *job*."""
         self._waiting.setdefault(dependency_id, {})[job.id] = (job.since, job)
         self._awaited.add(dependency_id)
 
     def close(self, job: Job, dependency_id: str) -> None:
-        """Let *job* wait no more for a job."""
+        """Close an open edge; unless it is kept, remove it."""
         edge = job.blocked.pop(dependency_id)
         self.open -= edge != START
         if edge[-1] != KEPT:
             self._forget(job, dependency_id)
 
     def release(self, job: Job) -> int:
-        """Remove all edges of a job that cannot run any more; return how many."""
+        """Remove all edges of a job that cannot run any more; return their number."""
         notes = job.note()
         ids = [dependency_id for dependency_id, _ in notes.needs] if notes.holds else []
         ids += [dependency_id for dependency_id, edge in notes.blocked.items() if edge[-1] != KEPT]
@@ -153,56 +153,56 @@ class DependencySets:
             del self._waiting[dependency_id]
 
     def has_dependents(self, job_id: str) -> bool:
-        """Say whether any job depends on this one and can still run."""
+        """Return whether a job that can still run depends on this one."""
         return job_id in self._awaited and job_id in self._waiting
 
     def bury(self, job_id: str) -> None:
-        """Forget that others have depended on a job that is pruned."""
+        """Remove the id of a pruned job from those that had dependents."""
         self._awaited.discard(job_id)
 
     def dependents(self, job_id: str) -> list[tuple[int, Job]]:
-        """Return the jobs that depend on this one, in order of number (of that of their redrive), with this number."""
+        """Return the dependents of a job with their numbers (or those of their redrives), in this order."""
         return sorted(self._waiting.get(job_id, {}).values(), key=_order)
 
     def begin_telling(self, job: Job) -> None:
-        """Note that the edges to a job that is over begin to be resolved."""
+        """Record that a sweep resolves the edges to a job that is over."""
         self._telling.add(job.number)
 
     def end_telling(self, job: Job) -> None:
-        """Note that the edges to a job are resolved, or open again."""
+        """Record that no edges to a job are left to resolve."""
         self._telling.discard(job.number)
 
     def is_telling(self, job: Job) -> bool:
-        """Say whether the edges to a job that is over are still being resolved: an unfinished job may wait for it."""
+        """Return whether the edges to a job that is over are still being resolved."""
         return job.number in self._telling
 
     def is_since(self, job: Job, dependency_id: str, number: int) -> bool:
-        """Say whether *job* depends on the other one since that number."""
+        """Return whether *job* depends on the other one since that number."""
         entry = self._waiting.get(dependency_id, {}).get(job.id)
         return entry is not None and entry[0] == number
 
     def count(self, job_id: str) -> int:
-        """Return how many jobs depend on this one."""
+        """Return the number of dependents of a job."""
         return len(self._waiting.get(job_id, ()))
 
     def awaited(self) -> list[str]:
-        """Return the ids of the jobs that others depend on; for tests."""
+        """Return the ids of the jobs that have dependents; for tests."""
         return list(self._waiting)
 
     def depends(self, job: Job, dependency_id: str) -> bool:
-        """Say whether *job* depends on the other one."""
+        """Return whether *job* depends on the other one."""
         return job.id in self._waiting.get(dependency_id, ())
 
     # --- those canceled because of another -------------------------------------------------------------------------
 
     def fall(self, job: Job, dependency_id: str) -> None:
-        """Note that *job* is canceled because of another one's end."""
+        """Record that a dependency caused the cancellation of *job*."""
         self.rise(job)
         job.note().fallen_by = dependency_id
         self._fallen.setdefault(dependency_id, SortedDict())[job.number] = job
 
     def rise(self, job: Job) -> None:
-        """Note that *job* is not canceled because of another one, or is forgotten."""
+        """Clear the record that a dependency caused the cancellation of *job*."""
         if job.notes is None or job.notes.fallen_by is None:
             return
         fallen = self._fallen[job.notes.fallen_by]
@@ -212,7 +212,7 @@ class DependencySets:
         job.notes.fallen_by = None
 
     def first_fallen(self, job_id: str, after: int = 0) -> Job | None:
-        """Return the first job, of a number greater than *after*, that was canceled because of this one."""
+        """Return the first dependent after number *after* that the end of this job canceled."""
         fallen = self._fallen.get(job_id)
         if fallen is None:
             return None
@@ -224,10 +224,10 @@ class DependencySets:
     @staticmethod
     def reaches(jobs: Mapping[str, Job], ids: Iterable[str], target: str, seen: set[str]) -> bool | None:
         """
-        Say whether one of *ids* is *target* or waits for it, through however many others; None if that takes too long.
+        Return whether one of *ids* is *target* or waits for it, directly or not; None if the search is too long.
 
         Args:
-            seen: ids that were looked at before; at most 1 000 in all are looked at, breadth first.
+            seen: ids that were visited before; at most 1 000 in all are visited, breadth first.
         """
         todo = [job_id for job_id in ids if job_id not in seen]
         for job_id in todo:
@@ -247,10 +247,10 @@ class DependencySets:
 
     def is_awaited_by(self, job_id: str, ids: Collection[str]) -> bool | None:
         """
-        Say whether one of *ids* waits for a job along open edges: `reaches` from the other end.
+        Return whether one of *ids* waits for a job along open edges: `reaches` from the other end.
 
-        None if that takes too long: at most 1 000 entries in all are looked at, breadth first. Jobs of a submission in
-        parts that have yet to be let go are not found.
+        None if the search is too long: at most 1 000 entries are visited, breadth first. Staged jobs that are not
+        released yet are not found.
         """
         seen, looked_at = {job_id}, 0
         todo = [job_id]
@@ -277,7 +277,7 @@ class DependencySets:
         Assert that every edge has both its ends; for tests.
 
         Args:
-            telling: the numbers of jobs that are over and that a sweep over their dependents is about.
+            telling: the numbers of jobs whose dependents a sweep goes through.
         """
         assert self._telling == telling
         open_edges = 0
@@ -309,12 +309,12 @@ class DependencySets:
 
 def circles(waits: Mapping[str, Collection[str]]) -> Iterator[list[str]]:
     """
-    Yield circles of jobs, each of which waits for the next, until one job of each that was found waits no more.
+    Yield cycles of jobs, each of which waits for the next; remove one job of each cycle before the next search.
 
     Args:
-        waits: whom each job waits for.
+        waits: the dependencies of each job.
 
-    Complexity: O(V + E) a circle.
+    Complexity: O(V + E) a cycle.
 
     >>> list(circles({"a": ["b"], "b": ["a", "c"], "c": []}))
     [['a', 'b']]
@@ -337,6 +337,6 @@ def _order(entry: tuple[int, Job]) -> int:
 
 
 def _meant(job: Job, jobs: Mapping[str, Job]) -> list[str]:
-    """Return the ids of the jobs that one of a committed submission will wait for, once it is let go."""
+    """Return the ids of the jobs that a staged job of a committed submission waits for after its release."""
     others = [jobs[need[0]] for need in job.note().needs if need[0] in jobs]
     return [other.id for other in others if not other.is_hidden and not is_late(job, other)]

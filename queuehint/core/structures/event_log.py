@@ -1,8 +1,8 @@
 """
-The moves of all jobs: how many of each kind there were and, while somebody follows, the last of them.
+Event log: counters per event kind, and the last events while there is a subscriber.
 
-Every move is numbered and counted, which costs next to nothing; it is written down only while somebody has asked for
-events lately. So nothing is left over of events nobody reads, and who comes back late is told how many were missed.
+Every event is numbered and counted, which costs next to nothing; it is kept only while a subscriber has asked for
+events lately. So events without a reader take no memory, and a late subscriber learns how many events it has missed.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 EVENTS_KEPT = 10_000
 FOLLOWED_FOR_MS = 60_000
-"""How long events are written down after somebody has asked for them."""
+"""How long events are kept after the last request for events."""
 
 STARTED = JobState.STARTED
 
 
 class Journal:
     """
-    What has happened in one namespace.
+    The events of one namespace.
 
-    ``totals`` counts the moves of each kind. ``until_ms`` is when the events are dropped unless
-    somebody asks for them, 0 while nobody does.
+    ``totals`` counts the events of each kind. ``until_ms`` is when the events are dropped unless they are requested
+    again; 0 while there is no subscriber.
     """
 
     __slots__ = ("kept", "now_ms", "totals", "until_ms")
@@ -42,18 +42,18 @@ class Journal:
 
     @property
     def last(self) -> int:
-        """The number of the last move, which is how many there were."""
+        """The number of the last event, which is how many there were."""
         return sum(self.totals.values())
 
     def see_time(self, now_ms: int) -> None:
-        """Drop what nobody has asked for lately."""
+        """Set the time; drop the events if there is no subscriber any more."""
         self.now_ms = now_ms
         if self.until_ms and self.until_ms < now_ms:
             self.until_ms = 0
             self.kept.clear()
 
     def note(self, job: Job, kind: EventKind, old: JobState | None, cause: str | None = None) -> None:
-        """Note a move that was made, from *old* to the state the job has now; a start before its time is set."""
+        """Log the transition of a job from *old* to its present state; a start before `started_ms` is set."""
         self.totals[kind] += 1
         if self.until_ms:
             self.kept.append(self._event(job, kind, old, cause))
@@ -82,11 +82,11 @@ class Journal:
 
     def follow(self, after: int | None, limit: int) -> tuple[tuple[Event, ...], int]:
         """
-        Return the next events and how many between *after* and these are not there any more.
+        Return the next events, and how many between *after* and these are lost.
 
         Args:
-            after: the number of the last event seen; None begins now. One that is yet to come is of another history,
-                and counts as 0.
+            after: the number of the last event seen; None starts now. A number above the last one is of another
+                history, and counts as 0.
         """
         self.until_ms = self.now_ms + FOLLOWED_FOR_MS
         if after is None:
@@ -100,6 +100,6 @@ class Journal:
 
 
 def _is_first_at_its_place(job: Job) -> bool:
-    """Say whether a job that starts has not run since it took its place; its start is not written down yet."""
+    """Return whether a job that starts has not run since it took its place; `started_ms` is that of the last start."""
     assert job.queued_ms is not None
     return job.started_ms is None or job.started_ms < job.queued_ms

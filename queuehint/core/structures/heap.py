@@ -1,8 +1,8 @@
 """
-A heap from which any entry can be taken: the order of what is ready, of what is due, of what is parked.
+Priority queue with lazy deletion: the order of ready, due and parked jobs.
 
-An entry taken out of turn stays in the heap as a dead one until it comes up or until the dead outnumber the living,
-when the heap is rebuilt: every operation is O(log n) amortised and memory is O(living).
+An entry removed out of turn stays in the heap as a dead one until it is at the top or until the dead outnumber the
+living, when the heap is rebuilt: every operation is O(log n) amortised and memory is O(living).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class LazyHeap(Generic[Item]):
         return len(self._run) + len(self._heap) - len(self._dead)
 
     def push(self, rank: int, number: int, item: Item) -> Entry:
-        """Add an item; the entry returned is what `discard` takes."""
+        """Add an item; return its entry, for `discard`."""
         self._serial = serial = self._serial + self._step
         entry = (rank, number, serial, item)
         run = self._run
@@ -53,7 +53,7 @@ class LazyHeap(Generic[Item]):
         return entry
 
     def discard(self, entry: Entry) -> None:
-        """Take out an entry that is still in."""
+        """Remove an entry that is still in."""
         dead = self._dead
         assert entry[2] not in dead
         dead.add(entry[2])
@@ -98,5 +98,5 @@ class LazyHeap(Generic[Item]):
         return item
 
     def items(self) -> list[Item]:
-        """Return all items, in order; O(n log n), for questions and tests."""
+        """Return all items, in order; O(n log n), for queries and tests."""
         return [entry[3] for entry in sorted([*self._run, *self._heap]) if entry[2] not in self._dead]

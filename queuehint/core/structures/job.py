@@ -1,7 +1,7 @@
 """
-A job inside the core: one mutable slotted object; frozen records are made of it for replies.
+A job inside the core: one mutable slotted object, of which replies are frozen copies.
 
-What most jobs never have (errors, log lines, progress, open edges) lies in `Notes`, made when first needed.
+Fields that most jobs never need (errors, log lines, progress, open edges) lie in `Notes`, made on first use.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 
 
 DIGEST_FROM = 256
-"""Arguments of more bytes than this are kept as a digest when their record goes; those of a deleted record always."""
+"""Longer arguments are kept as a digest after their record is dropped; those of a deleted record always are."""
 _DIGEST_MARK = b"\x01"
 
 Needs = tuple[tuple[str, str], ...]
-"""Ids of the jobs that another depends on, each with what the edge says is to happen when that one is over."""
+"""The dependencies of a job: ids, each with the fates of its edge."""
 
 START_MARK = " "
-"""What the id of the start of a submission in parts begins with; no job's id does."""
+"""The first character of the id of the start of a submission in parts; of no job's id."""
 
 
 def digested(spec: JobSpec) -> JobSpec:
-    """Return a spec with a digest in place of its arguments: enough to tell whether the same is asked again."""
+    """Return a spec with a digest in place of its arguments, which still tells a repetition from another job."""
     return attrs.evolve(spec, arguments=_DIGEST_MARK + hashlib.sha256(spec.arguments).digest())
 
 
 class Notes:
-    """What most jobs never have."""
+    """The fields that most jobs never need."""
 
     __slots__ = (
         "asked",
@@ -66,40 +66,39 @@ class Notes:
         self.blocked: dict[str, str] = {}
         """The ids of the jobs it waits for, with the fates of these edges."""
         self.needs: Needs = ()
-        """What it was told to depend on."""
+        """The dependencies of its spec."""
         self.holds = False
-        """Its needs are kept for it: it may still run."""
+        """Its dependencies are kept for it, since it may still run."""
         self.fallen_by: str | None = None
-        """The job because of which it is canceled."""
+        """The dependency that caused its cancellation."""
         self.is_parent = False
         """It has run, and is over when its children are."""
         self.to_begin = False
-        """It was granted on its last life, and its worker has not said yet that its code begins."""
+        """It is a suspected poison job that was granted, and its worker has not reported yet that its code starts."""
         self.loop_blocked_ms: int | None = None
-        """Since when code has blocked the event loop of the worker that runs it; None if none does."""
+        """When its worker's event loop became blocked; None if it is not."""
         self.child_failed: tuple[str, JobState] | None = None
-        """The first child that has failed, and how, if this makes it FAILED."""
+        """The first failed child that makes the job FAILED, with the state of the child."""
         self.start: Job | None = None
-        """The start of the submission in parts it belongs to, until that has let it go."""
+        """The start of its submission in parts, until it is released."""
         self.came = 0
-        """The newest number when its part was sent; once it is let go, that of the commit: since then it is known."""
+        """While staged: the newest number when its part was enqueued; after its release: the number of the commit."""
         self.asked: JobSpec | None = None
-        """What the job was first asked to be, once its key has given it other content."""
+        """The spec of its enqueue, if it was replaced since."""
 
 
 class Job:
     """
-    One job and where it is.
+    One job, and its entries in the structures.
 
     ``seq`` is its place in the order, 0 while it has none. ``since`` is the number up to which a cancellation by path
     covers it: its own, or that of its last redrive. ``walk`` leads to its claims at the gates while it has its place,
     ``missing`` counts those not granted yet. ``ready``, ``timer`` and ``expiry`` are its entries in the ready queue
-    and among the timers, None while it has none; ``parked`` is the heap of the paused path it is put aside in.
-    ``cancel`` is why a cancellation was asked for while it ran. ``first_ms`` is when it was first started, ``gone``
+    and among the timers, None while it has none; ``parked`` is the heap of the paused path or limit it is parked in.
+    ``cancel`` is why a cancellation was requested while it ran. ``first_ms`` is when it was first started, ``gone``
     says that its record has expired and only its id is kept. ``block`` is the block of the record index that
-    lists it, None while it is known to nobody: only the index looks into it, and all others set its ``states`` to None
-    when they change the job's. ``level`` is what it is ranked by: its priority, or a better one that a job behind it
-    handed on.
+    lists it, None while it is hidden: only the index looks into it, and a change of the job's state sets its ``states``
+    to None. ``level`` is what it is ranked by: its priority, or a higher one inherited from a job behind it.
     """
 
     __slots__ = (
@@ -165,22 +164,22 @@ class Job:
 
     @property
     def is_over(self) -> bool:
-        """FINISHED, FAILED or CANCELED."""
+        """Whether it is FINISHED, FAILED or CANCELED."""
         return self.state in OVER
 
     @property
     def is_fresh(self) -> bool:
-        """Unfinished and never started: a burst of its key may still become it."""
+        """Whether it is unfinished and never started, so that a further job of its key may replace it."""
         return self.first_ms is None and self.state not in OVER
 
     @property
     def is_on_last_life(self) -> bool:
-        """It has lost workers, and is FAILED if it loses one more."""
+        """Whether it is a suspected poison job: one more lost worker makes it FAILED."""
         return 0 < self.losses >= self.spec.policy.max_losses - 1
 
     @property
     def is_placed(self) -> bool:
-        """It holds or waits for its gates."""
+        """Whether it holds or waits for its gates."""
         return self.seq != 0
 
     @property
@@ -200,12 +199,12 @@ class Job:
 
     @property
     def is_start(self) -> bool:
-        """It is no job but what a submission in parts waits for."""
+        """Whether it is no job but the start of a submission in parts."""
         return self.id[0] == START_MARK
 
     @property
     def is_hidden(self) -> bool:
-        """It belongs to a submission in parts that is not committed, or is the start of one."""
+        """Whether it belongs to a submission in parts that is not committed, or is the start of one."""
         notes = self.notes
         if notes is not None and notes.start is not None:
             return notes.start.state is not JobState.FINISHED
@@ -213,27 +212,27 @@ class Job:
 
     @property
     def came(self) -> int:
-        """The number from which on it is known: its own, or that of the commit of its submission in parts."""
+        """The number since which it is visible: its own, or that of the commit of its submission in parts."""
         notes = self.notes
         if notes is None:
             return self.number
         return notes.start.since if notes.start is not None else notes.came or self.number
 
     def note(self) -> Notes:
-        """Return its notes, made if there are none yet."""
+        """Return its notes; make them on first use."""
         if self.notes is None:
             self.notes = Notes()
         return self.notes
 
     def shorten(self, *, above: int) -> None:
-        """Keep a digest of what it was asked, where its arguments have more bytes than this."""
+        """Replace arguments of more than *above* bytes by a digest."""
         if len(self.spec.arguments) > above:
             self.spec = digested(self.spec)
         if self.notes is not None and self.notes.asked is not None and len(self.notes.asked.arguments) > above:
             self.notes.asked = digested(self.notes.asked)
 
     def fields_differing(self, spec: JobSpec) -> list[str] | None:
-        """Return in which fields it is asked to be something else than it was; None if in none."""
+        """Return the fields in which *spec* differs from the spec it was enqueued with; None if in none."""
         asked = self.notes.asked if self.notes is not None else None
         if spec in (self.spec, asked):
             return None
@@ -246,14 +245,14 @@ class Job:
         return self.spec.differing_fields(spec)
 
     def log(self, lines: Iterable[str]) -> None:
-        """Append lines, the oldest make room."""
+        """Append log lines; drop the oldest ones above the bound."""
         notes = self.note()
         for line in lines:
             notes.logs_truncated = notes.logs_truncated or len(notes.logs) == LOG_LINES_MAX
             notes.logs.append(line)
 
     def record(self) -> JobRecord:
-        """Return a frozen copy of all that is known."""
+        """Return a frozen copy."""
         notes = self.notes or _NO_NOTES
         return JobRecord(
             id=self.id,

@@ -1,8 +1,8 @@
 """
-Work that follows from one operation and is left over: what is to be done, and how far it has come.
+Bounded work that follows from an operation: its kind and a cursor, as data.
 
-These are data and know nothing of the rules: whoever finds that something follows puts one among the leftovers, and
-`queuehint.core.jobs.sweeps` does it in bounded steps. Lines of the trie are leftovers too; they are its nodes.
+The transitions append leftovers, and `queuehint.core.jobs.sweeps` does them in bounded steps. A line of the trie that
+is to be advanced is a leftover too: its node.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class Tallies(Protocol):
-    """Where tallies are stored: the small shared store."""
+    """The store of tallies: the small shared store."""
 
     def push(self, place: tuple[str, str], value: bytes, until_ms: int, now_ms: int) -> bool:
-        """Store one for a time."""
+        """Store a tally until *until_ms*."""
 
 
 @attrs.define(eq=False)
@@ -48,18 +48,18 @@ class CancelSweep:
     behind_seq: int = 0
     key: str | None = None
     looked_at: int = 0
-    """The last number looked at on the present key."""
+    """The last number visited on the present key."""
     numbers: list[int] = attrs.Factory(list)
-    """Those still to be looked at there, last first, as of the index's last change out of order."""
+    """The numbers left on the present key, last first, as of the index's last change out of order."""
     old_added: int = -1
     tallies: Tallies | None = None
-    """Where the number of jobs that were reached is stored at the end, if somebody will ask for it."""
+    """Where the number of jobs reached is stored at the end; None if it is not asked for."""
     reached: int = 0
-    """How many jobs were canceled or asked to stop; those asked before do not count again."""
+    """How many jobs were canceled or asked to stop; a job that was asked before does not count again."""
     is_over: bool = False
 
     def leave_tally(self, tallies: Tallies) -> int:
-        """Have the number of jobs reached be stored at the end; return the number under which it will be."""
+        """Request that the number of jobs reached is stored at the end; return the number it is stored under."""
         self.tallies = tallies
         return self.before
 
@@ -67,7 +67,7 @@ class CancelSweep:
 @attrs.define(eq=False)
 class CancelFlowSweep:
     """
-    Cancel the jobs of a flow, the last first, so that what waits for others is canceled before these.
+    Cancel the jobs of a flow, the last first, so that dependents are canceled before their dependencies.
 
     Args:
         before: jobs enqueued or redriven from this number on are not covered.
@@ -82,7 +82,7 @@ class CancelFlowSweep:
 
 @attrs.define(eq=False)
 class UnparkSweep:
-    """Offer again what was put aside by a pause or a limit that is no more, heap by heap."""
+    """Offer the jobs again that an ended pause or a replaced limit has parked, heap by heap."""
 
     parked: deque[LazyHeap[Job]]
 
@@ -90,7 +90,7 @@ class UnparkSweep:
 @attrs.define(eq=False)
 class DependentsSweep:
     """
-    Jobs that depend on one, to be gone through in order of number; those that are over are passed over.
+    Visit the unfinished dependents of a job in order of number.
 
     Args:
         dependency: the job, or the start of a submission in parts.
@@ -100,44 +100,44 @@ class DependentsSweep:
     dependency: Job
     before: int
     at: int = 0
-    """The last number looked at or passed over."""
+    """The last number visited."""
     late_added: int = -1
-    """The index's last change out of order, of which *left* knows."""
+    """The index's last change out of order that *left* includes."""
     left: list[tuple[int, Job]] = attrs.Factory(list)
 
     def goes_on(self) -> bool:
-        """Say whether there is still a reason to."""
+        """Return whether the sweep still applies."""
         return True
 
 
 @attrs.define(eq=False)
 class ResolveSweep(DependentsSweep):
-    """Do with the edges to a job that is over what their policies say; what waits for nothing else takes its place."""
+    """Resolve the edges to a job that is over, by their policies; queue the dependents without other open edges."""
 
     since_ms: int = 0
     state: JobState = JobState.FINISHED
     since: int = 0
-    """With the state, which of its ends it is about. Its version changes too when somebody writes to its record."""
+    """Identifies with *state* one end of the job. (Its version would not: it changes with each write to the record.)"""
 
     def goes_on(self) -> bool:
-        """Not if the job was redriven meanwhile, or discarded."""
+        """Return False if the job was redriven or discarded meanwhile."""
         job = self.dependency
         return job.gone or (job.state is self.state and job.since == self.since)
 
 
 @attrs.define(eq=False)
 class CommitSweep(DependentsSweep):
-    """Take up the jobs of a submission in parts that was committed."""
+    """Release the jobs of a committed submission."""
 
 
 @attrs.define(eq=False)
 class DropSweep(DependentsSweep):
-    """Drop the jobs of a submission in parts that was never committed."""
+    """Remove the jobs of a submission that was not committed in time."""
 
 
 @attrs.define(eq=False)
 class ReleaseSweep:
-    """Remove all edges of a job that cannot run any more: up to 1 000, in one go."""
+    """Remove all edges of a job that cannot run any more: up to 1 000, in one step."""
 
     job: Job
 
@@ -145,10 +145,10 @@ class ReleaseSweep:
 @attrs.define(eq=False)
 class ReviveSweep:
     """
-    Bring back, in order of number, the jobs that were canceled because of one that was brought back itself.
+    Revive, in order of number, the jobs that the end of a redriven or revived job had canceled.
 
     Args:
-        at: the last number looked at: one that is canceled anew is not looked at again.
+        at: the last number visited: a job that is canceled again is not visited twice.
     """
 
     job: Job

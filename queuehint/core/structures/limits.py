@@ -1,5 +1,5 @@
 """
-Limits on starts: which jobs that are ready may not start yet, and who of them may when there is room.
+Rate and concurrency limits: which ready jobs may not start yet, and which of them start when there is room.
 
 A `Meter` is a limit in force. At each place where it counts (its own path, or each child of it that has jobs) it has a
 `Gauge`: how many jobs run there, and those that were ready, were taken to be started, and were put aside. A limit acts
@@ -12,7 +12,7 @@ on ready jobs only, when they are claimed, so it never changes the order of jobs
   the ready queue: it was started, put aside elsewhere, or is over. So one slot calls one job; if there is still room,
   that one's start calls the next; and if the one called cannot start, the next is called in its stead. It is not if the
   one called was put aside above: then none of the others could start either, and that one stands for them.
-- A job that was called may be one that nobody claims, for no worker serves its pool. So a gauge that has room and
+- A job that was called is not claimed while no worker serves its pool. So a gauge that has room and
   jobs put aside looks again after `LOOK_MS`, and calls more each time. Nothing waits for ever where there is room.
 
 What a meter counts follows from the STARTED jobs. Setting a limit counts them; changing one makes a new meter, and all
@@ -45,11 +45,11 @@ if TYPE_CHECKING:
 
 LOOK_MS = 5_000
 CALLED_MAX = 100
-"""How many jobs a gauge calls at once."""
+"""How many jobs a gauge calls at once, at most."""
 
 
 class Meter:
-    """A limit in force: its number, its gauges by path, and what of its bucket was spent as of a time."""
+    """A limit in force: its number, its gauges by path, and what was spent of its bucket at a time."""
 
     __slots__ = ("gauges", "limit", "number", "spent", "spent_at_ms")
 
@@ -60,7 +60,7 @@ class Meter:
         self.spent = self.spent_at_ms = 0
 
     def token_ms(self, now_ms: int) -> int:
-        """Return when there is a token: now, or later."""
+        """Return when the bucket has a token: now, or later."""
         if self.limit.rate is None:
             return now_ms
         tokens, per_ms = self.limit.rate
@@ -78,7 +78,7 @@ class Meter:
         return max(0, self.spent - (now_ms - self.spent_at_ms) * tokens)
 
     def go_on_from(self, old: Meter, now_ms: int) -> None:
-        """Have what was spent of another's bucket be spent of this one, in tokens, the last as a whole one."""
+        """Carry spent tokens over from the limit that this one replaces; a part of a token counts as a whole one."""
         if self.limit.rate is not None and old.limit.rate is not None:
             tokens, per_ms = self.limit.rate
             was_tokens, was_per_ms = old.limit.rate
@@ -88,10 +88,10 @@ class Meter:
 
 class Gauge:
     """
-    What counts at one place under one limit.
+    The counter of one place under one limit.
 
-    ``parked`` are the jobs put aside here, ``calls`` how many it has called at once the last time, and ``look_ms`` when
-    it looks again, None if it need not.
+    ``parked`` are the jobs parked here, ``calls`` how many it has called the last time, and ``look_ms`` when it checks
+    again for room, None if it need not.
     """
 
     __slots__ = ("calls", "look_ms", "meter", "parked", "path", "started")
@@ -105,7 +105,7 @@ class Gauge:
 
     @property
     def is_full(self) -> bool:
-        """As many jobs run here as may."""
+        """Whether as many jobs run here as the limit allows."""
         most = self.meter.limit.most
         return most is not None and self.started >= most
 
@@ -133,7 +133,7 @@ class Limits:
 
     def set(self, limit: Limit, running: Iterable[Job]) -> bool:
         """
-        Put a limit in place of the one its path has, if it has one; say whether that changed anything.
+        Set the limit of a path; return whether that changed anything.
 
         Raises:
             InvalidJobError: there are as many as there may be.
@@ -160,12 +160,12 @@ class Limits:
         return True
 
     def drop(self, path: Path | None, running: Iterable[Job]) -> bool:
-        """Take away all limits of a path; say whether there were any."""
+        """Remove all limits of a path; return whether there were any."""
         changed = [self.set(Limit(path=path, each=each), running) for each in (False, True)]
         return any(changed)
 
     def _bound(self, path: Path | None, most: int | None) -> None:
-        """Allow at most so many unfinished jobs, None any number."""
+        """Set how many unfinished jobs a path may have; None for any number."""
         is_bound = path in self.max_pending
         if most is not None:
             self.max_pending[path] = most
@@ -177,7 +177,7 @@ class Limits:
                 self._paths.ignore(path)
 
     def _measure(self, limit: Limit, path: Path, running: Iterable[Job]) -> None:
-        """Begin to hold back anew, or no more, from what runs."""
+        """Replace or remove the meter of a path; count the running jobs, and offer the parked ones again."""
         old = self._meter_of.pop((path, limit.each), None)
         if old is not None:
             del self.meters[old.number]
@@ -206,7 +206,7 @@ class Limits:
         return None
 
     def park(self, job: Job, gauge: Gauge) -> None:
-        """Put aside a job, just taken from the ready queue, that this gauge stops."""
+        """Park a job, just taken from the ready queue, that this gauge stops."""
         job.parked = gauge.parked
         gauge.parked.offer(job)
         self._tend(gauge, 1)
@@ -222,7 +222,7 @@ class Limits:
             self._tend(meter.gauges[place], 1)
 
     def leave(self, job: Job) -> None:
-        """Count a job no more that has stopped running."""
+        """Uncount a job that has stopped running."""
         found = self._meters_of(job)
         for (_, place), meter in found.items():
             meter.gauges[place].started -= 1
@@ -231,10 +231,10 @@ class Limits:
 
     def left(self, job: Job, at: Gauge | None = None) -> None:
         """
-        Have others called in the stead of a job that is not in the ready queue any more and was not started.
+        Call other jobs in the place of one that has left the ready queue without being started.
 
         Args:
-            at: where it was put aside, if it was: those at or below that place could not start either.
+            at: where it was parked, if it was: jobs at or below that place could not start either.
         """
         for (_, place), meter in self._meters_of(job).items():
             gauge = meter.gauges.get(place)
@@ -244,12 +244,12 @@ class Limits:
     # --- time ------------------------------------------------------------------------------------------------------
 
     def next_ms(self) -> int | None:
-        """Return when a gauge looks again."""
+        """Return when the next gauge checks again."""
         first: tuple[int, int, str] | None = next(iter(self._looks), None)
         return None if first is None else first[0]
 
     def come_up(self) -> int | None:
-        """Let the first gauge look whose time has come; return how many jobs it called, None if there is no gauge."""
+        """Re-check the first gauge that is due; return how many jobs it called, None if no gauge is due."""
         due_ms = self.next_ms()
         if due_ms is None or due_ms > self.now_ms:
             return None
@@ -259,7 +259,7 @@ class Limits:
     # --- questions -------------------------------------------------------------------------------------------------
 
     def gauge_of(self, job: Job) -> Gauge | None:
-        """Return the gauge at which a job was put aside; None if it was not, or its limit is no more."""
+        """Return the gauge at which a job is parked; None if it is not, or its limit was removed."""
         for (_, place), meter in self._meters_of(job).items():
             gauge = meter.gauges.get(place)
             if gauge is not None and gauge.parked is job.parked:
@@ -267,11 +267,11 @@ class Limits:
         return None
 
     def parks_any(self) -> bool:
-        """Say whether jobs are put aside; O(gauges)."""
+        """Return whether jobs are parked; O(gauges)."""
         return any(gauge.parked for meter in self.meters.values() for gauge in meter.gauges.values())
 
     def states(self, unfinished: int) -> tuple[LimitState, ...]:
-        """Return all limits with what counts now; *unfinished* is how many jobs are."""
+        """Return all limits with their counts; *unfinished* is the number of unfinished jobs."""
         states = []
         for limit in sorted(self._limits.values(), key=order_of):
             started = pending = None
@@ -329,7 +329,7 @@ class Limits:
         return gauge
 
     def _tend(self, gauge: Gauge, count: int) -> int:
-        """Call up to *count* jobs if there is room, and work out when to look again; return how many were called."""
+        """Call up to *count* jobs if there is room, and compute the next check; return how many were called."""
         called, look_ms = 0, None
         parked = gauge.parked
         if parked and not gauge.is_full:

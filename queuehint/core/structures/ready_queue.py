@@ -1,10 +1,10 @@
 """
-Which of the jobs that are ready goes next.
+Ready queue: fair queuing between the users of a pool, priority with ageing inside a user.
 
-Ready jobs are offered per pool. In a pool users take turns: whoever is first gets as many starts as they weigh (one,
-unless a weight says otherwise), then goes to the end. Who has nothing ready is not in the turns, and joins them at the
-end. So between two turns of a user who always has jobs ready there are at most as many other starts as all others weigh
-together: with k users of equal weight, k - 1. That is deficit round robin with jobs of one size.
+Ready jobs are offered per pool. In a pool users take turns: the first user gets as many starts as its weight (one by
+default), then goes to the end. A user without ready jobs is not in the turns, and joins them at the end. So between
+two turns of a user that always has ready jobs there are at most as many other starts as all others weigh together:
+with k users of equal weight, k - 1. That is deficit round robin with jobs of one size.
 
 Inside a user CRITICAL jobs go first, first in first out, then levels 5 to 1 by score: ms at enqueue less a head start
 of a minute a level, ties by number, so that low levels age into their turn. With one user and one level this is plain
@@ -41,16 +41,16 @@ def rank(level: int, enqueued_ms: int) -> int:
 
 
 class Ranked(LazyHeap["Job"]):
-    """Jobs in order of their ranks."""
+    """Jobs in order of rank."""
 
     __slots__ = ()
 
     def offer(self, job: Job) -> None:
-        """Put a job in by the level it has."""
+        """Add a job by its level."""
         job.ready = self.push(rank(job.level, job.enqueued_ms), job.number, job)
 
     def rerank(self, job: Job) -> None:
-        """Order a job that is in by the level it has now."""
+        """Move a job to the rank of its new level."""
         assert job.ready is not None
         self.discard(job.ready)
         self.offer(job)
@@ -81,8 +81,8 @@ class ReadyQueue:
     """
     Jobs a worker may start now, by pool, user and rank.
 
-    ``weights`` says who gets more than one start a turn. ``filled`` collects the pools and users that had nothing ready
-    and now do, for whoever waits for work; its reader empties it.
+    ``weights`` holds the users with more than one start a turn. ``filled`` collects the pools and users that got their
+    first ready job, to wake workers that wait; its reader empties it.
     """
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class ReadyQueue:
         self._turn = 0
 
     def add(self, job: Job) -> None:
-        """Offer a job; a user who had nothing ready joins the end of the turns."""
+        """Offer a job; a user without ready jobs joins the end of the turns."""
         spec = job.spec
         pool = self._pools.get(spec.pool)
         if pool is None:
@@ -107,7 +107,7 @@ class ReadyQueue:
         job.ready = user.push(rank(job.level, job.enqueued_ms), job.number, job)
 
     def remove(self, job: Job) -> None:
-        """Take back an offer."""
+        """Remove an offered job."""
         name = job.spec.pool
         pool = self._pools[name]
         user = pool.users[job.spec.user]
@@ -121,11 +121,11 @@ class ReadyQueue:
             del pool.users[job.spec.user]
 
     def rerank(self, job: Job) -> None:
-        """Order an offered job by the level it has now; its user's turn stays."""
+        """Move an offered job to the rank of its new level; the turns do not change."""
         self._pools[job.spec.pool].users[job.spec.user].rerank(job)
 
     def rotate(self, names: tuple[str, ...]) -> list[str]:
-        """Return the pools among *names* that have ready jobs, beginning with another at each call."""
+        """Return the pools among *names* that have ready jobs, starting with another at each call."""
         count = len(names)
         if count == 1:
             return [names[0]] if names[0] in self._pools else []
@@ -137,10 +137,10 @@ class ReadyQueue:
         """
         Take the next job of a pool: the first of the user whose turn it is.
 
-        Who has had as many starts in this turn as they weigh goes to the end, unless nobody else has jobs ready.
+        A user that has used its starts of this turn goes to the end, unless no other user has ready jobs.
 
         Args:
-            among: the users of whom one may be taken; None for all.
+            among: the users whose jobs may be taken; None for all.
 
         Returns:
             The job, None if there is none.
@@ -172,7 +172,7 @@ class ReadyQueue:
         return job
 
     def _count(self, users: OrderedDict[str | None, _User], whose: str | None, user: _User) -> None:
-        """Count a start of a user's turn, and end the turn with the last."""
+        """Count a start of a user's turn; end the turn after the last."""
         user.served += 1
         if user.served >= self.weights.get(whose, 1):
             self._turn += 1
@@ -180,7 +180,7 @@ class ReadyQueue:
             users.move_to_end(whose)
 
     def size(self, name: str, among: Iterable[str | None] | None = None) -> int:
-        """Return how many jobs of a pool are ready, of some users or of all."""
+        """Return the number of ready jobs of a pool, of some users or of all."""
         pool = self._pools.get(name)
         if pool is None:
             return 0
@@ -189,11 +189,11 @@ class ReadyQueue:
         return sum([len(pool.users[whose]) for whose in among if whose in pool.users])
 
     def sizes(self) -> dict[str, int]:
-        """Return how many jobs are ready, by pool."""
+        """Return the number of ready jobs by pool."""
         return {name: pool.size for name, pool in sorted(self._pools.items())}
 
     def firsts(self) -> dict[str, list[Job]]:
-        """Return by pool the job that is next of each of its first `USERS_LOOKED_AT_MAX` users, by name."""
+        """Return by pool the next job of each of its users, of the first `USERS_LOOKED_AT_MAX` by name."""
         found = {}
         for name, pool in self._pools.items():
             users = nsmallest(USERS_LOOKED_AT_MAX, pool.users.items(), key=lambda item: item[0] or "")

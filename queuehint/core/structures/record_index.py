@@ -1,16 +1,15 @@
 """
-The records that are kept, in order of number, and which of them pass a filter.
+Bitmap index of the kept records, in order of number, for filters.
 
-Numbers are cut into blocks of 1 024. What a record has that is asked for (a service, a user, a task, a pool, a state)
-is a *term*; the records of a block that have a term are the bits of one int, bit n for the n-th number of the block. A
+Numbers are cut into blocks of 1 024. An indexed value of a record (a service, a user, a task, a pool, a state) is a
+*term*; the records of a block that have a term are the bits of one int, bit n for the n-th number of the block. A
 filter is an AND of such ints, that over states first an OR. So a question costs what its blocks cost, not its records
 (a bitmap index: O'Neil and Quass, "Improved query performance with variant indexes", 1997); the first and the last time
 of enqueue in a block pass over the others when a time is asked for, as zone maps do.
 
-Bits are worked out when somebody asks for them and dropped when a record of their block changes: a job that nobody
-lists costs no more than its entry in its block. Which blocks a question looks at is fixed, because what it may look at
-is bounded and every backend answers the same: those in which some record has the *driver*, the first term that the
-filter names.
+Bits are computed on demand and dropped when a record of their block changes: a job that is never listed costs no more
+than its entry in its block. Which blocks a query visits is fixed, because this number is bounded and every backend
+answers the same: those in which some record has the *driver*, the first term that the filter names.
 
 Complexity: O(1) to add, move or remove a record.
 """
@@ -55,9 +54,9 @@ class Block:
         self.jobs: dict[int, Job] = {}
         self.first_ms = self.last_ms = enqueued_ms
         self.terms: dict[str, dict[str | None, int]] = {}
-        """The bits of each value of the terms that were asked for since a record came, went or was given another."""
+        """The bits of each value of a term; computed on demand, empty after a record was added, removed or changed."""
         self.states: dict[JobState, int] | None = None
-        """The bits of each state, None if a record has changed its own since."""
+        """The bits of each state; computed on demand, None after a record has changed its state."""
 
     def has(self, name: str, value: str) -> int:
         """Return the bits of the records whose term *name* is *value*."""
@@ -105,7 +104,7 @@ class Catalog:
         return len(self._blocks)
 
     def add(self, job: Job) -> None:
-        """Take in a job that has become known."""
+        """Index a job that has become visible."""
         number, enqueued_ms, spec = job.number, job.enqueued_ms, job.spec
         at = number // RECORDS_PER_BLOCK
         block = self._blocks.get(at)
@@ -123,7 +122,7 @@ class Catalog:
             self._count(spec, 1)
 
     def remove(self, job: Job) -> None:
-        """Forget a job whose record is dropped."""
+        """Remove a job whose record is dropped."""
         block: Block | None = job.block
         spec = job.spec
         assert block is not None
@@ -137,7 +136,7 @@ class Catalog:
             self._count(spec, -1)
 
     def respec(self, job: Job, spec: JobSpec) -> None:
-        """Give a job another spec; one that was committed and is yet to be let go is not listed before that."""
+        """Give a job another spec; a staged one that is not released yet is not indexed."""
         block: Block | None = job.block
         old = job.spec
         job.spec = spec
@@ -167,12 +166,12 @@ class Catalog:
         self, wanted: RecordFilter, after: int | None = None, *, newest_first: bool = False
     ) -> Iterator[tuple[Block, int]]:
         """
-        Yield the blocks in which some record has the driver, in order, each with the bits of what may pass the filter.
+        Yield the blocks in which some record has the driver, in order, each with the bits of the records that may pass.
 
-        Whether a record was enqueued at the right time is left to whoever looks at it.
+        The time of enqueue of each record is left to the caller to check.
 
         Args:
-            after: pass over the records up to this number; from it on with *newest_first*.
+            after: skip the records up to this number; with *newest_first* those from it on.
         """
         low = high = None
         if after is not None and newest_first:
@@ -214,7 +213,7 @@ class Catalog:
 
 def numbers(bits: int, base: int, *, newest_first: bool = False) -> Iterator[int]:
     """
-    Yield the numbers that bits stand for, in order.
+    Yield the numbers of the set bits, in order.
 
     >>> list(numbers(0b1011, 1024)), list(numbers(0b1011, 0, newest_first=True))
     ([1024, 1025, 1027], [3, 1, 0])
@@ -226,13 +225,13 @@ def numbers(bits: int, base: int, *, newest_first: bool = False) -> Iterator[int
 
 
 def is_in_time(wanted: RecordFilter, enqueued_ms: int) -> bool:
-    """Say whether a time of enqueue passes a filter."""
+    """Return whether a time of enqueue passes a filter."""
     since_ms, until_ms = wanted.since_ms, wanted.until_ms
     return (since_ms is None or enqueued_ms >= since_ms) and (until_ms is None or enqueued_ms < until_ms)
 
 
 def passes(wanted: RecordFilter, job: Job) -> bool:
-    """Say whether a job passes a filter, its path left aside."""
+    """Return whether a job passes a filter, apart from its path."""
     if job.block is None or (wanted.states and job.state not in wanted.states):
         return False
     for name in _NAMED:
@@ -252,7 +251,7 @@ def _driver(block: Block, wanted: RecordFilter) -> int:
 
 
 def _others(block: Block, wanted: RecordFilter) -> int:
-    """Return the bits of what all terms of a filter allow; none in a block of other times."""
+    """Return the bits of the records that have all terms of a filter; 0 in a block of other times."""
     if wanted.since_ms is not None and block.last_ms < wanted.since_ms:
         return 0
     if wanted.until_ms is not None and block.first_ms >= wanted.until_ms:
@@ -266,7 +265,7 @@ def _others(block: Block, wanted: RecordFilter) -> int:
 
 
 def _beyond(block: Block, after: int | None, *, newest_first: bool) -> int:
-    """Return the bits of the numbers that come after one."""
+    """Return the bits of the numbers after *after*."""
     if after is None:
         return -1
     at = after - block.base

@@ -1,9 +1,9 @@
 """
-The registry of executing jobs: who runs where.
+Registry of executing jobs, counted at every gate they pass.
 
-It counts the claims of STARTED jobs at every gate they pass, by mode, apart from what the gates themselves count
-as held. It answers whether anything executing conflicts with a hint, and it is the second lock on the door: a job
-whose start it refuses was let through by a broken gate, which is raised as `CorruptStateError`, never skipped.
+It counts the claims of STARTED jobs by mode, apart from the counts that the gates themselves hold. It answers whether
+an executing job conflicts with a hint, and it double-checks the gates: a start that conflicts was let through by a
+broken gate, which is raised as `CorruptStateError`, never skipped.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ActiveExecutions:
         Register a job that starts now; all its walks are granted.
 
         Raises:
-            CorruptStateError: something executing conflicts with it; the counts are not to be trusted any more.
+            CorruptStateError: an executing job conflicts with it; the counts are not to be trusted any more.
 
         Complexity: O(depth) a claim.
         """
@@ -58,7 +58,7 @@ class ActiveExecutions:
         self.running[job.id] = job
 
     def leave(self, job: Job) -> None:
-        """Forget a job that executes no more; its walks are still granted."""
+        """Remove a job that has stopped executing; its walks are still granted."""
         del self.running[job.id]
         walk = job.walk
         while walk is not None:
@@ -73,7 +73,7 @@ class ActiveExecutions:
 
     def can_dequeue(self, path: Path, *, shared: bool = False) -> bool:
         """
-        Say whether nothing executing conflicts with a claim on *path*.
+        Return whether no executing job conflicts with a claim on *path*.
 
         Complexity: O(depth).
         """
@@ -91,7 +91,7 @@ class ActiveExecutions:
 
     @staticmethod
     def counts(node: Node) -> tuple[int, int]:
-        """Return how many executing claims a node has on its own path, and at or below it."""
+        """Return the number of executing claims on the path of a node, and at or below it."""
         passing_shared, passing, shared, exclusive = counts(node.active)
         here = shared + exclusive
         return here, here + passing_shared + passing

@@ -1,8 +1,8 @@
 """
-Due times of every kind in one sorted structure.
+Timers of all jobs, a priority queue for each kind.
 
-What is due at the same ms is done in order of kind, then of the job's number, so that every backend does the same
-things in the same order.
+Timers of the same ms fire in order of kind, then of the job's number, so that every backend does the same things in
+the same order.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 
 class TimerKind(IntEnum):
-    """Why a job is to be looked at."""
+    """What a timer is for."""
 
     DUE = 0
-    """SCHEDULED: its time has come. QUEUED: its back-off is over, or has held the place long enough."""
+    """SCHEDULED: it is due. QUEUED: its back-off is over, or has held the place for `max_hold`."""
     LEASE = 1
-    """STARTED: the worker did not renew. QUEUED: the caller of `exclusive` did not."""
+    """STARTED: its lease has expired. QUEUED: the presence of its caller (`exclusive`) has."""
     EXPIRY = 2
-    """It was not started within the time allowed."""
+    """It was not started within `start_within`; of a submission in parts, it was not committed in time."""
     PRUNE = 3
-    """Over: the record has been kept long enough."""
+    """Over: the retention of its record has ended."""
 
 
 _KINDS = len(TimerKind)
@@ -49,11 +49,11 @@ class Timers:
         return sum(map(len, self._heaps))
 
     def add(self, kind: int, due_ms: int, job: Job) -> Entry:
-        """Look at *job* at *due_ms*; the entry returned is what `drop` takes."""
+        """Add a timer that fires at *due_ms*; return its entry, for `drop`."""
         return self._heaps[kind].push(due_ms, job.number, job)
 
     def drop(self, entry: Entry) -> None:
-        """Forget an entry that has not come up."""
+        """Remove an entry that has not fired."""
         self._heaps[entry[2] % _KINDS].discard(entry)
 
     def next_ms(self) -> int | None:
@@ -66,7 +66,7 @@ class Timers:
         return least_ms
 
     def pop_due(self, now_ms: int) -> tuple[TimerKind, Job] | None:
-        """Take out the first entry that is due at *now_ms*: in order of time, then of kind, then of number."""
+        """Remove and return the first entry that is due at *now_ms*: in order of time, then of kind, then of number."""
         least_ms, least_kind = now_ms + 1, None
         for kind, heap in enumerate(self._heaps):
             entry = heap.first()
@@ -75,7 +75,7 @@ class Timers:
         return None if least_kind is None else (TimerKind(least_kind), self._heaps[least_kind].pop())
 
     def of(self, kind: int) -> list[Job]:
-        """Return the jobs of all entries of a kind, in the order in which they come up."""
+        """Return the jobs of all entries of a kind, in the order in which they fire."""
         return self._heaps[kind].items()
 
     def entries(self) -> list[Job]:

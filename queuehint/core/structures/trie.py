@@ -1,7 +1,7 @@
 """
-FIFO gates on a path trie: who may hold which place, and who waits for it in which order.
+FIFO gates on a path trie: multi-granularity locks with a fair line at every node.
 
-Theory of operation. This is multi-granularity locking with a fair line at every node. A claim on ``a:b:c`` passes a
+Theory of operation. A claim on ``a:b:c`` passes a
 gate at the root, at ``a`` and at ``a:b`` with an *intention* (``IS`` or ``IX``) and at ``a:b:c`` with its own mode
 (``S`` or ``X``). What is held at a gate is four counts, packed into one int, so that "does this mode fit" and
 "count it" are one operation each.
@@ -15,7 +15,7 @@ Invariants, stated by `check`: what is held at a node is the sum of the walks th
 line are in order of place; no head of a line fits unless its node waits to be advanced; a node exists only while
 something is held or waits there, or a child exists.
 
-A line that waits to be advanced is not empty, so whoever comes meanwhile queues behind it: work can be cut between
+A line that waits to be advanced is not empty, so a claim that comes meanwhile queues behind it: work can be cut between
 any two walks and the order holds. One walk, from where it stands to where it stops, is never cut.
 
 Source: J. Gray, R. Lorie, G. Putzolu, I. Traiger, "Granularity of Locks and Degrees of Consistency in a Shared Data
@@ -54,7 +54,7 @@ def counts(held: int) -> tuple[int, int, int, int]:
 
 class Node:
     """
-    One gate: what is held, who stands in line, who is granted here, and the children.
+    One gate: the counts held, the line of waiting walks, the walks granted here, and the children.
 
     ``active`` is kept by the registry of executing jobs: what of ``held`` belongs to STARTED jobs, counted apart.
 
@@ -126,7 +126,7 @@ class PathTrie:
     The gates of one namespace.
 
     Args:
-        leftovers: where a node is put whose line has to be advanced; whoever owns it calls `advance`.
+        leftovers: where a node is appended whose line has to be advanced; its owner calls `advance`.
     """
 
     def __init__(self, leftovers: deque[Any]) -> None:
@@ -136,7 +136,7 @@ class PathTrie:
 
     def place(self, walk: Walk) -> int:
         """
-        Let a walk enter at the root; afterwards ``walk.granted`` says whether it has arrived.
+        Start a walk at the root; afterwards ``walk.granted`` says whether it has arrived.
 
         Returns:
             How many gates it visited, 1 to depth + 1.
