@@ -24,10 +24,11 @@ from queuehint.backends.base import BackendOptions, Interest
 from queuehint.backends.memory import MemoryBackend
 from queuehint.backends.sqlite import backend as backend_module
 from queuehint.backends.sqlite import file as file_module
-from queuehint.backends.sqlite import snapshot
+from queuehint.backends.sqlite import recovery, snapshot
 from queuehint.backends.sqlite.address import Address
 from queuehint.backends.sqlite.backend import SqliteBackend
 from queuehint.backends.sqlite.lock import FileInUseError, FileLock
+from queuehint.backends.sqlite.writer import Ticket
 from queuehint.errors import (
     BackendDeniedError,
     BackendError,
@@ -478,13 +479,13 @@ def test_a_snapshot_of_another_layout_is_refused_by_number(shelf: Shelf, monkeyp
     monkeypatch.setattr(backend_module, "SCHEMA", snapshot.SCHEMA)
     with pytest.raises(BackendDeniedError, match="has a snapshot of layout 77") as caught:
         shelf.open().call_sync(Peek())
-    assert f"have release {backend_module.release()} finish its jobs" in str(caught.value)
+    assert f"have release {recovery.release()} finish its jobs" in str(caught.value)
 
 
 def test_a_journal_of_another_release_is_replayed_and_said(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(backend_module, "release", lambda: "0.0.1")
+    monkeypatch.setattr(recovery, "release", lambda: "0.0.1")
     enqueue(shelf.open(), "a")
     shelf.crash()
     monkeypatch.undo()
@@ -787,7 +788,7 @@ def test_what_comes_together_with_what_broke_the_engine_is_unknown_and_in_the_fi
         return await asyncio.gather(*map(store.call, asked), return_exceptions=True)
 
     with store._lock:  # what comes meanwhile is written together
-        store._queue.put(backend_module._Ticket(Tick()))
+        store._queue.put(Ticket(Tick()))
         caller = threading.Thread(target=lambda: told.extend(asyncio.run(together())))
         told: list[Any] = []
         asked.pop()

@@ -421,9 +421,9 @@ MUTANTS = (
     Mutant(
         name="A file forgets after a crash who waited",
         kind="records",
-        file="backends/sqlite/backend.py",
-        old="                engine.await_ends(operation.job_ids)\n",
-        new="                pass\n",
+        file="backends/sqlite/recovery.py",
+        old="            engine.await_ends(operation.job_ids)\n",
+        new="            pass\n",
         caught_by=(tests("tests/integration/test_retention.py", "-k", "crash"),),
     ),
 )

@@ -114,7 +114,6 @@ def test_the_steps_of_a_job_name_functions_that_are_there() -> None:
 LINES_MAX, MODULES_MAX = 500, 12
 LONG = {
     "backends/redis/lua/lib/examine.lua",
-    "backends/sqlite/backend.py",
     "values/records.py",
     "worker/worker.py",
 }

@@ -21,17 +21,11 @@ time; a *snapshot* of the engine takes the place of a long journal now and then,
   loss is counted. Tokens count from a new epoch, in case power was lost and with it what nobody was promised.
 - When the engine and the file may differ (the disk failed while it was asked to keep something, an operation raised
   what it should not) the engine is thrown away, and the next operation begins with the file.
-
-Determinism is of one release. A file that was closed has a snapshot, which any release reads that knows its layout.
-One that was not, and is opened by another release, is replayed by the newer rules: no job is lost and no order
-broken, but what was in between may turn out as it would have then. A warning says so, and a snapshot is made at once:
-what is answered from then on is not made anew by a third one.
 """
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 import queue
@@ -39,8 +33,7 @@ import secrets
 import sys
 import threading
 import time
-from contextlib import contextmanager, suppress
-from importlib.metadata import PackageNotFoundError, version
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 import attrs
@@ -49,26 +42,24 @@ from queuehint.backends.base import BackendOptions, say_retention_changed
 from queuehint.backends.in_process import OWN_LEASE_MS, LocalBackend
 from queuehint.backends.sqlite.address import Address, parse_url
 from queuehint.backends.sqlite.file import Header, JournalFile
-from queuehint.backends.sqlite.lock import FileInUseError, FileLock
-from queuehint.backends.sqlite.snapshot import SCHEMA, freeze, pack, thaw
+from queuehint.backends.sqlite.lock import FileLock, take_lock
+from queuehint.backends.sqlite.recovery import begin_engine, begin_with, recover, release, without_collector
+from queuehint.backends.sqlite.snapshot import SCHEMA, freeze, pack
+from queuehint.backends.sqlite.writer import Ticket, under_lock, write
 from queuehint.core.engine import EPOCH_BEGIN_S, Engine, EngineOptions
 from queuehint.core.refusals import check_limits
 from queuehint.crash import reach
 from queuehint.errors import (
-    BackendDeniedError,
     BackendError,
-    BackendInUseError,
     BackendUnavailableError,
-    CorruptStateError,
     OutcomeUnknownError,
     QueueHintError,
 )
 from queuehint.operations import CountRecords, List, Operation, Peek
-from queuehint.operations.wire import QUESTIONS, Await, Begin, Extend, decode, encode
-from queuehint.values.policy import Retention
+from queuehint.operations.wire import QUESTIONS, Await, Extend, encode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Coroutine, Iterator
 
     from queuehint.backends.base import Interest
     from queuehint.backends.waiters import Waiter
@@ -76,8 +67,6 @@ if TYPE_CHECKING:
 Reply = TypeVar("Reply")
 T = TypeVar("T")
 
-TOGETHER_MAX: Final = 500
-"""How many operations are written in one transaction."""
 MISSED_MAX: Final = 1000
 SNAPSHOT_ROWS: Final = 20_000
 SAY_EVERY_S: Final = 60.0
@@ -86,50 +75,6 @@ SNAPSHOT_BYTES: Final = 64 << 20
 """A journal is replaced by a snapshot when it has so much, and twice as much as the snapshot."""
 
 _process: Final = secrets.token_hex(8)
-
-
-class _Ticket:
-    """An operation that somebody waits for; None closes the store."""
-
-    __slots__ = ("_done", "_future", "_loop", "error", "operation", "reply")
-
-    def __init__(self, operation: Operation[Any] | None, loop: asyncio.AbstractEventLoop | None = None) -> None:
-        self.operation = operation
-        self.reply: Any = None
-        self.error: BaseException | None = None
-        self._loop = loop
-        self._future: asyncio.Future[None] | None = None if loop is None else loop.create_future()
-        self._done = threading.Lock()
-        self._done.acquire()
-
-    def end(self) -> None:
-        """Have whoever waits go on."""
-        self._done.release()
-        if self._loop is not None:
-            try:
-                self._loop.call_soon_threadsafe(self._resolve)
-            except RuntimeError:  # the loop that waited has been closed
-                pass
-
-    def _resolve(self) -> None:
-        if self._future is not None and not self._future.done():
-            self._future.set_result(None)
-
-    def wait(self) -> Any:
-        """Block this thread until it is done; return the reply."""
-        with self._done:
-            return self._answer()
-
-    async def waited(self) -> Any:
-        """Wait until it is done; return the reply."""
-        assert self._future is not None
-        await self._future
-        return self._answer()
-
-    def _answer(self) -> Any:
-        if self.error is not None:
-            raise self.error
-        return self.reply
 
 
 class SqliteBackend(LocalBackend):
@@ -158,12 +103,12 @@ class SqliteBackend(LocalBackend):
         )
         self._file: JournalFile | None = None
         self._file_lock: FileLock | None = None
-        self._queue: queue.SimpleQueue[_Ticket] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Ticket] = queue.SimpleQueue()
         self._queueing = threading.Lock()
-        self._missed: dict[int, _Ticket] = {}
+        self._missed: dict[int, Ticket] = {}
         """Those for whose answer nobody waits any more, by the identities of their operations."""
         self._writer: threading.Thread | None = None
-        self._closing: _Ticket | None = None
+        self._closing: Ticket | None = None
         self._is_open = False
         """The engine is what the file says; changed by the writer, under the lock."""
         self._until_ms: int | None = None
@@ -216,7 +161,7 @@ class SqliteBackend(LocalBackend):
             if answer:
                 return answer[0]
         missed = self._missed.pop(id(operation), None)
-        ticket = missed or _Ticket(operation, asyncio.get_running_loop())
+        ticket = missed or Ticket(operation, asyncio.get_running_loop())
         if missed is None:
             self._submit(ticket)
         try:
@@ -235,7 +180,7 @@ class SqliteBackend(LocalBackend):
         self._check_usable()
         if type(operation) in QUESTIONS and (answer := self._answer(operation)):
             return answer[0]
-        ticket = _Ticket(operation)
+        ticket = Ticket(operation)
         self._submit(ticket)
         reply: Reply = ticket.wait()
         return reply
@@ -251,25 +196,8 @@ class SqliteBackend(LocalBackend):
         with self._lock:
             return (self._ask(question),) if self._is_open else None
 
-    async def _apart(self, act: Callable[[], T], undo: Callable[[T], None] | None = None) -> T:
-        """
-        Do what takes the lock at once if it is free, else in a thread: the writer may have it for long.
-
-        Args:
-            undo: called with the answer if nobody waits for it any more.
-        """
-        if self._lock.acquire(blocking=False):
-            try:
-                return act()
-            finally:
-                self._lock.release()
-        acting = asyncio.ensure_future(asyncio.to_thread(act))
-        try:
-            return await asyncio.shield(acting)
-        except asyncio.CancelledError:
-            if undo is not None:
-                acting.add_done_callback(lambda done: done.cancelled() or done.exception() or undo(done.result()))
-            raise
+    def _apart(self, act: Callable[[], T], undo: Callable[[T], None] | None = None) -> Coroutine[Any, Any, T]:
+        return under_lock(self._lock, act, undo)
 
     def _leave_soon(self, waiter: Waiter) -> None:
         if self._lock.acquire(blocking=False):
@@ -305,7 +233,7 @@ class SqliteBackend(LocalBackend):
 
     async def close(self) -> None:
         """Make a snapshot, and let go of the file; whoever waits is woken."""
-        mine = _Ticket(None, asyncio.get_running_loop())
+        mine = Ticket(None, asyncio.get_running_loop())
         ticket = self._begin_to_close(mine)
         try:
             if ticket is mine:
@@ -317,12 +245,12 @@ class SqliteBackend(LocalBackend):
 
     def close_sync(self) -> None:
         """Like `close`, for code without a loop."""
-        ticket = self._begin_to_close(_Ticket(None))
+        ticket = self._begin_to_close(Ticket(None))
         if ticket is not None:
             ticket.wait()
         self._wake_all()
 
-    def _begin_to_close(self, ticket: _Ticket) -> _Ticket | None:
+    def _begin_to_close(self, ticket: Ticket) -> Ticket | None:
         """Refuse further calls; return what to wait for: this ticket, that of who was first, or None for nothing."""
         if self._is_gone():
             # In a fork the file is its parent's, and so is the thread; at the very end no thread goes on.
@@ -340,12 +268,17 @@ class SqliteBackend(LocalBackend):
         if sys.is_finalizing():
             raise BackendUnavailableError(f"the {self.kind} backend has no thread any more: the interpreter ends")
 
-    def _submit(self, ticket: _Ticket) -> None:
+    def _submit(self, ticket: Ticket) -> None:
         with self._queueing:
             self._check_usable()
             if self._writer is None:
                 self._pid = os.getpid()
-                writer = threading.Thread(target=self._write, daemon=True, name="queuehint-sqlite")
+                writer = threading.Thread(
+                    target=write,
+                    args=(self._queue, self._do_together, self._make_snapshot_if_due, self._end),
+                    daemon=True,
+                    name="queuehint-sqlite",
+                )
                 try:
                     writer.start()
                 except RuntimeError as error:  # too many threads, or the interpreter ends
@@ -355,25 +288,7 @@ class SqliteBackend(LocalBackend):
 
     # --- the writer ----------------------------------------------------------------------------------------------
 
-    def _write(self) -> None:
-        """Do what was asked for, until the store is closed."""
-        tickets = self._queue
-        while True:
-            batch = [tickets.get()]
-            while len(batch) < TOGETHER_MAX and batch[-1].operation is not None:
-                try:
-                    batch.append(tickets.get_nowait())
-                except queue.Empty:
-                    break
-            last = batch.pop() if batch[-1].operation is None else None
-            if batch:
-                self._do_together(batch)
-            if last is not None:
-                self._end(last)
-                return
-            self._make_snapshot_if_due()
-
-    def _do_together(self, batch: list[_Ticket]) -> None:
+    def _do_together(self, batch: list[Ticket]) -> None:
         """Write, apply and answer; whatever goes wrong is said to those who wait."""
         try:
             self._open()
@@ -389,7 +304,7 @@ class SqliteBackend(LocalBackend):
             for ticket in batch:
                 ticket.end()
 
-    def _do(self, batch: list[_Ticket]) -> None:
+    def _do(self, batch: list[Ticket]) -> None:
         assert self._file is not None
         with self._lock:
             now_ms = max(self._clock.now_ms(), self.engine.now_ms)
@@ -421,7 +336,7 @@ class SqliteBackend(LocalBackend):
         if reach is not None:
             reach("journal.applied")
 
-    def _do_one(self, ticket: _Ticket, now_ms: int) -> None:
+    def _do_one(self, ticket: Ticket, now_ms: int) -> None:
         assert ticket.operation is not None
         try:
             if isinstance(ticket.operation, Await):
@@ -464,7 +379,7 @@ class SqliteBackend(LocalBackend):
                 self.logger.log(logging.ERROR, message, extra=extra)
             raise
 
-    def _end(self, ticket: _Ticket) -> None:
+    def _end(self, ticket: Ticket) -> None:
         """Let go of the file, and of those who came too late."""
         if reach is not None:
             reach("file.closing")
@@ -495,86 +410,25 @@ class SqliteBackend(LocalBackend):
         had_lock = self._file_lock is not None
         self._let_go(keep_lock=True)
         try:
-            self._take_lock()
+            if self._file_lock is None:
+                self._file_lock = take_lock(self.address.path)
             self._file = JournalFile(self.address, self.namespace)
             if reach is not None:
                 reach("file.made")
-            with _without_collector():
-                engine, is_of_others = self._read(self._file)
-            self._take_over(engine, self._file)
+            with without_collector():
+                found = recover(self._file, self._engine_options)
+            self._snapshot_number, self._snapshot_bytes = found.snapshot_number, found.snapshot_bytes
+            self._journaled_bytes = found.journaled_bytes
+            self._take_over(found.engine, self._file)
         except BaseException:
             self._let_go(keep_lock=had_lock)
             raise
         with self._lock:
-            self.engine = engine
+            self.engine = found.engine
             self._is_open = True
             self._waiting.call_all()
-        if is_of_others:
+        if found.is_of_others:
             self._make_snapshot()  # or the next release would make something else again of what is answered now
-
-    def _take_lock(self) -> None:
-        path = self.address.path
-        if self._file_lock is not None:
-            return
-        try:
-            real = path.resolve()
-            self._file_lock = FileLock(real.with_name(real.name + ".lock"))
-        except FileInUseError as error:
-            raise BackendInUseError(str(path), error.pid) from None
-        except PermissionError as error:
-            raise BackendDeniedError(f"{path} must not be opened: {error}") from error
-        except OSError as error:
-            raise BackendUnavailableError(f"{path} cannot be opened: {error}") from error
-
-    def _read(self, file: JournalFile) -> tuple[Engine, bool]:
-        """Return the engine that the snapshot and the journal make, and whether another release wrote of the latter."""
-        header = file.header
-        if header is None:
-            engine = Engine(attrs.evolve(self._engine_options, retention=None))
-        elif header.layout != SCHEMA:
-            raise BackendDeniedError(
-                f"{file.path} has a snapshot of layout {header.layout}, and this release of queuehint reads {SCHEMA}: "
-                f"have release {header.release} finish its jobs, or go on with that one"
-            )
-        else:
-            parts = file.parts()
-            self._snapshot_bytes = sum(map(len, parts))
-            begin = decode(header.options.encode())
-            if not isinstance(begin, Begin):
-                raise CorruptStateError(f"{file.path} is damaged: its snapshot has no options")
-            engine = thaw(parts, attrs.evolve(self._engine_options, retention=begin.kept(), budget=begin.budget))
-        self._snapshot_number = 0 if header is None else header.number
-        self._journaled_bytes = 0
-        releases = set()
-        for at_ms, data in file.rows():
-            operation = decode(data)
-            self._journaled_bytes += len(data)
-            if isinstance(operation, Begin):
-                releases.add(operation.release)
-            self._replay(engine, operation, at_ms)
-        is_of_others = bool(releases - {release()})
-        if is_of_others:
-            extra = {"event": "sqlite.other_release", "path": str(file.path), "releases": sorted(releases)}
-            self.logger.warning("a journal of another release was replayed", extra=extra)
-        return engine, is_of_others
-
-    def _replay(self, engine: Engine, operation: Operation[Any], at_ms: int) -> None:
-        """Apply again what was applied."""
-        try:
-            if isinstance(operation, Begin):
-                _begin(engine, operation, at_ms)
-            elif isinstance(operation, Extend):
-                engine.extend(operation.leases, operation.lease_ms, at_ms)
-            elif isinstance(operation, Await):
-                engine.await_ends(operation.job_ids)
-            else:
-                engine.apply(operation, at_ms)
-        except QueueHintError:
-            pass  # as it was then
-        except Exception:
-            extra = {"event": "sqlite.replay_failed", "path": str(self.address.path)}
-            self.logger.exception("an operation failed again when it was replayed", extra=extra)
-        engine.ledger.ready.filled.clear()
 
     def _take_over(self, engine: Engine, file: JournalFile) -> None:
         """Note that this process has the file, with its options."""
@@ -582,12 +436,12 @@ class SqliteBackend(LocalBackend):
         now_ms = max(self._clock.now_ms(), engine.now_ms)
         epoch_s = None if file.owner == owner else max(0, now_ms // 1000 - EPOCH_BEGIN_S)
         stated, kept = self._engine_options.retention, engine.state.options.retention
-        begin = _begin_with(attrs.evolve(self._engine_options, retention=stated or kept), epoch_s)
-        if begin == _begin_with(engine.state.options, None):
+        begin = begin_with(attrs.evolve(self._engine_options, retention=stated or kept), epoch_s)
+        if begin == begin_with(engine.state.options, None):
             return
         rows = file.number
         self._append([(now_ms, encode(begin))], owner)
-        _begin(engine, begin, now_ms)
+        begin_engine(engine, begin, now_ms)
         if stated is not None and kept is not None and stated.in_ms() != kept.in_ms():
             say_retention_changed(self.logger, "sqlite", str(file.path), kept, stated)
         extra = {"event": "sqlite.opened", "path": str(file.path), "replayed": rows - self._snapshot_number}
@@ -624,10 +478,10 @@ class SqliteBackend(LocalBackend):
         file = self._file
         self._snapshot_number, self._journaled_bytes = file.number, 0
         try:
-            with self._lock, _without_collector():
+            with self._lock, without_collector():
                 frozen = freeze(self.engine)
             self._snapshot_bytes = 0
-            options = encode(_begin_with(self.engine.state.options, None)).decode("ascii")
+            options = encode(begin_with(self.engine.state.options, None)).decode("ascii")
             header = Header(number=file.number, layout=SCHEMA, release=release(), options=options)
             file.replace(self._counted(pack(frozen)), header)
             self._is_changed = False
@@ -640,37 +494,3 @@ class SqliteBackend(LocalBackend):
         for part in parts:
             self._snapshot_bytes += len(part)
             yield part
-
-
-def _begin_with(options: EngineOptions, epoch_s: int | None) -> Begin:
-    return Begin.of(options.retention, epoch_s=epoch_s, budget=options.budget, release=release())
-
-
-def _begin(engine: Engine, begin: Begin, at_ms: int) -> None:
-    """Go on with the options of whoever has opened the file; if that is another process, all leases end."""
-    options = attrs.evolve(engine.state.options, retention=begin.kept(), budget=begin.budget)
-    engine.state.options = options
-    engine.ledger.retention = options.retention or Retention()
-    if begin.epoch_s is not None:
-        engine.begin_epoch(max(engine.token, begin.epoch_s << 32), 0)
-        engine.end_leases(at_ms)
-
-
-def release() -> str:
-    """Return the version of queuehint that runs."""
-    try:
-        return version("queuehint")
-    except PackageNotFoundError:
-        return "unknown"
-
-
-@contextmanager
-def _without_collector() -> Iterator[None]:
-    """Make many objects of which none is garbage: looking for it would take half the time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

@@ -13,6 +13,8 @@ import sys
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
+from queuehint.errors import BackendDeniedError, BackendInUseError, BackendUnavailableError
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -91,3 +93,22 @@ def _release_in_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_release_in_fork)
+
+
+def take_lock(path: Path) -> FileLock:
+    """
+    Take the lock of a file, wherever links to it lead.
+
+    Raises:
+        BackendInUseError: another process has it.
+        BackendDeniedError, BackendUnavailableError: it cannot be opened.
+    """
+    try:
+        real = path.resolve()
+        return FileLock(real.with_name(real.name + ".lock"))
+    except FileInUseError as error:
+        raise BackendInUseError(str(path), error.pid) from None
+    except PermissionError as error:
+        raise BackendDeniedError(f"{path} must not be opened: {error}") from error
+    except OSError as error:
+        raise BackendUnavailableError(f"{path} cannot be opened: {error}") from error

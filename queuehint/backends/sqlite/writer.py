@@ -1,0 +1,113 @@
+"""The writer thread of a file: tickets, batches, and how others get the lock that it may have for long."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from queuehint.operations import Operation
+
+T = TypeVar("T")
+
+TOGETHER_MAX: Final = 500
+"""How many operations are written in one transaction."""
+
+
+class Ticket:
+    """An operation that somebody waits for; None closes the store."""
+
+    __slots__ = ("_done", "_future", "_loop", "error", "operation", "reply")
+
+    def __init__(self, operation: Operation[Any] | None, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        self.operation = operation
+        self.reply: Any = None
+        self.error: BaseException | None = None
+        self._loop = loop
+        self._future: asyncio.Future[None] | None = None if loop is None else loop.create_future()
+        self._done = threading.Lock()
+        self._done.acquire()
+
+    def end(self) -> None:
+        """Have whoever waits go on."""
+        self._done.release()
+        if self._loop is not None:
+            try:
+                self._loop.call_soon_threadsafe(self._resolve)
+            except RuntimeError:  # the loop that waited has been closed
+                pass
+
+    def _resolve(self) -> None:
+        if self._future is not None and not self._future.done():
+            self._future.set_result(None)
+
+    def wait(self) -> Any:
+        """Block this thread until it is done; return the reply."""
+        with self._done:
+            return self._answer()
+
+    async def waited(self) -> Any:
+        """Wait until it is done; return the reply."""
+        assert self._future is not None
+        await self._future
+        return self._answer()
+
+    def _answer(self) -> Any:
+        if self.error is not None:
+            raise self.error
+        return self.reply
+
+
+def write(
+    tickets: queue.SimpleQueue[Ticket],
+    do_together: Callable[[list[Ticket]], None],
+    is_written: Callable[[], None],
+    end: Callable[[Ticket], None],
+) -> None:
+    """
+    Do what was asked for, until the store is closed.
+
+    Args:
+        do_together: writes, applies and answers.
+        is_written: called after each batch, when nobody waits for it.
+        end: closes the file, and answers those who came too late.
+    """
+    while True:
+        batch = [tickets.get()]
+        while len(batch) < TOGETHER_MAX and batch[-1].operation is not None:
+            try:
+                batch.append(tickets.get_nowait())
+            except queue.Empty:
+                break
+        last = batch.pop() if batch[-1].operation is None else None
+        if batch:
+            do_together(batch)
+        if last is not None:
+            end(last)
+            return
+        is_written()
+
+
+async def under_lock(lock: threading.RLock, act: Callable[[], T], undo: Callable[[T], None] | None = None) -> T:
+    """
+    Do what takes the lock at once if it is free, else in a thread: the writer may have it for long.
+
+    Args:
+        undo: called with the answer if nobody waits for it any more.
+    """
+    if lock.acquire(blocking=False):
+        try:
+            return act()
+        finally:
+            lock.release()
+    acting = asyncio.ensure_future(asyncio.to_thread(act))
+    try:
+        return await asyncio.shield(acting)
+    except asyncio.CancelledError:
+        if undo is not None:
+            acting.add_done_callback(lambda done: done.cancelled() or done.exception() or undo(done.result()))
+        raise
