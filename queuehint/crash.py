@@ -1,7 +1,7 @@
 """
-Points at which a process can be made to die, for tests only.
+Points at which a process that keeps a file can be made to die, for tests only.
 
-``QUEUEHINT_CRASH_AT=claim.after_reply:3`` kills the process with SIGKILL when it passes that point the third time
+``QUEUEHINT_CRASH_AT=journal.written:3`` kills the process with SIGKILL when it passes that point the third time
 (without a number: the first time). The variable is read once, at import; without it `reach` is None and a point
 costs one comparison.
 """
@@ -13,11 +13,9 @@ import signal
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 VARIABLE = "QUEUEHINT_CRASH_AT"
-POINTS = ("claim.sent", "claim.after_reply", "handler", "settle.before", "settle.after")
-"""Those of a worker."""
 FILE_POINTS = (
     "file.made",
     "journal.begun",
@@ -29,12 +27,11 @@ FILE_POINTS = (
     "snapshot.committed",
     "file.closing",
 )
-"""Those of a store that keeps a file."""
 
 
-def armed(setting: str | None) -> Callable[[str], None] | None:
+def armed(setting: str | None, points: Sequence[str] = FILE_POINTS) -> Callable[[str], None] | None:
     """
-    Return what to call at each point, None if there is nothing to do.
+    Return what to call at each of some points, None if there is nothing to do.
 
     Raises:
         ValueError: the setting names no point, or no number.
@@ -42,8 +39,8 @@ def armed(setting: str | None) -> Callable[[str], None] | None:
     if not setting:
         return None
     point, _, count = setting.partition(":")
-    if point not in (*POINTS, *FILE_POINTS):
-        raise ValueError(f"{VARIABLE}={setting}: no such point; there are {', '.join((*POINTS, *FILE_POINTS))}")
+    if point not in points:
+        raise ValueError(f"{setting}: no such point to die at; there are {', '.join(points)}")
     left = int(count or 1)
 
     def reach(name: str) -> None:

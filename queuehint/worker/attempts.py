@@ -25,7 +25,6 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
-from queuehint.crash import reach
 from queuehint.errors import BackendError, PayloadError
 from queuehint.handlers.context import CURRENT
 from queuehint.handlers.forks import end_any_child, in_one_process
@@ -215,8 +214,6 @@ class Attempts:
             if timeout_ms is not None:
                 deadline_s = loop.time() + timeout_ms / 1000
                 slot.timer = loop.call_at(deadline_s, self._stop, slot, "timeout")
-            if reach is not None:
-                reach("handler")
             if handler.is_async:
                 code = handler.function(*args, **kwargs)
                 result = await (in_one_process(code, pid) if isinstance(code, CoroutineType) else code)

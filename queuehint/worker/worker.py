@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from queuehint.core.refusals import check_limits
-from queuehint.crash import reach
 from queuehint.errors import BackendDeniedError, BackendError
 from queuehint.handlers.context import JobContext
 from queuehint.operations import (
@@ -346,9 +345,7 @@ class Worker:
             again = self._unanswered = self._ask(settle, limit), self._now_s()
         operation, sent_s = again
         try:
-            reply: Exchanged | None = await (
-                self._call(operation) if reach is None else self._call_and_crash(operation)
-            )
+            reply: Exchanged | None = await self._call(operation)
         except BackendError:
             raise
         except Exception as error:  # noqa: BLE001 - what a handler has ended with must not end the worker
@@ -420,22 +417,6 @@ class Worker:
             self._stopping.find_and_ask(job_id, None, "canceled")
         if reply.more:
             self._event.set()
-
-    async def _call_and_crash(self, operation: Exchange) -> Exchanged | None:
-        """Exchange, and pass the points at which tests let this process die."""
-        assert reach is not None
-        if operation.settle:
-            reach("settle.before")
-        calling = asyncio.ensure_future(self._call(operation))
-        if operation.limit:
-            await asyncio.sleep(0.01)
-            reach("claim.sent")
-        reply: Exchanged | None = await calling
-        if operation.settle:
-            reach("settle.after")
-        if reply is not None and reply.grants:
-            reach("claim.after_reply")
-        return reply
 
     async def _rest(self) -> bool:
         """Leave a backend that cannot be reached alone, for longer each time."""

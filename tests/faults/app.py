@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from queuehint import Backoff, JobContext, Scheduler
+from tests import deaths
 
 if TYPE_CHECKING:
     from queuehint import Job
@@ -161,6 +162,7 @@ def make(url: str | None, *, namespace: str, lease: float = 1.0) -> App:
     return App(sched, work, spin, wait, hog, match, poison, stumble, zombie)
 
 
+deaths.install()
 sched = make(None, namespace=os.environ.get(NAMESPACE, "default"), lease=float(os.environ.get(LEASE, "1"))).sched
 
 

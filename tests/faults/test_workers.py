@@ -12,9 +12,9 @@ import attrs
 import pytest
 
 from queuehint import JobState
-from queuehint.crash import POINTS, VARIABLE
 from queuehint.operations import Exchange, Get, Log, Renew, Report, Verdict
 from queuehint.values.records import JobRecord, Outcome, OutcomeKind, Progress
+from tests.deaths import POINTS, VARIABLE
 from tests.faults import app, books
 from tests.faults.books import History, figures, until_sync
 from tests.faults.crew import Crew

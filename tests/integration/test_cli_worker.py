@@ -21,7 +21,7 @@ from queuehint.backends.memory import MemoryBackend
 from queuehint.cli.health import Health
 from queuehint.cli.loading import TargetError, check_shared, load_scheduler
 from queuehint.cli.logs import JsonFormatter, TextFormatter
-from queuehint.crash import POINTS
+from tests.deaths import POINTS
 from tests.far import ROOT, serving
 from tests.probes import ask, free_port, until
 from tests.servers import find_servers
@@ -42,6 +42,10 @@ APP = """
 import asyncio, ctypes, multiprocessing, os, sys, time
 from pathlib import Path
 from queuehint import JobContext, Scheduler
+
+if "TESTS_DIE_AT" in os.environ:
+    from tests import deaths
+    deaths.install()
 
 sched = Scheduler(namespace=os.environ.get("APP_NAMESPACE", "default"))
 not_one = sched.job
@@ -639,7 +643,7 @@ def test_an_error_that_no_restart_mends_ends_all(desk: Desk) -> None:
 @pytest.mark.parametrize("point", POINTS)
 def test_wherever_a_worker_dies_each_job_ends_once(desk: Desk, point: str) -> None:
     handles = [desk.enqueue("edit", f"d{n % 2}", n) for n in range(10)]
-    dying = desk.worker("--lease=1", QUEUEHINT_CRASH_AT=f"{point}:2")
+    dying = desk.worker("--lease=1", TESTS_DIE_AT=f"{point}:2")
     assert finish(dying) == -signal.SIGKILL
     living = desk.worker("--lease=1")
     assert [handle.result_sync(LIMIT_S) for handle in handles] == list(range(10))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pytest
 
 from queuehint import BackendUnavailableError, Progress
-from queuehint.crash import POINTS, armed
+from queuehint.crash import FILE_POINTS, armed
 from queuehint.operations import Log, Renew, Renewed, Report, Verdict
 from queuehint.values.policy import Policy
 from queuehint.values.records import Grant, JobSpec, Outcome, OutcomeKind
@@ -487,13 +487,13 @@ def test_without_the_variable_there_is_nothing_to_call() -> None:
     assert armed("") is None
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", FILE_POINTS)
 def test_a_process_dies_at_the_nth_pass(point: str, monkeypatch: pytest.MonkeyPatch) -> None:
     killed: list[tuple[int, int]] = []
     monkeypatch.setattr("queuehint.crash.os.kill", lambda *call: killed.append(call))
     reach = armed(f"{point}:2")
     assert reach is not None
-    for name in POINTS:
+    for name in FILE_POINTS:
         reach(name)
     assert killed == []
     reach(point)
@@ -501,7 +501,7 @@ def test_a_process_dies_at_the_nth_pass(point: str, monkeypatch: pytest.MonkeyPa
     assert killed == [(os.getpid(), signal.SIGKILL)]
 
 
-@pytest.mark.parametrize("setting", ["nowhere", "handler:x", ":1"])
+@pytest.mark.parametrize("setting", ["nowhere", "journal.written:x", ":1"])
 def test_a_point_that_is_not_there_is_refused(setting: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         armed(setting)
