@@ -1,4 +1,4 @@
---[[ course: what becomes of a job that does not simply finish, and of one whose timer has come up; mirrors core.engine. ]]
+--[[ course: what becomes of a job that does not simply finish, and of one whose timer has come up; mirrors core.jobs.lifecycle. ]]
 local ID_KEPT_MS, PINNED_LOOK_MIN_MS, PINNED_LOOK_MAX_MS = 600000, 60000, 3600000 -- @const
 local UNSEARCHABLE = 'whether a child waits for this job cannot be told by looking at 1000 jobs'
 local course = {}

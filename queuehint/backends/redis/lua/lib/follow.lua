@@ -1,4 +1,4 @@
---[[ follow: what follows from an operation, bounded by an exact budget; mirrors core.engine.
+--[[ follow: what follows from an operation, bounded by an exact budget; mirrors core.work.
   Leftovers first in first out, then due timers, each timer's own leftovers before the next timer. ]]
 function work.step(item, budget)
   local kind = item[1]
