@@ -22,6 +22,7 @@ from benchmarks.report import REPEATS, TIMER, Figure, Report, Stopwatch, repeat
 from queuehint import Claim, JobSpec, Outcome, OutcomeKind, Retention, Scheduler, new_id
 from queuehint.core.engine import Engine, EngineOptions
 from queuehint.operations import Enqueue, Exchange, Tick
+from queuehint.values.records import note_checked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -54,7 +55,8 @@ def run(report: Report, *, quick: bool) -> None:
 def _spec(path: Path) -> JobSpec:
     doc, section, *branch = path
     arguments = f'{{"doc":"{doc}","section":"{section}","branch":"{"".join(branch)}"}}'
-    return JobSpec(id=new_id(), task="edit", claims=(Claim(path),), arguments=arguments.encode())
+    # Checked where it is made, as by the calls of a scheduler: a store does not look again.
+    return note_checked(JobSpec(id=new_id(), task="edit", claims=(Claim(path),), arguments=arguments.encode()))
 
 
 def _spread(docs: int, seed: int = 1) -> Iterator[JobSpec]:

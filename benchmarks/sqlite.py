@@ -20,6 +20,7 @@ from queuehint.backends.memory import MemoryBackend
 from queuehint.backends.sqlite.address import DURABILITIES, Address
 from queuehint.backends.sqlite.backend import SqliteBackend
 from queuehint.operations import CountJobs, Enqueue, Exchange
+from queuehint.values.records import note_checked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +46,8 @@ def _specs(amount: int) -> list[JobSpec]:
     for number in range(amount):
         path = (f"doc-{number % 997:03}", f"section-{number % 2}", f"branch-{number % 3}")
         arguments = f'{{"doc":"{path[0]}","section":"{path[1]}","branch":"{path[2]}"}}'.encode()
-        specs.append(JobSpec(id=f"{next(_numbers):012}", task="edit", claims=(Claim(path),), arguments=arguments))
+        spec = JobSpec(id=f"{next(_numbers):012}", task="edit", claims=(Claim(path),), arguments=arguments)
+        specs.append(note_checked(spec))  # as by the calls of a scheduler
     return specs
 
 
