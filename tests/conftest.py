@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import inspect
 import logging
 import os
 import re
@@ -90,6 +91,18 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         if os.environ.get("QUEUEHINT_REQUIRE_REDIS") == "1":
             pytest.fail(f"QUEUEHINT_REQUIRE_REDIS=1, and the test {reason}", pytrace=False)
         pytest.skip(reason)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run an asynchronous test on a loop of its own; one that hangs fails."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    from tests.doors import run  # It imports queuehint: not before coverage is measured.
+
+    arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    run(pyfuncitem.obj(**arguments))
+    return True
 
 
 # --- servers ---

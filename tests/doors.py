@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-LIMIT_S = 20.0
+LIMIT_S = 30.0
 
 
-def run(main: Coroutine[Any, Any, T]) -> T:
+def run(main: Coroutine[Any, Any, T], limit_s: float = LIMIT_S) -> T:
     """Run a coroutine on a loop of its own; one that hangs fails."""
 
     async def guarded() -> T:
-        return await asyncio.wait_for(main, LIMIT_S)
+        return await asyncio.wait_for(main, limit_s)
 
     return asyncio.run(guarded())
 

@@ -30,7 +30,7 @@ from queuehint.values.records import Grant, JobRecord, JobSpec, Outcome, Outcome
 from tests import audit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from redis import Redis
 
@@ -48,15 +48,6 @@ FINAL = (
     FIXED | RECORDED | {"jobs", "specs", "results", "prunes", "dead", "errors:", "log:", "progress", "asked", "timers"}
 )
 """What a namespace may have whose jobs are over: besides, their records."""
-
-
-def run(main: Coroutine[Any, Any, T], limit_s: float = LIMIT_S) -> T:
-    """Run a coroutine on a loop of its own; one that hangs fails."""
-
-    async def guarded() -> T:
-        return await asyncio.wait_for(main, limit_s)
-
-    return asyncio.run(guarded())
 
 
 async def until(reached: Callable[[], Any], what: str, limit_s: float = LIMIT_S) -> None:

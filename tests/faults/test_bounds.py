@@ -34,8 +34,9 @@ from queuehint.operations import (
 from queuehint.values.policy import Policy
 from queuehint.values.record_filter import RecordFilter
 from queuehint.values.records import Outcome, OutcomeKind, Progress
+from tests.doors import run
 from tests.faults import app, books
-from tests.faults.books import History, figures, run
+from tests.faults.books import History, figures
 from tests.faults.desk import Desk, repeated
 
 if TYPE_CHECKING:

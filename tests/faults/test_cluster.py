@@ -18,8 +18,9 @@ from queuehint.backends.redis.backend import RedisBackend
 from queuehint.errors import BackendError, BackendUnavailableError
 from queuehint.operations import CanDequeue, CountJobs, CountPending, Enqueue, Exchange, Get, ListDead, Tree, Why
 from queuehint.testing import contract
+from tests.doors import run
 from tests.faults import books
-from tests.faults.books import figures, run, until
+from tests.faults.books import figures, until
 from tests.faults.desk import Desk
 from tests.servers import Cluster, Server, find_servers, new_namespace
 
@@ -289,7 +290,7 @@ def role_of(server: Server) -> str:
     return str(server.info("replication")["role"])
 
 
-def test_whoever_knows_one_node_that_is_down_is_told_and_goes_on_when_it_is_back(
+async def test_whoever_knows_one_node_that_is_down_is_told_and_goes_on_when_it_is_back(
     cluster: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(conversation, "RETRY_S", 0.5)
@@ -300,19 +301,16 @@ def test_whoever_knows_one_node_that_is_down_is_told_and_goes_on_when_it_is_back
     @sched.job
     async def work() -> None: ...
 
-    async def main() -> None:
-        await asyncio.to_thread(seed.kill)
-        begun_s = time.monotonic()
-        with pytest.raises(BackendUnavailableError, match=str(seed.port)):
-            await work.enqueue()
-        with pytest.raises(BackendUnavailableError, match=str(seed.port)):
-            await asyncio.to_thread(sched.stats_sync)
-        assert time.monotonic() - begun_s < 5
-        await asyncio.to_thread(seed.restart)
-        await until(lambda: b"cluster_state:ok" in seed.call("CLUSTER", "INFO"), "the cluster serves")
-        job = await work.enqueue()
-        async with sched.worker():
-            await job.result(timeout=5)
-        await sched.close()
-
-    run(main())
+    await asyncio.to_thread(seed.kill)
+    begun_s = time.monotonic()
+    with pytest.raises(BackendUnavailableError, match=str(seed.port)):
+        await work.enqueue()
+    with pytest.raises(BackendUnavailableError, match=str(seed.port)):
+        await asyncio.to_thread(sched.stats_sync)
+    assert time.monotonic() - begun_s < 5
+    await asyncio.to_thread(seed.restart)
+    await until(lambda: b"cluster_state:ok" in seed.call("CLUSTER", "INFO"), "the cluster serves")
+    job = await work.enqueue()
+    async with sched.worker():
+        await job.result(timeout=5)
+    await sched.close()

@@ -33,6 +33,7 @@ from queuehint.operations import (
 )
 from queuehint.values.policy import Policy
 from queuehint.values.records import Grant, JobError, Outcome, OutcomeKind, Progress
+from tests.doors import run
 from tests.faults import books
 from tests.servers import new_namespace
 
@@ -157,7 +158,7 @@ def check_step(server: Server, proxy: Proxy, step: str, *, after: bool, times: i
 
     before = proxy.cuts
     store = books.open_store(proxy.url, cut, clock=FakeClock())
-    replies = books.run(tell_async(store, arm)) if by_loop else tell(store, arm)
+    replies = run(tell_async(store, arm)) if by_loop else tell(store, arm)
     assert proxy.cuts - before == times
     uncut = tell(books.open_store(server.url, twin, clock=FakeClock()), lambda *_: None)
     assert replies == uncut
@@ -242,7 +243,7 @@ def test_an_outcome_that_stays_unknown_is_told_and_asked_again_with_the_same_ope
         assert (await store.call(CountJobs())).enqueued == 2
         await store.close()
 
-    books.run(tell())
+    run(tell())
 
 
 def test_a_server_that_is_cut_off_all_the_time_is_unavailable_and_nothing_was_done(

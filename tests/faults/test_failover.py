@@ -15,8 +15,9 @@ from queuehint.backends.redis.connections import AsyncLink, SyncLink
 from queuehint.operations import CountJobs, Draw, Enqueue, Exchange, Get, Renew, Verdict
 from queuehint.worker.lease_helper import RenewerProcess
 from queuehint.worker.leases import now_s
+from tests.doors import run
 from tests.faults import app, books
-from tests.faults.books import figures, run, until
+from tests.faults.books import figures, until
 from tests.servers import Cluster, Sentinels, make_certificate
 
 if TYPE_CHECKING:
@@ -161,7 +162,9 @@ def test_one_who_only_asks_gets_no_answer_of_an_old_primary_for_long(
 
 
 @pytest.mark.parametrize("kind", [SyncLink, AsyncLink])
-def test_no_connection_to_an_old_primary_is_kept(name: Name, namespace: str, kind: type[SyncLink | AsyncLink]) -> None:
+async def test_no_connection_to_an_old_primary_is_kept(
+    name: Name, namespace: str, kind: type[SyncLink | AsyncLink]
+) -> None:
     store = books.open_store(name.url, namespace)
 
     async def call() -> None:
@@ -174,15 +177,12 @@ def test_no_connection_to_an_old_primary_is_kept(name: Name, namespace: str, kin
         own = [client for client in name.primary.client().client_list(_type="normal") if client["cmd"] != "client|list"]
         return sum(client["cmd"] in {"evalsha", "eval", "type", "info"} for client in own)
 
-    async def main() -> None:
-        await call()
-        assert connections() > 1
-        name.fail_over()
-        await call()
-        await until(lambda: not connections(), "the connections to it are closed")
-        await store.close()
-
-    run(main())
+    await call()
+    assert connections() > 1
+    name.fail_over()
+    await call()
+    await until(lambda: not connections(), "the connections to it are closed")
+    await store.close()
 
 
 # --- Sentinel --------------------------------------------------------------------------------------------------------

@@ -30,8 +30,9 @@ from queuehint.operations import CountJobs, Enqueue, Exchange, Get, PutSchedule
 from queuehint.testing import contract
 from queuehint.values.schedule import Recurrence
 from queuehint.worker import firing as timekeeping
+from tests.doors import run
 from tests.faults import books
-from tests.faults.books import figures, run
+from tests.faults.books import figures
 from tests.faults.desk import Desk
 from tests.faults.test_cuts import NOT_COMPARED, STEPS, Story, apply, tell
 from tests.servers import Server, connect, new_namespace
@@ -463,7 +464,7 @@ UNREADABLE = pytest.mark.parametrize(
 
 
 @UNREADABLE
-def test_a_spec_that_cannot_be_read_concerns_its_own_job_only(
+async def test_a_spec_that_cannot_be_read_concerns_its_own_job_only(
     redis_server: Server, namespace: str, spec: bytes, is_newer: bool
 ) -> None:
     sched = Scheduler(f"{redis_server.url}?namespace={namespace}")
@@ -473,23 +474,20 @@ def test_a_spec_that_cannot_be_read_concerns_its_own_job_only(
     async def good(n: int) -> None:
         ran.append(n)
 
-    async def main() -> None:
-        jobs = await good.enqueue_many([(n,) for n in range(4)])
-        bad = await good.using(id="bad").enqueue(99)
-        redis_server.client().hset(keys.redis_key(namespace, "specs"), "bad", spec)
-        async with sched.worker(concurrency=8):
-            for job in jobs:
-                await job.result(timeout=10)
-            # In the same exchange, or the next: it is not left until its lease ends.
-            await books.until(lambda: sched.backend.call_sync(CountJobs()).states[STARTED] == 0, "it is settled")
-        reason = await bad.why()
-        assert reason.kind == ("unknown_task" if is_newer else "over")
-        redis_server.client().hset(keys.redis_key(namespace, "specs"), "bad", b'\n{"n":99}')
-        record = await bad.record()
-        assert (record.state, record.losses) == (QUEUED if is_newer else FAILED, 0)
-        assert [error.type for error in record.errors] == ([] if is_newer else ["unreadable"])
-
-    run(main())
+    jobs = await good.enqueue_many([(n,) for n in range(4)])
+    bad = await good.using(id="bad").enqueue(99)
+    redis_server.client().hset(keys.redis_key(namespace, "specs"), "bad", spec)
+    async with sched.worker(concurrency=8):
+        for job in jobs:
+            await job.result(timeout=10)
+        # In the same exchange, or the next: it is not left until its lease ends.
+        await books.until(lambda: sched.backend.call_sync(CountJobs()).states[STARTED] == 0, "it is settled")
+    reason = await bad.why()
+    assert reason.kind == ("unknown_task" if is_newer else "over")
+    redis_server.client().hset(keys.redis_key(namespace, "specs"), "bad", b'\n{"n":99}')
+    record = await bad.record()
+    assert (record.state, record.losses) == (QUEUED if is_newer else FAILED, 0)
+    assert [error.type for error in record.errors] == ([] if is_newer else ["unreadable"])
     sched.close_sync()
     assert sorted(ran) == [0, 1, 2, 3]
 
@@ -551,7 +549,7 @@ def test_what_is_waited_for_is_told_although_its_spec_cannot_be_read(redis_serve
     sched.close_sync()
 
 
-def test_a_schedule_that_cannot_be_read_holds_up_no_other(
+async def test_a_schedule_that_cannot_be_read_holds_up_no_other(
     redis_server: Server, namespace: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     url = f"{redis_server.url}?namespace={namespace}"
@@ -573,15 +571,12 @@ def test_a_schedule_that_cannot_be_read_holds_up_no_other(
     async def work(n: int) -> None:
         ran.append(n)
 
-    async def main() -> None:
-        async with sched.worker():
-            await books.until(lambda: 2 in ran, "the other one fires")
-        assert [schedule.name for schedule in await sched.schedules.list()] == ["b"]
-        with pytest.raises(CorruptStateError, match="schedule 'a' cannot be read"):
-            await sched.schedules.get("a")
-        assert await sched.schedules.remove("a")
-        await sched.close()
-
-    run(main())
+    async with sched.worker():
+        await books.until(lambda: 2 in ran, "the other one fires")
+    assert [schedule.name for schedule in await sched.schedules.list()] == ["b"]
+    with pytest.raises(CorruptStateError, match="schedule 'a' cannot be read"):
+        await sched.schedules.get("a")
+    assert await sched.schedules.remove("a")
+    await sched.close()
     later.close_sync()
     assert "a schedule cannot be read here" in caplog.text

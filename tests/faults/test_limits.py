@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from queuehint import JobState, QueueFullError, Scheduler
+from tests.doors import run
 from tests.faults import app, books
 from tests.faults.books import figures, until_sync
 from tests.faults.crew import Crew
@@ -100,7 +101,7 @@ def test_an_idle_worker_on_redis_is_woken_by_a_slot_a_token_and_a_change(redis_s
         await sched.close()
         return took_s
 
-    took_s = books.run(main())
+    took_s = run(main())
     # Without being woken, each of five would wait for up to five seconds.
     assert took_s < 4, took_s
 
@@ -157,7 +158,7 @@ def press(server: Server, namespace: str, most: int, jobs: int, *, batch: int) -
         await sched.close()
         return {"refused": len(refusals), "most": max(seen), "bytes_full": bytes_full, "bytes_end": bytes_end}
 
-    return books.run(main(), 1_200)
+    return run(main(), 1_200)
 
 
 def test_producers_that_are_faster_than_the_workers_are_refused(redis_server: Server, namespace: str) -> None:

@@ -18,8 +18,9 @@ import pytest
 from queuehint import JobState, Scheduler
 from queuehint.errors import BackendError, LeaseLostError
 from queuehint.operations import CountJobs, Draw, Enqueue, Exchange, Get
+from tests.doors import run
 from tests.faults import books
-from tests.faults.books import History, figures, run, until
+from tests.faults.books import History, figures, until
 from tests.faults.desk import Desk, repeated
 from tests.servers import connect
 
@@ -280,19 +281,16 @@ def test_a_slow_link_with_jitter_delays_jobs_and_loses_no_lease(
     figures("F-18", rtt_ms="200-300", **facts)
 
 
-def test_replies_that_come_byte_by_byte_are_read(
+async def test_replies_that_come_byte_by_byte_are_read(
     redis_server: Server, start_proxy: StartProxy, namespace: str, lines: Path
 ) -> None:
     proxy = start_proxy(redis_server)
     proxy.slice(1)
     desk = Desk(redis_server, proxy.url, namespace, lines)
 
-    async def main() -> None:
-        async with desk.working():
-            await desk.enqueue(20)
-            await desk.drained()
-
-    run(main())
+    async with desk.working():
+        await desk.enqueue(20)
+        await desk.drained()
     figures("F-18", slice=1, **desk.close())
 
 
@@ -383,65 +381,56 @@ def test_a_worker_whose_connections_are_killed_goes_on(start_server: StartServer
 
 
 @pytest.mark.parametrize("mode", ["ALL", "WRITE"])
-def test_a_server_that_pauses_its_clients_is_waited_for(
+async def test_a_server_that_pauses_its_clients_is_waited_for(
     start_server: StartServer, namespace: str, lines: Path, mode: str
 ) -> None:
     server = start_server()
     desk = Desk(server, server.url, namespace, lines)
 
-    async def main() -> None:
-        async with desk.working():
-            await desk.enqueue(8, ms=200)
-            server.call("CLIENT", "PAUSE", 1_500, mode)
-            await desk.enqueue(4)
-            await desk.drained()
-
-    run(main())
+    async with desk.working():
+        await desk.enqueue(8, ms=200)
+        server.call("CLIENT", "PAUSE", 1_500, mode)
+        await desk.enqueue(4)
+        await desk.drained()
     figures("F-21", paused_ms=1_500, mode=mode, **desk.close())
 
 
 @pytest.mark.nightly
-def test_a_pause_of_five_seconds_is_waited_for(start_server: StartServer, namespace: str, lines: Path) -> None:
+async def test_a_pause_of_five_seconds_is_waited_for(start_server: StartServer, namespace: str, lines: Path) -> None:
     server = start_server()
     desk = Desk(server, server.url, namespace, lines)
 
-    async def main() -> None:
-        async with desk.working():
-            await desk.enqueue(8, ms=200)
-            server.call("CLIENT", "PAUSE", 5_000, "ALL")
-            await desk.enqueue(4)
-            await desk.drained()
-
-    run(main())
+    async with desk.working():
+        await desk.enqueue(8, ms=200)
+        server.call("CLIENT", "PAUSE", 5_000, "ALL")
+        await desk.enqueue(4)
+        await desk.drained()
     figures("F-21", paused_ms=5_000, **desk.close())
 
 
-def test_a_server_with_no_room_for_clients_is_tried_again(
+async def test_a_server_with_no_room_for_clients_is_tried_again(
     start_server: StartServer, start_proxy: StartProxy, namespace: str, lines: Path
 ) -> None:
     server = start_server()
     proxy = start_proxy(server)
     desk = Desk(server, proxy.url, namespace, lines)
 
-    async def main() -> None:
-        async with desk.working():
-            await desk.enqueue(4)
-            await desk.drained()
-            server.call("CONFIG", "SET", "maxclients", len(server.client().client_list()))
-            others = [connect(server.url) for _ in range(3)]
-            proxy.rst()
-            # All places are taken before the worker is back, or it is and stays: both are well.
-            for other in others:
-                with contextlib.suppress(Exception):
-                    other.ping()
-            await desk.enqueue(4)
-            await asyncio.sleep(0.5)  # for how long there is no room
-            server.call("CONFIG", "SET", "maxclients", 1_000)
-            for other in others:
-                other.close()
-            await desk.drained()
-
-    run(main())
+    async with desk.working():
+        await desk.enqueue(4)
+        await desk.drained()
+        server.call("CONFIG", "SET", "maxclients", len(server.client().client_list()))
+        others = [connect(server.url) for _ in range(3)]
+        proxy.rst()
+        # All places are taken before the worker is back, or it is and stays: both are well.
+        for other in others:
+            with contextlib.suppress(Exception):
+                other.ping()
+        await desk.enqueue(4)
+        await asyncio.sleep(0.5)  # for how long there is no room
+        server.call("CONFIG", "SET", "maxclients", 1_000)
+        for other in others:
+            other.close()
+        await desk.drained()
     figures("F-21", maxclients=1, **desk.close())
 
 

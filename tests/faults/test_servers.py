@@ -41,8 +41,9 @@ from queuehint.operations import (
 )
 from queuehint.values.policy import Policy
 from queuehint.values.records import Dependency, Outcome, OutcomeKind
+from tests.doors import run
 from tests.faults import books
-from tests.faults.books import History, figures, run, until
+from tests.faults.books import History, figures, until
 from tests.faults.desk import Desk
 from tests.servers import Server
 
@@ -401,7 +402,7 @@ def test_while_a_server_may_evict_what_runs_goes_on_and_nothing_begins(
     new.close_sync()
 
 
-def test_a_policy_that_is_changed_at_run_time_stops_the_worker_until_it_is_changed_back(
+async def test_a_policy_that_is_changed_at_run_time_stops_the_worker_until_it_is_changed_back(
     start_server: StartServer,
     namespace: str,
     lines: Path,
@@ -415,21 +416,18 @@ def test_a_policy_that_is_changed_at_run_time_stops_the_worker_until_it_is_chang
     def is_alarmed() -> bool:
         return any("maxmemory-policy" in str(getattr(record, "error", "")) for record in caplog.records)
 
-    async def main() -> None:
-        async with desk.working():
-            await desk.enqueue(4)
-            await desk.drained()
-            server.call("CONFIG", "SET", "maxmemory-policy", "volatile-lru")
-            # Another client that has not looked again yet; the worker is woken, and looks.
-            server.client().zadd(keys.redis_key(namespace, "wake:pool:", "default"), {"1": 0})
-            await until(is_alarmed, "the worker says why")
-            with pytest.raises(BackendUnavailableError):
-                await desk.near.work.enqueue()
-            server.call("CONFIG", "SET", "maxmemory-policy", "noeviction")
-            await desk.enqueue(4)
-            await desk.drained()
-
-    run(main())
+    async with desk.working():
+        await desk.enqueue(4)
+        await desk.drained()
+        server.call("CONFIG", "SET", "maxmemory-policy", "volatile-lru")
+        # Another client that has not looked again yet; the worker is woken, and looks.
+        server.client().zadd(keys.redis_key(namespace, "wake:pool:", "default"), {"1": 0})
+        await until(is_alarmed, "the worker says why")
+        with pytest.raises(BackendUnavailableError):
+            await desk.near.work.enqueue()
+        server.call("CONFIG", "SET", "maxmemory-policy", "noeviction")
+        await desk.enqueue(4)
+        await desk.drained()
     figures("F-22", flipped=1, **desk.close())
 
 
@@ -635,7 +633,9 @@ def test_a_full_server_drops_last_what_somebody_has_to_do_with(start_server: Sta
     store.close_sync()
 
 
-def test_partial_results_that_a_full_server_refuses_hold_up_nothing(start_server: StartServer, namespace: str) -> None:
+async def test_partial_results_that_a_full_server_refuses_hold_up_nothing(
+    start_server: StartServer, namespace: str
+) -> None:
     server = start_server()
     sched = Scheduler(f"{server.url}?namespace={namespace}")
     finished: list[bytes] = []
@@ -656,21 +656,18 @@ def test_partial_results_that_a_full_server_refuses_hold_up_nothing(start_server
     def note(_: JobContext, outcome: Outcome) -> None:
         finished.append(outcome.result or b"")
 
-    async def main() -> None:
-        async with sched.worker(concurrency=2) as worker:
-            for job in (speaks, plain, plain, speaks):
-                await job.enqueue()
-            await until(lambda: worker.running == 2, "two run")
-            # Memory that cannot be freed: another application's.
-            server.client().set("others", b"x" * 8_000_000)
-            server.call("CONFIG", "SET", "maxmemory", "6000000")
-            full.set()
-            await until(lambda: len(finished) == 4 and not worker.running, "all have run while the server is full")
-            await until(lambda: sched.backend.call_sync(CountJobs()).settled == 4, "all are settled while it is full")
-            server.call("CONFIG", "SET", "maxmemory", "0")
-
     full = asyncio.Event()
-    run(main())
+    async with sched.worker(concurrency=2) as worker:
+        for job in (speaks, plain, plain, speaks):
+            await job.enqueue()
+        await until(lambda: worker.running == 2, "two run")
+        # Memory that cannot be freed: another application's.
+        server.client().set("others", b"x" * 8_000_000)
+        server.call("CONFIG", "SET", "maxmemory", "6000000")
+        full.set()
+        await until(lambda: len(finished) == 4 and not worker.running, "all have run while the server is full")
+        await until(lambda: sched.backend.call_sync(CountJobs()).settled == 4, "all are settled while it is full")
+        server.call("CONFIG", "SET", "maxmemory", "0")
     sched.close_sync()
     assert sorted(finished) == ([b'{"result":1}'] * 2 + [b'{"result":{"rows":1}}'] * 2)
 

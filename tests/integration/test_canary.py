@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from queuehint import DuplicateJobError, Flow, JobContext, QueueHintError
-from tests.doors import run, scheduler, until
+from tests.doors import scheduler, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,32 +75,29 @@ def test_what_users_hold_shows_nothing_of_what_jobs_take() -> None:
         assert CANARY not in f"{held!r} {held}"
 
 
-def test_what_breaks_in_a_worker_is_in_no_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_breaks_in_a_worker_is_in_no_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-
-    async def main() -> None:
-        sched, _ = scheduler()
-
-        @sched.job(name="breaks", max_attempts=2)
-        async def breaks(ctx: JobContext, how: str, card: Any) -> Any:
-            ctx.log(card)
-            ctx.update({"card": card})
-            ctx.progress(1, 2, card)
-            if how == "raise":
-                raise ValueError(card)
-            return {"a": {card}} if how == "result" else card
-
-        handles = [await breaks.enqueue(how, CANARY) for how in ("raise", "result", "well")]
-        unread = await breaks.enqueue("well", CANARY)
-        breaks.handler.annotations["card"] = int
-        sched.before_job(lambda ctx: None)
-        async with sched.worker():
-            for handle in (*handles, unread):
-                await until(functools.partial(over, handle))
 
     async def over(handle: Any) -> bool:
         state = await handle.state()
         return bool(state.is_over or state == "QUEUED")
 
-    run(main())
+    sched, _ = scheduler()
+
+    @sched.job(name="breaks", max_attempts=2)
+    async def breaks(ctx: JobContext, how: str, card: Any) -> Any:
+        ctx.log(card)
+        ctx.update({"card": card})
+        ctx.progress(1, 2, card)
+        if how == "raise":
+            raise ValueError(card)
+        return {"a": {card}} if how == "result" else card
+
+    handles = [await breaks.enqueue(how, CANARY) for how in ("raise", "result", "well")]
+    unread = await breaks.enqueue("well", CANARY)
+    breaks.handler.annotations["card"] = int
+    sched.before_job(lambda ctx: None)
+    async with sched.worker():
+        for handle in (*handles, unread):
+            await until(functools.partial(over, handle))
     assert CANARY not in caplog.text + "".join(str(vars(record)) for record in caplog.records)

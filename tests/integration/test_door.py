@@ -37,7 +37,7 @@ from queuehint import (
 )
 from queuehint.operations import Tick
 from queuehint.values.report import ReasonKind
-from tests.doors import Gate, memory, run, scheduler, turns, until
+from tests.doors import Gate, memory, scheduler, turns, until
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 
@@ -73,7 +73,7 @@ def test_a_job_is_still_its_function() -> None:
     assert double.__wrapped__(4) == 8
 
 
-def test_the_same_function_again_replaces_the_task() -> None:
+async def test_the_same_function_again_replaces_the_task() -> None:
     sched, _ = scheduler()
 
     def define(value: int) -> Any:
@@ -83,14 +83,11 @@ def test_the_same_function_again_replaces_the_task() -> None:
 
         return task
 
-    async def main() -> None:
-        define(1)
-        newest = define(2)
-        handle = await newest.enqueue()
-        await sched.drain()
-        assert await handle.result() == 2
-
-    run(main())
+    define(1)
+    newest = define(2)
+    handle = await newest.enqueue()
+    await sched.drain()
+    assert await handle.result() == 2
 
 
 def test_another_function_of_the_name_is_refused() -> None:
@@ -172,16 +169,13 @@ def test_two_schedulers_on_memory_are_separate_stores() -> None:
     assert (one.stats_sync().unfinished, two.stats_sync().unfinished) == (1, 0)
 
 
-def test_ids_in_sequence_are_1_2_3() -> None:
-    async def main() -> None:
-        sched, _ = scheduler(ids="sequence")
-        work = make_job(sched)
-        handles = [await work.enqueue("a"), *await work.enqueue_many([("b",)] * 1_500), work.enqueue_sync("c")]
-        assert [handle.id for handle in handles] == [str(n) for n in range(1, 1_503)]
-        named = await work.using(id="mine").enqueue("d")
-        assert (named.id, (await work.enqueue("e")).id) == ("mine", "1503")
-
-    run(main())
+async def test_ids_in_sequence_are_1_2_3() -> None:
+    sched, _ = scheduler(ids="sequence")
+    work = make_job(sched)
+    handles = [await work.enqueue("a"), *await work.enqueue_many([("b",)] * 1_500), work.enqueue_sync("c")]
+    assert [handle.id for handle in handles] == [str(n) for n in range(1, 1_503)]
+    named = await work.using(id="mine").enqueue("d")
+    assert (named.id, (await work.enqueue("e")).id) == ("mine", "1503")
 
 
 def test_ids_by_time_sort_in_order_of_enqueue() -> None:
@@ -194,52 +188,40 @@ def test_ids_by_time_sort_in_order_of_enqueue() -> None:
 # --- enqueue -----------------------------------------------------------------------------------------------------
 
 
-def test_a_job_runs_and_gives_its_result() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        work = make_job(sched)
-        async with sched.worker():
-            handle = await work.enqueue("doc", n=3)
-            assert handle.created
-            assert await handle.result(timeout=10) == "doc3"
-            assert await handle.state() is FINISHED
-
-    run(main())
+async def test_a_job_runs_and_gives_its_result() -> None:
+    sched, _ = scheduler()
+    work = make_job(sched)
+    async with sched.worker():
+        handle = await work.enqueue("doc", n=3)
+        assert handle.created
+        assert await handle.result(timeout=10) == "doc3"
+        assert await handle.state() is FINISHED
 
 
-def test_many_calls_are_enqueued_in_order() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        work = make_job(sched)
-        handles = await work.enqueue_many([("a", 1), {"doc": "b", "n": 2}, ("c",), {"doc": "d"}])
-        records = [await handle.record() for handle in handles]
-        assert [record.path for record in records] == [("a",), ("b",), ("c",), ("d",)]
-        assert [record.number for record in records] == [1, 2, 3, 4]
-        assert await work.enqueue_many([]) == []
-
-    run(main())
+async def test_many_calls_are_enqueued_in_order() -> None:
+    sched, _ = scheduler()
+    work = make_job(sched)
+    handles = await work.enqueue_many([("a", 1), {"doc": "b", "n": 2}, ("c",), {"doc": "d"}])
+    records = [await handle.record() for handle in handles]
+    assert [record.path for record in records] == [("a",), ("b",), ("c",), ("d",)]
+    assert [record.number for record in records] == [1, 2, 3, 4]
+    assert await work.enqueue_many([]) == []
 
 
-def test_more_than_a_thousand_calls_are_several_submissions_in_order() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        work = make_job(sched)
-        handles = await work.enqueue_many(("doc", n) for n in range(2_345))
-        assert len({handle.id for handle in handles}) == 2_345
-        assert (await handles[-1].record()).number == 2_345
-        assert (await sched.stats()).states[QUEUED] == 2_345
-
-    run(main())
+async def test_more_than_a_thousand_calls_are_several_submissions_in_order() -> None:
+    sched, _ = scheduler()
+    work = make_job(sched)
+    handles = await work.enqueue_many(("doc", n) for n in range(2_345))
+    assert len({handle.id for handle in handles}) == 2_345
+    assert (await handles[-1].record()).number == 2_345
+    assert (await sched.stats()).states[QUEUED] == 2_345
 
 
-def test_many_deep_places_are_several_submissions_too() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        work = make_job(sched).using(queue_hint=["x"] * 64)
-        assert len(await work.enqueue_many([("doc",)] * 600)) == 600
-        assert (await sched.stats()).unfinished == 600
-
-    run(main())
+async def test_many_deep_places_are_several_submissions_too() -> None:
+    sched, _ = scheduler()
+    work = make_job(sched).using(queue_hint=["x"] * 64)
+    assert len(await work.enqueue_many([("doc",)] * 600)) == 600
+    assert (await sched.stats()).unfinished == 600
 
 
 @pytest.mark.parametrize("bad", [(1,), (), ("a", 1, 2), {"x": 1}, "a", None, ["a"], ("a", {1}), ("",), 5])
@@ -266,15 +248,12 @@ def test_calls_that_are_no_list_are_refused(calls: Any) -> None:
         work.enqueue_many_sync(calls)
 
 
-def test_specs_are_the_layer_below() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        work = make_job(sched)
-        handles = await sched.submit([work.spec("a"), JobSpec(id="raw", task="work", arguments=b'{"doc":"b","n":1}')])
-        await sched.drain()
-        assert [await handle.result() for handle in handles] == ["a0", "b1"]
-
-    run(main())
+async def test_specs_are_the_layer_below() -> None:
+    sched, _ = scheduler()
+    work = make_job(sched)
+    handles = await sched.submit([work.spec("a"), JobSpec(id="raw", task="work", arguments=b'{"doc":"b","n":1}')])
+    await sched.drain()
+    assert [await handle.result() for handle in handles] == ["a0", "b1"]
 
 
 def test_a_bad_spec_is_named_and_nothing_is_enqueued() -> None:
@@ -302,21 +281,18 @@ def test_an_id_twice_in_one_submission_is_refused() -> None:
     assert sched.stats_sync().enqueued == 0
 
 
-def test_the_same_id_and_content_is_the_same_job() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        work = make_job(sched).using(id="x")
-        first = await work.enqueue("a")
-        again = await work.enqueue("a")
-        assert (first.created, again.created, again.id) == (True, False, "x")
-        with pytest.raises(DuplicateJobError) as caught:
-            await work.enqueue("b")
-        assert caught.value.fields == ("claims", "arguments")
-        await sched.drain()
-        late = await work.enqueue("a")
-        assert (late.created, await late.result()) == (False, "a0")
-
-    run(main())
+async def test_the_same_id_and_content_is_the_same_job() -> None:
+    sched, _ = scheduler()
+    work = make_job(sched).using(id="x")
+    first = await work.enqueue("a")
+    again = await work.enqueue("a")
+    assert (first.created, again.created, again.id) == (True, False, "x")
+    with pytest.raises(DuplicateJobError) as caught:
+        await work.enqueue("b")
+    assert caught.value.fields == ("claims", "arguments")
+    await sched.drain()
+    late = await work.enqueue("a")
+    assert (late.created, await late.result()) == (False, "a0")
 
 
 # --- using -------------------------------------------------------------------------------------------------------
@@ -447,129 +423,108 @@ def test_a_later_delay_takes_the_place_of_a_time_and_the_other_way_round() -> No
 
 
 @pytest.mark.parametrize("by", ["delay", "run_at"])
-def test_a_job_is_scheduled_until_it_is_due(by: str) -> None:
-    async def main() -> None:
-        sched, clock = scheduler()
-        work = make_job(sched)
-        due = dt.datetime.fromtimestamp(clock.now_ms() / 1000, dt.UTC) + dt.timedelta(seconds=5)
-        later = await work.using(**({"delay": 5} if by == "delay" else {"run_at": due})).enqueue("a")
-        async with sched.worker():
-            now = await work.enqueue("a", 1)
-            assert await now.result() == "a1"
-            assert await later.state() is SCHEDULED
-            record = await later.record()
-            assert record.due_at == due
-            clock.advance(seconds=4.999)
-            await turns()
-            assert await later.state() is SCHEDULED
-            clock.advance(ms=1)
-            assert await later.result() == "a0"
-
-    run(main())
+async def test_a_job_is_scheduled_until_it_is_due(by: str) -> None:
+    sched, clock = scheduler()
+    work = make_job(sched)
+    due = dt.datetime.fromtimestamp(clock.now_ms() / 1000, dt.UTC) + dt.timedelta(seconds=5)
+    later = await work.using(**({"delay": 5} if by == "delay" else {"run_at": due})).enqueue("a")
+    async with sched.worker():
+        now = await work.enqueue("a", 1)
+        assert await now.result() == "a1"
+        assert await later.state() is SCHEDULED
+        record = await later.record()
+        assert record.due_at == due
+        clock.advance(seconds=4.999)
+        await turns()
+        assert await later.state() is SCHEDULED
+        clock.advance(ms=1)
+        assert await later.result() == "a0"
 
 
-def test_priority_chooses_among_ready_jobs() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        order: list[str] = []
+async def test_priority_chooses_among_ready_jobs() -> None:
+    sched, _ = scheduler()
+    order: list[str] = []
 
-        @sched.job
-        async def note(name: str) -> None:
-            order.append(name)
+    @sched.job
+    async def note(name: str) -> None:
+        order.append(name)
 
-        for name, priority in [("low", 1), ("normal", 3), ("high", 5), ("critical", Priority.CRITICAL)]:
-            await note.using(priority=priority).enqueue(name)
-        async with sched.worker(1):
-            await sched.drain()
-        assert order == ["critical", "high", "normal", "low"]
-
-    run(main())
+    for name, priority in [("low", 1), ("normal", 3), ("high", 5), ("critical", Priority.CRITICAL)]:
+        await note.using(priority=priority).enqueue(name)
+    async with sched.worker(1):
+        await sched.drain()
+    assert order == ["critical", "high", "normal", "low"]
 
 
-def test_users_take_turns() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        order: list[str] = []
+async def test_users_take_turns() -> None:
+    sched, _ = scheduler()
+    order: list[str] = []
 
-        @sched.job
-        async def note(name: str) -> None:
-            order.append(name)
+    @sched.job
+    async def note(name: str) -> None:
+        order.append(name)
 
-        for n in range(3):
-            await note.using(user="ann").enqueue(f"ann{n}")
-        await note.using(user="bob").enqueue("bob")
-        async with sched.worker(1):
-            await sched.drain()
-        assert order == ["ann0", "bob", "ann1", "ann2"]
-
-    run(main())
+    for n in range(3):
+        await note.using(user="ann").enqueue(f"ann{n}")
+    await note.using(user="bob").enqueue("bob")
+    async with sched.worker(1):
+        await sched.drain()
+    assert order == ["ann0", "bob", "ann1", "ann2"]
 
 
 # --- keys --------------------------------------------------------------------------------------------------------
 
 
-def test_a_burst_of_one_key_is_one_job() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        work = make_job(sched).using(key="k")
-        handles = [await work.enqueue("a", n) for n in range(5)]
-        assert {handle.id for handle in handles} == {handles[0].id}
-        assert [handle.created for handle in handles] == [True, False, False, False, False]
-        await sched.drain()
-        assert await handles[-1].result() == "a0"
-        assert (await work.enqueue("a")).created
-
-    run(main())
+async def test_a_burst_of_one_key_is_one_job() -> None:
+    sched, _ = scheduler()
+    work = make_job(sched).using(key="k")
+    handles = [await work.enqueue("a", n) for n in range(5)]
+    assert {handle.id for handle in handles} == {handles[0].id}
+    assert [handle.created for handle in handles] == [True, False, False, False, False]
+    await sched.drain()
+    assert await handles[-1].result() == "a0"
+    assert (await work.enqueue("a")).created
 
 
-def test_replace_gives_the_fresh_job_the_newest_arguments() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        work = make_job(sched).using(key="k", on_conflict="replace")
-        handles = [await work.enqueue("a", n) for n in range(5)]
-        await sched.drain()
-        assert {handle.id for handle in handles} == {handles[0].id}
-        assert await handles[0].result() == "a4"
-
-    run(main())
+async def test_replace_gives_the_fresh_job_the_newest_arguments() -> None:
+    sched, _ = scheduler()
+    work = make_job(sched).using(key="k", on_conflict="replace")
+    handles = [await work.enqueue("a", n) for n in range(5)]
+    await sched.drain()
+    assert {handle.id for handle in handles} == {handles[0].id}
+    assert await handles[0].result() == "a4"
 
 
-def test_reject_refuses_while_a_job_of_the_key_exists() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        work = make_job(sched).using(key="k", on_conflict="reject")
-        first = await work.enqueue("a")
-        with pytest.raises(DuplicateJobError) as caught:
-            await work.enqueue("a")
-        assert (caught.value.key, caught.value.job_id) == ("k", first.id)
-        await sched.drain()
-        assert (await work.enqueue("a")).id != first.id
-
-    run(main())
+async def test_reject_refuses_while_a_job_of_the_key_exists() -> None:
+    sched, _ = scheduler()
+    work = make_job(sched).using(key="k", on_conflict="reject")
+    first = await work.enqueue("a")
+    with pytest.raises(DuplicateJobError) as caught:
+        await work.enqueue("a")
+    assert (caught.value.key, caught.value.job_id) == ("k", first.id)
+    await sched.drain()
+    assert (await work.enqueue("a")).id != first.id
 
 
-def test_after_waits_for_the_one_that_was_started() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        gate = Gate()
+async def test_after_waits_for_the_one_that_was_started() -> None:
+    sched, _ = scheduler()
+    gate = Gate()
 
-        @sched.job
-        async def work(n: int) -> int:
-            await gate.wait(n)
-            return n
+    @sched.job
+    async def work(n: int) -> int:
+        await gate.wait(n)
+        return n
 
-        keyed = work.using(key="k", on_conflict="after")
-        async with sched.worker():
-            first = await keyed.enqueue(1)
-            await gate.reached(1)
-            second = await keyed.enqueue(2)
-            assert await second.state() is DEFERRED
-            assert (await second.why()).jobs == (first.id,)
-            assert (await keyed.enqueue(3)).id == second.id
-            gate.open()
-            assert await second.result() == 2
-
-    run(main())
+    keyed = work.using(key="k", on_conflict="after")
+    async with sched.worker():
+        first = await keyed.enqueue(1)
+        await gate.reached(1)
+        second = await keyed.enqueue(2)
+        assert await second.state() is DEFERRED
+        assert (await second.why()).jobs == (first.id,)
+        assert (await keyed.enqueue(3)).id == second.id
+        gate.open()
+        assert await second.result() == 2
 
 
 # --- results -----------------------------------------------------------------------------------------------------
@@ -581,465 +536,396 @@ class Op:
     when: dt.datetime | None = None
 
 
-def test_arguments_and_results_travel_by_their_annotations() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        seen: list[Any] = []
+async def test_arguments_and_results_travel_by_their_annotations() -> None:
+    sched, _ = scheduler()
+    seen: list[Any] = []
 
-        @sched.job
-        async def apply(ops: list[Op], on: dt.date, id: uuid.UUID) -> Op:
-            seen.append((ops, on, id))
-            return ops[-1]
+    @sched.job
+    async def apply(ops: list[Op], on: dt.date, id: uuid.UUID) -> Op:
+        seen.append((ops, on, id))
+        return ops[-1]
 
-        @sched.job
-        def when() -> dt.datetime:
-            return dt.datetime(2020, 1, 2, tzinfo=dt.UTC)
+    @sched.job
+    def when() -> dt.datetime:
+        return dt.datetime(2020, 1, 2, tzinfo=dt.UTC)
 
-        @sched.job
-        def who() -> uuid.UUID:
-            return uuid.UUID(int=5)
+    @sched.job
+    def who() -> uuid.UUID:
+        return uuid.UUID(int=5)
 
-        ops = [Op(1), Op(2, dt.datetime(2021, 1, 1, tzinfo=dt.UTC))]
-        applied = await apply.enqueue(ops, dt.date(2020, 1, 1), uuid.UUID(int=1))
-        said_when, said_who = await when.enqueue(), await who.enqueue()
-        await sched.drain()
-        assert seen == [(ops, dt.date(2020, 1, 1), uuid.UUID(int=1))]
-        assert await applied.result() == ops[1]
-        assert await said_when.result() == dt.datetime(2020, 1, 2, tzinfo=dt.UTC)
-        assert await said_who.result() == uuid.UUID(int=5)
-
-    run(main())
+    ops = [Op(1), Op(2, dt.datetime(2021, 1, 1, tzinfo=dt.UTC))]
+    applied = await apply.enqueue(ops, dt.date(2020, 1, 1), uuid.UUID(int=1))
+    said_when, said_who = await when.enqueue(), await who.enqueue()
+    await sched.drain()
+    assert seen == [(ops, dt.date(2020, 1, 1), uuid.UUID(int=1))]
+    assert await applied.result() == ops[1]
+    assert await said_when.result() == dt.datetime(2020, 1, 2, tzinfo=dt.UTC)
+    assert await said_who.result() == uuid.UUID(int=5)
 
 
 @pytest.mark.parametrize("answer", [None, Op(9), Retry(1), Snooze(1)])
-def test_an_annotation_may_name_the_answers_beside_the_result(answer: Any) -> None:
-    async def main() -> None:
-        sched, clock = scheduler()
-        calls: list[str] = []
+async def test_an_annotation_may_name_the_answers_beside_the_result(answer: Any) -> None:
+    sched, clock = scheduler()
+    calls: list[str] = []
 
-        @sched.job
-        async def work() -> Op | Retry | Snooze | None:
-            calls.append("x")
-            return answer if len(calls) == 1 else Op(7)
+    @sched.job
+    async def work() -> Op | Retry | Snooze | None:
+        calls.append("x")
+        return answer if len(calls) == 1 else Op(7)
 
-        async with sched.worker():
-            handle = await work.enqueue()
-            await until(lambda: len(calls) == 1)
-            await turns()
-            clock.advance(seconds=1)
-            assert await handle.result() == (Op(7) if isinstance(answer, (Retry, Snooze)) else answer)
-
-    run(main())
-
-
-def test_a_result_is_read_without_a_handler_as_plain_json() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-
-        @sched.job
-        def apply() -> Op:
-            return Op(1)
-
-        handle = await apply.enqueue()
-        await sched.drain()
-        other = Scheduler("memory://")
-        other._backend = sched.backend
-        assert await other.handle(handle.id).result() == {"at": 1, "when": None}
-
-    run(main())
-
-
-def test_a_failed_jobs_result_raises_what_is_known_as_text() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-
-        @sched.job(max_attempts=1)
-        def work() -> None:
-            raise LookupError("nothing there")
-
+    async with sched.worker():
         handle = await work.enqueue()
-        await sched.drain()
-        with pytest.raises(JobFailedError) as caught:
-            await handle.result()
-        error = caught.value
-        assert (error.job_id, error.error_type, error.message) == (handle.id, "LookupError", "nothing there")
-        assert error.traceback is not None
-        assert "test_door.py" in error.traceback
-
-    run(main())
-
-
-def test_a_canceled_jobs_result_raises_with_the_cause() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        handle = await make_job(sched).enqueue("a")
-        assert await handle.cancel("not wanted") is True
-        with pytest.raises(JobCanceledError, match="not wanted") as caught:
-            await handle.result()
-        assert caught.value.cause == "not wanted"
-
-    run(main())
-
-
-def test_a_result_not_there_in_time_is_a_timeout_and_the_job_goes_on() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        handle = await make_job(sched).enqueue("a")
-        for timeout in (0, 0.001, dt.timedelta(milliseconds=1)):
-            with pytest.raises(TimeoutError) as caught:
-                await handle.result(timeout)
-            assert isinstance(caught.value, ResultTimeoutError)
-        await sched.drain()
-        assert await handle.result(0) == "a0"
-
-    run(main())
-
-
-def test_who_waits_for_a_result_is_woken() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        handles = await make_job(sched).enqueue_many([("doc", n) for n in range(20)])
-        waiting = [asyncio.create_task(handle.result()) for handle in handles]
+        await until(lambda: len(calls) == 1)
         await turns()
-        async with sched.worker():
-            assert await asyncio.gather(*waiting) == [f"doc{n}" for n in range(20)]
-
-    run(main())
+        clock.advance(seconds=1)
+        assert await handle.result() == (Op(7) if isinstance(answer, (Retry, Snooze)) else answer)
 
 
-def test_events_show_the_states_of_a_job_to_its_end() -> None:
-    async def main() -> None:
-        sched, clock = scheduler()
-        work = make_job(sched)
-        handle = await work.using(delay=1).enqueue("a")
-        seen: list[JobState] = []
-        worker: contextlib.AbstractAsyncContextManager[Any] = sched.worker()
-        async with contextlib.AsyncExitStack() as stack:
-            async for record in handle.events():
-                seen.append(record.state)
-                if record.state is SCHEDULED:
-                    clock.advance(seconds=1)
-                    await sched.backend.call(Tick())
-                elif record.state is QUEUED:
-                    await stack.enter_async_context(worker)
-        assert seen[0] is SCHEDULED
-        assert QUEUED in seen
-        assert seen[-1] is FINISHED
+async def test_a_result_is_read_without_a_handler_as_plain_json() -> None:
+    sched, _ = scheduler()
 
-    run(main())
+    @sched.job
+    def apply() -> Op:
+        return Op(1)
+
+    handle = await apply.enqueue()
+    await sched.drain()
+    other = Scheduler("memory://")
+    other._backend = sched.backend
+    assert await other.handle(handle.id).result() == {"at": 1, "when": None}
 
 
-def test_events_of_an_unknown_job_raise() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        with pytest.raises(JobNotFoundError):
-            async for _ in sched.handle("nobody").events():
-                pass
+async def test_a_failed_jobs_result_raises_what_is_known_as_text() -> None:
+    sched, _ = scheduler()
 
-    run(main())
+    @sched.job(max_attempts=1)
+    def work() -> None:
+        raise LookupError("nothing there")
+
+    handle = await work.enqueue()
+    await sched.drain()
+    with pytest.raises(JobFailedError) as caught:
+        await handle.result()
+    error = caught.value
+    assert (error.job_id, error.error_type, error.message) == (handle.id, "LookupError", "nothing there")
+    assert error.traceback is not None
+    assert "test_door.py" in error.traceback
+
+
+async def test_a_canceled_jobs_result_raises_with_the_cause() -> None:
+    sched, _ = scheduler()
+    handle = await make_job(sched).enqueue("a")
+    assert await handle.cancel("not wanted") is True
+    with pytest.raises(JobCanceledError, match="not wanted") as caught:
+        await handle.result()
+    assert caught.value.cause == "not wanted"
+
+
+async def test_a_result_not_there_in_time_is_a_timeout_and_the_job_goes_on() -> None:
+    sched, _ = scheduler()
+    handle = await make_job(sched).enqueue("a")
+    for timeout in (0, 0.001, dt.timedelta(milliseconds=1)):
+        with pytest.raises(TimeoutError) as caught:
+            await handle.result(timeout)
+        assert isinstance(caught.value, ResultTimeoutError)
+    await sched.drain()
+    assert await handle.result(0) == "a0"
+
+
+async def test_who_waits_for_a_result_is_woken() -> None:
+    sched, _ = scheduler()
+    handles = await make_job(sched).enqueue_many([("doc", n) for n in range(20)])
+    waiting = [asyncio.create_task(handle.result()) for handle in handles]
+    await turns()
+    async with sched.worker():
+        assert await asyncio.gather(*waiting) == [f"doc{n}" for n in range(20)]
+
+
+async def test_events_show_the_states_of_a_job_to_its_end() -> None:
+    sched, clock = scheduler()
+    work = make_job(sched)
+    handle = await work.using(delay=1).enqueue("a")
+    seen: list[JobState] = []
+    worker: contextlib.AbstractAsyncContextManager[Any] = sched.worker()
+    async with contextlib.AsyncExitStack() as stack:
+        async for record in handle.events():
+            seen.append(record.state)
+            if record.state is SCHEDULED:
+                clock.advance(seconds=1)
+                await sched.backend.call(Tick())
+            elif record.state is QUEUED:
+                await stack.enter_async_context(worker)
+    assert seen[0] is SCHEDULED
+    assert QUEUED in seen
+    assert seen[-1] is FINISHED
+
+
+async def test_events_of_an_unknown_job_raise() -> None:
+    sched, _ = scheduler()
+    with pytest.raises(JobNotFoundError):
+        async for _ in sched.handle("nobody").events():
+            pass
 
 
 # --- what a handler says -----------------------------------------------------------------------------------------
 
 
-def test_progress_and_log_lines_are_seen_while_the_handler_runs() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        gate = Gate()
+async def test_progress_and_log_lines_are_seen_while_the_handler_runs() -> None:
+    sched, _ = scheduler()
+    gate = Gate()
 
-        @sched.job
-        async def from_loop(ctx: JobContext) -> None:
-            ctx.progress(1, 2, "half")
-            ctx.log("one\ntwo")
-            await gate.wait()
+    @sched.job
+    async def from_loop(ctx: JobContext) -> None:
+        ctx.progress(1, 2, "half")
+        ctx.log("one\ntwo")
+        await gate.wait()
 
-        @sched.job
-        def from_thread(ctx: JobContext) -> None:
-            ctx.progress(1, 2, "half")
-            ctx.log("one\ntwo")
-            gate.wait_sync()
+    @sched.job
+    def from_thread(ctx: JobContext) -> None:
+        ctx.progress(1, 2, "half")
+        ctx.log("one\ntwo")
+        gate.wait_sync()
 
-        async with sched.worker():
-            handles = [await from_loop.enqueue(), await from_thread.enqueue()]
-            for handle in handles:
+    async with sched.worker():
+        handles = [await from_loop.enqueue(), await from_thread.enqueue()]
+        for handle in handles:
 
-                async def told(handle: Any = handle) -> bool:
-                    return len((await handle.record()).logs) == 2
+            async def told(handle: Any = handle) -> bool:
+                return len((await handle.record()).logs) == 2
 
-                await until(told)
-                record = await handle.record()
-                assert record.state is STARTED
-                assert await handle.progress() == record.progress == Progress(1, 2, "half")
-                assert record.logs == ("one", "two")
-            gate.open()
-            for handle in handles:
-                await handle.result()
-
-    run(main())
-
-
-def test_what_was_said_last_is_kept_when_the_job_ends_at_once() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-
-        @sched.job(max_attempts=1)
-        async def work(ctx: JobContext, fail: bool) -> None:
-            ctx.log("")
-            ctx.log("x" * 5_000)
-            ctx.log("bad \ud800")
-            ctx.progress(note="n" * 2_000)
-            if fail:
-                raise ValueError
-
-        for fail in (False, True):
-            handle = await work.enqueue(fail)
-            await sched.drain()
+            await until(told)
             record = await handle.record()
-            assert record.logs == ("", "x" * 4_096, "bad \\ud800")
-            assert record.progress == Progress(None, None, "n" * 1_024)
-
-    run(main())
-
-
-def test_the_context_tells_about_the_job() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        seen: list[Any] = []
-
-        @sched.job(queue_hint=["{doc}", "x"])
-        async def work(ctx: JobContext, doc: str) -> None:
-            seen.append((ctx.id, ctx.attempt, ctx.path, ctx.user, ctx.canceled, ctx.token))
-
-        handle = await work.using(user="ann").enqueue("d")
-        await sched.drain()
-        token = (await handle.record()).token
-        assert seen == [(handle.id, 1, ("d", "x"), "ann", False, token)]
-
-    run(main())
-
-
-def test_a_second_attempt_finds_the_children_of_the_first() -> None:
-    async def main() -> None:
-        sched, clock = scheduler()
-        found: list[list[tuple[str, bool]]] = []
-
-        @sched.job
-        async def child(n: int) -> int:
-            return n
-
-        @sched.job(retry=Backoff(base=1, jitter=0))
-        async def parent(ctx: JobContext) -> None:
-            handles = [await ctx.enqueue(child, n) for n in range(2)]
-            handles.append(await ctx.enqueue(child.using(priority=5), 9))
-            found.append([(handle.id, handle.created) for handle in handles])
-            if ctx.attempt == 1:
-                raise RuntimeError
-
-        @sched.job
-        def parent_in_thread(ctx: JobContext) -> str:
-            return str(ctx.enqueue_sync(child, n=5).id)
-
-        async with sched.worker():
-            handle = await parent.enqueue()
-            await until(lambda: len(found) == 1)
-            await turns()
-            clock.advance(seconds=1)
+            assert record.state is STARTED
+            assert await handle.progress() == record.progress == Progress(1, 2, "half")
+            assert record.logs == ("one", "two")
+        gate.open()
+        for handle in handles:
             await handle.result()
-            names = [f"{handle.id}.{n}" for n in (1, 2, 3)]
-            assert found == [[(name, True) for name in names], [(name, False) for name in names]]
-            assert await sched.handle(names[2]).result() == 9
-            other = await parent_in_thread.enqueue()
-            assert await other.result() == f"{other.id}.1"
 
-    run(main())
+
+async def test_what_was_said_last_is_kept_when_the_job_ends_at_once() -> None:
+    sched, _ = scheduler()
+
+    @sched.job(max_attempts=1)
+    async def work(ctx: JobContext, fail: bool) -> None:
+        ctx.log("")
+        ctx.log("x" * 5_000)
+        ctx.log("bad \ud800")
+        ctx.progress(note="n" * 2_000)
+        if fail:
+            raise ValueError
+
+    for fail in (False, True):
+        handle = await work.enqueue(fail)
+        await sched.drain()
+        record = await handle.record()
+        assert record.logs == ("", "x" * 4_096, "bad \\ud800")
+        assert record.progress == Progress(None, None, "n" * 1_024)
+
+
+async def test_the_context_tells_about_the_job() -> None:
+    sched, _ = scheduler()
+    seen: list[Any] = []
+
+    @sched.job(queue_hint=["{doc}", "x"])
+    async def work(ctx: JobContext, doc: str) -> None:
+        seen.append((ctx.id, ctx.attempt, ctx.path, ctx.user, ctx.canceled, ctx.token))
+
+    handle = await work.using(user="ann").enqueue("d")
+    await sched.drain()
+    token = (await handle.record()).token
+    assert seen == [(handle.id, 1, ("d", "x"), "ann", False, token)]
+
+
+async def test_a_second_attempt_finds_the_children_of_the_first() -> None:
+    sched, clock = scheduler()
+    found: list[list[tuple[str, bool]]] = []
+
+    @sched.job
+    async def child(n: int) -> int:
+        return n
+
+    @sched.job(retry=Backoff(base=1, jitter=0))
+    async def parent(ctx: JobContext) -> None:
+        handles = [await ctx.enqueue(child, n) for n in range(2)]
+        handles.append(await ctx.enqueue(child.using(priority=5), 9))
+        found.append([(handle.id, handle.created) for handle in handles])
+        if ctx.attempt == 1:
+            raise RuntimeError
+
+    @sched.job
+    def parent_in_thread(ctx: JobContext) -> str:
+        return str(ctx.enqueue_sync(child, n=5).id)
+
+    async with sched.worker():
+        handle = await parent.enqueue()
+        await until(lambda: len(found) == 1)
+        await turns()
+        clock.advance(seconds=1)
+        await handle.result()
+        names = [f"{handle.id}.{n}" for n in (1, 2, 3)]
+        assert found == [[(name, True) for name in names], [(name, False) for name in names]]
+        assert await sched.handle(names[2]).result() == 9
+        other = await parent_in_thread.enqueue()
+        assert await other.result() == f"{other.id}.1"
 
 
 @pytest.mark.parametrize("thing", [5, None, "child", lambda: None])
-def test_a_child_is_made_of_a_job_only(thing: Any) -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
+async def test_a_child_is_made_of_a_job_only(thing: Any) -> None:
+    sched, _ = scheduler()
 
-        @sched.job(max_attempts=1)
-        async def parent(ctx: JobContext) -> None:
-            with pytest.raises(InvalidJobError, match="job must be a Job"):
-                await ctx.enqueue(thing)
+    @sched.job(max_attempts=1)
+    async def parent(ctx: JobContext) -> None:
+        with pytest.raises(InvalidJobError, match="job must be a Job"):
+            await ctx.enqueue(thing)
 
-        handle = await parent.enqueue()
-        await sched.drain()
-        assert await handle.state() is FINISHED
-
-    run(main())
+    handle = await parent.enqueue()
+    await sched.drain()
+    assert await handle.state() is FINISHED
 
 
 # --- questions and orders ----------------------------------------------------------------------------------------
 
 
-def test_why_names_what_a_job_waits_for() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        work = make_job(sched)
-        first = await work.enqueue("a")
-        second = await work.enqueue("a")
-        reason = await second.why()
-        assert (reason.kind, reason.jobs, reason.path_key) == (ReasonKind.PLACE, (first.id,), "a")
-        assert await sched.why(second) == await sched.why(second.id) == sched.why_sync(second) == second.why_sync()
-        assert (await first.why()).kind is ReasonKind.NO_WORKER
-        await sched.drain()
-        assert (await first.why()).kind is ReasonKind.OVER
-
-    run(main())
+async def test_why_names_what_a_job_waits_for() -> None:
+    sched, _ = scheduler()
+    work = make_job(sched)
+    first = await work.enqueue("a")
+    second = await work.enqueue("a")
+    reason = await second.why()
+    assert (reason.kind, reason.jobs, reason.path_key) == (ReasonKind.PLACE, (first.id,), "a")
+    assert await sched.why(second) == await sched.why(second.id) == sched.why_sync(second) == second.why_sync()
+    assert (await first.why()).kind is ReasonKind.NO_WORKER
+    await sched.drain()
+    assert (await first.why()).kind is ReasonKind.OVER
 
 
-def test_an_unknown_job_is_not_found() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        handle = sched.handle("nobody")
-        for call in (handle.record, handle.state, handle.progress, handle.why, handle.cancel, handle.result):
-            with pytest.raises(JobNotFoundError) as caught:
-                await call()
-            assert isinstance(caught.value, LookupError)
-            assert "'nobody'" in str(caught.value)
-        for sync in (
-            handle.record_sync,
-            handle.state_sync,
-            handle.progress_sync,
-            handle.why_sync,
-            handle.cancel_sync,
-            handle.result_sync,
-        ):
-            with pytest.raises(JobNotFoundError):
-                sync()
+async def test_an_unknown_job_is_not_found() -> None:
+    sched, _ = scheduler()
+    handle = sched.handle("nobody")
+    for call in (handle.record, handle.state, handle.progress, handle.why, handle.cancel, handle.result):
+        with pytest.raises(JobNotFoundError) as caught:
+            await call()
+        assert isinstance(caught.value, LookupError)
+        assert "'nobody'" in str(caught.value)
+    for sync in (
+        handle.record_sync,
+        handle.state_sync,
+        handle.progress_sync,
+        handle.why_sync,
+        handle.cancel_sync,
+        handle.result_sync,
+    ):
         with pytest.raises(JobNotFoundError):
-            await sched.get("nobody")
+            sync()
+    with pytest.raises(JobNotFoundError):
+        await sched.get("nobody")
+    with pytest.raises(JobNotFoundError):
+        await sched.why("nobody")
+    for order in (sched.dead.redrive, sched.dead.discard):
         with pytest.raises(JobNotFoundError):
-            await sched.why("nobody")
-        for order in (sched.dead.redrive, sched.dead.discard):
-            with pytest.raises(JobNotFoundError):
-                await order(["nobody"])
-        assert await sched.cancel(["nobody"]) == [False]
-
-    run(main())
+            await order(["nobody"])
+    assert await sched.cancel(["nobody"]) == [False]
 
 
-def test_a_job_of_another_store_is_not_found() -> None:
-    async def main() -> None:
-        one, two = scheduler()[0], scheduler()[0]
-        handle = await make_job(one).enqueue("a")
-        with pytest.raises(JobNotFoundError):
-            await two.get(handle.id)
-
-    run(main())
+async def test_a_job_of_another_store_is_not_found() -> None:
+    one, two = scheduler()[0], scheduler()[0]
+    handle = await make_job(one).enqueue("a")
+    with pytest.raises(JobNotFoundError):
+        await two.get(handle.id)
 
 
-def test_a_job_that_is_over_cannot_be_canceled() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        handle = await make_job(sched).enqueue("a")
-        await sched.drain()
-        with pytest.raises(InvalidTransitionError, match="FINISHED") as caught:
-            await handle.cancel()
-        assert (caught.value.state, caught.value.target) == (FINISHED, CANCELED)
-        with pytest.raises(InvalidTransitionError, match="FINISHED"):
-            await sched.dead.redrive([handle.id])
-        assert await sched.cancel([handle]) == [False]
-        assert await handle.state() is FINISHED
-
-    run(main())
+async def test_a_job_that_is_over_cannot_be_canceled() -> None:
+    sched, _ = scheduler()
+    handle = await make_job(sched).enqueue("a")
+    await sched.drain()
+    with pytest.raises(InvalidTransitionError, match="FINISHED") as caught:
+        await handle.cancel()
+    assert (caught.value.state, caught.value.target) == (FINISHED, CANCELED)
+    with pytest.raises(InvalidTransitionError, match="FINISHED"):
+        await sched.dead.redrive([handle.id])
+    assert await sched.cancel([handle]) == [False]
+    assert await handle.state() is FINISHED
 
 
-def test_the_tree_and_can_dequeue_show_what_executes() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        gate = Gate()
+async def test_the_tree_and_can_dequeue_show_what_executes() -> None:
+    sched, _ = scheduler()
+    gate = Gate()
 
-        @sched.job(queue_hint=["{doc}", "x"])
-        async def work(doc: str) -> None:
-            await gate.wait()
+    @sched.job(queue_hint=["{doc}", "x"])
+    async def work(doc: str) -> None:
+        await gate.wait()
 
-        async with sched.worker():
-            await work.enqueue("a")
-            await work.enqueue("a")
-            await gate.reached()
-            for hint, may in [(["a"], False), ([], False), (["a", "x", "y"], False), (["a", "y"], True), (None, True)]:
-                assert await sched.can_dequeue(hint) is sched.can_dequeue_sync(hint) is may
-            assert not await sched.can_dequeue(["a"], "shared")
-            tree = await sched.tree(depth=2)
-            assert tree == sched.tree_sync((), 2)
-            assert (tree.path_key, tree.started_below, tree.children[0].path_key) == ("root", 1, "a")
-            leaf = tree.children[0].children[0]
-            assert (leaf.path_key, leaf.started, leaf.waiting) == ("a:x", 1, 1)
-            assert (await sched.tree(["a"], 0)).children == ()
-            stats = await sched.stats()
-            assert (stats.states[STARTED], stats.states[QUEUED], stats.unfinished) == (1, 1, 2)
-            assert stats == sched.stats_sync()
-            gate.open()
-
-    run(main())
-
-
-def test_jobs_are_canceled_by_ids_and_by_path() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        work = make_job(sched)
-        a, b, c, d = [await work.enqueue(name) for name in "abcd"]
-        assert await sched.cancel([a, b.id, "nobody"], reason="why not") == [True, True, False]
-        assert (await a.record()).cause == "why not"
-        assert await sched.cancel(path=["c"]) == 1
-        assert [await handle.state() for handle in (a, b, c, d)] == [CANCELED, CANCELED, CANCELED, QUEUED]
-        assert sched.cancel_sync(path=[]) == 1
-        assert await d.state() is CANCELED
-        assert await sched.cancel([]) == []
-
-    run(main())
-
-
-def test_a_large_path_is_canceled_to_its_end() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        work = make_job(sched)
-        await work.enqueue_many([("doc", n) for n in range(10_000)])
-        assert await sched.cancel(path=["doc"]) == 10_000
-        async with sched.worker():
-            await sched.drain()
-        stats = await sched.stats()
-        assert (stats.states[CANCELED], stats.states[FINISHED], stats.leftovers) == (10_000, 0, 0)
-
-    run(main())
-
-
-def test_a_paused_path_waits_until_it_is_resumed() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        work = make_job(sched)
-        assert await sched.pause(["a"]) is True
-        assert await sched.pause(["a"]) is False
-        paused, free = await work.enqueue("a"), await work.enqueue("b")
-        async with sched.worker():
-            await free.result()
-            assert await paused.state() is QUEUED
-            assert (await paused.why()).kind is ReasonKind.PAUSED
-            assert (await sched.stats()).stuck["paused"] == 1
-            assert await sched.resume(["a"]) is True
-            assert await sched.resume(["a"]) is False
-            assert await paused.result() == "a0"
-
-    run(main())
-
-
-def test_a_closed_path_takes_nothing_until_it_is_reopened() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        work = make_job(sched)
-        assert await sched.close_path(["a"]) is True
-        assert await sched.close_path(["a"]) is False
-        with pytest.raises(PathClosedError, match="'a'"):
-            await work.enqueue_many([("b",), ("a",)])
-        assert (await sched.stats()).enqueued == 0
-        assert await sched.reopen_path(["a"]) is True
-        assert await sched.reopen_path(["a"]) is False
+    async with sched.worker():
         await work.enqueue("a")
+        await work.enqueue("a")
+        await gate.reached()
+        for hint, may in [(["a"], False), ([], False), (["a", "x", "y"], False), (["a", "y"], True), (None, True)]:
+            assert await sched.can_dequeue(hint) is sched.can_dequeue_sync(hint) is may
+        assert not await sched.can_dequeue(["a"], "shared")
+        tree = await sched.tree(depth=2)
+        assert tree == sched.tree_sync((), 2)
+        assert (tree.path_key, tree.started_below, tree.children[0].path_key) == ("root", 1, "a")
+        leaf = tree.children[0].children[0]
+        assert (leaf.path_key, leaf.started, leaf.waiting) == ("a:x", 1, 1)
+        assert (await sched.tree(["a"], 0)).children == ()
+        stats = await sched.stats()
+        assert (stats.states[STARTED], stats.states[QUEUED], stats.unfinished) == (1, 1, 2)
+        assert stats == sched.stats_sync()
+        gate.open()
 
-    run(main())
+
+async def test_jobs_are_canceled_by_ids_and_by_path() -> None:
+    sched, _ = scheduler()
+    work = make_job(sched)
+    a, b, c, d = [await work.enqueue(name) for name in "abcd"]
+    assert await sched.cancel([a, b.id, "nobody"], reason="why not") == [True, True, False]
+    assert (await a.record()).cause == "why not"
+    assert await sched.cancel(path=["c"]) == 1
+    assert [await handle.state() for handle in (a, b, c, d)] == [CANCELED, CANCELED, CANCELED, QUEUED]
+    assert sched.cancel_sync(path=[]) == 1
+    assert await d.state() is CANCELED
+    assert await sched.cancel([]) == []
+
+
+async def test_a_large_path_is_canceled_to_its_end() -> None:
+    sched, _ = scheduler()
+    work = make_job(sched)
+    await work.enqueue_many([("doc", n) for n in range(10_000)])
+    assert await sched.cancel(path=["doc"]) == 10_000
+    async with sched.worker():
+        await sched.drain()
+    stats = await sched.stats()
+    assert (stats.states[CANCELED], stats.states[FINISHED], stats.leftovers) == (10_000, 0, 0)
+
+
+async def test_a_paused_path_waits_until_it_is_resumed() -> None:
+    sched, _ = scheduler()
+    work = make_job(sched)
+    assert await sched.pause(["a"]) is True
+    assert await sched.pause(["a"]) is False
+    paused, free = await work.enqueue("a"), await work.enqueue("b")
+    async with sched.worker():
+        await free.result()
+        assert await paused.state() is QUEUED
+        assert (await paused.why()).kind is ReasonKind.PAUSED
+        assert (await sched.stats()).stuck["paused"] == 1
+        assert await sched.resume(["a"]) is True
+        assert await sched.resume(["a"]) is False
+        assert await paused.result() == "a0"
+
+
+async def test_a_closed_path_takes_nothing_until_it_is_reopened() -> None:
+    sched, _ = scheduler()
+    work = make_job(sched)
+    assert await sched.close_path(["a"]) is True
+    assert await sched.close_path(["a"]) is False
+    with pytest.raises(PathClosedError, match="'a'"):
+        await work.enqueue_many([("b",), ("a",)])
+    assert (await sched.stats()).enqueued == 0
+    assert await sched.reopen_path(["a"]) is True
+    assert await sched.reopen_path(["a"]) is False
+    await work.enqueue("a")
 
 
 def make_dead(sched: Scheduler, count: int = 1) -> tuple[list[Any], list[bool]]:
@@ -1055,186 +941,159 @@ def make_dead(sched: Scheduler, count: int = 1) -> tuple[list[Any], list[bool]]:
     return mortal.enqueue_many_sync([(n,) for n in range(count)]), well
 
 
-def test_the_dead_shelf_is_listed_redriven_and_discarded() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        handles, well = make_dead(sched, 250)
-        await sched.drain()
-        ids = [handle.id for handle in handles]
-        page = await sched.dead.list(3)
-        assert [record.id for record in page] == ids[:3]
-        assert [record.id for record in await sched.dead.list(2, after=page[-1].number)] == ids[3:5]
-        assert list(sched.dead.list_sync()) == list(await sched.dead.list()) != []
-        assert [record.id async for record in sched.dead] == ids
-        well.append(True)
-        await sched.dead.redrive(ids[:2])
-        await sched.dead.discard(ids[2:4])
-        await sched.drain()
-        assert await handles[1].result() == 1
-        assert await handles[2].state() is CANCELED
-        assert [record.id async for record in sched.dead] == ids[4:]
-
-    run(main())
+async def test_the_dead_shelf_is_listed_redriven_and_discarded() -> None:
+    sched, _ = scheduler()
+    handles, well = make_dead(sched, 250)
+    await sched.drain()
+    ids = [handle.id for handle in handles]
+    page = await sched.dead.list(3)
+    assert [record.id for record in page] == ids[:3]
+    assert [record.id for record in await sched.dead.list(2, after=page[-1].number)] == ids[3:5]
+    assert list(sched.dead.list_sync()) == list(await sched.dead.list()) != []
+    assert [record.id async for record in sched.dead] == ids
+    well.append(True)
+    await sched.dead.redrive(ids[:2])
+    await sched.dead.discard(ids[2:4])
+    await sched.drain()
+    assert await handles[1].result() == 1
+    assert await handles[2].state() is CANCELED
+    assert [record.id async for record in sched.dead] == ids[4:]
 
 
-def test_redriving_goes_on_past_a_job_that_is_not_dead() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        (handle,), well = make_dead(sched)
-        await sched.drain()
-        well.append(True)
-        with pytest.raises(JobNotFoundError):
-            await sched.dead.redrive(["nobody", handle.id])
-        await sched.drain()
-        assert await handle.state() is FINISHED
-
-    run(main())
+async def test_redriving_goes_on_past_a_job_that_is_not_dead() -> None:
+    sched, _ = scheduler()
+    (handle,), well = make_dead(sched)
+    await sched.drain()
+    well.append(True)
+    with pytest.raises(JobNotFoundError):
+        await sched.dead.redrive(["nobody", handle.id])
+    await sched.drain()
+    assert await handle.state() is FINISHED
 
 
 # --- hooks -------------------------------------------------------------------------------------------------------
 
 
-def test_hooks_see_each_attempt() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        seen: list[Any] = []
+async def test_hooks_see_each_attempt() -> None:
+    sched, _ = scheduler()
+    seen: list[Any] = []
 
-        @sched.before_job
-        def before(ctx: JobContext) -> None:
-            seen.append(("before", ctx.id))
+    @sched.before_job
+    def before(ctx: JobContext) -> None:
+        seen.append(("before", ctx.id))
 
-        @sched.before_job
-        async def before_too(ctx: JobContext) -> None:
-            await asyncio.sleep(0)
-            seen.append(("before too", ctx.id))
+    @sched.before_job
+    async def before_too(ctx: JobContext) -> None:
+        await asyncio.sleep(0)
+        seen.append(("before too", ctx.id))
 
-        @sched.after_job
-        async def after(ctx: JobContext, outcome: Any) -> None:
-            seen.append(("after", outcome.kind.value))
+    @sched.after_job
+    async def after(ctx: JobContext, outcome: Any) -> None:
+        seen.append(("after", outcome.kind.value))
 
-        handle = await make_job(sched).enqueue("a")
-        await sched.drain()
-        assert seen == [("before", handle.id), ("before too", handle.id), ("after", "finished")]
-        assert before.__name__ == "before"
-
-    run(main())
+    handle = await make_job(sched).enqueue("a")
+    await sched.drain()
+    assert seen == [("before", handle.id), ("before too", handle.id), ("after", "finished")]
+    assert before.__name__ == "before"
 
 
-def test_a_before_hook_that_raises_fails_the_attempt_and_the_handler_is_not_called() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        called: list[str] = []
+async def test_a_before_hook_that_raises_fails_the_attempt_and_the_handler_is_not_called() -> None:
+    sched, _ = scheduler()
+    called: list[str] = []
 
-        @sched.before_job
-        def before(ctx: JobContext) -> None:
-            raise PermissionError("not today")
+    @sched.before_job
+    def before(ctx: JobContext) -> None:
+        raise PermissionError("not today")
 
-        @sched.job(max_attempts=1)
-        def work() -> None:
-            called.append("x")
+    @sched.job(max_attempts=1)
+    def work() -> None:
+        called.append("x")
 
-        handle = await work.enqueue()
-        await sched.drain()
-        with pytest.raises(JobFailedError, match="PermissionError: not today"):
-            await handle.result()
-        assert called == []
-
-    run(main())
+    handle = await work.enqueue()
+    await sched.drain()
+    with pytest.raises(JobFailedError, match="PermissionError: not today"):
+        await handle.result()
+    assert called == []
 
 
 @pytest.mark.parametrize("error", [ValueError, SystemExit, KeyboardInterrupt, asyncio.CancelledError, GeneratorExit])
-def test_an_after_hook_that_raises_is_logged_and_changes_nothing(
+async def test_an_after_hook_that_raises_is_logged_and_changes_nothing(
     error: type[BaseException], caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        seen: list[str] = []
+    sched, _ = scheduler()
+    seen: list[str] = []
 
-        @sched.after_job
-        def bad(ctx: JobContext, outcome: Any) -> None:
-            raise error("in the hook")
+    @sched.after_job
+    def bad(ctx: JobContext, outcome: Any) -> None:
+        raise error("in the hook")
 
-        @sched.after_job
-        def good(ctx: JobContext, outcome: Any) -> None:
-            seen.append(ctx.id)
+    @sched.after_job
+    def good(ctx: JobContext, outcome: Any) -> None:
+        seen.append(ctx.id)
 
-        handle = await make_job(sched).enqueue("a")
-        await sched.drain()
-        assert await handle.result() == "a0"
-        assert seen == [handle.id]
-
-    run(main())
+    handle = await make_job(sched).enqueue("a")
+    await sched.drain()
+    assert await handle.result() == "a0"
+    assert seen == [handle.id]
     assert [record.__dict__["event"] for record in caplog.records if record.levelname == "ERROR"] == ["hook.failed"]
 
 
 # --- drain -------------------------------------------------------------------------------------------------------
 
 
-def test_drain_runs_the_jobs_itself_if_there_is_no_worker() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        handles = await make_job(sched).enqueue_many([("doc", n) for n in range(50)])
+async def test_drain_runs_the_jobs_itself_if_there_is_no_worker() -> None:
+    sched, _ = scheduler()
+    handles = await make_job(sched).enqueue_many([("doc", n) for n in range(50)])
+    await sched.drain()
+    assert [await handle.state() for handle in handles] == [FINISHED] * 50
+    await sched.drain()
+
+
+async def test_drain_uses_the_worker_that_is_there() -> None:
+    sched, _ = scheduler()
+    handle = await make_job(sched).enqueue("a")
+    async with sched.worker() as worker:
         await sched.drain()
-        assert [await handle.state() for handle in handles] == [FINISHED] * 50
-        await sched.drain()
-
-    run(main())
-
-
-def test_drain_uses_the_worker_that_is_there() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        handle = await make_job(sched).enqueue("a")
-        async with sched.worker() as worker:
-            await sched.drain()
-            assert list(sched._workers) == [worker]
-            assert (await handle.record()).state is FINISHED
-        assert not sched._workers
-
-    run(main())
+        assert list(sched._workers) == [worker]
+        assert (await handle.record()).state is FINISHED
+    assert not sched._workers
 
 
-def test_drain_of_a_path_leaves_the_rest() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        gate = Gate()
+async def test_drain_of_a_path_leaves_the_rest() -> None:
+    sched, _ = scheduler()
+    gate = Gate()
 
-        @sched.job(queue_hint=["{doc}"])
-        async def work(doc: str) -> None:
-            if doc == "other":
-                await gate.wait()
+    @sched.job(queue_hint=["{doc}"])
+    async def work(doc: str) -> None:
+        if doc == "other":
+            await gate.wait()
 
-        other = await work.enqueue("other")
-        handle = await work.enqueue("a")
-        async with sched.worker():
-            await sched.drain(["a"], timeout=10)
-            assert await handle.state() is FINISHED
-            await gate.reached()
-            assert await other.state() is STARTED
-            with pytest.raises(DrainTimeoutError) as caught:
-                await sched.drain(timeout=0)
-            assert isinstance(caught.value, TimeoutError)
-            assert caught.value.unfinished == 1
-            gate.open()
-
-    run(main())
-
-
-def test_drain_leaves_scheduled_jobs_unless_asked() -> None:
-    async def main() -> None:
-        sched, clock = scheduler()
-        handle = await make_job(sched).using(delay=60).enqueue("a")
-        await sched.drain()
-        assert await handle.state() is SCHEDULED
-        with pytest.raises(DrainTimeoutError):
-            await sched.drain(include_scheduled=True, timeout=0)
-        draining = asyncio.create_task(sched.drain(include_scheduled=True))
-        await turns()
-        clock.advance(seconds=60)
-        await draining
+    other = await work.enqueue("other")
+    handle = await work.enqueue("a")
+    async with sched.worker():
+        await sched.drain(["a"], timeout=10)
         assert await handle.state() is FINISHED
+        await gate.reached()
+        assert await other.state() is STARTED
+        with pytest.raises(DrainTimeoutError) as caught:
+            await sched.drain(timeout=0)
+        assert isinstance(caught.value, TimeoutError)
+        assert caught.value.unfinished == 1
+        gate.open()
 
-    run(main())
+
+async def test_drain_leaves_scheduled_jobs_unless_asked() -> None:
+    sched, clock = scheduler()
+    handle = await make_job(sched).using(delay=60).enqueue("a")
+    await sched.drain()
+    assert await handle.state() is SCHEDULED
+    with pytest.raises(DrainTimeoutError):
+        await sched.drain(include_scheduled=True, timeout=0)
+    draining = asyncio.create_task(sched.drain(include_scheduled=True))
+    await turns()
+    clock.advance(seconds=60)
+    await draining
+    assert await handle.state() is FINISHED
 
 
 async def stalled(sched: Scheduler, path: list[str] | None = None) -> DrainStalledError:
@@ -1244,108 +1103,90 @@ async def stalled(sched: Scheduler, path: list[str] | None = None) -> DrainStall
 
 
 @pytest.mark.parametrize("path", [None, ["a"]])
-def test_drain_names_a_paused_path(path: Any) -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        work = make_job(sched)
-        await sched.pause(["a"])
-        first, second = await work.enqueue("a"), await work.enqueue("a")
-        error = await stalled(sched, path)
-        assert [(reason.job_id, reason.kind) for reason in error.reasons] == [
-            (first.id, ReasonKind.PAUSED),
-            (second.id, ReasonKind.PLACE),
-        ]
-        assert "its path is paused" in str(error)
-
-    run(main())
+async def test_drain_names_a_paused_path(path: Any) -> None:
+    sched, _ = scheduler()
+    work = make_job(sched)
+    await sched.pause(["a"])
+    first, second = await work.enqueue("a"), await work.enqueue("a")
+    error = await stalled(sched, path)
+    assert [(reason.job_id, reason.kind) for reason in error.reasons] == [
+        (first.id, ReasonKind.PAUSED),
+        (second.id, ReasonKind.PLACE),
+    ]
+    assert "its path is paused" in str(error)
 
 
 @pytest.mark.parametrize("path", [None, ["a"]])
-def test_drain_names_a_dead_hold(path: Any) -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
+async def test_drain_names_a_dead_hold(path: Any) -> None:
+    sched, _ = scheduler()
 
-        @sched.job(queue_hint=["a"], max_attempts=1, on_dead="hold")
-        async def work(fail: bool) -> None:
-            if fail:
-                raise ValueError
+    @sched.job(queue_hint=["a"], max_attempts=1, on_dead="hold")
+    async def work(fail: bool) -> None:
+        if fail:
+            raise ValueError
 
-        dead = await work.enqueue(True)
-        await work.enqueue(False)
-        (reason,) = (await stalled(sched, path)).reasons
-        assert (reason.kind, reason.jobs) == (ReasonKind.DEAD_HOLD, (dead.id,))
-
-    run(main())
+    dead = await work.enqueue(True)
+    await work.enqueue(False)
+    (reason,) = (await stalled(sched, path)).reasons
+    assert (reason.kind, reason.jobs) == (ReasonKind.DEAD_HOLD, (dead.id,))
 
 
 @pytest.mark.parametrize("path", [None, ["a"]])
-def test_drain_names_a_pool_nobody_serves(path: Any) -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        await make_job(sched).using(pool="gpu").enqueue("a")
-        (reason,) = (await stalled(sched, path)).reasons
-        assert (reason.kind, reason.detail) == (ReasonKind.NO_WORKER, "pool gpu")
-
-    run(main())
+async def test_drain_names_a_pool_nobody_serves(path: Any) -> None:
+    sched, _ = scheduler()
+    await make_job(sched).using(pool="gpu").enqueue("a")
+    (reason,) = (await stalled(sched, path)).reasons
+    assert (reason.kind, reason.detail) == (ReasonKind.NO_WORKER, "pool gpu")
 
 
 @pytest.mark.parametrize("path", [None, ["a"]])
-def test_drain_names_a_task_nobody_knows(path: Any) -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        await sched.submit([JobSpec(id="x", task="unknown", claims=(Claim(("a",)),))])
-        (reason,) = (await stalled(sched, path)).reasons
-        assert (reason.job_id, reason.kind) == ("x", ReasonKind.UNKNOWN_TASK)
-
-    run(main())
+async def test_drain_names_a_task_nobody_knows(path: Any) -> None:
+    sched, _ = scheduler()
+    await sched.submit([JobSpec(id="x", task="unknown", claims=(Claim(("a",)),))])
+    (reason,) = (await stalled(sched, path)).reasons
+    assert (reason.job_id, reason.kind) == ("x", ReasonKind.UNKNOWN_TASK)
 
 
-def test_drain_does_not_give_up_while_something_can_move() -> None:
-    async def main() -> None:
-        sched, clock = scheduler()
-        tries: list[int] = []
+async def test_drain_does_not_give_up_while_something_can_move() -> None:
+    sched, clock = scheduler()
+    tries: list[int] = []
 
-        @sched.job(queue_hint=["a"], retry=Backoff(base=1, jitter=0))
-        async def flaky(ctx: JobContext) -> None:
-            tries.append(ctx.attempt)
-            if ctx.attempt < 3:
-                raise ValueError
+    @sched.job(queue_hint=["a"], retry=Backoff(base=1, jitter=0))
+    async def flaky(ctx: JobContext) -> None:
+        tries.append(ctx.attempt)
+        if ctx.attempt < 3:
+            raise ValueError
 
-        await flaky.enqueue()
-        await sched.pause(["b"])
-        await make_job(sched).enqueue("b")
-        draining = asyncio.create_task(sched.drain(["a"]))
-        for attempt in (1, 2):
-            await until(lambda attempt=attempt: len(tries) == attempt)  # type: ignore[misc]
-            await turns()
-            clock.advance(seconds=2)
-        await draining
-        assert tries == [1, 2, 3]
-
-    run(main())
+    await flaky.enqueue()
+    await sched.pause(["b"])
+    await make_job(sched).enqueue("b")
+    draining = asyncio.create_task(sched.drain(["a"]))
+    for attempt in (1, 2):
+        await until(lambda attempt=attempt: len(tries) == attempt)  # type: ignore[misc]
+        await turns()
+        clock.advance(seconds=2)
+    await draining
+    assert tries == [1, 2, 3]
 
 
-def test_a_full_worker_still_serves_its_pool() -> None:
-    async def main() -> None:
-        sched, clock = scheduler()
-        gate = Gate()
+async def test_a_full_worker_still_serves_its_pool() -> None:
+    sched, clock = scheduler()
+    gate = Gate()
 
-        @sched.job(pool="slow", queue_hint=["{doc}"])
-        async def slow(doc: str) -> None:
-            await gate.wait()
+    @sched.job(pool="slow", queue_hint=["{doc}"])
+    async def slow(doc: str) -> None:
+        await gate.wait()
 
-        async with sched.worker(1, pools=["slow"]), sched.worker(1, pools=["default"]):
-            await slow.enqueue("a")
-            await gate.reached()
-            waiting = await slow.enqueue("b")
-            clock.advance(seconds=300)
-            await turns()
-            assert (await waiting.why()).kind is ReasonKind.WORKER
-            with pytest.raises(DrainTimeoutError):
-                await sched.drain(["b"], timeout=0)
-            gate.open()
-
-    run(main())
+    async with sched.worker(1, pools=["slow"]), sched.worker(1, pools=["default"]):
+        await slow.enqueue("a")
+        await gate.reached()
+        waiting = await slow.enqueue("b")
+        clock.advance(seconds=300)
+        await turns()
+        assert (await waiting.why()).kind is ReasonKind.WORKER
+        with pytest.raises(DrainTimeoutError):
+            await sched.drain(["b"], timeout=0)
+        gate.open()
 
 
 # --- a handler never waits ---------------------------------------------------------------------------------------
@@ -1355,134 +1196,119 @@ def test_a_full_worker_still_serves_its_pool() -> None:
 @pytest.mark.parametrize(
     "call", ["result", "result_sync", "drain", "drain_sync", "exclusive", "exclusive_sync", "events", "third"]
 )
-def test_a_handler_that_waits_for_a_job_is_refused_at_once(kind: str, call: str) -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        work = make_job(sched)
-        # Behind the handler's own path, on another, and behind a third job: every wait may close a circle.
-        pending = await work.using(queue_hint=["elsewhere"], pool="nobody").enqueue("x")
-        third = await work.using(queue_hint=["elsewhere"], pool="nobody").enqueue("x")
+async def test_a_handler_that_waits_for_a_job_is_refused_at_once(kind: str, call: str) -> None:
+    sched, _ = scheduler()
+    work = make_job(sched)
+    # Behind the handler's own path, on another, and behind a third job: every wait may close a circle.
+    pending = await work.using(queue_hint=["elsewhere"], pool="nobody").enqueue("x")
+    third = await work.using(queue_hint=["elsewhere"], pool="nobody").enqueue("x")
 
-        async def events() -> None:
-            async for _ in pending.events():
+    async def events() -> None:
+        async for _ in pending.events():
+            pass
+
+    async def wait() -> None:
+        if call == "drain":
+            await sched.drain(timeout=1)
+        elif call == "exclusive":
+            async with sched.exclusive(["free"]):
                 pass
+        elif call == "events":
+            await events()
+        elif call == "third":
+            await third.result(1)
+        elif call == "result":
+            await pending.result(1)
+        else:
+            wait_sync()
 
-        async def wait() -> None:
-            if call == "drain":
-                await sched.drain(timeout=1)
-            elif call == "exclusive":
-                async with sched.exclusive(["free"]):
-                    pass
-            elif call == "events":
-                await events()
-            elif call == "third":
-                await third.result(1)
-            elif call == "result":
-                await pending.result(1)
-            else:
-                wait_sync()
+    def wait_sync() -> None:
+        if call == "result_sync":
+            pending.result_sync(1)
+        elif call == "drain_sync":
+            sched.drain_sync(["elsewhere"], timeout=1)
+        elif call == "exclusive_sync":
+            with sched.exclusive_sync(["free"], timeout=1):
+                pass
+        else:
+            asyncio.run(wait())
 
-        def wait_sync() -> None:
-            if call == "result_sync":
-                pending.result_sync(1)
-            elif call == "drain_sync":
-                sched.drain_sync(["elsewhere"], timeout=1)
-            elif call == "exclusive_sync":
-                with sched.exclusive_sync(["free"], timeout=1):
-                    pass
-            else:
-                asyncio.run(wait())
+    @sched.job(queue_hint=["elsewhere"], max_attempts=1)
+    async def handler() -> str:
+        with pytest.raises(WouldDeadlockError) as caught:
+            await wait()
+        return str(caught.value)
 
-        @sched.job(queue_hint=["elsewhere"], max_attempts=1)
-        async def handler() -> str:
-            with pytest.raises(WouldDeadlockError) as caught:
-                await wait()
-            return str(caught.value)
+    @sched.job(queue_hint=["elsewhere"], max_attempts=1)
+    def handler_in_thread() -> str:
+        with pytest.raises(WouldDeadlockError) as caught:
+            wait_sync()
+        return str(caught.value)
 
-        @sched.job(queue_hint=["elsewhere"], max_attempts=1)
-        def handler_in_thread() -> str:
-            with pytest.raises(WouldDeadlockError) as caught:
-                wait_sync()
-            return str(caught.value)
-
-        job = handler if kind == "async" else handler_in_thread
-        async with sched.worker():
-            message = await (await job.using(queue_hint=None).enqueue()).result()
-            assert "inside a handler could wait for ever" in message
-            assert "Enqueue a job" in message
-            assert await pending.state() is QUEUED
-        assert (await sched.stats()).enqueued == 3
-
-    run(main())
+    job = handler if kind == "async" else handler_in_thread
+    async with sched.worker():
+        message = await (await job.using(queue_hint=None).enqueue()).result()
+        assert "inside a handler could wait for ever" in message
+        assert "Enqueue a job" in message
+        assert await pending.state() is QUEUED
+    assert (await sched.stats()).enqueued == 3
 
 
 @pytest.mark.parametrize("kind", ["async", "thread"])
-def test_a_handler_may_ask_for_what_is_over(kind: str) -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        work = make_job(sched)
-        over = await work.enqueue("a")
-        await sched.drain()
+async def test_a_handler_may_ask_for_what_is_over(kind: str) -> None:
+    sched, _ = scheduler()
+    work = make_job(sched)
+    over = await work.enqueue("a")
+    await sched.drain()
 
-        @sched.job(max_attempts=1)
-        async def handler() -> str:
-            await sched.drain(["a"])
-            assert [record.state async for record in over.events()] == [FINISHED]
-            return str(await over.result() + over.result_sync())
+    @sched.job(max_attempts=1)
+    async def handler() -> str:
+        await sched.drain(["a"])
+        assert [record.state async for record in over.events()] == [FINISHED]
+        return str(await over.result() + over.result_sync())
 
-        @sched.job(max_attempts=1)
-        def handler_in_thread() -> str:
-            sched.drain_sync(["a"])
-            return str(over.result_sync() + asyncio.run(over.result()))
+    @sched.job(max_attempts=1)
+    def handler_in_thread() -> str:
+        sched.drain_sync(["a"])
+        return str(over.result_sync() + asyncio.run(over.result()))
 
-        job = handler if kind == "async" else handler_in_thread
-        async with sched.worker():
-            assert await (await job.enqueue()).result() == "a0a0"
-
-    run(main())
+    job = handler if kind == "async" else handler_in_thread
+    async with sched.worker():
+        assert await (await job.enqueue()).result() == "a0a0"
 
 
 # --- life of the application -------------------------------------------------------------------------------------
 
 
-def test_lifespan_runs_workers_where_jobs_live_in_the_process() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        work = make_job(sched)
-        app = object()
-        async with sched.lifespan()(app) as state:
-            assert state == {"queuehint": sched}
-            assert await (await work.enqueue("a")).result() == "a0"
+async def test_lifespan_runs_workers_where_jobs_live_in_the_process() -> None:
+    sched, _ = scheduler()
+    work = make_job(sched)
+    app = object()
+    async with sched.lifespan()(app) as state:
+        assert state == {"queuehint": sched}
+        assert await (await work.enqueue("a")).result() == "a0"
+    assert not sched._workers
+
+
+async def test_lifespan_without_workers_runs_none() -> None:
+    sched, _ = scheduler()
+    handle = await make_job(sched).enqueue("a")
+    async with sched.lifespan(workers=False)(None):
         assert not sched._workers
-
-    run(main())
-
-
-def test_lifespan_without_workers_runs_none() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        handle = await make_job(sched).enqueue("a")
-        async with sched.lifespan(workers=False)(None):
-            assert not sched._workers
-            await turns()
-            assert await handle.state() is QUEUED
-        async with sched.lifespan(workers=True, concurrency=2)(None):
-            assert await handle.result() == "a0"
-
-    run(main())
+        await turns()
+        assert await handle.state() is QUEUED
+    async with sched.lifespan(workers=True, concurrency=2)(None):
+        assert await handle.result() == "a0"
 
 
-def test_a_scheduler_is_its_own_context_and_opens_anew_after_close() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        async with sched as same:
-            assert same is sched
-            first = memory(sched)
-            await make_job(sched).enqueue("a")
-        assert first._closed
-        assert (await sched.stats()).unfinished == 0
-        await sched.close()
-        await sched.close()
-        sched.close_sync()
-
-    run(main())
+async def test_a_scheduler_is_its_own_context_and_opens_anew_after_close() -> None:
+    sched, _ = scheduler()
+    async with sched as same:
+        assert same is sched
+        first = memory(sched)
+        await make_job(sched).enqueue("a")
+    assert first._closed
+    assert (await sched.stats()).unfinished == 0
+    await sched.close()
+    await sched.close()
+    sched.close_sync()

@@ -564,47 +564,41 @@ def test_a_bad_wish_of_a_handler_is_refused(value: Any) -> None:
     refused(lambda: Snooze(value), "delay")
 
 
-def test_a_bad_wish_fails_the_attempt_that_made_it() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
+async def test_a_bad_wish_fails_the_attempt_that_made_it() -> None:
+    sched, _ = scheduler()
 
-        @sched.job(max_attempts=1)
-        async def work() -> Snooze:
-            return Snooze(-1)
+    @sched.job(max_attempts=1)
+    async def work() -> Snooze:
+        return Snooze(-1)
 
-        handle = await work.enqueue()
-        await sched.drain()
-        with pytest.raises(JobFailedError, match="delay must be from 0 s"):
-            await handle.result()
-
-    run(main())
+    handle = await work.enqueue()
+    await sched.drain()
+    with pytest.raises(JobFailedError, match="delay must be from 0 s"):
+        await handle.result()
 
 
 @pytest.mark.parametrize("done", ["1", object(), math.nan, True])
-def test_bad_progress_is_refused_where_it_is_reported(done: Any) -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        gate = Gate()
+async def test_bad_progress_is_refused_where_it_is_reported(done: Any) -> None:
+    sched, _ = scheduler()
+    gate = Gate()
 
-        @sched.job
-        async def work(ctx: JobContext) -> str:
-            with pytest.raises(InvalidJobError) as caught:
-                ctx.progress(done)
-            with pytest.raises(InvalidJobError):
-                ctx.progress(1, done)
-            ctx.progress(10**9, 0.5)
-            await gate.wait()
-            return str(caught.value)
+    @sched.job
+    async def work(ctx: JobContext) -> str:
+        with pytest.raises(InvalidJobError) as caught:
+            ctx.progress(done)
+        with pytest.raises(InvalidJobError):
+            ctx.progress(1, done)
+        ctx.progress(10**9, 0.5)
+        await gate.wait()
+        return str(caught.value)
 
-        async with sched.worker():
-            handle = await work.enqueue()
-            await gate.reached()
+    async with sched.worker():
+        handle = await work.enqueue()
+        await gate.reached()
 
-            async def told() -> bool:
-                return await handle.progress() is not None
+        async def told() -> bool:
+            return await handle.progress() is not None
 
-            await until(told)
-            gate.open()
-            assert "done" in await handle.result()
-
-    run(main())
+        await until(told)
+        gate.open()
+        assert "done" in await handle.result()

@@ -17,117 +17,99 @@ from queuehint import (
     Retention,
     WouldDeadlockError,
 )
-from tests.doors import Gate, memory, run, scheduler, until
+from tests.doors import Gate, memory, scheduler, until
 
 
-def test_a_drain_whose_time_is_over_gives_back_what_it_ran_itself() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        gate = Gate()
+async def test_a_drain_whose_time_is_over_gives_back_what_it_ran_itself() -> None:
+    sched, _ = scheduler()
+    gate = Gate()
 
-        @sched.job
-        async def work() -> None:
-            await gate.wait()
+    @sched.job
+    async def work() -> None:
+        await gate.wait()
 
-        job = await work.enqueue()
-        with pytest.raises(DrainTimeoutError):
-            await sched.drain(timeout=0.01)
-        record = await job.record()
-        assert (record.state, record.attempts) == (JobState.QUEUED, 0)
-
-    run(main())
+    job = await work.enqueue()
+    with pytest.raises(DrainTimeoutError):
+        await sched.drain(timeout=0.01)
+    record = await job.record()
+    assert (record.state, record.attempts) == (JobState.QUEUED, 0)
 
 
-def test_a_handler_that_raises_after_it_was_asked_to_stop_has_not_failed() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        entered = asyncio.Event()
-        loop = asyncio.get_running_loop()
+async def test_a_handler_that_raises_after_it_was_asked_to_stop_has_not_failed() -> None:
+    sched, _ = scheduler()
+    entered = asyncio.Event()
+    loop = asyncio.get_running_loop()
 
-        @sched.job
-        def work(ctx: JobContext) -> None:
-            loop.call_soon_threadsafe(entered.set)
-            while not ctx.canceled:
-                pass
-            raise RuntimeError("stopped half-way")
+    @sched.job
+    def work(ctx: JobContext) -> None:
+        loop.call_soon_threadsafe(entered.set)
+        while not ctx.canceled:
+            pass
+        raise RuntimeError("stopped half-way")
 
-        job = await work.enqueue()
-        async with sched.worker(grace=0):
-            await entered.wait()
-        record = await job.record()
-        assert (record.state, record.attempts, record.errors) == (JobState.QUEUED, 0, ())
-
-    run(main())
+    job = await work.enqueue()
+    async with sched.worker(grace=0):
+        await entered.wait()
+    record = await job.record()
+    assert (record.state, record.attempts, record.errors) == (JobState.QUEUED, 0, ())
 
 
-def test_a_caller_of_exclusive_hears_why_it_was_canceled() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        async with sched.exclusive(["doc"]):
-            waiting = asyncio.ensure_future(sched.exclusive(["doc"]).__aenter__())
-            jobs = memory(sched).engine.ledger.jobs
-            await until(lambda: len(jobs) == 2)
-            await sched.cancel([list(jobs)[-1]], reason="maintenance")
-            with pytest.raises(JobCanceledError, match="maintenance"):
-                await waiting
-
-    run(main())
+async def test_a_caller_of_exclusive_hears_why_it_was_canceled() -> None:
+    sched, _ = scheduler()
+    async with sched.exclusive(["doc"]):
+        waiting = asyncio.ensure_future(sched.exclusive(["doc"]).__aenter__())
+        jobs = memory(sched).engine.ledger.jobs
+        await until(lambda: len(jobs) == 2)
+        await sched.cancel([list(jobs)[-1]], reason="maintenance")
+        with pytest.raises(JobCanceledError, match="maintenance"):
+            await waiting
 
 
-def test_a_child_keeps_the_id_it_was_given_and_a_long_one_is_still_an_id() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
+async def test_a_child_keeps_the_id_it_was_given_and_a_long_one_is_still_an_id() -> None:
+    sched, _ = scheduler()
 
-        @sched.job
-        async def child() -> None: ...
+    @sched.job
+    async def child() -> None: ...
 
-        @sched.job
-        async def parent(ctx: JobContext) -> list[str]:
-            given = await ctx.enqueue(child.using(id="mine"))
-            derived = await ctx.enqueue(child)
-            return [given.id, derived.id]
+    @sched.job
+    async def parent(ctx: JobContext) -> list[str]:
+        given = await ctx.enqueue(child.using(id="mine"))
+        derived = await ctx.enqueue(child)
+        return [given.id, derived.id]
 
-        job = await parent.using(id="p" * 128).enqueue()
-        await sched.drain()
-        given, derived = await job.result()
-        assert given == "mine"
-        assert len(derived) == 64
-
-    run(main())
+    job = await parent.using(id="p" * 128).enqueue()
+    await sched.drain()
+    given, derived = await job.result()
+    assert given == "mine"
+    assert len(derived) == 64
 
 
-def test_arguments_that_cannot_be_read_fail_at_once_and_the_handlers_own_errors_do_not() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
+async def test_arguments_that_cannot_be_read_fail_at_once_and_the_handlers_own_errors_do_not() -> None:
+    sched, _ = scheduler()
 
-        @sched.job(max_attempts=2)
-        async def work(text: str) -> None:
-            raise InvalidJobError(text)
+    @sched.job(max_attempts=2)
+    async def work(text: str) -> None:
+        raise InvalidJobError(text)
 
-        unreadable = (await sched.submit([JobSpec(id="x", task="work", arguments=b"[]")]))[0]
-        failing = await work.enqueue("mine")
-        async with sched.worker():
-            await until(lambda: memory(sched).engine.ledger.jobs["x"].is_over)
-            await until(lambda: bool(memory(sched).engine.ledger.backing_off))
-        assert (await unreadable.record()).attempts == 1
-        assert (await failing.record()).state is JobState.QUEUED
-
-    run(main())
+    unreadable = (await sched.submit([JobSpec(id="x", task="work", arguments=b"[]")]))[0]
+    failing = await work.enqueue("mine")
+    async with sched.worker():
+        await until(lambda: memory(sched).engine.ledger.jobs["x"].is_over)
+        await until(lambda: bool(memory(sched).engine.ledger.backing_off))
+    assert (await unreadable.record()).attempts == 1
+    assert (await failing.record()).state is JobState.QUEUED
 
 
-def test_waiting_on_the_thread_of_the_workers_says_so() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
+async def test_waiting_on_the_thread_of_the_workers_says_so() -> None:
+    sched, _ = scheduler()
 
-        @sched.job
-        async def work() -> None: ...
+    @sched.job
+    async def work() -> None: ...
 
-        job = await work.using(delay=5).enqueue()
-        async with sched.worker():
-            with pytest.raises(WouldDeadlockError, match="on the thread of the workers' loop"):
-                job.result_sync(timeout=1)
-
-    run(main())
+    job = await work.using(delay=5).enqueue()
+    async with sched.worker():
+        with pytest.raises(WouldDeadlockError, match="on the thread of the workers' loop"):
+            job.result_sync(timeout=1)
 
 
 def test_retention_is_given_in_durations() -> None:
@@ -136,18 +118,15 @@ def test_retention_is_given_in_durations() -> None:
         Retention(failed=-1)
 
 
-def test_a_producer_in_a_loop_does_not_starve_the_workers_on_its_own_loop() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        seen: list[int] = []
+async def test_a_producer_in_a_loop_does_not_starve_the_workers_on_its_own_loop() -> None:
+    sched, _ = scheduler()
+    seen: list[int] = []
 
-        @sched.job(queue_hint=["doc"])
-        async def work(number: int) -> None:
-            seen.append(number)
+    @sched.job(queue_hint=["doc"])
+    async def work(number: int) -> None:
+        seen.append(number)
 
-        async with sched.worker():
-            for number in range(100):
-                await work.enqueue(number)
-            assert seen
-
-    run(main())
+    async with sched.worker():
+        for number in range(100):
+            await work.enqueue(number)
+        assert seen

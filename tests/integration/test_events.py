@@ -144,7 +144,7 @@ def test_a_place_that_is_no_number_is_refused(after: Any) -> None:
         Scheduler("memory://").events(after=after)
 
 
-def test_a_handler_does_not_wait_for_events() -> None:
+async def test_a_handler_does_not_wait_for_events() -> None:
     sched = Scheduler("memory://")
     caught: list[str] = []
 
@@ -156,13 +156,10 @@ def test_a_handler_does_not_wait_for_events() -> None:
         except WouldDeadlockError as error:
             caught.append(str(error))
 
-    async def main() -> None:
-        async with sched.worker():
-            await (await curious.enqueue()).result()
-            with pytest.raises(WouldDeadlockError, match="events_sync"):
-                next(sched.events_sync())
-
-    run(main())
+    async with sched.worker():
+        await (await curious.enqueue()).result()
+        with pytest.raises(WouldDeadlockError, match="events_sync"):
+            next(sched.events_sync())
     assert len(caught) == 1 and "events()" in caught[0]
 
 
@@ -170,7 +167,7 @@ def test_a_handler_does_not_wait_for_events() -> None:
 
 
 @pytest.mark.redis
-def test_listeners_are_told_while_a_worker_runs_and_of_the_last_event_too(sched: Scheduler) -> None:
+async def test_listeners_are_told_while_a_worker_runs_and_of_the_last_event_too(sched: Scheduler) -> None:
     work = a_job(sched)
     told: list[tuple[str, str]] = []
     threads: set[str] = set()
@@ -185,27 +182,21 @@ def test_listeners_are_told_while_a_worker_runs_and_of_the_last_event_too(sched:
 
     assert sched.on(EventKind.FINISHED, on_loop) is on_loop
 
-    async def main() -> None:
-        async with sched.worker():
-            await (await work.enqueue()).result()
-
-    run(main())
+    async with sched.worker():
+        await (await work.enqueue()).result()
     assert sorted(told) == [("async", "finished"), ("plain", "finished"), ("plain", "started")]
     assert threading.current_thread().name not in threads
 
 
-def test_listeners_are_told_without_a_worker_inside_listening() -> None:
+async def test_listeners_are_told_without_a_worker_inside_listening() -> None:
     sched = Scheduler("memory://")
     work = a_job(sched)
     told: list[str] = []
     sched.on("*", lambda event: told.append(event.kind))
 
-    async def main() -> None:
+    await work.enqueue()
+    async with sched.listening():
         await work.enqueue()
-        async with sched.listening():
-            await work.enqueue()
-
-    run(main())
     assert told == ["enqueued"]
 
 
@@ -266,21 +257,18 @@ def test_a_listener_that_is_slow_loses_its_own_oldest_events(monkeypatch: pytest
     assert sched.listeners[0].missed == missed
 
 
-def test_events_that_are_gone_are_told_as_missed(caplog: pytest.LogCaptureFixture) -> None:
+async def test_events_that_are_gone_are_told_as_missed(caplog: pytest.LogCaptureFixture) -> None:
     sched, clock = scheduler()
     work = a_job(sched)
     told: list[Any] = []
     sched.on("missed", told.append)
 
-    async def main() -> None:
-        async with sched.listening():
-            await work.enqueue()
-            sched._announcer._after = 0
-            # Nobody has asked for a minute.
-            clock.advance(seconds=61)
-            await work.enqueue()
-
-    run(main())
+    async with sched.listening():
+        await work.enqueue()
+        sched._announcer._after = 0
+        # Nobody has asked for a minute.
+        clock.advance(seconds=61)
+        await work.enqueue()
     assert told and all(isinstance(each, Missed) for each in told)
 
 

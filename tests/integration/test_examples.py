@@ -476,73 +476,61 @@ def empty_store(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(documents, "store", documents.Store())
 
 
-def test_an_edit_is_a_job_and_its_result_can_be_asked_for() -> None:
-    async def main() -> None:
-        async with served():
-            status, reply = await request("POST", "/documents/doc1/sections/intro", {"insert": "Hello"})
-            assert status == 202
-            assert await documents.sched.handle(reply["job"]).result(timeout=10) == 5
-            status, job = await request("GET", f"/jobs/{reply['job']}")
-            assert (status, job["state"], job["result"], job["error"]) == (200, "FINISHED", 5, None)
-            assert await request("GET", "/documents/doc1") == (
-                200,
-                {"sections": {"intro": "Hello"}, "snapshot": None},
-            )
-
-    asyncio.run(main())
+async def test_an_edit_is_a_job_and_its_result_can_be_asked_for() -> None:
+    async with served():
+        status, reply = await request("POST", "/documents/doc1/sections/intro", {"insert": "Hello"})
+        assert status == 202
+        assert await documents.sched.handle(reply["job"]).result(timeout=10) == 5
+        status, job = await request("GET", f"/jobs/{reply['job']}")
+        assert (status, job["state"], job["result"], job["error"]) == (200, "FINISHED", 5, None)
+        assert await request("GET", "/documents/doc1") == (
+            200,
+            {"sections": {"intro": "Hello"}, "snapshot": None},
+        )
 
 
-def test_edits_of_a_section_are_in_order() -> None:
-    async def main() -> None:
-        async with served():
-            for number in range(50):
-                await request("POST", f"/documents/doc1/sections/{number % 2}", {"insert": f"{number} "})
-            await request("POST", "/documents/doc1/sections/0", {"insert": "first ", "at": 0, "delete": 2})
-            await documents.sched.drain(["doc1"], timeout=10)
-            _, reply = await request("GET", "/documents/doc1")
-            assert reply["sections"]["0"] == "first " + "".join(f"{number} " for number in range(2, 50, 2))
-            assert reply["sections"]["1"] == "".join(f"{number} " for number in range(1, 50, 2))
-
-    asyncio.run(main())
+async def test_edits_of_a_section_are_in_order() -> None:
+    async with served():
+        for number in range(50):
+            await request("POST", f"/documents/doc1/sections/{number % 2}", {"insert": f"{number} "})
+        await request("POST", "/documents/doc1/sections/0", {"insert": "first ", "at": 0, "delete": 2})
+        await documents.sched.drain(["doc1"], timeout=10)
+        _, reply = await request("GET", "/documents/doc1")
+        assert reply["sections"]["0"] == "first " + "".join(f"{number} " for number in range(2, 50, 2))
+        assert reply["sections"]["1"] == "".join(f"{number} " for number in range(1, 50, 2))
 
 
-def test_a_snapshot_has_what_came_before_it_and_nothing_after() -> None:
-    async def main() -> None:
-        async with served():
-            await documents.sched.pause(["doc1"])
-            edits = []
-            for section in ("a", "b", "c"):
-                _, edit = await request("POST", f"/documents/doc1/sections/{section}", {"insert": section})
-                edits.append(edit)
-            _, snapshot = await request("POST", "/documents/doc1/snapshot")
-            _, late = await request("POST", "/documents/doc1/sections/a", {"insert": "late"})
-            _, waiting = await request("GET", f"/jobs/{snapshot['job']}")
-            assert waiting["state"] == "QUEUED"
-            assert "waits for the place of" in waiting["why"]
-            assert all(edit["job"] in waiting["why"] for edit in edits)
-            _, behind = await request("GET", f"/jobs/{late['job']}")
-            assert behind["state"] == "QUEUED"
-            # Another document does not wait.
-            _, other = await request("POST", "/documents/doc2/snapshot")
-            assert await documents.sched.handle(other["job"]).result(timeout=10) == ""
-            await documents.sched.resume(["doc1"])
-            await documents.sched.drain(timeout=10)
-            _, done = await request("GET", f"/jobs/{snapshot['job']}")
-            assert done["result"] == "a\n\nb\n\nc"
-            _, reply = await request("GET", "/documents/doc1")
-            assert reply == {"sections": {"a": "alate", "b": "b", "c": "c"}, "snapshot": "a\n\nb\n\nc"}
-
-    asyncio.run(main())
+async def test_a_snapshot_has_what_came_before_it_and_nothing_after() -> None:
+    async with served():
+        await documents.sched.pause(["doc1"])
+        edits = []
+        for section in ("a", "b", "c"):
+            _, edit = await request("POST", f"/documents/doc1/sections/{section}", {"insert": section})
+            edits.append(edit)
+        _, snapshot = await request("POST", "/documents/doc1/snapshot")
+        _, late = await request("POST", "/documents/doc1/sections/a", {"insert": "late"})
+        _, waiting = await request("GET", f"/jobs/{snapshot['job']}")
+        assert waiting["state"] == "QUEUED"
+        assert "waits for the place of" in waiting["why"]
+        assert all(edit["job"] in waiting["why"] for edit in edits)
+        _, behind = await request("GET", f"/jobs/{late['job']}")
+        assert behind["state"] == "QUEUED"
+        # Another document does not wait.
+        _, other = await request("POST", "/documents/doc2/snapshot")
+        assert await documents.sched.handle(other["job"]).result(timeout=10) == ""
+        await documents.sched.resume(["doc1"])
+        await documents.sched.drain(timeout=10)
+        _, done = await request("GET", f"/jobs/{snapshot['job']}")
+        assert done["result"] == "a\n\nb\n\nc"
+        _, reply = await request("GET", "/documents/doc1")
+        assert reply == {"sections": {"a": "alate", "b": "b", "c": "c"}, "snapshot": "a\n\nb\n\nc"}
 
 
-def test_names_may_hold_what_a_path_separates_with() -> None:
-    async def main() -> None:
-        async with served():
-            await request("POST", "/documents/a%2Fb%3Ac/sections/%C3%9C", {"insert": "x"})
-            await documents.sched.drain(timeout=10)
-            assert await request("GET", "/documents/a%2Fb%3Ac") == (200, {"sections": {"Ü": "x"}, "snapshot": None})
-
-    asyncio.run(main())
+async def test_names_may_hold_what_a_path_separates_with() -> None:
+    async with served():
+        await request("POST", "/documents/a%2Fb%3Ac/sections/%C3%9C", {"insert": "x"})
+        await documents.sched.drain(timeout=10)
+        assert await request("GET", "/documents/a%2Fb%3Ac") == (200, {"sections": {"Ü": "x"}, "snapshot": None})
 
 
 @pytest.mark.parametrize(
@@ -568,29 +556,23 @@ def test_names_may_hold_what_a_path_separates_with() -> None:
         ("POST", "/documents/doc1/sections/a", b" " * 1_000_001, 413),
     ],
 )
-def test_what_cannot_be_done_is_answered_so(method: str, path: str, body: Any, status: int) -> None:
-    async def main() -> None:
-        async with served():
-            answered, reply = await request(method, path, body)
-            assert answered == status
-            assert reply["error"]
-            assert (await documents.sched.stats()).enqueued == 0
-
-    asyncio.run(main())
+async def test_what_cannot_be_done_is_answered_so(method: str, path: str, body: Any, status: int) -> None:
+    async with served():
+        answered, reply = await request(method, path, body)
+        assert answered == status
+        assert reply["error"]
+        assert (await documents.sched.stats()).enqueued == 0
 
 
-def test_a_request_that_breaks_off_enqueues_nothing() -> None:
-    async def main() -> None:
-        async with served():
-            messages = [
-                {"type": "http.request", "body": b'{"insert": "x"}', "more_body": True},
-                {"type": "http.disconnect"},
-            ]
-            status, _ = await request("POST", "/documents/doc1/sections/a", messages=messages)
-            assert status == 400
-            assert (await documents.sched.stats()).enqueued == 0
-
-    asyncio.run(main())
+async def test_a_request_that_breaks_off_enqueues_nothing() -> None:
+    async with served():
+        messages = [
+            {"type": "http.request", "body": b'{"insert": "x"}', "more_body": True},
+            {"type": "http.disconnect"},
+        ]
+        status, _ = await request("POST", "/documents/doc1/sections/a", messages=messages)
+        assert status == 400
+        assert (await documents.sched.stats()).enqueued == 0
 
 
 # --- an import -------------------------------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ from queuehint import (
 from queuehint.client import flow_handle
 from queuehint.errors import CycleError, UnknownDependencyError
 from queuehint.operations import CancelFlow, Commit, Draw, Enqueue, Exchange, Redrive, Tick
-from tests.doors import Gate, memory, run, scheduler, turns, until
+from tests.doors import Gate, memory, scheduler, turns, until
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -108,91 +108,76 @@ def changes(asked: list[Any]) -> list[Any]:
 # --- the door ----------------------------------------------------------------------------------------------------
 
 
-def test_jobs_run_after_what_they_take_from_and_get_its_result() -> None:
-    async def main() -> None:
-        shop = Shop()
-        async with shop.sched.flow() as flow:
-            head = flow.add(shop.step, "head")
-            rows = [flow.add(shop.step, n, head.out["what"]) for n in range(3)]
-            end = flow.add(shop.step, "end", [row.out["inputs"] for row in rows], {"n": rows[1].out["what"]})
-        async with shop.sched.worker():
-            assert await end.result() == {"what": "end", "inputs": [[["head"], ["head"], ["head"]], {"n": 1}]}
-        assert (shop.did[0], sorted(shop.did[1:4]), shop.did[4]) == ("head", [0, 1, 2], "end")
-
-    run(main())
+async def test_jobs_run_after_what_they_take_from_and_get_its_result() -> None:
+    shop = Shop()
+    async with shop.sched.flow() as flow:
+        head = flow.add(shop.step, "head")
+        rows = [flow.add(shop.step, n, head.out["what"]) for n in range(3)]
+        end = flow.add(shop.step, "end", [row.out["inputs"] for row in rows], {"n": rows[1].out["what"]})
+    async with shop.sched.worker():
+        assert await end.result() == {"what": "end", "inputs": [[["head"], ["head"], ["head"]], {"n": 1}]}
+    assert (shop.did[0], sorted(shop.did[1:4]), shop.did[4]) == ("head", [0, 1, 2], "end")
 
 
-def test_leaving_the_block_submits_all_of_it_at_once() -> None:
-    async def main() -> None:
-        shop = Shop()
-        async with shop.sched.flow() as flow:
-            nodes = [flow.add(shop.step, n) for n in range(3)]
-            await turns()
-            assert shop.asked == []
-        (enqueue,) = changes(shop.asked)
-        assert [spec.id for spec in enqueue.jobs] == [node.id for node in nodes]
-        assert {spec.flow for spec in enqueue.jobs} == {flow.id}
-        assert [spec.name for spec in enqueue.jobs] == ["step", "step-2", "step-3"]
-        assert all(node.created for node in nodes)
-
-    run(main())
-
-
-def test_an_exception_inside_submits_nothing() -> None:
-    async def main() -> None:
-        shop = Shop()
-        with pytest.raises(ZeroDivisionError):
-            async with shop.sched.flow() as flow:
-                node = flow.add(shop.step)
-                raise ZeroDivisionError
-        with pytest.raises(ZeroDivisionError), shop.sched.flow_sync() as other:
-            other.add(shop.step)
-            raise ZeroDivisionError
-        with pytest.raises(asyncio.CancelledError):
-            async with shop.sched.flow():
-                raise asyncio.CancelledError
+async def test_leaving_the_block_submits_all_of_it_at_once() -> None:
+    shop = Shop()
+    async with shop.sched.flow() as flow:
+        nodes = [flow.add(shop.step, n) for n in range(3)]
+        await turns()
         assert shop.asked == []
-        with pytest.raises(InvalidJobError, match="given up: nothing can be added"):
+    (enqueue,) = changes(shop.asked)
+    assert [spec.id for spec in enqueue.jobs] == [node.id for node in nodes]
+    assert {spec.flow for spec in enqueue.jobs} == {flow.id}
+    assert [spec.name for spec in enqueue.jobs] == ["step", "step-2", "step-3"]
+    assert all(node.created for node in nodes)
+
+
+async def test_an_exception_inside_submits_nothing() -> None:
+    shop = Shop()
+    with pytest.raises(ZeroDivisionError):
+        async with shop.sched.flow() as flow:
+            node = flow.add(shop.step)
+            raise ZeroDivisionError
+    with pytest.raises(ZeroDivisionError), shop.sched.flow_sync() as other:
+        other.add(shop.step)
+        raise ZeroDivisionError
+    with pytest.raises(asyncio.CancelledError):
+        async with shop.sched.flow():
+            raise asyncio.CancelledError
+    assert shop.asked == []
+    with pytest.raises(InvalidJobError, match="given up: nothing can be added"):
+        flow.add(shop.step)
+    with pytest.raises(InvalidJobError, match="is not submitted"):
+        shop.step.using(after=[node]).enqueue_sync()
+    with pytest.raises(FlowNotFoundError):
+        await flow.state()
+
+
+async def test_a_refused_flow_leaves_nothing_behind() -> None:
+    shop = Shop()
+    await shop.sched.close_path(["closed"])
+    with pytest.raises(PathClosedError):
+        async with shop.sched.flow() as flow:
             flow.add(shop.step)
-        with pytest.raises(InvalidJobError, match="is not submitted"):
-            shop.step.using(after=[node]).enqueue_sync()
-        with pytest.raises(FlowNotFoundError):
-            await flow.state()
-
-    run(main())
-
-
-def test_a_refused_flow_leaves_nothing_behind() -> None:
-    async def main() -> None:
-        shop = Shop()
-        await shop.sched.close_path(["closed"])
-        with pytest.raises(PathClosedError):
-            async with shop.sched.flow() as flow:
-                flow.add(shop.step)
-                flow.add(shop.step.using(queue_hint=["closed"]))
-        with pytest.raises(UnknownDependencyError):
-            async with shop.sched.flow() as flow:
-                flow.add(shop.step)
-                flow.add(shop.step.using(after=["nowhere"]))
-        assert (await shop.sched.stats()).unfinished == 0
-
-    run(main())
+            flow.add(shop.step.using(queue_hint=["closed"]))
+    with pytest.raises(UnknownDependencyError):
+        async with shop.sched.flow() as flow:
+            flow.add(shop.step)
+            flow.add(shop.step.using(after=["nowhere"]))
+    assert (await shop.sched.stats()).unfinished == 0
 
 
-def test_a_flow_that_was_refused_may_be_submitted_again() -> None:
-    async def main() -> None:
-        shop = Shop()
-        await shop.sched.close_path(["a"])
-        with pytest.raises(PathClosedError):
-            async with shop.sched.flow() as flow:
-                node = flow.add(shop.step.using(queue_hint=["a"]))
-        await shop.sched.reopen_path(["a"])
+async def test_a_flow_that_was_refused_may_be_submitted_again() -> None:
+    shop = Shop()
+    await shop.sched.close_path(["a"])
+    with pytest.raises(PathClosedError):
+        async with shop.sched.flow() as flow:
+            node = flow.add(shop.step.using(queue_hint=["a"]))
+    await shop.sched.reopen_path(["a"])
+    await flow.submit()
+    assert await node.state() is QUEUED
+    with pytest.raises(InvalidJobError, match="is submitted"):
         await flow.submit()
-        assert await node.state() is QUEUED
-        with pytest.raises(InvalidJobError, match="is submitted"):
-            await flow.submit()
-
-    run(main())
 
 
 def test_flows_are_made_in_synchronous_code_too() -> None:
@@ -213,22 +198,19 @@ def test_flows_are_made_in_synchronous_code_too() -> None:
     assert shop.sched.get_flow("mine").state_sync() is FlowState.FINISHED
 
 
-def test_a_flow_without_nodes_is_refused_and_is_nowhere() -> None:
-    async def main() -> None:
-        shop = Shop()
-        with pytest.raises(InvalidJobError, match="flow 'f' has no jobs and is not submitted"):
-            async with shop.sched.flow("f") as flow:
-                flow.flow("group")
-        assert shop.asked == []
-        for handle in (flow, shop.sched.get_flow("f")):
-            with pytest.raises(FlowNotFoundError):
-                await handle.state()
-        with pytest.raises(InvalidJobError, match="has no jobs"), shop.sched.flow_sync():
-            pass
-        with pytest.raises(InvalidJobError, match="nothing can be added"):
-            flow.add(shop.step)
-
-    run(main())
+async def test_a_flow_without_nodes_is_refused_and_is_nowhere() -> None:
+    shop = Shop()
+    with pytest.raises(InvalidJobError, match="flow 'f' has no jobs and is not submitted"):
+        async with shop.sched.flow("f") as flow:
+            flow.flow("group")
+    assert shop.asked == []
+    for handle in (flow, shop.sched.get_flow("f")):
+        with pytest.raises(FlowNotFoundError):
+            await handle.state()
+    with pytest.raises(InvalidJobError, match="has no jobs"), shop.sched.flow_sync():
+        pass
+    with pytest.raises(InvalidJobError, match="nothing can be added"):
+        flow.add(shop.step)
 
 
 def test_a_flow_may_have_an_id_of_its_own() -> None:
@@ -243,61 +225,52 @@ def test_a_flow_may_have_an_id_of_its_own() -> None:
             shop.sched.get_flow(bad)  # type: ignore[arg-type]
 
 
-def test_a_flow_of_thousands_takes_effect_at_once() -> None:
-    async def main() -> None:
-        shop = Shop()
+async def test_a_flow_of_thousands_takes_effect_at_once() -> None:
+    shop = Shop()
+    async with shop.sched.flow() as flow:
+        head = flow.add(shop.number, 1)
+        rows = [flow.add(shop.number.using(after=[head]), 1) for _ in range(2400)]
+        ends = [flow.add(shop.add_up, [row.out for row in rows[n : n + 800]]) for n in range(0, 2400, 800)]
+        flow.add(shop.add_up.using(name="total"), [end.out for end in ends])
+    said = changes(shop.asked)
+    assert [type(operation).__name__ for operation in said] == ["Enqueue"] * 3 + ["Commit"]
+    assert (await flow.stats()).total == 2405
+    async with shop.sched.worker(concurrency=200):
+        assert await flow.result() == {"total": 2400}
+
+
+async def test_parts_that_are_refused_are_not_committed() -> None:
+    shop = Shop()
+    await shop.sched.close_path(["closed"])
+    with pytest.raises(PathClosedError):
         async with shop.sched.flow() as flow:
-            head = flow.add(shop.number, 1)
-            rows = [flow.add(shop.number.using(after=[head]), 1) for _ in range(2400)]
-            ends = [flow.add(shop.add_up, [row.out for row in rows[n : n + 800]]) for n in range(0, 2400, 800)]
-            flow.add(shop.add_up.using(name="total"), [end.out for end in ends])
-        said = changes(shop.asked)
-        assert [type(operation).__name__ for operation in said] == ["Enqueue"] * 3 + ["Commit"]
-        assert (await flow.stats()).total == 2405
-        async with shop.sched.worker(concurrency=200):
-            assert await flow.result() == {"total": 2400}
-
-    run(main())
+            for n in range(1500):
+                flow.add(shop.step.using(queue_hint=["closed"] if n == 1400 else None))
+    assert not any(isinstance(operation, Commit) for operation in shop.asked)
+    assert (await shop.sched.stats()).unfinished == 0
+    with pytest.raises(FlowNotFoundError, match=flow.id):
+        await flow.state()
 
 
-def test_parts_that_are_refused_are_not_committed() -> None:
-    async def main() -> None:
-        shop = Shop()
-        await shop.sched.close_path(["closed"])
-        with pytest.raises(PathClosedError):
-            async with shop.sched.flow() as flow:
-                for n in range(1500):
-                    flow.add(shop.step.using(queue_hint=["closed"] if n == 1400 else None))
-        assert not any(isinstance(operation, Commit) for operation in shop.asked)
-        assert (await shop.sched.stats()).unfinished == 0
-        with pytest.raises(FlowNotFoundError, match=flow.id):
-            await flow.state()
+async def test_parts_that_have_expired_are_told_by_the_flows_id() -> None:
+    shop = Shop()
+    backend: Any = memory(shop.sched)
+    call_sync = backend.call_sync
 
-    run(main())
+    def late(operation: Any) -> Any:
+        if isinstance(operation, Commit):
+            shop.clock.advance(seconds=660)
+            call_sync(Tick())
+        return call_sync(operation)
 
-
-def test_parts_that_have_expired_are_told_by_the_flows_id() -> None:
-    async def main() -> None:
-        shop = Shop()
-        backend: Any = memory(shop.sched)
-        call_sync = backend.call_sync
-
-        def late(operation: Any) -> Any:
-            if isinstance(operation, Commit):
-                shop.clock.advance(seconds=660)
-                call_sync(Tick())
-            return call_sync(operation)
-
-        backend.call_sync = late
-        with pytest.raises(FlowNotFoundError, match="mine"), shop.sched.flow_sync("mine") as flow:
+    backend.call_sync = late
+    with pytest.raises(FlowNotFoundError, match="mine"), shop.sched.flow_sync("mine") as flow:
+        for _ in range(1001):
+            flow.add(shop.step)
+    with pytest.raises(FlowNotFoundError, match="mine"):
+        async with shop.sched.flow("mine") as flow:
             for _ in range(1001):
                 flow.add(shop.step)
-        with pytest.raises(FlowNotFoundError, match="mine"):
-            async with shop.sched.flow("mine") as flow:
-                for _ in range(1001):
-                    flow.add(shop.step)
-
-    run(main())
 
 
 def test_a_commit_waits_for_no_worker() -> None:
@@ -397,95 +370,83 @@ def test_the_id_of_another_job_is_not_taken_for_a_nodes_name() -> None:
     assert shop.edges(other, last) == [["a"], ["a", "b", "extract"]]
 
 
-def test_drawn_ids_are_those_of_the_nodes_after_the_submission() -> None:
-    async def main() -> None:
-        shop = Shop(ids="sequence")
-        async with shop.sched.flow() as flow:
-            head = flow.add(shop.number, 20)
-            rest = [flow.add(shop.number.using(after=[head]), n) for n in range(2)]
-            end = flow.add(shop.add_up, [head.out, *[node.out for node in rest]])
-            assert [node.id for node in (head, *rest, end)] == [""] * 4
-            with pytest.raises(InvalidJobError, match="is not submitted"):
-                await shop.step.using(after=[head]).enqueue()
-        assert [node.id for node in (head, *rest, end)] == ["1", "2", "3", "4"]
-        after = await shop.step.using(after=[end]).enqueue("after", end.out)
-        async with shop.sched.worker():
-            assert await after.result() == {"what": "after", "inputs": [21]}
-            assert await end.result() == 21
-
-    run(main())
+async def test_drawn_ids_are_those_of_the_nodes_after_the_submission() -> None:
+    shop = Shop(ids="sequence")
+    async with shop.sched.flow() as flow:
+        head = flow.add(shop.number, 20)
+        rest = [flow.add(shop.number.using(after=[head]), n) for n in range(2)]
+        end = flow.add(shop.add_up, [head.out, *[node.out for node in rest]])
+        assert [node.id for node in (head, *rest, end)] == [""] * 4
+        with pytest.raises(InvalidJobError, match="is not submitted"):
+            await shop.step.using(after=[head]).enqueue()
+    assert [node.id for node in (head, *rest, end)] == ["1", "2", "3", "4"]
+    after = await shop.step.using(after=[end]).enqueue("after", end.out)
+    async with shop.sched.worker():
+        assert await after.result() == {"what": "after", "inputs": [21]}
+        assert await end.result() == 21
 
 
 # --- what a job waits for ----------------------------------------------------------------------------------------
 
 
-def test_a_job_may_wait_for_handles_ids_nodes_flows_and_dependencies() -> None:
-    async def main() -> None:
-        shop = Shop()
-        one, two, three = [await shop.step.enqueue(n) for n in range(3)]
-        async with shop.sched.flow() as flow:
-            first = flow.add(shop.step)
-            inner = flow.flow("inner")
-            last = inner.add(shop.step.using(after=[first]))
-        items = [one, two.id, Dependency(three.id, "done", "third"), first, inner]
-        handle = await shop.step.using(after=items).enqueue()
-        spec = (await handle.record()).spec
-        assert spec.depends_on == (
-            Dependency(one.id),
-            Dependency(two.id),
-            Dependency(three.id, "done", "third"),
-            Dependency(first.id),
-            Dependency(last.id),
-        )
-        whole = await shop.step.using(after=[flow], when="done").enqueue()
-        assert (await whole.record()).spec.depends_on == (Dependency(last.id, "done"),)
-        assert await handle.state() is DEFERRED
-        async with shop.sched.worker():
-            await handle.result()
-
-    run(main())
+async def test_a_job_may_wait_for_handles_ids_nodes_flows_and_dependencies() -> None:
+    shop = Shop()
+    one, two, three = [await shop.step.enqueue(n) for n in range(3)]
+    async with shop.sched.flow() as flow:
+        first = flow.add(shop.step)
+        inner = flow.flow("inner")
+        last = inner.add(shop.step.using(after=[first]))
+    items = [one, two.id, Dependency(three.id, "done", "third"), first, inner]
+    handle = await shop.step.using(after=items).enqueue()
+    spec = (await handle.record()).spec
+    assert spec.depends_on == (
+        Dependency(one.id),
+        Dependency(two.id),
+        Dependency(three.id, "done", "third"),
+        Dependency(first.id),
+        Dependency(last.id),
+    )
+    whole = await shop.step.using(after=[flow], when="done").enqueue()
+    assert (await whole.record()).spec.depends_on == (Dependency(last.id, "done"),)
+    assert await handle.state() is DEFERRED
+    async with shop.sched.worker():
+        await handle.result()
 
 
-def test_when_says_how_all_that_is_waited_for_is() -> None:
-    async def main() -> None:
-        shop = Shop()
-        async with shop.sched.flow() as flow:
-            good, bad = flow.add(shop.step), flow.add(shop.fail)
-            ran = [
-                flow.add(shop.step.using(after=[good, bad], when="done"), "any"),
-                flow.add(shop.step.using(after=[bad], when="failure"), "repair"),
-                flow.add(shop.step.using(after=[Dependency("fail", "failure"), good]), "both"),
-            ]
-            unneeded = flow.add(shop.step.using(after=[good], when="failure"), "never")
-            waits = flow.add(shop.step.using(after=[bad]), "behind")
-        async with shop.sched.worker():
-            for node in ran:
-                await node.result()
-            await until(lambda: _is(unneeded, CANCELED))
-        assert await waits.state() is DEFERRED
-        assert set(shop.did) == {None, "no", "any", "repair", "both"}
-
-    run(main())
+async def test_when_says_how_all_that_is_waited_for_is() -> None:
+    shop = Shop()
+    async with shop.sched.flow() as flow:
+        good, bad = flow.add(shop.step), flow.add(shop.fail)
+        ran = [
+            flow.add(shop.step.using(after=[good, bad], when="done"), "any"),
+            flow.add(shop.step.using(after=[bad], when="failure"), "repair"),
+            flow.add(shop.step.using(after=[Dependency("fail", "failure"), good]), "both"),
+        ]
+        unneeded = flow.add(shop.step.using(after=[good], when="failure"), "never")
+        waits = flow.add(shop.step.using(after=[bad]), "behind")
+    async with shop.sched.worker():
+        for node in ran:
+            await node.result()
+        await until(lambda: _is(unneeded, CANCELED))
+    assert await waits.state() is DEFERRED
+    assert set(shop.did) == {None, "no", "any", "repair", "both"}
 
 
-def test_a_job_for_a_failure_that_did_not_come_counts_for_nothing() -> None:
-    async def main() -> None:
-        shop = Shop()
-        async with shop.sched.flow() as flow:
-            good = flow.add(shop.step, "good")
-            flow.add(shop.step.using(after=[good], when="failure", name="repair"))
-            flow.add(shop.step.using(after=[good], name="on"), "on")
-        async with shop.sched.worker():
-            assert (await flow.result()).keys() == {"on"}
-        assert await flow.state() is FlowState.FINISHED
-        assert (await flow.stats()).states[CANCELED] == 1
-        async with shop.sched.flow() as other:
-            other.add(shop.step.using(after=[other.add(shop.step)], on_dependency_failure="cancel"))
-            await shop.sched.pause([])
-        await other.cancel()
-        assert await other.state() is FlowState.CANCELED
-
-    run(main())
+async def test_a_job_for_a_failure_that_did_not_come_counts_for_nothing() -> None:
+    shop = Shop()
+    async with shop.sched.flow() as flow:
+        good = flow.add(shop.step, "good")
+        flow.add(shop.step.using(after=[good], when="failure", name="repair"))
+        flow.add(shop.step.using(after=[good], name="on"), "on")
+    async with shop.sched.worker():
+        assert (await flow.result()).keys() == {"on"}
+    assert await flow.state() is FlowState.FINISHED
+    assert (await flow.stats()).states[CANCELED] == 1
+    async with shop.sched.flow() as other:
+        other.add(shop.step.using(after=[other.add(shop.step)], on_dependency_failure="cancel"))
+        await shop.sched.pause([])
+    await other.cancel()
+    assert await other.state() is FlowState.CANCELED
 
 
 async def _is(handle: JobHandle[Any], state: JobState) -> bool:
@@ -587,21 +548,18 @@ def test_a_job_cannot_wait_for_itself() -> None:
 # --- references and templates ------------------------------------------------------------------------------------
 
 
-def test_a_result_that_is_there_may_be_passed_on_too() -> None:
-    async def main() -> None:
-        shop = Shop()
-        async with shop.sched.flow() as flow:
-            head = flow.add(shop.number, 7)
-        async with shop.sched.worker():
-            await head.result()
-            late = await shop.step.enqueue(head.out, [head.out])
-            assert (await late.record()).spec.depends_on == (Dependency(head.id, data=True),)
-            assert await late.result() == {"what": 7, "inputs": [[7]]}
-            async with shop.sched.flow() as second:
-                again = second.add(shop.add_up, [head.out, second.add(shop.number, 1).out])
-            assert await again.result() == 8
-
-    run(main())
+async def test_a_result_that_is_there_may_be_passed_on_too() -> None:
+    shop = Shop()
+    async with shop.sched.flow() as flow:
+        head = flow.add(shop.number, 7)
+    async with shop.sched.worker():
+        await head.result()
+        late = await shop.step.enqueue(head.out, [head.out])
+        assert (await late.record()).spec.depends_on == (Dependency(head.id, data=True),)
+        assert await late.result() == {"what": 7, "inputs": [[7]]}
+        async with shop.sched.flow() as second:
+            again = second.add(shop.add_up, [head.out, second.add(shop.number, 1).out])
+        assert await again.result() == 8
 
 
 def test_a_result_of_a_flow_that_is_not_submitted_cannot_be_passed_out_of_it() -> None:
@@ -614,27 +572,24 @@ def test_a_result_of_a_flow_that_is_not_submitted_cannot_be_passed_out_of_it() -
                 call()
 
 
-def test_a_template_names_the_jobs_that_are_waited_for_and_no_others() -> None:
-    async def main() -> None:
-        shop = Shop()
+async def test_a_template_names_the_jobs_that_are_waited_for_and_no_others() -> None:
+    shop = Shop()
+    async with shop.sched.flow() as flow:
+        a, b = (flow.add(shop.step.using(name=name), name) for name in "ab")
+        end = flow.add(shop.step.using(after=[a]), template("{{a.what}} and \\{{a}}"), "{{b}}")
+    async with shop.sched.worker():
+        assert await end.result() == {"what": "a and {{a}}", "inputs": ["{{b}}"]}
+    with pytest.raises(TemplateError, match="names 'b', which is not among"):
         async with shop.sched.flow() as flow:
             a, b = (flow.add(shop.step.using(name=name), name) for name in "ab")
-            end = flow.add(shop.step.using(after=[a]), template("{{a.what}} and \\{{a}}"), "{{b}}")
-        async with shop.sched.worker():
-            assert await end.result() == {"what": "a and {{a}}", "inputs": ["{{b}}"]}
-        with pytest.raises(TemplateError, match="names 'b', which is not among"):
-            async with shop.sched.flow() as flow:
-                a, b = (flow.add(shop.step.using(name=name), name) for name in "ab")
-                flow.add(shop.step.using(after=[a]), template("{{b}}"))
-        handle = await shop.step.enqueue("x")
-        with pytest.raises(TemplateError):
-            await shop.step.enqueue(template(f"{{{{{handle.id}}}}}"))
-        late = await shop.step.using(after=[handle]).enqueue(template(f"{{{{{handle.id}.what}}}}!"))
-        async with shop.sched.worker():
-            assert (await late.result())["what"] == "x!"
-        assert b.created is False
-
-    run(main())
+            flow.add(shop.step.using(after=[a]), template("{{b}}"))
+    handle = await shop.step.enqueue("x")
+    with pytest.raises(TemplateError):
+        await shop.step.enqueue(template(f"{{{{{handle.id}}}}}"))
+    late = await shop.step.using(after=[handle]).enqueue(template(f"{{{{{handle.id}.what}}}}!"))
+    async with shop.sched.worker():
+        assert (await late.result())["what"] == "x!"
+    assert b.created is False
 
 
 def test_as_many_parts_of_one_result_may_be_taken_as_there_are_templates() -> None:
@@ -880,16 +835,13 @@ class Pipeline:
         self.load: Any = load
 
 
-def test_a_task_runs_after_those_it_depends_on_with_their_results() -> None:
-    async def main() -> None:
-        line = Pipeline()
-        flow = await line.sched.run(line.load, source="db", target="file")
-        assert isinstance(flow, FlowHandle)
-        async with line.sched.worker():
-            assert await flow.result() == {"load": "[0, 10] to file, [0, 1]"}
-        assert line.did == ["extract db", "transform", "load file"]
-
-    run(main())
+async def test_a_task_runs_after_those_it_depends_on_with_their_results() -> None:
+    line = Pipeline()
+    flow = await line.sched.run(line.load, source="db", target="file")
+    assert isinstance(flow, FlowHandle)
+    async with line.sched.worker():
+        assert await flow.result() == {"load": "[0, 10] to file, [0, 1]"}
+    assert line.did == ["extract db", "transform", "load file"]
 
 
 def test_each_task_gets_the_arguments_it_names() -> None:
@@ -991,24 +943,21 @@ def test_odd_parameters_get_what_they_can() -> None:
         assert flow.result_sync() == {"odd": (5, 1)}
 
 
-def test_a_task_that_depends_on_others_is_not_enqueued_alone() -> None:
-    async def main() -> None:
-        line = Pipeline()
-        with pytest.raises(InvalidJobError, match=r"load depends on the tasks 'transform', 'extract': submit it with"):
-            await line.load.enqueue("x", [1])
-        calls: list[Callable[[], Any]] = [
-            lambda: line.load.enqueue_sync("x", [1]),
-            lambda: line.load.enqueue_many_sync([("x", [1])]),
-            lambda: line.load.spec("x", [1]),
-        ]
-        for call in calls:
-            with pytest.raises(InvalidJobError):
-                call()
-        alone = await line.transform.using(depends_on=[]).enqueue([1])
-        async with line.sched.worker():
-            assert await alone.result() == [10]
-
-    run(main())
+async def test_a_task_that_depends_on_others_is_not_enqueued_alone() -> None:
+    line = Pipeline()
+    with pytest.raises(InvalidJobError, match=r"load depends on the tasks 'transform', 'extract': submit it with"):
+        await line.load.enqueue("x", [1])
+    calls: list[Callable[[], Any]] = [
+        lambda: line.load.enqueue_sync("x", [1]),
+        lambda: line.load.enqueue_many_sync([("x", [1])]),
+        lambda: line.load.spec("x", [1]),
+    ]
+    for call in calls:
+        with pytest.raises(InvalidJobError):
+            call()
+    alone = await line.transform.using(depends_on=[]).enqueue([1])
+    async with line.sched.worker():
+        assert await alone.result() == [10]
 
 
 def test_in_a_flow_a_task_waits_for_the_nodes_of_the_tasks_it_names() -> None:
@@ -1044,355 +993,307 @@ def test_a_task_in_a_group_waits_for_those_in_it_before_those_above() -> None:
 # --- what becomes of a flow --------------------------------------------------------------------------------------
 
 
-def test_the_result_is_what_nobody_in_the_flow_waits_for() -> None:
-    async def main() -> None:
-        shop = Shop()
-        async with shop.sched.flow() as flow:
-            head = flow.add(shop.number, 1)
-            flow.add(shop.add_up.using(name="a"), [head.out])
-            flow.flow("g").add(shop.add_up.using(name="b"), [head.out, 1])
-        stranger = await shop.step.using(after=[flow]).enqueue("later")
-        async with shop.sched.worker():
-            assert await flow.result() == {"a": 1, "g.b": 2}
-            assert await shop.sched.get_flow(flow.id).result(timeout=5) == {"a": 1, "g.b": 2}
-            await stranger.result()
-
-    run(main())
+async def test_the_result_is_what_nobody_in_the_flow_waits_for() -> None:
+    shop = Shop()
+    async with shop.sched.flow() as flow:
+        head = flow.add(shop.number, 1)
+        flow.add(shop.add_up.using(name="a"), [head.out])
+        flow.flow("g").add(shop.add_up.using(name="b"), [head.out, 1])
+    stranger = await shop.step.using(after=[flow]).enqueue("later")
+    async with shop.sched.worker():
+        assert await flow.result() == {"a": 1, "g.b": 2}
+        assert await shop.sched.get_flow(flow.id).result(timeout=5) == {"a": 1, "g.b": 2}
+        await stranger.result()
 
 
-def test_a_result_is_waited_for_without_asking_again_and_again() -> None:
-    async def main() -> None:
-        shop = Shop()
-        gate = Gate()
+async def test_a_result_is_waited_for_without_asking_again_and_again() -> None:
+    shop = Shop()
+    gate = Gate()
 
-        @shop.sched.job
-        async def slow() -> int:
-            await gate.wait()
-            return 1
+    @shop.sched.job
+    async def slow() -> int:
+        await gate.wait()
+        return 1
 
-        async with shop.sched.flow() as flow:
-            flow.add(slow)
-        async with shop.sched.worker():
-            waits = [asyncio.create_task(handle.result()) for handle in (flow, shop.sched.get_flow(flow.id))]
-            await gate.reached()
-            await asyncio.sleep(0.1)
-            asked = len([step for step in shop.asked if not isinstance(step, Exchange)])
-            assert asked < 60
-            gate.open()
-            assert await asyncio.gather(*waits) == [{"slow": 1}, {"slow": 1}]
-
-    run(main())
+    async with shop.sched.flow() as flow:
+        flow.add(slow)
+    async with shop.sched.worker():
+        waits = [asyncio.create_task(handle.result()) for handle in (flow, shop.sched.get_flow(flow.id))]
+        await gate.reached()
+        await asyncio.sleep(0.1)
+        asked = len([step for step in shop.asked if not isinstance(step, Exchange)])
+        assert asked < 60
+        gate.open()
+        assert await asyncio.gather(*waits) == [{"slow": 1}, {"slow": 1}]
 
 
-def test_the_name_of_a_job_that_has_none_is_its_id() -> None:
-    async def main() -> None:
-        shop = Shop()
-        await shop.sched.submit(
-            [JobSpec(id="one", task="number", arguments=b'{"n": 1}', flow="f"), JobSpec(id="x", task="step")]
-        )
-        async with shop.sched.worker():
-            flow = shop.sched.get_flow("f")
-            assert await flow.result() == {"one": 1}
-            assert (await flow.stats()).total == 1
-
-    run(main())
+async def test_the_name_of_a_job_that_has_none_is_its_id() -> None:
+    shop = Shop()
+    await shop.sched.submit(
+        [JobSpec(id="one", task="number", arguments=b'{"n": 1}', flow="f"), JobSpec(id="x", task="step")]
+    )
+    async with shop.sched.worker():
+        flow = shop.sched.get_flow("f")
+        assert await flow.result() == {"one": 1}
+        assert (await flow.stats()).total == 1
 
 
-def test_a_failed_job_is_raised_when_nothing_of_the_flow_can_move() -> None:
-    async def main() -> None:
-        shop = Shop()
-        gate = Gate()
+async def test_a_failed_job_is_raised_when_nothing_of_the_flow_can_move() -> None:
+    shop = Shop()
+    gate = Gate()
 
-        @shop.sched.job
-        async def slow() -> int:
-            await gate.wait()
-            return 1
+    @shop.sched.job
+    async def slow() -> int:
+        await gate.wait()
+        return 1
 
-        async with shop.sched.flow() as flow:
-            bad = flow.add(shop.fail, "broken")
-            flow.add(shop.step.using(after=[bad]))
-            flow.add(slow)
-        async with shop.sched.worker():
-            waiting = asyncio.create_task(flow.result())
-            await until(lambda: _is(bad, FAILED))
-            await gate.reached()
-            await turns()
-            assert not waiting.done()
-            assert await flow.state() is FlowState.RUNNING
-            gate.open()
-            with pytest.raises(JobFailedError, match="broken") as caught:
-                await waiting
-            assert caught.value.job_id == bad.id
-        assert await flow.state() == "RUNNING"
-        assert await flow.progress() == Progress(2, 3)
-        await flow.cancel("enough")
-        assert await flow.state() == "FAILED"
-
-    run(main())
+    async with shop.sched.flow() as flow:
+        bad = flow.add(shop.fail, "broken")
+        flow.add(shop.step.using(after=[bad]))
+        flow.add(slow)
+    async with shop.sched.worker():
+        waiting = asyncio.create_task(flow.result())
+        await until(lambda: _is(bad, FAILED))
+        await gate.reached()
+        await turns()
+        assert not waiting.done()
+        assert await flow.state() is FlowState.RUNNING
+        gate.open()
+        with pytest.raises(JobFailedError, match="broken") as caught:
+            await waiting
+        assert caught.value.job_id == bad.id
+    assert await flow.state() == "RUNNING"
+    assert await flow.progress() == Progress(2, 3)
+    await flow.cancel("enough")
+    assert await flow.state() == "FAILED"
 
 
-def test_a_canceled_job_is_raised_unless_one_has_failed() -> None:
-    async def main() -> None:
-        shop = Shop()
-        async with shop.sched.flow() as flow:
-            first = flow.add(shop.step)
-            last = flow.add(shop.fail.using(on_dependency_failure="cancel"))
-        await first.cancel("unwanted")
-        async with shop.sched.worker():
-            await until(lambda: _is(last, FAILED))
-            with pytest.raises(JobFailedError):
-                await flow.result()
-        assert await flow.state() == "FAILED"
-        async with shop.sched.flow() as other:
-            other.add(shop.step)
-        await other.cancel("unwanted")
-        assert await other.state() == "CANCELED"
-        with pytest.raises(JobCanceledError, match="unwanted"):
-            await other.result()
-
-    run(main())
-
-
-def test_a_redriven_job_leads_to_the_result_after_all() -> None:
-    async def main() -> None:
-        shop = Shop()
-        broken = [True]
-
-        @shop.sched.job(max_attempts=1)
-        async def shaky() -> int:
-            if broken:
-                raise ValueError("broken")
-            return 5
-
-        async with shop.sched.flow() as flow:
-            head = flow.add(shaky)
-            end = flow.add(shop.step.using(after=[head], on_dependency_failure="cancel"), head.out)
-        async with shop.sched.worker():
-            with pytest.raises(JobFailedError):
-                await flow.result()
-            assert await end.state() is CANCELED
-            broken.clear()
-            await shop.sched.dead.redrive([head.id], downstream=True)
-            assert (await flow.result())["step"]["what"] == 5
-        assert [step.downstream for step in shop.asked if isinstance(step, Redrive)] == [True]
-        with pytest.raises(InvalidJobTypeError, match="downstream"):
-            await shop.sched.dead.redrive([head.id], downstream=1)  # type: ignore[arg-type]
-
-    run(main())
-
-
-def test_a_flow_that_is_not_over_in_time_goes_on() -> None:
-    async def main() -> None:
-        shop = Shop()
-        async with shop.sched.flow() as flow:
-            head = flow.add(shop.step)
-            end = flow.add(shop.step.using(after=[head]))
-        for handle in (flow, shop.sched.get_flow(flow.id)):
-            with pytest.raises(ResultTimeoutError) as caught:
-                await handle.result(0.05)
-            assert caught.value.job_id == end.id
-            with pytest.raises(ResultTimeoutError):
-                handle.result_sync(0)
-            with pytest.raises(InvalidJobError, match="timeout"):
-                await handle.result(-1)
-        assert (await flow.stats()).unfinished == 2
-
-    run(main())
-
-
-def test_an_end_canceled_before_the_rest_does_not_end_the_wait() -> None:
-    async def main() -> None:
-        shop = Shop()
-        async with shop.sched.flow() as flow:
-            head = flow.add(shop.step)
-            end = flow.add(shop.step.using(after=[head]))
-        await end.cancel()
-        with pytest.raises(ResultTimeoutError, match=flow.id):
-            await flow.result(0.05)
-        with pytest.raises(ResultTimeoutError, match=flow.id):
-            flow.result_sync(0.05)
-        async with shop.sched.worker():
-            with pytest.raises(JobCanceledError):
-                await flow.result()
-
-    run(main())
-
-
-def test_a_handler_never_waits_for_a_flow() -> None:
-    async def main() -> None:
-        shop = Shop()
-
-        @shop.sched.job(max_attempts=1)
-        async def impatient(which: str) -> Any:
-            return await shop.sched.get_flow(which).result()
-
-        async with shop.sched.flow() as over:
-            over.add(shop.number, 1)
-        async with shop.sched.worker():
-            await over.result()
-            assert await (await impatient.enqueue(over.id)).result() == {"number": 1}
-            async with shop.sched.flow() as flow:
-                flow.add(shop.number.using(pool="elsewhere"), 1)
-            with pytest.raises(JobFailedError, match=r"flow\.result\(\) inside a handler"):
-                await (await impatient.enqueue(flow.id)).result()
-            with pytest.raises(WouldDeadlockError, match="on the thread of the workers' loop"):
-                flow.result_sync()
-
-    run(main())
-
-
-def test_canceling_a_flow_cancels_all_of_it() -> None:
-    async def main() -> None:
-        shop = Shop()
-        gate = Gate()
-
-        @shop.sched.job
-        async def slow() -> int:
-            await gate.wait()
-            return 1
-
-        async with shop.sched.flow() as flow:
-            running = flow.add(slow)
-            for _ in range(2500):
-                flow.add(shop.step.using(after=[running]))
-        other = await shop.step.enqueue("other")
-        async with shop.sched.worker():
-            await gate.reached()
-            await flow.cancel("stop")
-            states = (await flow.stats()).states
-            assert states[DEFERRED] == states[QUEUED] == 0
-            gate.open()
-            with pytest.raises(JobCanceledError, match="stop"):
-                await flow.result()
-            await other.result()
-        assert len([step for step in shop.asked if isinstance(step, CancelFlow)]) == 1
-        with pytest.raises(InvalidJobError, match="reason"):
-            await flow.cancel("")
-
-    run(main())
-
-
-def test_a_flow_nobody_knows_is_told_so() -> None:
-    async def main() -> None:
-        shop = Shop()
-        flow = shop.sched.get_flow("nowhere")
-        asks: list[Callable[[], Awaitable[Any]]] = [
-            flow.state,
-            flow.progress,
-            flow.stats,
-            flow.result,
-            flow.graph,
-            flow.cancel,
-            lambda: flow.job("x"),
-        ]
-        for ask in asks:
-            with pytest.raises(FlowNotFoundError, match="nowhere"):
-                await ask()
-        with pytest.raises(FlowNotFoundError):
-            async for _ in flow.jobs():
-                pass
-        with pytest.raises(FlowNotFoundError):
-            next(iter(flow.jobs_sync()))
-        assert repr(flow) == "FlowHandle('nowhere')"
-
-    run(main())
-
-
-def test_a_flow_that_has_expired_is_unknown() -> None:
-    async def main() -> None:
-        shop = Shop()
-        async with shop.sched.flow() as flow:
-            flow.add(shop.number, 1)
-        async with shop.sched.worker():
+async def test_a_canceled_job_is_raised_unless_one_has_failed() -> None:
+    shop = Shop()
+    async with shop.sched.flow() as flow:
+        first = flow.add(shop.step)
+        last = flow.add(shop.fail.using(on_dependency_failure="cancel"))
+    await first.cancel("unwanted")
+    async with shop.sched.worker():
+        await until(lambda: _is(last, FAILED))
+        with pytest.raises(JobFailedError):
             await flow.result()
-            shop.clock.advance(seconds=3 * 86_400)
-            await shop.sched.backend.call(Tick())
-            with pytest.raises(FlowNotFoundError):
-                await flow.result()
+    assert await flow.state() == "FAILED"
+    async with shop.sched.flow() as other:
+        other.add(shop.step)
+    await other.cancel("unwanted")
+    assert await other.state() == "CANCELED"
+    with pytest.raises(JobCanceledError, match="unwanted"):
+        await other.result()
 
-    run(main())
+
+async def test_a_redriven_job_leads_to_the_result_after_all() -> None:
+    shop = Shop()
+    broken = [True]
+
+    @shop.sched.job(max_attempts=1)
+    async def shaky() -> int:
+        if broken:
+            raise ValueError("broken")
+        return 5
+
+    async with shop.sched.flow() as flow:
+        head = flow.add(shaky)
+        end = flow.add(shop.step.using(after=[head], on_dependency_failure="cancel"), head.out)
+    async with shop.sched.worker():
+        with pytest.raises(JobFailedError):
+            await flow.result()
+        assert await end.state() is CANCELED
+        broken.clear()
+        await shop.sched.dead.redrive([head.id], downstream=True)
+        assert (await flow.result())["step"]["what"] == 5
+    assert [step.downstream for step in shop.asked if isinstance(step, Redrive)] == [True]
+    with pytest.raises(InvalidJobTypeError, match="downstream"):
+        await shop.sched.dead.redrive([head.id], downstream=1)  # type: ignore[arg-type]
 
 
-def test_the_jobs_of_a_flow_come_in_pages_in_order() -> None:
-    async def main() -> None:
-        shop = Shop()
+async def test_a_flow_that_is_not_over_in_time_goes_on() -> None:
+    shop = Shop()
+    async with shop.sched.flow() as flow:
+        head = flow.add(shop.step)
+        end = flow.add(shop.step.using(after=[head]))
+    for handle in (flow, shop.sched.get_flow(flow.id)):
+        with pytest.raises(ResultTimeoutError) as caught:
+            await handle.result(0.05)
+        assert caught.value.job_id == end.id
+        with pytest.raises(ResultTimeoutError):
+            handle.result_sync(0)
+        with pytest.raises(InvalidJobError, match="timeout"):
+            await handle.result(-1)
+    assert (await flow.stats()).unfinished == 2
+
+
+async def test_an_end_canceled_before_the_rest_does_not_end_the_wait() -> None:
+    shop = Shop()
+    async with shop.sched.flow() as flow:
+        head = flow.add(shop.step)
+        end = flow.add(shop.step.using(after=[head]))
+    await end.cancel()
+    with pytest.raises(ResultTimeoutError, match=flow.id):
+        await flow.result(0.05)
+    with pytest.raises(ResultTimeoutError, match=flow.id):
+        flow.result_sync(0.05)
+    async with shop.sched.worker():
+        with pytest.raises(JobCanceledError):
+            await flow.result()
+
+
+async def test_a_handler_never_waits_for_a_flow() -> None:
+    shop = Shop()
+
+    @shop.sched.job(max_attempts=1)
+    async def impatient(which: str) -> Any:
+        return await shop.sched.get_flow(which).result()
+
+    async with shop.sched.flow() as over:
+        over.add(shop.number, 1)
+    async with shop.sched.worker():
+        await over.result()
+        assert await (await impatient.enqueue(over.id)).result() == {"number": 1}
         async with shop.sched.flow() as flow:
-            for n in range(450):
-                flow.add(shop.number.using(name=f"n{n}"), n)
-        by_id = shop.sched.get_flow(flow.id)
-        assert [record.spec.name async for record in by_id.jobs()] == [f"n{n}" for n in range(450)]
-        assert (await by_id.job("n449")).id == flow["n449"].id
-        with pytest.raises(JobNotFoundError):
-            await by_id.job("n450")
-        with pytest.raises(InvalidJobError):
-            await by_id.job("a b")
-        async with shop.sched.worker():
-            results = await flow.result()
-            assert results == await by_id.result() == {f"n{n}": n for n in range(450)}
-            assert list(results) == [f"n{n}" for n in range(450)]
-
-    run(main())
+            flow.add(shop.number.using(pool="elsewhere"), 1)
+        with pytest.raises(JobFailedError, match=r"flow\.result\(\) inside a handler"):
+            await (await impatient.enqueue(flow.id)).result()
+        with pytest.raises(WouldDeadlockError, match="on the thread of the workers' loop"):
+            flow.result_sync()
 
 
-def test_a_flow_is_drawn_with_its_states() -> None:
-    async def main() -> None:
-        shop = Shop()
-        outside = await shop.step.using(id="outside").enqueue()
-        async with shop.sched.flow() as flow:
-            head = flow.add(shop.number, 1)
-            flow.add(shop.add_up.using(after=[outside]), [head.out])
-        graph = await flow.graph()
-        assert [(node.name, node.state) for node in graph.nodes] == [
-            ("number", QUEUED),
-            ("add_up", DEFERRED),
-            ("outside", None),
-        ]
-        assert "n0 ==> n1" in graph.mermaid()
-        assert 'label="number\\nQUEUED"' in graph.dot()
+async def test_canceling_a_flow_cancels_all_of_it() -> None:
+    shop = Shop()
+    gate = Gate()
 
-    run(main())
+    @shop.sched.job
+    async def slow() -> int:
+        await gate.wait()
+        return 1
+
+    async with shop.sched.flow() as flow:
+        running = flow.add(slow)
+        for _ in range(2500):
+            flow.add(shop.step.using(after=[running]))
+    other = await shop.step.enqueue("other")
+    async with shop.sched.worker():
+        await gate.reached()
+        await flow.cancel("stop")
+        states = (await flow.stats()).states
+        assert states[DEFERRED] == states[QUEUED] == 0
+        gate.open()
+        with pytest.raises(JobCanceledError, match="stop"):
+            await flow.result()
+        await other.result()
+    assert len([step for step in shop.asked if isinstance(step, CancelFlow)]) == 1
+    with pytest.raises(InvalidJobError, match="reason"):
+        await flow.cancel("")
+
+
+async def test_a_flow_nobody_knows_is_told_so() -> None:
+    shop = Shop()
+    flow = shop.sched.get_flow("nowhere")
+    asks: list[Callable[[], Awaitable[Any]]] = [
+        flow.state,
+        flow.progress,
+        flow.stats,
+        flow.result,
+        flow.graph,
+        flow.cancel,
+        lambda: flow.job("x"),
+    ]
+    for ask in asks:
+        with pytest.raises(FlowNotFoundError, match="nowhere"):
+            await ask()
+    with pytest.raises(FlowNotFoundError):
+        async for _ in flow.jobs():
+            pass
+    with pytest.raises(FlowNotFoundError):
+        next(iter(flow.jobs_sync()))
+    assert repr(flow) == "FlowHandle('nowhere')"
+
+
+async def test_a_flow_that_has_expired_is_unknown() -> None:
+    shop = Shop()
+    async with shop.sched.flow() as flow:
+        flow.add(shop.number, 1)
+    async with shop.sched.worker():
+        await flow.result()
+        shop.clock.advance(seconds=3 * 86_400)
+        await shop.sched.backend.call(Tick())
+        with pytest.raises(FlowNotFoundError):
+            await flow.result()
+
+
+async def test_the_jobs_of_a_flow_come_in_pages_in_order() -> None:
+    shop = Shop()
+    async with shop.sched.flow() as flow:
+        for n in range(450):
+            flow.add(shop.number.using(name=f"n{n}"), n)
+    by_id = shop.sched.get_flow(flow.id)
+    assert [record.spec.name async for record in by_id.jobs()] == [f"n{n}" for n in range(450)]
+    assert (await by_id.job("n449")).id == flow["n449"].id
+    with pytest.raises(JobNotFoundError):
+        await by_id.job("n450")
+    with pytest.raises(InvalidJobError):
+        await by_id.job("a b")
+    async with shop.sched.worker():
+        results = await flow.result()
+        assert results == await by_id.result() == {f"n{n}": n for n in range(450)}
+        assert list(results) == [f"n{n}" for n in range(450)]
+
+
+async def test_a_flow_is_drawn_with_its_states() -> None:
+    shop = Shop()
+    outside = await shop.step.using(id="outside").enqueue()
+    async with shop.sched.flow() as flow:
+        head = flow.add(shop.number, 1)
+        flow.add(shop.add_up.using(after=[outside]), [head.out])
+    graph = await flow.graph()
+    assert [(node.name, node.state) for node in graph.nodes] == [
+        ("number", QUEUED),
+        ("add_up", DEFERRED),
+        ("outside", None),
+    ]
+    assert "n0 ==> n1" in graph.mermaid()
+    assert 'label="number\\nQUEUED"' in graph.dot()
 
 
 # --- edges at large ----------------------------------------------------------------------------------------------
 
 
-def test_the_edges_of_the_namespace_are_counted() -> None:
-    async def main() -> None:
-        shop = Shop()
-        async with shop.sched.flow() as flow:
-            head = flow.add(shop.step)
-            for _ in range(3):
-                flow.add(shop.step.using(after=[head]))
-        found = await shop.sched.edges()
-        assert (found.deferred, found.open_edges, found.most_awaited, found.orphans) == (3, 3, 3, ())
-        assert found == shop.sched.edges_sync()
-
-    run(main())
+async def test_the_edges_of_the_namespace_are_counted() -> None:
+    shop = Shop()
+    async with shop.sched.flow() as flow:
+        head = flow.add(shop.step)
+        for _ in range(3):
+            flow.add(shop.step.using(after=[head]))
+    found = await shop.sched.edges()
+    assert (found.deferred, found.open_edges, found.most_awaited, found.orphans) == (3, 3, 3, ())
+    assert found == shop.sched.edges_sync()
 
 
-def test_specs_with_edges_are_submitted_in_any_order_and_answered_in_theirs() -> None:
-    async def main() -> None:
-        shop = Shop()
-        specs = [
-            JobSpec(
-                id="3",
-                task="step",
-                name="load",
-                depends_on=["transform"],  # type: ignore[arg-type]
-                arguments=b'{"what": "{{transform.what}}"}',
-                templates=True,
-            ),
-            JobSpec(id="2", task="step", name="transform", depends_on=("1",), arguments=b'{"what": 7}'),  # type: ignore[arg-type]
-            JobSpec(id="1", task="step"),
-        ]
-        handles = await shop.sched.submit(specs)
-        assert [handle.id for handle in handles] == ["3", "2", "1"]
-        assert [await handle.state() for handle in handles] == [DEFERRED, DEFERRED, QUEUED]
-        async with shop.sched.worker():
-            assert (await handles[0].result())["what"] == 7
-        assert shop.did == [None, 7, 7]
-
-    run(main())
+async def test_specs_with_edges_are_submitted_in_any_order_and_answered_in_theirs() -> None:
+    shop = Shop()
+    specs = [
+        JobSpec(
+            id="3",
+            task="step",
+            name="load",
+            depends_on=["transform"],  # type: ignore[arg-type]
+            arguments=b'{"what": "{{transform.what}}"}',
+            templates=True,
+        ),
+        JobSpec(id="2", task="step", name="transform", depends_on=("1",), arguments=b'{"what": 7}'),  # type: ignore[arg-type]
+        JobSpec(id="1", task="step"),
+    ]
+    handles = await shop.sched.submit(specs)
+    assert [handle.id for handle in handles] == ["3", "2", "1"]
+    assert [await handle.state() for handle in handles] == [DEFERRED, DEFERRED, QUEUED]
+    async with shop.sched.worker():
+        assert (await handles[0].result())["what"] == 7
+    assert shop.did == [None, 7, 7]
 
 
 def test_a_child_stays_one_with_other_options() -> None:
@@ -1405,44 +1306,38 @@ def test_a_child_stays_one_with_other_options() -> None:
     assert child.using(priority=5).specified({}).id == "two"
 
 
-def test_a_child_may_wait_for_others_but_not_for_its_parent() -> None:
-    async def main() -> None:
-        shop = Shop()
-        seen: list[Any] = []
+async def test_a_child_may_wait_for_others_but_not_for_its_parent() -> None:
+    shop = Shop()
+    seen: list[Any] = []
 
-        @shop.sched.job(max_attempts=1)
-        async def parent(ctx: JobContext) -> None:
-            first = await ctx.enqueue(shop.step, "first")
-            second = await ctx.enqueue(shop.step.using(after=[first]), "second")
-            seen.extend([first.id, second.id])
-            with pytest.raises(CycleError):
-                await ctx.enqueue(shop.step.using(after=[ctx.id]), "never")
+    @shop.sched.job(max_attempts=1)
+    async def parent(ctx: JobContext) -> None:
+        first = await ctx.enqueue(shop.step, "first")
+        second = await ctx.enqueue(shop.step.using(after=[first]), "second")
+        seen.extend([first.id, second.id])
+        with pytest.raises(CycleError):
+            await ctx.enqueue(shop.step.using(after=[ctx.id]), "never")
 
-        handle = await parent.enqueue()
-        async with shop.sched.worker():
-            await handle.result()
-            await shop.sched.drain()
-        assert shop.did == ["first", "second"]
-        assert seen == [f"{handle.id}.1", f"{handle.id}.2"]
-        assert [step.parent[0] for step in changes(shop.asked)[1:]] == [handle.id] * 2
-        assert {record.spec.parent for record in [await shop.sched.get(job_id) for job_id in seen]} == {handle.id}
-
-    run(main())
+    handle = await parent.enqueue()
+    async with shop.sched.worker():
+        await handle.result()
+        await shop.sched.drain()
+    assert shop.did == ["first", "second"]
+    assert seen == [f"{handle.id}.1", f"{handle.id}.2"]
+    assert [step.parent[0] for step in changes(shop.asked)[1:]] == [handle.id] * 2
+    assert {record.spec.parent for record in [await shop.sched.get(job_id) for job_id in seen]} == {handle.id}
 
 
-def test_waiting_for_a_wide_flow_costs_little_however_many_jobs_end() -> None:
-    async def main() -> None:
-        shop = Shop()
-        async with shop.sched.flow() as flow:
-            for _ in range(2000):
-                flow.add(shop.step)
-        async with shop.sched.worker():
-            await flow.result()
-        kinds = [type(step).__name__ for step in shop.asked]
-        assert kinds.count("CountFlow") < 30
-        assert kinds.count("Get") < 2000
-
-    run(main())
+async def test_waiting_for_a_wide_flow_costs_little_however_many_jobs_end() -> None:
+    shop = Shop()
+    async with shop.sched.flow() as flow:
+        for _ in range(2000):
+            flow.add(shop.step)
+    async with shop.sched.worker():
+        await flow.result()
+    kinds = [type(step).__name__ for step in shop.asked]
+    assert kinds.count("CountFlow") < 30
+    assert kinds.count("Get") < 2000
 
 
 def test_a_job_of_a_flow_has_a_key_only_if_it_is_itself_in_any_case() -> None:
@@ -1469,19 +1364,16 @@ def test_results_come_in_order_of_number() -> None:
         assert list(flow.result_sync()) == list(shop.sched.get_flow(flow.id).result_sync()) == ["free", "late"]
 
 
-def test_the_end_of_the_last_job_wakes_who_waits_for_the_flow(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_end_of_the_last_job_wakes_who_waits_for_the_flow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flow_handle, "POLL_MIN_S", 3600)
     monkeypatch.setattr(flow_handle, "POLL_MAX_S", 3600)
 
-    async def main() -> None:
-        shop = Shop()
-        async with shop.sched.flow() as flow:
-            head = flow.add(shop.number, 1)
-            for _ in range(3):
-                flow.add(shop.add_up, [head.out])
-        waiting = asyncio.create_task(flow.result())
-        await turns()
-        async with shop.sched.worker():
-            assert len(await waiting) == 3
-
-    run(main())
+    shop = Shop()
+    async with shop.sched.flow() as flow:
+        head = flow.add(shop.number, 1)
+        for _ in range(3):
+            flow.add(shop.add_up, [head.out])
+    waiting = asyncio.create_task(flow.result())
+    await turns()
+    async with shop.sched.worker():
+        assert len(await waiting) == 3

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from queuehint import DuplicateFlowError, DuplicateJobError, Scheduler
 
 
-def test_the_same_flow_again_is_that_flow_and_another_of_its_id_is_refused(url: str) -> None:
+async def test_the_same_flow_again_is_that_flow_and_another_of_its_id_is_refused(url: str) -> None:
     sched = Scheduler(url)
 
     @sched.job
@@ -26,18 +24,15 @@ def test_the_same_flow_again_is_that_flow_and_another_of_its_id_is_refused(url: 
             flow.add(total, [*[row.out for row in rows], last])
         return [bool(node.created) for node in flow.roster.nodes]
 
-    async def main() -> None:
-        assert await submit(1, 2) == [True] * 3
-        assert await submit(1, 2) == [False] * 3
-        for other in ((1, 2, 3), (1,), (1, 3)):
-            with pytest.raises((DuplicateFlowError, DuplicateJobError)):
-                await submit(*other)
-        async with sched.worker():
-            assert await sched.get_flow("import-7").result(timeout=60) == {"total": 3}
-        assert await submit(1, 2) == [False] * 3
-        assert (await sched.get_flow("import-7").stats()).total == 3
-        async with sched.flow() as one, sched.flow() as two:
-            assert one.add(load, 1).spec.id != two.add(load, 1).spec.id
-        await sched.close()
-
-    asyncio.run(main())
+    assert await submit(1, 2) == [True] * 3
+    assert await submit(1, 2) == [False] * 3
+    for other in ((1, 2, 3), (1,), (1, 3)):
+        with pytest.raises((DuplicateFlowError, DuplicateJobError)):
+            await submit(*other)
+    async with sched.worker():
+        assert await sched.get_flow("import-7").result(timeout=60) == {"total": 3}
+    assert await submit(1, 2) == [False] * 3
+    assert (await sched.get_flow("import-7").stats()).total == 3
+    async with sched.flow() as one, sched.flow() as two:
+        assert one.add(load, 1).spec.id != two.add(load, 1).spec.id
+    await sched.close()

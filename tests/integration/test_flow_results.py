@@ -11,7 +11,7 @@ from queuehint import FlowNotFoundError, JobFailedError, Retention, Scheduler
 from queuehint.backends.base import Interest
 from queuehint.client import flow_handle
 from queuehint.operations import Get
-from tests.doors import Gate, memory, run, scheduler, until
+from tests.doors import Gate, memory, scheduler, until
 from tests.shelf import on
 
 AT_ONCE = Retention(finished=0, failed=0, canceled=0)
@@ -113,41 +113,38 @@ def test_a_plain_function_gets_the_results_of_a_flow_without_retention(
     on(url, main, retention=AT_ONCE)
 
 
-def test_an_end_of_a_long_flow_is_read_before_its_record_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_end_of_a_long_flow_is_read_before_its_record_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flow_handle, "READ_EVERY_S", 0)
     monkeypatch.setattr(flow_handle, "POLL_MAX_S", 0.02)
 
-    async def main() -> None:
-        sched, clock = scheduler(retention=AT_ONCE)
-        long = Gate()
-        step = tasks(sched, long)
+    sched, clock = scheduler(retention=AT_ONCE)
+    long = Gate()
+    step = tasks(sched, long)
 
-        @sched.job
-        async def brief() -> str:
-            return "brief"
+    @sched.job
+    async def brief() -> str:
+        return "brief"
 
-        async with sched.flow() as flow:
-            flow.add(step.using(name="long"), 2)
-            first = flow.add(brief.using(name="brief"))
-        waiting = asyncio.create_task(flow.result(timeout=30))
-        gets: list[str] = []
-        call = memory(sched).call
+    async with sched.flow() as flow:
+        flow.add(step.using(name="long"), 2)
+        first = flow.add(brief.using(name="brief"))
+    waiting = asyncio.create_task(flow.result(timeout=30))
+    gets: list[str] = []
+    call = memory(sched).call
 
-        async def calling(operation: Any) -> Any:
-            reply = await call(operation)
-            if isinstance(operation, Get):
-                gets.extend(record.id for record in reply.records if record and record.state.is_over)
-            return reply
+    async def calling(operation: Any) -> Any:
+        reply = await call(operation)
+        if isinstance(operation, Get):
+            gets.extend(record.id for record in reply.records if record and record.state.is_over)
+        return reply
 
-        monkeypatch.setattr(memory(sched), "call", calling)
-        async with sched.worker(concurrency=8):
-            await until(lambda: first.id in gets)
-            clock.advance(seconds=61)
-            await until(lambda: sched.backend.call_sync(Get((first.id,))).records == (None,))
-            long.open()
-            assert await waiting == {"long": 2, "brief": "brief"}
-
-    run(main())
+    monkeypatch.setattr(memory(sched), "call", calling)
+    async with sched.worker(concurrency=8):
+        await until(lambda: first.id in gets)
+        clock.advance(seconds=61)
+        await until(lambda: sched.backend.call_sync(Get((first.id,))).records == (None,))
+        long.open()
+        assert await waiting == {"long": 2, "brief": "brief"}
 
 
 def test_of_a_flow_that_nobody_waits_for_nothing_is_kept(url: str) -> None:

@@ -14,7 +14,6 @@ import pytest
 
 from queuehint import FakeClock, JobRecord, JobState, Scheduler
 from queuehint.testing import assert_enqueued_sync
-from tests.doors import run
 
 app = Scheduler("redis://nowhere.invalid:1/0")
 
@@ -41,15 +40,12 @@ def test_the_applications_scheduler_is_on_a_store_of_the_tests_own(
     assert queuehint_clock.now_ms() - began == 3_600_000
 
 
-def test_the_next_test_finds_nothing_of_the_last(
+async def test_the_next_test_finds_nothing_of_the_last(
     queuehint_sched: Scheduler, drain: Callable[..., Coroutine[Any, Any, list[JobRecord]]]
 ) -> None:
-    async def main() -> None:
-        assert await drain() == []
-        await render.enqueue("doc2")
-        assert [record.state for record in await drain(raise_errors=True)] == [JobState.FINISHED]
-
-    run(main())
+    assert await drain() == []
+    await render.enqueue("doc2")
+    assert [record.state for record in await drain(raise_errors=True)] == [JobState.FINISHED]
 
 
 def test_the_plugin_brings_nothing_that_its_fixtures_need() -> None:

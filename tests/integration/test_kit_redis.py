@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from queuehint import FakeClock, JobState, Retry, Scheduler
 from queuehint.testing import assert_enqueued, assert_enqueued_sync, drain, drain_sync, refute_enqueued_sync
-from tests.doors import run
 
 
 def test_jobs_on_redis_are_drained_in_a_time_that_is_moved(redis_url: str, namespace: str) -> None:
@@ -31,13 +30,10 @@ def test_jobs_on_redis_are_drained_in_a_time_that_is_moved(redis_url: str, names
     sched.close_sync()
 
 
-def test_the_asynchronous_twins_do_the_same(redis_url: str, namespace: str) -> None:
-    async def main() -> None:
-        async with Scheduler(redis_url, namespace=namespace, clock=FakeClock()) as sched:
-            job = sched.job(name="t")(lambda: 5)
-            await job.using(delay=86_400).enqueue()
-            await assert_enqueued(sched, "t", state="SCHEDULED")
-            (record,) = await drain(sched, raise_errors=True)
-            assert (record.state, sched.records.result_of(record)) == (JobState.FINISHED, 5)
-
-    run(main())
+async def test_the_asynchronous_twins_do_the_same(redis_url: str, namespace: str) -> None:
+    async with Scheduler(redis_url, namespace=namespace, clock=FakeClock()) as sched:
+        job = sched.job(name="t")(lambda: 5)
+        await job.using(delay=86_400).enqueue()
+        await assert_enqueued(sched, "t", state="SCHEDULED")
+        (record,) = await drain(sched, raise_errors=True)
+        assert (record.state, sched.records.result_of(record)) == (JobState.FINISHED, 5)

@@ -49,24 +49,21 @@ def test_a_worker_of_the_application_never_runs_more_than_a_limit_and_all_in_the
     assert run(main()) == {"now": 0, "most": 3, "all": 20}
 
 
-def test_an_idle_worker_is_woken_when_a_limit_is_raised_or_taken_away(url: str) -> None:
-    async def main() -> None:
-        sched, _ = scheduler(url)
-        work, counts, go = counting(sched)
-        await sched.limit(["t"], 1, each=True)
-        handles = await work.enqueue_many([("a", n) for n in range(5)])
-        async with sched.worker(concurrency=10):
-            await until(lambda: counts["now"] == 1)
-            assert (await handles[1].why()).kind is ReasonKind.LIMIT
-            assert (await handles[1].why()).path_key == "t:a"
-            assert await sched.limit(["t"], 2, each=True)
-            await until(lambda: counts["now"] == 2)
-            assert await sched.unlimit(["t"])
-            await until(lambda: counts["now"] == 5)
-            go()
-        await sched.close()
-
-    run(main())
+async def test_an_idle_worker_is_woken_when_a_limit_is_raised_or_taken_away(url: str) -> None:
+    sched, _ = scheduler(url)
+    work, counts, go = counting(sched)
+    await sched.limit(["t"], 1, each=True)
+    handles = await work.enqueue_many([("a", n) for n in range(5)])
+    async with sched.worker(concurrency=10):
+        await until(lambda: counts["now"] == 1)
+        assert (await handles[1].why()).kind is ReasonKind.LIMIT
+        assert (await handles[1].why()).path_key == "t:a"
+        assert await sched.limit(["t"], 2, each=True)
+        await until(lambda: counts["now"] == 2)
+        assert await sched.unlimit(["t"])
+        await until(lambda: counts["now"] == 5)
+        go()
+    await sched.close()
 
 
 def test_an_idle_worker_is_woken_when_a_token_comes(url: str) -> None:
@@ -86,60 +83,54 @@ def test_an_idle_worker_is_woken_when_a_token_comes(url: str) -> None:
     run(main(*scheduler(url)))
 
 
-def test_who_holds_a_place_is_counted_too(url: str) -> None:
-    async def main() -> None:
-        sched, _ = scheduler(url)
-        work, counts, go = counting(sched)
-        await sched.limit(["t"], 1)
-        async with sched.worker(), sched.exclusive(["t", "b"]):
-            handle = await work.enqueue("a", 1)
-            await until(lambda: _is_limited(handle))
-        go()
-        async with sched.worker():
-            await handle.result()
-        assert counts["all"] == 1
-        await sched.close()
-
-    run(main())
+async def test_who_holds_a_place_is_counted_too(url: str) -> None:
+    sched, _ = scheduler(url)
+    work, counts, go = counting(sched)
+    await sched.limit(["t"], 1)
+    async with sched.worker(), sched.exclusive(["t", "b"]):
+        handle = await work.enqueue("a", 1)
+        await until(lambda: _is_limited(handle))
+    go()
+    async with sched.worker():
+        await handle.result()
+    assert counts["all"] == 1
+    await sched.close()
 
 
 async def _is_limited(handle: Any) -> bool:
     return (await handle.why()).kind is ReasonKind.LIMIT
 
 
-def test_a_submission_too_many_is_refused_for_producers_and_handlers(url: str) -> None:
-    async def main() -> None:
-        sched, _ = scheduler(url)
-        refused: list[QueueFullError] = []
+async def test_a_submission_too_many_is_refused_for_producers_and_handlers(url: str) -> None:
+    sched, _ = scheduler(url)
+    refused: list[QueueFullError] = []
 
-        @sched.job(queue_hint=["a", "{n}"])
-        async def leaf(n: int) -> None: ...
+    @sched.job(queue_hint=["a", "{n}"])
+    async def leaf(n: int) -> None: ...
 
-        @sched.job
-        async def parent(ctx: JobContext) -> None:
-            try:
-                await ctx.enqueue_many(leaf, [(n,) for n in range(3)])
-            except QueueFullError as error:
-                refused.append(error)
+    @sched.job
+    async def parent(ctx: JobContext) -> None:
+        try:
+            await ctx.enqueue_many(leaf, [(n,) for n in range(3)])
+        except QueueFullError as error:
+            refused.append(error)
 
-        await sched.limit(["a"], max_pending=2)
-        await leaf.enqueue(0)
-        with pytest.raises(QueueFullError) as caught:
-            await leaf.enqueue_many([(1,), (2,)])
-        assert (caught.value.path_key, caught.value.pending, caught.value.limit) == ("a", 1, 2)
-        async with sched.worker():
-            await (await parent.enqueue()).result()
-        assert len(refused) == 1
+    await sched.limit(["a"], max_pending=2)
+    await leaf.enqueue(0)
+    with pytest.raises(QueueFullError) as caught:
+        await leaf.enqueue_many([(1,), (2,)])
+    assert (caught.value.path_key, caught.value.pending, caught.value.limit) == ("a", 1, 2)
+    async with sched.worker():
+        await (await parent.enqueue()).result()
+    assert len(refused) == 1
+    async with sched.flow() as flow:
+        flow.add(leaf, 1)
+    with pytest.raises(QueueFullError):
         async with sched.flow() as flow:
             flow.add(leaf, 1)
-        with pytest.raises(QueueFullError):
-            async with sched.flow() as flow:
-                flow.add(leaf, 1)
-                flow.add(leaf, 2)
-                flow.add(leaf, 3)
-        await sched.close()
-
-    run(main())
+            flow.add(leaf, 2)
+            flow.add(leaf, 3)
+    await sched.close()
 
 
 def test_limits_are_listed_and_the_synchronous_twins_do_the_same(url: str) -> None:

@@ -19,7 +19,7 @@ from queuehint.backends.memory import MemoryBackend
 from queuehint.operations import Cancel, CountJobs, Enqueue, Exchange, Get, Tick
 from queuehint.testing.driver import job
 from queuehint.values.records import Outcome, OutcomeKind
-from tests.doors import LIMIT_S, in_thread, memory, run, scheduler, turns, until
+from tests.doors import LIMIT_S, in_thread, memory, scheduler, turns, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -110,31 +110,28 @@ def test_a_scheduler_first_used_after_the_fork_works_there() -> None:
 # --- its end -----------------------------------------------------------------------------------------------------
 
 
-def test_after_close_every_call_is_refused_and_who_waited_is_woken() -> None:
-    async def main() -> None:
-        backend = MemoryBackend()
-        waiting = asyncio.create_task(backend.wait(Interest(pools=("default",), worker="w", jobs=()), 60))
-        end = in_thread(lambda: backend.wait_sync(Interest(pools=("default",)), 60))
-        await until(lambda: len(backend._waiting) == 2)
-        await backend.close()
-        await waiting
-        await asyncio.to_thread(end)
-        assert len(backend._waiting) == 0
-        for call in (
-            lambda: backend.call(CountJobs()),
-            lambda: backend.wait(Interest(pools=("default",)), 0),
-        ):
-            with pytest.raises(BackendUnavailableError, match="closed"):
-                await call()
-        for sync in (
-            lambda: backend.call_sync(CountJobs()),
-            lambda: backend.wait_sync(Interest(pools=("default",)), 0),
-        ):
-            with pytest.raises(BackendUnavailableError, match="closed"):
-                sync()
-        await backend.close()
-
-    run(main())
+async def test_after_close_every_call_is_refused_and_who_waited_is_woken() -> None:
+    backend = MemoryBackend()
+    waiting = asyncio.create_task(backend.wait(Interest(pools=("default",), worker="w", jobs=()), 60))
+    end = in_thread(lambda: backend.wait_sync(Interest(pools=("default",)), 60))
+    await until(lambda: len(backend._waiting) == 2)
+    await backend.close()
+    await waiting
+    await asyncio.to_thread(end)
+    assert len(backend._waiting) == 0
+    for call in (
+        lambda: backend.call(CountJobs()),
+        lambda: backend.wait(Interest(pools=("default",)), 0),
+    ):
+        with pytest.raises(BackendUnavailableError, match="closed"):
+            await call()
+    for sync in (
+        lambda: backend.call_sync(CountJobs()),
+        lambda: backend.wait_sync(Interest(pools=("default",)), 0),
+    ):
+        with pytest.raises(BackendUnavailableError, match="closed"):
+            sync()
+    await backend.close()
 
 
 def test_each_url_opened_is_a_store_of_its_own() -> None:
@@ -183,16 +180,13 @@ def test_it_does_not_warn_of_jobs_that_wait_or_went_meanwhile(caplog: pytest.Log
     assert events(caplog) == []
 
 
-def test_it_does_not_warn_while_a_worker_runs(caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> None:
-        sched, clock = scheduler()
-        async with sched.worker(pools=["other"]):
-            await sched.backend.call(Enqueue((job("a"),)))
-            clock.advance(seconds=60)
-            await sched.stats()
-            await turns()
-
-    run(main())
+async def test_it_does_not_warn_while_a_worker_runs(caplog: pytest.LogCaptureFixture) -> None:
+    sched, clock = scheduler()
+    async with sched.worker(pools=["other"]):
+        await sched.backend.call(Enqueue((job("a"),)))
+        clock.advance(seconds=60)
+        await sched.stats()
+        await turns()
     assert events(caplog) == []
 
 
@@ -220,65 +214,56 @@ def settle(backend: MemoryBackend, id: str) -> None:
     ],
 )
 @pytest.mark.parametrize("how", ["async", "sync"])
-def test_who_waits_is_woken_by_what_they_wait_for(
+async def test_who_waits_is_woken_by_what_they_wait_for(
     interest: Interest, wake: Callable[[MemoryBackend, FakeClock], Any], how: str
 ) -> None:
-    async def main() -> None:
-        clock = FakeClock()
-        backend = MemoryBackend(BackendOptions(clock=clock))
-        backend.call_sync(Enqueue((job("a"), job("later", delay_ms=60_000))))
-        backend.call_sync(Exchange("w", limit=1))
-        if how == "async":
-            waiting = asyncio.create_task(backend.wait(interest, 3_600))
-        else:
-            end = in_thread(lambda: backend.wait_sync(interest, 3_600))
-            waiting = asyncio.create_task(asyncio.to_thread(end))
-        await until(lambda: len(backend._waiting) == 1)
-        await turns()
-        assert not waiting.done()
-        wake(backend, clock)
-        await waiting
-        assert len(backend._waiting) == 0
-
-    run(main())
+    clock = FakeClock()
+    backend = MemoryBackend(BackendOptions(clock=clock))
+    backend.call_sync(Enqueue((job("a"), job("later", delay_ms=60_000))))
+    backend.call_sync(Exchange("w", limit=1))
+    if how == "async":
+        waiting = asyncio.create_task(backend.wait(interest, 3_600))
+    else:
+        end = in_thread(lambda: backend.wait_sync(interest, 3_600))
+        waiting = asyncio.create_task(asyncio.to_thread(end))
+    await until(lambda: len(backend._waiting) == 1)
+    await turns()
+    assert not waiting.done()
+    wake(backend, clock)
+    await waiting
+    assert len(backend._waiting) == 0
 
 
 @pytest.mark.parametrize(
     "interest",
     [Interest(pools=("nothing",)), Interest(jobs=("b",)), Interest(worker="nobody"), Interest(jobs=("a", "b"))],
 )
-def test_who_waits_for_something_else_sleeps_on(interest: Interest) -> None:
-    async def main() -> None:
-        backend = MemoryBackend(BackendOptions(clock=FakeClock()))
-        backend.call_sync(Enqueue((job("a"), job("b"), job("c"))))
-        backend.call_sync(Exchange("w", limit=2))
-        waiting = asyncio.create_task(backend.wait(interest, 3_600))
-        await until(lambda: len(backend._waiting) == 1)
-        backend.call_sync(Enqueue((job("d"),)))
-        backend.call_sync(Cancel(("c",)))
-        backend.call_sync(Cancel(("a",)))
-        await turns()
-        assert not waiting.done()
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-        assert len(backend._waiting) == 0
-
-    run(main())
-
-
-def test_a_wait_for_nothing_leaves_nothing_behind() -> None:
-    async def main() -> None:
-        backend = MemoryBackend()
-        await backend.wait(Interest(), 0.001)
-        backend.wait_sync(Interest(), 0.001)
-        assert len(backend._waiting) == 0
-        waiting = asyncio.create_task(backend.wait(Interest(), 60))
-        await turns()
-        await backend.close()
+async def test_who_waits_for_something_else_sleeps_on(interest: Interest) -> None:
+    backend = MemoryBackend(BackendOptions(clock=FakeClock()))
+    backend.call_sync(Enqueue((job("a"), job("b"), job("c"))))
+    backend.call_sync(Exchange("w", limit=2))
+    waiting = asyncio.create_task(backend.wait(interest, 3_600))
+    await until(lambda: len(backend._waiting) == 1)
+    backend.call_sync(Enqueue((job("d"),)))
+    backend.call_sync(Cancel(("c",)))
+    backend.call_sync(Cancel(("a",)))
+    await turns()
+    assert not waiting.done()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
         await waiting
+    assert len(backend._waiting) == 0
 
-    run(main())
+
+async def test_a_wait_for_nothing_leaves_nothing_behind() -> None:
+    backend = MemoryBackend()
+    await backend.wait(Interest(), 0.001)
+    backend.wait_sync(Interest(), 0.001)
+    assert len(backend._waiting) == 0
+    waiting = asyncio.create_task(backend.wait(Interest(), 60))
+    await turns()
+    await backend.close()
+    await waiting
 
 
 def test_who_waited_on_a_loop_that_is_gone_harms_nobody() -> None:

@@ -31,49 +31,46 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def test_a_worker_canceled_as_it_ends_keeps_the_places_of_its_jobs_until_their_code_has_ended() -> None:
-    async def main() -> None:
-        sched, clock = scheduler()
-        go, leave = asyncio.Event(), asyncio.Event()
-        running: list[int] = []
-        most = 0
+async def test_a_worker_canceled_as_it_ends_keeps_the_places_of_its_jobs_until_their_code_has_ended() -> None:
+    sched, clock = scheduler()
+    go, leave = asyncio.Event(), asyncio.Event()
+    running: list[int] = []
+    most = 0
 
-        @sched.job(queue_hint=["a"])
-        async def slow() -> None:
-            nonlocal most
-            running.append(1)
-            most = max(most, len(running))
-            while not go.is_set():
-                try:
-                    await go.wait()
-                except asyncio.CancelledError:
-                    continue  # takes its time to end
-            running.pop()
+    @sched.job(queue_hint=["a"])
+    async def slow() -> None:
+        nonlocal most
+        running.append(1)
+        most = max(most, len(running))
+        while not go.is_set():
+            try:
+                await go.wait()
+            except asyncio.CancelledError:
+                continue  # takes its time to end
+        running.pop()
 
-        async def application() -> None:
-            async with sched.worker():
-                await leave.wait()
-
-        handle = await slow.enqueue()
-        task = asyncio.create_task(application())
-        await until(lambda: bool(running))
-        leave.set()
-        await turns()
-        task.cancel()
-        await turns()
-        assert not task.done()
-        clock.advance(seconds=31)
+    async def application() -> None:
         async with sched.worker():
-            await turns()
-            assert len(running) == 1
-            go.set()
-            await handle.result()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert most == 1
-        assert (await handle.record()).losses == 0
+            await leave.wait()
 
-    run(main())
+    handle = await slow.enqueue()
+    task = asyncio.create_task(application())
+    await until(lambda: bool(running))
+    leave.set()
+    await turns()
+    task.cancel()
+    await turns()
+    assert not task.done()
+    clock.advance(seconds=31)
+    async with sched.worker():
+        await turns()
+        assert len(running) == 1
+        go.set()
+        await handle.result()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert most == 1
+    assert (await handle.record()).losses == 0
 
 
 def test_a_worker_canceled_while_jobs_run_gives_them_back_at_once() -> None:
@@ -100,75 +97,66 @@ def test_a_worker_canceled_while_jobs_run_gives_them_back_at_once() -> None:
         run(main())
 
 
-def test_a_job_that_has_ended_is_not_reaped_before_it_is_settled() -> None:
-    async def main() -> None:
-        sched, clock = scheduler()
-        runs: list[str] = []
+async def test_a_job_that_has_ended_is_not_reaped_before_it_is_settled() -> None:
+    sched, clock = scheduler()
+    runs: list[str] = []
 
-        @sched.job
-        async def quick() -> None:
-            runs.append("quick")
+    @sched.job
+    async def quick() -> None:
+        runs.append("quick")
 
-        @sched.job
-        async def stalls() -> None:
-            clock.advance(seconds=31)
-            sched.backend.call_sync(Tick())
+    @sched.job
+    async def stalls() -> None:
+        clock.advance(seconds=31)
+        sched.backend.call_sync(Tick())
 
-        first, second = await quick.enqueue(), await stalls.enqueue()
-        async with sched.worker():
-            await first.result()
-            await second.result()
-        assert runs == ["quick"]
-        assert (await first.record()).losses == 0
-
-    run(main())
+    first, second = await quick.enqueue(), await stalls.enqueue()
+    async with sched.worker():
+        await first.result()
+        await second.result()
+    assert runs == ["quick"]
+    assert (await first.record()).losses == 0
 
 
-def test_a_second_stop_at_once_ends_the_grace_time_of_the_first() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        gate = Gate()
+async def test_a_second_stop_at_once_ends_the_grace_time_of_the_first() -> None:
+    sched, _ = scheduler()
+    gate = Gate()
 
-        @sched.job
-        async def work() -> None:
-            await gate.wait()
+    @sched.job
+    async def work() -> None:
+        await gate.wait()
 
-        handle = await work.enqueue()
-        begun = time.monotonic()
-        async with sched.worker(grace=15) as worker:
-            await gate.reached()
-            worker.stop()
-            await turns()
-            worker.stop(at_once=True)
-        assert time.monotonic() - begun < 10
-        assert await handle.state() is JobState.QUEUED
-
-    run(main())
+    handle = await work.enqueue()
+    begun = time.monotonic()
+    async with sched.worker(grace=15) as worker:
+        await gate.reached()
+        worker.stop()
+        await turns()
+        worker.stop(at_once=True)
+    assert time.monotonic() - begun < 10
+    assert await handle.state() is JobState.QUEUED
 
 
-def test_what_fails_around_a_handler_fails_the_attempt_and_frees_its_slot() -> None:
+async def test_what_fails_around_a_handler_fails_the_attempt_and_frees_its_slot() -> None:
     def closes_badly() -> Iterator[None]:
         try:
             yield
         finally:
             raise RuntimeError("closing")
 
-    async def main() -> None:
-        sched, _ = scheduler()
+    sched, _ = scheduler()
 
-        @sched.job(max_attempts=1)
-        async def returns_a_generator() -> Any:
-            generator = closes_badly()
-            next(generator)
-            return generator
+    @sched.job(max_attempts=1)
+    async def returns_a_generator() -> Any:
+        generator = closes_badly()
+        next(generator)
+        return generator
 
-        async with sched.worker() as worker:
-            handle = await returns_a_generator.enqueue()
-            with pytest.raises(JobFailedError, match="closing"):
-                await handle.result(5)
-            assert not worker._slots
-
-    run(main())
+    async with sched.worker() as worker:
+        handle = await returns_a_generator.enqueue()
+        with pytest.raises(JobFailedError, match="closing"):
+            await handle.result(5)
+        assert not worker._slots
 
 
 def test_a_log_filter_that_raises_costs_no_slot() -> None:
@@ -196,19 +184,16 @@ def test_a_log_filter_that_raises_costs_no_slot() -> None:
         logger.removeFilter(broken)
 
 
-def test_one_exclusive_cannot_be_entered_twice_at_a_time() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        place = sched.exclusive(["a"])
-        async with place as held:
-            with pytest.raises(InvalidJobError, match="held or waited for already"):
-                await place.__aenter__()
-            assert not await sched.can_dequeue(["a"])
-        assert not held.lost
-        assert await sched.can_dequeue(["a"])
-        assert not memory(sched)._adopted
-
-    run(main())
+async def test_one_exclusive_cannot_be_entered_twice_at_a_time() -> None:
+    sched, _ = scheduler()
+    place = sched.exclusive(["a"])
+    async with place as held:
+        with pytest.raises(InvalidJobError, match="held or waited for already"):
+            await place.__aenter__()
+        assert not await sched.can_dequeue(["a"])
+    assert not held.lost
+    assert await sched.can_dequeue(["a"])
+    assert not memory(sched)._adopted
 
 
 def test_one_exclusive_cannot_be_entered_by_two_threads_at_a_time() -> None:
@@ -233,109 +218,94 @@ def test_one_exclusive_cannot_be_entered_by_two_threads_at_a_time() -> None:
     assert sched.can_dequeue_sync(["a"])
 
 
-def test_a_handler_cannot_enter_an_exclusive_that_was_made_outside() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        place, place_sync = sched.exclusive(["a"]), sched.exclusive_sync(["a"])
+async def test_a_handler_cannot_enter_an_exclusive_that_was_made_outside() -> None:
+    sched, _ = scheduler()
+    place, place_sync = sched.exclusive(["a"]), sched.exclusive_sync(["a"])
 
-        @sched.job(queue_hint=["a"], max_attempts=1)
-        async def on_loop() -> None:
-            async with place:
-                pass
+    @sched.job(queue_hint=["a"], max_attempts=1)
+    async def on_loop() -> None:
+        async with place:
+            pass
 
-        @sched.job(queue_hint=["a"], max_attempts=1)
-        def in_thread() -> None:
-            with place_sync:
-                pass
+    @sched.job(queue_hint=["a"], max_attempts=1)
+    def in_thread() -> None:
+        with place_sync:
+            pass
 
-        async with sched.worker():
-            for job in (on_loop, in_thread):
-                with pytest.raises(JobFailedError) as caught:
-                    await (await job.enqueue()).result(5)
-                assert caught.value.error_type.endswith(WouldDeadlockError.__name__)
-
-    run(main())
+    async with sched.worker():
+        for job in (on_loop, in_thread):
+            with pytest.raises(JobFailedError) as caught:
+                await (await job.enqueue()).result(5)
+            assert caught.value.error_type.endswith(WouldDeadlockError.__name__)
 
 
-def test_a_caller_canceled_as_the_store_closes_is_canceled_all_the_same() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        backend = sched.backend
-        holder = sched.exclusive(["a"])
-        await holder.__aenter__()
+async def test_a_caller_canceled_as_the_store_closes_is_canceled_all_the_same() -> None:
+    sched, _ = scheduler()
+    backend = sched.backend
+    holder = sched.exclusive(["a"])
+    await holder.__aenter__()
 
-        async def waits() -> None:
-            async with sched.exclusive(["a"]):
-                pass
+    async def waits() -> None:
+        async with sched.exclusive(["a"]):
+            pass
 
-        task = asyncio.create_task(waits())
-        await turns()
-        backend.close_sync()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    run(main())
+    task = asyncio.create_task(waits())
+    await turns()
+    backend.close_sync()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
 
 
-def test_cancel_by_path_has_swept_all_when_it_returns_also_without_a_worker() -> None:
+async def test_cancel_by_path_has_swept_all_when_it_returns_also_without_a_worker() -> None:
     sched, _ = scheduler()
 
     @sched.job(queue_hint=["a", "{index}"])
     async def work(index: int) -> None: ...
 
-    async def main() -> None:
-        await work.enqueue_many([(index,) for index in range(5_000)])
-        assert await sched.cancel(path=["a"]) == 5_000
-        assert (await sched.stats()).unfinished == 0
-
-    run(main())
+    await work.enqueue_many([(index,) for index in range(5_000)])
+    assert await sched.cancel(path=["a"]) == 5_000
+    assert (await sched.stats()).unfinished == 0
     work.enqueue_many_sync([(index,) for index in range(5_000)])
     assert sched.cancel_sync(path=["a"]) == 5_000
     assert sched.stats_sync().unfinished == 0
 
 
-def test_reading_results_of_unknown_tasks_leaves_nothing_behind() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
+async def test_reading_results_of_unknown_tasks_leaves_nothing_behind() -> None:
+    sched, _ = scheduler()
 
-        @sched.job
-        async def work() -> int:
-            return 1
+    @sched.job
+    async def work() -> int:
+        return 1
 
-        handle = await work.enqueue()
-        await sched.drain()
-        del sched._handlers["work"]
-        before = len(vars(sched.codec)["_odd"])
-        for _ in range(10):
-            assert await handle.result() == 1
-        assert len(vars(sched.codec)["_odd"]) == before
-
-    run(main())
+    handle = await work.enqueue()
+    await sched.drain()
+    del sched._handlers["work"]
+    before = len(vars(sched.codec)["_odd"])
+    for _ in range(10):
+        assert await handle.result() == 1
+    assert len(vars(sched.codec)["_odd"]) == before
 
 
-def test_a_flood_of_log_lines_leaves_others_on_the_loop_their_turns_and_is_all_sent_before_the_end() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        flooded = asyncio.Event()
+async def test_a_flood_of_log_lines_leaves_others_on_the_loop_their_turns_and_is_all_sent_before_the_end() -> None:
+    sched, _ = scheduler()
+    flooded = asyncio.Event()
 
-        @sched.job
-        async def talks(ctx: JobContext) -> None:
-            for index in range(5_000):
-                ctx.log(str(index))
-            flooded.set()
+    @sched.job
+    async def talks(ctx: JobContext) -> None:
+        for index in range(5_000):
+            ctx.log(str(index))
+        flooded.set()
 
-        async with sched.worker():
-            handle = await talks.enqueue()
-            await flooded.wait()
-            versions = set()
-            while not (await handle.state()).is_over:
-                versions.add((await handle.record()).version)
-                await asyncio.sleep(0)
-            assert len(versions) > 10
-            assert (await handle.record()).logs[-1] == "4999"
-
-    run(main())
+    async with sched.worker():
+        handle = await talks.enqueue()
+        await flooded.wait()
+        versions = set()
+        while not (await handle.state()).is_over:
+            versions.add((await handle.record()).version)
+            await asyncio.sleep(0)
+        assert len(versions) > 10
+        assert (await handle.record()).logs[-1] == "4999"
 
 
 def test_an_exclusive_of_a_far_store_renews_by_itself_the_second_time_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -361,63 +331,54 @@ def test_an_exclusive_of_a_far_store_renews_by_itself_the_second_time_too(monkey
         assert not held.lost
 
 
-def test_what_is_due_is_done_for_one_who_waits_where_no_worker_runs() -> None:
-    async def main() -> None:
-        sched = Scheduler("memory://")
+async def test_what_is_due_is_done_for_one_who_waits_where_no_worker_runs() -> None:
+    sched = Scheduler("memory://")
 
-        @sched.job(start_within=0.01)
-        async def work() -> None: ...
+    @sched.job(start_within=0.01)
+    async def work() -> None: ...
 
-        job = await work.enqueue()
-        with pytest.raises(JobCanceledError, match="expired"):
-            await job.result(timeout=10)
-        late = work.enqueue_sync()
-        with pytest.raises(JobCanceledError, match="expired"):
-            await asyncio.to_thread(late.result_sync, 10)
-
-    run(main())
+    job = await work.enqueue()
+    with pytest.raises(JobCanceledError, match="expired"):
+        await job.result(timeout=10)
+    late = work.enqueue_sync()
+    with pytest.raises(JobCanceledError, match="expired"):
+        await asyncio.to_thread(late.result_sync, 10)
 
 
-def test_a_drain_is_stalled_though_a_job_is_scheduled_that_it_does_not_wait_for() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
+async def test_a_drain_is_stalled_though_a_job_is_scheduled_that_it_does_not_wait_for() -> None:
+    sched, _ = scheduler()
 
-        @sched.job(queue_hint=["{doc}"])
-        async def work(doc: str) -> None: ...
+    @sched.job(queue_hint=["{doc}"])
+    async def work(doc: str) -> None: ...
 
-        await sched.pause(["a"])
-        await work.enqueue("a")
-        await work.using(delay=3600).enqueue("b")
-        with pytest.raises(DrainStalledError):
-            await sched.drain()
-
-    run(main())
+    await sched.pause(["a"])
+    await work.enqueue("a")
+    await work.using(delay=3600).enqueue("b")
+    with pytest.raises(DrainStalledError):
+        await sched.drain()
 
 
-def test_what_a_handler_left_in_the_background_may_wait_for_jobs_once_it_has_ended() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        left: list[asyncio.Task[int]] = []
-        ended = asyncio.Event()
+async def test_what_a_handler_left_in_the_background_may_wait_for_jobs_once_it_has_ended() -> None:
+    sched, _ = scheduler()
+    left: list[asyncio.Task[int]] = []
+    ended = asyncio.Event()
 
-        @sched.job
-        async def other() -> int:
-            return 7
+    @sched.job
+    async def other() -> int:
+        return 7
 
-        async def later() -> int:
-            await ended.wait()
-            return await (await other.enqueue()).result(timeout=10)
+    async def later() -> int:
+        await ended.wait()
+        return await (await other.enqueue()).result(timeout=10)
 
-        @sched.job
-        async def work() -> None:
-            left.append(asyncio.create_task(later()))
+    @sched.job
+    async def work() -> None:
+        left.append(asyncio.create_task(later()))
 
-        async with sched.worker():
-            await (await work.enqueue()).result(timeout=10)
-            ended.set()
-            assert await left[0] == 7
-
-    run(main())
+    async with sched.worker():
+        await (await work.enqueue()).result(timeout=10)
+        ended.set()
+        assert await left[0] == 7
 
 
 def test_more_leases_than_one_renewal_takes_are_all_kept_by_their_own_process() -> None:
@@ -435,16 +396,13 @@ def test_more_leases_than_one_renewal_takes_are_all_kept_by_their_own_process() 
     assert sched.stats_sync().states[JobState.QUEUED] == len(specs)
 
 
-def test_a_renewal_that_meets_the_end_of_an_exclusive_has_lost_nothing() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        place = sched.exclusive(["a"])
-        held = await place.__aenter__()
-        request = place._request
-        assert request is not None
-        late = request.renew()
-        await place.__aexit__(None, None, None)
-        request.judge_renewal(late, (await sched.backend.call(late)).verdicts, now_s())
-        assert not held.lost
-
-    run(main())
+async def test_a_renewal_that_meets_the_end_of_an_exclusive_has_lost_nothing() -> None:
+    sched, _ = scheduler()
+    place = sched.exclusive(["a"])
+    held = await place.__aenter__()
+    request = place._request
+    assert request is not None
+    late = request.renew()
+    await place.__aexit__(None, None, None)
+    request.judge_renewal(late, (await sched.backend.call(late)).verdicts, now_s())
+    assert not held.lost

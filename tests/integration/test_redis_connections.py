@@ -27,7 +27,7 @@ def open_backend(url: str, namespace: str) -> RedisBackend:
 
 
 @pytest.mark.parametrize("is_async", [True, False], ids=["asynchronous", "synchronous"])
-def test_calls_that_come_at_once_share_a_bounded_number_of_connections(
+async def test_calls_that_come_at_once_share_a_bounded_number_of_connections(
     redis_server: Server,
     start_proxy: StartProxy,
     namespace: str,
@@ -39,16 +39,13 @@ def test_calls_that_come_at_once_share_a_bounded_number_of_connections(
     proxy = start_proxy(redis_server)
     backend = open_backend(proxy.url, namespace)
 
-    async def main() -> None:
-        submissions = [Enqueue((JobSpec(id=f"j{number}", task="t"),)) for number in range(300 if is_async else 30)]
-        if is_async:
-            await asyncio.gather(*map(backend.call, submissions))
-        else:
-            await asyncio.gather(*(asyncio.to_thread(backend.call_sync, each) for each in submissions))
-        assert (await backend.call(CountJobs())).enqueued == len(submissions)
-        await backend.close()
-
-    asyncio.run(main())
+    submissions = [Enqueue((JobSpec(id=f"j{number}", task="t"),)) for number in range(300 if is_async else 30)]
+    if is_async:
+        await asyncio.gather(*map(backend.call, submissions))
+    else:
+        await asyncio.gather(*(asyncio.to_thread(backend.call_sync, each) for each in submissions))
+    assert (await backend.call(CountJobs())).enqueued == len(submissions)
+    await backend.close()
     # One more, for the count.
     assert proxy.accepted <= (4 if is_async else 5)
 
@@ -91,26 +88,23 @@ def test_what_is_left_of_a_loop_that_was_not_shut_down_goes_with_the_next_loop(
     backend.close_sync()
 
 
-def test_nothing_is_left_of_a_call_that_was_canceled(
+async def test_nothing_is_left_of_a_call_that_was_canceled(
     redis_server: Server, start_proxy: StartProxy, namespace: str
 ) -> None:
     proxy = start_proxy(redis_server)
     backend = open_backend(proxy.url, namespace)
 
-    async def main() -> None:
-        await backend.call(Draw(1))
-        proxy.hold()
-        submission = Enqueue((JobSpec(id="a", task="t"),))
-        ref = weakref.ref(submission)
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.1):
-                await backend.call(submission)
-        assert len(backend.desk._unknown) == 1
-        del submission
-        gc.collect()
-        assert ref() is None
-        assert not backend.desk._unknown
-        proxy.heal()
-        await backend.close()
-
-    asyncio.run(main())
+    await backend.call(Draw(1))
+    proxy.hold()
+    submission = Enqueue((JobSpec(id="a", task="t"),))
+    ref = weakref.ref(submission)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await backend.call(submission)
+    assert len(backend.desk._unknown) == 1
+    del submission
+    gc.collect()
+    assert ref() is None
+    assert not backend.desk._unknown
+    proxy.heal()
+    await backend.close()

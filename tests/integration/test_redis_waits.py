@@ -114,7 +114,7 @@ def test_a_loop_that_ends_closes_its_connections_though_nobody_closed_the_backen
     backend.close_sync()
 
 
-def test_who_waits_is_told_although_the_connection_for_calls_fails(
+async def test_who_waits_is_told_although_the_connection_for_calls_fails(
     redis_server: Server, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("queuehint.backends.redis.backend.WAIT_CEILING_S", 60.0)
@@ -128,17 +128,14 @@ def test_who_waits_is_told_although_the_connection_for_calls_fails(
 
     monkeypatch.setattr(AsyncLink, "ask", ask)
 
-    async def main() -> None:
-        await backend.call(Enqueue((JobSpec(id="a", task="t"),)))
-        waiting = asyncio.create_task(backend.wait(Interest(jobs=("a",)), 60))
-        sessions, session = keys.redis_key(namespace, "sessions"), backend._loop()._session
-        await until(lambda: redis_server.client().zscore(sessions, session) is not None)
-        await backend.call(Cancel(("a",)))
-        async with asyncio.timeout(20):
-            await waiting
-        await backend.close()
-
-    asyncio.run(main())
+    await backend.call(Enqueue((JobSpec(id="a", task="t"),)))
+    waiting = asyncio.create_task(backend.wait(Interest(jobs=("a",)), 60))
+    sessions, session = keys.redis_key(namespace, "sessions"), backend._loop()._session
+    await until(lambda: redis_server.client().zscore(sessions, session) is not None)
+    await backend.call(Cancel(("a",)))
+    async with asyncio.timeout(20):
+        await waiting
+    await backend.close()
 
 
 # --- no wake-up is lost ----------------------------------------------------------------------------------------------
@@ -239,50 +236,44 @@ def test_a_retry_is_heard_of_though_another_worker_was_told_a_time_that_is_over(
         twins.close()
 
 
-def test_a_wait_that_is_canceled_puts_back_the_marker_it_took(redis_server: Server, namespace: str) -> None:
-    async def main() -> None:
-        backend = RedisBackend(parse_url(redis_server.url), BackendOptions(namespace=namespace))
-        await backend.call(Enqueue((JobSpec(id="a", task="t"),)))
-        wake = keys.redis_key(namespace, "wake:pool:", "default")
-        own = keys.redis_key(namespace, "wake:session:", "w")
-        # Its reply is on the way, or was read in this very turn of the loop.
-        for turns in range(40):
-            client.delete(wake)
-            waiting = asyncio.create_task(backend.wait(Interest(pools=("default",), worker="w"), 5))
-            await until(lambda: bool(client.info("clients")["blocked_clients"]))
-            client.zadd(wake, {"1": 0})
-            for _ in range(turns % 8):
-                await asyncio.sleep(0)
-            waiting.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await waiting
-                continue  # it was over already, and whoever waited knows
-            assert client.exists(wake), turns
-            assert not client.exists(own), turns
-        await backend.close()
-
+async def test_a_wait_that_is_canceled_puts_back_the_marker_it_took(redis_server: Server, namespace: str) -> None:
     client = redis_server.client()
-    asyncio.run(main())
+    backend = RedisBackend(parse_url(redis_server.url), BackendOptions(namespace=namespace))
+    await backend.call(Enqueue((JobSpec(id="a", task="t"),)))
+    wake = keys.redis_key(namespace, "wake:pool:", "default")
+    own = keys.redis_key(namespace, "wake:session:", "w")
+    # Its reply is on the way, or was read in this very turn of the loop.
+    for turns in range(40):
+        client.delete(wake)
+        waiting = asyncio.create_task(backend.wait(Interest(pools=("default",), worker="w"), 5))
+        await until(lambda: bool(client.info("clients")["blocked_clients"]))
+        client.zadd(wake, {"1": 0})
+        for _ in range(turns % 8):
+            await asyncio.sleep(0)
+        waiting.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await waiting
+            continue  # it was over already, and whoever waited knows
+        assert client.exists(wake), turns
+        assert not client.exists(own), turns
+    await backend.close()
 
 
-def test_a_wait_that_is_canceled_keeps_its_connection(redis_server: Server, namespace: str) -> None:
-    async def main() -> None:
-        backend = RedisBackend(parse_url(redis_server.url), BackendOptions(namespace=namespace))
-        made = []
-        for _ in range(5):
-            waiting = asyncio.create_task(backend.wait(Interest(worker="w"), 5))
-            await until(lambda: bool(client.info("clients")["blocked_clients"]))
-            waiting.cancel()
-            await asyncio.gather(waiting, return_exceptions=True)
-            made.append(client.info("stats")["total_connections_received"])
-        assert made[1:] == made[:1] * 4
-        await backend.close()
-
+async def test_a_wait_that_is_canceled_keeps_its_connection(redis_server: Server, namespace: str) -> None:
     client = redis_server.client()
-    asyncio.run(main())
+    backend = RedisBackend(parse_url(redis_server.url), BackendOptions(namespace=namespace))
+    made = []
+    for _ in range(5):
+        waiting = asyncio.create_task(backend.wait(Interest(worker="w"), 5))
+        await until(lambda: bool(client.info("clients")["blocked_clients"]))
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        made.append(client.info("stats")["total_connections_received"])
+    assert made[1:] == made[:1] * 4
+    await backend.close()
 
 
-def test_a_worker_says_at_its_end_that_it_was_the_last_exchange(redis_server: Server, namespace: str) -> None:
+async def test_a_worker_says_at_its_end_that_it_was_the_last_exchange(redis_server: Server, namespace: str) -> None:
     sched = Scheduler(redis_server.url, namespace=namespace)
     backend, sent = sched.backend, []
     call = backend.call
@@ -291,16 +282,13 @@ def test_a_worker_says_at_its_end_that_it_was_the_last_exchange(redis_server: Se
         sent.append(operation)
         return await call(operation)
 
-    async def main() -> None:
-        async with sched.worker():
-            await until(lambda: bool(client.info("clients")["blocked_clients"]))
-        assert not client.info("clients")["blocked_clients"]
-        assert [each.is_last for each in sent if isinstance(each, Exchange)][-2:] == [False, True]
-        await sched.close()
-
     client = redis_server.client()
     backend.call = listen  # type: ignore[method-assign]
-    asyncio.run(main())
+    async with sched.worker():
+        await until(lambda: bool(client.info("clients")["blocked_clients"]))
+    assert not client.info("clients")["blocked_clients"]
+    assert [each.is_last for each in sent if isinstance(each, Exchange)][-2:] == [False, True]
+    await sched.close()
 
 
 def test_a_submission_wakes_a_sleeping_worker_for_what_is_left_over(redis_server: Server, namespace: str) -> None:
@@ -394,53 +382,33 @@ def test_processes_that_were_killed_while_they_waited_are_forgotten_by_and_by(
 # --- who waits for changes -------------------------------------------------------------------------------------------
 
 
-def test_who_waits_for_a_change_is_woken_by_it_and_those_who_wait_for_the_end_are_not(
+async def test_who_waits_for_a_change_is_woken_by_it_and_those_who_wait_for_the_end_are_not(
     redis_server: Server, namespace: str
 ) -> None:
     backend = RedisBackend(parse_url(redis_server.url), BackendOptions(namespace=namespace))
 
-    async def main() -> None:
-        await backend.call(Enqueue((JobSpec(id="a", task="t"),)))
-        end = asyncio.create_task(backend.wait(Interest(jobs=("a",)), 60))
-        change = asyncio.create_task(backend.wait(Interest(jobs=("a",), version=1), 60))
-        await until(lambda: b"~" in (redis_server.client().hget(*head(namespace)) or b""))
-        (grant,) = (await backend.call(Exchange("w", limit=1))).grants
-        await change
-        await backend.wait(Interest(jobs=("a",), version=1), 60)  # it has another one already
-        assert not end.done()
-        record = (await backend.call(Get(("a",)))).records[0]
-        assert record is not None
-        change = asyncio.create_task(backend.wait(Interest(jobs=("a",), version=record.version), 60))
-        await until(lambda: bool(redis_server.client().info("clients")["blocked_clients"]))
-        assert not change.done()
-        done = Outcome(job_id="a", token=grant.token, kind=OutcomeKind.FINISHED, result=b"1")
-        await backend.call(Exchange("w", settle=(done,)))
-        await asyncio.gather(end, change)
-        await backend.close()
-
-    run(main())
+    await backend.call(Enqueue((JobSpec(id="a", task="t"),)))
+    end = asyncio.create_task(backend.wait(Interest(jobs=("a",)), 60))
+    change = asyncio.create_task(backend.wait(Interest(jobs=("a",), version=1), 60))
+    await until(lambda: b"~" in (redis_server.client().hget(*head(namespace)) or b""))
+    (grant,) = (await backend.call(Exchange("w", limit=1))).grants
+    await change
+    await backend.wait(Interest(jobs=("a",), version=1), 60)  # it has another one already
+    assert not end.done()
+    record = (await backend.call(Get(("a",)))).records[0]
+    assert record is not None
+    change = asyncio.create_task(backend.wait(Interest(jobs=("a",), version=record.version), 60))
+    await until(lambda: bool(redis_server.client().info("clients")["blocked_clients"]))
+    assert not change.done()
+    done = Outcome(job_id="a", token=grant.token, kind=OutcomeKind.FINISHED, result=b"1")
+    await backend.call(Exchange("w", settle=(done,)))
+    await asyncio.gather(end, change)
+    await backend.close()
 
 
-def test_those_who_follow_a_job_ask_the_store_when_something_has_changed(
+async def test_those_who_follow_a_job_ask_the_store_when_something_has_changed(
     redis_server: Server, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def main() -> None:
-        sched = Scheduler(redis_server.url, namespace=namespace)
-        backend, waits = sched.backend, []
-        wait = backend.wait
-
-        async def listen(interest: Interest, timeout_s: float) -> None:
-            waits.append(timeout_s)
-            await wait(interest, timeout_s)
-
-        backend.wait = listen  # type: ignore[method-assign]
-        await backend.call(Enqueue((JobSpec(id="a", task="t"),)))
-        states = [record.state async for record in followed(sched.handle("a"), backend)]
-        assert [str(state) for state in states] == ["QUEUED", "STARTED", "FINISHED"]
-        assert min(waits) >= 1
-        assert len(waits) <= 4
-        await sched.close()
-
     async def followed(handle: Any, backend: Any) -> Any:
         async for record in handle.events():
             yield record
@@ -450,38 +418,49 @@ def test_those_who_follow_a_job_ask_the_store_when_something_has_changed(
                 done = Outcome(job_id="a", token=grant.token, kind=OutcomeKind.FINISHED, result=b"1")
                 await backend.call(Exchange("w", settle=(done,)))
 
-    run(main())
+    sched = Scheduler(redis_server.url, namespace=namespace)
+    backend, waits = sched.backend, []
+    wait = backend.wait
+
+    async def listen(interest: Interest, timeout_s: float) -> None:
+        waits.append(timeout_s)
+        await wait(interest, timeout_s)
+
+    backend.wait = listen  # type: ignore[method-assign]
+    await backend.call(Enqueue((JobSpec(id="a", task="t"),)))
+    states = [record.state async for record in followed(sched.handle("a"), backend)]
+    assert [str(state) for state in states] == ["QUEUED", "STARTED", "FINISHED"]
+    assert min(waits) >= 1
+    assert len(waits) <= 4
+    await sched.close()
 
 
-def test_drain_waits_for_the_last_job_and_does_not_count_meanwhile(redis_server: Server, namespace: str) -> None:
-    async def main() -> None:
-        sched = Scheduler(redis_server.url, namespace=namespace)
-        backend, gate = sched.backend, Gate()
-        asked: list[Any] = []
-        waited_for: list[Interest] = []
-        call, wait = backend.call, backend.wait
+async def test_drain_waits_for_the_last_job_and_does_not_count_meanwhile(redis_server: Server, namespace: str) -> None:
+    sched = Scheduler(redis_server.url, namespace=namespace)
+    backend, gate = sched.backend, Gate()
+    asked: list[Any] = []
+    waited_for: list[Interest] = []
+    call, wait = backend.call, backend.wait
 
-        async def listen(operation: Any) -> Any:
-            asked.append(operation)
-            return await call(operation)
+    async def listen(operation: Any) -> Any:
+        asked.append(operation)
+        return await call(operation)
 
-        async def listen_to_waits(interest: Interest, timeout_s: float) -> None:
-            waited_for.append(interest)
-            await wait(interest, timeout_s)
+    async def listen_to_waits(interest: Interest, timeout_s: float) -> None:
+        waited_for.append(interest)
+        await wait(interest, timeout_s)
 
-        @sched.job(queue_hint=["doc"])
-        async def edit() -> None:
-            await gate.wait()
+    @sched.job(queue_hint=["doc"])
+    async def edit() -> None:
+        await gate.wait()
 
-        backend.call, backend.wait = listen, listen_to_waits  # type: ignore[method-assign]
-        last = await edit.enqueue()
-        draining = asyncio.create_task(sched.drain(["doc"]))
-        await until(lambda: any(interest.jobs == (last.id,) for interest in waited_for))
-        count = sum(isinstance(each, CountPending) for each in asked)
-        await asyncio.sleep(0.3)
-        assert sum(isinstance(each, CountPending) for each in asked) == count
-        gate.open()
-        await draining
-        await sched.close()
-
-    run(main())
+    backend.call, backend.wait = listen, listen_to_waits  # type: ignore[method-assign]
+    last = await edit.enqueue()
+    draining = asyncio.create_task(sched.drain(["doc"]))
+    await until(lambda: any(interest.jobs == (last.id,) for interest in waited_for))
+    count = sum(isinstance(each, CountPending) for each in asked)
+    await asyncio.sleep(0.3)
+    assert sum(isinstance(each, CountPending) for each in asked) == count
+    gate.open()
+    await draining
+    await sched.close()

@@ -22,7 +22,7 @@ from queuehint.backends.redis.keys import redis_key
 from queuehint.operations import CountJobs, DueSchedules
 from queuehint.values.schedule import SCHEDULE_BYTES_MAX
 from queuehint.worker.firing import firing_id
-from tests.doors import run, scheduler, until
+from tests.doors import scheduler, until
 from tests.servers import new_namespace, shared_server
 
 MINUTE = 60_000
@@ -62,234 +62,198 @@ class App:
         return [f"{due_at:%H:%M}" for _, due_at, _ in self.ran if due_at is not None]
 
 
-def test_a_schedule_fires_once_each_time_it_is_due(url: str) -> None:
-    async def main() -> None:
-        app = App(url)
-        async with app.sched:
-            schedule = await app.sched.schedule("five", app.work, cron="*/5 * * * *", kwargs={"n": 3})
-            assert schedule.next_at == datetime(2020, 9, 13, 12, 30, tzinfo=UTC)
-            assert (schedule.name, schedule.task, schedule.last_at, schedule.last_id) == ("five", "work", None, None)
-            for text in ("12:29", "12:30", "12:31", "12:35", "12:40"):
-                app.go_to(text)
-                await app.sched.drain()
-                await app.sched.drain()
-            assert app.times == ["12:30", "12:35", "12:40"]
-            assert {(name, n) for name, _, n in app.ran} == {("five", 3)}
-            schedule = await app.sched.schedules.get("five")
-            assert schedule.last_at == datetime(2020, 9, 13, 12, 40, tzinfo=UTC)
-            assert schedule.last_id == firing_id("five", app.at("12:40")) == "five@2020-09-13T12:40:00.000Z"
-            record = await app.sched.get(schedule.last_id)
-            assert (record.schedule, record.scheduled_at) == ("five", schedule.last_at)
-
-    run(main())
+async def test_a_schedule_fires_once_each_time_it_is_due(url: str) -> None:
+    app = App(url)
+    async with app.sched:
+        schedule = await app.sched.schedule("five", app.work, cron="*/5 * * * *", kwargs={"n": 3})
+        assert schedule.next_at == datetime(2020, 9, 13, 12, 30, tzinfo=UTC)
+        assert (schedule.name, schedule.task, schedule.last_at, schedule.last_id) == ("five", "work", None, None)
+        for text in ("12:29", "12:30", "12:31", "12:35", "12:40"):
+            app.go_to(text)
+            await app.sched.drain()
+            await app.sched.drain()
+        assert app.times == ["12:30", "12:35", "12:40"]
+        assert {(name, n) for name, _, n in app.ran} == {("five", 3)}
+        schedule = await app.sched.schedules.get("five")
+        assert schedule.last_at == datetime(2020, 9, 13, 12, 40, tzinfo=UTC)
+        assert schedule.last_id == firing_id("five", app.at("12:40")) == "five@2020-09-13T12:40:00.000Z"
+        record = await app.sched.get(schedule.last_id)
+        assert (record.schedule, record.scheduled_at) == ("five", schedule.last_at)
 
 
-def test_workers_fire_without_being_asked(url: str) -> None:
-    async def main() -> None:
-        app = App(url)
-        async with app.sched, app.sched.worker(), app.sched.worker(), app.sched.worker():
-            await app.sched.schedule("ten", app.work, every=timedelta(seconds=10))
-            for number in range(1, 11):
-                app.clock.advance(seconds=10)
-                await until(lambda number=number: len(app.ran) == number)  # type: ignore[misc]
-        assert len({due_at for _, due_at, _ in app.ran}) == 10
-
-    run(main())
+async def test_workers_fire_without_being_asked(url: str) -> None:
+    app = App(url)
+    async with app.sched, app.sched.worker(), app.sched.worker(), app.sched.worker():
+        await app.sched.schedule("ten", app.work, every=timedelta(seconds=10))
+        for number in range(1, 11):
+            app.clock.advance(seconds=10)
+            await until(lambda number=number: len(app.ran) == number)  # type: ignore[misc]
+    assert len({due_at for _, due_at, _ in app.ran}) == 10
 
 
-def test_a_schedule_defined_in_code_is_stored_when_a_worker_starts(url: str) -> None:
-    async def main() -> None:
-        app = App(url)
-        sched = app.sched
-        assert sched.cron("0 * * * *", name="hourly", timezone="Europe/Berlin")(app.work) is app.work
-        sched.every(30, args=(5,))(app.work)
-        async with sched:
-            assert await sched.schedules.list() == []
-            async with sched.worker():
-                await until(lambda: is_stored(sched, 2))
-                app.clock.advance(seconds=30)
-                await until(lambda: app.ran != [])
-            assert app.ran[0][0] == "work"
-            assert app.ran[0][2] == 5
-            assert [schedule.name for schedule in await sched.schedules.list()] == ["hourly", "work"]
-
+async def test_a_schedule_defined_in_code_is_stored_when_a_worker_starts(url: str) -> None:
     async def is_stored(sched: Scheduler, count: int) -> bool:
         return len(await sched.schedules.list()) == count
 
-    run(main())
+    app = App(url)
+    sched = app.sched
+    assert sched.cron("0 * * * *", name="hourly", timezone="Europe/Berlin")(app.work) is app.work
+    sched.every(30, args=(5,))(app.work)
+    async with sched:
+        assert await sched.schedules.list() == []
+        async with sched.worker():
+            await until(lambda: is_stored(sched, 2))
+            app.clock.advance(seconds=30)
+            await until(lambda: app.ran != [])
+        assert app.ran[0][0] == "work"
+        assert app.ran[0][2] == 5
+        assert [schedule.name for schedule in await sched.schedules.list()] == ["hourly", "work"]
 
 
-def test_what_is_stored_as_it_is_defined_is_left_as_it_is(url: str) -> None:
-    async def main() -> None:
-        app = App(url)
-        sched = app.sched
-        sched.every(30, name="a")(app.work)
-        sched.every(40, name="b")(app.work)
-        async with sched:
-            assert await sched.schedules.sync() == ["a", "b"]
-            await sched.schedules.pause("a")
-            before = await sched.schedules.list()
-            app.clock.advance(seconds=5)
-            assert await sched.schedules.sync() == []
-            assert await sched.schedules.list() == before
-            # The same again, as in a notebook, with another beat.
-            again = App(url)
-            again.sched._backend = sched.backend
-            again.sched.every(50, name="a")(again.work)
-            assert await again.sched.schedules.sync() == ["a"]
-            changed = await sched.schedules.get("a")
-            assert changed.is_paused
-            assert changed.recurrence.every_ms == 50_000
-
-    run(main())
+async def test_what_is_stored_as_it_is_defined_is_left_as_it_is(url: str) -> None:
+    app = App(url)
+    sched = app.sched
+    sched.every(30, name="a")(app.work)
+    sched.every(40, name="b")(app.work)
+    async with sched:
+        assert await sched.schedules.sync() == ["a", "b"]
+        await sched.schedules.pause("a")
+        before = await sched.schedules.list()
+        app.clock.advance(seconds=5)
+        assert await sched.schedules.sync() == []
+        assert await sched.schedules.list() == before
+        # The same again, as in a notebook, with another beat.
+        again = App(url)
+        again.sched._backend = sched.backend
+        again.sched.every(50, name="a")(again.work)
+        assert await again.sched.schedules.sync() == ["a"]
+        changed = await sched.schedules.get("a")
+        assert changed.is_paused
+        assert changed.recurrence.every_ms == 50_000
 
 
 @pytest.mark.parametrize("missed, fired", [("skip", ["13:00"]), ("once", ["13:00"]), ("all", None)])
-def test_what_nobody_was_there_for_is_skipped_fired_once_or_each(url: str, missed: Any, fired: Any) -> None:
-    async def main() -> None:
-        app = App(url)
-        async with app.sched:
-            await app.sched.schedule("m", app.work, cron="* * * * *", missed=missed)
-            app.go_to("13:00:30")
+async def test_what_nobody_was_there_for_is_skipped_fired_once_or_each(url: str, missed: Any, fired: Any) -> None:
+    app = App(url)
+    async with app.sched:
+        await app.sched.schedule("m", app.work, cron="* * * * *", missed=missed)
+        app.go_to("13:00:30")
+        await app.sched.drain()
+        assert app.times == (fired or [f"12:{minute}" for minute in range(27, 60)] + ["13:00"])
+        # More than one step of them.
+        app.go_to("16:00:30")
+        await app.sched.drain()
+        assert len(app.times) == (2 if fired else 34 + 180)
+        assert app.times == sorted(app.times)
+        assert (await app.sched.schedules.get("m")).next_ms == app.at("16:01")
+
+
+async def test_a_pause_misses_nothing(url: str) -> None:
+    app = App(url)
+    book = app.sched.schedules
+    async with app.sched:
+        await app.sched.schedule("m", app.work, cron="*/10 * * * *", missed="all")
+        assert await book.pause("m")
+        assert not await book.pause("m")
+        app.go_to("14:05")
+        await app.sched.drain()
+        assert (await book.get("m")).next_at is None
+        assert await book.resume("m")
+        assert not await book.resume("m")
+        assert (await book.get("m")).next_ms == app.at("14:10")
+        app.go_to("14:10")
+        await app.sched.drain()
+        assert app.times == ["14:10"]
+
+
+async def test_one_more_job_may_be_asked_for(url: str) -> None:
+    app = App(url)
+    async with app.sched:
+        schedule = await app.sched.schedule("m", app.work, every=60, args=[7])
+        await app.sched.schedules.pause("m")
+        handles = [await app.sched.schedules.run_now("m") for _ in range(2)]
+        await app.sched.drain()
+        now = datetime.fromtimestamp(app.clock.now_ms() / 1000, UTC)
+        assert app.ran == [("m", now, 7)] * 2
+        assert len({handle.id for handle in handles}) == 2
+        assert (await app.sched.schedules.get("m")).next_ms == schedule.next_ms
+
+
+async def test_what_is_removed_fires_no_more(url: str) -> None:
+    app = App(url)
+    async with app.sched:
+        await app.sched.schedule("m", app.work, every=60)
+        assert await app.sched.schedules.remove("m")
+        assert not await app.sched.schedules.remove("m")
+        app.clock.advance(seconds=60)
+        await app.sched.drain()
+        assert app.ran == []
+        for call in (app.sched.schedules.get, app.sched.schedules.pause, app.sched.schedules.resume):
+            with pytest.raises(ScheduleNotFoundError, match="no schedule 'm'"):
+                await call("m")
+        with pytest.raises(ScheduleNotFoundError):
+            await app.sched.schedules.run_now("m")
+
+
+async def test_a_firing_that_is_refused_is_lost_and_said_so(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    app = App(url)
+    async with app.sched:
+        await app.sched.schedule("m", app.work, cron="* * * * *", missed="all")
+        await app.sched.close_path(["doc"])
+        app.go_to("12:29")
+        with caplog.at_level(logging.ERROR, "queuehint.schedules"):
             await app.sched.drain()
-            assert app.times == (fired or [f"12:{minute}" for minute in range(27, 60)] + ["13:00"])
-            # More than one step of them.
-            app.go_to("16:00:30")
+        (lost,) = [vars(record) for record in caplog.records if record.message == "firings are lost"]
+        assert (lost["schedule"], lost["due_at"], lost["count"]) == ("m", "2020-09-13T12:27:00+00:00", 3)
+        assert "path 'doc' is closed" in lost["error"]
+        await app.sched.reopen_path(["doc"])
+        app.go_to("12:30")
+        await app.sched.drain()
+        assert app.times == ["12:30"]
+
+
+async def test_a_limit_on_what_waits_is_one_on_firings_too(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    app = App(url)
+    async with app.sched:
+        await app.sched.limit(["doc"], max_pending=2)
+        await app.sched.schedule("m", app.work, cron="* * * * *", missed="all")
+        app.go_to("12:31")
+        with caplog.at_level(logging.ERROR, "queuehint.schedules"):
             await app.sched.drain()
-            assert len(app.times) == (2 if fired else 34 + 180)
-            assert app.times == sorted(app.times)
-            assert (await app.sched.schedules.get("m")).next_ms == app.at("16:01")
-
-    run(main())
+        assert app.times == ["12:27", "12:28"]
+        assert [vars(record)["count"] for record in caplog.records if record.message == "firings are lost"] == [3]
 
 
-def test_a_pause_misses_nothing(url: str) -> None:
-    async def main() -> None:
-        app = App(url)
-        book = app.sched.schedules
-        async with app.sched:
-            await app.sched.schedule("m", app.work, cron="*/10 * * * *", missed="all")
-            assert await book.pause("m")
-            assert not await book.pause("m")
-            app.go_to("14:05")
+async def test_a_schedule_ends(url: str) -> None:
+    app = App(url)
+    async with app.sched:
+        begin = datetime.fromtimestamp(app.clock.now_ms() / 1000, UTC) + timedelta(seconds=5)
+        await app.sched.schedule("m", app.work, every=10, start=begin, end=begin + timedelta(seconds=20))
+        for _ in range(6):
+            app.clock.advance(seconds=5)
             await app.sched.drain()
-            assert (await book.get("m")).next_at is None
-            assert await book.resume("m")
-            assert not await book.resume("m")
-            assert (await book.get("m")).next_ms == app.at("14:10")
-            app.go_to("14:10")
-            await app.sched.drain()
-            assert app.times == ["14:10"]
-
-    run(main())
+        assert [due_at for _, due_at, _ in app.ran] == [begin + timedelta(seconds=at) for at in (0, 10, 20)]
+        assert (await app.sched.schedules.get("m")).next_at is None
 
 
-def test_one_more_job_may_be_asked_for(url: str) -> None:
-    async def main() -> None:
-        app = App(url)
-        async with app.sched:
-            schedule = await app.sched.schedule("m", app.work, every=60, args=[7])
-            await app.sched.schedules.pause("m")
-            handles = [await app.sched.schedules.run_now("m") for _ in range(2)]
-            await app.sched.drain()
-            now = datetime.fromtimestamp(app.clock.now_ms() / 1000, UTC)
-            assert app.ran == [("m", now, 7)] * 2
-            assert len({handle.id for handle in handles}) == 2
-            assert (await app.sched.schedules.get("m")).next_ms == schedule.next_ms
-
-    run(main())
-
-
-def test_what_is_removed_fires_no_more(url: str) -> None:
-    async def main() -> None:
-        app = App(url)
-        async with app.sched:
-            await app.sched.schedule("m", app.work, every=60)
-            assert await app.sched.schedules.remove("m")
-            assert not await app.sched.schedules.remove("m")
-            app.clock.advance(seconds=60)
-            await app.sched.drain()
-            assert app.ran == []
-            for call in (app.sched.schedules.get, app.sched.schedules.pause, app.sched.schedules.resume):
-                with pytest.raises(ScheduleNotFoundError, match="no schedule 'm'"):
-                    await call("m")
-            with pytest.raises(ScheduleNotFoundError):
-                await app.sched.schedules.run_now("m")
-
-    run(main())
-
-
-def test_a_firing_that_is_refused_is_lost_and_said_so(url: str, caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> None:
-        app = App(url)
-        async with app.sched:
-            await app.sched.schedule("m", app.work, cron="* * * * *", missed="all")
-            await app.sched.close_path(["doc"])
-            app.go_to("12:29")
-            with caplog.at_level(logging.ERROR, "queuehint.schedules"):
-                await app.sched.drain()
-            (lost,) = [vars(record) for record in caplog.records if record.message == "firings are lost"]
-            assert (lost["schedule"], lost["due_at"], lost["count"]) == ("m", "2020-09-13T12:27:00+00:00", 3)
-            assert "path 'doc' is closed" in lost["error"]
-            await app.sched.reopen_path(["doc"])
-            app.go_to("12:30")
-            await app.sched.drain()
-            assert app.times == ["12:30"]
-
-    run(main())
-
-
-def test_a_limit_on_what_waits_is_one_on_firings_too(url: str, caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> None:
-        app = App(url)
-        async with app.sched:
-            await app.sched.limit(["doc"], max_pending=2)
-            await app.sched.schedule("m", app.work, cron="* * * * *", missed="all")
-            app.go_to("12:31")
-            with caplog.at_level(logging.ERROR, "queuehint.schedules"):
-                await app.sched.drain()
-            assert app.times == ["12:27", "12:28"]
-            assert [vars(record)["count"] for record in caplog.records if record.message == "firings are lost"] == [3]
-
-    run(main())
-
-
-def test_a_schedule_ends(url: str) -> None:
-    async def main() -> None:
-        app = App(url)
-        async with app.sched:
-            begin = datetime.fromtimestamp(app.clock.now_ms() / 1000, UTC) + timedelta(seconds=5)
-            await app.sched.schedule("m", app.work, every=10, start=begin, end=begin + timedelta(seconds=20))
-            for _ in range(6):
-                app.clock.advance(seconds=5)
-                await app.sched.drain()
-            assert [due_at for _, due_at, _ in app.ran] == [begin + timedelta(seconds=at) for at in (0, 10, 20)]
-            assert (await app.sched.schedules.get("m")).next_at is None
-
-    run(main())
-
-
-def test_a_schedule_that_cannot_be_fired_here_holds_up_no_other(
+async def test_a_schedule_that_cannot_be_fired_here_holds_up_no_other(
     url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def main() -> None:
-        app = App(url)
-        async with app.sched:
-            await app.sched.schedule("cron", app.work, cron="* * * * *", timezone="Europe/Berlin")
-            await app.sched.schedule("every", app.work, every=60)
-            app.clock.advance(seconds=60)
-            with monkeypatch.context() as patch:
-                patch.setattr(
-                    "queuehint.worker.due_times.zone_of", lambda _: (_ for _ in ()).throw(InvalidJobError("gone"))
-                )
-                async with app.sched.worker():
-                    await until(lambda: app.ran != [])
-                    assert (await app.sched.backend.call(DueSchedules())).schedules[0].name == "cron"
-            assert any(record.message == "a schedule cannot be fired here" for record in caplog.records)
-            await app.sched.drain()
-            assert [name for name, _, _ in app.ran] == ["every", "cron"]
-
-    run(main())
+    app = App(url)
+    async with app.sched:
+        await app.sched.schedule("cron", app.work, cron="* * * * *", timezone="Europe/Berlin")
+        await app.sched.schedule("every", app.work, every=60)
+        app.clock.advance(seconds=60)
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                "queuehint.worker.due_times.zone_of", lambda _: (_ for _ in ()).throw(InvalidJobError("gone"))
+            )
+            async with app.sched.worker():
+                await until(lambda: app.ran != [])
+                assert (await app.sched.backend.call(DueSchedules())).schedules[0].name == "cron"
+        assert any(record.message == "a schedule cannot be fired here" for record in caplog.records)
+        await app.sched.drain()
+        assert [name for name, _, _ in app.ran] == ["every", "cron"]
 
 
 def test_the_synchronous_twins(url: str) -> None:
@@ -323,25 +287,22 @@ def test_an_option_that_there_is_not_is_refused_and_nothing_is_stored() -> None:
     sched.close_sync()
 
 
-def test_inside_a_handler_drain_fires_nothing(url: str) -> None:
-    async def main() -> None:
-        app = App(url)
-        seen: list[int] = []
+async def test_inside_a_handler_drain_fires_nothing(url: str) -> None:
+    app = App(url)
+    seen: list[int] = []
 
-        @app.sched.job
-        async def look() -> None:
-            # Nobody has told the worker that runs this of what has come to be due meanwhile.
-            app.clock.advance(seconds=5)
-            await app.sched.drain(["nowhere"])
-            seen.append(len((await app.sched.backend.call(DueSchedules())).schedules))
+    @app.sched.job
+    async def look() -> None:
+        # Nobody has told the worker that runs this of what has come to be due meanwhile.
+        app.clock.advance(seconds=5)
+        await app.sched.drain(["nowhere"])
+        seen.append(len((await app.sched.backend.call(DueSchedules())).schedules))
 
-        async with app.sched:
-            await app.sched.schedule("m", app.work, every=5)
-            await look.enqueue()
-            await app.sched.drain()
-            assert seen == [1]
-
-    run(main())
+    async with app.sched:
+        await app.sched.schedule("m", app.work, every=5)
+        await look.enqueue()
+        await app.sched.drain()
+        assert seen == [1]
 
 
 @pytest.mark.redis
@@ -362,41 +323,38 @@ def test_a_store_that_holds_10_000_takes_no_other() -> None:
 # --- bad input -------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_wrong_is_refused_before_anything_is_stored(url: str) -> None:
-    async def main() -> None:
-        app, other = App(url), App("memory://")
-        sched, work = app.sched, app.work
+async def test_what_is_wrong_is_refused_before_anything_is_stored(url: str) -> None:
+    app, other = App(url), App("memory://")
+    sched, work = app.sched, app.work
 
-        async def refused(said: str, name: Any = "m", job: Any = work, **options: Any) -> None:
-            with pytest.raises((InvalidJobError, PayloadError), match=said):
-                await sched.schedule(name, job, **({"every": 60} | options))
+    async def refused(said: str, name: Any = "m", job: Any = work, **options: Any) -> None:
+        with pytest.raises((InvalidJobError, PayloadError), match=said):
+            await sched.schedule(name, job, **({"every": 60} | options))
 
-        @sched.job
-        async def store(value: Any) -> None: ...
+    @sched.job
+    async def store(value: Any) -> None: ...
 
-        async with sched:
-            await refused("name is empty", name="")
-            await refused("name is 129 bytes, limit 128", name="x" * 129)
-            await refused("name holds white space", name="two words")
-            await refused("name must be str", name=5)
-            await refused("job must be a Job", job="work")
-            await refused("job must be a Job", job=lambda: None)
-            await refused("of another scheduler", job=other.work)
-            await refused("args must be a list", args="abc")
-            await refused("args must be a list", args=5)
-            await refused("kwargs must be a dict", kwargs=[1])
-            await refused("unexpected|argument", kwargs={"unknown": 1})
-            await refused("too many", args=[1, 2, 3])
-            await refused("set is not JSON", job=store, args=[{1}])
-            await refused(f"limit {SCHEDULE_BYTES_MAX}", job=store, args=["x" * SCHEDULE_BYTES_MAX])
-            await refused("id is for one job", job=work.using(id="a"))
-            await refused("run_at is for one job", job=work.using(run_at=datetime.now(UTC)))
-            await refused("after is for one job", job=work.using(after=["a"]))
-            await refused("cron or every", every=None)
-            assert await sched.schedules.list() == []
-            assert (await sched.backend.call(CountJobs())).enqueued == 0
-
-    run(main())
+    async with sched:
+        await refused("name is empty", name="")
+        await refused("name is 129 bytes, limit 128", name="x" * 129)
+        await refused("name holds white space", name="two words")
+        await refused("name must be str", name=5)
+        await refused("job must be a Job", job="work")
+        await refused("job must be a Job", job=lambda: None)
+        await refused("of another scheduler", job=other.work)
+        await refused("args must be a list", args="abc")
+        await refused("args must be a list", args=5)
+        await refused("kwargs must be a dict", kwargs=[1])
+        await refused("unexpected|argument", kwargs={"unknown": 1})
+        await refused("too many", args=[1, 2, 3])
+        await refused("set is not JSON", job=store, args=[{1}])
+        await refused(f"limit {SCHEDULE_BYTES_MAX}", job=store, args=["x" * SCHEDULE_BYTES_MAX])
+        await refused("id is for one job", job=work.using(id="a"))
+        await refused("run_at is for one job", job=work.using(run_at=datetime.now(UTC)))
+        await refused("after is for one job", job=work.using(after=["a"]))
+        await refused("cron or every", every=None)
+        assert await sched.schedules.list() == []
+        assert (await sched.backend.call(CountJobs())).enqueued == 0
 
 
 def test_what_a_decorator_is_put_on_is_looked_at_when_it_is() -> None:
@@ -425,12 +383,9 @@ def test_long_names_make_ids_that_fit() -> None:
     assert {len(each) for each in ids} == {64}
 
 
-def test_many_workers_that_start_at_once_store_a_definition_once(url: str) -> None:
-    async def main() -> None:
-        app = App(url)
-        app.sched.every(60)(app.work)
-        async with app.sched:
-            changed = await asyncio.gather(*[app.sched.schedules.sync() for _ in range(8)])
-            assert sum(map(len, changed)) == 1
-
-    run(main())
+async def test_many_workers_that_start_at_once_store_a_definition_once(url: str) -> None:
+    app = App(url)
+    app.sched.every(60)(app.work)
+    async with app.sched:
+        changed = await asyncio.gather(*[app.sched.schedules.sync() for _ in range(8)])
+        assert sum(map(len, changed)) == 1

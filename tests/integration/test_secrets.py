@@ -33,7 +33,7 @@ from queuehint import (
 )
 from queuehint.operations import Enqueue, Exchange, Fetch, Get, Pull, Push, Update
 from queuehint.values.records import JobState
-from tests.doors import run, until
+from tests.doors import until
 from tests.servers import shared_server
 from tests.urls import ODD, WITH_SECRETS
 from tests.urls import SECRET as PASSWORD
@@ -103,163 +103,154 @@ def heard(caplog: pytest.LogCaptureFixture) -> Heard:
     return Heard(caplog)
 
 
-def test_arguments_and_results_are_told_nobody_where_they_are_refused(url: str, heard: Heard) -> None:
+async def test_arguments_and_results_are_told_nobody_where_they_are_refused(url: str, heard: Heard) -> None:
     deep: Any = [SECRET]
     for _ in range(70):
         deep = [deep]
 
-    async def main() -> None:
-        sched = Scheduler(url)
+    sched = Scheduler(url)
 
-        @sched.job(queue_hint=["docs"])
-        async def work(ctx: JobContext, data: Any, card: Card | None = None) -> None: ...
+    @sched.job(queue_hint=["docs"])
+    async def work(ctx: JobContext, data: Any, card: Card | None = None) -> None: ...
 
-        placed = sched.job(name="placed", queue_hint=["{data}"])(lambda data: None)
-        bad = [
-            Unwritable(),
-            {SECRET},
-            [Unwritable()],
-            {5: SECRET},
-            {SECRET.encode(): 1},
-            deep,
-            SECRET + "\ud800",
-            1e999,
-        ]
-        for value in bad:
-            await refused(heard, partial(work.enqueue, value), PayloadError)
-            await refused(heard, partial(sched.xcom.push, "key", [value]), PayloadError)
-        outcome = Outcome(job_id="x", token=1, kind=OutcomeKind.FINISHED, result=SECRET)
-        loose: Any = sched
-        for call in [
-            lambda: work.enqueue(1, SECRET),
-            lambda: work.enqueue(1, card=SECRET),
-            lambda: work.enqueue(SECRET * 1_000_000),
-            lambda: placed.enqueue({"a": SECRET}),
-            lambda: work.enqueue_many(SECRET),
-            lambda: work.enqueue_many([SECRET]),
-            lambda: work.enqueue_many([({SECRET},)]),
-            lambda: loose.submit([JobSpec(id="x", task="t", arguments=SECRET)]),
-            lambda: loose.submit([JobSpec(id="x", task="t", arguments=BYTES)]),
-            lambda: loose.submit([JobSpec(id="x", task="", arguments=SECRET.encode())]),
-            lambda: loose.submit(JobSpec(id="x", task="t", arguments=SECRET.encode())),
-            lambda: loose.submit([{"arguments": SECRET}]),
-            lambda: loose.submit([JobSpec(id="x", task="t", arguments=SECRET.encode(), templates=True)]),
-            lambda: loose.schedule("s", work, every=60, args=SECRET),
-            lambda: loose.schedule("s", work, every=60, kwargs=SECRET),
-            lambda: loose.schedule("s", work, every=60, args=[Unwritable()]),
-            lambda: loose.backend.call(DO((JobSpec(id="x", task="t", arguments=SECRET),))),
-            lambda: loose.backend.call(DO(JobSpec(id="x", task="t", arguments=SECRET.encode()))),
-            lambda: loose.backend.call(DO(({"arguments": SECRET},))),
-            lambda: loose.backend.call(Exchange(worker="w", settle=RESULT)),
-            lambda: loose.backend.call(Exchange(worker="w", settle=(outcome,))),
-            lambda: loose.backend.call(Push("default", "key", SECRET, 1000)),
-            lambda: loose.backend.call(Update("x", 1, SECRET)),
-        ]:  # fmt: skip
-            await refused(heard, call)
-        await refused(heard, lambda: work.enqueue(1, 2, SECRET, surplus=SECRET), TypeError)
-        await work.using(id="a").enqueue(1)
-        await refused(heard, lambda: work.using(id="a").enqueue(SECRET))
-        heard.note(sched, sched.backend, work, sched.xcom, sched.records, sched.schedules, sched.dead)
-        await sched.close()
-
-    run(main())
+    placed = sched.job(name="placed", queue_hint=["{data}"])(lambda data: None)
+    bad = [
+        Unwritable(),
+        {SECRET},
+        [Unwritable()],
+        {5: SECRET},
+        {SECRET.encode(): 1},
+        deep,
+        SECRET + "\ud800",
+        1e999,
+    ]
+    for value in bad:
+        await refused(heard, partial(work.enqueue, value), PayloadError)
+        await refused(heard, partial(sched.xcom.push, "key", [value]), PayloadError)
+    outcome = Outcome(job_id="x", token=1, kind=OutcomeKind.FINISHED, result=SECRET)
+    loose: Any = sched
+    for call in [
+        lambda: work.enqueue(1, SECRET),
+        lambda: work.enqueue(1, card=SECRET),
+        lambda: work.enqueue(SECRET * 1_000_000),
+        lambda: placed.enqueue({"a": SECRET}),
+        lambda: work.enqueue_many(SECRET),
+        lambda: work.enqueue_many([SECRET]),
+        lambda: work.enqueue_many([({SECRET},)]),
+        lambda: loose.submit([JobSpec(id="x", task="t", arguments=SECRET)]),
+        lambda: loose.submit([JobSpec(id="x", task="t", arguments=BYTES)]),
+        lambda: loose.submit([JobSpec(id="x", task="", arguments=SECRET.encode())]),
+        lambda: loose.submit(JobSpec(id="x", task="t", arguments=SECRET.encode())),
+        lambda: loose.submit([{"arguments": SECRET}]),
+        lambda: loose.submit([JobSpec(id="x", task="t", arguments=SECRET.encode(), templates=True)]),
+        lambda: loose.schedule("s", work, every=60, args=SECRET),
+        lambda: loose.schedule("s", work, every=60, kwargs=SECRET),
+        lambda: loose.schedule("s", work, every=60, args=[Unwritable()]),
+        lambda: loose.backend.call(DO((JobSpec(id="x", task="t", arguments=SECRET),))),
+        lambda: loose.backend.call(DO(JobSpec(id="x", task="t", arguments=SECRET.encode()))),
+        lambda: loose.backend.call(DO(({"arguments": SECRET},))),
+        lambda: loose.backend.call(Exchange(worker="w", settle=RESULT)),
+        lambda: loose.backend.call(Exchange(worker="w", settle=(outcome,))),
+        lambda: loose.backend.call(Push("default", "key", SECRET, 1000)),
+        lambda: loose.backend.call(Update("x", 1, SECRET)),
+    ]:  # fmt: skip
+        await refused(heard, call)
+    await refused(heard, lambda: work.enqueue(1, 2, SECRET, surplus=SECRET), TypeError)
+    await work.using(id="a").enqueue(1)
+    await refused(heard, lambda: work.using(id="a").enqueue(SECRET))
+    heard.note(sched, sched.backend, work, sched.xcom, sched.records, sched.schedules, sched.dead)
+    await sched.close()
     heard.check()
 
 
-def test_what_stores_return_says_no_data_of_itself(url: str, heard: Heard) -> None:
-    async def main() -> None:
-        sched = Scheduler(url)
-        work = sched.job(name="work")(lambda data: data)
-        handle = await work.using(id="a").enqueue(SECRET)
-        await sched.xcom.push("key", SECRET)
-        await sched.schedule("s", work, every=60, args=[SECRET])
-        flow = Flow(sched, "flow")
-        node = flow.add(work, SECRET)
-        heard.note(flow, node, repr(node.out), flow.add(work, node.out))
-        await flow.submit()
-        heard.note(handle, await handle.record(), await sched.schedules.get("s"), await sched.records.list())
-        heard.note(work.spec(SECRET), await sched.stats(), await sched.why("a"), await sched.tree())
-        exchanged = await sched.backend.call(Exchange(worker="w", limit=5))
-        heard.note(exchanged)
-        token = exchanged.grants[0].token
-        for operation in (Get(("a",)), Pull("default", "key"), Update("a", token, SECRET.encode()), Fetch("a", 1, ())):
-            heard.note(operation, await sched.backend.call(operation))
-        await sched.close()
-
-    run(main())
+async def test_what_stores_return_says_no_data_of_itself(url: str, heard: Heard) -> None:
+    sched = Scheduler(url)
+    work = sched.job(name="work")(lambda data: data)
+    handle = await work.using(id="a").enqueue(SECRET)
+    await sched.xcom.push("key", SECRET)
+    await sched.schedule("s", work, every=60, args=[SECRET])
+    flow = Flow(sched, "flow")
+    node = flow.add(work, SECRET)
+    heard.note(flow, node, repr(node.out), flow.add(work, node.out))
+    await flow.submit()
+    heard.note(handle, await handle.record(), await sched.schedules.get("s"), await sched.records.list())
+    heard.note(work.spec(SECRET), await sched.stats(), await sched.why("a"), await sched.tree())
+    exchanged = await sched.backend.call(Exchange(worker="w", limit=5))
+    heard.note(exchanged)
+    token = exchanged.grants[0].token
+    for operation in (Get(("a",)), Pull("default", "key"), Update("a", token, SECRET.encode()), Fetch("a", 1, ())):
+        heard.note(operation, await sched.backend.call(operation))
+    await sched.close()
     heard.check()
 
 
-def test_what_breaks_in_a_worker_says_no_data(url: str, heard: Heard) -> None:
+async def test_what_breaks_in_a_worker_says_no_data(url: str, heard: Heard) -> None:
     """A handler's errors are redacted; what goes wrong around it says nothing of arguments and results by itself."""
-
-    async def main() -> None:
-        sched = Scheduler(url, redact=lambda text: text.replace(SECRET, "***"))
-        handles = []
-
-        @sched.job(max_attempts=1)
-        async def changed(card: Card) -> None: ...
-
-        @sched.job(max_attempts=1)
-        async def raising(data: Any) -> None:
-            try:
-                raise LookupError(data)
-            except LookupError as error:
-                raise ValueError(f"cannot take {data}") from error
-
-        @sched.job(max_attempts=1)
-        async def returning(data: Any) -> Any:
-            return {"a": Unwritable() if data else {data}}
-
-        @sched.job(max_attempts=1)
-        async def failing(ctx: JobContext, data: Any) -> Any:
-            with pytest.raises(PayloadError) as caught:
-                ctx.update({"a": {data}})
-            heard.note(caught.value, ctx)
-            ctx.update({"a": data})
-            ctx.log(data)
-            ctx.progress(1, 2, data)
-            answer = Children("x", result=data)
-            heard.note(answer)
-            return Fail(data)
-
-        values = (SECRET, {"number": SECRET, "owner": SECRET}, [SECRET], {SECRET: 1})
-        handles += await sched.submit(
-            [
-                JobSpec(
-                    id=f"c{at}",
-                    task="changed",
-                    arguments=json.dumps({"card": value}).encode(),
-                    policy=changed.spec(Card(1, "a")).policy,
-                )
-                for at, value in enumerate(values)
-            ]
-        )
-        handles += [await job.enqueue(SECRET) for job in (raising, returning, failing)]
-        first = await sched.job(name="first")(lambda data: {"a": data}).enqueue(SECRET)
-        filled = sched.job(name="filled", max_attempts=1)(lambda data: None)
-        handles.append(await filled.using(after=[first]).enqueue(template("{{" + first.id + ".b.c}}")))
-
-        def broken(*_: object) -> None:
-            raise RuntimeError(SECRET)
-
-        sched.after_job(broken)
-        async with sched.worker(2):
-            for handle in handles:
-                await until(partial(over, handle))
-        for handle in handles:
-            record = await handle.record()
-            assert record.state is JobState.FAILED
-            heard.note(handle, record.errors, record.cause, await refused(heard, handle.result))
-        heard.note(await first.record(), first)
-        await refused(heard, lambda: changed.handler.load_result(sched.codec, SECRET.encode()), PayloadError)
-        await sched.close()
 
     async def over(handle: Any) -> bool:
         state: JobState = await handle.state()
         return state.is_over
 
-    run(main())
+    sched = Scheduler(url, redact=lambda text: text.replace(SECRET, "***"))
+    handles = []
+
+    @sched.job(max_attempts=1)
+    async def changed(card: Card) -> None: ...
+
+    @sched.job(max_attempts=1)
+    async def raising(data: Any) -> None:
+        try:
+            raise LookupError(data)
+        except LookupError as error:
+            raise ValueError(f"cannot take {data}") from error
+
+    @sched.job(max_attempts=1)
+    async def returning(data: Any) -> Any:
+        return {"a": Unwritable() if data else {data}}
+
+    @sched.job(max_attempts=1)
+    async def failing(ctx: JobContext, data: Any) -> Any:
+        with pytest.raises(PayloadError) as caught:
+            ctx.update({"a": {data}})
+        heard.note(caught.value, ctx)
+        ctx.update({"a": data})
+        ctx.log(data)
+        ctx.progress(1, 2, data)
+        answer = Children("x", result=data)
+        heard.note(answer)
+        return Fail(data)
+
+    values = (SECRET, {"number": SECRET, "owner": SECRET}, [SECRET], {SECRET: 1})
+    handles += await sched.submit(
+        [
+            JobSpec(
+                id=f"c{at}",
+                task="changed",
+                arguments=json.dumps({"card": value}).encode(),
+                policy=changed.spec(Card(1, "a")).policy,
+            )
+            for at, value in enumerate(values)
+        ]
+    )
+    handles += [await job.enqueue(SECRET) for job in (raising, returning, failing)]
+    first = await sched.job(name="first")(lambda data: {"a": data}).enqueue(SECRET)
+    filled = sched.job(name="filled", max_attempts=1)(lambda data: None)
+    handles.append(await filled.using(after=[first]).enqueue(template("{{" + first.id + ".b.c}}")))
+
+    def broken(*_: object) -> None:
+        raise RuntimeError(SECRET)
+
+    sched.after_job(broken)
+    async with sched.worker(2):
+        for handle in handles:
+            await until(partial(over, handle))
+    for handle in handles:
+        record = await handle.record()
+        assert record.state is JobState.FAILED
+        heard.note(handle, record.errors, record.cause, await refused(heard, handle.result))
+    heard.note(await first.record(), first)
+    await refused(heard, lambda: changed.handler.load_result(sched.codec, SECRET.encode()), PayloadError)
+    await sched.close()
     heard.check()
 
 
@@ -303,15 +294,12 @@ def test_no_part_of_a_url_is_told_anybody(address: str, heard: Heard) -> None:
     "credentials, options",
     [(f"ann:{PASSWORD}@", ""), (f":{PASSWORD}@", ""), ("", f"?password={PASSWORD}&username=ann")],
 )
-def test_a_store_that_refuses_a_password_does_not_say_it(credentials: str, options: str, heard: Heard) -> None:
-    async def main() -> None:
-        sched = Scheduler(f"redis://{credentials}{shared_server().url.removeprefix('redis://')}{options}")
-        work = sched.job(name="work")(lambda: None)
-        for call in (sched.stats, work.enqueue, sched.handle("a").record):
-            await refused(heard, call)
-        heard.note(sched, sched.backend)
-        await sched.close()
-
+async def test_a_store_that_refuses_a_password_does_not_say_it(credentials: str, options: str, heard: Heard) -> None:
     heard.secret = PASSWORD
-    run(main())
+    sched = Scheduler(f"redis://{credentials}{shared_server().url.removeprefix('redis://')}{options}")
+    work = sched.job(name="work")(lambda: None)
+    for call in (sched.stats, work.enqueue, sched.handle("a").record):
+        await refused(heard, call)
+    heard.note(sched, sched.backend)
+    await sched.close()
     heard.check()

@@ -61,7 +61,7 @@ from queuehint.values.policy import Retention
 from queuehint.values.record_filter import RecordFilter
 from queuehint.values.records import Outcome, OutcomeKind
 from queuehint.values.schedule import Recurrence
-from tests.doors import run, turns, until
+from tests.doors import turns, until
 from tests.folders import quick_folder
 
 if TYPE_CHECKING:
@@ -956,7 +956,7 @@ def test_a_canceled_call_is_done_and_harms_nobody(shelf: Shelf) -> None:
     assert [record(store, job_id).number for job_id in "ab"] == [1, 2]
 
 
-def test_who_was_canceled_and_asks_again_has_the_grants_that_were_missed(
+async def test_who_was_canceled_and_asks_again_has_the_grants_that_were_missed(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backend_module, "MISSED_MAX", 2)
@@ -970,18 +970,15 @@ def test_who_was_canceled_and_asks_again_has_the_grants_that_were_missed(
         with pytest.raises(asyncio.CancelledError):
             await call
 
-    async def main() -> None:
-        asked = Exchange("w", limit=1)
-        await miss(asked)
-        await miss(asked)
-        assert [grant.spec.id for grant in (await store.call(asked)).grants] == ["a"]
-        assert not store._missed
-        assert (await store.call(asked)).grants == ()
-        for _ in range(4):
-            await miss(Tick())
-        assert len(store._missed) == 2
-
-    asyncio.run(main())
+    asked = Exchange("w", limit=1)
+    await miss(asked)
+    await miss(asked)
+    assert [grant.spec.id for grant in (await store.call(asked)).grants] == ["a"]
+    assert not store._missed
+    assert (await store.call(asked)).grants == ()
+    for _ in range(4):
+        await miss(Tick())
+    assert len(store._missed) == 2
 
 
 def test_after_its_end_a_store_says_so(shelf: Shelf) -> None:
@@ -1123,7 +1120,7 @@ def test_a_schedule_wakes_who_works(shelf: Shelf) -> None:
 
 
 @pytest.mark.parametrize("what", ["ask", "list", "wait", "leave"])
-def test_the_loop_goes_on_while_the_writer_has_the_engine(shelf: Shelf, what: str) -> None:
+async def test_the_loop_goes_on_while_the_writer_has_the_engine(shelf: Shelf, what: str) -> None:
     store = shelf.open()
     enqueue(store, "a")
     held, release = threading.Event(), threading.Event()
@@ -1133,31 +1130,28 @@ def test_the_loop_goes_on_while_the_writer_has_the_engine(shelf: Shelf, what: st
             held.set()
             assert release.wait(20)
 
-    async def main() -> None:
-        waiting = asyncio.create_task(store.wait(Interest(jobs=("a",)), 60))
-        await until(lambda: len(store._waiting) == 1)
-        thread = threading.Thread(target=hold)
-        thread.start()
-        assert held.wait(20)
-        if what == "leave":
-            waiting.cancel()
-            await asyncio.gather(waiting, return_exceptions=True)
-            acting = None
-        else:
-            questions = {"ask": Get(("a",)), "list": List(RecordFilter(path=("p",)))}
-            act = store.wait(Interest(jobs=("a",)), 60) if what == "wait" else store.call(questions[what])
-            acting = asyncio.create_task(act)
-            await turns(5)
-            assert not acting.done()
-        release.set()
-        thread.join()
-        if what == "wait":
-            assert acting is not None
-            acting.cancel()
-        if acting is not None:
-            await asyncio.gather(acting, return_exceptions=True)
+    waiting = asyncio.create_task(store.wait(Interest(jobs=("a",)), 60))
+    await until(lambda: len(store._waiting) == 1)
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert held.wait(20)
+    if what == "leave":
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
-        await until(lambda: len(store._waiting) == 0)
-
-    run(main())
+        acting = None
+    else:
+        questions = {"ask": Get(("a",)), "list": List(RecordFilter(path=("p",)))}
+        act = store.wait(Interest(jobs=("a",)), 60) if what == "wait" else store.call(questions[what])
+        acting = asyncio.create_task(act)
+        await turns(5)
+        assert not acting.done()
+    release.set()
+    thread.join()
+    if what == "wait":
+        assert acting is not None
+        acting.cancel()
+    if acting is not None:
+        await asyncio.gather(acting, return_exceptions=True)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    await until(lambda: len(store._waiting) == 0)

@@ -20,7 +20,7 @@ from queuehint import (
     Scheduler,
     WouldDeadlockError,
 )
-from tests.doors import Gate, in_thread, memory, run, scheduler, until
+from tests.doors import Gate, in_thread, memory, scheduler, until
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 
@@ -165,80 +165,68 @@ def test_waiting_threads_are_woken() -> None:
         assert [end() for end in ends] == [f"a{n}" for n in range(8)]
 
 
-def test_the_thread_of_the_workers_loop_is_never_blocked() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        gate = Gate()
+async def test_the_thread_of_the_workers_loop_is_never_blocked() -> None:
+    sched, _ = scheduler()
+    gate = Gate()
 
-        @sched.job(queue_hint=["a"])
-        async def work() -> str:
-            await gate.wait()
-            return "done"
+    @sched.job(queue_hint=["a"])
+    async def work() -> str:
+        await gate.wait()
+        return "done"
 
-        async with sched.worker():
-            handle = await work.enqueue()
-            await gate.reached()
-            for call in (
-                lambda: handle.result_sync(1),
-                lambda: sched.drain_sync(timeout=1),
-                lambda: sched.drain_sync(["a"], timeout=1),
-                lambda: sched.exclusive_sync(["b"]),
-            ):
-                with pytest.raises(WouldDeadlockError, match="thread of the workers' loop"):
-                    call()
-            sched.drain_sync(["b"])
-            gate.open()
-            assert await asyncio.to_thread(handle.result_sync) == "done"
-            assert handle.result_sync() == "done"
-
-    run(main())
+    async with sched.worker():
+        handle = await work.enqueue()
+        await gate.reached()
+        for call in (
+            lambda: handle.result_sync(1),
+            lambda: sched.drain_sync(timeout=1),
+            lambda: sched.drain_sync(["a"], timeout=1),
+            lambda: sched.exclusive_sync(["b"]),
+        ):
+            with pytest.raises(WouldDeadlockError, match="thread of the workers' loop"):
+                call()
+        sched.drain_sync(["b"])
+        gate.open()
+        assert await asyncio.to_thread(handle.result_sync) == "done"
+        assert handle.result_sync() == "done"
 
 
-def test_twins_work_beside_a_running_loop() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        work = make_job(sched)
-        handle = work.enqueue_sync("a")
-        sched.drain_sync()
-        assert handle.result_sync() == "a0"
-        with sched.exclusive_sync(["a"]):
-            pass
-        with sched.worker_sync():
-            assert work.enqueue_sync("b").result_sync(20) == "b0"
-        later = work.using(delay=60).enqueue_sync("c")
-        with pytest.raises(DrainTimeoutError):
-            sched.drain_sync(include_scheduled=True, timeout=0)
-        assert later.state_sync() is SCHEDULED
-
-    run(main())
+async def test_twins_work_beside_a_running_loop() -> None:
+    sched, _ = scheduler()
+    work = make_job(sched)
+    handle = work.enqueue_sync("a")
+    sched.drain_sync()
+    assert handle.result_sync() == "a0"
+    with sched.exclusive_sync(["a"]):
+        pass
+    with sched.worker_sync():
+        assert work.enqueue_sync("b").result_sync(20) == "b0"
+    later = work.using(delay=60).enqueue_sync("c")
+    with pytest.raises(DrainTimeoutError):
+        sched.drain_sync(include_scheduled=True, timeout=0)
+    assert later.state_sync() is SCHEDULED
 
 
-def test_a_handler_in_a_thread_enqueues_what_comes_behind() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        work = make_job(sched)
+async def test_a_handler_in_a_thread_enqueues_what_comes_behind() -> None:
+    sched, _ = scheduler()
+    work = make_job(sched)
 
-        @sched.job(queue_hint=["a"])
-        def first() -> str:
-            return str(work.enqueue_sync("a", 5).id)
+    @sched.job(queue_hint=["a"])
+    def first() -> str:
+        return str(work.enqueue_sync("a", 5).id)
 
-        async with sched.worker():
-            behind = await (await first.enqueue()).result()
-            assert await sched.handle(behind).result() == "a5"
-
-    run(main())
+    async with sched.worker():
+        behind = await (await first.enqueue()).result()
+        assert await sched.handle(behind).result() == "a5"
 
 
-def test_closing_wakes_who_waits() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        handle = make_job(sched).enqueue_sync("a")
-        backend = memory(sched)
-        end = in_thread(handle.result_sync)
-        await until(lambda: len(backend._waiting) == 1)
-        # The scheduler is let go of too: what comes next opens a new store, which does not know the job.
-        sched.close_sync()
-        with pytest.raises(LookupError):
-            await asyncio.to_thread(end)
-
-    run(main())
+async def test_closing_wakes_who_waits() -> None:
+    sched, _ = scheduler()
+    handle = make_job(sched).enqueue_sync("a")
+    backend = memory(sched)
+    end = in_thread(handle.result_sync)
+    await until(lambda: len(backend._waiting) == 1)
+    # The scheduler is let go of too: what comes next opens a new store, which does not know the job.
+    sched.close_sync()
+    with pytest.raises(LookupError):
+        await asyncio.to_thread(end)

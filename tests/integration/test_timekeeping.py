@@ -143,30 +143,24 @@ def test_a_store_that_cannot_be_reached_loses_no_firing() -> None:
     assert counted(backend) == 1
 
 
-def test_a_definition_that_is_refused_holds_up_no_other(caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> None:
-        backend = Store()
-        keeper = Timekeeper(backend, lambda: [defined("large", arguments=b" " * 70_000), defined("s")])
-        keeper.see(due=False)
-        await until(lambda: len(backend.asked) == 5)
-        assert [schedule.name for schedule in backend.call_sync(ListSchedules()).schedules] == ["s"]
-        keeper.stop()
-
-    asyncio.run(main())
+async def test_a_definition_that_is_refused_holds_up_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    backend = Store()
+    keeper = Timekeeper(backend, lambda: [defined("large", arguments=b" " * 70_000), defined("s")])
+    keeper.see(due=False)
+    await until(lambda: len(backend.asked) == 5)
+    assert [schedule.name for schedule in backend.call_sync(ListSchedules()).schedules] == ["s"]
+    keeper.stop()
     assert [record.message for record in caplog.records] == ["a schedule cannot be stored"]
 
 
-def test_definitions_are_stored_once_and_then_only_what_is_due_is_asked_for() -> None:
-    async def main() -> None:
-        backend = Store()
-        keeper = Timekeeper(backend, lambda: [defined("s")])
-        for due in (False, False, True, False):
-            keeper.see(due=due)
-            await turns()
-        asked = [type(operation) for operation in backend.asked]
-        assert asked == [ListSchedules, PutSchedule, DueSchedules, DueSchedules]
-
-    asyncio.run(main())
+async def test_definitions_are_stored_once_and_then_only_what_is_due_is_asked_for() -> None:
+    backend = Store()
+    keeper = Timekeeper(backend, lambda: [defined("s")])
+    for due in (False, False, True, False):
+        keeper.see(due=due)
+        await turns()
+    asked = [type(operation) for operation in backend.asked]
+    assert asked == [ListSchedules, PutSchedule, DueSchedules, DueSchedules]
 
 
 def test_who_cannot_store_or_fire_rests_and_tries_again(

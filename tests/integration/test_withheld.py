@@ -159,33 +159,30 @@ class Codec(JsonCodec):
 
 @pytest.mark.parametrize("where", ["loads", "dumps", "interim"])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_whatever_a_codec_raises_the_attempt_ends(
+async def test_whatever_a_codec_raises_the_attempt_ends(
     where: str, kind: type[BaseException], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
 
-    async def main() -> None:
-        codec = Codec("dumps" if where == "interim" else where, kind)
-        sched, _ = scheduler(codec=codec)
+    codec = Codec("dumps" if where == "interim" else where, kind)
+    sched, _ = scheduler(codec=codec)
 
-        @sched.job(max_attempts=1, max_losses=1)
-        async def work(ctx: JobContext, n: int) -> Any:
-            if where != "interim":
-                return {"n": n}
-            ctx.update({"n": n})
-            await asyncio.sleep(0.01)
-            return None
+    @sched.job(max_attempts=1, max_losses=1)
+    async def work(ctx: JobContext, n: int) -> Any:
+        if where != "interim":
+            return {"n": n}
+        ctx.update({"n": n})
+        await asyncio.sleep(0.01)
+        return None
 
-        handle = await work.enqueue(1)
-        codec.is_armed = True
-        assert (await ended(sched, handle)).state is JobState.FAILED
-
-    run(main())
+    handle = await work.enqueue(1)
+    codec.is_armed = True
+    assert (await ended(sched, handle)).state is JobState.FAILED
     assert SECRET not in shown(caplog)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_whatever_the_class_of_an_argument_raises_the_attempt_ends(kind: type[BaseException]) -> None:
+async def test_whatever_the_class_of_an_argument_raises_the_attempt_ends(kind: type[BaseException]) -> None:
     is_armed: list[bool] = []
 
     @attrs.frozen
@@ -196,45 +193,39 @@ def test_whatever_the_class_of_an_argument_raises_the_attempt_ends(kind: type[Ba
             if is_armed:
                 raise kind(SECRET)
 
-    async def main() -> None:
-        sched, _ = scheduler(redact=lambda text: text.replace(SECRET, "***"))
+    sched, _ = scheduler(redact=lambda text: text.replace(SECRET, "***"))
 
-        @sched.job(max_attempts=1, max_losses=1)
-        async def pay(card: Any) -> None: ...
+    @sched.job(max_attempts=1, max_losses=1)
+    async def pay(card: Any) -> None: ...
 
-        pay.handler.annotations["card"] = Card
-        handle = await pay.enqueue(Card(SECRET))
-        is_armed.append(True)
-        record = await ended(sched, handle)
-        assert record.state is JobState.FAILED
-        assert SECRET not in str(record.errors)
-
-    run(main())
+    pay.handler.annotations["card"] = Card
+    handle = await pay.enqueue(Card(SECRET))
+    is_armed.append(True)
+    record = await ended(sched, handle)
+    assert record.state is JobState.FAILED
+    assert SECRET not in str(record.errors)
 
 
 @pytest.mark.parametrize("is_async", [False, True])
 @pytest.mark.parametrize("hook", ["before_job", "after_job"])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_whatever_a_hook_raises_the_attempt_ends(kind: type[BaseException], hook: str, is_async: bool) -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        fail = raises(kind, [1])
+async def test_whatever_a_hook_raises_the_attempt_ends(kind: type[BaseException], hook: str, is_async: bool) -> None:
+    sched, _ = scheduler()
+    fail = raises(kind, [1])
 
-        async def fail_later(*args: Any) -> None:
-            await asyncio.sleep(0)
-            fail(*args)
+    async def fail_later(*args: Any) -> None:
+        await asyncio.sleep(0)
+        fail(*args)
 
-        getattr(sched, hook)(fail_later if is_async else fail)
-        handle = await sched.job(name="work", max_attempts=1, max_losses=1)(lambda: None).enqueue()
-        state = (await ended(sched, handle)).state
-        assert state is (JobState.FAILED if hook == "before_job" else JobState.FINISHED)
-
-    run(main())
+    getattr(sched, hook)(fail_later if is_async else fail)
+    handle = await sched.job(name="work", max_attempts=1, max_losses=1)(lambda: None).enqueue()
+    state = (await ended(sched, handle)).state
+    assert state is (JobState.FAILED if hook == "before_job" else JobState.FINISHED)
 
 
 @pytest.mark.parametrize("kind", [*KINDS, StopAsyncIteration], ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("is_async", [False, True])
-def test_whatever_a_listener_raises_it_is_told_what_comes_next(kind: type[BaseException], is_async: bool) -> None:
+async def test_whatever_a_listener_raises_it_is_told_what_comes_next(kind: type[BaseException], is_async: bool) -> None:
     told: list[str] = []
     fail = raises(kind, [1])
 
@@ -245,16 +236,13 @@ def test_whatever_a_listener_raises_it_is_told_what_comes_next(kind: type[BaseEx
     async def listen_later(event: Any) -> None:
         listen(event)
 
-    async def main() -> None:
-        sched, _ = scheduler()
-        sched.on(["started", "finished"], listen_later if is_async else listen)
-        job = sched.job(name="work")(lambda: None)
-        async with sched.worker():
-            await job.enqueue()
-            await until(lambda: told == ["started", "finished"])
-        assert [(state.failed, state.waiting) for state in sched.listeners] == [(1, 0)]
-
-    run(main())
+    sched, _ = scheduler()
+    sched.on(["started", "finished"], listen_later if is_async else listen)
+    job = sched.job(name="work")(lambda: None)
+    async with sched.worker():
+        await job.enqueue()
+        await until(lambda: told == ["started", "finished"])
+    assert [(state.failed, state.waiting) for state in sched.listeners] == [(1, 0)]
 
 
 def test_a_listener_is_called_what_can_be_shown() -> None:
@@ -269,27 +257,24 @@ def test_a_listener_is_called_what_can_be_shown() -> None:
     assert [state.name for state in sched.listeners] == ["<Listener>"]
 
 
-def test_an_executor_that_drops_a_call_fails_the_attempt() -> None:
+async def test_an_executor_that_drops_a_call_fails_the_attempt() -> None:
     class Dropping(ThreadPoolExecutor):
         def submit(self, *args: Any, **kwargs: Any) -> Any:
             dropped: Future[Any] = Future()
             dropped.cancel()
             return dropped
 
-    async def main() -> None:
-        sched, _ = scheduler()
-        handle = await sched.job(name="work", max_attempts=1)(lambda: None).enqueue()
-        worker = sched.make_worker(executor=Dropping(1))
-        async with sched.running(worker):
-            await until(lambda: is_over(handle))
-        record = await handle.record()
-        assert record.state is JobState.FAILED
-        assert "CancelledError" in record.errors[0].type
-
     async def is_over(handle: JobHandle[Any]) -> bool:
         return (await handle.state()).is_over
 
-    run(main())
+    sched, _ = scheduler()
+    handle = await sched.job(name="work", max_attempts=1)(lambda: None).enqueue()
+    worker = sched.make_worker(executor=Dropping(1))
+    async with sched.running(worker):
+        await until(lambda: is_over(handle))
+    record = await handle.record()
+    assert record.state is JobState.FAILED
+    assert "CancelledError" in record.errors[0].type
 
 
 def test_the_class_of_an_exception_may_raise_too() -> None:

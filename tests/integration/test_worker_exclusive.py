@@ -10,7 +10,7 @@ import pytest
 from queuehint import Hold, JobCanceledError, JobState, LeaseLostError, ResultTimeoutError, Scheduler
 from queuehint.operations import Tick
 from queuehint.values.report import ReasonKind
-from tests.doors import Gate, in_thread, memory, run, scheduler, turns, until
+from tests.doors import Gate, in_thread, memory, scheduler, turns, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,97 +51,82 @@ async def hold(exclusive: Exclusive, inside: asyncio.Event, leave: asyncio.Event
     return held
 
 
-def test_a_free_place_is_taken_at_once_and_given_back() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        async with sched.exclusive(["a"]) as held:
-            assert not held.lost
-            assert not await sched.can_dequeue(["a", "b"])
-            assert await sched.can_dequeue(["b"])
-            record = await sched.get(held.id)
-            assert (record.state, record.token) == (JobState.STARTED, held.token)
-        assert await sched.can_dequeue(["a"])
-        assert memory(sched).engine.ledger.trie.nodes == 0
-        assert not memory(sched)._adopted
-
-    run(main())
+async def test_a_free_place_is_taken_at_once_and_given_back() -> None:
+    sched, _ = scheduler()
+    async with sched.exclusive(["a"]) as held:
+        assert not held.lost
+        assert not await sched.can_dequeue(["a", "b"])
+        assert await sched.can_dequeue(["b"])
+        record = await sched.get(held.id)
+        assert (record.state, record.token) == (JobState.STARTED, held.token)
+    assert await sched.can_dequeue(["a"])
+    assert memory(sched).engine.ledger.trie.nodes == 0
+    assert not memory(sched)._adopted
 
 
-def test_it_excludes_jobs_and_is_excluded_by_them_in_order() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        gate = Gate()
-        work = make_job(sched, gate)
-        async with sched.worker():
-            await work.enqueue("a")
-            await gate.reached(1)
-            inside, leave = asyncio.Event(), asyncio.Event()
-            holding = asyncio.create_task(hold(sched.exclusive(["a"]), inside, leave))
-            await waits(sched)
-            behind = await work.enqueue("a")
-            assert (await behind.why()).kind is ReasonKind.PLACE
-            assert not inside.is_set()
-            gate.open()
-            await inside.wait()
-            assert len(gate.entered) == 1
-            leave.set()
-            await behind.result()
-            await holding
-
-    run(main())
+async def test_it_excludes_jobs_and_is_excluded_by_them_in_order() -> None:
+    sched, _ = scheduler()
+    gate = Gate()
+    work = make_job(sched, gate)
+    async with sched.worker():
+        await work.enqueue("a")
+        await gate.reached(1)
+        inside, leave = asyncio.Event(), asyncio.Event()
+        holding = asyncio.create_task(hold(sched.exclusive(["a"]), inside, leave))
+        await waits(sched)
+        behind = await work.enqueue("a")
+        assert (await behind.why()).kind is ReasonKind.PLACE
+        assert not inside.is_set()
+        gate.open()
+        await inside.wait()
+        assert len(gate.entered) == 1
+        leave.set()
+        await behind.result()
+        await holding
 
 
-def test_places_conflict_with_those_above_and_below() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        async with sched.exclusive(["a", "b"]), sched.exclusive(["a", "c"]):
-            for path in ([], ["a"], ["a", "b"], ["a", "c", "d"]):
-                with pytest.raises(ResultTimeoutError):
-                    await sched.exclusive(path, timeout=0).__aenter__()
-            async with sched.exclusive(["b"], timeout=0):
-                pass
-
-    run(main())
-
-
-def test_shared_holders_stand_beside_one_another() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        async with sched.exclusive(["a"], mode="shared"), sched.exclusive(["a"], mode="shared", timeout=0):
+async def test_places_conflict_with_those_above_and_below() -> None:
+    sched, _ = scheduler()
+    async with sched.exclusive(["a", "b"]), sched.exclusive(["a", "c"]):
+        for path in ([], ["a"], ["a", "b"], ["a", "c", "d"]):
             with pytest.raises(ResultTimeoutError):
-                async with sched.exclusive(["a"], timeout=0):
-                    pass
-        async with sched.exclusive(["a"], timeout=0):
+                await sched.exclusive(path, timeout=0).__aenter__()
+        async with sched.exclusive(["b"], timeout=0):
             pass
 
-    run(main())
+
+async def test_shared_holders_stand_beside_one_another() -> None:
+    sched, _ = scheduler()
+    async with sched.exclusive(["a"], mode="shared"), sched.exclusive(["a"], mode="shared", timeout=0):
+        with pytest.raises(ResultTimeoutError):
+            async with sched.exclusive(["a"], timeout=0):
+                pass
+    async with sched.exclusive(["a"], timeout=0):
+        pass
 
 
-def test_plain_code_in_a_thread_takes_its_turn_too() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        gate, held = Gate(), Gate()
-        work = make_job(sched, gate)
+async def test_plain_code_in_a_thread_takes_its_turn_too() -> None:
+    sched, _ = scheduler()
+    gate, held = Gate(), Gate()
+    work = make_job(sched, gate)
 
-        def call() -> int:
-            with sched.exclusive_sync(["a"]) as hold:
-                held.wait_sync()
-                return hold.token
+    def call() -> int:
+        with sched.exclusive_sync(["a"]) as hold:
+            held.wait_sync()
+            return hold.token
 
-        async with sched.worker():
-            await work.enqueue("a")
-            await gate.reached(1)
-            end = in_thread(call)
-            await waits(sched)
-            behind = await work.enqueue("a")
-            gate.open()
-            await held.reached()
-            assert len(gate.entered) == 1
-            held.open()
-            await behind.result()
-            assert await asyncio.to_thread(end) > 0
-
-    run(main())
+    async with sched.worker():
+        await work.enqueue("a")
+        await gate.reached(1)
+        end = in_thread(call)
+        await waits(sched)
+        behind = await work.enqueue("a")
+        gate.open()
+        await held.reached()
+        assert len(gate.entered) == 1
+        held.open()
+        await behind.result()
+        assert await asyncio.to_thread(end) > 0
 
 
 def test_it_works_without_a_loop() -> None:
@@ -155,102 +140,84 @@ def test_it_works_without_a_loop() -> None:
 
 
 @pytest.mark.parametrize("timeout", [0, 0.001])
-def test_a_place_not_free_in_time_is_not_waited_for_any_more(timeout: float) -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
+async def test_a_place_not_free_in_time_is_not_waited_for_any_more(timeout: float) -> None:
+    sched, _ = scheduler()
+    async with sched.exclusive(["a"]):
+        with pytest.raises(TimeoutError) as caught:
+            async with sched.exclusive(["a"], timeout=timeout):
+                pass
+        assert isinstance(caught.value, ResultTimeoutError)
+        assert (await sched.tree(["a"])).waiting == 0
+    assert not memory(sched)._adopted
+
+
+async def test_an_error_inside_gives_the_place_back_and_goes_on() -> None:
+    sched, _ = scheduler()
+    with pytest.raises(KeyError):
         async with sched.exclusive(["a"]):
-            with pytest.raises(TimeoutError) as caught:
-                async with sched.exclusive(["a"], timeout=timeout):
-                    pass
-            assert isinstance(caught.value, ResultTimeoutError)
-            assert (await sched.tree(["a"])).waiting == 0
-        assert not memory(sched)._adopted
-
-    run(main())
-
-
-def test_an_error_inside_gives_the_place_back_and_goes_on() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        with pytest.raises(KeyError):
-            async with sched.exclusive(["a"]):
-                raise KeyError
-        with pytest.raises(KeyError), sched.exclusive_sync(["a"], timeout=0):
             raise KeyError
-        assert await sched.can_dequeue(["a"])
-
-    run(main())
+    with pytest.raises(KeyError), sched.exclusive_sync(["a"], timeout=0):
+        raise KeyError
+    assert await sched.can_dequeue(["a"])
 
 
 @pytest.mark.parametrize("holding", [True, False])
-def test_a_caller_whose_task_is_canceled_frees_the_place(holding: bool) -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        first = sched.exclusive(["a"])
-        if not holding:
-            await first.__aenter__()
-        inside, leave = asyncio.Event(), asyncio.Event()
-        task = asyncio.create_task(hold(sched.exclusive(["a"]), inside, leave))
-        await (inside.wait() if holding else waits(sched))
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
+async def test_a_caller_whose_task_is_canceled_frees_the_place(holding: bool) -> None:
+    sched, _ = scheduler()
+    first = sched.exclusive(["a"])
+    if not holding:
+        await first.__aenter__()
+    inside, leave = asyncio.Event(), asyncio.Event()
+    task = asyncio.create_task(hold(sched.exclusive(["a"]), inside, leave))
+    await (inside.wait() if holding else waits(sched))
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    if not holding:
+        assert (await sched.tree(["a"])).waiting == 0
+        await first.__aexit__(None, None, None)
+    async with sched.exclusive(["a"], timeout=0):
+        pass
+    assert not memory(sched)._adopted
+
+
+async def test_an_operator_may_cancel_a_waiting_caller() -> None:
+    sched, _ = scheduler()
+    async with sched.exclusive(["a"]):
+        task = asyncio.create_task(hold(sched.exclusive(["a"]), asyncio.Event(), asyncio.Event()))
+        await waits(sched)
+        await sched.cancel([only(sched)], reason="enough")
+        with pytest.raises(JobCanceledError):
             await task
-        if not holding:
-            assert (await sched.tree(["a"])).waiting == 0
-            await first.__aexit__(None, None, None)
-        async with sched.exclusive(["a"], timeout=0):
-            pass
-        assert not memory(sched)._adopted
 
-    run(main())
+        def call() -> None:
+            with sched.exclusive_sync(["a"]):
+                pass
 
-
-def test_an_operator_may_cancel_a_waiting_caller() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        async with sched.exclusive(["a"]):
-            task = asyncio.create_task(hold(sched.exclusive(["a"]), asyncio.Event(), asyncio.Event()))
-            await waits(sched)
-            await sched.cancel([only(sched)], reason="enough")
-            with pytest.raises(JobCanceledError):
-                await task
-
-            def call() -> None:
-                with sched.exclusive_sync(["a"]):
-                    pass
-
-            end = in_thread(call)
-            await waits(sched)
-            await sched.cancel([only(sched)])
-            with pytest.raises(JobCanceledError):
-                await asyncio.to_thread(end)
-        assert await sched.can_dequeue(["a"])
-
-    run(main())
+        end = in_thread(call)
+        await waits(sched)
+        await sched.cancel([only(sched)])
+        with pytest.raises(JobCanceledError):
+            await asyncio.to_thread(end)
+    assert await sched.can_dequeue(["a"])
 
 
-def test_an_operator_cannot_take_the_place_from_who_holds_it() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        async with sched.exclusive(["a"]) as held:
-            assert await sched.cancel([held.id]) == [False]
-            assert not await sched.can_dequeue(["a"])
-        assert await sched.can_dequeue(["a"])
-
-    run(main())
+async def test_an_operator_cannot_take_the_place_from_who_holds_it() -> None:
+    sched, _ = scheduler()
+    async with sched.exclusive(["a"]) as held:
+        assert await sched.cancel([held.id]) == [False]
+        assert not await sched.can_dequeue(["a"])
+    assert await sched.can_dequeue(["a"])
 
 
-def test_the_job_that_stands_for_a_place_cannot_be_started_by_a_worker() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        async with sched.exclusive(["a"]), sched.worker():
-            task = asyncio.create_task(hold(sched.exclusive(["a"]), asyncio.Event(), asyncio.Event()))
-            await waits(sched)
-            await turns()
-            assert (await sched.why(only(sched))).kind is ReasonKind.PLACE
-            task.cancel()
-
-    run(main())
+async def test_the_job_that_stands_for_a_place_cannot_be_started_by_a_worker() -> None:
+    sched, _ = scheduler()
+    async with sched.exclusive(["a"]), sched.worker():
+        task = asyncio.create_task(hold(sched.exclusive(["a"]), asyncio.Event(), asyncio.Event()))
+        await waits(sched)
+        await turns()
+        assert (await sched.why(only(sched))).kind is ReasonKind.PLACE
+        task.cancel()
 
 
 def die(sched: Scheduler) -> None:
@@ -258,74 +225,65 @@ def die(sched: Scheduler) -> None:
     memory(sched)._adopted.clear()
 
 
-def test_a_caller_that_dies_while_it_waits_frees_its_place() -> None:
-    async def main() -> None:
-        sched, clock = scheduler(lease=5)
-        gate = Gate()
-        work = make_job(sched, gate)
-        first = sched.exclusive(["a"])
-        await first.__aenter__()
-        dead = asyncio.create_task(hold(sched.exclusive(["a"]), asyncio.Event(), asyncio.Event()))
-        await waits(sched)
-        waiter = only(sched)
-        behind = await work.enqueue("a")
-        assert len(memory(sched)._adopted) == 2
-        memory(sched)._adopted.popitem()  # the newest is the one that waits
+async def test_a_caller_that_dies_while_it_waits_frees_its_place() -> None:
+    sched, clock = scheduler(lease=5)
+    gate = Gate()
+    work = make_job(sched, gate)
+    first = sched.exclusive(["a"])
+    await first.__aenter__()
+    dead = asyncio.create_task(hold(sched.exclusive(["a"]), asyncio.Event(), asyncio.Event()))
+    await waits(sched)
+    waiter = only(sched)
+    behind = await work.enqueue("a")
+    assert len(memory(sched)._adopted) == 2
+    memory(sched)._adopted.popitem()  # the newest is the one that waits
+    clock.advance(seconds=5)
+    await sched.backend.call(Tick())
+    assert memory(sched).engine.ledger.jobs[waiter].state is JobState.CANCELED
+    with pytest.raises(JobCanceledError):
+        await dead
+    await first.__aexit__(None, None, None)
+    gate.open()
+    async with sched.worker():
+        await behind.result()
+
+
+async def test_a_caller_that_dies_while_it_holds_frees_its_place_and_hears_of_it() -> None:
+    sched, clock = scheduler(lease=5)
+
+    def lose() -> None:
+        die(sched)
         clock.advance(seconds=5)
-        await sched.backend.call(Tick())
-        assert memory(sched).engine.ledger.jobs[waiter].state is JobState.CANCELED
-        with pytest.raises(JobCanceledError):
-            await dead
-        await first.__aexit__(None, None, None)
-        gate.open()
-        async with sched.worker():
-            await behind.result()
+        sched.backend.call_sync(Tick())
 
-    run(main())
-
-
-def test_a_caller_that_dies_while_it_holds_frees_its_place_and_hears_of_it() -> None:
-    async def main() -> None:
-        sched, clock = scheduler(lease=5)
-
-        def lose() -> None:
-            die(sched)
-            clock.advance(seconds=5)
-            sched.backend.call_sync(Tick())
-
-        with pytest.raises(LeaseLostError):
-            async with sched.exclusive(["a"]):
-                lose()
-                async with sched.exclusive(["a"], timeout=0):
-                    pass
-        with pytest.raises(LeaseLostError), sched.exclusive_sync(["a"]):
+    with pytest.raises(LeaseLostError):
+        async with sched.exclusive(["a"]):
             lose()
-        with pytest.raises(KeyError):  # an error of the block itself is worth more
-            async with sched.exclusive(["a"]):
-                lose()
-                raise KeyError
-        assert await sched.can_dequeue(["a"])
+            async with sched.exclusive(["a"], timeout=0):
+                pass
+    with pytest.raises(LeaseLostError), sched.exclusive_sync(["a"]):
+        lose()
+    with pytest.raises(KeyError):  # an error of the block itself is worth more
+        async with sched.exclusive(["a"]):
+            lose()
+            raise KeyError
+    assert await sched.can_dequeue(["a"])
 
-    run(main())
 
-
-def test_a_caller_that_lives_keeps_its_place_however_long_the_loop_stalls() -> None:
-    async def main() -> None:
-        sched, clock = scheduler(lease=5)
-        inside, leave = asyncio.Event(), asyncio.Event()
-        async with sched.exclusive(["a"]) as held:
-            task = asyncio.create_task(hold(sched.exclusive(["a"]), inside, leave))
-            await waits(sched)
-            clock.advance(seconds=86_400)
-            await sched.backend.call(Tick())
-            assert (await sched.get(held.id)).state is JobState.STARTED
-            await turns()
-            assert not task.done()
-        await inside.wait()
-        leave.set()
-        await task
-
-    run(main())
+async def test_a_caller_that_lives_keeps_its_place_however_long_the_loop_stalls() -> None:
+    sched, clock = scheduler(lease=5)
+    inside, leave = asyncio.Event(), asyncio.Event()
+    async with sched.exclusive(["a"]) as held:
+        task = asyncio.create_task(hold(sched.exclusive(["a"]), inside, leave))
+        await waits(sched)
+        clock.advance(seconds=86_400)
+        await sched.backend.call(Tick())
+        assert (await sched.get(held.id)).state is JobState.STARTED
+        await turns()
+        assert not task.done()
+    await inside.wait()
+    leave.set()
+    await task
 
 
 def far(sched: Scheduler) -> None:
@@ -334,94 +292,85 @@ def far(sched: Scheduler) -> None:
 
 
 @pytest.mark.parametrize("how", ["async", "sync"])
-def test_a_caller_of_a_far_store_renews_by_itself(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_caller_of_a_far_store_renews_by_itself(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from queuehint.scheduler import exclusive
 
     monkeypatch.setattr(exclusive._Request, "renewal_s", 0.001)
 
-    async def main() -> None:
-        sched, clock = scheduler(lease=5)
-        far(sched)
-        ledger = memory(sched).engine.ledger
+    sched, clock = scheduler(lease=5)
+    far(sched)
+    ledger = memory(sched).engine.ledger
 
-        def ends() -> int:
-            timer = ledger.jobs[only(sched)].timer
-            assert timer is not None
-            return ledger.timers.next_ms() or 0
+    def ends() -> int:
+        timer = ledger.jobs[only(sched)].timer
+        assert timer is not None
+        return ledger.timers.next_ms() or 0
 
-        async def outlive() -> None:
-            for _ in range(3):
-                clock.advance(seconds=4)
-                due = clock.now_ms() + 5_000
-                memory(sched)._adopted.clear()
-                await until(lambda due=due: ends() >= due)  # type: ignore[misc]
+    async def outlive() -> None:
+        for _ in range(3):
+            clock.advance(seconds=4)
+            due = clock.now_ms() + 5_000
+            memory(sched)._adopted.clear()
+            await until(lambda due=due: ends() >= due)  # type: ignore[misc]
 
-        if how == "async":
-            async with sched.exclusive(["a"]) as held:
-                await outlive()
-        else:
-            gate = Gate()
-
-            def call() -> Hold:
-                with sched.exclusive_sync(["a"]) as held:
-                    gate.wait_sync()
-                return held
-
-            end: Callable[[], Hold] = in_thread(call)
-            await gate.reached()
+    if how == "async":
+        async with sched.exclusive(["a"]) as held:
             await outlive()
-            gate.open()
-            held = await asyncio.to_thread(end)
-        assert not held.lost
+    else:
+        gate = Gate()
 
-    run(main())
+        def call() -> Hold:
+            with sched.exclusive_sync(["a"]) as held:
+                gate.wait_sync()
+            return held
+
+        end: Callable[[], Hold] = in_thread(call)
+        await gate.reached()
+        await outlive()
+        gate.open()
+        held = await asyncio.to_thread(end)
+    assert not held.lost
 
 
 @pytest.mark.parametrize("how", ["async", "sync"])
-def test_a_caller_of_a_far_store_that_lost_its_lease_is_told(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_caller_of_a_far_store_that_lost_its_lease_is_told(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from queuehint.scheduler import exclusive
 
     monkeypatch.setattr(exclusive._Request, "renewal_s", 0.001)
 
-    async def main() -> None:
-        sched, _ = scheduler(lease=5)
-        far(sched)
+    sched, _ = scheduler(lease=5)
+    far(sched)
 
-        def lose() -> None:
-            job = memory(sched).engine.ledger.jobs[only(sched)]
-            job.token = (job.token or 0) + 1
+    def lose() -> None:
+        job = memory(sched).engine.ledger.jobs[only(sched)]
+        job.token = (job.token or 0) + 1
 
-        if how == "async":
-            with pytest.raises(LeaseLostError):
-                async with sched.exclusive(["a"]) as held:
-                    lose()
-                    await until(lambda: held.lost)
-        else:
-            gate = Gate()
+    if how == "async":
+        with pytest.raises(LeaseLostError):
+            async with sched.exclusive(["a"]) as held:
+                lose()
+                await until(lambda: held.lost)
+    else:
+        gate = Gate()
 
-            def call() -> None:
-                with sched.exclusive_sync(["a"]) as held:
-                    gate.wait_sync(held)
+        def call() -> None:
+            with sched.exclusive_sync(["a"]) as held:
+                gate.wait_sync(held)
 
-            end = in_thread(call)
-            await gate.reached()
-            lose()
-            await until(lambda: bool(gate.entered[0].lost))
-            gate.open()
-            with pytest.raises(LeaseLostError):
-                await asyncio.to_thread(end)
-
-    run(main())
+        end = in_thread(call)
+        await gate.reached()
+        lose()
+        await until(lambda: bool(gate.entered[0].lost))
+        gate.open()
+        with pytest.raises(LeaseLostError):
+            await asyncio.to_thread(end)
 
 
-def test_one_exclusive_may_be_entered_again_after_it_was_left() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        exclusive = sched.exclusive(["a"])
-        ids = []
-        for _ in range(2):
-            async with exclusive as held:
-                ids.append(held.id)
-        assert len(set(ids)) == 2
-
-    run(main())
+async def test_one_exclusive_may_be_entered_again_after_it_was_left() -> None:
+    sched, _ = scheduler()
+    exclusive = sched.exclusive(["a"])
+    ids = []
+    for _ in range(2):
+        async with exclusive as held:
+            ids.append(held.id)
+    assert len(set(ids)) == 2

@@ -108,74 +108,68 @@ def test_a_worker_settles_and_claims_whatever_notes_are_refused_with(
     on(url, main)
 
 
-def test_what_is_refused_for_lack_of_memory_is_shown_once_there_is_some(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_refused_for_lack_of_memory_is_shown_once_there_is_some(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outbox_module, "REST_S", 0)
 
-    async def main() -> None:
-        sched, _ = scheduler()
-        full = [BackendFullError("full")]
-        refuse(sched, lambda operation: full[0] if full and isinstance(operation, Update) else None)
-        gate = Gate()
+    sched, _ = scheduler()
+    full = [BackendFullError("full")]
+    refuse(sched, lambda operation: full[0] if full and isinstance(operation, Update) else None)
+    gate = Gate()
 
-        @sched.job
-        async def work(ctx: JobContext) -> None:
-            ctx.update({"rows": 1})
-            await gate.wait()
+    @sched.job
+    async def work(ctx: JobContext) -> None:
+        ctx.update({"rows": 1})
+        await gate.wait()
 
-        @sched.job
-        async def other() -> None: ...
+    @sched.job
+    async def other() -> None: ...
 
-        async with sched.worker():
-            job = await work.enqueue()
-            await gate.reached()
-            await (await other.enqueue()).result(timeout=10)
-            assert (await job.record()).result is None
-            full.clear()
-            await other.enqueue()
+    async with sched.worker():
+        job = await work.enqueue()
+        await gate.reached()
+        await (await other.enqueue()).result(timeout=10)
+        assert (await job.record()).result is None
+        full.clear()
+        await other.enqueue()
 
-            async def is_shown() -> bool:
-                return (await job.record()).result is not None
+        async def is_shown() -> bool:
+            return (await job.record()).result is not None
 
-            await until(is_shown)
-            gate.open()
-            await job.result(timeout=10)
-        assert sched.records.result_of(await job.record()) == {"rows": 1}
-
-    run(main())
+        await until(is_shown)
+        gate.open()
+        await job.result(timeout=10)
+    assert sched.records.result_of(await job.record()) == {"rows": 1}
 
 
-def test_lines_that_could_not_be_sent_are_appended_to_the_settled_record(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_lines_that_could_not_be_sent_are_appended_to_the_settled_record(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outbox_module, "REST_S", 0)
 
-    async def main() -> None:
-        sched, _ = scheduler()
-        order: list[str] = []
-        away = [True]
+    sched, _ = scheduler()
+    order: list[str] = []
+    away = [True]
 
-        def answer(operation: Any) -> Exception | None:
-            if isinstance(operation, Exchange) and operation.settle:
-                order.append("settled")
-                away.clear()
-            elif isinstance(operation, Log):
-                order.append("refused" if away else "appended")
-                return BackendUnavailableError("away") if away else None
-            return None
+    def answer(operation: Any) -> Exception | None:
+        if isinstance(operation, Exchange) and operation.settle:
+            order.append("settled")
+            away.clear()
+        elif isinstance(operation, Log):
+            order.append("refused" if away else "appended")
+            return BackendUnavailableError("away") if away else None
+        return None
 
-        refuse(sched, answer)
+    refuse(sched, answer)
 
-        @sched.job
-        async def work(ctx: JobContext) -> None:
-            ctx.log("first")
-            ctx.log("second")
+    @sched.job
+    async def work(ctx: JobContext) -> None:
+        ctx.log("first")
+        ctx.log("second")
 
-        async with sched.worker():
-            job = await work.enqueue()
-            await job.result(timeout=10)
-        assert (await job.record()).logs == ("first", "second")
-        # An exchange without settlements has shown in between that the store is there.
-        assert order == ["refused", "refused", "settled", "appended"]
-
-    run(main())
+    async with sched.worker():
+        job = await work.enqueue()
+        await job.result(timeout=10)
+    assert (await job.record()).logs == ("first", "second")
+    # An exchange without settlements has shown in between that the store is there.
+    assert order == ["refused", "refused", "settled", "appended"]
 
 
 def test_what_cannot_be_sent_before_the_worker_ends_is_counted(caplog: pytest.LogCaptureFixture) -> None:
@@ -197,22 +191,19 @@ def test_what_cannot_be_sent_before_the_worker_ends_is_counted(caplog: pytest.Lo
     assert [(said["dropped"], said["error"]) for said in dropped] == [(2, "the worker ends")]
 
 
-def test_refusals_are_said_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        refuse(sched, lambda operation: BackendDeniedError("no") if isinstance(operation, (Log, Report)) else None)
+async def test_refusals_are_said_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    sched, _ = scheduler()
+    refuse(sched, lambda operation: BackendDeniedError("no") if isinstance(operation, (Log, Report)) else None)
 
-        @sched.job
-        async def work(ctx: JobContext) -> None:
-            ctx.log("line")
-            ctx.progress(1)
+    @sched.job
+    async def work(ctx: JobContext) -> None:
+        ctx.log("line")
+        ctx.progress(1)
 
-        async with sched.worker() as worker:
-            for _ in range(5):
-                await (await work.enqueue()).result(timeout=10)
-        assert worker.notes_dropped == 10
-
-    run(main())
+    async with sched.worker() as worker:
+        for _ in range(5):
+            await (await work.enqueue()).result(timeout=10)
+    assert worker.notes_dropped == 10
     assert sum(record.__dict__.get("event") == "worker.notes_dropped" for record in caplog.records) == 1
 
 
@@ -371,79 +362,72 @@ def test_a_codec_that_gives_no_payload_fails_its_job(url: str, payload: Any) -> 
 # --- an exchange that fails with what is no error of the store ---------------------------------------------------
 
 
-def test_an_outcome_that_cannot_be_sent_fails_its_own_job_only() -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        gate = Gate()
-        refuse(sched, lambda it: ValueError(LONE) if isinstance(it, Exchange) and any(map(is_bad, it.settle)) else None)
-
-        @sched.job
-        async def work(n: int) -> int:
-            await gate.wait()
-            return n
-
-        async with sched.worker(concurrency=20):
-            jobs = await work.enqueue_many([(n,) for n in range(20)])
-            await gate.reached(20)
-            gate.open()
-            await asyncio.gather(*(job.result(timeout=10) for job in jobs), return_exceptions=True)
-            records = [await job.record() for job in jobs]
-        assert [record.state for record in records] == [FAILED if n == 13 else FINISHED for n in range(20)]
-        assert (error_of(records[13]), message_of(records[13])) == ("ValueError", SHOWN)
-
+async def test_an_outcome_that_cannot_be_sent_fails_its_own_job_only() -> None:
     def is_bad(outcome: Outcome) -> bool:
         return outcome.result == b'{"result":13}'
 
-    run(main())
+    sched, _ = scheduler()
+    gate = Gate()
+    refuse(sched, lambda it: ValueError(LONE) if isinstance(it, Exchange) and any(map(is_bad, it.settle)) else None)
+
+    @sched.job
+    async def work(n: int) -> int:
+        await gate.wait()
+        return n
+
+    async with sched.worker(concurrency=20):
+        jobs = await work.enqueue_many([(n,) for n in range(20)])
+        await gate.reached(20)
+        gate.open()
+        await asyncio.gather(*(job.result(timeout=10) for job in jobs), return_exceptions=True)
+        records = [await job.record() for job in jobs]
+    assert [record.state for record in records] == [FAILED if n == 13 else FINISHED for n in range(20)]
+    assert (error_of(records[13]), message_of(records[13])) == ("ValueError", SHOWN)
 
 
-def test_an_outcome_that_cannot_even_fail_is_given_up_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        refuse(sched, lambda it: ValueError() if isinstance(it, Exchange) and any(map(is_bad, it.settle)) else None)
-
-        @sched.job
-        async def bad() -> None: ...
-
-        @sched.job
-        async def good() -> None: ...
-
-        async with sched.worker():
-            job = await bad.using(id="bad").enqueue()
-            await (await good.enqueue()).result(timeout=10)
-            await (await good.enqueue()).result(timeout=10)
-            assert await job.state() is STARTED
-
+async def test_an_outcome_that_cannot_even_fail_is_given_up_and_the_others_go_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     def is_bad(outcome: Outcome) -> bool:
         return outcome.job_id == "bad"
 
-    run(main())
+    sched, _ = scheduler()
+    refuse(sched, lambda it: ValueError() if isinstance(it, Exchange) and any(map(is_bad, it.settle)) else None)
+
+    @sched.job
+    async def bad() -> None: ...
+
+    @sched.job
+    async def good() -> None: ...
+
+    async with sched.worker():
+        job = await bad.using(id="bad").enqueue()
+        await (await good.enqueue()).result(timeout=10)
+        await (await good.enqueue()).result(timeout=10)
+        assert await job.state() is STARTED
     assert [record.__dict__.get("event") for record in caplog.records].count("job.not_settled") == 2
 
 
-def test_exchanges_that_all_fail_are_tried_again_and_harm_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_exchanges_that_all_fail_are_tried_again_and_harm_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listening_module, "BACKEND_PAUSE_S", 0)
 
-    async def main() -> None:
-        sched, _ = scheduler()
-        left = [0]
+    sched, _ = scheduler()
+    left = [0]
 
-        def answer(operation: Any) -> Exception | None:
-            left[0] -= isinstance(operation, Exchange)
-            return RuntimeError("a fault of the store") if isinstance(operation, Exchange) and left[0] >= 0 else None
+    def answer(operation: Any) -> Exception | None:
+        left[0] -= isinstance(operation, Exchange)
+        return RuntimeError("a fault of the store") if isinstance(operation, Exchange) and left[0] >= 0 else None
 
-        refuse(sched, answer)
+    refuse(sched, answer)
 
-        @sched.job
-        async def work(n: int) -> int:
-            left[0] = 10
-            return n
+    @sched.job
+    async def work(n: int) -> int:
+        left[0] = 10
+        return n
 
-        async with sched.worker(concurrency=2):
-            jobs = await work.enqueue_many([(1,), (2,)])
-            assert [await job.result(timeout=10) for job in jobs] == [1, 2]
-
-    run(main())
+    async with sched.worker(concurrency=2):
+        jobs = await work.enqueue_many([(1,), (2,)])
+        assert [await job.result(timeout=10) for job in jobs] == [1, 2]
 
 
 # --- handlers that speak often ----------------------------------------------------------------------------------------
@@ -537,46 +521,40 @@ def test_notes_are_shown_soon_and_ask_for_no_exchange(url: str) -> None:
     on(url, main)
 
 
-def test_notes_alone_cost_no_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_notes_alone_cost_no_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outbox_module, "PACE_S", 0)
     monkeypatch.setattr(outbox_module, "PACE_MAX_S", 0)
 
-    async def main() -> None:
-        sched, _ = scheduler()
-        asked = keep_asked(sched)
+    sched, _ = scheduler()
+    asked = keep_asked(sched)
 
-        @sched.job
-        async def work(ctx: JobContext) -> None:
-            for n in range(100):
-                ctx.progress(n)
-                await until(lambda n=n: asked[-1] == Report(ctx.id, ctx.token, Progress(n)))  # type: ignore[misc]
+    @sched.job
+    async def work(ctx: JobContext) -> None:
+        for n in range(100):
+            ctx.progress(n)
+            await until(lambda n=n: asked[-1] == Report(ctx.id, ctx.token, Progress(n)))  # type: ignore[misc]
 
-        async with sched.worker():
-            await (await work.enqueue()).result(timeout=15)
-        assert sum(isinstance(operation, Report) for operation in asked) == 100
-        assert sum(isinstance(operation, Exchange) for operation in asked) < 20
-
-    run(main())
+    async with sched.worker():
+        await (await work.enqueue()).result(timeout=15)
+    assert sum(isinstance(operation, Report) for operation in asked) == 100
+    assert sum(isinstance(operation, Exchange) for operation in asked) < 20
 
 
-def test_many_jobs_that_all_speak_are_heard_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_jobs_that_all_speak_are_heard_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outbox_module, "PACE_MESSAGE_S", 10.0)
     monkeypatch.setattr(outbox_module, "PACE_MAX_S", 100.0)
 
-    async def main() -> None:
-        sched, _ = scheduler()
-        outbox = Outbox(sched.backend, JsonCodec(), lambda: None)
-        outbox.notes.log("a", 1, "line")
-        assert outbox.left_s == 0
-        await outbox.send()
-        assert 9 < outbox.left_s <= 10
-        for n in range(5):
-            outbox.notes.log(str(n), 1, "line")
-        await outbox.send()
-        assert len(outbox.notes.take()) == 5
-        for n in range(50):
-            outbox.notes.log(str(n), 1, "line")
-        await outbox.send(is_last=True)
-        assert 99 < outbox.left_s <= 100
-
-    run(main())
+    sched, _ = scheduler()
+    outbox = Outbox(sched.backend, JsonCodec(), lambda: None)
+    outbox.notes.log("a", 1, "line")
+    assert outbox.left_s == 0
+    await outbox.send()
+    assert 9 < outbox.left_s <= 10
+    for n in range(5):
+        outbox.notes.log(str(n), 1, "line")
+    await outbox.send()
+    assert len(outbox.notes.take()) == 5
+    for n in range(50):
+        outbox.notes.log(str(n), 1, "line")
+    await outbox.send(is_last=True)
+    assert 99 < outbox.left_s <= 100

@@ -13,7 +13,7 @@ from queuehint.scheduler import listening
 from queuehint.worker import firing as timekeeping_module
 from queuehint.worker import listening as listening_module
 from queuehint.worker.leases import Renewal
-from tests.doors import Gate, run, scheduler, until
+from tests.doors import Gate, scheduler, until
 from tests.shelf import on
 
 if TYPE_CHECKING:
@@ -96,33 +96,30 @@ def test_listeners_are_told_although_following_failed_for_a_while(
     assert events(caplog).count("events.failed") == 3
 
 
-def test_schedules_are_looked_after_again_after_an_error(
+async def test_schedules_are_looked_after_again_after_an_error(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(timekeeping_module, "REST_S", 0)
 
-    async def main() -> None:
-        sched, _ = scheduler()
-        left = [3]
-        store_all = timekeeping_module.Timekeeper._store_all
+    sched, _ = scheduler()
+    left = [3]
+    store_all = timekeeping_module.Timekeeper._store_all
 
-        async def break_it(self: Any) -> None:
-            if left[0]:
-                left[0] -= 1
-                raise ERROR
-            await store_all(self)
-            left.append(0)
+    async def break_it(self: Any) -> None:
+        if left[0]:
+            left[0] -= 1
+            raise ERROR
+        await store_all(self)
+        left.append(0)
 
-        monkeypatch.setattr(timekeeping_module.Timekeeper, "_store_all", break_it)
+    monkeypatch.setattr(timekeeping_module.Timekeeper, "_store_all", break_it)
 
-        @sched.job
-        async def work() -> None: ...
+    @sched.job
+    async def work() -> None: ...
 
-        async with sched.worker():
-            while len(left) == 1:
-                await (await work.enqueue()).result(timeout=10)
-
-    run(main())
+    async with sched.worker():
+        while len(left) == 1:
+            await (await work.enqueue()).result(timeout=10)
     assert events(caplog).count("schedule.stuck") == 3
 
 
@@ -156,34 +153,31 @@ def test_leases_are_kept_although_the_threads_that_keep_them_fail_for_a_while(
     assert {"renewal.failed", "renewal.watch_failed"} & set(events(caplog))
 
 
-def test_an_error_that_ends_a_worker_is_logged_and_raised_and_its_jobs_are_asked_to_stop(
+async def test_an_error_that_ends_a_worker_is_logged_and_raised_and_its_jobs_are_asked_to_stop(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def main() -> None:
-        sched, _ = scheduler()
-        gate, stopped = Gate(), list[bool]()
+    sched, _ = scheduler()
+    gate, stopped = Gate(), list[bool]()
 
-        @sched.job
-        async def work() -> None:
-            try:
-                await gate.wait()
-            except asyncio.CancelledError:
-                stopped.append(True)
-                raise
+    @sched.job
+    async def work() -> None:
+        try:
+            await gate.wait()
+        except asyncio.CancelledError:
+            stopped.append(True)
+            raise
 
-        worker: Any = sched.make_worker()
-        task = asyncio.create_task(worker.run())
-        await work.enqueue()
-        await gate.reached()
+    worker: Any = sched.make_worker()
+    task = asyncio.create_task(worker.run())
+    await work.enqueue()
+    await gate.reached()
 
-        def fail(*_: Any, **__: Any) -> None:
-            raise ERROR
+    def fail(*_: Any, **__: Any) -> None:
+        raise ERROR
 
-        worker._timekeeper.see = fail
-        worker._event.set()
-        with pytest.raises(RuntimeError, match="a fault of ours"):
-            await task
-        await until(lambda: stopped == [True])
-
-    run(main())
+    worker._timekeeper.see = fail
+    worker._event.set()
+    with pytest.raises(RuntimeError, match="a fault of ours"):
+        await task
+    await until(lambda: stopped == [True])
     assert "worker.died" in events(caplog)

@@ -11,7 +11,7 @@ import pytest
 from queuehint import ANYONE, InvalidJobError, InvalidJobTypeError, Scheduler
 from queuehint.operations import Exchange
 from queuehint.values.report import ReasonKind
-from tests.doors import run, turns, until
+from tests.doors import turns, until
 from tests.servers import new_namespace, shared_server
 
 if TYPE_CHECKING:
@@ -53,89 +53,77 @@ def register(sched: Scheduler) -> tuple[Any, Callable[[], list[str]]]:
     return work, lambda: list(ran)
 
 
-def test_a_worker_runs_jobs_of_its_users_and_leaves_the_others(sched: Scheduler) -> None:
-    async def main() -> None:
-        work, ran = register(sched)
-        for user in ("ann", "bob", "ann"):
-            await work.using(user=user).enqueue(user)
-        left = await work.enqueue("nobody")
-        async with sched.worker(users=["ann"]):
-            await until(lambda: len(ran()) == 2)
-            assert (await left.why()).kind is ReasonKind.NO_WORKER
-        async with sched.worker(users=["bob"], steal=ANYONE):
-            await until(lambda: len(ran()) == 4)
-        assert ran() == ["ann", "ann", "bob", "nobody"]
-        await sched.close()
-
-    run(main())
+async def test_a_worker_runs_jobs_of_its_users_and_leaves_the_others(sched: Scheduler) -> None:
+    work, ran = register(sched)
+    for user in ("ann", "bob", "ann"):
+        await work.using(user=user).enqueue(user)
+    left = await work.enqueue("nobody")
+    async with sched.worker(users=["ann"]):
+        await until(lambda: len(ran()) == 2)
+        assert (await left.why()).kind is ReasonKind.NO_WORKER
+    async with sched.worker(users=["bob"], steal=ANYONE):
+        await until(lambda: len(ran()) == 4)
+    assert ran() == ["ann", "ann", "bob", "nobody"]
+    await sched.close()
 
 
-def test_an_idle_worker_sleeps_while_others_have_jobs_and_wakes_for_its_own(
+async def test_an_idle_worker_sleeps_while_others_have_jobs_and_wakes_for_its_own(
     sched: Scheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def main() -> None:
-        work, ran = register(sched)
-        heard = listen(sched, monkeypatch)
-        await work.using(user="bob").enqueue("bob")
-        async with sched.worker(2, users=["ann"], steal=["cy"]):
-            await until(lambda: len(heard) > 0)
-            await asyncio.sleep(0.3)
-            for n in range(20):
-                await work.using(user=f"other {n}").enqueue("other")
-                await turns(2)
-            await asyncio.sleep(0.3)
-            # It asks once, and once more should a marker have been left by what went before.
-            assert len(heard) <= 3
-            for user in ("ann", "cy", "ann"):
-                begun_s = time.monotonic()
-                before = len(ran())
-                await work.using(user=user).enqueue(user)
-                await until(lambda before=before: len(ran()) > before)  # type: ignore[misc]
-                assert time.monotonic() - begun_s < LIMIT_S, "it slept through its own user's job"
-                await asyncio.sleep(0.05)
-            assert len(heard) <= 15
-        assert ran() == ["ann", "cy", "ann"]
-        assert (await sched.stats()).ready == {"default": 21}
-        await sched.close()
-
-    run(main())
-
-
-def test_two_idle_workers_of_one_user_share_a_burst(sched: Scheduler) -> None:
-    async def main() -> None:
-        gate = asyncio.Event()
-        running: list[int] = []
-
-        @sched.job(name="hold")
-        async def hold(n: int) -> None:
-            running.append(n)
-            await gate.wait()
-
-        async with sched.worker(1, users=["ann"]), sched.worker(1, users=["ann"]):
-            await asyncio.sleep(0.1)
+    work, ran = register(sched)
+    heard = listen(sched, monkeypatch)
+    await work.using(user="bob").enqueue("bob")
+    async with sched.worker(2, users=["ann"], steal=["cy"]):
+        await until(lambda: len(heard) > 0)
+        await asyncio.sleep(0.3)
+        for n in range(20):
+            await work.using(user=f"other {n}").enqueue("other")
+            await turns(2)
+        await asyncio.sleep(0.3)
+        # It asks once, and once more should a marker have been left by what went before.
+        assert len(heard) <= 3
+        for user in ("ann", "cy", "ann"):
             begun_s = time.monotonic()
-            # In one step, so that one of them is woken, and has to leave word for the other.
-            await hold.using(user="ann").enqueue_many([(0,), (1,)])
-            await until(lambda: len(running) == 2)
-            assert time.monotonic() - begun_s < LIMIT_S, "the second one was left asleep"
-            gate.set()
-        await sched.close()
+            before = len(ran())
+            await work.using(user=user).enqueue(user)
+            await until(lambda before=before: len(ran()) > before)  # type: ignore[misc]
+            assert time.monotonic() - begun_s < LIMIT_S, "it slept through its own user's job"
+            await asyncio.sleep(0.05)
+        assert len(heard) <= 15
+    assert ran() == ["ann", "cy", "ann"]
+    assert (await sched.stats()).ready == {"default": 21}
+    await sched.close()
 
-    run(main())
+
+async def test_two_idle_workers_of_one_user_share_a_burst(sched: Scheduler) -> None:
+    gate = asyncio.Event()
+    running: list[int] = []
+
+    @sched.job(name="hold")
+    async def hold(n: int) -> None:
+        running.append(n)
+        await gate.wait()
+
+    async with sched.worker(1, users=["ann"]), sched.worker(1, users=["ann"]):
+        await asyncio.sleep(0.1)
+        begun_s = time.monotonic()
+        # In one step, so that one of them is woken, and has to leave word for the other.
+        await hold.using(user="ann").enqueue_many([(0,), (1,)])
+        await until(lambda: len(running) == 2)
+        assert time.monotonic() - begun_s < LIMIT_S, "the second one was left asleep"
+        gate.set()
+    await sched.close()
 
 
-def test_weights_are_set_and_told(sched: Scheduler) -> None:
-    async def main() -> None:
-        assert await sched.set_weight("ann", 3)
-        assert not await sched.set_weight("ann", 3)
-        assert await asyncio.to_thread(sched.set_weight_sync, None, 2)
-        assert await sched.weights() == {None: 2, "ann": 3}
-        assert await asyncio.to_thread(sched.weights_sync) == {None: 2, "ann": 3}
-        assert await sched.set_weight("ann", 1)
-        assert await sched.weights() == {None: 2}
-        await sched.close()
-
-    run(main())
+async def test_weights_are_set_and_told(sched: Scheduler) -> None:
+    assert await sched.set_weight("ann", 3)
+    assert not await sched.set_weight("ann", 3)
+    assert await asyncio.to_thread(sched.set_weight_sync, None, 2)
+    assert await sched.weights() == {None: 2, "ann": 3}
+    assert await asyncio.to_thread(sched.weights_sync) == {None: 2, "ann": 3}
+    assert await sched.set_weight("ann", 1)
+    assert await sched.weights() == {None: 2}
+    await sched.close()
 
 
 def test_bad_weights_are_refused() -> None:

@@ -126,7 +126,7 @@ def iter_of(*steps: Any) -> Dialogue[None]:
         yield step
 
 
-def test_others_have_their_turn_between_calls_that_never_suspend() -> None:
+async def test_others_have_their_turn_between_calls_that_never_suspend() -> None:
     turns: list[str] = []
 
     async def other() -> None:
@@ -134,14 +134,11 @@ def test_others_have_their_turn_between_calls_that_never_suspend() -> None:
             turns.append("other")
             await asyncio.sleep(0)
 
-    async def main() -> None:
-        task = asyncio.create_task(other())
-        store: Any = Store()
-        await hold(store, iter_of(Draw(1), Draw(1), Draw(1)))
-        turns.append("over")
-        await task
-
-    asyncio.run(main())
+    task = asyncio.create_task(other())
+    store: Any = Store()
+    await hold(store, iter_of(Draw(1), Draw(1), Draw(1)))
+    turns.append("over")
+    await task
     assert turns == ["other", "other", "other", "over"]
 
 

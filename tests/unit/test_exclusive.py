@@ -66,34 +66,28 @@ def test_the_margin_is_that_of_workers(clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("until_s", [100.5, math.inf])
-def test_who_waits_for_it_is_told(until_s: float) -> None:
-    async def main() -> None:
-        hold = Hold("a", 1, now_s() - 100 + until_s)
-        waiting = [asyncio.create_task(hold.wait_lost()) for _ in range(2)]
-        in_thread = asyncio.create_task(asyncio.to_thread(hold.wait_lost_sync))
-        await asyncio.sleep(0)
-        assert not any(task.done() for task in waiting)
-        if until_s == math.inf:
-            threading.Thread(target=hold.lose).start()
-        await asyncio.wait_for(asyncio.gather(*waiting, in_thread), 20)
-        assert hold.lost
-        assert hold._wakes == []
-
-    asyncio.run(main())
+async def test_who_waits_for_it_is_told(until_s: float) -> None:
+    hold = Hold("a", 1, now_s() - 100 + until_s)
+    waiting = [asyncio.create_task(hold.wait_lost()) for _ in range(2)]
+    in_thread = asyncio.create_task(asyncio.to_thread(hold.wait_lost_sync))
+    await asyncio.sleep(0)
+    assert not any(task.done() for task in waiting)
+    if until_s == math.inf:
+        threading.Thread(target=hold.lose).start()
+    await asyncio.wait_for(asyncio.gather(*waiting, in_thread), 20)
+    assert hold.lost
+    assert hold._wakes == []
 
 
-def test_who_waits_goes_on_waiting_when_it_is_renewed(clock: Clock) -> None:
-    async def main() -> None:
-        hold = Hold("a", 1, 100.001)
-        waiting = asyncio.create_task(hold.wait_lost())
-        await asyncio.sleep(0)
-        hold.extend(1000.0)
-        await asyncio.sleep(0.01)
-        assert not waiting.done()
-        hold.lose()
-        await asyncio.wait_for(waiting, 20)
-
-    asyncio.run(main())
+async def test_who_waits_goes_on_waiting_when_it_is_renewed(clock: Clock) -> None:
+    hold = Hold("a", 1, 100.001)
+    waiting = asyncio.create_task(hold.wait_lost())
+    await asyncio.sleep(0)
+    hold.extend(1000.0)
+    await asyncio.sleep(0.01)
+    assert not waiting.done()
+    hold.lose()
+    await asyncio.wait_for(waiting, 20)
 
 
 def test_a_wait_of_plain_code_may_have_an_end() -> None:

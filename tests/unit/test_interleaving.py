@@ -487,7 +487,7 @@ def test_it_may_be_called_where_a_loop_runs() -> None:
     assert asyncio.run(main()) == SerialEquivalence(1, is_exhaustive=True)
 
 
-def test_handlers_see_the_context_of_the_test_and_what_they_set_is_their_own() -> None:
+async def test_handlers_see_the_context_of_the_test_and_what_they_set_is_their_own() -> None:
     tenant = contextvars.ContextVar("tenant", default="nobody")
 
     async def note(state: list[str], name: str) -> None:
@@ -508,11 +508,8 @@ def test_handlers_see_the_context_of_the_test_and_what_they_set_is_their_own() -
         assert seen[-1] == ["ours", "ours"]
         assert tenant.get() == "ours"
 
-    async def main() -> None:
-        check()
-
     check()
-    asyncio.run(main())
+    check()
 
 
 # --- what makes no sense ---------------------------------------------------------------------------------------------

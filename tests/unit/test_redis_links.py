@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
 from queuehint.backends.redis import session as conversation
 from queuehint.backends.redis.connections import _Room
 from queuehint.backends.redis.transport import NotSent
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine
-
-
-def run(main: Coroutine[object, object, None]) -> None:
-    asyncio.run(asyncio.wait_for(main, 10))
 
 
 def full_room() -> _Room:
@@ -29,92 +21,77 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-def test_calls_that_wait_for_a_connection_have_their_turn_in_the_order_of_coming() -> None:
-    async def main() -> None:
-        room, came = full_room(), list[int]()
+async def test_calls_that_wait_for_a_connection_have_their_turn_in_the_order_of_coming() -> None:
+    room, came = full_room(), list[int]()
 
-        async def call(number: int) -> None:
-            await room.enter()
-            came.append(number)
+    async def call(number: int) -> None:
+        await room.enter()
+        came.append(number)
 
-        tasks = [asyncio.create_task(call(number)) for number in range(3)]
-        for number in range(3):
-            await turns()
-            assert came == list(range(number))
-            room.leave()
-        await asyncio.gather(*tasks)
-        assert came == [0, 1, 2]
-        assert room.free == 0
+    tasks = [asyncio.create_task(call(number)) for number in range(3)]
+    for number in range(3):
+        await turns()
+        assert came == list(range(number))
         room.leave()
-        assert room.free == 1
-
-    run(main())
-
-
-def test_one_that_is_canceled_in_line_is_passed_over() -> None:
-    async def main() -> None:
-        room = full_room()
-        first, second = (asyncio.create_task(room.enter()) for _ in range(2))
-        await turns()
-        first.cancel()
-        await turns()
-        room.leave()
-        await second
-        assert room.free == 0
-
-    run(main())
+    await asyncio.gather(*tasks)
+    assert came == [0, 1, 2]
+    assert room.free == 0
+    room.leave()
+    assert room.free == 1
 
 
-def test_one_that_is_canceled_with_its_turn_hands_it_on() -> None:
-    async def main() -> None:
-        room = full_room()
-        first, second = (asyncio.create_task(room.enter()) for _ in range(2))
-        await turns()
-        room.leave()
-        first.cancel()
-        await second
-        with pytest.raises(asyncio.CancelledError):
-            await first
-        third = asyncio.create_task(room.enter())
-        await turns()
-        room.leave()
-        third.cancel()
-        await turns()
-        assert room.free == 1
-
-    run(main())
+async def test_one_that_is_canceled_in_line_is_passed_over() -> None:
+    room = full_room()
+    first, second = (asyncio.create_task(room.enter()) for _ in range(2))
+    await turns()
+    first.cancel()
+    await turns()
+    room.leave()
+    await second
+    assert room.free == 0
 
 
-def test_a_line_that_does_not_move_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_that_is_canceled_with_its_turn_hands_it_on() -> None:
+    room = full_room()
+    first, second = (asyncio.create_task(room.enter()) for _ in range(2))
+    await turns()
+    room.leave()
+    first.cancel()
+    await second
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    third = asyncio.create_task(room.enter())
+    await turns()
+    room.leave()
+    third.cancel()
+    await turns()
+    assert room.free == 1
+
+
+async def test_a_line_that_does_not_move_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conversation, "RETRY_S", 0.05)
 
-    async def main() -> None:
-        room = full_room()
-        with pytest.raises(NotSent) as failure:
-            await room.enter()
-        assert "64 connections came free within 0.05 s" in str(failure.value.__cause__)
-        # Nobody has a place who did not get one.
-        room.leave()
-        assert room.free == 1
-
-    run(main())
+    room = full_room()
+    with pytest.raises(NotSent) as failure:
+        await room.enter()
+    assert "64 connections came free within 0.05 s" in str(failure.value.__cause__)
+    # Nobody has a place who did not get one.
+    room.leave()
+    assert room.free == 1
 
 
-def test_a_line_that_moves_is_waited_in_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_line_that_moves_is_waited_in_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conversation, "RETRY_S", 1_000.0)
 
-    async def main() -> None:
-        room, loop = full_room(), asyncio.get_running_loop()
-        tasks = [asyncio.create_task(room.enter()) for _ in range(2)]
-        await turns()
-        room.leave()
-        await tasks[0]
-        # As if the second had come long before the first left.
-        monkeypatch.setattr(conversation, "RETRY_S", loop.time() - room._left_s + 0.2)
-        third = asyncio.create_task(room.enter())
-        await turns()
-        room.leave()
-        room.leave()
-        await asyncio.gather(tasks[1], third)
-
-    run(main())
+    room, loop = full_room(), asyncio.get_running_loop()
+    tasks = [asyncio.create_task(room.enter()) for _ in range(2)]
+    await turns()
+    room.leave()
+    await tasks[0]
+    # As if the second had come long before the first left.
+    monkeypatch.setattr(conversation, "RETRY_S", loop.time() - room._left_s + 0.2)
+    third = asyncio.create_task(room.enter())
+    await turns()
+    room.leave()
+    room.leave()
+    await asyncio.gather(tasks[1], third)

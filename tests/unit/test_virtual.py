@@ -68,15 +68,12 @@ def test_the_real_store_is_not_reached_however_the_block_is_left_or_the_schedule
     assert sched._backend is None
 
 
-def test_it_is_refused_while_a_worker_runs() -> None:
+async def test_it_is_refused_while_a_worker_runs() -> None:
     sched, _ = scheduler()
 
-    async def main() -> None:
-        async with sched.worker():
-            with pytest.raises(RuntimeError, match="a worker of this scheduler runs"), on_memory(sched):
-                pass
-
-    run(main())
+    async with sched.worker():
+        with pytest.raises(RuntimeError, match="a worker of this scheduler runs"), on_memory(sched):
+            pass
 
 
 # --- drain -----------------------------------------------------------------------------------------------------------
@@ -151,7 +148,7 @@ def test_schedules_fire_that_were_defined_after_a_worker_had_begun() -> None:
         assert len(drain_sync(sched, within=HOUR)) == 6
 
 
-def test_dependents_children_and_neighbours_follow() -> None:
+async def test_dependents_children_and_neighbours_follow() -> None:
     sched, _ = scheduler()
     order: list[str] = []
 
@@ -159,15 +156,12 @@ def test_dependents_children_and_neighbours_follow() -> None:
     def step(name: str) -> None:
         order.append(name)
 
-    async def main() -> None:
-        async with sched.flow() as flow:
-            last = flow.add(step.using(after=["first"], name="last"), "last")
-            assert last is not None
-            flow.add(step.using(name="first", delay=HOUR), "first")
-        await step.enqueue("other")
-        await drain(sched)
-
-    run(main())
+    async with sched.flow() as flow:
+        last = flow.add(step.using(after=["first"], name="last"), "last")
+        assert last is not None
+        flow.add(step.using(name="first", delay=HOUR), "first")
+    await step.enqueue("other")
+    await drain(sched)
     assert order == ["other", "first", "last"]
 
 
@@ -301,7 +295,7 @@ def test_a_worker_of_the_application_runs_the_jobs_if_there_is_one() -> None:
     assert threads == {"queuehint-worker"}
 
 
-def test_it_waits_for_code_that_takes_real_time() -> None:
+async def test_it_waits_for_code_that_takes_real_time() -> None:
     sched, _ = scheduler()
     gate = Gate()
 
@@ -310,18 +304,15 @@ def test_it_waits_for_code_that_takes_real_time() -> None:
         await gate.wait()
         return "done"
 
-    async def main() -> None:
-        await work.enqueue()
-        draining = asyncio.ensure_future(drain(sched))
-        await gate.reached()
-        for _ in range(500):
-            await asyncio.sleep(0)
-        assert not draining.done()
-        gate.open()
-        (record,) = await draining
-        assert sched.records.result_of(record) == "done"
-
-    run(main())
+    await work.enqueue()
+    draining = asyncio.ensure_future(drain(sched))
+    await gate.reached()
+    for _ in range(500):
+        await asyncio.sleep(0)
+    assert not draining.done()
+    gate.open()
+    (record,) = await draining
+    assert sched.records.result_of(record) == "done"
 
 
 def test_an_interrupt_of_a_plain_handler_counts_as_its_loss() -> None:
@@ -352,13 +343,10 @@ def test_it_is_refused_inside_a_handler_and_without_a_clock_to_move() -> None:
         drain_sync(Scheduler("memory://"))
 
 
-def test_it_is_refused_on_the_thread_of_the_workers_loop() -> None:
+async def test_it_is_refused_on_the_thread_of_the_workers_loop() -> None:
     sched, _ = scheduler()
 
-    async def main() -> None:
-        async with sched.worker():
-            with pytest.raises(WouldDeadlockError):
-                drain_sync(sched)
-            await until(lambda: True)
-
-    run(main())
+    async with sched.worker():
+        with pytest.raises(WouldDeadlockError):
+            drain_sync(sched)
+        await until(lambda: True)

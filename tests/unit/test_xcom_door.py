@@ -40,15 +40,12 @@ class Store:
 
 
 @pytest.mark.parametrize("value", [None, 0, "", [], {"a": [1, None, "é"]}, 2**64, 1e308])
-def test_what_is_pulled_is_what_was_pushed(value: Any) -> None:
+async def test_what_is_pulled_is_what_was_pushed(value: Any) -> None:
     xcom = XCom(Store())
 
-    async def main() -> None:
-        assert await xcom.push("k", value) is False
-        assert await xcom.push("k", value) is True
-        assert await xcom.pull("k", default="other") == value
-
-    asyncio.run(main())
+    assert await xcom.push("k", value) is False
+    assert await xcom.push("k", value) is True
+    assert await xcom.pull("k", default="other") == value
     assert xcom.push_sync("k2", value) is False
     assert xcom.pull_sync("k2", default="other") == value
 
