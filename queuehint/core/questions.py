@@ -217,7 +217,12 @@ def list_schedules(state: State, operation: op.ListSchedules) -> op.Schedules:
 @handles(op.DueSchedules)
 def due_schedules(state: State, operation: op.DueSchedules) -> op.Schedules:
     """Answer `DueSchedules`."""
-    return op.Schedules(tuple(state.timetable.due(state.now_ms, operation.limit, operation.after)), state.now_ms)
+    found = state.timetable.due(state.now_ms, operation.limit, operation.after)
+    behind = None
+    if len(found) == operation.limit:
+        assert found[-1].next_ms is not None
+        behind = found[-1].next_ms, found[-1].name
+    return op.Schedules(tuple(found), state.now_ms, behind=behind)
 
 
 @handles(op.Follow)

@@ -248,12 +248,14 @@ class Schedules:
         following: the name from which the next page begins, None at the end.
         unreadable: names of others of the page, which this release cannot read: a later one has written them, or they
             are damaged.
+        behind: of those due, the place behind which the next page begins, None at the end.
     """
 
     schedules: tuple[Schedule, ...]
     now_ms: int
     following: str | None = None
     unreadable: tuple[str, ...] = ()
+    behind: tuple[int, str] | None = None
 
 
 @attrs.frozen

@@ -11,7 +11,6 @@ import asyncio
 import hashlib
 import logging
 import random
-from itertools import takewhile
 from typing import TYPE_CHECKING
 
 import attrs
@@ -97,15 +96,22 @@ def store(definition: Definition) -> Dialogue[bool]:
 
 
 def fire_due() -> Dialogue[bool]:
-    """Fire all that is due, in order of due time; return False if some of it cannot be fired here."""
+    """
+    Fire all that is due, page by page in order of due time, until a whole pass has found nothing to fire.
+
+    Returns:
+        False if some of it cannot be fired or read here, and stays due.
+    """
     stuck: set[tuple[str, int]] = set()
+    unreadable: set[str] = set()
     after: tuple[int, str] | None = None
+    has_moved = False
     begin = 0
     while True:
         reply = yield DueSchedules(DUE_AT_ONCE, after)
-        say_unreadable(reply.unreadable)
-        are_unreadable = bool(reply.unreadable)
-        has_moved, is_alone = False, True
+        say_unreadable([name for name in reply.unreadable if name not in unreadable])
+        unreadable.update(reply.unreadable)
+        is_alone = True
         for schedule in (*reply.schedules[begin:], *reply.schedules[:begin]):
             if (schedule.name, schedule.version) in stuck:
                 continue
@@ -121,13 +127,15 @@ def fire_due() -> Dialogue[bool]:
                 )
             if not is_alone:
                 break
-        if not has_moved and len(reply.schedules) < DUE_AT_ONCE:
-            return not stuck and not are_unreadable
-        # What stays due stands before all others: those behind it have to be asked for.
-        for schedule in takewhile(lambda each: (each.name, each.version) in stuck, reply.schedules):
-            after = schedule.next_ms, schedule.name
-        # Where somebody else is at work there is nothing to be won: go on elsewhere.
-        begin = 0 if is_alone else random.randrange(len(reply.schedules))
+        if not is_alone:
+            # Where somebody else is at work there is nothing to be won: begin anew, elsewhere in the page.
+            begin, after, has_moved = random.randrange(len(reply.schedules)), None, False
+            continue
+        begin, after = 0, reply.behind
+        if after is None and not has_moved:
+            return not stuck and not unreadable
+        # What was fired may be due again, at a place that this pass has left behind.
+        has_moved = has_moved and after is not None
 
 
 def say_unreadable(names: Sequence[str]) -> None:

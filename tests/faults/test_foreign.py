@@ -549,8 +549,13 @@ def test_what_is_waited_for_is_told_although_its_spec_cannot_be_read(redis_serve
     sched.close_sync()
 
 
-async def test_a_schedule_that_cannot_be_read_holds_up_no_other(
-    redis_server: Server, namespace: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("count", [1, 2 * timekeeping.DUE_AT_ONCE])
+async def test_schedules_that_cannot_be_read_hold_up_no_other(
+    redis_server: Server,
+    namespace: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    count: int,
 ) -> None:
     url = f"{redis_server.url}?namespace={namespace}"
     later = Scheduler(url)
@@ -562,7 +567,8 @@ async def test_a_schedule_that_cannot_be_read_holds_up_no_other(
     # What a later release may write.
     with monkeypatch.context() as patch:
         patch.setattr(requests, "spec_rest", lambda _spec: b'{"since_2_0":true}\n{"n":1}')
-        later.backend.call_sync(PutSchedule("a", other.spec(1), Recurrence(every_ms=1000), 0))
+        for number in range(count):
+            later.backend.call_sync(PutSchedule(f"a{number}", other.spec(1), Recurrence(every_ms=1000), 0))
     sched = Scheduler(url)
     ran: list[int] = []
 
@@ -574,9 +580,9 @@ async def test_a_schedule_that_cannot_be_read_holds_up_no_other(
     async with sched.worker():
         await books.until(lambda: 2 in ran, "the other one fires")
     assert [schedule.name for schedule in await sched.schedules.list()] == ["b"]
-    with pytest.raises(CorruptStateError, match="schedule 'a' cannot be read"):
-        await sched.schedules.get("a")
-    assert await sched.schedules.remove("a")
+    with pytest.raises(CorruptStateError, match="schedule 'a0' cannot be read"):
+        await sched.schedules.get("a0")
+    assert await sched.schedules.remove("a0")
     await sched.close()
     later.close_sync()
     assert "a schedule cannot be read here" in caplog.text

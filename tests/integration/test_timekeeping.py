@@ -123,6 +123,34 @@ def test_many_that_cannot_be_fired_here_hold_up_none_behind_them(
     assert (len(tries), len(caplog.records)) == (250, 250)
 
 
+class NewerStore(Store):
+    """A store in which this release cannot read some schedules."""
+
+    def call_sync(self, operation: Any) -> Any:
+        reply = super().call_sync(operation)
+        if not isinstance(operation, DueSchedules):
+            return reply
+        names = [schedule.name for schedule in reply.schedules]
+        read = tuple([schedule for schedule in reply.schedules if not schedule.name.startswith("new")])
+        return attrs.evolve(reply, schedules=read, unreadable=tuple([name for name in names if name.startswith("new")]))
+
+
+def test_many_that_cannot_be_read_hold_up_none_behind_them_and_are_named_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    backend = NewerStore()
+    for at in range(250):
+        hold_sync(backend, store(defined(f"new{at:03}")))
+    backend.clock.advance(ms=1)
+    # Behind them, two that have missed more due times than are fired at once.
+    hold_sync(backend, store(defined("s")))
+    hold_sync(backend, store(defined("t")))
+    backend.clock.advance(ms=150_000)
+    assert not hold_sync(backend, fire_due())
+    assert counted(backend) == 2 * 150
+    assert len(caplog.records) == 250
+
+
 def test_a_store_that_cannot_be_reached_loses_no_firing() -> None:
     backend = Store()
     hold_sync(backend, store(defined("s")))

@@ -51,7 +51,15 @@ MUTANTS = (
         file="backends/redis/codec/replies.py",
         old="            unreadable.append(item[0].decode())\n",
         new="            raise\n",
-        caught_by=(tests("tests/faults/test_foreign.py", "-k", "schedule_that"),),
+        caught_by=(tests("tests/faults/test_foreign.py", "-k", "schedules_that"),),
+    ),
+    Mutant(
+        name="A page of schedules that cannot be read hides those behind it",
+        kind="door",
+        file="worker/firing.py",
+        old="        begin, after = 0, reply.behind\n",
+        new="        begin, after = 0, reply.behind if reply.schedules else None\n",
+        caught_by=(tests("tests/integration/test_timekeeping.py", "-k", "that_cannot_be_read"),),
     ),
     Mutant(
         name="A record whose spec cannot be read is written with what can be read of it",

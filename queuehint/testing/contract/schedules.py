@@ -153,11 +153,13 @@ class Timetable:
         found: list[Schedule] = []
         place: tuple[int, str] | None = None
         while len(found) <= 10:
-            page = store.apply(DueSchedules(limit, place)).schedules
-            if not page:
+            page = store.apply(DueSchedules(limit, place))
+            assert len(page.schedules) <= limit
+            found += page.schedules
+            place = page.behind
+            if place is None:
                 break
-            found += page
-            place = page[-1].next_ms or 0, page[-1].name
+            assert place == (page.schedules[-1].next_ms, page.schedules[-1].name)
         assert [schedule.name for schedule in found] == ["first", *names, "last"]
 
     def test_a_place_may_be_one_where_no_schedule_is(self, store: Store) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+import attrs
+
 from queuehint.backends.redis.codec.reports import edge_stats, pending, stats, tree, why
 from queuehint.backends.redis.codec.specs import (
     DAMAGE,
@@ -250,6 +252,14 @@ def _schedules(_operation: Any, reply: list[Any]) -> Schedules:
     return Schedules(tuple(read), now_ms + 0, following.decode() or None, tuple(unreadable))
 
 
+def _due_schedules(operation: DueSchedules, reply: list[Any]) -> Schedules:
+    page = _schedules(operation, reply)
+    if len(reply) - 2 < operation.limit:
+        return page
+    name, _, next_ms = reply[-1][:3]
+    return attrs.evolve(page, behind=(int(next_ms), name.decode()))
+
+
 def _schedule(item: list[Any]) -> Schedule:
     name, version, next_ms, is_paused, last_ms, last_id, head = [field.decode() for field in item[:7]]
     rest, recurrence = item[7:]
@@ -405,7 +415,7 @@ REPLIES: Final[dict[type[Any], Callable[[Any, list[Any]], Any]]] = {
     PauseSchedule: _marked,
     ResumeSchedule: _marked,
     ListSchedules: _schedules,
-    DueSchedules: _schedules,
+    DueSchedules: _due_schedules,
     Follow: _followed,
     Weigh: _marked,
     ListWeights: _weights,
