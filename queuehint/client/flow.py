@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from queuehint.client.flow_edges import specs_of
 from queuehint.client.flow_handle import FlowHandle
 from queuehint.client.flow_nodes import FlowGroup, Roster
-from queuehint.client.job import Counter, Job
+from queuehint.client.job import Job
 from queuehint.client.submission import topological
 from queuehint.errors import (
     FlowNotFoundError,
@@ -24,7 +24,7 @@ from queuehint.values.ids import new_id
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
 
-    from queuehint.client.handle import JobHandle
+    from queuehint.client.handle import Client, JobHandle
     from queuehint.values.records import JobSpec
 
 _VARIADIC = ("VAR_POSITIONAL", "VAR_KEYWORD")
@@ -42,9 +42,9 @@ class Flow(FlowGroup, FlowHandle):
         InvalidJobError, InvalidJobTypeError: the id is not valid.
     """
 
-    def __init__(self, counter: Counter, id: str | None = None) -> None:
-        FlowHandle.__init__(self, counter, new_id() if id is None else check_id(id, parameter="flow"))
-        FlowGroup.__init__(self, Roster(counter, self.id, is_named=id is not None), "", (), [])
+    def __init__(self, client: Client, id: str | None = None) -> None:
+        FlowHandle.__init__(self, client, new_id() if id is None else check_id(id, parameter="flow"))
+        FlowGroup.__init__(self, Roster(client, self.id, is_named=id is not None), "", (), [])
 
     def __repr__(self) -> str:
         return f"Flow({self.id!r})"
@@ -73,7 +73,7 @@ class Flow(FlowGroup, FlowHandle):
         """
         specs = self._begin()
         try:
-            self._end(await self.roster.counter.hand_in(specs, whole=True))
+            self._end(await self.roster.client.hand_in(specs, whole=True))
         except FlowNotFoundError:
             raise FlowNotFoundError(self.id) from None
 
@@ -81,7 +81,7 @@ class Flow(FlowGroup, FlowHandle):
         """Like `submit`, for code without a loop."""
         specs = self._begin()
         try:
-            self._end(self.roster.counter.hand_in_sync(specs, whole=True))
+            self._end(self.roster.client.hand_in_sync(specs, whole=True))
         except FlowNotFoundError:
             raise FlowNotFoundError(self.id) from None
 
@@ -131,7 +131,7 @@ def submitting_sync(flow: Flow) -> Iterator[Flow]:
 
 
 def flow_of_tasks(
-    counter: Counter, known: Mapping[str, Job[..., Any]], targets: tuple[Job[..., Any], ...], arguments: dict[str, Any]
+    client: Client, known: Mapping[str, Job[..., Any]], targets: tuple[Job[..., Any], ...], arguments: dict[str, Any]
 ) -> Flow:
     """
     Return a flow of tasks and all they depend on, one node each.
@@ -149,7 +149,7 @@ def flow_of_tasks(
     """
     tasks = _tasks(known, targets)
     unused = dict(arguments)
-    flow = Flow(counter)
+    flow = Flow(client)
     nodes: dict[str, Any] = {}
     for name in _in_order(tasks):
         job = tasks[name]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from queuehint.backends.base import Interest
 from queuehint.backends.steps import Dialogue, Wait, finish, hold, hold_sync
 from queuehint.client.flow_graph import FlowGraph, draw
-from queuehint.client.handle import Desk, JobHandle, outcome
+from queuehint.client.handle import Client, JobHandle, outcome
 from queuehint.core.structures.edges import cause_of
 from queuehint.errors import (
     CorruptStateError,
@@ -73,8 +73,8 @@ class FlowHandle:
         FlowNotFoundError: by each method that asks the store: it knows no job of the flow.
     """
 
-    def __init__(self, desk: Desk, flow_id: str) -> None:
-        self._desk = desk
+    def __init__(self, client: Client, flow_id: str) -> None:
+        self._client = client
         self.id = flow_id
         self._ends: tuple[str, ...] | None = None
         """The ids of the jobs that no other one of the flow depends on, once they are known."""
@@ -93,7 +93,7 @@ class FlowHandle:
         """
         raise InvalidJobError(f"flow {shown(self.id)} was not built here: ask for `await flow.job({shown(name)})`")
 
-    def edges(self, when: When, desk: Desk, flow: InFlow | None = None) -> Sequence[Dependency]:
+    def edges(self, when: When, client: Client, flow: InFlow | None = None) -> Sequence[Dependency]:
         """Refuse to be waited for: which jobs the flow ends with is known where it was built."""
         raise InvalidJobError(f"after: flow {shown(self.id)} was not built here; give the jobs it ends with")
 
@@ -101,11 +101,11 @@ class FlowHandle:
 
     async def stats(self) -> FlowStats:
         """Return its jobs by state."""
-        return await hold(self._desk.backend, self._count())
+        return await hold(self._client.backend, self._count())
 
     def stats_sync(self) -> FlowStats:
         """Like `stats`, for code without a loop."""
-        return hold_sync(self._desk.backend, self._count())
+        return hold_sync(self._client.backend, self._count())
 
     async def state(self) -> FlowState:
         """
@@ -113,11 +113,11 @@ class FlowHandle:
 
         A job that was to run only if another one failed, and was not needed, counts for nothing.
         """
-        return await hold(self._desk.backend, self._state())
+        return await hold(self._client.backend, self._state())
 
     def state_sync(self) -> FlowState:
         """Like `state`, for code without a loop."""
-        return hold_sync(self._desk.backend, self._state())
+        return hold_sync(self._client.backend, self._state())
 
     async def progress(self) -> Progress:
         """Return how many of its jobs are over."""
@@ -131,7 +131,7 @@ class FlowHandle:
         """Yield the records of its jobs in order of number, a page at a time."""
         cursor: int | None = 0
         while cursor is not None:
-            records, cursor = await hold(self._desk.backend, self._page(cursor))
+            records, cursor = await hold(self._client.backend, self._page(cursor))
             for record in records:
                 yield record
 
@@ -139,7 +139,7 @@ class FlowHandle:
         """Like `jobs`, for code without a loop."""
         cursor: int | None = 0
         while cursor is not None:
-            records, cursor = hold_sync(self._desk.backend, self._page(cursor))
+            records, cursor = hold_sync(self._client.backend, self._page(cursor))
             yield from records
 
     async def job(self, name: str) -> JobHandle[Any]:
@@ -149,29 +149,29 @@ class FlowHandle:
         Raises:
             JobNotFoundError: it has none of this name, or its record has expired.
         """
-        return await hold(self._desk.backend, self._find(name))
+        return await hold(self._client.backend, self._find(name))
 
     def job_sync(self, name: str) -> JobHandle[Any]:
         """Like `job`, for code without a loop."""
-        return hold_sync(self._desk.backend, self._find(name))
+        return hold_sync(self._client.backend, self._find(name))
 
     async def graph(self) -> FlowGraph:
         """Return its jobs and edges, to draw them."""
-        return draw(self.id, await hold(self._desk.backend, self._all()))
+        return draw(self.id, await hold(self._client.backend, self._all()))
 
     def graph_sync(self) -> FlowGraph:
         """Like `graph`, for code without a loop."""
-        return draw(self.id, hold_sync(self._desk.backend, self._all()))
+        return draw(self.id, hold_sync(self._client.backend, self._all()))
 
     # --- what becomes of it --------------------------------------------------------------------------------------
 
     async def cancel(self, reason: str | None = None) -> None:
         """Cancel all its jobs that are not over; those that run are asked to stop."""
-        await hold(self._desk.backend, self._cancel(reason))
+        await hold(self._client.backend, self._cancel(reason))
 
     def cancel_sync(self, reason: str | None = None) -> None:
         """Like `cancel`, for code without a loop."""
-        hold_sync(self._desk.backend, self._cancel(reason))
+        hold_sync(self._client.backend, self._cancel(reason))
 
     async def result(self, timeout: float | timedelta | None = None) -> dict[str, Any]:
         """
@@ -193,7 +193,7 @@ class FlowHandle:
             ResultTimeoutError: it is not over in time; it goes on.
             WouldDeadlockError: called inside a handler, and the flow is not over.
         """
-        return await hold(self._desk.backend, self._result(timeout, "flow.result()"))
+        return await hold(self._client.backend, self._result(timeout, "flow.result()"))
 
     def result_sync(self, timeout: float | timedelta | None = None) -> dict[str, Any]:
         """
@@ -202,7 +202,7 @@ class FlowHandle:
         Raises:
             WouldDeadlockError: also on the thread of a loop that runs this scheduler's own workers.
         """
-        return hold_sync(self._desk.backend, self._result(timeout, "flow.result_sync()", blocks=True))
+        return hold_sync(self._client.backend, self._result(timeout, "flow.result_sync()", blocks=True))
 
     # --- dialogues -----------------------------------------------------------------------------------------------
 
@@ -243,7 +243,7 @@ class FlowHandle:
             records, cursor = yield from self._page(cursor)
             for record in records:
                 if record.spec.name == name:
-                    return JobHandle(self._desk, record.id)
+                    return JobHandle(self._client, record.id)
         raise JobNotFoundError(name)
 
     def _cancel(self, reason: str | None) -> Dialogue[None]:
@@ -259,7 +259,7 @@ class FlowHandle:
         awaited: list[str] | None = None
         read: dict[str, JobRecord] = {}
         read_s = time.monotonic()
-        may_wait = not is_in_handler() and not (blocks and self._desk.runs_workers_here())
+        may_wait = not is_in_handler() and not (blocks and self._client.runs_workers_here())
         if may_wait:
             yield from self._keep()
         while True:
@@ -271,7 +271,7 @@ class FlowHandle:
                 if failed or canceled:
                     first = yield from self._first(JobState.FAILED if failed else JobState.CANCELED)
                 if first is not None:
-                    _fail(self._desk, first)
+                    _fail(self._client, first)
                 # One that had failed may have been redriven meanwhile.
                 if not stats.unfinished and not failed:
                     return (yield from self._results(read))
@@ -321,7 +321,7 @@ class FlowHandle:
             records = [read[job_id] for job_id in self._ends]
             records.sort(key=lambda record: record.number)
         return {
-            record.spec.name or record.id: outcome(self._desk, record)
+            record.spec.name or record.id: outcome(self._client, record)
             for record in records
             if not _was_not_needed(record)
         }
@@ -374,8 +374,8 @@ def _read_over(awaited: list[str], read: dict[str, JobRecord]) -> Dialogue[None]
                 read[record.id] = record
 
 
-def _fail(desk: Desk, record: JobRecord) -> NoReturn:
-    outcome(desk, record)
+def _fail(client: Client, record: JobRecord) -> NoReturn:
+    outcome(client, record)
     raise AssertionError(f"{record.id} is {record.state}")
 
 

@@ -12,7 +12,7 @@ import re
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeGuard, TypeVar, Union, cast
 
 from queuehint.client.handle import JobHandle
-from queuehint.client.job import Counter, Job
+from queuehint.client.job import Job
 from queuehint.client.options import Options
 from queuehint.errors import (
     CycleError,
@@ -31,7 +31,7 @@ from queuehint.values.records import Dependency, JobSpec, When, evolved
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from queuehint.client.handle import Desk, InFlow
+    from queuehint.client.handle import Client, InFlow
     from queuehint.client.options import Awaited
 
 P = ParamSpec("P")
@@ -60,7 +60,7 @@ class Node(JobHandle[R], Generic[R]):
     __slots__ = ("called", "name", "roster", "spec", "within")
 
     def __init__(self, roster: Roster, spec: JobSpec, *, name: str, called: str, within: tuple[FlowGroup, ...]) -> None:
-        super().__init__(roster.counter, spec.id)
+        super().__init__(roster.client, spec.id)
         self.roster = roster
         self.name = name
         self.called = called
@@ -86,7 +86,7 @@ class Node(JobHandle[R], Generic[R]):
         """Return the edge by which another node of its flow waits for it."""
         return Dependency(self.name, when, self.called)
 
-    def edges(self, when: When, desk: Desk, flow: InFlow | None = None) -> Sequence[Dependency]:
+    def edges(self, when: When, client: Client, flow: InFlow | None = None) -> Sequence[Dependency]:
         """
         Return what another job waits for when it waits for this one.
 
@@ -95,17 +95,17 @@ class Node(JobHandle[R], Generic[R]):
         """
         if flow is self.roster:
             return (self.edge(when),)
-        return super().edges(when, desk, flow)
+        return super().edges(when, client, flow)
 
-    def id_for(self, desk: Desk, parameter: str) -> str:
+    def id_for(self, client: Client, parameter: str) -> str:
         """
-        Return the job's id for a call of *desk*.
+        Return the job's id for a call of *client*.
 
         Raises:
             InvalidJobError: its flow is not submitted; else as any handle's.
         """
         self.roster.check_submitted()
-        return super().id_for(desk, parameter)
+        return super().id_for(client, parameter)
 
 
 @shows_itself
@@ -187,7 +187,7 @@ class FlowGroup:
         """Add a call by its arguments as the handler binds them; otherwise as `add`."""
         roster = self.roster
         roster.check_open()
-        if job.scheduler is not roster.counter:
+        if job.scheduler is not roster.client:
             raise InvalidJobError(f"{job.name} is a job of another scheduler than the flow's")
         before = [node.edge() for task in job.options.depends_on for node in self._nodes_of(task, job.name)]
         spec = job.specified(arguments, flow=roster, before=before)
@@ -233,12 +233,12 @@ class FlowGroup:
                 self._refuse_own([item], full)
                 waiting.append((item, options.when))
             else:
-                waiting += [(edge, edge.when) for edge in item.edges(options.when, roster.counter, roster)]
+                waiting += [(edge, edge.when) for edge in item.edges(options.when, roster.client, roster)]
         group = FlowGroup(roster, f"{full}.", self._within, waiting)
         self.below[full] = group
         return group
 
-    def edges(self, when: When, desk: Desk, flow: InFlow | None = None) -> Sequence[Dependency]:
+    def edges(self, when: When, client: Client, flow: InFlow | None = None) -> Sequence[Dependency]:
         """
         Return what another job waits for when it waits for this group; none yet for one of the same flow.
 
@@ -248,7 +248,7 @@ class FlowGroup:
         if flow is self.roster:
             return ()
         self.roster.check_submitted()
-        return [edge for node in self.ends for edge in node.edges(when, desk, flow)]
+        return [edge for node in self.ends for edge in node.edges(when, client, flow)]
 
     def _nodes_of(self, task: str, dependent: str) -> Sequence[Node[Any]]:
         """Return the nodes of a task: in this group and below, else in the nearest one above that has any."""
@@ -269,12 +269,12 @@ class Roster:
     All nodes and groups of one flow.
 
     Args:
-        counter: where it is submitted.
+        client: where it is submitted.
         is_named: the user has given the id: the same flow, built again, has the same jobs.
     """
 
-    def __init__(self, counter: Counter, flow_id: str, *, is_named: bool) -> None:
-        self.counter = counter
+    def __init__(self, client: Client, flow_id: str, *, is_named: bool) -> None:
+        self.client = client
         self.flow_id = flow_id
         self.is_named = is_named
         self.nodes: list[Node[Any]] = []

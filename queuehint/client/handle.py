@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from queuehint.backends.base import Backend
     from queuehint.handlers.codec import Codec
     from queuehint.handlers.handler import Handler
+    from queuehint.values.records import JobSpec
 
 R = TypeVar("R")
 
@@ -39,8 +40,14 @@ EVENTS_PAUSE_S = 0.02
 """What changes within this time is seen as one."""
 
 
-class Desk(Protocol):
-    """What handles need of the scheduler they come from; *codec* is how results travel."""
+class Client(Protocol):
+    """
+    The scheduler as its jobs, handles, flows, records and schedules see it.
+
+    Args:
+        codec: how arguments and results travel.
+        namespace: of the jobs it enqueues.
+    """
 
     codec: Codec
     namespace: str
@@ -52,8 +59,21 @@ class Desk(Protocol):
     def handler(self, task: str) -> Handler | None:
         """Return the handler of a task, if this process has it."""
 
+    def make_id(self) -> str:
+        """Return an id for a new job; ``""`` stands for one that is drawn when the job is submitted."""
+
+    async def hand_in(
+        self, specs: list[JobSpec], *, parent: tuple[str, int] | None = None, whole: bool = False
+    ) -> list[JobHandle[Any]]:
+        """Enqueue jobs whose specs were checked as they were made; the arguments are those of `submission.submit`."""
+
+    def hand_in_sync(
+        self, specs: list[JobSpec], *, parent: tuple[str, int] | None = None, whole: bool = False
+    ) -> list[JobHandle[Any]]:
+        """Like `hand_in`, for code without a loop."""
+
     def runs_workers_here(self) -> bool:
-        """Say whether the calling thread runs a loop on which this scheduler has workers."""
+        """Return whether the calling thread runs a loop on which this scheduler has workers."""
 
 
 class InFlow(Protocol):
@@ -73,35 +93,35 @@ class JobHandle(Generic[R]):
         created: False when the submission found the job there already.
     """
 
-    __slots__ = ("_desk", "created", "id")
+    __slots__ = ("_client", "created", "id")
 
-    def __init__(self, desk: Desk, job_id: str, *, created: bool = False) -> None:
-        self._desk = desk
+    def __init__(self, client: Client, job_id: str, *, created: bool = False) -> None:
+        self._client = client
         self.id = job_id
         self.created = created
 
     def __repr__(self) -> str:
         return f"JobHandle({self.id!r})"
 
-    def edges(self, when: When, desk: Desk, flow: InFlow | None = None) -> Sequence[Dependency]:
+    def edges(self, when: When, client: Client, flow: InFlow | None = None) -> Sequence[Dependency]:
         """
         Return what another job waits for when it waits for this one; see `Job.using`.
 
         Args:
-            desk: where that one is submitted.
+            client: where that one is submitted.
             flow: the flow it is added to, if it is.
 
         Raises:
             InvalidJobError: this job is of another namespace, or of another store.
         """
-        job_id = self.id_for(desk, "after")
+        job_id = self.id_for(client, "after")
         if flow is not None:
             flow.note_outside(job_id)
         return (Dependency(job_id, when),)
 
-    def id_for(self, desk: Desk, parameter: str) -> str:
+    def id_for(self, client: Client, parameter: str) -> str:
         """
-        Return the job's id for a call of *desk*, where it is the id of this job and of no other.
+        Return the job's id for a call of *client*, where it is the id of this job and of no other.
 
         Args:
             parameter: what the call takes the handle as, for the message.
@@ -109,12 +129,12 @@ class JobHandle(Generic[R]):
         Raises:
             InvalidJobError: this job is of another namespace, or of another store.
         """
-        mine = self._desk
-        if mine is not desk:
+        mine = self._client
+        if mine is not client:
             job = f"{parameter}: job {shown(self.id)}"
-            if mine.namespace != desk.namespace:
-                raise InvalidJobError(f"{job} is of namespace {shown(mine.namespace)}, not {shown(desk.namespace)}")
-            if _identity(mine.backend) != _identity(desk.backend):
+            if mine.namespace != client.namespace:
+                raise InvalidJobError(f"{job} is of namespace {shown(mine.namespace)}, not {shown(client.namespace)}")
+            if _identity(mine.backend) != _identity(client.backend):
                 raise InvalidJobError(f"{job} is of another store; where both are the same after all, give its id")
         return self.id
 
@@ -125,11 +145,11 @@ class JobHandle(Generic[R]):
         Raises:
             JobNotFoundError: its record has expired.
         """
-        return self._found((await self._desk.backend.call(Get((self.id,)))).records[0])
+        return self._found((await self._client.backend.call(Get((self.id,)))).records[0])
 
     def record_sync(self) -> JobRecord:
         """Like `record`, for code without a loop."""
-        return self._found(self._desk.backend.call_sync(Get((self.id,))).records[0])
+        return self._found(self._client.backend.call_sync(Get((self.id,))).records[0])
 
     async def state(self) -> JobState:
         """Return the job's state; raises as `record`."""
@@ -149,11 +169,11 @@ class JobHandle(Generic[R]):
 
     async def why(self) -> Reason:
         """Return what the job waits for and which jobs stand in the way; raises as `record`."""
-        return await self._desk.backend.call(Why(self.id))
+        return await self._client.backend.call(Why(self.id))
 
     def why_sync(self) -> Reason:
         """Like `why`, for code without a loop."""
-        return self._desk.backend.call_sync(Why(self.id))
+        return self._client.backend.call_sync(Why(self.id))
 
     async def cancel(self, reason: str | None = None) -> bool:
         """
@@ -166,11 +186,11 @@ class JobHandle(Generic[R]):
             JobNotFoundError: its record has expired.
             InvalidTransitionError: it is over.
         """
-        return self._canceled((await self._desk.backend.call(self._cancellation(reason))).verdicts[0])
+        return self._canceled((await self._client.backend.call(self._cancellation(reason))).verdicts[0])
 
     def cancel_sync(self, reason: str | None = None) -> bool:
         """Like `cancel`, for code without a loop."""
-        return self._canceled(self._desk.backend.call_sync(self._cancellation(reason)).verdicts[0])
+        return self._canceled(self._client.backend.call_sync(self._cancellation(reason)).verdicts[0])
 
     async def result(self, timeout: float | timedelta | None = None) -> R:
         """
@@ -188,7 +208,7 @@ class JobHandle(Generic[R]):
             WouldDeadlockError: called inside a handler, and the job is not over.
         """
         limit_ms = check_optional_duration(timeout, parameter="timeout")
-        backend = self._desk.backend
+        backend = self._client.backend
         deadline = None if limit_ms is None else time.monotonic() + limit_ms / 1000
         while True:
             # It waits before it looks: what ends in between is then kept for it, however short its retention.
@@ -196,7 +216,7 @@ class JobHandle(Generic[R]):
                 await backend.wait(Interest(jobs=(self.id,)), wait_s)
             record = await self.record()
             if record.state.is_over:
-                return cast("R", outcome(self._desk, record))
+                return cast("R", outcome(self._client, record))
             refuse_to_wait("result()", self.id)
             self._check_time(deadline, limit_ms)
 
@@ -208,15 +228,15 @@ class JobHandle(Generic[R]):
             WouldDeadlockError: also on the thread of a loop that runs this scheduler's own workers.
         """
         limit_ms = check_optional_duration(timeout, parameter="timeout")
-        backend = self._desk.backend
+        backend = self._client.backend
         deadline = None if limit_ms is None else time.monotonic() + limit_ms / 1000
         while True:
-            may_wait = not is_in_handler() and not self._desk.runs_workers_here()
+            may_wait = not is_in_handler() and not self._client.runs_workers_here()
             if may_wait and (wait_s := _wait_s(deadline)):
                 backend.wait_sync(Interest(jobs=(self.id,)), wait_s)
             record = self.record_sync()
             if record.state.is_over:
-                return cast("R", outcome(self._desk, record))
+                return cast("R", outcome(self._client, record))
             refuse_to_wait("result_sync()", self.id)
             if not may_wait:
                 raise WouldDeadlockError("result_sync()", self.id, where="on the thread of the workers' loop")
@@ -237,8 +257,8 @@ class JobHandle(Generic[R]):
             if record.state.is_over:
                 return
             refuse_to_wait("events()", self.id)
-            await self._desk.backend.wait(Interest(jobs=(self.id,), version=version), WAIT_CEILING_S)
-            await asyncio.sleep(0 if self._desk.backend.is_local else EVENTS_PAUSE_S)
+            await self._client.backend.wait(Interest(jobs=(self.id,), version=version), WAIT_CEILING_S)
+            await asyncio.sleep(0 if self._client.backend.is_local else EVENTS_PAUSE_S)
 
     def _found(self, record: JobRecord | None) -> JobRecord:
         if record is None:
@@ -270,7 +290,7 @@ def _identity(backend: Backend) -> Hashable:
     return cast("Hashable", getattr(backend, "identity", id(backend)))
 
 
-def outcome(desk: Desk, record: JobRecord) -> Any:
+def outcome(client: Client, record: JobRecord) -> Any:
     """
     Return the result of a job that is over.
 
@@ -283,7 +303,7 @@ def outcome(desk: Desk, record: JobRecord) -> Any:
         raise JobFailedError(record.id, kind, message, last.traceback if last else None)
     if record.state is JobState.CANCELED:
         raise JobCanceledError(record.id, record.cause)
-    handler = desk.handler(record.spec.task)
+    handler = client.handler(record.spec.task)
     if handler is not None:
-        return handler.load_result(desk.codec, record.result)
-    return None if record.result is None else desk.codec.loads(record.result, {}).get("result")
+        return handler.load_result(client.codec, record.result)
+    return None if record.result is None else client.codec.loads(record.result, {}).get("result")

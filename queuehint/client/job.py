@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 import attrs
 
-from queuehint.client.handle import Desk, JobHandle
+from queuehint.client.handle import Client, JobHandle
 from queuehint.client.options import UNSET, Awaited, Options, Unset
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown, shows_itself
 from queuehint.handlers.handler import Handler, Placement
@@ -38,23 +38,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Counter(Desk, Protocol):
-    """Where jobs are handed in: what they need of the scheduler they come from."""
-
-    def make_id(self) -> str:
-        """Return an id for a new job."""
-
-    async def hand_in(
-        self, specs: list[JobSpec], *, parent: tuple[str, int] | None = None, whole: bool = False
-    ) -> list[JobHandle[Any]]:
-        """Enqueue jobs whose specs were checked as they were made; the arguments are those of `submission.submit`."""
-
-    def hand_in_sync(
-        self, specs: list[JobSpec], *, parent: tuple[str, int] | None = None, whole: bool = False
-    ) -> list[JobHandle[Any]]:
-        """Like `hand_in`, for code without a loop."""
-
-
 @shows_itself
 class Job(Generic[P, R]):
     """
@@ -65,7 +48,7 @@ class Job(Generic[P, R]):
 
     def __init__(
         self,
-        scheduler: Counter,
+        scheduler: Client,
         handler: Handler,
         placement: Placement,
         options: Options,
@@ -102,7 +85,7 @@ class Job(Generic[P, R]):
         return self._options.pool
 
     @property
-    def scheduler(self) -> Counter:
+    def scheduler(self) -> Client:
         """Where it is enqueued."""
         return self._scheduler
 

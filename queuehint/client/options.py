@@ -25,7 +25,7 @@ from queuehint.values.records import DEPENDENCIES_MAX, ON_CONFLICT, WHEN, Depend
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from queuehint.client.handle import Desk, InFlow
+    from queuehint.client.handle import Client, InFlow
 
 
 class Unset:
@@ -41,8 +41,8 @@ UNSET = Unset()
 class Awaited(Protocol):
     """What `Job.using(after=...)` takes besides ids and `Dependency` values: handles, nodes and flows."""
 
-    def edges(self, when: When, desk: Desk, flow: InFlow | None = None) -> Sequence[Dependency]:
-        """Return what a job of *desk*, in *flow* if it is added to one, waits for when it waits for this."""
+    def edges(self, when: When, client: Client, flow: InFlow | None = None) -> Sequence[Dependency]:
+        """Return what a job of *client*, in *flow* if it is added to one, waits for when it waits for this."""
 
 
 @attrs.frozen(kw_only=True)

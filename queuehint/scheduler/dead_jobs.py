@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from queuehint.backends.steps import Dialogue, finish, hold, hold_sync
 from queuehint.errors import InvalidTransitionError, JobNotFoundError
@@ -13,35 +13,30 @@ from queuehint.values.records import JobRecord, JobState
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
 
-    from queuehint.backends.base import Backend
+    from queuehint.client.handle import Client
 
 PAGE = 100
-
-
-class _Owner(Protocol):
-    @property
-    def backend(self) -> Backend: ...
 
 
 class DeadShelf:
     """FAILED jobs of one scheduler, in order of enqueue."""
 
-    def __init__(self, owner: _Owner) -> None:
-        self._owner = owner
+    def __init__(self, client: Client) -> None:
+        self._client = client
 
     async def list(self, limit: int = PAGE, *, after: int = 0) -> Sequence[JobRecord]:
         """Return up to *limit* (1–200) dead jobs enqueued after number *after*."""
-        return (await self._owner.backend.call(_page(limit, after))).records
+        return (await self._client.backend.call(_page(limit, after))).records
 
     def list_sync(self, limit: int = PAGE, *, after: int = 0) -> Sequence[JobRecord]:
         """Like `list`, for code without a loop."""
-        return self._owner.backend.call_sync(_page(limit, after)).records
+        return self._client.backend.call_sync(_page(limit, after)).records
 
     async def __aiter__(self) -> AsyncIterator[JobRecord]:
         """Yield every dead job, a page at a time."""
         cursor: int | None = 0
         while cursor is not None:
-            page = await self._owner.backend.call(ListDead(cursor, LIST_MAX))
+            page = await self._client.backend.call(ListDead(cursor, LIST_MAX))
             for record in page.records:
                 yield record
             cursor = page.cursor
@@ -58,19 +53,19 @@ class DeadShelf:
             JobNotFoundError, InvalidTransitionError: for the first of them that is unknown or not FAILED; the
                 others were redriven.
         """
-        await hold(self._owner.backend, _redrive(ids, downstream))
+        await hold(self._client.backend, _redrive(ids, downstream))
 
     def redrive_sync(self, ids: Iterable[str], *, downstream: bool = False) -> None:
         """Like `redrive`, for code without a loop."""
-        hold_sync(self._owner.backend, _redrive(ids, downstream))
+        hold_sync(self._client.backend, _redrive(ids, downstream))
 
     async def discard(self, ids: Iterable[str]) -> None:
         """Take dead jobs off the shelf, CANCELED; places they held are free. Raises as `redrive`."""
-        await hold(self._owner.backend, _order(Discard(_ids(ids)), JobState.CANCELED))
+        await hold(self._client.backend, _order(Discard(_ids(ids)), JobState.CANCELED))
 
     def discard_sync(self, ids: Iterable[str]) -> None:
         """Like `discard`, for code without a loop."""
-        hold_sync(self._owner.backend, _order(Discard(_ids(ids)), JobState.CANCELED))
+        hold_sync(self._client.backend, _order(Discard(_ids(ids)), JobState.CANCELED))
 
 
 def _redrive(ids: Iterable[str], downstream: object) -> Dialogue[None]:

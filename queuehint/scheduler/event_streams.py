@@ -16,7 +16,7 @@ from queuehint.values.checks import check_choice, check_int, check_items
 from queuehint.values.event import Event, EventKind
 
 if TYPE_CHECKING:
-    from queuehint.client.handle import Desk
+    from queuehint.client.handle import Client
 
 logger = logging.getLogger("queuehint.events")
 
@@ -55,8 +55,8 @@ class _Stream:
 
     _call = "events()"
 
-    def __init__(self, desk: Desk, kinds: Any, after: int | None) -> None:
-        self._desk = desk
+    def __init__(self, client: Client, kinds: Any, after: int | None) -> None:
+        self._client = client
         self._kinds = check_kinds(kinds)
         self._ahead: deque[Event] = deque()
         self.after = after if after is None else check_int(after, parameter="after", least=0, most=_AT_MAX)
@@ -99,7 +99,7 @@ class EventStream(_Stream):
     """
 
     async def __aenter__(self) -> Self:
-        await hold(self._desk.backend, self._begin())
+        await hold(self._client.backend, self._begin())
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -110,7 +110,7 @@ class EventStream(_Stream):
 
     async def __anext__(self) -> Event:
         if not self._ahead:
-            await hold(self._desk.backend, self._read())
+            await hold(self._client.backend, self._read())
         return self._ahead.popleft()
 
 
@@ -120,7 +120,7 @@ class EventStreamSync(_Stream):
     _call = "events_sync()"
 
     def __enter__(self) -> Self:
-        hold_sync(self._desk.backend, self._begin())
+        hold_sync(self._client.backend, self._begin())
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -131,7 +131,7 @@ class EventStreamSync(_Stream):
 
     def __next__(self) -> Event:
         if not self._ahead:
-            if self._desk.runs_workers_here():
+            if self._client.runs_workers_here():
                 raise WouldDeadlockError(self._call, where="on the thread of the workers' loop")
-            hold_sync(self._desk.backend, self._read())
+            hold_sync(self._client.backend, self._read())
         return self._ahead.popleft()

@@ -1,4 +1,4 @@
-"""Workers inside this process: on a loop, in a thread, inside a web application."""
+"""Workers and listeners inside this process: on a loop, in a thread, inside a web application."""
 
 from __future__ import annotations
 
@@ -6,40 +6,74 @@ import asyncio
 import contextlib
 import threading
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from queuehint.client.handle import Desk
-from queuehint.errors import WouldDeadlockError
+from queuehint.errors import InvalidJobTypeError, WouldDeadlockError, shown
 from queuehint.operations import GRANTS_MAX, POOLS_MAX, USERS_NAMED_MAX
-from queuehint.scheduler.listening import Listening
-from queuehint.values.checks import check_int, check_items
+from queuehint.scheduler.base import SchedulerBase
+from queuehint.scheduler.event_streams import check_kinds
+from queuehint.scheduler.listening import MISSED
+from queuehint.values.checks import check_callable, check_int, check_items
+from queuehint.worker.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
     from datetime import timedelta
 
-    from queuehint.worker.worker import Worker
+    from queuehint.scheduler.listening import ListenerState
 
 DEFAULT_CONCURRENCY = 16
+WORKER_OPTIONS = frozenset({"abandon_after", "give_up", "helper", "executor", "renewal"})
+"""What `Scheduler.make_worker` hands on to a worker as it is given."""
+
+L = TypeVar("L", bound="Callable[[Any], Any]")
 
 
-class _Maker(Desk, Protocol):
-    _workers: dict[Worker, int]
-    """Those that run here, each with its thread."""
+class Hosting(SchedulerBase):
+    """The part of `Scheduler` that runs workers, and tells functions what happens."""
 
     def make_worker(
         self,
-        concurrency: int = ...,
+        concurrency: int = DEFAULT_CONCURRENCY,
         *,
         pools: Iterable[str] | None = None,
         users: Iterable[str | None] | None = None,
         steal: Iterable[str | None] = (),
         grace: float | timedelta = 30,
-    ) -> Worker: ...
+        lease: float | timedelta | None = None,
+        **options: Any,
+    ) -> Worker:
+        """
+        Return a worker, to be run by a program that is nothing else.
 
+        Args:
+            options: *abandon_after*, *give_up*, *helper*, *executor* and *renewal* of `Worker`.
 
-class Hosting(_Maker, Listening):
-    """The part of `Scheduler` that runs workers."""
+        Raises:
+            InvalidJobError, InvalidJobTypeError: naming the parameter, the value and the limit.
+        """
+        if unknown := [name for name in options if name not in WORKER_OPTIONS]:
+            known = ", ".join(sorted(WORKER_OPTIONS))
+            raise InvalidJobTypeError(f"a worker has no option {shown(unknown[0])}; there are {known}")
+        if pools is None:
+            pools = sorted({"default", *(job.pool for job in self._jobs.values())})
+        return Worker(
+            scheduler=self,
+            backend=self.backend,
+            handlers=self._handlers,
+            codec=self.codec,
+            before=self._before,
+            after=self._after,
+            redact=self._redact,
+            definitions=lambda: [definition for definition, _ in list(self._definitions.values())],
+            concurrency=concurrency,
+            pools=pools,
+            users=users,
+            steal=steal,
+            lease=self.lease_ms / 1000 if lease is None else lease,
+            grace=grace,
+            **options,
+        )
 
     @contextlib.asynccontextmanager
     async def worker(
@@ -135,10 +169,6 @@ class Hosting(_Maker, Listening):
         finally:
             del self._workers[worker]
 
-    def runs_workers_here(self) -> bool:
-        """Say whether the calling thread runs a loop on which this scheduler has workers."""
-        return threading.get_ident() in self._workers.values()
-
     def _refuse_to_block(self, call: str) -> None:
         if self.runs_workers_here():
             raise WouldDeadlockError(call, where="on the thread of the workers' loop")
@@ -163,6 +193,59 @@ class Hosting(_Maker, Listening):
                 yield {"queuehint": self}
 
         return lifespan
+
+    # --- listeners -----------------------------------------------------------------------------------------------
+
+    @overload
+    def on(self, kinds: Any, listener: L) -> L: ...
+    @overload
+    def on(self, kinds: Any) -> Callable[[L], L]: ...
+    def on(self, kinds: Any, listener: Any = None) -> Any:
+        """
+        Have a function called with each `Event` of some kinds: ``sched.on("failed", tell)`` or ``@sched.on("failed")``.
+
+        Listeners are told while a worker of this scheduler runs in this process, or inside `listening`. They hear of
+        the jobs of all processes; with several processes each has its own listeners, and each of these hears of all.
+
+        Args:
+            kinds: one or several kinds, as `EventKind` or their words; ``"*"`` for all. With ``"missed"``, which
+                ``"*"`` includes, it is called with a `Missed` when events are gone that it was not told.
+            listener: plain, and then run in a thread, or async, and then run on the loop that listens. It gets one
+                event at a time, in order. What it raises is logged, once a minute, and changes nothing; 1 000 events
+                wait for it at most.
+
+        Raises:
+            InvalidJobError, InvalidJobTypeError: one is not a kind of event, or the listener cannot be called.
+        """
+        found = check_kinds(kinds, also=(MISSED,))
+
+        def register(listener: L) -> L:
+            self._announcer.add(found, check_callable(listener, parameter="listener"))
+            return listener
+
+        return register if listener is None else register(listener)
+
+    def off(self, listener: Callable[[Any], Any]) -> None:
+        """
+        Have a listener told no more.
+
+        Raises:
+            InvalidJobTypeError: it cannot be called, so it is none.
+        """
+        self._announcer.remove(check_callable(listener, parameter="listener"))
+
+    @property
+    def listeners(self) -> tuple[ListenerState, ...]:
+        """How the listeners of this process are doing."""
+        return self._announcer.states
+
+    def listening(self) -> contextlib.AbstractAsyncContextManager[None]:
+        """
+        Tell the listeners what happens while the block runs: ``async with sched.listening(): ...``
+
+        A worker does that by itself. At the end listeners have 5 s to be told what has happened last.
+        """
+        return self._announcer.announcing()
 
 
 async def _first(awaited: Coroutine[Any, Any, Any], running: asyncio.Task[None]) -> None:

@@ -16,19 +16,19 @@ import os
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from queuehint.client.handle import Desk
 from queuehint.errors import BackendError, shown
 from queuehint.operations import EVENTS_MAX, Follow
-from queuehint.scheduler.event_streams import PAUSES_S, check_kinds, log_missed
-from queuehint.values.checks import check_callable
+from queuehint.scheduler.event_streams import PAUSES_S, log_missed
 from queuehint.values.event import Event, Missed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
+
+    from queuehint.client.handle import Client
 
 logger = logging.getLogger("queuehint.events")
 
@@ -40,8 +40,6 @@ GRACE_S = 5.0
 STORE_PAUSE_S = 1.0
 TURN_S = 0.5
 MISSED = "missed"
-
-L = TypeVar("L", bound="Callable[[Any], Any]")
 
 
 @attrs.frozen(kw_only=True)
@@ -165,8 +163,8 @@ class _Listener:
 class Announcer:
     """All listeners of a scheduler, and the one task of the process that follows for them."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, client: Client) -> None:
+        self._client = client
         self._listeners: list[_Listener] = []
         self._after: int | None = None
         self._wakes: dict[asyncio.AbstractEventLoop, asyncio.Event] = {}
@@ -217,7 +215,7 @@ class Announcer:
         """Take note of where events begin, so that the first job's are told too."""
         if self._after is None:
             with contextlib.suppress(BackendError):
-                self._after = (await self._desk.backend.call(Follow())).after
+                self._after = (await self._client.backend.call(Follow())).after
 
     async def _run(self, stop: asyncio.Event) -> None:
         while not self._turn.acquire(blocking=False):
@@ -274,10 +272,10 @@ class Announcer:
     async def _hand_out(self) -> bool:
         """Put the next events into the queues; say whether there were any."""
         if self._after is None:
-            self._after = (await self._desk.backend.call(Follow())).after
+            self._after = (await self._client.backend.call(Follow())).after
         is_more, found = True, False
         while is_more:
-            followed = await self._desk.backend.call(Follow(self._after, EVENTS_MAX))
+            followed = await self._client.backend.call(Follow(self._after, EVENTS_MAX))
             self._after, is_more = followed.after, followed.is_more
             if followed.missed:
                 log_missed(followed.missed)
@@ -296,60 +294,3 @@ class Announcer:
             self._failed_s = now_s
             extra = {"event": "events.unavailable", "error": str(error)}
             logger.warning("events cannot be read: %s", error, extra=extra)
-
-
-class Listening(Desk):
-    """The part of `Scheduler` that tells functions what happens."""
-
-    _announcer: Announcer
-
-    @overload
-    def on(self, kinds: Any, listener: L) -> L: ...
-    @overload
-    def on(self, kinds: Any) -> Callable[[L], L]: ...
-    def on(self, kinds: Any, listener: Any = None) -> Any:
-        """
-        Have a function called with each `Event` of some kinds: ``sched.on("failed", tell)`` or ``@sched.on("failed")``.
-
-        Listeners are told while a worker of this scheduler runs in this process, or inside `listening`. They hear of
-        the jobs of all processes; with several processes each has its own listeners, and each of these hears of all.
-
-        Args:
-            kinds: one or several kinds, as `EventKind` or their words; ``"*"`` for all. With ``"missed"``, which
-                ``"*"`` includes, it is called with a `Missed` when events are gone that it was not told.
-            listener: plain, and then run in a thread, or async, and then run on the loop that listens. It gets one
-                event at a time, in order. What it raises is logged, once a minute, and changes nothing; 1 000 events
-                wait for it at most.
-
-        Raises:
-            InvalidJobError, InvalidJobTypeError: one is not a kind of event, or the listener cannot be called.
-        """
-        found = check_kinds(kinds, also=(MISSED,))
-
-        def register(listener: L) -> L:
-            self._announcer.add(found, check_callable(listener, parameter="listener"))
-            return listener
-
-        return register if listener is None else register(listener)
-
-    def off(self, listener: Callable[[Any], Any]) -> None:
-        """
-        Have a listener told no more.
-
-        Raises:
-            InvalidJobTypeError: it cannot be called, so it is none.
-        """
-        self._announcer.remove(check_callable(listener, parameter="listener"))
-
-    @property
-    def listeners(self) -> tuple[ListenerState, ...]:
-        """How the listeners of this process are doing."""
-        return self._announcer.states
-
-    def listening(self) -> contextlib.AbstractAsyncContextManager[None]:
-        """
-        Tell the listeners what happens while the block runs: ``async with sched.listening(): ...``
-
-        A worker does that by itself. At the end listeners have 5 s to be told what has happened last.
-        """
-        return self._announcer.announcing()

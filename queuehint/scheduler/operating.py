@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from queuehint.backends.steps import Dialogue, finish, hold, hold_sync
-from queuehint.client.handle import Desk, JobHandle
+from queuehint.client.handle import JobHandle
 from queuehint.errors import BackendError, InvalidJobTypeError
 from queuehint.operations import (
     IDS_MAX,
@@ -32,6 +32,7 @@ from queuehint.operations import (
     Weigh,
     Why,
 )
+from queuehint.scheduler.base import SchedulerBase
 from queuehint.scheduler.event_streams import EventStream, EventStreamSync
 from queuehint.scheduler.records.queries import Filter, asked_for, count
 from queuehint.values.checks import check_id, check_int, check_items, check_name
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 TREE_DEPTH_MAX = 64
 
 
-class Control(Desk):
+class Control(SchedulerBase):
     """The operator's part of `Scheduler`."""
 
     # --- questions -----------------------------------------------------------------------------------------------

@@ -3,66 +3,43 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import threading
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
-from queuehint.backends.base import BackendOptions, check_namespace, namespace_of, open_backend
-from queuehint.backends.masks import masked
-from queuehint.backends.steps import hold, hold_sync
 from queuehint.client.flow import Flow, flow_of_tasks, submitting, submitting_sync
 from queuehint.client.flow_handle import FlowHandle
 from queuehint.client.handle import JobHandle
 from queuehint.client.job import Job
 from queuehint.client.options import TASK_OPTIONS, Options
-from queuehint.client.submission import checked, submit
-from queuehint.clock import Clock, SystemClock
+from queuehint.client.submission import checked
+from queuehint.clock import Clock
 from queuehint.errors import HandlerError, InvalidJobTypeError, shown, shows_itself
-from queuehint.handlers.codec import JsonCodec
 from queuehint.handlers.context import JobContext, refuse_to_wait
 from queuehint.handlers.handler import Handler, HintTemplate, Placement
 from queuehint.scheduler.dead_jobs import DeadShelf
 from queuehint.scheduler.draining import Draining
 from queuehint.scheduler.exclusive import Exclusive, ExclusiveSync
-from queuehint.scheduler.hosting import DEFAULT_CONCURRENCY
-from queuehint.scheduler.listening import Announcer
 from queuehint.scheduler.operating import Control
 from queuehint.scheduler.records.store import RecordStore
 from queuehint.scheduler.schedules import ScheduleBook, Scheduling
 from queuehint.scheduler.xcom import XCom
 from queuehint.values.checks import (
-    LEASE_MAX_MS,
-    LEASE_MIN_MS,
     check_callable,
-    check_choice,
-    check_duration,
     check_id,
-    check_instance,
     check_name,
-    check_object,
     check_optional_duration,
 )
 from queuehint.values.hint import Claim, Mode, normalise, parse_mode, parse_path
-from queuehint.values.ids import new_id
 from queuehint.values.policy import Backoff, OnDead, OnDependencyFailure, OnRetry, Retention
 from queuehint.values.records import JobSpec
-from queuehint.worker.firing import Definition
-from queuehint.worker.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Sequence
     from datetime import timedelta
 
-    from queuehint.backends.base import Backend
     from queuehint.handlers.codec import Codec
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-WORKER_OPTIONS = frozenset({"abandon_after", "give_up", "helper", "executor", "renewal"})
-"""What `Scheduler.make_worker` hands on to a worker as it is given."""
-URL_VARIABLE = "QUEUEHINT_URL"
-IDS: tuple[Literal["time", "sequence"], ...] = ("time", "sequence")
 
 
 class _Decorator:
@@ -116,48 +93,15 @@ class Scheduler(Control, Draining, Scheduling):
         redact: Callable[[str], str] | None = None,
         clock: Clock | None = None,
     ) -> None:
-        if url is None:
-            url = os.environ.get(URL_VARIABLE) or "memory://"
-        elif not isinstance(url, str):
-            raise InvalidJobTypeError(f"url must be str, got {type(url).__name__}: {shown(url)}")
-        self.url = str.__str__(url)
-        self.namespace = namespace_of(self.url, check_namespace(namespace))
-        self.ids = check_choice(ids, IDS, parameter="ids")
-        self.lease_ms = check_duration(lease, parameter="lease", least_ms=LEASE_MIN_MS, most_ms=LEASE_MAX_MS)
-        self.codec: Codec = JsonCodec() if codec is None else _check_codec(codec)
-        self._retention = None if retention is None else check_instance(retention, Retention, parameter="retention")
-        self._redact = None if redact is None else check_callable(redact, parameter="redact")
-        self._clock = SystemClock() if clock is None else _check_clock(clock)
-        self._backend: Backend | None = None
-        self._lock = threading.Lock()
-        self._handlers: dict[str, Handler] = {}
-        self._jobs: dict[str, Job[..., Any]] = {}
-        self._definitions: dict[str, tuple[Definition, Any]] = {}
-        self._workers: dict[Worker, int] = {}
-        self._before: list[Callable[..., Any]] = []
-        self._after: list[Callable[..., Any]] = []
-        self._announcer = Announcer(self)
+        super().__init__(url, namespace, ids, lease, retention, codec, redact, clock)
         self.dead = DeadShelf(self)
         """The dead shelf: FAILED jobs, to list, redrive and discard."""
         self.records = RecordStore(self)
         """The records of all jobs: look up, page, count, write to, export, delete."""
-        self.schedules = ScheduleBook(self)
+        self.schedules = ScheduleBook(self, self._definitions)
         """The schedules: list, pause, resume, remove, run now; store those the code defines."""
         self.xcom = XCom(self)
         """A small store that jobs share: values by key, for a time."""
-
-    def __repr__(self) -> str:
-        return f"Scheduler({masked(self.url)!r}, namespace={self.namespace!r})"
-
-    @property
-    def backend(self) -> Backend:
-        """The store, opened on first use."""
-        if self._backend is None:
-            with self._lock:
-                if self._backend is None:
-                    options = BackendOptions(namespace=self.namespace, retention=self._retention, clock=self._clock)
-                    self._backend = open_backend(self.url, options)
-        return self._backend
 
     # --- handlers ------------------------------------------------------------------------------------------------
 
@@ -250,10 +194,6 @@ class Scheduler(Control, Draining, Scheduling):
         self._jobs[name] = job
         return job
 
-    def handler(self, task: str) -> Handler | None:
-        """Return the handler of a task, if this process has it."""
-        return self._handlers.get(task)
-
     def before_job(self, hook: Callable[[JobContext], Any]) -> Callable[[JobContext], Any]:
         """Have *hook*, plain or async, called with the context before each handler; if it raises, the attempt fails."""
         self._before.append(check_callable(hook, parameter="hook"))
@@ -265,10 +205,6 @@ class Scheduler(Control, Draining, Scheduling):
         return hook
 
     # --- producers -----------------------------------------------------------------------------------------------
-
-    def make_id(self) -> str:
-        """Return an id for a new job; ``""`` stands for one that is drawn when the job is submitted."""
-        return new_id() if self.ids == "time" else ""
 
     async def submit(self, specs: Iterable[JobSpec]) -> list[JobHandle[Any]]:
         """
@@ -293,20 +229,6 @@ class Scheduler(Control, Draining, Scheduling):
     def submit_sync(self, specs: Iterable[JobSpec]) -> list[JobHandle[Any]]:
         """Like `submit`, for code without a loop."""
         return self.hand_in_sync(checked(specs, may_lack_id=self.ids == "sequence"))
-
-    async def hand_in(
-        self, specs: list[JobSpec], *, parent: tuple[str, int] | None = None, whole: bool = False
-    ) -> list[JobHandle[Any]]:
-        """Enqueue jobs whose specs were checked as they were made; the arguments are those of `submission.submit`."""
-        jobs = await hold(self.backend, submit(specs, parent=parent, whole=whole))
-        return [JobHandle(self, job.id, created=job.created) for job in jobs]
-
-    def hand_in_sync(
-        self, specs: list[JobSpec], *, parent: tuple[str, int] | None = None, whole: bool = False
-    ) -> list[JobHandle[Any]]:
-        """Like `hand_in`, for code without a loop."""
-        jobs = hold_sync(self.backend, submit(specs, parent=parent, whole=whole))
-        return [JobHandle(self, job.id, created=job.created) for job in jobs]
 
     # --- flows ---------------------------------------------------------------------------------------------------
 
@@ -409,79 +331,6 @@ class Scheduler(Control, Draining, Scheduling):
         }
 
     # --- life ----------------------------------------------------------------------------------------------------
-
-    def make_worker(
-        self,
-        concurrency: int = DEFAULT_CONCURRENCY,
-        *,
-        pools: Iterable[str] | None = None,
-        users: Iterable[str | None] | None = None,
-        steal: Iterable[str | None] = (),
-        grace: float | timedelta = 30,
-        lease: float | timedelta | None = None,
-        **options: Any,
-    ) -> Worker:
-        """
-        Return a worker, to be run by a program that is nothing else.
-
-        Args:
-            options: *abandon_after*, *give_up*, *helper*, *executor* and *renewal* of `Worker`.
-
-        Raises:
-            InvalidJobError, InvalidJobTypeError: naming the parameter, the value and the limit.
-        """
-        if unknown := [name for name in options if name not in WORKER_OPTIONS]:
-            known = ", ".join(sorted(WORKER_OPTIONS))
-            raise InvalidJobTypeError(f"a worker has no option {shown(unknown[0])}; there are {known}")
-        if pools is None:
-            pools = sorted({"default", *(job.pool for job in self._jobs.values())})
-        return Worker(
-            scheduler=self,
-            backend=self.backend,
-            handlers=self._handlers,
-            codec=self.codec,
-            before=self._before,
-            after=self._after,
-            redact=self._redact,
-            definitions=lambda: [definition for definition, _ in list(self._definitions.values())],
-            concurrency=concurrency,
-            pools=pools,
-            users=users,
-            steal=steal,
-            lease=self.lease_ms / 1000 if lease is None else lease,
-            grace=grace,
-            **options,
-        )
-
-    async def close(self) -> None:
-        """Let go of the store; a further call opens it anew."""
-        backend, self._backend = self._backend, None
-        if backend is not None:
-            await backend.close()
-
-    def close_sync(self) -> None:
-        """Like `close`, for code without a loop."""
-        backend, self._backend = self._backend, None
-        if backend is not None:
-            backend.close_sync()
-
-    async def __aenter__(self) -> Self:
-        """Return the scheduler; leaving closes it."""
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        """Close."""
-        await self.close()
-
-
-def _check_codec(codec: object) -> Codec:
-    checked: Codec = check_object(codec, "dumps", "loads", parameter="codec", what="a Codec")
-    return checked
-
-
-def _check_clock(clock: object) -> Clock:
-    checked: Clock = check_object(clock, "now_ms", "subscribe", parameter="clock", what="a Clock")
-    return checked
 
 
 def _identity(function: Callable[..., Any]) -> str:

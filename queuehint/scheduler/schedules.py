@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
 import attrs
 
@@ -12,6 +12,7 @@ from queuehint.backends.steps import Dialogue, finish, hold, hold_sync
 from queuehint.client.job import Job
 from queuehint.errors import HandlerError, InvalidJobError, InvalidJobTypeError, ScheduleNotFoundError, shown
 from queuehint.operations import DropSchedule, ListSchedules, PauseSchedule, ResumeSchedule
+from queuehint.scheduler.base import SchedulerBase
 from queuehint.values.checks import check_id, check_items
 from queuehint.values.records import check_payload_size
 from queuehint.values.schedule import SCHEDULE_BYTES_MAX, Missed, Recurrence, Schedule
@@ -21,28 +22,13 @@ from queuehint.worker.firing import Definition, find, say_unreadable, store
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from queuehint.backends.base import Backend
-    from queuehint.client.handle import JobHandle
+    from queuehint.client.handle import Client, JobHandle
     from queuehint.values.records import JobSpec
 
 ARGUMENTS_MAX = 10_000
 """How many arguments the jobs of a schedule may be given; no more fit into what a schedule may take."""
 
 AnyJob = TypeVar("AnyJob", bound=Job[..., Any])
-
-
-class _Owner(Protocol):
-    _definitions: dict[str, tuple[Definition, Any]]
-    """By name what the code defines, and the job it is defined for."""
-
-    @property
-    def backend(self) -> Backend: ...
-
-    def make_id(self) -> str: ...
-
-    async def hand_in(self, specs: list[JobSpec]) -> list[JobHandle[Any]]: ...
-
-    def hand_in_sync(self, specs: list[JobSpec]) -> list[JobHandle[Any]]: ...
 
 
 class Recurring(TypedDict, total=False):
@@ -71,10 +57,16 @@ _Plan = tuple[Recurrence, Sequence[Any], Mapping[str, Any] | None]
 
 
 class ScheduleBook:
-    """The schedules of one namespace."""
+    """
+    The schedules of one namespace.
 
-    def __init__(self, owner: _Owner) -> None:
-        self._owner = owner
+    Args:
+        definitions: those that the code defines, by name, each with its job.
+    """
+
+    def __init__(self, client: Client, definitions: Mapping[str, tuple[Definition, Any]]) -> None:
+        self._client = client
+        self._definitions = definitions
 
     async def list(self) -> Sequence[Schedule]:
         """
@@ -82,11 +74,11 @@ class ScheduleBook:
 
         Those that this release cannot read are left out, and named in the log (`schedule.unreadable`).
         """
-        return await hold(self._owner.backend, _list())
+        return await hold(self._client.backend, _list())
 
     def list_sync(self) -> Sequence[Schedule]:
         """Like `list`, for code without a loop."""
-        return hold_sync(self._owner.backend, _list())
+        return hold_sync(self._client.backend, _list())
 
     async def get(self, name: str) -> Schedule:
         """
@@ -95,11 +87,11 @@ class ScheduleBook:
         Raises:
             ScheduleNotFoundError: there is none of this name.
         """
-        return (await hold(self._owner.backend, _get(name)))[0]
+        return (await hold(self._client.backend, _get(name)))[0]
 
     def get_sync(self, name: str) -> Schedule:
         """Like `get`, for code without a loop."""
-        return hold_sync(self._owner.backend, _get(name))[0]
+        return hold_sync(self._client.backend, _get(name))[0]
 
     async def pause(self, name: str) -> bool:
         """
@@ -108,11 +100,11 @@ class ScheduleBook:
         Raises:
             ScheduleNotFoundError: there is none of this name.
         """
-        return await hold(self._owner.backend, _pause(name))
+        return await hold(self._client.backend, _pause(name))
 
     def pause_sync(self, name: str) -> bool:
         """Like `pause`, for code without a loop."""
-        return hold_sync(self._owner.backend, _pause(name))
+        return hold_sync(self._client.backend, _pause(name))
 
     async def resume(self, name: str) -> bool:
         """
@@ -121,19 +113,19 @@ class ScheduleBook:
         Raises:
             ScheduleNotFoundError: there is none of this name.
         """
-        return await hold(self._owner.backend, _resume(name))
+        return await hold(self._client.backend, _resume(name))
 
     def resume_sync(self, name: str) -> bool:
         """Like `resume`, for code without a loop."""
-        return hold_sync(self._owner.backend, _resume(name))
+        return hold_sync(self._client.backend, _resume(name))
 
     async def remove(self, name: str) -> bool:
         """Forget a schedule; False if there was none. The jobs it has fired are left alone."""
-        return await hold(self._owner.backend, _remove(name))
+        return await hold(self._client.backend, _remove(name))
 
     def remove_sync(self, name: str) -> bool:
         """Like `remove`, for code without a loop."""
-        return hold_sync(self._owner.backend, _remove(name))
+        return hold_sync(self._client.backend, _remove(name))
 
     async def run_now(self, name: str) -> JobHandle[Any]:
         """
@@ -143,13 +135,13 @@ class ScheduleBook:
             ScheduleNotFoundError: there is none of this name.
             PathClosedError, QueueFullError, DuplicateJobError: as `Job.enqueue`.
         """
-        found = await hold(self._owner.backend, _get(name))
-        return (await self._owner.hand_in([self._once(*found)]))[0]
+        found = await hold(self._client.backend, _get(name))
+        return (await self._client.hand_in([self._once(*found)]))[0]
 
     def run_now_sync(self, name: str) -> JobHandle[Any]:
         """Like `run_now`, for code without a loop."""
-        found = hold_sync(self._owner.backend, _get(name))
-        return self._owner.hand_in_sync([self._once(*found)])[0]
+        found = hold_sync(self._client.backend, _get(name))
+        return self._client.hand_in_sync([self._once(*found)])[0]
 
     async def sync(self) -> Sequence[str]:
         """
@@ -161,24 +153,24 @@ class ScheduleBook:
         Returns:
             The names of those that are new or were replaced.
         """
-        return await hold(self._owner.backend, self._store())
+        return await hold(self._client.backend, self._store())
 
     def sync_sync(self) -> Sequence[str]:
         """Like `sync`, for code without a loop."""
-        return hold_sync(self._owner.backend, self._store())
+        return hold_sync(self._client.backend, self._store())
 
     def _store(self) -> Dialogue[Sequence[str]]:
         changed = []
-        for name, (definition, _) in list(self._owner._definitions.items()):  # noqa: SLF001 - two halves of one thing
+        for name, (definition, _) in list(self._definitions.items()):
             if (yield from store(definition)):
                 changed.append(name)
         return changed
 
     def _once(self, schedule: Schedule, now_ms: int) -> JobSpec:
-        return attrs.evolve(schedule.spec, id=self._owner.make_id(), schedule=schedule.name, scheduled_ms=now_ms)
+        return attrs.evolve(schedule.spec, id=self._client.make_id(), schedule=schedule.name, scheduled_ms=now_ms)
 
 
-class Scheduling(_Owner, Protocol):
+class Scheduling(SchedulerBase):
     """The part of `Scheduler` that defines schedules."""
 
     async def schedule(
@@ -266,8 +258,7 @@ class Scheduling(_Owner, Protocol):
 
     def _defined(self, name: Any, job: Any, recurrence: Any, args: Any, kwargs: Any) -> Definition:
         name = check_id(name, parameter="name")
-        owner: Any = self
-        if _check_job(job).scheduler is not owner:
+        if _check_job(job).scheduler is not self:
             raise InvalidJobError(f"job {job.name!r} is of another scheduler")
         # What is in them is not shown: it is the job's own.
         if isinstance(args, (str, bytes, Mapping)) or not isinstance(args, Iterable):

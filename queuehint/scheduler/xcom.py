@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from queuehint.handlers.codec import check_json, decode_json, encode_json
 from queuehint.operations import Pull, Pulled, Push
@@ -12,21 +12,16 @@ from queuehint.values.records import RESULT_BYTES_MAX
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from queuehint.backends.base import Backend
+    from queuehint.client.handle import Client
 
 TTL_S = 86_400
-
-
-class _Owner(Protocol):
-    @property
-    def backend(self) -> Backend: ...
 
 
 class XCom:
     """Values of one scheduler's store; a key belongs to the namespace given with it."""
 
-    def __init__(self, owner: _Owner) -> None:
-        self._owner = owner
+    def __init__(self, client: Client) -> None:
+        self._client = client
 
     async def push(self, key: str, value: Any, *, namespace: str = "default", ttl: float | timedelta = TTL_S) -> bool:
         """
@@ -43,11 +38,11 @@ class XCom:
         Raises:
             InvalidJobError, InvalidJobTypeError, PayloadError: naming the parameter, the value and the limit.
         """
-        return (await self._owner.backend.call(_push(key, value, namespace, ttl))).replaced
+        return (await self._client.backend.call(_push(key, value, namespace, ttl))).replaced
 
     def push_sync(self, key: str, value: Any, *, namespace: str = "default", ttl: float | timedelta = TTL_S) -> bool:
         """Like `push`, for code without a loop."""
-        return self._owner.backend.call_sync(_push(key, value, namespace, ttl)).replaced
+        return self._client.backend.call_sync(_push(key, value, namespace, ttl)).replaced
 
     async def pull(self, key: str, *, namespace: str = "default", default: Any = None) -> Any:
         """
@@ -56,11 +51,11 @@ class XCom:
         Raises:
             InvalidJobError, InvalidJobTypeError: naming the parameter, the value and the limit.
         """
-        return _value(await self._owner.backend.call(_pull(key, namespace)), default)
+        return _value(await self._client.backend.call(_pull(key, namespace)), default)
 
     def pull_sync(self, key: str, *, namespace: str = "default", default: Any = None) -> Any:
         """Like `pull`, for code without a loop."""
-        return _value(self._owner.backend.call_sync(_pull(key, namespace)), default)
+        return _value(self._client.backend.call_sync(_pull(key, namespace)), default)
 
 
 def _push(key: Any, value: Any, namespace: Any, ttl: Any) -> Push:

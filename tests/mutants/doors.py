@@ -40,7 +40,7 @@ MUTANTS = (
         name="A handle of another store is taken for one of this",
         kind="door",
         file="client/handle.py",
-        old="            if _identity(mine.backend) != _identity(desk.backend):\n",
+        old="            if _identity(mine.backend) != _identity(client.backend):\n",
         new="            if type(mine.backend) is not type(desk.backend):\n",
         caught_by=(HANDLES,),
     ),

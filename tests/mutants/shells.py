@@ -318,7 +318,7 @@ MUTANTS = (
         name="What is left of a loop stays until the process ends",
         kind="wire",
         file="backends/redis/backend.py",
-        old="            self._backend._forget(self)  # noqa: SLF001 - two halves of one thing\n",
+        old="            self._backend.forget_loop(self)\n",
         new="",
         caught_by=(tests("tests/integration/test_redis_connections.py", "-k", "loop_that_was_closed"),),
     ),

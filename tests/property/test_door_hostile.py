@@ -28,8 +28,8 @@ from queuehint.backends import base
 from queuehint.backends.sqlite.snapshot import freeze
 from queuehint.client.options import TASK_OPTIONS
 from queuehint.operations import Exchange
+from queuehint.scheduler.hosting import WORKER_OPTIONS
 from queuehint.scheduler.records.queries import Filter, Ownership, Paging
-from queuehint.scheduler.scheduler import WORKER_OPTIONS
 from queuehint.scheduler.schedules import Recurring
 from tests.doors import scheduler
 from tests.folders import quick_folder

@@ -39,9 +39,13 @@ class Store:
         return self.call_sync(operation)
 
 
+def xcom_of(store: Any) -> XCom:
+    return XCom(store)
+
+
 @pytest.mark.parametrize("value", [None, 0, "", [], {"a": [1, None, "é"]}, 2**64, 1e308])
 async def test_what_is_pulled_is_what_was_pushed(value: Any) -> None:
-    xcom = XCom(Store())
+    xcom = xcom_of(Store())
 
     assert await xcom.push("k", value) is False
     assert await xcom.push("k", value) is True
@@ -51,7 +55,7 @@ async def test_what_is_pulled_is_what_was_pushed(value: Any) -> None:
 
 
 def test_without_a_value_the_default_is_returned() -> None:
-    xcom = XCom(Store())
+    xcom = xcom_of(Store())
     assert asyncio.run(xcom.pull("k")) is None
     assert asyncio.run(xcom.pull("k", default=5)) == 5
     xcom.push_sync("k", 1, namespace="other")
@@ -61,10 +65,10 @@ def test_without_a_value_the_default_is_returned() -> None:
 
 def test_what_is_sent_is_json_with_a_time_to_live() -> None:
     store = Store()
-    XCom(store).push_sync("k", {"a": "é"})
-    XCom(store).push_sync("k", 1, namespace="n", ttl=timedelta(milliseconds=1))
-    XCom(store).push_sync("k", 1, ttl=TEN_YEARS_MS // 1000)
-    XCom(store).pull_sync("k")
+    xcom_of(store).push_sync("k", {"a": "é"})
+    xcom_of(store).push_sync("k", 1, namespace="n", ttl=timedelta(milliseconds=1))
+    xcom_of(store).push_sync("k", 1, ttl=TEN_YEARS_MS // 1000)
+    xcom_of(store).pull_sync("k")
     assert store.asked == [
         Push("default", "k", '{"a":"é"}'.encode(), 86_400_000),
         Push("n", "k", b"1", 1),
@@ -79,10 +83,10 @@ def test_a_name_that_is_none_is_refused(parameter: str, name: Any) -> None:
     store = Store()
     names = {"key": "k", "namespace": "n", parameter: name}
     for call in (
-        lambda: XCom(store).push_sync(names["key"], 1, namespace=names["namespace"]),
-        lambda: XCom(store).pull_sync(names["key"], namespace=names["namespace"]),
-        lambda: asyncio.run(XCom(store).push(names["key"], 1, namespace=names["namespace"])),
-        lambda: asyncio.run(XCom(store).pull(names["key"], namespace=names["namespace"])),
+        lambda: xcom_of(store).push_sync(names["key"], 1, namespace=names["namespace"]),
+        lambda: xcom_of(store).pull_sync(names["key"], namespace=names["namespace"]),
+        lambda: asyncio.run(xcom_of(store).push(names["key"], 1, namespace=names["namespace"])),
+        lambda: asyncio.run(xcom_of(store).pull(names["key"], namespace=names["namespace"])),
     ):
         with pytest.raises(InvalidJobError, match=f"^{parameter} "):
             call()
@@ -99,7 +103,7 @@ def test_a_name_that_is_none_is_refused(parameter: str, name: Any) -> None:
 def test_a_time_to_live_that_is_none_is_refused(ttl: Any, error: type[Exception]) -> None:
     store = Store()
     with pytest.raises(error, match=r"^ttl "):
-        XCom(store).push_sync("k", 1, ttl=ttl)
+        xcom_of(store).push_sync("k", 1, ttl=ttl)
     assert store.asked == []
 
 
@@ -125,6 +129,6 @@ CIRCLE.append(CIRCLE)
 def test_a_value_that_is_not_json_of_a_mebibyte_is_refused(value: Any, words: str) -> None:
     store = Store()
     with pytest.raises(PayloadError, match=words):
-        XCom(store).push_sync("k", value)
+        xcom_of(store).push_sync("k", value)
     assert store.asked == []
-    XCom(store).push_sync("k", "x" * ((1 << 20) - 2))
+    xcom_of(store).push_sync("k", "x" * ((1 << 20) - 2))

@@ -128,7 +128,7 @@ class RedisBackend(Backend):
             answers = hold(self._sync_link(), self.desk.converse_script("watch", (session, "", *interest.jobs)))[3]
             if b"o" in answers:
                 return
-        wait_s = self._wait_s(interest, timeout_s)
+        wait_s = self.wait_limit_s(interest, timeout_s)
         if wait_s <= 0:
             return
         link = self._sync_wait_link()
@@ -139,7 +139,7 @@ class RedisBackend(Backend):
             link.move(onward(error))
             time.sleep(min(wait_s, FAILED_WAIT_S))
 
-    def _wait_s(self, interest: Interest, timeout_s: float) -> float:
+    def wait_limit_s(self, interest: Interest, timeout_s: float) -> float:
         """How long to wait at most; whoever works wakes when something is due."""
         wait_s = min(timeout_s, WAIT_CEILING_S)
         due_s = self.desk.due_s
@@ -205,7 +205,7 @@ class RedisBackend(Backend):
             found = self._loops[running] = _Loop(self)
         return found
 
-    def _forget(self, ended: _Loop) -> None:
+    def forget_loop(self, ended: _Loop) -> None:
         """Keep nothing of a loop that ends."""
         running = asyncio.get_running_loop()
         if self._loops.get(running) is ended:
@@ -234,7 +234,7 @@ class _Loop:
         try:
             yield
         finally:
-            self._backend._forget(self)  # noqa: SLF001 - two halves of one thing
+            self._backend.forget_loop(self)
             if self._listening is not None:
                 self._listening.cancel()
                 await asyncio.gather(self._listening, return_exceptions=True)
@@ -268,7 +268,7 @@ class _Loop:
     async def wait(self, interest: Interest, timeout_s: float) -> None:
         if interest.kept:
             await self.hold(self._desk.converse_script("watch", ("", "keep", *interest.kept)))
-        wait_s = self._backend._wait_s(interest, timeout_s)  # noqa: SLF001 - two halves of one thing
+        wait_s = self._backend.wait_limit_s(interest, timeout_s)
         if wait_s <= 0:
             await asyncio.sleep(0)
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import attrs
 
@@ -22,20 +22,12 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import TextIO
 
-    from queuehint.backends.base import Backend
-    from queuehint.handlers.codec import Codec
+    from queuehint.client.handle import Client
     from queuehint.operations import Counts, ListUsers, Users
     from queuehint.scheduler.records.queries import Filter, Ownership, Paging, RecordPage
     from queuehint.values.record_filter import RecordFilter
 
 T = TypeVar("T")
-
-
-class _Owner(Protocol):
-    codec: Codec
-
-    @property
-    def backend(self) -> Backend: ...
 
 
 class RecordStore:
@@ -48,8 +40,8 @@ class RecordStore:
     A record whose spec this release cannot read is listed among the others; its `JobRecord.problem` says why.
     """
 
-    def __init__(self, owner: _Owner) -> None:
-        self._owner = owner
+    def __init__(self, client: Client) -> None:
+        self._client = client
 
     # --- look up -------------------------------------------------------------------------------------------------
 
@@ -170,11 +162,11 @@ class RecordStore:
             limit: how many at most, 1–200.
             after: what the page before has as `after`.
         """
-        return await self._owner.backend.call(ask.users_of(service, limit, after))
+        return await self._client.backend.call(ask.users_of(service, limit, after))
 
     def list_users_sync(self, service: str, *, limit: int = PAGE, after: str | None = None) -> Users:
         """Like `list_users`, for code without a loop."""
-        return self._owner.backend.call_sync(ask.users_of(service, limit, after))
+        return self._client.backend.call_sync(ask.users_of(service, limit, after))
 
     def users(self, service: str) -> AsyncIterator[tuple[str, int]]:
         """Go through all users of a service, in order of their names, each with how many records are kept."""
@@ -182,7 +174,7 @@ class RecordStore:
 
     async def _users(self, question: ListUsers) -> AsyncIterator[tuple[str, int]]:
         while True:
-            page = await self._owner.backend.call(question)
+            page = await self._client.backend.call(question)
             for user in page.users:
                 yield user
             if page.after is None:
@@ -195,7 +187,7 @@ class RecordStore:
 
     def _users_sync(self, question: ListUsers) -> Iterator[tuple[str, int]]:
         while True:
-            page = self._owner.backend.call_sync(question)
+            page = self._client.backend.call_sync(question)
             yield from page.users
             if page.after is None:
                 return
@@ -205,12 +197,12 @@ class RecordStore:
 
     def arguments_of(self, record: JobRecord) -> dict[str, Any]:
         """Return the arguments of a job by name, as they travel: plain JSON values with the codec for JSON."""
-        return self._owner.codec.loads(check_instance(record, JobRecord, parameter="record").spec.arguments, {})
+        return self._client.codec.loads(check_instance(record, JobRecord, parameter="record").spec.arguments, {})
 
     def result_of(self, record: JobRecord) -> Any:
         """Return the result of a job so far, as it travels; None if there is none. See `JobContext.update`."""
         result = check_instance(record, JobRecord, parameter="record").result
-        return None if result is None else self._owner.codec.loads(result, {}).get("result")
+        return None if result is None else self._client.codec.loads(result, {}).get("result")
 
     async def export(
         self, file: str | Path | TextIO | None = None, *, newest_first: bool = False, **filter: Unpack[Filter]
@@ -302,19 +294,19 @@ class RecordStore:
 
     async def next_id(self) -> str:
         """Draw the next number for a job, as with ``ids="sequence"``; nobody else gets it."""
-        return str((await self._owner.backend.call(Draw(1))).first)
+        return str((await self._client.backend.call(Draw(1))).first)
 
     def next_id_sync(self) -> str:
         """Like `next_id`, for code without a loop."""
-        return str(self._owner.backend.call_sync(Draw(1)).first)
+        return str(self._client.backend.call_sync(Draw(1)).first)
 
     async def peek_id(self) -> str:
         """Return the number that would be drawn next, without drawing it."""
-        return str((await self._owner.backend.call(Peek())).first)
+        return str((await self._client.backend.call(Peek())).first)
 
     def peek_id_sync(self) -> str:
         """Like `peek_id`, for code without a loop."""
-        return str(self._owner.backend.call_sync(Peek()).first)
+        return str(self._client.backend.call_sync(Peek()).first)
 
     # --- conversations with the store ----------------------------------------------------------------------------
 
@@ -338,7 +330,7 @@ class RecordStore:
             yield page
 
     async def _hold(self, dialogue: Dialogue[T]) -> T:
-        return await hold(self._owner.backend, dialogue)
+        return await hold(self._client.backend, dialogue)
 
     def _hold_sync(self, dialogue: Dialogue[T]) -> T:
-        return hold_sync(self._owner.backend, dialogue)
+        return hold_sync(self._client.backend, dialogue)

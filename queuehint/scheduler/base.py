@@ -1,0 +1,157 @@
+"""The state of a scheduler: its settings, its store, and what the application registered with it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from queuehint.backends.base import BackendOptions, check_namespace, namespace_of, open_backend
+from queuehint.backends.masks import masked
+from queuehint.backends.steps import hold, hold_sync
+from queuehint.client.handle import JobHandle
+from queuehint.client.submission import submit
+from queuehint.clock import Clock, SystemClock
+from queuehint.errors import InvalidJobTypeError, shown
+from queuehint.handlers.codec import JsonCodec
+from queuehint.scheduler.listening import Announcer
+from queuehint.values.checks import (
+    LEASE_MAX_MS,
+    LEASE_MIN_MS,
+    check_callable,
+    check_choice,
+    check_duration,
+    check_instance,
+    check_object,
+)
+from queuehint.values.ids import new_id
+from queuehint.values.policy import Retention
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import timedelta
+
+    from queuehint.backends.base import Backend
+    from queuehint.client.job import Job
+    from queuehint.handlers.codec import Codec
+    from queuehint.handlers.handler import Handler
+    from queuehint.values.records import JobSpec
+    from queuehint.worker.firing import Definition
+    from queuehint.worker.worker import Worker
+
+URL_VARIABLE = "QUEUEHINT_URL"
+IDS: tuple[Literal["time", "sequence"], ...] = ("time", "sequence")
+
+
+class SchedulerBase:
+    """
+    A `Client` with its settings, its store and its handlers, on which the parts of `Scheduler` stand.
+
+    The arguments are those of `Scheduler`.
+    """
+
+    def __init__(
+        self,
+        url: str | None,
+        namespace: str,
+        ids: Literal["time", "sequence"],
+        lease: float | timedelta,
+        retention: Retention | None,
+        codec: Codec | None,
+        redact: Callable[[str], str] | None,
+        clock: Clock | None,
+    ) -> None:
+        if url is None:
+            url = os.environ.get(URL_VARIABLE) or "memory://"
+        elif not isinstance(url, str):
+            raise InvalidJobTypeError(f"url must be str, got {type(url).__name__}: {shown(url)}")
+        self.url = str.__str__(url)
+        self.namespace = namespace_of(self.url, check_namespace(namespace))
+        self.ids = check_choice(ids, IDS, parameter="ids")
+        self.lease_ms = check_duration(lease, parameter="lease", least_ms=LEASE_MIN_MS, most_ms=LEASE_MAX_MS)
+        self.codec: Codec = JsonCodec() if codec is None else _check_codec(codec)
+        self._retention = None if retention is None else check_instance(retention, Retention, parameter="retention")
+        self._redact = None if redact is None else check_callable(redact, parameter="redact")
+        self._clock = SystemClock() if clock is None else _check_clock(clock)
+        self._backend: Backend | None = None
+        self._lock = threading.Lock()
+        self._handlers: dict[str, Handler] = {}
+        self._jobs: dict[str, Job[..., Any]] = {}
+        self._definitions: dict[str, tuple[Definition, Any]] = {}
+        self._workers: dict[Worker, int] = {}
+        self._before: list[Callable[..., Any]] = []
+        self._after: list[Callable[..., Any]] = []
+        self._announcer = Announcer(self)
+
+    def __repr__(self) -> str:
+        return f"Scheduler({masked(self.url)!r}, namespace={self.namespace!r})"
+
+    @property
+    def backend(self) -> Backend:
+        """The store, opened on first use."""
+        if self._backend is None:
+            with self._lock:
+                if self._backend is None:
+                    options = BackendOptions(namespace=self.namespace, retention=self._retention, clock=self._clock)
+                    self._backend = open_backend(self.url, options)
+        return self._backend
+
+    # --- `Client` ------------------------------------------------------------------------------------------------
+
+    def handler(self, task: str) -> Handler | None:
+        """Return the handler of a task, if this process has it."""
+        return self._handlers.get(task)
+
+    def make_id(self) -> str:
+        """Return an id for a new job; ``""`` stands for one that is drawn when the job is submitted."""
+        return new_id() if self.ids == "time" else ""
+
+    async def hand_in(
+        self, specs: list[JobSpec], *, parent: tuple[str, int] | None = None, whole: bool = False
+    ) -> list[JobHandle[Any]]:
+        """Enqueue jobs whose specs were checked as they were made; the arguments are those of `submission.submit`."""
+        jobs = await hold(self.backend, submit(specs, parent=parent, whole=whole))
+        return [JobHandle(self, job.id, created=job.created) for job in jobs]
+
+    def hand_in_sync(
+        self, specs: list[JobSpec], *, parent: tuple[str, int] | None = None, whole: bool = False
+    ) -> list[JobHandle[Any]]:
+        """Like `hand_in`, for code without a loop."""
+        jobs = hold_sync(self.backend, submit(specs, parent=parent, whole=whole))
+        return [JobHandle(self, job.id, created=job.created) for job in jobs]
+
+    def runs_workers_here(self) -> bool:
+        """Say whether the calling thread runs a loop on which this scheduler has workers."""
+        return threading.get_ident() in self._workers.values()
+
+    # --- life ----------------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Let go of the store; a further call opens it anew."""
+        backend, self._backend = self._backend, None
+        if backend is not None:
+            await backend.close()
+
+    def close_sync(self) -> None:
+        """Like `close`, for code without a loop."""
+        backend, self._backend = self._backend, None
+        if backend is not None:
+            backend.close_sync()
+
+    async def __aenter__(self) -> Self:
+        """Return the scheduler; leaving closes it."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close."""
+        await self.close()
+
+
+def _check_codec(codec: object) -> Codec:
+    checked: Codec = check_object(codec, "dumps", "loads", parameter="codec", what="a Codec")
+    return checked
+
+
+def _check_clock(clock: object) -> Clock:
+    checked: Clock = check_object(clock, "now_ms", "subscribe", parameter="clock", what="a Clock")
+    return checked
