@@ -22,14 +22,14 @@ from benchmarks.report import REPEATS, TIMER, Figure, Report, Stopwatch, repeat
 from queuehint import Claim, JobSpec, Outcome, OutcomeKind, Retention, Scheduler, new_id
 from queuehint.core.engine import Engine, EngineOptions
 from queuehint.operations import Enqueue, Exchange, Tick
-from queuehint.values.records import note_checked
+from queuehint.values.spec import note_checked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from benchmarks.peers import Calls
     from queuehint.values.hint import Path
-    from queuehint.values.records import Grant
+    from queuehint.values.outcome import Grant
 
 BATCH = 64
 SUBMISSION = 1000

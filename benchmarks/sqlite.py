@@ -20,7 +20,7 @@ from queuehint.backends.memory import MemoryBackend
 from queuehint.backends.sqlite.address import DURABILITIES, Address
 from queuehint.backends.sqlite.backend import SqliteBackend
 from queuehint.operations import CountJobs, Enqueue, Exchange
-from queuehint.values.records import note_checked
+from queuehint.values.spec import note_checked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -67,20 +67,12 @@ from queuehint.values.event import Event, EventKind, Missed
 from queuehint.values.hint import Claim, conflict, parse_key, queue_key
 from queuehint.values.ids import new_id
 from queuehint.values.limit import Limit, LimitState
+from queuehint.values.outcome import JobError, Outcome, OutcomeKind, Progress
 from queuehint.values.policy import Backoff, Policy, Retention
-from queuehint.values.records import (
-    Dependency,
-    JobError,
-    JobRecord,
-    JobSpec,
-    JobState,
-    Outcome,
-    OutcomeKind,
-    Priority,
-    Progress,
-)
+from queuehint.values.record import JobRecord, JobState
 from queuehint.values.report import Delays, EdgeStats, FlowStats, Reason, ReasonKind, Stats, TreeNode
 from queuehint.values.schedule import Recurrence, Schedule
+from queuehint.values.spec import Dependency, JobSpec, Priority
 from queuehint.worker.worker import Worker
 
 __version__ = "0.1.0"

@@ -54,8 +54,8 @@ from queuehint.operations import (
 )
 from queuehint.values.hint import parse_gate_key
 from queuehint.values.limit import Limit
+from queuehint.values.outcome import JobError, Outcome, OutcomeKind, Progress
 from queuehint.values.policy import Retention
-from queuehint.values.records import JobError, Outcome, OutcomeKind, Progress
 from queuehint.values.schedule import Recurrence
 
 if TYPE_CHECKING:

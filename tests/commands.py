@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 from queuehint import Scheduler
 from queuehint.cli.app import app
 from queuehint.operations import Exchange, Log, Report
-from queuehint.values.records import Grant, JobError, Outcome, OutcomeKind, Progress
+from queuehint.values.outcome import Grant, JobError, Outcome, OutcomeKind, Progress
 from tests.servers import shared_server
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from queuehint.core.refusals import check_limits
 from queuehint.core.why import blocked_text
 from queuehint.errors import BackendUnavailableError
 from queuehint.operations import CountRecords, List, Operation, PutSchedule, ResumeSchedule, Tick
-from queuehint.values.records import JobState
+from queuehint.values.record import JobState
 from queuehint.values.report import Reason
 
 if TYPE_CHECKING:

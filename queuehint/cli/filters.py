@@ -14,7 +14,7 @@ import typer
 from queuehint.cli.opening import UsageError, place
 from queuehint.cli.render import UNITS
 from queuehint.scheduler.records.queries import Filter
-from queuehint.values.records import JobState
+from queuehint.values.record import JobState
 
 _SPAN = re.compile(rf"(\d{{1,9}}) ?({'|'.join(UNITS)})")
 

@@ -17,7 +17,7 @@ from queuehint.cli.render import STYLES, Lines, Printer, branches, cell
 from queuehint.client.flow_graph import FlowEdge, FlowGraph, FlowNode
 from queuehint.scheduler.operating import TREE_DEPTH_MAX
 from queuehint.values.checks import check_int
-from queuehint.values.records import JobState
+from queuehint.values.record import JobState
 from queuehint.values.report import TreeNode
 
 

@@ -16,7 +16,7 @@ from queuehint.cli.render import STYLES, Block, Facts, Grid, Printer, Row, ago, 
 from queuehint.scheduler.records.export import as_json as fields_of
 from queuehint.values.hint import queue_key
 from queuehint.values.policy import Policy
-from queuehint.values.records import JobRecord, JobState
+from queuehint.values.record import JobRecord, JobState
 from queuehint.values.report import Reason, ReasonKind, Stats
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="Of a job.")]

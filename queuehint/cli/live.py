@@ -22,7 +22,7 @@ from queuehint.cli.opening import EXIT_TIMEOUT, AsJson, Namespace, Target, names
 from queuehint.cli.render import Block, Grid, Lines, Printer, Row, ago, cell, group, plain, state_cell
 from queuehint.errors import BackendError
 from queuehint.scheduler.scheduler import Scheduler
-from queuehint.values.records import JobRecord, JobState
+from queuehint.values.record import JobRecord, JobState
 from queuehint.values.report import Stats
 
 Every = Annotated[float, typer.Option("--every", metavar="SECONDS", min=0.1, max=3600, help="How often to look.")]

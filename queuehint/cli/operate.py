@@ -37,7 +37,7 @@ from queuehint.operations import (
 from queuehint.scheduler.scheduler import Scheduler
 from queuehint.values.checks import check_id
 from queuehint.values.hint import queue_key
-from queuehint.values.records import JobState
+from queuehint.values.record import JobState
 
 Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Of jobs.")]
 PathKey = Annotated[str, typer.Argument(metavar="PATH", help="A queue key such as doc1:intro; root is above all.")]

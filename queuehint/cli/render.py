@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from queuehint.clock import SystemClock
-from queuehint.values.records import JobState, moment
+from queuehint.values.record import JobState, moment
 
 # Control characters move the cursor and more, bidi controls and line separators spoof what is displayed, lone
 # surrogates cannot be printed.

@@ -21,7 +21,7 @@ from queuehint.cli.said import hidden, said
 from queuehint.operations import EVENTS_MAX, IDS_MAX, Follow
 from queuehint.scheduler.event_streams import PAUSES_S
 from queuehint.values.checks import check_int
-from queuehint.values.records import JobRecord
+from queuehint.values.record import JobRecord
 
 if TYPE_CHECKING:
     from queuehint.scheduler.scheduler import Scheduler

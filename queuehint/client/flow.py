@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
 
     from queuehint.client.handle import Client, JobHandle
-    from queuehint.values.records import JobSpec
+    from queuehint.values.spec import JobSpec
 
 _VARIADIC = ("VAR_POSITIONAL", "VAR_KEYWORD")
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from queuehint.client.flow_nodes import FlowGroup, Node, Roster, Source, Sources
 from queuehint.errors import InvalidJobError, shown
-from queuehint.values.records import Dependency, JobSpec, When, evolved
+from queuehint.values.spec import Dependency, JobSpec, When, evolved
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from queuehint.values.records import JobState, When
+from queuehint.values.record import JobState
+from queuehint.values.spec import When
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from queuehint.values.records import JobRecord
+    from queuehint.values.record import JobRecord
 
 _FILL = {
     JobState.SCHEDULED: "#e8e8e8",

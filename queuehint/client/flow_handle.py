@@ -25,15 +25,17 @@ from queuehint.errors import (
 from queuehint.handlers.context import is_in_handler, refuse_to_wait
 from queuehint.operations import IDS_MAX, LIST_MAX, CancelFlow, CountFlow, Get, ListFlow
 from queuehint.values.checks import check_id, check_name, check_optional_duration
-from queuehint.values.records import JobRecord, JobState, Progress, When
+from queuehint.values.outcome import Progress
+from queuehint.values.record import JobRecord, JobState
 from queuehint.values.report import FlowStats
+from queuehint.values.spec import When
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
     from datetime import timedelta
 
     from queuehint.client.handle import InFlow
-    from queuehint.values.records import Dependency
+    from queuehint.values.spec import Dependency
 
 POLL_MIN_S = 0.02
 POLL_MAX_S = 5.0

@@ -26,7 +26,7 @@ from queuehint.errors import (
 from queuehint.handlers.references import Reference
 from queuehint.handlers.templates import is_name
 from queuehint.values.checks import check_id
-from queuehint.values.records import Dependency, JobSpec, When, evolved
+from queuehint.values.spec import Dependency, JobSpec, When, evolved
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

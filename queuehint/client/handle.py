@@ -21,8 +21,10 @@ from queuehint.errors import (
 from queuehint.handlers.context import is_in_handler, refuse_to_wait
 from queuehint.operations import Cancel, Get, Verdict, Why
 from queuehint.values.checks import check_name, check_optional_duration
-from queuehint.values.records import Dependency, JobRecord, JobState, Progress, When
+from queuehint.values.outcome import Progress
+from queuehint.values.record import JobRecord, JobState
 from queuehint.values.report import Reason
+from queuehint.values.spec import Dependency, When
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Hashable, Sequence
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from queuehint.backends.base import Backend
     from queuehint.handlers.codec import Codec
     from queuehint.handlers.handler import Handler
-    from queuehint.values.records import JobSpec
+    from queuehint.values.spec import JobSpec
 
 R = TypeVar("R")
 

@@ -17,7 +17,7 @@ from queuehint.values.checks import each_item
 from queuehint.values.hint import Claim, Mode
 from queuehint.values.ids import new_id
 from queuehint.values.policy import Backoff
-from queuehint.values.records import (
+from queuehint.values.spec import (
     PAYLOAD_BYTES_MAX,
     Dependency,
     JobSpec,

@@ -20,7 +20,7 @@ from queuehint.values.checks import (
 )
 from queuehint.values.hint import Claim, Mode, Path, parse_claims, parse_hint, parse_mode
 from queuehint.values.policy import DEFAULT_POLICY, POLICY_OPTIONS, Policy
-from queuehint.values.records import DEPENDENCIES_MAX, ON_CONFLICT, WHEN, Dependency, OnConflict, When, check_priority
+from queuehint.values.spec import DEPENDENCIES_MAX, ON_CONFLICT, WHEN, Dependency, OnConflict, When, check_priority
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

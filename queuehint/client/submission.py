@@ -41,7 +41,7 @@ from queuehint.operations import (
 )
 from queuehint.values.checks import each_item
 from queuehint.values.ids import new_id
-from queuehint.values.records import Dependency, JobSpec, check_call_size, check_dependencies, evolved
+from queuehint.values.spec import Dependency, JobSpec, check_call_size, check_dependencies, evolved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence

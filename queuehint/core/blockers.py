@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from queuehint.core.structures.trie import CLASHES, IS, IX, ONE, counts
 from queuehint.values.hint import key_of
-from queuehint.values.records import JobState
+from queuehint.values.record import JobState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

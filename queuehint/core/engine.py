@@ -45,7 +45,7 @@ class Engine:
 
     >>> from queuehint.operations import Enqueue, Exchange
     >>> from queuehint.values.hint import Claim
-    >>> from queuehint.values.records import JobSpec
+    >>> from queuehint.values.spec import JobSpec
     >>> engine = Engine()
     >>> section = JobSpec(id="a", task="edit", claims=(Claim(("doc1", "intro")),))
     >>> whole = JobSpec(id="b", task="snapshot", claims=(Claim(("doc1",)),))

@@ -16,7 +16,7 @@ from queuehint.core.structures.leftovers import CancelFlowSweep, CancelSweep
 from queuehint.core.work import follow, more
 from queuehint.errors import InvalidJobError
 from queuehint.operations import Verdict
-from queuehint.values.records import JobState
+from queuehint.values.record import JobState
 
 if TYPE_CHECKING:
     from queuehint.core.state import State

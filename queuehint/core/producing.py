@@ -19,7 +19,7 @@ from queuehint.errors import DuplicateFlowError, FlowNotFoundError
 if TYPE_CHECKING:
     from queuehint.core.state import State
     from queuehint.core.structures.job import Job
-    from queuehint.values.records import JobSpec
+    from queuehint.values.spec import JobSpec
 
 
 @handles(op.Enqueue)

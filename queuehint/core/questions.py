@@ -12,7 +12,7 @@ from queuehint.core.state import handles
 from queuehint.core.structures.record_index import is_in_time, numbers, passes
 from queuehint.operations import Verdict
 from queuehint.values.hint import Path, is_prefix, key_of
-from queuehint.values.records import JobState
+from queuehint.values.record import JobState
 from queuehint.values.report import FlowStats
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from queuehint.core.jobs.table import Ledger
     from queuehint.core.state import State
     from queuehint.core.structures.job import Job
+    from queuehint.values.record import JobRecord
     from queuehint.values.record_filter import RecordFilter
-    from queuehint.values.records import JobRecord
 
 
 @handles(op.Get)

@@ -65,8 +65,10 @@ from queuehint.operations import (
 )
 from queuehint.operations.fields import check_fields, is_usual, note_usual
 from queuehint.values.hint import key_of
-from queuehint.values.records import DEPENDENCIES_MAX, RESULT_BYTES_MAX, JobSpec, JobState, check_payload_size
+from queuehint.values.outcome import RESULT_BYTES_MAX
+from queuehint.values.record import JobState
 from queuehint.values.schedule import FIRINGS_MAX, SCHEDULE_BYTES_MAX
+from queuehint.values.spec import DEPENDENCIES_MAX, JobSpec, check_payload_size
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

@@ -12,7 +12,7 @@ from queuehint.core.schedules import Timetable
 from queuehint.core.xcom import SharedStore
 from queuehint.operations import BUDGET
 from queuehint.values.policy import Retention
-from queuehint.values.records import JobState
+from queuehint.values.record import JobState
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,7 +20,7 @@ from queuehint.core.structures.trie import Node, counts
 from queuehint.errors import JobNotFoundError
 from queuehint.values.event import EventKind
 from queuehint.values.hint import Path, key_of
-from queuehint.values.records import OVER, JobState
+from queuehint.values.record import OVER, JobState
 from queuehint.values.report import Delays, EdgeStats, Reason, ReasonKind, Stats, TreeNode
 
 if TYPE_CHECKING:

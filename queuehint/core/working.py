@@ -10,7 +10,8 @@ from queuehint.core.state import POOL_SEEN_MS, handles, proves
 from queuehint.core.work import follow, more
 from queuehint.operations import Verdict
 from queuehint.values.event import EventKind
-from queuehint.values.records import Grant, JobState, Outcome, OutcomeKind
+from queuehint.values.outcome import Grant, Outcome, OutcomeKind
+from queuehint.values.record import JobState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -19,7 +19,7 @@ from cattrs.preconf.json import make_converter
 
 from queuehint.errors import VALUE_LENGTH_MAX, PayloadError, shown
 from queuehint.values.checks import check_object
-from queuehint.values.records import PAYLOAD_BYTES_MAX
+from queuehint.values.spec import PAYLOAD_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -20,17 +20,19 @@ from queuehint.values.checks import (
     check_id,
     check_number,
     check_str,
+    encodable,
     plain_text,
     sized,
 )
-from queuehint.values.records import ON_CHILD_FAILURE, OnChildFailure, Progress, encodable, log_lines, moment
+from queuehint.values.outcome import ON_CHILD_FAILURE, OnChildFailure, Progress
+from queuehint.values.record import log_lines, moment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from datetime import datetime, timedelta
 
     from queuehint.values.hint import Path
-    from queuehint.values.records import Grant
+    from queuehint.values.outcome import Grant
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from queuehint.errors import HandlerError, InvalidHintError, InvalidHintTypeError, InvalidJobTypeError, shown
 from queuehint.handlers.context import Children, Discard, Fail, JobContext, Retry, Snooze
 from queuehint.values.hint import SEGMENT_BYTES_MAX, Claim, Mode, Path, parse_hint
-from queuehint.values.records import PAYLOAD_BYTES_MAX, RESULT_BYTES_MAX
+from queuehint.values.outcome import RESULT_BYTES_MAX
+from queuehint.values.spec import PAYLOAD_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

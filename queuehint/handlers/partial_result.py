@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from queuehint.errors import InvalidJobTypeError, PayloadError
 from queuehint.handlers.codec import check_json, decode_json, encode_json
-from queuehint.values.records import RESULT_BYTES_MAX
+from queuehint.values.outcome import RESULT_BYTES_MAX
 
 if TYPE_CHECKING:
     from queuehint.handlers.codec import Codec
-    from queuehint.values.records import JobRecord
+    from queuehint.values.record import JobRecord
 
 _RESULT = "result"
 _ANY: dict[str, Any] = {_RESULT: Any}

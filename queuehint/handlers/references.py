@@ -16,7 +16,7 @@ from queuehint.errors import InvalidJobError, InvalidJobTypeError, PayloadError,
 from queuehint.handlers.codec import DEPTH_MAX
 from queuehint.handlers.templates import Placeholder, is_name, parse
 from queuehint.values.checks import sized
-from queuehint.values.records import TEMPLATES_MAX
+from queuehint.values.spec import TEMPLATES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from queuehint.handlers.context import JobContext
     from queuehint.scheduler.scheduler import Scheduler
     from queuehint.values.event import Event
-    from queuehint.values.records import Outcome
+    from queuehint.values.outcome import Outcome
 
 PREFIX = "queuehint."
 NAMESPACE = "queuehint.namespace"

@@ -10,8 +10,8 @@ from queuehint.operations.base import EVENTS_MAX, Operation, Verdict
 from queuehint.values.event import Event
 from queuehint.values.hint import Mode, Path
 from queuehint.values.limit import LimitState
+from queuehint.values.record import JobRecord, JobState
 from queuehint.values.record_filter import ALL_RECORDS, RecordFilter
-from queuehint.values.records import JobRecord, JobState
 from queuehint.values.report import EdgeStats, FlowStats, Reason, Stats, TreeNode
 from queuehint.values.schedule import Schedule
 

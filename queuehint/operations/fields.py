@@ -24,16 +24,8 @@ from queuehint.operations import GRANTS_MAX, POOLS_MAX, SETTLEMENTS_MAX, TALLIES
 from queuehint.operations.ranges import FLOAT_MAX, IDS, NAMES, NUMBERS, PAYLOADS, TEXTS, TOKEN_MAX
 from queuehint.values.checks import ID_BYTES_MAX, NAME_BYTES_MAX, TEN_YEARS_MS, check_id, check_name
 from queuehint.values.hint import parse_path
-from queuehint.values.records import (
-    RESULT_BYTES_MAX,
-    JobSpec,
-    Outcome,
-    OutcomeKind,
-    Priority,
-    check_payload_size,
-    is_checked,
-    note_checked,
-)
+from queuehint.values.outcome import RESULT_BYTES_MAX, Outcome, OutcomeKind
+from queuehint.values.spec import JobSpec, Priority, check_payload_size, is_checked, note_checked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

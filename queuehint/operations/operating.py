@@ -9,8 +9,9 @@ import attrs
 from queuehint.operations.base import Noted, Operation, Verdict
 from queuehint.values.hint import Path
 from queuehint.values.limit import Limit
-from queuehint.values.records import JobSpec, JobState
+from queuehint.values.record import JobState
 from queuehint.values.schedule import Recurrence
+from queuehint.values.spec import JobSpec
 
 
 @attrs.frozen

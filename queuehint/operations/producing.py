@@ -8,7 +8,8 @@ import attrs
 
 from queuehint.operations.base import Operation
 from queuehint.values.checks import sized
-from queuehint.values.records import JobSpec, JobState
+from queuehint.values.record import JobState
+from queuehint.values.spec import JobSpec
 
 
 @attrs.frozen

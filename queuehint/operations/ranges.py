@@ -10,7 +10,8 @@ from typing import Final
 
 from queuehint.values.checks import TEN_YEARS_MS
 from queuehint.values.hint import DEPTH_MAX, KEY_LENGTH_MAX
-from queuehint.values.records import ERROR_TEXT_MAX, PAYLOAD_BYTES_MAX, RESULT_BYTES_MAX, RUN_AT_MAX_MS, RUN_AT_MIN_MS
+from queuehint.values.outcome import ERROR_TEXT_MAX, RESULT_BYTES_MAX
+from queuehint.values.spec import PAYLOAD_BYTES_MAX, RUN_AT_MAX_MS, RUN_AT_MIN_MS
 
 NUMBER_MAX: Final = 2**53
 TOKEN_MAX: Final = 2**127

@@ -25,10 +25,12 @@ from queuehint.errors import CorruptStateError, InvalidJobError, InvalidJobTypeE
 from queuehint.operations import Firing, Operation
 from queuehint.values.hint import SEGMENT_BYTES_MAX, Claim
 from queuehint.values.limit import Limit
+from queuehint.values.outcome import JobError, Outcome, OutcomeKind, Progress
 from queuehint.values.policy import Backoff, Policy, Retention
+from queuehint.values.record import JobState
 from queuehint.values.record_filter import RecordFilter
-from queuehint.values.records import Dependency, JobError, JobSpec, JobState, Outcome, OutcomeKind, Progress
 from queuehint.values.schedule import Recurrence
+from queuehint.values.spec import Dependency, JobSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

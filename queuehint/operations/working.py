@@ -8,7 +8,7 @@ import attrs
 
 from queuehint.operations.base import ANYONE, Noted, Operation, Verdict
 from queuehint.values.checks import sized
-from queuehint.values.records import Grant, Outcome, Progress
+from queuehint.values.outcome import Grant, Outcome, Progress
 
 
 @attrs.frozen

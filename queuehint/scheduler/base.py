@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from queuehint.client.job import Job
     from queuehint.handlers.codec import Codec
     from queuehint.handlers.handler import Handler
-    from queuehint.values.records import JobSpec
+    from queuehint.values.spec import JobSpec
     from queuehint.worker.firing import Definition
     from queuehint.worker.worker import Worker
 

@@ -8,7 +8,7 @@ from queuehint.backends.steps import Dialogue, finish, hold, hold_sync
 from queuehint.errors import InvalidTransitionError, JobNotFoundError
 from queuehint.operations import IDS_MAX, LIST_MAX, Discard, Judged, ListDead, Redrive, Verdict
 from queuehint.values.checks import check_bool, check_id, check_int, check_items
-from queuehint.values.records import JobRecord, JobState
+from queuehint.values.record import JobRecord, JobState
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence

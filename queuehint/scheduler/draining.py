@@ -18,8 +18,8 @@ from queuehint.operations import CountPending, List, Pending
 from queuehint.scheduler.hosting import Hosting
 from queuehint.values.checks import check_bool, check_optional_duration
 from queuehint.values.hint import parse_path
+from queuehint.values.record import OVER, JobState
 from queuehint.values.record_filter import RecordFilter
-from queuehint.values.records import OVER, JobState
 from queuehint.worker.firing import fire_due
 
 if TYPE_CHECKING:

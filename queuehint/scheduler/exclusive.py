@@ -20,8 +20,10 @@ from queuehint.errors import BackendError, InvalidJobError, JobCanceledError, Le
 from queuehint.operations import Cancel, Enqueue, Exchange, Get, Renew, Verdict
 from queuehint.values.checks import check_duration
 from queuehint.values.ids import new_id
+from queuehint.values.outcome import Grant, Outcome, OutcomeKind
 from queuehint.values.policy import Policy
-from queuehint.values.records import Grant, JobRecord, JobSpec, Outcome, OutcomeKind, note_checked
+from queuehint.values.record import JobRecord
+from queuehint.values.spec import JobSpec, note_checked
 from queuehint.worker.leases import margin_s, now_s
 
 if TYPE_CHECKING:

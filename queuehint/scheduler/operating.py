@@ -38,7 +38,7 @@ from queuehint.scheduler.records.queries import Filter, asked_for, count
 from queuehint.values.checks import check_id, check_int, check_items, check_name
 from queuehint.values.hint import Mode, parse_mode, parse_path
 from queuehint.values.limit import LimitState, check_limit
-from queuehint.values.records import JobRecord
+from queuehint.values.record import JobRecord
 from queuehint.values.report import EdgeStats, Reason, Stats, TreeNode
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from queuehint.values.checks import (
 )
 from queuehint.values.hint import Claim, Mode, normalise, parse_mode, parse_path
 from queuehint.values.policy import Backoff, OnDead, OnDependencyFailure, OnRetry, Retention
-from queuehint.values.records import JobSpec
+from queuehint.values.spec import JobSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Sequence

@@ -14,8 +14,8 @@ from queuehint.errors import HandlerError, InvalidJobError, InvalidJobTypeError,
 from queuehint.operations import DropSchedule, ListSchedules, PauseSchedule, ResumeSchedule
 from queuehint.scheduler.base import SchedulerBase
 from queuehint.values.checks import check_id, check_items
-from queuehint.values.records import check_payload_size
 from queuehint.values.schedule import SCHEDULE_BYTES_MAX, Missed, Recurrence, Schedule
+from queuehint.values.spec import check_payload_size
 from queuehint.worker.due_times import check_recurrence, due_after, first_due
 from queuehint.worker.firing import Definition, find, say_unreadable, store
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from queuehint.client.handle import Client, JobHandle
-    from queuehint.values.records import JobSpec
+    from queuehint.values.spec import JobSpec
 
 ARGUMENTS_MAX = 10_000
 """How many arguments the jobs of a schedule may be given; no more fit into what a schedule may take."""

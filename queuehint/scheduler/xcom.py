@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from queuehint.handlers.codec import check_json, decode_json, encode_json
 from queuehint.operations import Pull, Pulled, Push
 from queuehint.values.checks import check_duration, check_name
-from queuehint.values.records import RESULT_BYTES_MAX
+from queuehint.values.outcome import RESULT_BYTES_MAX
 
 if TYPE_CHECKING:
     from datetime import timedelta

@@ -18,7 +18,8 @@ from queuehint.client.options import UNSET, Unset
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown
 from queuehint.values.checks import check_duration, check_int
 from queuehint.values.hint import Path, parse_hint, queue_key
-from queuehint.values.records import OVER, PAYLOAD_BYTES_MAX, JobRecord, JobState
+from queuehint.values.record import OVER, JobRecord, JobState
+from queuehint.values.spec import PAYLOAD_BYTES_MAX
 
 if TYPE_CHECKING:
     from queuehint.handlers.handler import Handler

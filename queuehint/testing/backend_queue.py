@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 from queuehint.errors import InvalidJobTypeError, shown
 from queuehint.operations import Cancel, Enqueue, Exchange, Tick
 from queuehint.scheduler.scheduler import Scheduler
+from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.policy import Policy
-from queuehint.values.records import JobSpec, Outcome, OutcomeKind
+from queuehint.values.spec import JobSpec
 
 if TYPE_CHECKING:
     from queuehint.backends.base import Backend

@@ -28,7 +28,8 @@ from queuehint.errors import DrainStalledError, JobFailedError
 from queuehint.handlers.context import CURRENT, refuse_to_wait
 from queuehint.operations import CountJobs, CountPending, Get, Tick
 from queuehint.values.checks import check_duration, check_int
-from queuehint.values.records import JobRecord, JobState, Outcome, OutcomeKind
+from queuehint.values.outcome import Outcome, OutcomeKind
+from queuehint.values.record import JobRecord, JobState
 from queuehint.values.report import ReasonKind
 from queuehint.worker.firing import fire_due
 

@@ -38,9 +38,11 @@ from queuehint.operations import (
     Why,
 )
 from queuehint.values.hint import Claim, Mode
+from queuehint.values.outcome import Grant, Outcome, OutcomeKind
 from queuehint.values.policy import Policy, Retention
-from queuehint.values.records import Dependency, Grant, JobRecord, JobSpec, JobState, Outcome, OutcomeKind
+from queuehint.values.record import JobRecord, JobState
 from queuehint.values.report import EdgeStats, FlowStats, Reason, Stats
+from queuehint.values.spec import Dependency, JobSpec
 
 Reply = TypeVar("Reply")
 

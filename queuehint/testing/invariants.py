@@ -10,7 +10,7 @@ from queuehint.core.structures.edges import WAIT, fate
 from queuehint.errors import CycleError, QueueHintError
 from queuehint.operations import Enqueue, Operation
 from queuehint.testing.model.places import at_or_below, conflict, shape
-from queuehint.values.records import OVER, JobState
+from queuehint.values.record import OVER, JobState
 
 if TYPE_CHECKING:
     from queuehint.core.engine import Engine

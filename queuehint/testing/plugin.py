@@ -16,7 +16,7 @@ import pytest
 if TYPE_CHECKING:
     from queuehint.clock import FakeClock
     from queuehint.scheduler.scheduler import Scheduler
-    from queuehint.values.records import JobRecord
+    from queuehint.values.record import JobRecord
 
 __all__: list[str] = []
 

@@ -46,7 +46,7 @@ from queuehint.testing.strategies.arguments import check_amount, check_choices, 
 from queuehint.testing.trace import Fault, Rule, TraceError, TraceEvent, TraceJob, find_faults
 from queuehint.testing.trace.picture import draw
 from queuehint.values.hint import Claim, conflict, parse_key, queue_key
-from queuehint.values.records import Dependency, JobSpec
+from queuehint.values.spec import Dependency, JobSpec
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy

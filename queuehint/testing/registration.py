@@ -21,10 +21,11 @@ from queuehint.handlers.context import Children, Retry, Snooze
 from queuehint.operations import Operation
 from queuehint.values.hint import Claim
 from queuehint.values.limit import Limit
+from queuehint.values.outcome import JobError, Outcome, Progress
 from queuehint.values.policy import Backoff, Policy, Retention
 from queuehint.values.record_filter import RecordFilter
-from queuehint.values.records import Dependency, JobError, JobSpec, Outcome, Progress
 from queuehint.values.schedule import Recurrence, Schedule
+from queuehint.values.spec import Dependency, JobSpec
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy

@@ -16,7 +16,7 @@ def as_code(value: Any) -> str:
 
     >>> from queuehint.values.hint import Claim
     >>> from queuehint.operations import Enqueue
-    >>> from queuehint.values.records import JobSpec
+    >>> from queuehint.values.spec import JobSpec
     >>> print(as_code(Enqueue((JobSpec(id="1", task="t", claims=(Claim(("a", "b")),)),))))
     Enqueue((JobSpec(id='1', task='t', claims=(Claim(('a', 'b')),)),))
     """

@@ -268,3 +268,13 @@ def _span(duration_ms: int) -> str:
     if duration_ms == TEN_YEARS_MS:
         return "10 years"
     return f"{duration_ms / 1000:g} s"
+
+
+def encodable(text: str) -> str:
+    r"""
+    Return a text as every store takes it: what UTF-8 has no bytes for is escaped.
+
+    >>> print(encodable("x\udce9.txt"))
+    x\udce9.txt
+    """
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import attrs
 
-from queuehint.values.records import JobState
+from queuehint.values.record import JobState
 
 
 class EventKind(StrEnum):

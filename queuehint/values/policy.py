@@ -78,6 +78,25 @@ class Backoff:
         object.__setattr__(self, "base_ms", base_ms)
         object.__setattr__(self, "cap_ms", cap_ms)
 
+    def delay_ms(self, attempt: int, random: float) -> int:
+        """
+        Return how long to wait after failed attempt number *attempt*, in ms.
+
+        Args:
+            attempt: counted from 1.
+            random: in [0, 1); takes away up to the share of jitter, so the cap is never exceeded.
+
+        >>> [Backoff(jitter=0).delay_ms(attempt, 0.5) for attempt in (1, 2, 3, 6, 1024)]
+        [1000, 2000, 4000, 30000, 30000]
+        """
+        # A growth beyond the cap is never computed: factor ** 1023 would overflow.
+        wait = float(self.base_ms)
+        for _ in range(attempt - 1):
+            if wait >= self.cap_ms or self.factor <= 1:
+                break
+            wait *= self.factor
+        return int(min(wait, self.cap_ms) * (1 - self.jitter * random))
+
 
 @attrs.frozen(kw_only=True)
 class Policy:

@@ -9,7 +9,8 @@ import attrs
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown
 from queuehint.values.checks import check_int, check_name
 from queuehint.values.hint import Path, parse_path
-from queuehint.values.records import OVER, RUN_AT_MAX_MS, RUN_AT_MIN_MS, JobState
+from queuehint.values.record import OVER, JobState
+from queuehint.values.spec import RUN_AT_MAX_MS, RUN_AT_MIN_MS
 
 _NAMES = ("service", "user", "task", "pool")
 

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import attrs
 
-from queuehint.values.records import OVER, JobState, moment
+from queuehint.values.record import OVER, JobState, moment
 
 
 class ReasonKind(StrEnum):

@@ -7,7 +7,8 @@ from typing import Literal, get_args
 
 import attrs
 
-from queuehint.values.records import JobSpec, moment
+from queuehint.values.record import moment
+from queuehint.values.spec import JobSpec
 
 SCHEDULES_MAX = 10_000
 SCHEDULE_BYTES_MAX = 65_536

@@ -29,7 +29,7 @@ from queuehint.errors import BackendError, PayloadError
 from queuehint.handlers.context import CURRENT
 from queuehint.handlers.forks import end_any_child, in_one_process
 from queuehint.operations import Get
-from queuehint.values.records import OutcomeKind
+from queuehint.values.outcome import OutcomeKind
 from queuehint.worker.dependency_results import PAUSE_S, fetch, filled
 from queuehint.worker.leases import is_on_last_life
 from queuehint.worker.outcomes import Outcomes, outcome_of
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from queuehint.handlers.codec import Codec
     from queuehint.handlers.handler import Handler
     from queuehint.handlers.partial_result import Interim
-    from queuehint.values.records import Grant, Outcome
+    from queuehint.values.outcome import Grant, Outcome
     from queuehint.worker.dependency_results import Results
     from queuehint.worker.slots import Slot
 

@@ -16,13 +16,15 @@ from queuehint.errors import BackendError, CorruptStateError, PayloadError
 from queuehint.handlers.codec import decode_json, encode_json
 from queuehint.handlers.templates import fill
 from queuehint.operations import FETCH_MAX, Fetch, Operation, Verdict
-from queuehint.values.records import PAYLOAD_BYTES_MAX, JobState
+from queuehint.values.record import JobState
+from queuehint.values.spec import PAYLOAD_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from queuehint.handlers.codec import Codec
-    from queuehint.values.records import Dependency, Grant, JobSpec
+    from queuehint.values.outcome import Grant
+    from queuehint.values.spec import Dependency, JobSpec
 
 Reply = TypeVar("Reply")
 

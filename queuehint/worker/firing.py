@@ -27,8 +27,9 @@ from queuehint.errors import (
 )
 from queuehint.operations import BYTES_PER_SUBMISSION_MAX, DueSchedules, Enqueue, Firing, ListSchedules, PutSchedule
 from queuehint.values.checks import ID_BYTES_MAX
-from queuehint.values.records import JobSpec, moment
+from queuehint.values.record import moment
 from queuehint.values.schedule import FIRINGS_MAX, Recurrence, Schedule
+from queuehint.values.spec import JobSpec
 from queuehint.worker.due_times import come_due, first_due
 from queuehint.worker.leases import now_s
 

@@ -50,7 +50,7 @@ from typing import TYPE_CHECKING, Any
 from queuehint.backends.base import Backend, BackendOptions, open_backend
 from queuehint.errors import QueueHintError
 from queuehint.operations import LEASES_MAX, SETTLEMENTS_MAX, Exchange, Renew, Verdict
-from queuehint.values.records import JobError, Outcome, OutcomeKind
+from queuehint.values.outcome import JobError, Outcome, OutcomeKind
 from queuehint.worker.leases import BEAT_S, BLOCKED_S, now_s
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from queuehint.backends.base import Backend
-    from queuehint.values.records import Grant, Outcome
+    from queuehint.values.outcome import Grant, Outcome
 
 logger = logging.getLogger("queuehint.worker")
 

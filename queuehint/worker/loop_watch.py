@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from queuehint.errors import BackendError
 from queuehint.operations import SETTLEMENTS_MAX, Exchange
-from queuehint.values.records import OutcomeKind
+from queuehint.values.outcome import OutcomeKind
 from queuehint.worker.leases import BEAT_S, BLOCKED_S, now_s
 from queuehint.worker.outcomes import outcome_of
 

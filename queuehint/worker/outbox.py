@@ -23,7 +23,8 @@ import attrs
 from queuehint.errors import BackendFullError, BackendUnavailableError, OutcomeUnknownError, QueueHintError
 from queuehint.handlers.partial_result import Interim
 from queuehint.operations import Get, Log, Report, Update, Verdict
-from queuehint.values.records import RESULT_BYTES_MAX, check_payload_size
+from queuehint.values.outcome import RESULT_BYTES_MAX
+from queuehint.values.spec import check_payload_size
 from queuehint.worker.outcomes import qualified_name
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     from queuehint.backends.base import Backend
     from queuehint.handlers.codec import Codec
-    from queuehint.values.records import Progress
+    from queuehint.values.outcome import Progress
 
 logger = logging.getLogger("queuehint.worker")
 

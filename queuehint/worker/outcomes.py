@@ -20,17 +20,9 @@ import attrs
 from queuehint.errors import CycleError, InvalidJobError
 from queuehint.handlers.context import CHILDREN_MAX, Children, Discard, Fail, Retry, Snooze
 from queuehint.operations import SETTLEMENTS_MAX, Verdict
-from queuehint.values.backoff import delay_ms
-from queuehint.values.checks import plain_text
-from queuehint.values.records import (
-    ERROR_TEXT_MAX,
-    RESULT_BYTES_MAX,
-    JobError,
-    Outcome,
-    OutcomeKind,
-    check_payload_size,
-    encodable,
-)
+from queuehint.values.checks import encodable, plain_text
+from queuehint.values.outcome import ERROR_TEXT_MAX, RESULT_BYTES_MAX, JobError, Outcome, OutcomeKind
+from queuehint.values.spec import check_payload_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -39,7 +31,7 @@ if TYPE_CHECKING:
     from queuehint.handlers.context import JobContext
     from queuehint.handlers.handler import Handler
     from queuehint.operations import Exchanged, Unreadable
-    from queuehint.values.records import Grant
+    from queuehint.values.outcome import Grant
 
 logger = logging.getLogger("queuehint.worker")
 
@@ -110,7 +102,7 @@ class Outcomes:
     def of_accident(self, grant: Grant, error: BaseException) -> Outcome:
         """Turn what went wrong around a handler into an outcome."""
         described = JobError(type=self._text(qualified_name(error)), message=self._text(_safe_str(error)))
-        wait_ms = delay_ms(grant.spec.policy.backoff, grant.attempt, random.random())
+        wait_ms = grant.spec.policy.backoff.delay_ms(grant.attempt, random.random())
         return outcome_of(grant, OutcomeKind.FAILED, error=described, delay_ms=wait_ms)
 
     def of_unreadable(self, job: Unreadable) -> Outcome:
@@ -198,7 +190,7 @@ class Outcomes:
         else:
             logger.warning("job retries", extra={"event": "job.retry", **facts})
         if after_ms is None:
-            after_ms = delay_ms(spec.policy.backoff, grant.attempt, random.random())
+            after_ms = spec.policy.backoff.delay_ms(grant.attempt, random.random())
         return outcome_of(grant, OutcomeKind.FAILED, error=described, delay_ms=after_ms, final=final)
 
     def log_failed_hook(self, message: str, error: BaseException, **extra: Any) -> None:

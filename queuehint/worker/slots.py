@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from queuehint.handlers.context import JobContext
-    from queuehint.values.records import Grant
+    from queuehint.values.outcome import Grant
 
 logger = logging.getLogger("queuehint.worker")
 

@@ -45,7 +45,7 @@ from queuehint.values.checks import (
     check_int,
     check_object,
 )
-from queuehint.values.records import Grant, Outcome, OutcomeKind
+from queuehint.values.outcome import Grant, Outcome, OutcomeKind
 from queuehint.worker.attempts import Attempts
 from queuehint.worker.firing import Timekeeper
 from queuehint.worker.leases import Renewal, now_s
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from queuehint.handlers.codec import Codec
     from queuehint.handlers.handler import Handler
     from queuehint.handlers.partial_result import Interim
-    from queuehint.values.records import Progress
+    from queuehint.values.outcome import Progress
     from queuehint.worker.firing import Definition
     from queuehint.worker.leases import Helper
 

@@ -26,7 +26,9 @@ from queuehint.backends.redis.backend import RedisBackend
 from queuehint.errors import BackendUnavailableError, OutcomeUnknownError
 from queuehint.operations import CountJobs, Enqueue, Exchange, Get, Tick
 from queuehint.values.hint import Claim
-from queuehint.values.records import Grant, JobRecord, JobSpec, Outcome, OutcomeKind
+from queuehint.values.outcome import Grant, Outcome, OutcomeKind
+from queuehint.values.record import JobRecord
+from queuehint.values.spec import JobSpec
 from tests import audit
 
 if TYPE_CHECKING:

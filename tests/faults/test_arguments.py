@@ -52,7 +52,7 @@ from queuehint.operations import (
 )
 from queuehint.testing.driver import job
 from queuehint.values.limit import Limit
-from queuehint.values.records import JobError, Outcome, OutcomeKind, Progress
+from queuehint.values.outcome import JobError, Outcome, OutcomeKind, Progress
 from queuehint.values.schedule import Recurrence
 from tests.unit.test_redis_scripts import QUESTIONS
 

@@ -31,9 +31,9 @@ from queuehint.operations import (
     Tick,
     Verdict,
 )
+from queuehint.values.outcome import Outcome, OutcomeKind, Progress
 from queuehint.values.policy import Policy
 from queuehint.values.record_filter import RecordFilter
-from queuehint.values.records import Outcome, OutcomeKind, Progress
 from tests.doors import run
 from tests.faults import app, books
 from tests.faults.books import History, figures
@@ -45,7 +45,8 @@ if TYPE_CHECKING:
 
     from queuehint.backends.redis.backend import RedisBackend
     from queuehint.operations import Operation
-    from queuehint.values.records import Grant, JobRecord
+    from queuehint.values.outcome import Grant
+    from queuehint.values.record import JobRecord
     from tests.conftest import StartServer
     from tests.servers import Server
 

@@ -31,8 +31,8 @@ from queuehint.operations import (
     Tick,
     Verdict,
 )
+from queuehint.values.outcome import Grant, JobError, Outcome, OutcomeKind, Progress
 from queuehint.values.policy import Policy
-from queuehint.values.records import Grant, JobError, Outcome, OutcomeKind, Progress
 from tests.doors import run
 from tests.faults import books
 from tests.servers import new_namespace

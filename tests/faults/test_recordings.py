@@ -18,7 +18,7 @@ import pytest
 
 from examples import replay_history, replay_trace
 from queuehint.backends.redis import keys
-from queuehint.values.records import JobState
+from queuehint.values.record import JobState
 from tests.audit import begin_audit, check_audit
 from tests.faults import recordings
 

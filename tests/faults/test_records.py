@@ -19,7 +19,8 @@ from queuehint.backends.redis.backend import RedisBackend
 from queuehint.backends.redis.doctor.doctor import diagnose
 from queuehint.operations import Cancel, CountJobs, CountRecords, Enqueue, List, ListUsers, Tick
 from queuehint.values.hint import Claim
-from queuehint.values.records import JobSpec, JobState
+from queuehint.values.record import JobState
+from queuehint.values.spec import JobSpec
 from tests.servers import new_namespace, shared_server
 
 if TYPE_CHECKING:

@@ -57,7 +57,7 @@ _ENQUEUE = """
 import os, sys
 from queuehint.backends.base import open_backend
 from queuehint.operations import Enqueue
-from queuehint.values.records import JobSpec
+from queuehint.values.spec import JobSpec
 
 backend = open_backend(sys.argv[1])
 for number in range(int(sys.argv[2])):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from queuehint.operations import CountJobs, Get
-from queuehint.values.records import JobState
+from queuehint.values.record import JobState
 from queuehint.worker.firing import firing_id
 from tests.faults.beats import LEASE_S, FileClock, scheduler
 from tests.servers import new_namespace, shared_server, until

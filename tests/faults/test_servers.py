@@ -39,8 +39,9 @@ from queuehint.operations import (
     Tick,
     Verdict,
 )
+from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.policy import Policy
-from queuehint.values.records import Dependency, Outcome, OutcomeKind
+from queuehint.values.spec import Dependency
 from tests.doors import run
 from tests.faults import books
 from tests.faults.books import History, figures, until
@@ -50,7 +51,8 @@ from tests.servers import Server
 if TYPE_CHECKING:
     from queuehint.backends.redis.backend import RedisBackend
     from queuehint.operations import Operation
-    from queuehint.values.records import Grant, JobSpec
+    from queuehint.values.outcome import Grant
+    from queuehint.values.spec import JobSpec
     from tests.conftest import StartProxy, StartServer
 
 pytestmark = pytest.mark.redis

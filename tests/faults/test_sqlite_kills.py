@@ -23,7 +23,8 @@ from queuehint.backends.sqlite.file import JournalFile
 from queuehint.crash import FILE_POINTS, VARIABLE
 from queuehint.operations import CountJobs, Enqueue, Exchange, Get, Tick, Verdict
 from queuehint.testing.driver import job
-from queuehint.values.records import JobState, Outcome, OutcomeKind
+from queuehint.values.outcome import Outcome, OutcomeKind
+from queuehint.values.record import JobState
 from tests.folders import quick_folder
 
 if TYPE_CHECKING:

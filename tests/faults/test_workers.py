@@ -13,7 +13,8 @@ import pytest
 
 from queuehint import JobState
 from queuehint.operations import Exchange, Get, Log, Renew, Report, Verdict
-from queuehint.values.records import JobRecord, Outcome, OutcomeKind, Progress
+from queuehint.values.outcome import Outcome, OutcomeKind, Progress
+from queuehint.values.record import JobRecord
 from tests.deaths import POINTS, VARIABLE
 from tests.faults import app, books
 from tests.faults.books import History, figures, until_sync

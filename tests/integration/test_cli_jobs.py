@@ -18,7 +18,7 @@ from queuehint.backends.redis import session as conversation
 from queuehint.cli.app import app
 from queuehint.cli.live import repeat
 from queuehint.cli.render import Block, Facts, Grid, Lines, Printer, branches, cell, plain
-from queuehint.values.records import JobError, Progress
+from queuehint.values.outcome import JobError, Progress
 from tests.commands import FAILED, System, open_system
 from tests.terminal import Terminal
 

@@ -55,10 +55,12 @@ from queuehint.operations import (
 from queuehint.testing.state_machine.styles import POOLS, STYLES, Style
 from queuehint.values.hint import Claim
 from queuehint.values.limit import Limit
+from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.policy import Policy
+from queuehint.values.record import JobState
 from queuehint.values.record_filter import RecordFilter
-from queuehint.values.records import Dependency, JobSpec, JobState, Outcome, OutcomeKind
 from queuehint.values.schedule import Recurrence, Schedule
+from queuehint.values.spec import Dependency, JobSpec
 from tests.property.agreement import ALPHABETS, Busybody, Twins
 from tests.servers import Cluster, Server, new_namespace, shared_server
 

@@ -168,7 +168,7 @@ def test_jobs_without_end_are_read_up_to_the_limit(name: str, monkeypatch: pytes
 @pytest.mark.parametrize("name", SUBMITTED)
 def test_jobs_are_read_up_to_so_many_bytes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     item, call = SUBMITTED[name]
-    monkeypatch.setattr("queuehint.values.records.CALL_BYTES_MAX", 10_000)
+    monkeypatch.setattr("queuehint.values.spec.CALL_BYTES_MAX", 10_000)
     items = Endless(item)
     with pytest.raises(InvalidJobError, match=f"^{name}: more than 10000 bytes of arguments in one call, the limit"):
         call(items)

@@ -18,7 +18,7 @@ from queuehint.backends.base import BackendOptions, Interest
 from queuehint.backends.memory import MemoryBackend
 from queuehint.operations import Cancel, CountJobs, Enqueue, Exchange, Get, Tick
 from queuehint.testing.driver import job
-from queuehint.values.records import Outcome, OutcomeKind
+from queuehint.values.outcome import Outcome, OutcomeKind
 from tests.doors import LIMIT_S, in_thread, memory, scheduler, turns, until
 
 if TYPE_CHECKING:

@@ -22,7 +22,8 @@ from queuehint import (
     Scheduler,
     StaleRecordError,
 )
-from queuehint.values.records import LOG_LINE_BYTES_MAX, LOG_LINES_MAX, OutcomeKind
+from queuehint.values.outcome import OutcomeKind
+from queuehint.values.record import LOG_LINE_BYTES_MAX, LOG_LINES_MAX
 from tests.shelf import FEW, MANY, ids, on, settle, spec, write_lines
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState

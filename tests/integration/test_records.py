@@ -14,7 +14,7 @@ from queuehint import (
     Policy,
     Scheduler,
 )
-from queuehint.values.records import OutcomeKind
+from queuehint.values.outcome import OutcomeKind
 from tests.shelf import ids, on, settle, spec
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState

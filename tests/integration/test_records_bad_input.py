@@ -15,7 +15,7 @@ from queuehint import (
     Retention,
     Scheduler,
 )
-from queuehint.values.records import OutcomeKind
+from queuehint.values.outcome import OutcomeKind
 from tests.doors import run
 from tests.shelf import ids, on, settle, spec
 

@@ -14,7 +14,7 @@ from queuehint.backends.redis import connections as links
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
 from queuehint.operations import CountJobs, Draw, Enqueue
-from queuehint.values.records import JobSpec
+from queuehint.values.spec import JobSpec
 from tests.faults import books
 
 if TYPE_CHECKING:

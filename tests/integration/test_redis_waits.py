@@ -18,7 +18,8 @@ from queuehint.backends.redis.connections import AsyncLink, hold
 from queuehint.backends.redis.transport import NotSent
 from queuehint.operations import Cancel, CancelPath, Commit, CountPending, Enqueue, Exchange, Get, Tick
 from queuehint.values.hint import Claim
-from queuehint.values.records import JobSpec, Outcome, OutcomeKind
+from queuehint.values.outcome import Outcome, OutcomeKind
+from queuehint.values.spec import JobSpec
 from tests.doors import Gate, in_thread, run, until
 from tests.property.agreement import Twins
 

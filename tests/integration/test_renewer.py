@@ -15,7 +15,8 @@ import pytest
 
 from queuehint.backends.memory import MemoryBackend
 from queuehint.operations import Enqueue, Exchange, Get
-from queuehint.values.records import JobSpec, JobState
+from queuehint.values.record import JobState
+from queuehint.values.spec import JobSpec
 from queuehint.worker.lease_helper import RenewerProcess
 from tests.far import serving
 

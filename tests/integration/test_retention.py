@@ -11,8 +11,10 @@ import pytest
 from queuehint import Backend, FakeClock, JobCanceledError, JobFailedError, Retention, Scheduler
 from queuehint.backends.base import BackendOptions, Interest, open_backend
 from queuehint.operations import Enqueue, Exchange, Get, Tick
+from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.policy import Policy
-from queuehint.values.records import JobSpec, JobState, Outcome, OutcomeKind
+from queuehint.values.record import JobState
+from queuehint.values.spec import JobSpec
 from queuehint.worker.lease_helper import RenewerProcess
 from tests.folders import quick_folder
 from tests.servers import new_namespace, shared_server

@@ -32,7 +32,7 @@ from queuehint import (
     template,
 )
 from queuehint.operations import Enqueue, Exchange, Fetch, Get, Pull, Push, Update
-from queuehint.values.records import JobState
+from queuehint.values.record import JobState
 from tests.doors import until
 from tests.servers import shared_server
 from tests.urls import ODD, WITH_SECRETS

@@ -57,9 +57,9 @@ from queuehint.operations import (
 )
 from queuehint.operations.wire import encode
 from queuehint.testing.driver import job
+from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.policy import Retention
 from queuehint.values.record_filter import RecordFilter
-from queuehint.values.records import Outcome, OutcomeKind
 from queuehint.values.schedule import Recurrence
 from tests.doors import turns, until
 from tests.folders import quick_folder
@@ -68,7 +68,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from queuehint.values.records import Grant, JobRecord
+    from queuehint.values.outcome import Grant
+    from queuehint.values.record import JobRecord
 
 QUEUED, STARTED, FINISHED, FAILED = JobState.QUEUED, JobState.STARTED, JobState.FINISHED, JobState.FAILED
 

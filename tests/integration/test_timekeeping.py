@@ -25,8 +25,9 @@ from queuehint.operations import (
     PutSchedule,
     Tick,
 )
-from queuehint.values.records import JobSpec, JobState
+from queuehint.values.record import JobState
 from queuehint.values.schedule import SCHEDULE_BYTES_MAX, Recurrence
+from queuehint.values.spec import JobSpec
 from queuehint.worker import firing as timekeeping
 from queuehint.worker.due_times import come_due
 from queuehint.worker.firing import Definition, Timekeeper, fire_due, store

@@ -32,7 +32,7 @@ from queuehint import (
 )
 from queuehint.backends.memory import MemoryBackend
 from queuehint.operations import Exchange, Log, Tick, Verdict
-from queuehint.values.records import Outcome, OutcomeKind
+from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.report import Reason, ReasonKind
 from queuehint.worker import attempts as attempts_module
 from queuehint.worker import listening as listening_module

@@ -34,7 +34,7 @@ from queuehint.errors import (
     OutcomeUnknownError,
 )
 from queuehint.operations import Exchange, Log, Report, Update
-from queuehint.values.records import Progress
+from queuehint.values.outcome import Progress
 from queuehint.worker import listening as listening_module
 from queuehint.worker import outbox as outbox_module
 from queuehint.worker.outbox import Outbox

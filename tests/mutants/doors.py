@@ -271,7 +271,7 @@ MUTANTS = (
     Mutant(
         name="The repr of a spec holds the arguments of its job",
         kind="door",
-        file="values/records.py",
+        file="values/spec.py",
         old='attrs.field(default=b"{}", repr=sized)',
         new='attrs.field(default=b"{}")',
         caught_by=(REPRS,),

@@ -225,9 +225,9 @@ MUTANTS = (
     Mutant(
         name="Jitter comes on top of the cap",
         kind="retries",
-        file="values/backoff.py",
-        old="(1 - backoff.jitter * random)",
-        new="(1 + backoff.jitter * random)",
+        file="values/policy.py",
+        old="(1 - self.jitter * random)",
+        new="(1 + self.jitter * random)",
         caught_by=(tests("tests/unit/test_retry.py"),),
     ),
     Mutant(

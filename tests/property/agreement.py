@@ -74,9 +74,11 @@ from queuehint.testing.state_machine.agreement import agree
 from queuehint.testing.state_machine.generator import Player
 from queuehint.testing.state_machine.lockstep import RETENTION, filters
 from queuehint.testing.state_machine.styles import MINUTE, POOLS
+from queuehint.values.outcome import JobError, Outcome, OutcomeKind, Progress
 from queuehint.values.policy import Policy
-from queuehint.values.records import OVER, JobError, JobSpec, JobState, Outcome, OutcomeKind, Progress
+from queuehint.values.record import OVER, JobState
 from queuehint.values.schedule import Recurrence
+from queuehint.values.spec import JobSpec
 from tests.servers import Server, new_namespace, shared_server
 
 if TYPE_CHECKING:

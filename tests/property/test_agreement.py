@@ -56,9 +56,10 @@ from queuehint.operations import (
 )
 from queuehint.testing.state_machine.styles import ALL_AT_ONCE, LEASE_MS, MINUTE, MIXED, PATHS, POLICIES, STYLES, Style
 from queuehint.values.hint import Claim, normalise
+from queuehint.values.outcome import JobError, Outcome, OutcomeKind, Progress
 from queuehint.values.policy import Policy
 from queuehint.values.record_filter import RecordFilter
-from queuehint.values.records import Dependency, JobError, JobSpec, Outcome, OutcomeKind, Progress
+from queuehint.values.spec import Dependency, JobSpec
 from tests.property.agreement import FIXED, KEPT_MS, Busybody, Twins, walk_together
 from tests.property.test_graphs import Tangle
 from tests.support import thorough

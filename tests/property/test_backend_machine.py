@@ -25,7 +25,8 @@ from queuehint.testing.state_machine.agreement import TokenMap
 from queuehint.testing.state_machine.comparison import Restart
 from queuehint.testing.state_machine.shrink import shorten
 from queuehint.values.hint import Claim
-from queuehint.values.records import Grant, JobSpec
+from queuehint.values.outcome import Grant
+from queuehint.values.spec import JobSpec
 from tests.folders import quick_folder
 from tests.servers import new_namespace, shared_server
 

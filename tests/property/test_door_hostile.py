@@ -38,7 +38,7 @@ from tests.support import HostileStr
 
 if TYPE_CHECKING:
     from queuehint.handlers.partial_result import Interim
-    from queuehint.values.records import Progress
+    from queuehint.values.outcome import Progress
 
 LIMIT_S = 10.0
 """Of the time of this thread: what grows with the square of a value takes minutes."""

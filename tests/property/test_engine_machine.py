@@ -27,7 +27,7 @@ from queuehint.testing.state_machine.parts import first_jobs
 from queuehint.testing.state_machine.rules import OperationMachine
 from queuehint.testing.state_machine.styles import MINUTE
 from queuehint.values.hint import Claim, normalise
-from queuehint.values.records import JobSpec
+from queuehint.values.spec import JobSpec
 
 SCHEDULES = PutSchedule, DropSchedule, PauseSchedule, ResumeSchedule
 

@@ -28,8 +28,10 @@ from queuehint.testing.state_machine.styles import (
     Style,
     one_claim,
 )
+from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.policy import Policy
-from queuehint.values.records import JobSpec, JobState, Outcome, OutcomeKind
+from queuehint.values.record import JobState
+from queuehint.values.spec import JobSpec
 from tests.property.walks import walk_cut, walk_in_step, walk_overtaking
 from tests.support import thorough
 

@@ -15,7 +15,7 @@ from queuehint.backends.redis.backend import RedisBackend
 from queuehint.clock import FakeClock
 from queuehint.core.engine import Engine
 from queuehint.operations import Enqueue, Exchange, Operation, Weigh
-from queuehint.values.records import JobSpec
+from queuehint.values.spec import JobSpec
 from tests.servers import new_namespace, shared_server
 
 if TYPE_CHECKING:

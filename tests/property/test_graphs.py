@@ -31,19 +31,11 @@ from queuehint.testing.invariants import check_circles, check_edges, check_empty
 from queuehint.testing.model.edges import what_an_end_does
 from queuehint.testing.state_machine.styles import PATHS_BY_DEPTH
 from queuehint.values.hint import Claim, normalise
+from queuehint.values.outcome import ON_CHILD_FAILURE, Outcome, OutcomeKind
 from queuehint.values.policy import ON_DEAD, ON_DEPENDENCY_FAILURE, OnDependencyFailure, Policy
-from queuehint.values.records import (
-    ON_CHILD_FAILURE,
-    OVER,
-    WHEN,
-    Dependency,
-    JobSpec,
-    JobState,
-    Outcome,
-    OutcomeKind,
-    When,
-)
+from queuehint.values.record import OVER, JobState
 from queuehint.values.report import ReasonKind
+from queuehint.values.spec import WHEN, Dependency, JobSpec, When
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 BUDGETS = (BUDGET, 1, 2, 5)

@@ -11,7 +11,9 @@ from queuehint.operations import Cancel, Enqueue, Exchange, Tick
 from queuehint.testing.model.places import clash
 from queuehint.testing.state_machine.styles import one_claim, paths
 from queuehint.values.hint import Path
-from queuehint.values.records import JobSpec, JobState, Outcome, OutcomeKind
+from queuehint.values.outcome import Outcome, OutcomeKind
+from queuehint.values.record import JobState
+from queuehint.values.spec import JobSpec
 
 PATHS = paths(2)
 # An event is what happens to one job: it is enqueued, or it is ended, by the worker that runs it or by a cancellation.

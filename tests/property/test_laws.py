@@ -17,7 +17,6 @@ from queuehint.core.structures.ready_queue import ReadyQueue, rank
 from queuehint.testing import backoffs, claims, hints
 from queuehint.testing.model.places import clash
 from queuehint.testing.state_machine.lockstep import RETENTION
-from queuehint.values.backoff import delay_ms
 from queuehint.values.hint import (
     ROOT_KEY,
     Claim,
@@ -32,7 +31,8 @@ from queuehint.values.hint import (
     queue_key,
 )
 from queuehint.values.policy import Backoff
-from queuehint.values.records import JobSpec, JobState
+from queuehint.values.record import JobState
+from queuehint.values.spec import JobSpec
 
 any_path = hints(hostile=True, max_depth=3, allow_none=False).map(tuple)
 short_hint = hints(max_depth=3, allow_none=False)
@@ -180,7 +180,7 @@ fractions = st.floats(0, 1, exclude_max=True)
 
 @given(backoffs(), st.integers(1, 1000), fractions)
 def test_a_back_off_lies_between_its_bounds(backoff: Backoff, attempt: int, random: float) -> None:
-    wait_ms = delay_ms(backoff, attempt, random)
+    wait_ms = backoff.delay_ms(attempt, random)
     # Attempts beyond the cap give the cap: no need to raise a fraction to the thousandth power.
     plain = Fraction(backoff.base_ms)
     for _ in range(attempt - 1):
@@ -195,7 +195,7 @@ def test_a_back_off_lies_between_its_bounds(backoff: Backoff, attempt: int, rand
 
 @given(backoffs(), st.integers(1, 100), fractions)
 def test_a_back_off_never_shrinks_from_one_attempt_to_the_next(backoff: Backoff, attempt: int, random: float) -> None:
-    assert delay_ms(backoff, attempt, random) <= delay_ms(backoff, attempt + 1, random)
+    assert backoff.delay_ms(attempt, random) <= backoff.delay_ms(attempt + 1, random)
 
 
 # --- turns -----------------------------------------------------------------------------------------------------------

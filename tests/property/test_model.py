@@ -17,8 +17,10 @@ from queuehint.testing.state_machine.generator import Player
 from queuehint.testing.state_machine.lockstep import RETENTION
 from queuehint.testing.state_machine.styles import ALL_AT_ONCE, PATHS, STYLES, Style
 from queuehint.values.hint import Claim, normalise
+from queuehint.values.outcome import Grant, Outcome, OutcomeKind
 from queuehint.values.policy import Policy
-from queuehint.values.records import Grant, JobSpec, JobState, Outcome, OutcomeKind
+from queuehint.values.record import JobState
+from queuehint.values.spec import JobSpec
 
 claims = st.lists(st.builds(Claim, st.sampled_from(PATHS), st.sampled_from(["exclusive", "shared"])), max_size=3).map(
     normalise

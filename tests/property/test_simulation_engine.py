@@ -28,7 +28,8 @@ from queuehint.testing.simulation.engine.gates import GateWorld
 from queuehint.testing.simulation.engine.world import LEASE_MS, World
 from queuehint.testing.simulation.faults import PLANS
 from queuehint.testing.simulation.store import BEGIN_MS, Store
-from queuehint.values.records import JobSpec, JobState
+from queuehint.values.record import JobState
+from queuehint.values.spec import JobSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable

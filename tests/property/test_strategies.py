@@ -41,8 +41,9 @@ from queuehint.testing.strategies import (
 )
 from queuehint.testing.strategies.vocabulary import MAKERS
 from queuehint.values.hint import Claim, conflict, parse_claims, parse_hint
-from queuehint.values.records import JobSpec, Outcome
+from queuehint.values.outcome import Outcome
 from queuehint.values.schedule import Recurrence, Schedule
+from queuehint.values.spec import JobSpec
 from queuehint.worker.due_times import check_recurrence
 
 ROOT = Path(__file__).parents[2]

@@ -20,7 +20,7 @@ from queuehint.testing.state_machine.lockstep import RETENTION
 from queuehint.testing.state_machine.styles import ALL_AT_ONCE, EXCLUSIVE_STYLES, STYLES, Style
 from queuehint.testing.trace.checker import in_order
 from queuehint.values.hint import Claim
-from queuehint.values.records import JobState
+from queuehint.values.record import JobState
 from tests.property.test_engine_random import named
 from tests.property.trace_oracle import Broken, look_through
 

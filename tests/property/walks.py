@@ -25,7 +25,9 @@ from queuehint.testing.model.places import at_or_below
 from queuehint.testing.state_machine.generator import Player
 from queuehint.testing.state_machine.lockstep import RETENTION, Pair
 from queuehint.testing.state_machine.styles import POOLS, SHARED_MS, Style
-from queuehint.values.records import OVER, JobSpec, JobState, Outcome, OutcomeKind
+from queuehint.values.outcome import Outcome, OutcomeKind
+from queuehint.values.record import OVER, JobState
+from queuehint.values.spec import JobSpec
 
 if TYPE_CHECKING:
     from random import Random

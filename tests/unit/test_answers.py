@@ -11,7 +11,8 @@ from queuehint.core.structures.edges import AFTER
 from queuehint.errors import JobNotFoundError
 from queuehint.operations import Close, Get, Tree
 from queuehint.testing.driver import SHARED, Queue, claim, job
-from queuehint.values.records import JobState, OutcomeKind
+from queuehint.values.outcome import OutcomeKind
+from queuehint.values.record import JobState
 from queuehint.values.report import Reason, ReasonKind, TreeNode
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState

@@ -11,13 +11,14 @@ from queuehint.handlers.codec import JsonCodec
 from queuehint.handlers.context import JobContext
 from queuehint.handlers.handler import Handler
 from queuehint.testing.simulation.loop import VirtualLoop
+from queuehint.values.outcome import Grant, OutcomeKind
 from queuehint.values.policy import Policy
-from queuehint.values.records import Grant, JobSpec, OutcomeKind
+from queuehint.values.spec import JobSpec
 from queuehint.worker.attempts import LAST_LIFE_S, LAST_LIVES_WITHIN_S, Attempts
 from queuehint.worker.slots import Slot
 
 if TYPE_CHECKING:
-    from queuehint.values.records import Outcome
+    from queuehint.values.outcome import Outcome
 
 
 class Stage:

@@ -22,8 +22,9 @@ from queuehint.operations.wire import OPERATIONS, VALUES, Begin, Extend, decode,
 from queuehint.testing.state_machine.generator import Player
 from queuehint.testing.state_machine.styles import ALL_AT_ONCE
 from queuehint.values.hint import Claim
+from queuehint.values.outcome import Outcome, OutcomeKind, Progress
 from queuehint.values.policy import Backoff, Policy, Retention
-from queuehint.values.records import Dependency, JobSpec, Outcome, OutcomeKind, Priority, Progress
+from queuehint.values.spec import Dependency, JobSpec, Priority
 
 # --- values of every class -------------------------------------------------------------------------------------------
 

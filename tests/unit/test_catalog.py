@@ -10,8 +10,9 @@ import pytest
 from queuehint.core.structures.job import Job
 from queuehint.core.structures.record_index import Catalog, numbers
 from queuehint.operations import RECORDS_PER_BLOCK
+from queuehint.values.record import JobState
 from queuehint.values.record_filter import RecordFilter
-from queuehint.values.records import JobSpec, JobState
+from queuehint.values.spec import JobSpec
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 

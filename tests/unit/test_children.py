@@ -11,7 +11,7 @@ import pytest
 from queuehint import Children, InvalidJobError, InvalidJobTypeError, JobContext, JsonCodec, Retry
 from queuehint.handlers.handler import Handler
 from queuehint.testing.driver import job
-from queuehint.values.records import Grant, OutcomeKind
+from queuehint.values.outcome import Grant, OutcomeKind
 from queuehint.worker.outcomes import Outcomes
 from tests.support import HostileStr
 

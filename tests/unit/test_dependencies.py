@@ -25,7 +25,8 @@ from queuehint.core.structures.edges import (
 from queuehint.core.structures.job import Job
 from queuehint.testing.driver import Queue, job
 from queuehint.values.policy import OnDependencyFailure
-from queuehint.values.records import Dependency, JobState, When
+from queuehint.values.record import JobState
+from queuehint.values.spec import Dependency, When
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 KEPT = "dwdk"

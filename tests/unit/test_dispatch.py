@@ -10,7 +10,8 @@ import pytest
 from queuehint.core.structures.job import Job
 from queuehint.core.structures.ready_queue import HEAD_START_MS, ReadyQueue, rank
 from queuehint.testing.driver import Queue, job
-from queuehint.values.records import JobState, Priority
+from queuehint.values.record import JobState
+from queuehint.values.spec import Priority
 
 numbers = itertools.count(1)
 

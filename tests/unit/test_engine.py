@@ -31,7 +31,8 @@ from queuehint.operations import (
     Verdict,
 )
 from queuehint.testing.driver import Queue, job
-from queuehint.values.records import JobState, OutcomeKind
+from queuehint.values.outcome import OutcomeKind
+from queuehint.values.record import JobState
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 

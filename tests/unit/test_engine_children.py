@@ -11,8 +11,10 @@ from queuehint.core.structures.edges import REACH_MAX
 from queuehint.errors import CycleError, LeaseLostError
 from queuehint.operations import FETCH_BYTES_MAX, FETCH_MAX, Enqueue, Exchange, Fetch, Verdict
 from queuehint.testing.driver import Queue, job
-from queuehint.values.records import Dependency, JobState, Outcome, OutcomeKind
+from queuehint.values.outcome import Outcome, OutcomeKind
+from queuehint.values.record import JobState
 from queuehint.values.report import ReasonKind
+from queuehint.values.spec import Dependency
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 DAY_MS = 24 * 3600 * 1000

@@ -14,9 +14,11 @@ from queuehint.errors import CycleError, DuplicateJobError, InvalidJobError, Unk
 from queuehint.operations import EDGES_PER_SUBMISSION_MAX, Verdict
 from queuehint.testing.driver import Queue, job
 from queuehint.testing.invariants import check_circles
+from queuehint.values.outcome import OutcomeKind
 from queuehint.values.policy import ON_DEPENDENCY_FAILURE
-from queuehint.values.records import Dependency, JobSpec, JobState, OutcomeKind
+from queuehint.values.record import JobState
 from queuehint.values.report import EdgeStats, ReasonKind
+from queuehint.values.spec import Dependency, JobSpec
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 DAY_MS = 24 * 3600 * 1000

@@ -21,8 +21,10 @@ from queuehint.operations import (
     Verdict,
 )
 from queuehint.testing.driver import SHARED, Queue, claim, job
+from queuehint.values.outcome import JobError, OutcomeKind
 from queuehint.values.policy import Retention
-from queuehint.values.records import JobError, JobState, OutcomeKind, Priority
+from queuehint.values.record import JobState
+from queuehint.values.spec import Priority
 
 DAY_MS = 24 * 3600 * 1000
 

@@ -32,8 +32,9 @@ from queuehint.operations import (
 )
 from queuehint.testing.driver import Queue, job
 from queuehint.testing.invariants import check_circles
-from queuehint.values.records import Dependency, JobState
+from queuehint.values.record import JobState
 from queuehint.values.report import ReasonKind
+from queuehint.values.spec import Dependency
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 MINUTE = 60_000

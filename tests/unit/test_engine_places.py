@@ -6,7 +6,9 @@ import pytest
 
 from queuehint.operations import Verdict
 from queuehint.testing.driver import SHARED, Queue, claim, job
-from queuehint.values.records import Grant, JobError, JobState, OutcomeKind, Priority
+from queuehint.values.outcome import Grant, JobError, OutcomeKind
+from queuehint.values.record import JobState
+from queuehint.values.spec import Priority
 
 DONE, LOST = Verdict.DONE, Verdict.LOST
 

@@ -25,8 +25,9 @@ from queuehint.operations import (
 )
 from queuehint.testing.driver import Queue, job
 from queuehint.values.policy import SERVICES_KEPT_MAX, Retention
+from queuehint.values.record import JobState
 from queuehint.values.record_filter import RecordFilter
-from queuehint.values.records import Dependency, JobSpec, JobState
+from queuehint.values.spec import Dependency, JobSpec
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 DAY_MS = 24 * 3600 * 1000

@@ -17,8 +17,10 @@ from queuehint.errors import (
 )
 from queuehint.operations import Close, Draw, Reopen
 from queuehint.testing.driver import Queue, claim, job
-from queuehint.values.records import JobError, JobSpec, JobState, OutcomeKind
+from queuehint.values.outcome import JobError, OutcomeKind
+from queuehint.values.record import JobState
 from queuehint.values.report import ReasonKind
+from queuehint.values.spec import JobSpec
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 

@@ -27,8 +27,9 @@ from queuehint.operations import (
 from queuehint.operations.fields import check_fields, is_usual
 from queuehint.testing.contract.wrong_values import wrong_operations
 from queuehint.values.hint import Claim
+from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.policy import Backoff
-from queuehint.values.records import JobSpec, Outcome, OutcomeKind, is_checked
+from queuehint.values.spec import JobSpec, is_checked
 
 DONE = Outcome(job_id="a", token=1, kind=OutcomeKind.FINISHED, result=b"1")
 

@@ -10,7 +10,8 @@ import pytest
 
 from queuehint.client.flow_graph import FlowEdge, FlowGraph, FlowNode, draw
 from queuehint.testing.driver import Queue, job
-from queuehint.values.records import Dependency, JobSpec, JobState
+from queuehint.values.record import JobState
+from queuehint.values.spec import Dependency, JobSpec
 
 EVIL = [
     '"]; click n0 "javascript:alert(1)"',

@@ -8,7 +8,7 @@ from queuehint.core.structures.indexes import LatePathIndex, PathIndex
 from queuehint.core.structures.job import Job
 from queuehint.testing.driver import claim, job
 from queuehint.values.hint import is_prefix, queue_key
-from queuehint.values.records import JobState
+from queuehint.values.record import JobState
 
 PATHS: list[tuple[str, ...]] = [
     *[(), ("a",), ("a", "b"), ("a", "b", "c"), ("a", "c"), ("a!",), ("a;",), ("a:b",), ("ab",), ("A",), ("\\",)],

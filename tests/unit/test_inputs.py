@@ -11,7 +11,9 @@ import pytest
 from queuehint import BackendUnavailableError, CorruptStateError, JsonCodec, PayloadError, TemplateError
 from queuehint.operations import FETCH_MAX, Fetch, Fetched, Verdict
 from queuehint.testing.driver import job
-from queuehint.values.records import Dependency, Grant, JobState
+from queuehint.values.outcome import Grant
+from queuehint.values.record import JobState
+from queuehint.values.spec import Dependency
 from queuehint.worker import dependency_results as inputs_module
 from queuehint.worker.dependency_results import Results, fetch, filled
 

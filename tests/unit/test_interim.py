@@ -16,7 +16,7 @@ from queuehint.handlers.codec import decode_json
 from queuehint.handlers.partial_result import Interim
 from queuehint.operations import Log
 from queuehint.testing.driver import job
-from queuehint.values.records import RESULT_BYTES_MAX, Grant
+from queuehint.values.outcome import RESULT_BYTES_MAX, Grant
 from queuehint.worker.outbox import Notes
 
 CODEC = JsonCodec()

@@ -26,7 +26,7 @@ from queuehint.testing.interleaving import play
 from queuehint.testing.interleaving.explore import Explorer
 from queuehint.testing.interleaving.jobs import Rules, cast
 from queuehint.values.hint import Mode
-from queuehint.values.records import Dependency, JobSpec
+from queuehint.values.spec import Dependency, JobSpec
 
 Account = dict[str, int]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from queuehint.core.structures.job import START_MARK, Job
 from queuehint.operations import Log, Report, Verdict
 from queuehint.testing.driver import Queue, job
-from queuehint.values.records import JobError, JobState, OutcomeKind, Progress
+from queuehint.values.outcome import JobError, OutcomeKind, Progress
+from queuehint.values.record import JobState
 
 
 def test_the_last_thousand_log_lines_are_kept() -> None:

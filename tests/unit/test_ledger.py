@@ -10,7 +10,7 @@ from queuehint.core.jobs.table import Ledger
 from queuehint.core.structures.job import START_MARK
 from queuehint.testing.driver import Queue, job
 from queuehint.values.policy import Retention
-from queuehint.values.records import JobState
+from queuehint.values.record import JobState
 
 DAY_MS = 24 * 3600 * 1000
 

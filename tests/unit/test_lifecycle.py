@@ -12,7 +12,7 @@ from queuehint.core.structures.job import Job
 from queuehint.errors import InvalidTransitionError
 from queuehint.testing.driver import job
 from queuehint.values.policy import Retention
-from queuehint.values.records import JobState
+from queuehint.values.record import JobState
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 

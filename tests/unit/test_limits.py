@@ -13,8 +13,9 @@ from queuehint.operations import DropLimit, ListLimits, SetLimit
 from queuehint.testing.driver import Queue, job
 from queuehint.values.hint import Claim
 from queuehint.values.limit import LIMITS_MAX, Limit, LimitState, check_limit
-from queuehint.values.records import JobSpec, OutcomeKind
+from queuehint.values.outcome import OutcomeKind
 from queuehint.values.report import ReasonKind
+from queuehint.values.spec import JobSpec
 
 A_SECOND = timedelta(seconds=1)
 

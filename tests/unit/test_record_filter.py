@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from queuehint.errors import InvalidHintError, InvalidJobError, InvalidJobTypeError
+from queuehint.values.record import JobState
 from queuehint.values.record_filter import RecordFilter
-from queuehint.values.records import JobState
 from tests.support import HostileStr
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState

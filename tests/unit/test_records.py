@@ -14,19 +14,18 @@ from queuehint.errors import CycleError, InvalidHintError, InvalidJobError, Inva
 from queuehint.testing.driver import SHARED, Queue, claim, job
 from queuehint.values.hint import Claim
 from queuehint.values.policy import Backoff, Policy
-from queuehint.values.records import (
+from queuehint.values.record import JobState, log_lines
+from queuehint.values.report import Reason, ReasonKind
+from queuehint.values.spec import (
     PAYLOAD_BYTES_MAX,
     RUN_AT_MAX_MS,
     Dependency,
     JobSpec,
-    JobState,
     Priority,
     check_dependencies,
     check_payload_size,
     check_priority,
-    log_lines,
 )
-from queuehint.values.report import Reason, ReasonKind
 from tests.support import HostileStr
 
 NAN, INFINITE = float("nan"), float("inf")

@@ -58,8 +58,9 @@ from queuehint.operations import (
     Why,
 )
 from queuehint.values.hint import Claim
+from queuehint.values.outcome import JobError, Outcome, OutcomeKind, Progress
 from queuehint.values.policy import Policy, Retention
-from queuehint.values.records import ON_CONFLICT, JobError, JobSpec, Outcome, OutcomeKind, Progress
+from queuehint.values.spec import ON_CONFLICT, JobSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -60,8 +60,9 @@ from queuehint.operations import (
     Tick,
     Ticked,
 )
+from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.policy import Retention
-from queuehint.values.records import JobSpec, Outcome, OutcomeKind
+from queuehint.values.spec import JobSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable

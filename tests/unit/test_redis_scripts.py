@@ -76,8 +76,9 @@ from queuehint.operations import (
 )
 from queuehint.values.hint import Claim
 from queuehint.values.limit import Limit
-from queuehint.values.records import JobSpec, Outcome, OutcomeKind, Progress
+from queuehint.values.outcome import Outcome, OutcomeKind, Progress
 from queuehint.values.schedule import Recurrence
+from queuehint.values.spec import JobSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

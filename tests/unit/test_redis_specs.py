@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from queuehint.backends.redis.codec import codec, specs
 from queuehint.values.hint import Claim, normalise
 from queuehint.values.policy import DEFAULT_POLICY, Backoff, Policy
-from queuehint.values.records import ON_CONFLICT, Dependency, JobSpec
+from queuehint.values.spec import ON_CONFLICT, Dependency, JobSpec
 
 # --- everything a job may ask for ------------------------------------------------------------------------------------
 

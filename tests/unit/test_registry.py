@@ -14,7 +14,8 @@ from queuehint.errors import CorruptStateError
 from queuehint.operations import CanDequeue
 from queuehint.testing.driver import SHARED, Queue, claim, job
 from queuehint.values.hint import Claim, Mode, conflict
-from queuehint.values.records import JobSpec, JobState
+from queuehint.values.record import JobState
+from queuehint.values.spec import JobSpec
 
 
 def placed(trie: PathTrie, spec: JobSpec, number: int = 1) -> Job:

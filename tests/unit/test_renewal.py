@@ -18,8 +18,9 @@ import pytest
 from queuehint import BackendUnavailableError, Progress
 from queuehint.crash import FILE_POINTS, armed
 from queuehint.operations import Log, Renew, Renewed, Report, Verdict
+from queuehint.values.outcome import Grant, Outcome, OutcomeKind
 from queuehint.values.policy import Policy
-from queuehint.values.records import Grant, JobSpec, Outcome, OutcomeKind
+from queuehint.values.spec import JobSpec
 from queuehint.worker import lease_helper as renewer_module
 from queuehint.worker import leases as renewal_module
 from queuehint.worker import outbox as outbox_module

@@ -14,7 +14,9 @@ from queuehint import Children
 from queuehint.backends.redis.transport import Ask
 from queuehint.handlers.references import Extracted
 from queuehint.operations import Enqueue, Exchange, Fetched, Pulled, Push, Update, Verdict
-from queuehint.values.records import Grant, JobRecord, JobSpec, JobState, Outcome, OutcomeKind
+from queuehint.values.outcome import Grant, Outcome, OutcomeKind
+from queuehint.values.record import JobRecord, JobState
+from queuehint.values.spec import JobSpec
 
 SECRET = "C4NARY"
 DATA = SECRET.encode()

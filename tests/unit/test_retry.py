@@ -6,23 +6,22 @@ import itertools
 
 import pytest
 
-from queuehint.values.backoff import delay_ms
 from queuehint.values.policy import Backoff
 
 
 def test_the_wait_grows_by_the_factor_up_to_the_cap() -> None:
     backoff = Backoff(base=1, factor=3, cap=20, jitter=0)
-    assert [delay_ms(backoff, attempt, 0.9) for attempt in range(1, 6)] == [1000, 3000, 9000, 20_000, 20_000]
+    assert [backoff.delay_ms(attempt, 0.9) for attempt in range(1, 6)] == [1000, 3000, 9000, 20_000, 20_000]
 
 
 def test_a_factor_of_one_never_grows() -> None:
-    assert delay_ms(Backoff(base=2, factor=1, jitter=0), 1000, 0) == 2000
+    assert Backoff(base=2, factor=1, jitter=0).delay_ms(1000, 0) == 2000
 
 
 @pytest.mark.parametrize("attempt", [1024, 10**6, 10**18])
 def test_no_attempt_overflows(attempt: int) -> None:
     for factor in (1, 2, 100):
-        assert delay_ms(Backoff(base=1, factor=factor, cap=30, jitter=0), attempt, 0) == (
+        assert Backoff(base=1, factor=factor, cap=30, jitter=0).delay_ms(attempt, 0) == (
             1000 if factor == 1 else 30_000
         )
 
@@ -30,11 +29,11 @@ def test_no_attempt_overflows(attempt: int) -> None:
 def test_jitter_stays_inside_the_cap() -> None:
     backoff = Backoff(base=1, factor=2, cap=30, jitter=0.5)
     for attempt, random in itertools.product((1, 5, 10), (0.0, 0.25, 0.999_999)):
-        longest = delay_ms(backoff, attempt, 0)
-        assert longest / 2 <= delay_ms(backoff, attempt, random) <= longest <= 30_000
-    assert delay_ms(backoff, 1, 0.5) == 750
+        longest = backoff.delay_ms(attempt, 0)
+        assert longest / 2 <= backoff.delay_ms(attempt, random) <= longest <= 30_000
+    assert backoff.delay_ms(1, 0.5) == 750
 
 
 def test_the_same_arguments_give_the_same_wait() -> None:
     backoff = Backoff()
-    assert len({delay_ms(backoff, 3, 0.123) for _ in range(10)}) == 1
+    assert len({backoff.delay_ms(3, 0.123) for _ in range(10)}) == 1

@@ -25,7 +25,7 @@ from queuehint.errors import CorruptStateError
 from queuehint.operations import Exchange, Pause
 from queuehint.testing.driver import Queue, job
 from queuehint.values.policy import Retention
-from queuehint.values.records import note_checked
+from queuehint.values.spec import note_checked
 
 LAYOUTS = {1: "a2b52578fd5f365d", 2: "bb97167eda078f4f"}
 """The fingerprint of each layout there was. Who changes what a class remembers adds a line, and counts `SCHEMA` up."""

@@ -39,7 +39,8 @@ from queuehint.operations import (
     Ticked,
 )
 from queuehint.values.hint import Claim
-from queuehint.values.records import PAYLOAD_BYTES_MAX, Dependency, JobSpec, JobState
+from queuehint.values.record import JobState
+from queuehint.values.spec import PAYLOAD_BYTES_MAX, Dependency, JobSpec
 
 
 def job(called: str, /, *after: Any, **fields: Any) -> JobSpec:

@@ -22,7 +22,9 @@ from queuehint.core.structures.leftovers import (
 )
 from queuehint.operations import CancelFlow, Enqueue
 from queuehint.testing.driver import Queue, job
-from queuehint.values.records import Dependency, JobState, OutcomeKind
+from queuehint.values.outcome import OutcomeKind
+from queuehint.values.record import JobState
+from queuehint.values.spec import Dependency
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 

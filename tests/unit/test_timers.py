@@ -5,7 +5,7 @@ from __future__ import annotations
 from queuehint.core.structures.job import Job
 from queuehint.core.structures.timers import TimerKind, Timers
 from queuehint.testing.driver import job
-from queuehint.values.records import JobState
+from queuehint.values.record import JobState
 
 DUE, LEASE, EXPIRY, PRUNE = TimerKind
 

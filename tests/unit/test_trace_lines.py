@@ -23,7 +23,7 @@ from queuehint.testing.trace.drawings import runs_of
 from queuehint.testing.trace.lines import LINE_BYTES_MAX
 from queuehint.testing.trace.records import Past, events_of
 from queuehint.values.hint import Claim
-from queuehint.values.records import Dependency
+from queuehint.values.spec import Dependency
 
 J = TraceJob.of
 

@@ -16,7 +16,7 @@ from importlib.resources import files
 from typing import Final
 
 from queuehint.core.jobs.states import MOVES
-from queuehint.values.records import JobState
+from queuehint.values.record import JobState
 
 LETTERS: Final = {
     JobState.SCHEDULED: "S",

@@ -46,9 +46,11 @@ from queuehint.errors import CorruptStateError
 from queuehint.values.event import Event, EventKind
 from queuehint.values.hint import Claim
 from queuehint.values.limit import Limit
+from queuehint.values.outcome import JobError, Progress
 from queuehint.values.policy import Backoff, Policy, Retention
-from queuehint.values.records import Dependency, JobError, JobSpec, JobState, Priority, Progress
+from queuehint.values.record import JobState
 from queuehint.values.schedule import Recurrence, Schedule
+from queuehint.values.spec import Dependency, JobSpec, Priority
 
 SCHEMA: Final = 2
 ROWS_PER_PART: Final = 2_000

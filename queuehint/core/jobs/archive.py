@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from queuehint.core.structures.job import DIGEST_FROM
 from queuehint.core.structures.timers import TimerKind
 from queuehint.values.event import EventKind
-from queuehint.values.records import JobState
+from queuehint.values.record import JobState
 
 if TYPE_CHECKING:
     from queuehint.core.jobs.table import Ledger

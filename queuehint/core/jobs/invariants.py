@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from queuehint.core.structures.leftovers import CommitSweep, ReleaseSweep, ResolveSweep
 from queuehint.values.hint import key_of
-from queuehint.values.records import OVER, JobState
+from queuehint.values.record import OVER, JobState
 
 if TYPE_CHECKING:
     from queuehint.core.jobs.table import Ledger

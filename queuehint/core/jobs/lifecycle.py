@@ -28,14 +28,15 @@ from queuehint.core.structures.job import DIGEST_FROM
 from queuehint.core.structures.leftovers import CancelSweep, DropSweep, ReleaseSweep, ResolveSweep, ReviveSweep
 from queuehint.core.structures.timers import TimerKind
 from queuehint.values.event import EventKind
-from queuehint.values.records import JobError, JobState
+from queuehint.values.outcome import JobError
+from queuehint.values.record import JobState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from queuehint.core.jobs.table import Ledger
     from queuehint.core.structures.job import Job, Needs
-    from queuehint.values.records import Outcome
+    from queuehint.values.outcome import Outcome
 
 _SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 _DUE, LEASE, EXPIRY, PRUNE = TimerKind

@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from queuehint.core.structures.ready_queue import Ranked
-from queuehint.values.records import JobState, Priority
+from queuehint.values.record import JobState
+from queuehint.values.spec import Priority
 
 if TYPE_CHECKING:
     from queuehint.core.structures.job import Job

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from queuehint.core.structures.timers import TimerKind
 from queuehint.values.event import EventKind
-from queuehint.values.records import OVER, JobState
+from queuehint.values.record import OVER, JobState
 
 if TYPE_CHECKING:
     from queuehint.core.jobs.table import Ledger
     from queuehint.core.structures.job import Job
-    from queuehint.values.records import JobSpec
+    from queuehint.values.spec import JobSpec
 
 SCHEDULED, DEFERRED, *_ = JobState
 DUE, _LEASE, _EXPIRY, PRUNE = TimerKind

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from queuehint.core.structures.edges import START
 from queuehint.core.structures.timers import TimerKind
 from queuehint.values.event import EventKind
-from queuehint.values.records import JobSpec, JobState
+from queuehint.values.record import JobState
+from queuehint.values.spec import JobSpec
 
 if TYPE_CHECKING:
     from queuehint.core.jobs.table import Ledger

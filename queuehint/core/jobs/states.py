@@ -7,7 +7,7 @@ The diagram in the documentation is drawn from it. What a move *does* is in `led
 from __future__ import annotations
 
 from queuehint.errors import InvalidTransitionError
-from queuehint.values.records import JobState
+from queuehint.values.record import JobState
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 

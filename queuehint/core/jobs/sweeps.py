@@ -22,7 +22,7 @@ from queuehint.core.structures.leftovers import (
     UnparkSweep,
 )
 from queuehint.operations import TALLIES, TALLY_MS
-from queuehint.values.records import JobState
+from queuehint.values.record import JobState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

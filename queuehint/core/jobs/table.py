@@ -29,7 +29,8 @@ from queuehint.core.structures.timers import TimerKind, Timers
 from queuehint.core.structures.trie import Node, PathTrie, Walk
 from queuehint.values.event import EventKind
 from queuehint.values.policy import Retention
-from queuehint.values.records import OVER, JobSpec, JobState
+from queuehint.values.record import OVER, JobState
+from queuehint.values.spec import JobSpec
 
 if TYPE_CHECKING:
     from queuehint.core.structures.heap import Entry

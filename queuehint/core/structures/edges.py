@@ -20,14 +20,15 @@ from typing import TYPE_CHECKING, Final
 
 from sortedcontainers import SortedDict
 
-from queuehint.values.records import JobState
+from queuehint.values.record import JobState
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from queuehint.core.structures.job import Job, Needs
+    from queuehint.values.outcome import OnChildFailure
     from queuehint.values.policy import OnDependencyFailure
-    from queuehint.values.records import Dependency, JobSpec, OnChildFailure
+    from queuehint.values.spec import Dependency, JobSpec
 
 DROP: Final = "d"
 """The edge is resolved."""
@@ -54,7 +55,7 @@ def fates(edge: Dependency, on_failure: OnDependencyFailure) -> str:
     """
     Return the fates of an edge.
 
-    >>> from queuehint.values.records import Dependency
+    >>> from queuehint.values.spec import Dependency
     >>> fates(Dependency("a"), "wait"), fates(Dependency("a", when="done"), "wait")
     ('dwdk', 'dddk')
     """

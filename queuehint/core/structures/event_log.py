@@ -12,7 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from queuehint.values.event import Event, EventKind
-from queuehint.values.records import JobState
+from queuehint.values.record import JobState
 
 if TYPE_CHECKING:
     from queuehint.core.structures.job import Job

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from queuehint.core.structures.trie import Walk
-from queuehint.values.records import ERRORS_MAX, LOG_LINES_MAX, OVER, JobError, JobRecord, JobSpec, JobState, Progress
+from queuehint.values.outcome import JobError, Progress
+from queuehint.values.record import ERRORS_MAX, LOG_LINES_MAX, OVER, JobRecord, JobState
+from queuehint.values.spec import JobSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -20,7 +20,7 @@ from heapq import nsmallest
 from typing import TYPE_CHECKING
 
 from queuehint.core.structures.heap import LazyHeap
-from queuehint.values.records import Priority
+from queuehint.values.spec import Priority
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING, TypeVar
 from sortedcontainers import SortedDict
 
 from queuehint.operations import RECORDS_PER_BLOCK
-from queuehint.values.records import JobState
+from queuehint.values.record import JobState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from queuehint.core.structures.job import Job
     from queuehint.values.record_filter import RecordFilter
-    from queuehint.values.records import JobSpec
+    from queuehint.values.spec import JobSpec
 
 Value = TypeVar("Value", str, JobState, str | None)
 

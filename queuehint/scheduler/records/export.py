@@ -17,13 +17,16 @@ import attrs
 
 from queuehint.errors import InvalidJobTypeError, PayloadError, shown
 from queuehint.handlers.codec import check_json, decode_json
-from queuehint.values.records import RUN_AT_MAX_MS, moment
+from queuehint.values.record import moment
+from queuehint.values.spec import RUN_AT_MAX_MS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from queuehint.values.hint import Claim
-    from queuehint.values.records import JobError, JobRecord, JobSpec
+    from queuehint.values.outcome import JobError
+    from queuehint.values.record import JobRecord
+    from queuehint.values.spec import JobSpec
 
 _FIRST_MS = -62_135_596_800_000
 """The first moment of the calendar; a job may be due at any time before."""

@@ -34,8 +34,8 @@ from queuehint.operations import (
 )
 from queuehint.scheduler.records.cursors import read_cursor, write_cursor
 from queuehint.values.checks import check_bool, check_choice, check_id, check_int, check_items, check_name, check_run_at
+from queuehint.values.record import LOG_LINES_MAX, JobRecord, JobState, log_lines
 from queuehint.values.record_filter import RecordFilter
-from queuehint.values.records import LOG_LINES_MAX, JobRecord, JobState, log_lines
 
 PAGE = 100
 QUESTIONS_MAX = 16

@@ -15,7 +15,7 @@ from queuehint.scheduler.records import queries as ask
 from queuehint.scheduler.records.export import Export
 from queuehint.scheduler.records.queries import PAGE
 from queuehint.values.checks import check_instance
-from queuehint.values.records import JobRecord
+from queuehint.values.record import JobRecord
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

@@ -22,8 +22,8 @@ from queuehint.operations import (
 from queuehint.testing.contract.store import DAY_MS, error
 from queuehint.testing.driver import job
 from queuehint.values.policy import ON_DEPENDENCY_FAILURE
-from queuehint.values.records import Dependency
 from queuehint.values.report import ReasonKind
+from queuehint.values.spec import Dependency
 
 if TYPE_CHECKING:
     from queuehint.testing.contract.store import Store

@@ -17,7 +17,7 @@ from queuehint.values.report import EdgeStats
 
 if TYPE_CHECKING:
     from queuehint.testing.contract.store import Store
-    from queuehint.values.records import JobSpec
+    from queuehint.values.spec import JobSpec
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 CANCELING: dict[str, Any] = {"on_dependency_failure": "cancel"}

@@ -23,7 +23,7 @@ from queuehint.operations import (
 )
 from queuehint.testing.contract.store import DAY_MS, Store
 from queuehint.testing.driver import SHARED, job
-from queuehint.values.records import PAYLOAD_BYTES_MAX
+from queuehint.values.spec import PAYLOAD_BYTES_MAX
 
 Reply = TypeVar("Reply")
 

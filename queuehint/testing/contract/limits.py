@@ -14,8 +14,8 @@ from queuehint.testing.contract.store import Store
 from queuehint.testing.driver import job
 from queuehint.values.hint import Claim
 from queuehint.values.limit import LIMITS_MAX
-from queuehint.values.records import JobSpec
 from queuehint.values.report import ReasonKind
+from queuehint.values.spec import JobSpec
 
 
 def limit(store: Store, *path: str, **kinds: Any) -> bool:

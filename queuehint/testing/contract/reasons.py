@@ -5,7 +5,7 @@ from __future__ import annotations
 from queuehint.operations import CountPending, Pause, Verdict
 from queuehint.testing.contract.store import Store
 from queuehint.testing.driver import SHARED, claim, job
-from queuehint.values.records import OutcomeKind
+from queuehint.values.outcome import OutcomeKind
 from queuehint.values.report import ReasonKind
 
 JOBS_NAMED_MAX = 10

@@ -23,7 +23,8 @@ from queuehint.operations import (
 from queuehint.testing.contract.listing import listed, users
 from queuehint.testing.contract.store import DAY_MS
 from queuehint.testing.driver import job
-from queuehint.values.records import RESULT_BYTES_MAX, Dependency
+from queuehint.values.outcome import RESULT_BYTES_MAX
+from queuehint.values.spec import Dependency
 
 if TYPE_CHECKING:
     from queuehint.testing.contract.store import Store

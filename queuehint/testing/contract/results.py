@@ -11,7 +11,7 @@ from queuehint.errors import LeaseLostError
 from queuehint.operations import Enqueue, Fetch, Pull, Push, Verdict
 from queuehint.testing.contract.store import DAY_MS
 from queuehint.testing.driver import job
-from queuehint.values.records import Dependency
+from queuehint.values.spec import Dependency
 
 if TYPE_CHECKING:
     from queuehint.testing.contract.store import Store

@@ -27,8 +27,8 @@ from queuehint.operations import (
 )
 from queuehint.testing.contract.store import Store
 from queuehint.testing.driver import job
-from queuehint.values.records import JobSpec
 from queuehint.values.schedule import FIRINGS_MAX, SCHEDULE_BYTES_MAX, Recurrence, Schedule
+from queuehint.values.spec import JobSpec
 
 MINUTE = 60_000
 EVERY_MINUTE = Recurrence(every_ms=MINUTE)

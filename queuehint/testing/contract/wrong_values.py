@@ -14,10 +14,11 @@ from queuehint.operations import CountJobs, Get, ListLimits, ListSchedules, List
 from queuehint.testing.driver import job
 from queuehint.values.hint import Claim
 from queuehint.values.limit import Limit
+from queuehint.values.outcome import JobError, Outcome, OutcomeKind, Progress
 from queuehint.values.policy import Backoff, Policy
 from queuehint.values.record_filter import RecordFilter
-from queuehint.values.records import Dependency, JobError, JobSpec, Outcome, OutcomeKind, Progress
 from queuehint.values.schedule import Recurrence
+from queuehint.values.spec import Dependency, JobSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,7 +18,8 @@ from queuehint.testing.arguments import read_call
 from queuehint.testing.driver import Queue
 from queuehint.values.checks import check_items
 from queuehint.values.hint import Claim, parse_hint
-from queuehint.values.records import JobSpec, OutcomeKind
+from queuehint.values.outcome import OutcomeKind
+from queuehint.values.spec import JobSpec
 
 JobLike: TypeAlias = (
     JobSpec

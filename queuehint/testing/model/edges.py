@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Literal
 
 from queuehint.testing.model.jobs import CANCELED, DEFERRED, EXPIRY, FAILED, FINISHED, Actor
 from queuehint.testing.model.moves import Moves
-from queuehint.values.records import Dependency, JobState, Outcome
+from queuehint.values.outcome import Outcome
+from queuehint.values.record import JobState
+from queuehint.values.spec import Dependency
 
 if TYPE_CHECKING:
     from collections.abc import Collection

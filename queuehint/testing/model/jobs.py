@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Literal
 
 from queuehint.core.structures.timers import TimerKind
 from queuehint.testing.model.places import ready, shape
-from queuehint.values.records import OVER, JobSpec, JobState
+from queuehint.values.record import OVER, JobState
+from queuehint.values.spec import JobSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

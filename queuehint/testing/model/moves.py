@@ -26,7 +26,7 @@ from queuehint.testing.model.jobs import (
 )
 from queuehint.testing.model.places import is_at_or_below
 from queuehint.values.hint import queue_key
-from queuehint.values.records import JobState
+from queuehint.values.record import JobState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

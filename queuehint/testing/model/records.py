@@ -28,7 +28,7 @@ from queuehint.testing.model.jobs import CANCELED, DEFERRED, FAILED, FINISHED, P
 from queuehint.testing.model.places import at_or_below
 from queuehint.testing.model.work import Work
 from queuehint.values.hint import queue_key
-from queuehint.values.records import JobState
+from queuehint.values.record import JobState
 from queuehint.values.report import EdgeStats, FlowStats, Reason, ReasonKind
 
 if TYPE_CHECKING:

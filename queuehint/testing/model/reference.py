@@ -88,7 +88,7 @@ class ReferenceModel(Refusals):
 
     >>> from queuehint.values.hint import Claim
     >>> from queuehint.operations import Exchanged
-    >>> from queuehint.values.records import JobSpec
+    >>> from queuehint.values.spec import JobSpec
     >>> model = ReferenceModel()
     >>> intro, document = (Claim(("doc1", "intro")),), (Claim(("doc1",)),)
     >>> jobs = JobSpec(id="edit", task="t", claims=intro), JobSpec(id="print", task="t", claims=document)

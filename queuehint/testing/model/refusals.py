@@ -24,7 +24,7 @@ from queuehint.testing.model.places import at_or_below, is_at_or_below
 from queuehint.testing.model.records import Records
 
 if TYPE_CHECKING:
-    from queuehint.values.records import JobSpec
+    from queuehint.values.spec import JobSpec
 
 
 class Refusals(Records):

@@ -11,7 +11,7 @@ from queuehint.core.structures.job import START_MARK
 from queuehint.operations import STAGED_KEPT_MS, Commit, Committed, Enqueue, Enqueued, EnqueuedJob
 from queuehint.testing.model.jobs import DEFERRED, EXPIRY, LEASE, Actor
 from queuehint.testing.model.times import Times
-from queuehint.values.records import JobSpec
+from queuehint.values.spec import JobSpec
 
 if TYPE_CHECKING:
     from collections.abc import Collection

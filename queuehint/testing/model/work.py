@@ -26,7 +26,7 @@ from queuehint.testing.model.jobs import CANCELED, FINISHED, LEASE, QUEUED, STAR
 from queuehint.testing.model.limits import Limits
 from queuehint.testing.model.places import at_or_below, conflict
 from queuehint.testing.model.submissions import Submissions
-from queuehint.values.records import Grant, Outcome, OutcomeKind
+from queuehint.values.outcome import Grant, Outcome, OutcomeKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable

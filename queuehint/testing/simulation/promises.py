@@ -18,7 +18,7 @@ from queuehint.testing.invariants import check_circles, check_edges, check_order
 from queuehint.testing.model.places import conflict, shape
 from queuehint.testing.trace import TraceEvent
 from queuehint.values.event import EventKind
-from queuehint.values.records import JobState
+from queuehint.values.record import JobState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -24,7 +24,8 @@ from queuehint.testing.simulation.worker_world import HandlerWorld
 from queuehint.testing.trace import TraceEvent, TraceJob, check_trace
 from queuehint.values.checks import check_duration, check_int, check_items
 from queuehint.values.ids import ids_from
-from queuehint.values.records import JobRecord, JobSpec
+from queuehint.values.record import JobRecord
+from queuehint.values.spec import JobSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -22,7 +22,7 @@ from queuehint.testing.simulation.live_workers import Crew, has_time
 from queuehint.testing.simulation.loop import PROCESS, Process, VirtualLoop
 from queuehint.testing.simulation.network import Unreachable, WireBackend
 from queuehint.testing.simulation.store import BEGIN_MS, StaleRequestError, Store
-from queuehint.values.records import JobState
+from queuehint.values.record import JobState
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence

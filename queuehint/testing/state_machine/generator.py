@@ -54,16 +54,9 @@ from queuehint.testing.state_machine.styles import (
 )
 from queuehint.values.hint import Claim, normalise
 from queuehint.values.limit import Limit
-from queuehint.values.records import (
-    ON_CHILD_FAILURE,
-    WHEN,
-    Dependency,
-    JobSpec,
-    JobState,
-    Outcome,
-    OutcomeKind,
-    Progress,
-)
+from queuehint.values.outcome import ON_CHILD_FAILURE, Outcome, OutcomeKind, Progress
+from queuehint.values.record import JobState
+from queuehint.values.spec import WHEN, Dependency, JobSpec
 
 if TYPE_CHECKING:
     from random import Random

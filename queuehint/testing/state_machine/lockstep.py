@@ -46,9 +46,10 @@ from queuehint.testing.model.places import clash
 from queuehint.testing.model.reference import ReferenceModel
 from queuehint.testing.state_machine.styles import FLOWS, MINUTE, POOLS, SHARED_KEYS, SHARED_MS
 from queuehint.values.hint import Claim
+from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.policy import Retention
+from queuehint.values.record import OVER, JobState
 from queuehint.values.record_filter import RecordFilter
-from queuehint.values.records import OVER, JobState, Outcome, OutcomeKind
 from queuehint.values.report import ReasonKind, TreeNode
 
 if TYPE_CHECKING:

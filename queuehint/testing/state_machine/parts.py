@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from queuehint.testing.state_machine.styles import FLOWS, MINUTE, PATHS
 from queuehint.values.hint import Claim
+from queuehint.values.outcome import JobError
 from queuehint.values.policy import Policy
-from queuehint.values.records import Dependency, JobError
+from queuehint.values.spec import Dependency
 
 if TYPE_CHECKING:
     from queuehint.values.hint import Mode, Path

@@ -68,9 +68,10 @@ from queuehint.testing.state_machine.parts import (
 from queuehint.testing.state_machine.styles import FLOWS, LEASE_MS, MINUTE, PARTS, POOLS, SHARED_KEYS
 from queuehint.values.hint import Claim, normalise
 from queuehint.values.limit import Limit
+from queuehint.values.outcome import ON_CHILD_FAILURE, JobError, Outcome, OutcomeKind, Progress
 from queuehint.values.policy import DEFAULT_POLICY, Policy
-from queuehint.values.records import ON_CHILD_FAILURE, Dependency, JobError, JobSpec, Outcome, OutcomeKind, Progress
 from queuehint.values.schedule import Recurrence
+from queuehint.values.spec import Dependency, JobSpec
 
 __all__ = ["OperationMachine"]
 

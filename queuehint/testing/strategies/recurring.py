@@ -18,7 +18,7 @@ from queuehint.worker.due_times import EVERY_MIN_MS, first_due
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
-    from queuehint.values.records import JobSpec
+    from queuehint.values.spec import JobSpec
 
 NOW_MS = 1_600_000_000_000
 """The time around which times are drawn: that of `queuehint.FakeClock`."""

@@ -14,12 +14,12 @@ from queuehint.testing.strategies.arguments import check_choices, check_range, c
 from queuehint.testing.strategies.places import CLAIMS
 from queuehint.values.hint import CLAIMS_MAX, Claim, normalise
 from queuehint.values.policy import ON_DEAD, ON_DEPENDENCY_FAILURE, ON_RETRY, Backoff, Policy
-from queuehint.values.records import WHEN, Dependency, JobSpec
+from queuehint.values.spec import WHEN, Dependency, JobSpec
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
-    from queuehint.values.records import When
+    from queuehint.values.spec import When
 
 _FIELDS = attrs.fields_dict(JobSpec)
 

@@ -12,18 +12,11 @@ from queuehint.testing.strategies.places import PLACES
 from queuehint.testing.strategies.recurring import NOW_MS
 from queuehint.values.hint import Path
 from queuehint.values.limit import Limit
+from queuehint.values.outcome import ON_CHILD_FAILURE, JobError, Outcome, OutcomeKind, Progress
 from queuehint.values.policy import Retention
+from queuehint.values.record import JobState
 from queuehint.values.record_filter import RecordFilter
-from queuehint.values.records import (
-    ON_CHILD_FAILURE,
-    WHEN,
-    Dependency,
-    JobError,
-    JobState,
-    Outcome,
-    OutcomeKind,
-    Progress,
-)
+from queuehint.values.spec import WHEN, Dependency
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy

@@ -33,7 +33,7 @@ from queuehint.testing.strategies.values import (
     record_filters,
 )
 from queuehint.values.hint import Path
-from queuehint.values.records import JobSpec
+from queuehint.values.spec import JobSpec
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy

@@ -28,7 +28,7 @@ from queuehint.testing.trace.places import Places
 from queuehint.testing.trace.slots import Slots
 from queuehint.testing.trace.values import PUT_BACK, InvalidTraceError, TraceEvent, TraceJob
 from queuehint.values.hint import Claim, conflict, queue_key
-from queuehint.values.records import Dependency
+from queuehint.values.spec import Dependency
 
 KEYS_SHOWN = 3
 

@@ -15,7 +15,8 @@ from typing import Any, cast
 import attrs
 
 from queuehint.testing.trace.values import Kind, TraceEvent, TraceJob
-from queuehint.values.records import Dependency, JobRecord, JobState, When
+from queuehint.values.record import JobRecord, JobState
+from queuehint.values.spec import Dependency, When
 
 RESOLUTION_MS = 1.0
 """Times of records are ms: what happened in the same one has no order."""

@@ -11,7 +11,8 @@ from queuehint.errors import QueueHintError, shown
 from queuehint.values.event import Event, EventKind
 from queuehint.values.hint import Claim, Mode, Path, parse_claims, parse_hint
 from queuehint.values.policy import OnDead, OnDependencyFailure, OnRetry
-from queuehint.values.records import Dependency, JobRecord, JobSpec, JobState, check_dependencies
+from queuehint.values.record import JobRecord, JobState
+from queuehint.values.spec import Dependency, JobSpec, check_dependencies
 
 Kind = Literal[
     "enqueued",

@@ -26,7 +26,7 @@ from queuehint.backends.redis.codec.specs import (
 from queuehint.core.refusals import check_limits
 from queuehint.errors import CorruptStateError, JobNotFoundError
 from queuehint.operations import Exchange, Get, List, ListDead, ListFlow, Operation, Tick
-from queuehint.values.records import JobSpec
+from queuehint.values.spec import JobSpec
 
 __all__ = [
     "SCHEMA",

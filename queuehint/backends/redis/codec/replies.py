@@ -99,7 +99,8 @@ from queuehint.operations import (
 from queuehint.values.event import Event, EventKind
 from queuehint.values.hint import parse_gate_key
 from queuehint.values.limit import Limit, LimitState, order_of
-from queuehint.values.records import Grant, JobError, JobRecord, JobState, Progress
+from queuehint.values.outcome import Grant, JobError, Progress
+from queuehint.values.record import JobRecord, JobState
 from queuehint.values.report import FlowStats
 from queuehint.values.schedule import Recurrence, Schedule
 

@@ -11,7 +11,7 @@ from queuehint.backends.redis.scripts import STATES
 from queuehint.errors import JobNotFoundError
 from queuehint.operations import CountEdges, CountJobs, CountPending, Pending, Tree, Why
 from queuehint.values.hint import Path, key_of, parse_gate_key
-from queuehint.values.records import JobState
+from queuehint.values.record import JobState
 from queuehint.values.report import Delays, EdgeStats, Reason, ReasonKind, Stats, TreeNode
 
 

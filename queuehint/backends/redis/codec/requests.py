@@ -63,8 +63,8 @@ from queuehint.operations import (
     Why,
 )
 from queuehint.values.hint import gate_key
+from queuehint.values.outcome import JobError, Outcome, OutcomeKind
 from queuehint.values.policy import Retention
-from queuehint.values.records import JobError, Outcome, OutcomeKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

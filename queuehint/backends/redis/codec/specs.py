@@ -19,7 +19,7 @@ import attrs
 from queuehint.errors import CorruptStateError
 from queuehint.values.hint import SEGMENT_BYTES_MAX, Claim, gate_key, parse_gate_key
 from queuehint.values.policy import DEFAULT_BACKOFF, DEFAULT_POLICY, Backoff, Policy
-from queuehint.values.records import Dependency, JobSpec
+from queuehint.values.spec import Dependency, JobSpec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -18,8 +18,10 @@ from queuehint.testing.simulation.engine.world import RETENTION
 from queuehint.testing.simulation.report import SimulationError, reason_of
 from queuehint.testing.simulation.store import BEGIN_MS, Store
 from queuehint.values.hint import Claim, queue_key
+from queuehint.values.outcome import Grant, Outcome, OutcomeKind
 from queuehint.values.policy import Backoff, Policy
-from queuehint.values.records import Grant, JobSpec, JobState, Outcome, OutcomeKind
+from queuehint.values.record import JobState
+from queuehint.values.spec import JobSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -15,8 +15,10 @@ from queuehint.operations import Cancel, CancelPath, Discard, Enqueue, Pause, Re
 from queuehint.testing.simulation.engine.world import LEASE_MS, World
 from queuehint.testing.simulation.store import BEGIN_MS
 from queuehint.values.hint import Claim, normalise
+from queuehint.values.outcome import OutcomeKind
 from queuehint.values.policy import Backoff, Policy
-from queuehint.values.records import Dependency, JobSpec, JobState, OutcomeKind
+from queuehint.values.record import JobState
+from queuehint.values.spec import Dependency, JobSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable

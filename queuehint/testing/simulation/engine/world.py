@@ -23,8 +23,9 @@ from queuehint.operations import Enqueue, Exchange, Exchanged, Renew, Resume, Ve
 from queuehint.testing.invariants import check_empty
 from queuehint.testing.model.places import conflict
 from queuehint.testing.simulation.store import BEGIN_MS, StaleRequestError, Store
+from queuehint.values.outcome import Grant, Outcome, OutcomeKind
 from queuehint.values.policy import Retention
-from queuehint.values.records import Grant, JobState, Outcome, OutcomeKind
+from queuehint.values.record import JobState
 
 if TYPE_CHECKING:
     from collections.abc import Callable

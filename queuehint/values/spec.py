@@ -1,13 +1,9 @@
-"""
-Values that leave a room: what is asked of a job, what is known of it, what a worker gets and reports.
-
-All are frozen. Times are ints of ms since the epoch and end in ``_ms``; the door turns them into datetimes.
-"""
+"""What is asked of a job: its spec and its edges, and their limits."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from enum import IntEnum, StrEnum
+from enum import IntEnum
 from itertools import islice
 from operator import is_
 from typing import Any, Literal, get_args
@@ -23,61 +19,28 @@ from queuehint.values.checks import (
     check_name,
     check_str,
     count_of,
+    encodable,
     sized,
 )
-from queuehint.values.hint import Claim, Path, parse_claims, queue_key
+from queuehint.values.hint import Claim, parse_claims
 from queuehint.values.policy import DEFAULT_POLICY, Backoff, Policy
 
 PAYLOAD_BYTES_MAX = 1 << 20
 CALL_BYTES_MAX = 1 << 30
 """Arguments of all jobs of one call: they are kept until the last was checked."""
-RESULT_BYTES_MAX = 1 << 20
-LOG_LINES_MAX = 1000
-LOG_LINE_BYTES_MAX = 4096
-ERRORS_MAX = 20
-ERROR_TEXT_MAX = 4096
 
 # The ends of the calendar: what lies outside cannot be shown as a datetime. A time before is as good as the first.
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 RUN_AT_MIN_MS = -(2**53)
-RUN_AT_MAX_MS = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1)
+RUN_AT_MAX_MS = (datetime.max.replace(tzinfo=UTC) - EPOCH) // timedelta(milliseconds=1)
 
 DEPENDENCIES_MAX = 1000
 TEMPLATES_MAX = 1000
 
 OnConflict = Literal["return", "replace", "after", "reject"]
 When = Literal["success", "failure", "done"]
-OnChildFailure = Literal["fail", "ignore"]
 ON_CONFLICT: tuple[OnConflict, ...] = get_args(OnConflict)
 WHEN: tuple[When, ...] = get_args(When)
-ON_CHILD_FAILURE: tuple[OnChildFailure, ...] = get_args(OnChildFailure)
-
-
-class JobState(StrEnum):
-    """Where a job is in its life; the names of the field's older systems."""
-
-    SCHEDULED = "SCHEDULED"
-    """Waits for a time; holds no place."""
-    DEFERRED = "DEFERRED"
-    """Waits for other jobs; holds no place."""
-    QUEUED = "QUEUED"
-    """Has its place in the order: waits for it, for a back-off, for a pause or for a worker."""
-    STARTED = "STARTED"
-    """A worker runs it under a lease."""
-    FINISHED = "FINISHED"
-    FAILED = "FAILED"
-    CANCELED = "CANCELED"
-
-    # Enum's own __hash__ is a Python function; states are dictionary keys on every move of every job.
-    __hash__ = str.__hash__
-
-    @property
-    def is_over(self) -> bool:
-        """True once the job is FINISHED, FAILED or CANCELED."""
-        return self in OVER
-
-
-OVER = frozenset({JobState.FINISHED, JobState.FAILED, JobState.CANCELED})
 
 
 class Priority(IntEnum):
@@ -381,215 +344,3 @@ def check_call_size(size: int, *, parameter: str) -> None:
     """Check how many bytes of arguments were read in one call so far."""
     if size > CALL_BYTES_MAX:
         raise InvalidJobError(f"{parameter}: more than {CALL_BYTES_MAX} bytes of arguments in one call, the limit")
-
-
-@attrs.frozen(kw_only=True)
-class JobError:
-    """
-    One failed attempt, as text: exceptions are never rebuilt from the store.
-
-    Args:
-        type: the exception's qualified name, or ``timeout``, ``worker_lost``, ``retry``, ``fail``.
-        message: at most 4 096 characters.
-        traceback: at most 4 096 characters, the innermost frames, without local values.
-        attempt: which attempt it ended, counted from 1.
-        at_ms: when the backend recorded it.
-    """
-
-    type: str
-    message: str
-    traceback: str | None = None
-    attempt: int = 0
-    at_ms: int = 0
-
-
-class OutcomeKind(StrEnum):
-    """How a worker says an attempt ended."""
-
-    FINISHED = "finished"
-    FAILED = "failed"
-    """Counts as an attempt; tried again after *delay_ms* while attempts are left, unless *final*."""
-    SNOOZED = "snoozed"
-    """Wishes to be tried again after *delay_ms*; counts for nothing."""
-    RELEASED = "released"
-    """Given back by a stopping worker; ready at once at its old place, counts for nothing."""
-    UNKNOWN_TASK = "unknown_task"
-    """This worker has no such handler; given back with a growing pause, counts for nothing."""
-    LOST = "lost"
-    """The handler raised SystemExit or KeyboardInterrupt: counts as a loss, as if the worker had died."""
-    DISCARDED = "discarded"
-    """The handler says the job has no point any more: CANCELED."""
-    CHILDREN = "children"
-    """The handler has ended and the job is over when its children are: DEFERRED until then."""
-
-
-@attrs.frozen(kw_only=True)
-class Outcome:
-    """
-    A worker's report of one attempt.
-
-    Args:
-        job_id, token: which grant; another token than the newest grant's changes nothing.
-        kind: how it ended.
-        result: for FINISHED: JSON, at most 1 MiB, opaque to every backend.
-        error: for FAILED and LOST: what happened; *attempt* and *at_ms* are filled in by the backend.
-        delay_ms: for FAILED and SNOOZED: how long to wait before the next attempt.
-        final: for FAILED: no further attempt.
-        reason: for DISCARDED: why.
-        children: for CHILDREN: up to 1 000 ids of jobs to wait for; *result* is then the job's own.
-        on_child_failure: for CHILDREN: whether a child that is FAILED or CANCELED makes the job FAILED.
-    """
-
-    job_id: str
-    token: int
-    kind: OutcomeKind
-    result: bytes | None = attrs.field(default=None, repr=sized)
-    error: JobError | None = None
-    delay_ms: int = 0
-    final: bool = False
-    reason: str | None = None
-    children: tuple[str, ...] = ()
-    on_child_failure: OnChildFailure = "fail"
-
-
-@attrs.frozen
-class Grant:
-    """
-    The right to run one job until the lease ends.
-
-    Args:
-        spec: what to run.
-        token: proves the grant; strictly greater than every earlier one. Pass it on to resources that can fence.
-        attempt: counted attempts including this one, from 1.
-        losses: workers lost so far.
-        lease_until_ms: when the lease ends unless renewed, by the backend's clock.
-    """
-
-    spec: JobSpec
-    token: int
-    attempt: int
-    losses: int
-    lease_until_ms: int
-
-
-@attrs.frozen
-class Progress:
-    """How far a running job is: *done* of *total* (either may be None), and a note of at most 1 024 characters."""
-
-    done: float | None = None
-    total: float | None = None
-    note: str | None = None
-
-
-def _lines(logs: tuple[str, ...]) -> str:
-    """Return what the repr of a record says of its log: its lines may be 4 MiB, and are the handler's."""
-    return f"<{len(logs)} lines>"
-
-
-@attrs.frozen(kw_only=True)
-class JobRecord:
-    """
-    All that is known of a job; a copy, unaffected by what happens later.
-
-    Args:
-        number: order of enqueue, for ever.
-        seq: place in the order, taken when the job became QUEUED; None while it has none.
-        version: grows with every change of the record.
-        spec: what was asked.
-        attempts, losses: counted so far, since the last redrive.
-        errors: the last 20 failed attempts, oldest first, redrives included.
-        cause: why it is FAILED or CANCELED, or what its cancellation was asked with.
-        cancel_requested: a cancellation was asked for while it ran.
-        logs: the last 1 000 lines; *logs_truncated* says whether some are missing.
-        level: what it is ranked by among ready jobs: its priority, or a better one of a job that waits behind it.
-        problem: why this release cannot read its spec, which a later one has written or which is damaged; *spec* then
-            has what can be read of it, the rest as by default. None for all others.
-    """
-
-    id: str
-    number: int
-    seq: int | None
-    version: int
-    state: JobState
-    spec: JobSpec
-    attempts: int
-    losses: int
-    token: int | None
-    worker: str | None
-    enqueued_ms: int
-    due_ms: int | None
-    queued_ms: int | None
-    started_ms: int | None
-    ended_ms: int | None
-    result: bytes | None = attrs.field(repr=sized)
-    errors: tuple[JobError, ...]
-    cause: str | None
-    cancel_requested: bool
-    progress: Progress | None
-    logs: tuple[str, ...] = attrs.field(repr=_lines)
-    logs_truncated: bool
-    level: int
-    problem: str | None = None
-
-    @property
-    def path(self) -> Path | None:
-        """The path of the job's only claim; None if it has none or several."""
-        return self.spec.claims[0].path if len(self.spec.claims) == 1 else None
-
-    @property
-    def queue_keys(self) -> tuple[str, ...]:
-        """The queue key of each claim."""
-        return tuple(queue_key(claim.path) for claim in self.spec.claims)
-
-    @property
-    def schedule(self) -> str | None:
-        """The name of the schedule that fired it; None if none did."""
-        return self.spec.schedule
-
-    @property
-    def scheduled_at(self) -> datetime | None:
-        """The due time it was fired for; None if no schedule did."""
-        return None if self.spec.scheduled_ms is None else moment(self.spec.scheduled_ms)
-
-    @property
-    def enqueued_at(self) -> datetime:
-        """When it was enqueued."""
-        return moment(self.enqueued_ms)
-
-    @property
-    def due_at(self) -> datetime | None:
-        """When it is due, if it waits for a time."""
-        return None if self.due_ms is None else moment(self.due_ms)
-
-    @property
-    def started_at(self) -> datetime | None:
-        """When its last attempt began."""
-        return None if self.started_ms is None else moment(self.started_ms)
-
-    @property
-    def ended_at(self) -> datetime | None:
-        """When it was over."""
-        return None if self.ended_ms is None else moment(self.ended_ms)
-
-
-def encodable(text: str) -> str:
-    r"""
-    Return a text as every store takes it: what UTF-8 has no bytes for is escaped.
-
-    >>> print(encodable("x\udce9.txt"))
-    x\udce9.txt
-    """
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def log_lines(text: str) -> list[str]:
-    """Return the lines of a text as a log takes them, each cut at 4 096 bytes; an empty text is an empty line."""
-    return [
-        line[:LOG_LINE_BYTES_MAX].encode("utf-8", "backslashreplace")[:LOG_LINE_BYTES_MAX].decode("utf-8", "ignore")
-        for line in text.splitlines() or [""]
-    ]
-
-
-def moment(time_ms: int) -> datetime:
-    """Return ms since the epoch as a datetime in UTC."""
-    return _EPOCH + timedelta(milliseconds=time_ms)

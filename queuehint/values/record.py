@@ -1,0 +1,152 @@
+"""
+What is known of a job: its state and its record.
+
+Times are ints of ms since the epoch and end in ``_ms``; the door turns them into datetimes.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+import attrs
+
+from queuehint.values.checks import sized
+from queuehint.values.hint import Path, queue_key
+from queuehint.values.outcome import JobError, Progress
+from queuehint.values.spec import EPOCH, JobSpec
+
+LOG_LINES_MAX = 1000
+LOG_LINE_BYTES_MAX = 4096
+ERRORS_MAX = 20
+
+
+class JobState(StrEnum):
+    """Where a job is in its life; the names of the field's older systems."""
+
+    SCHEDULED = "SCHEDULED"
+    """Waits for a time; holds no place."""
+    DEFERRED = "DEFERRED"
+    """Waits for other jobs; holds no place."""
+    QUEUED = "QUEUED"
+    """Has its place in the order: waits for it, for a back-off, for a pause or for a worker."""
+    STARTED = "STARTED"
+    """A worker runs it under a lease."""
+    FINISHED = "FINISHED"
+    FAILED = "FAILED"
+    CANCELED = "CANCELED"
+
+    # Enum's own __hash__ is a Python function; states are dictionary keys on every move of every job.
+    __hash__ = str.__hash__
+
+    @property
+    def is_over(self) -> bool:
+        """True once the job is FINISHED, FAILED or CANCELED."""
+        return self in OVER
+
+
+OVER = frozenset({JobState.FINISHED, JobState.FAILED, JobState.CANCELED})
+
+
+def _lines(logs: tuple[str, ...]) -> str:
+    """Return what the repr of a record says of its log: its lines may be 4 MiB, and are the handler's."""
+    return f"<{len(logs)} lines>"
+
+
+@attrs.frozen(kw_only=True)
+class JobRecord:
+    """
+    All that is known of a job; a copy, unaffected by what happens later.
+
+    Args:
+        number: order of enqueue, for ever.
+        seq: place in the order, taken when the job became QUEUED; None while it has none.
+        version: grows with every change of the record.
+        spec: what was asked.
+        attempts, losses: counted so far, since the last redrive.
+        errors: the last 20 failed attempts, oldest first, redrives included.
+        cause: why it is FAILED or CANCELED, or what its cancellation was asked with.
+        cancel_requested: a cancellation was asked for while it ran.
+        logs: the last 1 000 lines; *logs_truncated* says whether some are missing.
+        level: what it is ranked by among ready jobs: its priority, or a better one of a job that waits behind it.
+        problem: why this release cannot read its spec, which a later one has written or which is damaged; *spec* then
+            has what can be read of it, the rest as by default. None for all others.
+    """
+
+    id: str
+    number: int
+    seq: int | None
+    version: int
+    state: JobState
+    spec: JobSpec
+    attempts: int
+    losses: int
+    token: int | None
+    worker: str | None
+    enqueued_ms: int
+    due_ms: int | None
+    queued_ms: int | None
+    started_ms: int | None
+    ended_ms: int | None
+    result: bytes | None = attrs.field(repr=sized)
+    errors: tuple[JobError, ...]
+    cause: str | None
+    cancel_requested: bool
+    progress: Progress | None
+    logs: tuple[str, ...] = attrs.field(repr=_lines)
+    logs_truncated: bool
+    level: int
+    problem: str | None = None
+
+    @property
+    def path(self) -> Path | None:
+        """The path of the job's only claim; None if it has none or several."""
+        return self.spec.claims[0].path if len(self.spec.claims) == 1 else None
+
+    @property
+    def queue_keys(self) -> tuple[str, ...]:
+        """The queue key of each claim."""
+        return tuple(queue_key(claim.path) for claim in self.spec.claims)
+
+    @property
+    def schedule(self) -> str | None:
+        """The name of the schedule that fired it; None if none did."""
+        return self.spec.schedule
+
+    @property
+    def scheduled_at(self) -> datetime | None:
+        """The due time it was fired for; None if no schedule did."""
+        return None if self.spec.scheduled_ms is None else moment(self.spec.scheduled_ms)
+
+    @property
+    def enqueued_at(self) -> datetime:
+        """When it was enqueued."""
+        return moment(self.enqueued_ms)
+
+    @property
+    def due_at(self) -> datetime | None:
+        """When it is due, if it waits for a time."""
+        return None if self.due_ms is None else moment(self.due_ms)
+
+    @property
+    def started_at(self) -> datetime | None:
+        """When its last attempt began."""
+        return None if self.started_ms is None else moment(self.started_ms)
+
+    @property
+    def ended_at(self) -> datetime | None:
+        """When it was over."""
+        return None if self.ended_ms is None else moment(self.ended_ms)
+
+
+def log_lines(text: str) -> list[str]:
+    """Return the lines of a text as a log takes them, each cut at 4 096 bytes; an empty text is an empty line."""
+    return [
+        line[:LOG_LINE_BYTES_MAX].encode("utf-8", "backslashreplace")[:LOG_LINE_BYTES_MAX].decode("utf-8", "ignore")
+        for line in text.splitlines() or [""]
+    ]
+
+
+def moment(time_ms: int) -> datetime:
+    """Return ms since the epoch as a datetime in UTC."""
+    return EPOCH + timedelta(milliseconds=time_ms)
