@@ -1,4 +1,7 @@
-"""M-sweep: a script that is given what its header does not say changes nothing: it looks before its first write."""
+"""M-sweep: a script that is given what its header does not say changes nothing: it looks before its first write.
+
+Questions change nothing in any case: they refuse it in the words of every script, and never fail in the middle.
+"""
 
 from __future__ import annotations
 
@@ -23,16 +26,21 @@ from queuehint.operations import (
     CancelPath,
     Close,
     Commit,
+    CountPending,
+    CountRecords,
     Delete,
     Discard,
     Draw,
     DropLimit,
     DropSchedule,
+    DueSchedules,
     Enqueue,
     Exchange,
+    Fetch,
     Firing,
     Follow,
     Get,
+    List,
     Log,
     Operation,
     Pause,
@@ -53,8 +61,10 @@ from queuehint.operations import (
 from queuehint.testing.driver import job
 from queuehint.values.limit import Limit
 from queuehint.values.outcome import JobError, Outcome, OutcomeKind, Progress
+from queuehint.values.record import JobState
+from queuehint.values.record_filter import RecordFilter
 from queuehint.values.schedule import Recurrence
-from tests.unit.test_redis_scripts import QUESTIONS
+from tests.unit.test_redis_scripts import EXAMPLES, MORE_EXAMPLES, QUESTIONS, refusals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,6 +74,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.redis
 
+WORDS = refusals()
+"""With which of them a refusal begins."""
 WRONG = ("nan", "inf", "-inf", "1.5", "9" * 20, "text")
 """What is no whole number."""
 NUMBER = re.compile(r"-?\d+")
@@ -76,11 +88,31 @@ FORMS = (
     (r"(.*)\n2 3 hold (.*)", r"\1\ntext\n"),
     (r"dwdk (\w+)", r"qwdk \1"),
     (r"dwdk (\w+)", r"\1"),
+    (r"((?:[^\n]*\n){7})return(\n.*)", r"\1\2"),
+    (r"((?:[^\n]*\n){7})return(\n.*)", r"\1keep\2"),
+    (r"((?:[^\n]*\n){13})x(\w+)", r"\1q\2"),
+    (r"((?:[^\n]*\n){13})x(\w+)", r"\1x\2\n"),
+    (r"((?:[^\n]*\n){13})x(\w+)", r"\1x\2\nq\2"),
+    (r"(.*)\n2 3 hold (.*)", rf"\g<1>\n{'9' * 20} 3 hold \2"),
+    (r"(.*)\n2 3 hold (.*)", r"\1\n2 3 drop \2"),
+    (r"(.*)\n2 3 hold continue (.*)", r"\1\n2 3 hold drop \2"),
+    (r"(.*)\n2 3 hold (.*) -", r"\1\n2 3 hold \2 x"),
     (r"every\n(.*)\n\d+", r"every\n\1"),
 )
 """Texts that a script takes apart, and what it is not."""
-KEPT = (4, 5, 6, 7)
-"""How long records are kept is looked at where one ends."""
+WRONG_KEPT = ("", "text", "1\ns", "1\ns\ntext", "1\ns\n1.5", "1\n\n1", "1\ns\n1\n")
+"""What says not how long records are kept with a service, and of single ones."""
+KINDS_WRONG = {
+    "can_dequeue": (COMMON + 1, ("", "q", "shared")),
+    "count_pending": (COMMON, ("", "q")),
+    "drop_limit": (COMMON, ("", "q")),
+    "entries": (COMMON + 1, ("", "text")),
+    "list": (COMMON + 4, ("q", "S,D")),
+    "count_records": (COMMON + 5, ("q",)),
+}
+"""Where a letter, a word or a path stands in the arguments of a script, and what is none."""
+FLAGS = {"list": COMMON + 8, "count_pending": COMMON + 1, "kinds": COMMON, "redrive": COMMON}
+"""Where a 1 or a 0 stands."""
 
 
 class Shop:
@@ -159,17 +191,34 @@ class Shop:
         _, sha, count, *rest = ask.command
         return next(name for name in names() if script(name).sha == sha), rest[count:]
 
+    def questions(self) -> Iterator[tuple[str, list[Any]]]:
+        """Yield each script that changes nothing with its arguments."""
+        page = RecordFilter(states=(JobState.QUEUED,), path=("r0",), since_ms=1, until_ms=10**13)
+        for operation in (
+            *[operation for operation in EXAMPLES.values() if operation.is_question],
+            List(page, after=("r0", 1)), CountRecords(page, after=("r0", 1)),
+            DueSchedules(after=(1000, "every")), Fetch("r0", self.tokens["r0"], ("over",)), Get(("r0", "over")),
+            CountPending(("r0",)),
+        ):  # fmt: skip
+            yield self._taken(next(self.desk.converse(operation)))
+        for name in sorted(QUESTIONS & MORE_EXAMPLES.keys()):
+            yield self._taken(next(self.desk.converse_script(name, MORE_EXAMPLES[name])))
+
     def refuses(self, name: str, args: list[Any]) -> bool:
-        """Run a script; say whether it was refused, and see that nothing has changed then."""
-        before = self.seen or self._digest()
+        """Run a script; return whether it was refused, by one of our words, and see that nothing has changed then."""
+        # The server lets no question write.
+        before = None if name in QUESTIONS else self.seen or self._digest()
+        refusal = ""
         try:
             self.client.evalsha(self.shas[name], *self.desk._keys, *args)
-        except ResponseError:
-            self.seen = self._digest()
-        else:
+        except ResponseError as error:
+            refusal = str(error)
+        if not refusal:
             self.seen = None
-        assert self.seen in (None, before), f"{name} {args}"
-        return self.seen is not None
+            return False
+        self.seen = self._digest() if before else None
+        assert (refusal.split()[0] in WORDS, self.seen) == (True, before), f"{name} {args}: {refusal}"
+        return True
 
     def _digest(self) -> bytes:
         digest: bytes = self.server.call("DEBUG", "DIGEST")
@@ -179,7 +228,7 @@ class Shop:
 def wrong_numbers(name: str, args: list[Any]) -> Iterator[list[Any]]:
     """Yield arguments with something else where a number belongs: an argument, or a line of one that has several."""
     for at, arg in enumerate(args):
-        is_read = at + 1 not in KEPT and (name != "retain" or at >= COMMON)
+        is_read = at >= COMMON or not (name == "retain" or name in QUESTIONS)
         lines = str(arg).split("\n") if type(arg) in (str, int) and is_read else []
         for line, text in enumerate(lines):
             if NUMBER.fullmatch(text):
@@ -212,8 +261,19 @@ def wrong_forms(name: str, args: list[Any]) -> Iterator[list[Any]]:
             yield from ([*args[:at], "q", *args[at + 1 :]] for at in (OUTCOME + 3, OUTCOME + 5))
     if name == "set_limit":
         yield [*args[:COMMON], "q", *args[COMMON + 1 :]]
+    if name == "exchange":
+        yield from ([*args[:at], "q", *args[at + 1 :]] for at in (COMMON + 3, COMMON + 4))
+        if args[OUTCOME + 2] in {"x", "l"}:
+            yield from ([*args[:at], "q", *args[at + 1 :]] for at in (OUTCOME + 3, OUTCOME + 6))
     if name == "retain":
-        yield from ([*args[:COMMON], wrong, args[-1]] for wrong in ("", "1 2 3", "1 2 3 x"))
+        yield from ([*args[:COMMON], f"1 2 3 {wrong}", args[-1]] for wrong in WRONG_KEPT)
+        yield from ([*args[:COMMON], wrong, args[-1]] for wrong in ("", "1 2 3", f"{'9' * 20} 2 3 4"))
+    elif name not in QUESTIONS:
+        yield from ([*args[:6], wrong, *args[7:]] for wrong in WRONG_KEPT)
+    at, texts = KINDS_WRONG.get(name, (0, ()))
+    yield from ([*args[:at], text, *args[at + 1 :]] for text in texts)
+    if at := FLAGS.get(name, 0):
+        yield from ([*args[:at], text, *args[at + 1 :]] for text in ("", 2, "true"))
 
 
 @pytest.fixture
@@ -230,6 +290,18 @@ def test_what_a_script_cannot_take_is_refused_and_changes_nothing(shop: Shop) ->
     for name, args in asked:
         for wrong in (*wrong_numbers(name, args), *wrong_forms(name, args)):
             assert shop.refuses(name, wrong), f"{name}: {wrong}"
+
+
+def test_a_question_refuses_what_it_cannot_take_and_never_fails_in_the_middle(shop: Shop) -> None:
+    asked = list(shop.questions())
+    assert {name for name, _ in asked} == QUESTIONS
+    for name, args in asked:
+        assert not shop.refuses(name, args), name
+        for wrong in (*wrong_numbers(name, args), *wrong_forms(name, args)):
+            assert shop.refuses(name, wrong), f"{name}: {wrong}"
+        for wrong in wrong_texts(args):
+            shop.refuses(name, wrong)
+        assert shop.refuses(name, args[: COMMON - 1])
 
 
 def test_what_is_taken_leaves_a_whole_store_and_what_is_refused_changes_nothing(shop: Shop) -> None:

@@ -8,7 +8,8 @@
   Returns 1 or 0.   Mirrors core.structures.registry   Cost O(executing jobs) ]]
 -- @include lib/questions
 -- @include lib/running
-local asked = form.claims((ARGV[10] == 's' and 's' or 'x') .. ARGV[9])[1]
+args.count(10)
+local asked = form.claims((args.like(10, '^[es]$') == 's' and 's' or 'x') .. ARGV[9])[1]
 local free = true
 each_running(function(claim)
   if not (claim.shared and asked.shared) then

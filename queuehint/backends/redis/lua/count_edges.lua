@@ -9,6 +9,7 @@
   has seen: how many, most blocked, most awaited, behind dead ones; then orphans.   Mirrors core.questions ]]
 -- @include lib/questions
 -- @include lib/deferred
+args.count(8)
 local looked_at, most_blocked, most_awaited, behind_dead, orphans = look_at_deferred()
 local oldest_id = redis.call('ZRANGE', store.deferred, 0, 0)[1]
 local oldest = oldest_id and jobs.known(oldest_id, store.deferred)

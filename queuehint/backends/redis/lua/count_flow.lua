@@ -8,4 +8,5 @@
   Returns seven numbers, in the order of the states.   Mirrors core.questions   Cost O(log jobs) ]]
 -- @include lib/questions
 -- @include lib/flow_counts
+args.count(9)
 return flow_counts.by_state(ARGV[9])

@@ -10,6 +10,7 @@
 -- @include lib/questions
 -- @include lib/reasons
 -- @include lib/deferred
+args.count(8)
 local sizes, _, unserved = count_ready()
 
 -- When the job that has waited longest took its place, of those that are next of the first users of a pool, by name.

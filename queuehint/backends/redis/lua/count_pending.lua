@@ -9,7 +9,8 @@
 -- @include lib/questions
 -- @include lib/reasons
 local LOOKED_AT_ALL_MAX, COUNTED_MAX, REASONS_MAX = 10000, 1000, 100 -- @const
-local everywhere, with_scheduled = ARGV[9] == '-', ARGV[10] == '1'
+args.count(10)
+local everywhere, with_scheduled = args.path(9, '-') == nil, args.flag(10)
 
 -- Whether any job at all can go on without a person.
 local function anything_moves()
@@ -23,7 +24,7 @@ end
 -- Unfinished jobs there, up to *limit*, in order of path and number, below a path once a claim; and whether all were
 -- looked at.
 local function pending_jobs(limit)
-  local ranges = everywhere and {{'-', '+'}} or paths.ranges(string.sub(ARGV[9], 2))
+  local ranges = everywhere and {{'-', '+'}} or paths.ranges(args.path(9, '-'))
   local walk, found, looked_at = paths.walk(store.paths, ranges, 1, false, 100), {}, 0
   local member, seen = walk.next(), {}
   while member and #found < limit and looked_at < LOOKED_AT_ALL_MAX do

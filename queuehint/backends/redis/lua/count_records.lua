@@ -13,7 +13,8 @@
 -- @include lib/filter
 local LETTERS = {'S', 'D', 'Q', 'R', 'F', 'X', 'C'}
 local counts = {S = 0, D = 0, Q = 0, R = 0, F = 0, X = 0, C = 0}
-local after = tonumber(ARGV[18])
+args.count(18)
+local after = args.int_or_none(18)
 
 local function counted(has_more, key, number)
   local reply = {has_more and 1 or 0, key, string.format('%.0f', number)}

@@ -13,6 +13,7 @@
 -- @include stand_in
 -- @include rules
 -- @include examine
+args.count(8)
 local counters, sizes = {}, {}
 local function add(list, name, number)
   list[#list + 1] = name

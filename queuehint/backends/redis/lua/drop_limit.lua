@@ -10,9 +10,8 @@
   Returns more, now, next, 1 if this changed anything.   Mirrors core.structures.limits   Cost O(places that have jobs) ]]
 -- @include lib/rules
 args.count(9)
-local key = string.sub(ARGV[9], 2)
-local changed = false
-for _, field in ipairs(ARGV[9] == '-' and {'-'} or {'=' .. key, '/' .. key}) do
+local key, changed = args.path(9, '-'), false
+for _, field in ipairs(key and {'=' .. key, '/' .. key} or {'-'}) do
   changed = limits.set(field, false, false, false, false) or changed
 end
 work.follow()

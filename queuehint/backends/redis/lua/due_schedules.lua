@@ -9,7 +9,8 @@
   Returns now, "", and the schedules (lib/schedules).   Mirrors core.schedules ]]
 -- @include lib/questions
 -- @include lib/schedules
-local reply, left, after = {NOW, ''}, tonumber(ARGV[9]), ARGV[10]
+args.count(11)
+local reply, left, after = {NOW, ''}, args.int(9), ARGV[10]
 
 local function tell(least, most, offset)
   for _, name in ipairs(redis.call('ZRANGEBYSCORE', store.schedule_dues, least, most, 'LIMIT', offset, left)) do
@@ -19,7 +20,8 @@ local function tell(least, most, offset)
 end
 
 local now, least = string.format('%.0f', NOW), '-inf'
-if after ~= '' and tonumber(after) <= NOW then
+local after_ms = args.int_or_none(10, -INT_MAX)
+if after_ms and after_ms <= NOW then
   -- Those due at once stand in order of name: halve to the first one behind the place.
   local first, last = 0, S[SCHEDULES]
   while first < last do

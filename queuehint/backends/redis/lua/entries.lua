@@ -12,7 +12,12 @@
 -- @include stand_in
 -- @include rules
 -- @include examine
-local name, kind, cursor, count = ARGV[9], ARGV[10], ARGV[11], ARGV[12]
+args.count(12)
+local name, kind = ARGV[9], args.one_of(10, {hash = true, zset = true, set = true, list = true})
+-- Any number of 64 bits.
+local CURSOR_MAX = '18446744073709551615' -- @const
+local cursor, count = args.like(11, '^%d+$'), args.int(12, 1)
+if #cursor > #CURSOR_MAX or #cursor == #CURSOR_MAX and form.less(CURSOR_MAX, cursor) then args.refuse(11) end
 local items, values = {}, {}
 if kind == 'hash' or kind == 'zset' then
   local page
@@ -25,8 +30,8 @@ elseif kind == 'set' then
   cursor, items = page[1], page[2]
 else
   local from = tonumber(cursor)
-  items = redis.call('LRANGE', store[name], from, from + tonumber(count) - 1)
-  cursor = #items < tonumber(count) and '0' or examine.int(from + #items)
+  items = redis.call('LRANGE', store[name], from, from + count - 1)
+  cursor = #items < count and '0' or examine.int(from + #items)
 end
 
 local problems, stored_gates, stored_tallies, greatest = {}, {}, {}, {}

@@ -34,9 +34,11 @@ for _ = 1, pool_count do
   at = at + 1
 end
 
--- The users of a text; false for everyone.
-local function users_of(text)
-  if string.sub(text, 1, 1) ~= '=' then return false end
+-- The users of an argument; false for everyone.
+local function users_of(index)
+  local text = ARGV[index]
+  if text == '' or text == '*' then return false end
+  if string.byte(text) ~= 61 then args.refuse(index) end
   local users = {}
   for name in string.gmatch(string.sub(text, 2) .. '\n', '([^\n]*)\n') do users[#users + 1] = name end
   return users
@@ -47,6 +49,8 @@ local PARTS = {f = 1, n = 0, z = 0, x = 6, s = 1, r = 0, u = 0, l = 4, d = 1, c 
 -- An error's type (false if there is none), message and traceback (false if there is none).
 local function error_at(first)
   local traceback = ARGV[first + 3]
+  if traceback ~= '' then args.like(first + 3, '^t') end
+  args.like(first, '^e?$')
   return ARGV[first] == 'e' and ARGV[first + 1], ARGV[first + 2], traceback ~= '' and string.sub(traceback, 2)
 end
 
@@ -191,7 +195,7 @@ local function claim_of(among, found)
   end
 end
 
-local users, steal = users_of(ARGV[12]), users_of(ARGV[13])
+local users, steal = users_of(12), users_of(13)
 local is_last = limit < 0
 -- Who claims as a caller of its own pool, or claims nothing, does not come back when something is due.
 local sleeps = limit > 0 and names[1] ~= worker

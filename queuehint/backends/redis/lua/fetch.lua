@@ -9,6 +9,7 @@
   of result it has ("-" none, n null, s a stored one; "" for what is no dependency), and the result.   Mirrors core.questions ]]
 -- @include lib/questions
 -- @include lib/edges
+args.count(10, 1)
 local FETCH_BYTES_MAX = 4194304 -- @const
 local job = jobs.of(ARGV[9])
 if not job or job[STATE] ~= STARTED or job[TOKEN] ~= ARGV[10] then return {'L'} end

@@ -8,6 +8,7 @@
   Returns for each of the first ids, as many as fit into 4 MiB, its record (lib/records), an empty list where there is none. ]]
 -- @include lib/questions
 -- @include lib/records
+args.count(8, 1)
 local reply = {}
 for at = 9, #ARGV do
   local job = jobs.find(ARGV[at])

@@ -17,6 +17,7 @@
 -- @include stand_in
 -- @include rules
 -- @include examine
+args.count(8, 1)
 local GATES_MAX = 4000 -- @const
 local problems, counted, entered, held, tallies, started, greatest, waits = {}, {}, {}, {}, {}, {}, {}, {}
 

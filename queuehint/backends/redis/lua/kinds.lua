@@ -10,12 +10,13 @@
 -- @include stand_in
 -- @include rules
 -- @include examine
-local reply = {}
+args.count(9, 1)
+local is_checked, reply = args.flag(9), {}
 for at = 10, #ARGV do
   local name = ARGV[at]
   local kind = redis.call('TYPE', store[name]).ok
   reply[#reply + 1] = kind
   reply[#reply + 1] = redis.call('PTTL', store[name])
-  reply[#reply + 1] = ARGV[9] == '1' and kind ~= 'none' and examine.is_stray_key(name) and 1 or 0
+  reply[#reply + 1] = is_checked and kind ~= 'none' and examine.is_stray_key(name) and 1 or 0
 end
 return reply

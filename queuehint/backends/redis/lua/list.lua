@@ -13,7 +13,8 @@
 -- @include lib/questions
 -- @include lib/records
 -- @include lib/filter
-local newest_first, limit, after = ARGV[17] == '1', tonumber(ARGV[18]), tonumber(ARGV[20])
+args.count(20)
+local newest_first, limit, after = args.flag(17), args.int(18), args.int_or_none(20)
 local records = {}
 
 local function page(more, key, number)

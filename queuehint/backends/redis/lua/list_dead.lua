@@ -9,8 +9,9 @@
   if there are more. ]]
 -- @include lib/questions
 -- @include lib/records
-local reply = {0}
-for _, id in ipairs(redis.call('ZRANGEBYSCORE', store.dead, '(' .. ARGV[9], '+inf', 'LIMIT', 0, tonumber(ARGV[10]) + 1)) do
+args.count(10)
+local reply, cursor, limit = {0}, string.format('(%.0f', args.int(9)), args.int(10)
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', store.dead, cursor, '+inf', 'LIMIT', 0, limit + 1)) do
   local record = record_of(id, jobs.known(id, store.dead))
   if not fits(record) and #reply > 1 then
     reply[1] = 1

@@ -8,8 +8,9 @@
   Returns the number to go on from, 0 at the end, below 0 if no more fit into 4 MiB, and records in order of number.   Mirrors core.questions ]]
 -- @include lib/questions
 -- @include lib/records
-local flow, limit = ARGV[9], tonumber(ARGV[11])
-local from = flow .. '\0' .. form.sortable(tonumber(ARGV[10])) .. '\255'
+args.count(11)
+local flow, limit = ARGV[9], args.int(11)
+local from = flow .. '\0' .. form.sortable(args.int(10)) .. '\255'
 local members = redis.call('ZRANGEBYLEX', store.flow_jobs, '(' .. from, '(' .. flow .. '\1', 'LIMIT', 0, limit + 1)
 local reply, last = {0}, 0
 for at = 1, math.min(#members, limit) do

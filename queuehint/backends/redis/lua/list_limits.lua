@@ -10,6 +10,7 @@
 -- @include lib/questions
 -- @include lib/paths
 -- @include lib/limits
+args.count(8)
 local reply = {}
 for _, meter in ipairs(limits.all()) do
   local started = ''

@@ -8,7 +8,8 @@
   Returns now, the name from which the next page begins, "" at the end, and the schedules (lib/schedules).   Mirrors core.schedules ]]
 -- @include lib/questions
 -- @include lib/schedules
-local limit = tonumber(ARGV[10])
+args.count(10)
+local limit = args.int(10)
 local names = redis.call('ZRANGEBYLEX', store.schedule_names, '[' .. ARGV[9], '+', 'LIMIT', 0, limit + 1)
 local reply = {NOW, names[limit + 1] or ''}
 for at = 1, math.min(#names, limit) do reply[#reply + 1] = schedules.told(names[at]) end

@@ -7,7 +7,8 @@
   ARGV[9] service   str  ARGV[10] after str, the user to go on behind, "" for none; ARGV[11] limit int
   Returns 1 if there are more, and users, each with the number of records.   Mirrors core.questions ]]
 -- @include lib/questions
-local service, limit = ARGV[9], tonumber(ARGV[11])
+args.count(11)
+local service, limit = ARGV[9], args.int(11)
 local low = ARGV[10] == '' and '[' .. service .. '\0' or '(' .. service .. '\0' .. ARGV[10]
 local keys_found = redis.call('ZRANGEBYLEX', store.tallied, low, '(' .. service .. '\1', 'LIMIT', 0, limit + 1)
 local reply = {#keys_found > limit and 1 or 0}

@@ -7,4 +7,5 @@
 
   Returns each, "" for jobs without a user, and its weight.   Mirrors core.questions ]]
 -- @include lib/questions
+args.count(8)
 return redis.call('HGETALL', store.weights)

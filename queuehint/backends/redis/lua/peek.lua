@@ -6,4 +6,5 @@
   ARGV[2..8]             not used: as for changes
   Returns the number.   Mirrors core.engine ]]
 -- @include lib/questions
+args.count(8)
 return {S[DRAWN] + 1}

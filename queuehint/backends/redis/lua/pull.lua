@@ -7,6 +7,7 @@
   ARGV[9] place     str  namespace, NUL and key
   Returns a value; nothing if there is none or its time is over.   Mirrors core.xcom ]]
 -- @include lib/questions
+args.count(9)
 local stored = redis.call('HGET', store.shared, ARGV[9])
 if not stored then return {} end
 local until_ms, from = string.match(stored, '^(%d+) ()')

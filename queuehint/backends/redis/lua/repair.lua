@@ -330,7 +330,7 @@ function REPAIR.remove(_, id)
   S[PRUNED_IN_ALL] = S[PRUNED_IN_ALL] + 1
 end
 
-for at = 10, #ARGV, 3 do REPAIR[ARGV[at]](ARGV[at + 1], ARGV[at + 2]) end
+for at = 10, #ARGV, 3 do REPAIR[args.one_of(at, REPAIR)](ARGV[at + 1], ARGV[at + 2]) end
 
 plan.commit()
 for _, write in ipairs(writes) do WRITE[write[1]](unpack(write, 2)) end

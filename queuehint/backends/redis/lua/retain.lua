@@ -10,7 +10,9 @@
 -- @include lib/arguments
 args.count(10)
 local wins = args.flag(10)
-if not string.find(ARGV[9], '^%d+ %d+ %d+ %d+%f[^%d]') then args.refuse(9) end
+local finished, failed, canceled, of_services = string.match(ARGV[9], '^(%d+) (%d+) (%d+) (%d.*)$')
+for _, text in ipairs({finished or '', failed, canceled}) do args.whole(text, 9) end
+args.check_kept(of_services, 9)
 local before = redis.call('HGET', store.meta, 'retention') or ''
 if before ~= ARGV[9] and (before == '' or wins) then redis.call('HSET', store.meta, 'retention', ARGV[9]) end
 return before

@@ -11,8 +11,10 @@
   Refuses LIMITS_FULL; nothing is changed.   Mirrors core.structures.limits   Cost O(executing jobs) ]]
 -- @include lib/rules
 args.count(13)
-if ARGV[9] ~= '-' and not string.find(ARGV[9], '^[=/]') then args.refuse(9) end
-local changed = limits.set(ARGV[9], args.int_or_none(10), args.int_or_none(11), args.int_or_none(12), args.int_or_none(13))
+if ARGV[9] ~= '-' then args.like(9, '^[=/]') end
+local tokens, per_ms = args.int_or_none(11, 1), args.int_or_none(12, 1)
+if not tokens ~= not per_ms then args.refuse(12) end
+local changed = limits.set(ARGV[9], args.int_or_none(10), tokens, per_ms, args.int_or_none(13))
 if changed == nil then return redis.error_reply('LIMITS_FULL') end
 work.follow()
 return request.reply('set_limit', {changed and 1 or 0})

@@ -7,6 +7,7 @@
   ARGV[9] id
   Returns priority, pool, user, task, service, key, presence, policy, claims and the rest (opaque); nothing if there is no such id. ]]
 -- @include lib/questions
+args.count(9)
 local job = jobs.of(ARGV[9])
 if not job then return {} end
 return {

@@ -11,6 +11,8 @@
 -- @include paths
 -- @include running
 local NODES_MAX = 1000 -- @const
+args.count(10)
+local levels_below = math.min(args.int(10), 64)
 local reply, nodes = {}, 0
 local here, at_or_below = {}, {}
 
@@ -62,5 +64,5 @@ local function subtree(key, depth)
   end
 end
 
-subtree(ARGV[9], math.min(tonumber(ARGV[10]), 64))
+subtree(ARGV[9], levels_below)
 return reply

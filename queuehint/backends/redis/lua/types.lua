@@ -7,6 +7,8 @@
   ARGV[9..] names   str  of keys
   Returns the type of each, "none" if it is not there.   Cost O(names) ]]
 -- @include keys
+-- @include arguments
+args.count(8, 1)
 local reply = {}
 for at = 9, #ARGV do reply[at - 8] = redis.call('TYPE', store[ARGV[at]]).ok end
 return reply

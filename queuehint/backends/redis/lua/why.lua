@@ -8,6 +8,7 @@
   Returns a reason (lib/reasons), nothing if there is no such job.   Mirrors core.questions ]]
 -- @include lib/questions
 -- @include lib/reasons
+args.count(9)
 
 -- A circle of open edges through a job, from the job on; nil where there is none. None is ever closed; one in a store may be
 -- of an earlier release. Breadth first.

@@ -27,6 +27,34 @@ local args = {
     return ARGV[at] == '1'
   end,
 
+  -- The gate key behind a "/", nil where the argument is *none*.
+  path = function(at, none)
+    if ARGV[at] == none then return nil end
+    if string.byte(ARGV[at]) ~= 47 then refuse_argument(at) end
+    return string.sub(ARGV[at], 2)
+  end,
+
+  -- An argument that is a key of a table.
+  one_of = function(at, choices)
+    if not choices[ARGV[at]] then refuse_argument(at) end
+    return ARGV[at]
+  end,
+
+  -- An argument of a form.
+  like = function(at, form_of_it)
+    if not string.find(ARGV[at], form_of_it) then refuse_argument(at) end
+    return ARGV[at]
+  end,
+
+  -- See that a text is how long records are kept, ms, and in two lines for each single service its name and how long, ms.
+  check_kept = function(text, what)
+    if tonumber(text) then return whole(text, what) end
+    local of_all, services = string.match(text or '', '^([^\n]*)\n(.+)$')
+    whole(of_all, what)
+    local rest = string.gsub(services .. '\n', '[^\n]+\n([^\n]*)\n', function(kept_ms) return whole(kept_ms, what) and '' end)
+    if rest ~= '' then refuse_argument(what) end
+  end,
+
   -- See that there are so many arguments, and behind them any number of groups of *each*.
   count = function(least, each)
     local more = #ARGV - least

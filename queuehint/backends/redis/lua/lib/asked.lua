@@ -2,14 +2,32 @@
 local ID, SPEC, P_PRIORITY, P_POOL, P_USER, P_TASK, P_SERVICE, P_KEY = 1, 2, 3, 4, 5, 6, 7, 8 -- @const
 local CONFLICT, P_DELAY, P_RUN_AT, P_PRESENCE, P_POLICY, P_CLAIMS, P_FLOW, P_NEEDS = 9, 10, 11, 12, 13, 14, 15, 16 -- @const
 local HEAD = '^' .. string.rep('([^\n]*)\n', 13) .. '(.*)$'
-local POLICY_FORM = '^%d+ %d+ %l+ [%l_]+ %d+ [%d%-]+ [%d%-]+$'
+local POLICY_FORM = '^(%d+) (%d+) (%l+) ([%l_]+) (%d+) (%S+) (%S+)$'
+local CONFLICTS = {['return'] = true, replace = true, after = true, reject = true}
+local RETRIES, DEATHS = {hold = true, ['yield'] = true}, {continue = true, hold = true, cancel_behind = true}
+
+-- See that a text is a policy, whose defaults are "".
+local function check_policy(text, at)
+  local attempts, losses, on_retry, on_dead, hold_ms, within_ms, kept_ms = string.match(text, POLICY_FORM)
+  if not attempts or not RETRIES[on_retry] or not DEATHS[on_dead] then args.refuse(at) end
+  for _, word in ipairs({attempts, losses, hold_ms, within_ms ~= '-' and within_ms or '0', kept_ms ~= '-' and kept_ms or '0'}) do
+    args.whole(word, at)
+  end
+end
+
+-- See that a text is claims, each a line that begins with the letter of its mode.
+local function check_claims(text, at)
+  if not string.find(text, '^[xs]') or (string.find(text, '\n', 1, true) and string.find(text .. '\n', '\n[^xs]')) then args.refuse(at) end
+end
 
 -- A head, a spec, and the fates and ids of what a job depends on: three arguments.
 local function parse_asked(at)
   local id, priority, pool, user, task, service, key, conflict, delay_ms, run_at_ms, presence_ms, flow, policy, claims = string.match(ARGV[at], HEAD)
   -- An id that begins with a space is that of a start.
   if not id or id == '' or string.byte(id) == 32 or not string.find(priority, '^[1-59]$') then args.refuse(at) end
-  if policy ~= '' and not string.find(policy, POLICY_FORM) then args.refuse(at) end
+  if not CONFLICTS[conflict] then args.refuse(at) end
+  if policy ~= '' then check_policy(policy, at) end
+  if claims ~= '' then check_claims(claims, at) end
   return {id, ARGV[at + 1], tonumber(priority), pool, user, task, service, key ~= '' and key, conflict,
     delay_ms ~= '' and args.whole(delay_ms, at) or nil, run_at_ms ~= '' and args.whole(run_at_ms, at, -INT_MAX) or nil,
     presence_ms ~= '' and args.whole(presence_ms, at), policy, claims, flow, ARGV[at + 2]}

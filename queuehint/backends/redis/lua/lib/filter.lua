@@ -6,17 +6,18 @@
 local PER_BLOCK, BLOCKS_MAX, LOOKED_AT_MAX, COUNTED_MAX, BLOCK_COUNTS_AS = 1024, 2048, 4000, 1024, 8 -- @const
 local WORDS, READ_AT_ONCE = 32, 64 -- @const
 local filter = {}
+args.count(16, 1)
 
 do
 local terms, state_terms, driver = {}, {}, nil
 for at, letter in ipairs({'u', 'v', 't', 'p'}) do
   if ARGV[8 + at] ~= '' then terms[#terms + 1] = letter .. ARGV[8 + at] end
 end
-for letter in string.gmatch(ARGV[13], '%u') do state_terms[#state_terms + 1] = 's' .. letter end
+for letter in string.gmatch(args.like(13, '^[SDQRFXC]*$'), '%u') do state_terms[#state_terms + 1] = 's' .. letter end
 -- The first term that is named; else all states that are; else every record.
 driver = terms[1] and {terms[1]} or state_terms[1] and state_terms or {'a'}
-filter.path = ARGV[14] ~= '' and string.sub(ARGV[14], 2)
-local since_ms, until_ms = tonumber(ARGV[15]), tonumber(ARGV[16])
+filter.path = args.path(14, '') or false
+local since_ms, until_ms = args.int_or_none(15, -INT_MAX), args.int_or_none(16, -INT_MAX)
 local asked_terms = {unpack(terms)}
 for _, term in ipairs(state_terms) do asked_terms[#asked_terms + 1] = term end
 if #asked_terms == 0 or since_ms or until_ms then asked_terms[#asked_terms + 1] = 'a' end

@@ -9,7 +9,7 @@ local keep, kept_by_service = nil, nil
 -- How long records are kept: what the namespace was told (retain.lua), else what ARGV says.
 local function retention()
   if not request.retention then
-    return {F = args.int(4), X = args.int(5), C = args.int(6), all = args.whole(string.match(ARGV[7], '^[^\n]*'), 7), named = ARGV[7]}
+    return {F = tonumber(ARGV[4]), X = tonumber(ARGV[5]), C = tonumber(ARGV[6]), all = tonumber(string.match(ARGV[7], '^[^\n]*')), named = ARGV[7]}
   end
   local finished, failed, canceled, of_services = string.match(request.retention, '^(%d+) (%d+) (%d+) (%d+)')
   if not of_services then corrupt('the retention in ' .. store.meta .. ' cannot be read') end

@@ -4,6 +4,11 @@
   A lane's receipt is its last request with the reply. A repeat gets that reply and changes nothing; a request that comes
   late, after a newer one, is refused. ]]
 request.lane, request.number = ARGV[2], args.int(3)
+-- How long records are kept is read where one ends, after others have been written.
+args.int(4)
+args.int(5)
+args.int(6)
+args.check_kept(ARGV[7], 7)
 
 -- A reply, and behind it the specs of the jobs granted, which a receipt does not keep.
 function request.with_specs(reply, granted, specs)
