@@ -20,10 +20,10 @@ import attrs
 
 from queuehint.backends.base import Backend
 from queuehint.backends.waiters import Waiter, WaitingRoom
-from queuehint.core.refusals import check_limits
 from queuehint.core.why import blocked_text
 from queuehint.errors import BackendUnavailableError
 from queuehint.operations import CountRecords, List, Operation, PutSchedule, ResumeSchedule, Tick
+from queuehint.operations.bounds import check_limits
 from queuehint.values.record import JobState
 from queuehint.values.report import Reason
 

@@ -9,7 +9,6 @@ from queuehint.client.flow_edges import specs_of
 from queuehint.client.flow_handle import FlowHandle
 from queuehint.client.flow_nodes import FlowGroup, Roster
 from queuehint.client.job import Job
-from queuehint.client.submission import topological
 from queuehint.errors import (
     FlowNotFoundError,
     InvalidJobError,
@@ -18,6 +17,7 @@ from queuehint.errors import (
     shown,
     shows_itself,
 )
+from queuehint.operations.bounds import topological
 from queuehint.values.checks import check_id
 from queuehint.values.ids import new_id
 

@@ -7,8 +7,6 @@ parts that nobody sees until their `Commit`. Any others are several submissions 
 
 from __future__ import annotations
 
-import graphlib
-import heapq
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
@@ -39,12 +37,13 @@ from queuehint.operations import (
     Enqueue,
     EnqueuedJob,
 )
+from queuehint.operations.bounds import topological
 from queuehint.values.checks import each_item
 from queuehint.values.ids import new_id
 from queuehint.values.spec import Dependency, JobSpec, check_call_size, check_dependencies, evolved
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 T = TypeVar("T")
 
@@ -319,41 +318,6 @@ def _check_key(spec: JobSpec) -> None:
             f"it depends on {shown(spec.name or spec.id)}, whose key {shown(spec.key)} may make it another job; "
             'give that one no key, or on_conflict="reject"'
         )
-
-
-def topological(before: Sequence[Collection[int]], called: Callable[[int], str]) -> Sequence[int]:
-    """
-    Return indexes so that each comes after those *before* it, the smallest first where there is a choice.
-
-    Args:
-        called: what an index is called in an error.
-
-    Raises:
-        CycleError: there is no such order; it names just those on a circle.
-
-    Complexity: O(V + E) for what is in order already, else O(V log V + E).
-    Source: Kahn 1962, as in graphlib, with a heap for what is ready.
-    """
-    if all(not inner or max(inner) < index for index, inner in enumerate(before)):
-        return range(len(before))
-    sorter = graphlib.TopologicalSorter(dict(enumerate(before)))
-    try:
-        sorter.prepare()
-    except graphlib.CycleError as error:
-        # Each is waited for by the next; ours is told the other way round, from the smallest.
-        circle = error.args[1][:0:-1]
-        first = circle.index(min(circle))
-        raise CycleError([called(index) for index in circle[first:] + circle[:first]]) from None
-    ready = list(sorter.get_ready())
-    heapq.heapify(ready)
-    order: list[int] = []
-    while ready:
-        index = heapq.heappop(ready)
-        order.append(index)
-        sorter.done(index)
-        for other in sorter.get_ready():
-            heapq.heappush(ready, other)
-    return order
 
 
 def _check_ids(specs: list[JobSpec]) -> None:

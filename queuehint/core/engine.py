@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from queuehint.core import operating, producing, questions, why, working
 from queuehint.core.jobs import invariants
-from queuehint.core.refusals import check_limits
 from queuehint.core.state import HANDLERS, EngineOptions, State
 from queuehint.core.structures.timers import TimerKind
+from queuehint.operations.bounds import check_limits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

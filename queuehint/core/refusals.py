@@ -1,12 +1,9 @@
-"""What an operation is refused for, as a whole and before anything is changed."""
+"""Preconditions of a submission: checks against the current state, before any change."""
 
 from __future__ import annotations
 
 from collections import Counter
-from graphlib import CycleError as GraphCycleError
-from graphlib import TopologicalSorter
-from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from queuehint.core.structures.job import START_MARK
 from queuehint.errors import (
@@ -19,59 +16,15 @@ from queuehint.errors import (
     PathClosedError,
     QueueFullError,
     UnknownDependencyError,
-    shown,
 )
-from queuehint.operations import (
-    ANYONE,
-    BYTES_PER_SUBMISSION_MAX,
-    EDGES_PER_SUBMISSION_MAX,
-    EVENTS_MAX,
-    FETCH_MAX,
-    GATES_PER_SUBMISSION_MAX,
-    GRANTS_MAX,
-    IDS_MAX,
-    JOBS_PER_SUBMISSION_MAX,
-    LEASES_MAX,
-    LIST_MAX,
-    POOLS_MAX,
-    SCHEDULE_LIST_MAX,
-    SERVED_MAX,
-    SETTLEMENTS_MAX,
-    USERS_NAMED_MAX,
-    WEIGHT_MAX,
-    WEIGHTS_MAX,
-    Cancel,
-    Delete,
-    Discard,
-    Draw,
-    DueSchedules,
-    Enqueue,
-    Exchange,
-    Fetch,
-    Follow,
-    Get,
-    List,
-    ListDead,
-    ListFlow,
-    ListSchedules,
-    ListUsers,
-    Operation,
-    PutSchedule,
-    Redrive,
-    Renew,
-    SetLimit,
-    Update,
-    Weigh,
-)
-from queuehint.operations.fields import check_fields, is_usual, note_usual
+from queuehint.operations import WEIGHTS_MAX, Enqueue
+from queuehint.operations.bounds import OTHER_FLOW
 from queuehint.values.hint import key_of
-from queuehint.values.outcome import RESULT_BYTES_MAX
 from queuehint.values.record import JobState
-from queuehint.values.schedule import FIRINGS_MAX, SCHEDULE_BYTES_MAX
-from queuehint.values.spec import DEPENDENCIES_MAX, JobSpec, check_payload_size
+from queuehint.values.spec import JobSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Mapping
 
     from queuehint.core.jobs.table import Ledger
     from queuehint.core.structures.job import Job
@@ -80,7 +33,6 @@ if TYPE_CHECKING:
 
 OTHER_SPEC = "only the service and the user of a record can be changed"
 WEIGHTS_FULL = f"weights: {WEIGHTS_MAX} users have one other than 1, limit {WEIGHTS_MAX}"
-OTHER_FLOW = "all parts of one submission belong to one flow"
 
 
 class Submission:
@@ -225,165 +177,3 @@ def _check_open(closed: Collection[Path], spec: JobSpec) -> None:
         for depth in range(len(claim.path) + 1):
             if claim.path[:depth] in closed:
                 raise PathClosedError(key_of(claim.path[:depth]))
-
-
-def check_limits(operation: Operation[Any]) -> None:
-    """
-    Refuse an operation that holds what its fields do not name, carries too much, or one id twice.
-
-    Every backend does this before any I/O.
-
-    Raises:
-        InvalidJobTypeError, InvalidHintTypeError: as `check_fields`.
-        InvalidJobError: naming what, how many and the limit.
-        PayloadError: a result, or the arguments of a schedule, are too large.
-        DuplicateJobError: an id appears twice in one submission.
-    """
-    if type(operation) is Exchange and is_usual(operation):
-        return
-    check_fields(operation)
-    match operation:
-        case Enqueue():
-            _check_submission_size(operation.jobs)
-            _check_edges(operation)
-            if operation.firing is not None:
-                _check_size("firings", len(operation.jobs), FIRINGS_MAX)
-        case Exchange():
-            _check_size("settle", len(operation.settle), SETTLEMENTS_MAX)
-            for outcome in operation.settle:
-                if outcome.children:
-                    _check_size("children", len(outcome.children), DEPENDENCIES_MAX)
-            _check_size("limit", operation.limit, 0 if operation.is_last else GRANTS_MAX)
-            _check_size("pools", len(operation.pools), POOLS_MAX)
-            _check_users(operation)
-            note_usual(operation)
-        case Weigh():
-            if not 1 <= operation.weight <= WEIGHT_MAX:
-                raise InvalidJobError(f"weight must be from 1 to {WEIGHT_MAX}, got {operation.weight}")
-        case Renew():
-            _check_size("leases", len(operation.leases), LEASES_MAX)
-        case Cancel() | Redrive() | Discard() | Get():
-            _check_size("ids", len(operation.ids), IDS_MAX)
-        case Draw():
-            _check_size("count", operation.count, JOBS_PER_SUBMISSION_MAX)
-        case Fetch():
-            _check_size("ids", len(operation.ids), FETCH_MAX)
-        case Delete():
-            _check_size("ids", len(operation.ids), IDS_MAX)
-            if operation.versions is not None and len(operation.versions) != len(operation.ids):
-                raise InvalidJobError(f"versions: {len(operation.versions)} for {len(operation.ids)} ids")
-        case Update():
-            check_payload_size(operation.result, parameter="result", bytes_max=RESULT_BYTES_MAX)
-        case Follow():
-            if not 1 <= operation.limit <= EVENTS_MAX:
-                raise InvalidJobError(f"limit must be from 1 to {EVENTS_MAX}, got {operation.limit}")
-        case List() | ListDead() | ListFlow() | ListUsers():
-            if not 1 <= operation.limit <= LIST_MAX:
-                raise InvalidJobError(f"limit must be from 1 to {LIST_MAX}, got {operation.limit}")
-        case SetLimit():
-            operation.limit.check()
-        case ListSchedules() | DueSchedules():
-            if not 1 <= operation.limit <= SCHEDULE_LIST_MAX:
-                raise InvalidJobError(f"limit must be from 1 to {SCHEDULE_LIST_MAX}, got {operation.limit}")
-        case PutSchedule():
-            check_payload_size(operation.spec.arguments, parameter="arguments", bytes_max=SCHEDULE_BYTES_MAX)
-        case _:
-            pass
-
-
-def _check_users(operation: Exchange) -> None:
-    """Refuse users that make no sense, or too many."""
-    users, steal = operation.users, operation.steal
-    if users is None:
-        if steal:
-            raise InvalidJobError("steal: whoever is there for everyone has nobody else to help; name users")
-        return
-    if not users:
-        raise InvalidJobError("users is empty; a worker that names users is there for at least one")
-    _check_size("users", len(users), USERS_NAMED_MAX)
-    if steal != ANYONE:
-        _check_size("steal", len(steal), USERS_NAMED_MAX)
-        _check_size("pools times users", len(operation.pools) * (len(users) + len(steal)), SERVED_MAX)
-
-
-def _check_submission_size(specs: tuple[JobSpec, ...]) -> None:
-    _check_size("jobs", len(specs), JOBS_PER_SUBMISSION_MAX)
-    if len({spec.id for spec in specs}) < len(specs):
-        raise DuplicateJobError(next(job_id for job_id, n in Counter(spec.id for spec in specs).items() if n > 1))
-    gates = size = 0
-    for spec in specs:
-        size += len(spec.arguments)
-        for claim in spec.claims:
-            gates += len(claim.path) + 1
-    if size > BYTES_PER_SUBMISSION_MAX:
-        raise InvalidJobError(f"a submission has {size} bytes of arguments, limit {BYTES_PER_SUBMISSION_MAX}")
-    if gates > GATES_PER_SUBMISSION_MAX:
-        raise InvalidJobError(
-            f"a submission visits {gates} gates (depth + 1 a claim), limit {GATES_PER_SUBMISSION_MAX}"
-        )
-
-
-def _check_edges(operation: Enqueue) -> None:
-    """Refuse edges that a look at the submission alone shows to be wrong."""
-    specs = operation.jobs
-    if operation.staged is not None:
-        if len({spec.flow for spec in specs}) > 1:
-            raise InvalidJobError(OTHER_FLOW)
-        for spec in specs:
-            if spec.key is not None or spec.presence_ms is not None:
-                raise InvalidJobError(f"job {shown(spec.id)}: a submission in parts takes no key and no presence_ms")
-    edges = sum([len(spec.depends_on) for spec in specs])
-    if not edges:
-        return
-    if edges > EDGES_PER_SUBMISSION_MAX:
-        raise InvalidJobError(f"a submission has {edges} edges, limit {EDGES_PER_SUBMISSION_MAX}")
-    by_id = {spec.id: spec for spec in specs}
-    for spec in specs:
-        for edge in spec.depends_on:
-            other = by_id.get(edge.id)
-            if other is not None and other.key is not None and other.on_conflict != "reject":
-                raise InvalidJobError(
-                    f"job {shown(spec.id)} depends on {shown(edge.id)}, which its key may make another job; "
-                    'enqueue that one first, or give it on_conflict="reject"'
-                )
-    in_order({spec.id: [edge.id for edge in spec.depends_on if edge.id in by_id] for spec in specs})
-
-
-def in_order(edges: Mapping[str, Iterable[str]]) -> list[str]:
-    """
-    Return the keys of a graph so that each comes after those it depends on; of what may come next, the first given.
-
-    Args:
-        edges: for each key those it depends on, keys too.
-
-    Raises:
-        CycleError: naming just the keys on one circle, each waiting for the next.
-
-    Complexity: O(E + V log V), without recursion.  Source: Kahn 1962, as in graphlib.
-
-    >>> in_order({"c": ["b"], "a": [], "b": ["a"]})
-    ['a', 'b', 'c']
-    """
-    keys = list(edges)
-    place = {key: at for at, key in enumerate(keys)}
-    sorter: TopologicalSorter[str] = TopologicalSorter(edges)
-    try:
-        sorter.prepare()
-    except GraphCycleError as error:
-        # graphlib names the circle from a dependency to its dependent, with the first once more at the end.
-        raise CycleError(error.args[1][:0:-1]) from None
-    ready: list[int] = []
-    ordered: list[str] = []
-    while True:
-        for key in sorter.get_ready():
-            heappush(ready, place[key])
-        if not ready:
-            return ordered
-        key = keys[heappop(ready)]
-        ordered.append(key)
-        sorter.done(key)
-
-
-def _check_size(what: str, size: int, most: int) -> None:
-    if not 0 <= size <= most:
-        raise InvalidJobError(f"{what}: {size} in one operation, limit {most}")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 import attrs
 
-from queuehint.operations.base import EVENTS_MAX, Operation, Verdict
+from queuehint.operations.base import EVENTS_MAX, FETCH_MAX, IDS_MAX, LIST_MAX, SCHEDULE_LIST_MAX, Operation, Verdict
 from queuehint.values.event import Event
 from queuehint.values.hint import Mode, Path
 from queuehint.values.limit import LimitState
@@ -40,6 +41,7 @@ class Fetch(Operation[Fetched]):
     """Read results of up to 100 jobs that a running job depends on."""
 
     is_question: ClassVar[bool] = True
+    sizes: ClassVar[Mapping[str, int]] = {"ids": FETCH_MAX}
     job_id: str
     token: int
     ids: tuple[str, ...]
@@ -75,6 +77,7 @@ class Follow(Operation[Followed]):
     """
 
     is_repeatable: ClassVar[bool] = True
+    ranges: ClassVar[Mapping[str, tuple[int, int]]] = {"limit": (1, EVENTS_MAX)}
     after: int | None = None
     limit: int = EVENTS_MAX
 
@@ -91,6 +94,7 @@ class Get(Operation[Got]):
     """Read up to 1 000 records by id."""
 
     is_question: ClassVar[bool] = True
+    sizes: ClassVar[Mapping[str, int]] = {"ids": IDS_MAX}
     ids: tuple[str, ...]
 
 
@@ -107,6 +111,7 @@ class ListDead(Operation[Listed]):
     """Read a page of the dead shelf: FAILED jobs in order of enqueue, after number *cursor*, at most 200."""
 
     is_question: ClassVar[bool] = True
+    ranges: ClassVar[Mapping[str, tuple[int, int]]] = {"limit": (1, LIST_MAX)}
     cursor: int = 0
     limit: int = 100
 
@@ -116,6 +121,7 @@ class ListFlow(Operation[Listed]):
     """Read a page of a flow's jobs in order of number, after number *cursor*, at most 200."""
 
     is_question: ClassVar[bool] = True
+    ranges: ClassVar[Mapping[str, tuple[int, int]]] = {"limit": (1, LIST_MAX)}
     flow: str
     cursor: int = 0
     limit: int = 100
@@ -153,6 +159,7 @@ class List(Operation[Page]):
     """
 
     is_question: ClassVar[bool] = True
+    ranges: ClassVar[Mapping[str, tuple[int, int]]] = {"limit": (1, LIST_MAX)}
     filter: RecordFilter = ALL_RECORDS
     newest_first: bool = False
     after: Position | None = None
@@ -218,6 +225,7 @@ class ListUsers(Operation[Users]):
     """Read a page of the users that have records of a service, at most 200."""
 
     is_question: ClassVar[bool] = True
+    ranges: ClassVar[Mapping[str, tuple[int, int]]] = {"limit": (1, LIST_MAX)}
     service: str
     after: str | None = None
     limit: int = 100
@@ -263,6 +271,7 @@ class ListSchedules(Operation[Schedules]):
     """Read a page of schedules in order of name, from the name *first* on, at most 100."""
 
     is_question: ClassVar[bool] = True
+    ranges: ClassVar[Mapping[str, tuple[int, int]]] = {"limit": (1, SCHEDULE_LIST_MAX)}
     first: str = ""
     limit: int = 100
 
@@ -277,6 +286,7 @@ class DueSchedules(Operation[Schedules]):
     """
 
     is_question: ClassVar[bool] = True
+    ranges: ClassVar[Mapping[str, tuple[int, int]]] = {"limit": (1, SCHEDULE_LIST_MAX)}
     limit: int = 100
     after: tuple[int, str] | None = None
 

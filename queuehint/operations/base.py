@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import ClassVar, Final, Generic, TypeVar
 
@@ -55,6 +56,10 @@ class Operation(Generic[Reply]):
     """It changes nothing: a journal does without it, and it may be answered by what only reads."""
     is_repeatable: ClassVar[bool] = False
     """It changes something, and may be done twice: a repeat reads again, so that it needs no receipt."""
+    sizes: ClassVar[Mapping[str, int]] = {}
+    """How many items its fields may have at most, by name; or how great a number of things asked for may be."""
+    ranges: ClassVar[Mapping[str, tuple[int, int]]] = {}
+    """The least and the greatest number its other fields may hold, by name."""
 
 
 class Verdict(StrEnum):

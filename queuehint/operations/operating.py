@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import ClassVar, Final
 
 import attrs
 
-from queuehint.operations.base import Noted, Operation, Verdict
+from queuehint.operations.base import IDS_MAX, WEIGHT_MAX, Noted, Operation, Verdict
 from queuehint.values.hint import Path
 from queuehint.values.limit import Limit
 from queuehint.values.record import JobState
@@ -26,6 +27,7 @@ class Judged:
 class Cancel(Operation[Judged]):
     """Cancel up to 1 000 jobs by id: those that run are told, all others are CANCELED at once."""
 
+    sizes: ClassVar[Mapping[str, int]] = {"ids": IDS_MAX}
     ids: tuple[str, ...]
     reason: str | None = None
 
@@ -84,6 +86,7 @@ class Redrive(Operation[Judged]):
         downstream: also revive, in bounded steps, the jobs that were canceled because of these.
     """
 
+    sizes: ClassVar[Mapping[str, int]] = {"ids": IDS_MAX}
     ids: tuple[str, ...]
     downstream: bool = False
 
@@ -92,6 +95,7 @@ class Redrive(Operation[Judged]):
 class Discard(Operation[Judged]):
     """Take up to 1 000 dead jobs off the shelf: CANCELED, a held place is freed."""
 
+    sizes: ClassVar[Mapping[str, int]] = {"ids": IDS_MAX}
     ids: tuple[str, ...]
 
 
@@ -107,6 +111,7 @@ class Delete(Operation[Judged]):
         versions: if given, one for each id: STALE if the record has another.
     """
 
+    sizes: ClassVar[Mapping[str, int]] = {"ids": IDS_MAX}
     ids: tuple[str, ...]
     versions: tuple[int, ...] | None = None
 
@@ -251,5 +256,6 @@ class Weigh(Operation[Marked]):
         InvalidJobError: 1 000 users have a weight other than 1 already.
     """
 
+    ranges: ClassVar[Mapping[str, tuple[int, int]]] = {"weight": (1, WEIGHT_MAX)}
     user: str | None
     weight: int

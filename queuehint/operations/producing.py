@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 import attrs
 
-from queuehint.operations.base import Operation
+from queuehint.operations.base import JOBS_PER_SUBMISSION_MAX, Operation
 from queuehint.values.checks import sized
 from queuehint.values.record import JobState
 from queuehint.values.spec import JobSpec
@@ -119,6 +120,7 @@ class Drawn:
 class Draw(Operation[Drawn]):
     """Draw *count* numbers for ``ids="sequence"``; a number is never drawn twice."""
 
+    sizes: ClassVar[Mapping[str, int]] = {"count": JOBS_PER_SUBMISSION_MAX}
     count: int
 
 

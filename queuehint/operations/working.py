@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import ClassVar, Literal
 
 import attrs
 
-from queuehint.operations.base import ANYONE, Noted, Operation, Verdict
+from queuehint.operations.base import (
+    ANYONE,
+    GRANTS_MAX,
+    LEASES_MAX,
+    POOLS_MAX,
+    SETTLEMENTS_MAX,
+    Noted,
+    Operation,
+    Verdict,
+)
 from queuehint.values.checks import sized
 from queuehint.values.outcome import Grant, Outcome, Progress
 
@@ -70,6 +80,7 @@ class Exchange(Operation[Exchanged]):
         InvalidJobError: too much of something, *steal* without *users*, or a *limit* in the last exchange.
     """
 
+    sizes: ClassVar[Mapping[str, int]] = {"settle": SETTLEMENTS_MAX, "limit": GRANTS_MAX, "pools": POOLS_MAX}
     worker: str
     settle: tuple[Outcome, ...] = ()
     pools: tuple[str, ...] = ("default",)
@@ -106,6 +117,7 @@ class Renew(Operation[Renewed]):
         blocked_ms: how long code has blocked the event loop of the worker that runs them, for `Why`; 0 if none does.
     """
 
+    sizes: ClassVar[Mapping[str, int]] = {"leases": LEASES_MAX}
     leases: tuple[tuple[str, int], ...]
     lease_ms: int = 30_000
     begun: bool = False

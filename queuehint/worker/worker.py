@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from queuehint.core.refusals import check_limits
 from queuehint.errors import BackendDeniedError, BackendError
 from queuehint.handlers.context import JobContext
 from queuehint.operations import (
@@ -37,6 +36,7 @@ from queuehint.operations import (
     Renew,
     Verdict,
 )
+from queuehint.operations.bounds import check_limits
 from queuehint.values.checks import (
     LEASE_MAX_MS,
     LEASE_MIN_MS,

@@ -88,7 +88,7 @@ MUTANTS = (
     Mutant(
         name="An operation may hold submissions of any number of bytes",
         kind="bounds",
-        file="core/refusals.py",
+        file="operations/bounds.py",
         old="        size += len(spec.arguments)\n",
         new="",
         caught_by=(tests("tests/contract/test_memory.py", "-k", "too_many_bytes"),),

@@ -333,7 +333,7 @@ MUTANTS = (
     Mutant(
         name="Fields of operations are held against no types",
         kind="door",
-        file="core/refusals.py",
+        file="operations/bounds.py",
         old="    check_fields(operation)\n",
         new="",
         caught_by=(tests("tests/contract/test_memory.py", "-k", "does_not_name"),),

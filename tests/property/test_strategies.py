@@ -23,8 +23,8 @@ from queuehint import operations as ops
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.memory import MemoryBackend
 from queuehint.clock import FakeClock
-from queuehint.core.refusals import OTHER_FLOW, check_limits
 from queuehint.errors import InvalidHintError, InvalidJobError, InvalidJobTypeError, QueueHintError
+from queuehint.operations.bounds import OTHER_FLOW, check_limits
 from queuehint.testing import registration
 from queuehint.testing.simulation import FaultPlan
 from queuehint.testing.strategies import (

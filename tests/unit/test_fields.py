@@ -8,7 +8,6 @@ import attrs
 import pytest
 
 from queuehint import operations
-from queuehint.core.refusals import check_limits
 from queuehint.errors import InvalidHintError, InvalidJobError, InvalidJobTypeError, PayloadError
 from queuehint.operations import (
     TALLIES,
@@ -24,6 +23,7 @@ from queuehint.operations import (
     Weigh,
     fields,
 )
+from queuehint.operations.bounds import check_limits
 from queuehint.operations.fields import check_fields, is_usual
 from queuehint.testing.contract.wrong_values import wrong_operations
 from queuehint.values.hint import Claim

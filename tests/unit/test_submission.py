@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuehint.client.submission import arrange, checked, submissions, submit, topological
+from queuehint.client.submission import arrange, checked, submissions, submit
 from queuehint.errors import (
     BackendUnavailableError,
     CycleError,
@@ -38,6 +38,7 @@ from queuehint.operations import (
     Tick,
     Ticked,
 )
+from queuehint.operations.bounds import topological
 from queuehint.values.hint import Claim
 from queuehint.values.record import JobState
 from queuehint.values.spec import PAYLOAD_BYTES_MAX, Dependency, JobSpec

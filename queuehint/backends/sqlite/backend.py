@@ -47,7 +47,6 @@ from queuehint.backends.sqlite.recovery import begin_engine, begin_with, recover
 from queuehint.backends.sqlite.snapshot import SCHEMA, freeze, pack
 from queuehint.backends.sqlite.writer import Ticket, under_lock, write
 from queuehint.core.engine import EPOCH_BEGIN_S, Engine, EngineOptions
-from queuehint.core.refusals import check_limits
 from queuehint.crash import reach
 from queuehint.errors import (
     BackendError,
@@ -56,6 +55,7 @@ from queuehint.errors import (
     QueueHintError,
 )
 from queuehint.operations import CountRecords, List, Operation, Peek
+from queuehint.operations.bounds import check_limits
 from queuehint.operations.wire import QUESTIONS, Await, Extend, encode
 
 if TYPE_CHECKING:

@@ -23,9 +23,9 @@ from queuehint.backends.redis.codec.specs import (
     parse_token,
     spec_rest,
 )
-from queuehint.core.refusals import check_limits
 from queuehint.errors import CorruptStateError, JobNotFoundError
 from queuehint.operations import Exchange, Get, List, ListDead, ListFlow, Operation, Tick
+from queuehint.operations.bounds import check_limits
 from queuehint.values.spec import JobSpec
 
 __all__ = [

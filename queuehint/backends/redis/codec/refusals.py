@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from queuehint.core.refusals import OTHER_FLOW, OTHER_SPEC, WEIGHTS_FULL
+from queuehint.core.refusals import OTHER_SPEC, WEIGHTS_FULL
 from queuehint.core.schedules import TOO_MANY
 from queuehint.errors import (
     BackendError,
@@ -22,6 +22,7 @@ from queuehint.errors import (
     UnknownDependencyError,
 )
 from queuehint.operations import Commit, Enqueue, Operation, PauseSchedule, ResumeSchedule
+from queuehint.operations.bounds import OTHER_FLOW
 from queuehint.values.hint import key_of
 from queuehint.values.limit import TOO_MANY_LIMITS
 

@@ -1,0 +1,196 @@
+"""
+How much an operation may carry, and which of its fields do not fit together: checks of the operation alone.
+
+Counts and ranges stand on its class, as `Operation.sizes` and `Operation.ranges`; here is what says more than that.
+"""
+
+from __future__ import annotations
+
+import graphlib
+import heapq
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+from queuehint import operations as op
+from queuehint.errors import CycleError, DuplicateJobError, InvalidJobError, shown
+from queuehint.operations.fields import check_fields, is_usual, note_usual
+from queuehint.values.outcome import RESULT_BYTES_MAX
+from queuehint.values.schedule import FIRINGS_MAX, SCHEDULE_BYTES_MAX
+from queuehint.values.spec import DEPENDENCIES_MAX, JobSpec, check_payload_size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+OTHER_FLOW = "all parts of one submission belong to one flow"
+
+
+def check_limits(operation: op.Operation[Any]) -> None:
+    """
+    Refuse an operation that holds what its fields do not name, carries too much, or one id twice.
+
+    Every backend does this before any I/O.
+
+    Raises:
+        InvalidJobTypeError, InvalidHintTypeError: as `check_fields`.
+        InvalidJobError: naming what, how many and the limit.
+        PayloadError: a result, or the arguments of a schedule, are too large.
+        DuplicateJobError: an id appears twice in one submission.
+    """
+    kind = type(operation)
+    if kind is op.Exchange and is_usual(operation):  # type: ignore[arg-type]
+        return
+    check_fields(operation)
+    for name, most in kind.sizes.items():
+        value = getattr(operation, name)
+        _check_size(name, value if isinstance(value, int) else len(value), most)
+    for name, (least, most) in kind.ranges.items():
+        if not least <= getattr(operation, name) <= most:
+            raise InvalidJobError(f"{name} must be from {least} to {most}, got {getattr(operation, name)}")
+    check = _CHECKS.get(kind)
+    if check is not None:
+        check(operation)
+
+
+def _check_enqueue(operation: op.Enqueue) -> None:
+    _check_submission_size(operation.jobs)
+    _check_edges(operation)
+    if operation.firing is not None:
+        _check_size("firings", len(operation.jobs), FIRINGS_MAX)
+
+
+def _check_exchange(operation: op.Exchange) -> None:
+    for outcome in operation.settle:
+        if outcome.children:
+            _check_size("children", len(outcome.children), DEPENDENCIES_MAX)
+    if operation.is_last:
+        _check_size("limit", operation.limit, 0)
+    _check_users(operation)
+    note_usual(operation)
+
+
+def _check_delete(operation: op.Delete) -> None:
+    if operation.versions is not None and len(operation.versions) != len(operation.ids):
+        raise InvalidJobError(f"versions: {len(operation.versions)} for {len(operation.ids)} ids")
+
+
+def _check_update(operation: op.Update) -> None:
+    check_payload_size(operation.result, parameter="result", bytes_max=RESULT_BYTES_MAX)
+
+
+def _check_set_limit(operation: op.SetLimit) -> None:
+    operation.limit.check()
+
+
+def _check_put_schedule(operation: op.PutSchedule) -> None:
+    check_payload_size(operation.spec.arguments, parameter="arguments", bytes_max=SCHEDULE_BYTES_MAX)
+
+
+_CHECKS: Final[dict[type[op.Operation[Any]], Callable[[Any], None]]] = {
+    op.Enqueue: _check_enqueue,
+    op.Exchange: _check_exchange,
+    op.Delete: _check_delete,
+    op.Update: _check_update,
+    op.SetLimit: _check_set_limit,
+    op.PutSchedule: _check_put_schedule,
+}
+"""Operations of which more is checked than their fields, sizes and ranges."""
+
+
+def _check_users(operation: op.Exchange) -> None:
+    """Refuse users that make no sense, or too many."""
+    users, steal = operation.users, operation.steal
+    if users is None:
+        if steal:
+            raise InvalidJobError("steal: whoever is there for everyone has nobody else to help; name users")
+        return
+    if not users:
+        raise InvalidJobError("users is empty; a worker that names users is there for at least one")
+    _check_size("users", len(users), op.USERS_NAMED_MAX)
+    if steal != op.ANYONE:
+        _check_size("steal", len(steal), op.USERS_NAMED_MAX)
+        _check_size("pools times users", len(operation.pools) * (len(users) + len(steal)), op.SERVED_MAX)
+
+
+def _check_submission_size(specs: tuple[JobSpec, ...]) -> None:
+    _check_size("jobs", len(specs), op.JOBS_PER_SUBMISSION_MAX)
+    if len({spec.id for spec in specs}) < len(specs):
+        raise DuplicateJobError(next(job_id for job_id, n in Counter(spec.id for spec in specs).items() if n > 1))
+    gates = size = 0
+    for spec in specs:
+        size += len(spec.arguments)
+        for claim in spec.claims:
+            gates += len(claim.path) + 1
+    if size > op.BYTES_PER_SUBMISSION_MAX:
+        raise InvalidJobError(f"a submission has {size} bytes of arguments, limit {op.BYTES_PER_SUBMISSION_MAX}")
+    if gates > op.GATES_PER_SUBMISSION_MAX:
+        raise InvalidJobError(
+            f"a submission visits {gates} gates (depth + 1 a claim), limit {op.GATES_PER_SUBMISSION_MAX}"
+        )
+
+
+def _check_edges(operation: op.Enqueue) -> None:
+    """Refuse edges that a look at the submission alone shows to be wrong."""
+    specs = operation.jobs
+    if operation.staged is not None:
+        if len({spec.flow for spec in specs}) > 1:
+            raise InvalidJobError(OTHER_FLOW)
+        for spec in specs:
+            if spec.key is not None or spec.presence_ms is not None:
+                raise InvalidJobError(f"job {shown(spec.id)}: a submission in parts takes no key and no presence_ms")
+    edges = sum([len(spec.depends_on) for spec in specs])
+    if not edges:
+        return
+    if edges > op.EDGES_PER_SUBMISSION_MAX:
+        raise InvalidJobError(f"a submission has {edges} edges, limit {op.EDGES_PER_SUBMISSION_MAX}")
+    by_id = {spec.id: spec for spec in specs}
+    for spec in specs:
+        for edge in spec.depends_on:
+            other = by_id.get(edge.id)
+            if other is not None and other.key is not None and other.on_conflict != "reject":
+                raise InvalidJobError(
+                    f"job {shown(spec.id)} depends on {shown(edge.id)}, which its key may make another job; "
+                    'enqueue that one first, or give it on_conflict="reject"'
+                )
+    place = {spec.id: index for index, spec in enumerate(specs)}
+    before = [[place[edge.id] for edge in spec.depends_on if edge.id in place] for spec in specs]
+    topological(before, lambda index: specs[index].id)
+
+
+def topological(before: Sequence[Collection[int]], called: Callable[[int], str]) -> Sequence[int]:
+    """
+    Return indexes so that each comes after those *before* it, the smallest first where there is a choice.
+
+    Args:
+        called: what an index is called in an error.
+
+    Raises:
+        CycleError: there is no such order; it names just those on a circle.
+
+    Complexity: O(V + E) for what is in order already, else O(V log V + E).
+    Source: Kahn 1962, as in graphlib, with a heap for what is ready.
+    """
+    if all(not inner or max(inner) < index for index, inner in enumerate(before)):
+        return range(len(before))
+    sorter = graphlib.TopologicalSorter(dict(enumerate(before)))
+    try:
+        sorter.prepare()
+    except graphlib.CycleError as error:
+        # Each is waited for by the next; ours is told the other way round, from the smallest.
+        circle = error.args[1][:0:-1]
+        first = circle.index(min(circle))
+        raise CycleError([called(index) for index in circle[first:] + circle[:first]]) from None
+    ready = list(sorter.get_ready())
+    heapq.heapify(ready)
+    order: list[int] = []
+    while ready:
+        index = heapq.heappop(ready)
+        order.append(index)
+        sorter.done(index)
+        for other in sorter.get_ready():
+            heapq.heappush(ready, other)
+    return order
+
+
+def _check_size(what: str, size: int, most: int) -> None:
+    if not 0 <= size <= most:
+        raise InvalidJobError(f"{what}: {size} in one operation, limit {most}")
