@@ -24,6 +24,7 @@ from queuehint.core.why import blocked_text
 from queuehint.errors import BackendUnavailableError
 from queuehint.operations import CountRecords, List, Operation, PutSchedule, ResumeSchedule, Tick
 from queuehint.operations.bounds import check_limits
+from queuehint.values.ids import this_process
 from queuehint.values.record import JobState
 from queuehint.values.report import Reason
 
@@ -63,6 +64,7 @@ class LocalBackend(Backend):
         self._waiting = WaitingRoom()
         self._adopted: dict[object, tuple[Callable[[], Sequence[tuple[str, int]]], Callable[[], int]]] = {}
         self._pid: int | None = None
+        self._process: object = None
         """The process that may use it, once it is in use."""
         self._closed = False
         self._said_unserved = False
@@ -284,7 +286,7 @@ class LocalBackend(Backend):
         """Refuse before the lock is taken: in a fork, the thread that held it may not exist."""
         if self._closed:
             raise BackendUnavailableError(f"the {self.kind} backend was closed")
-        if self._pid not in {None, os.getpid()}:
+        if self._is_forked():
             raise BackendUnavailableError(
                 f"the {self.kind} backend belongs to process {self._pid} and cannot be used in its fork {os.getpid()}; "
                 "make the scheduler after the fork, or use Redis"
@@ -292,7 +294,15 @@ class LocalBackend(Backend):
 
     def _is_gone(self) -> bool:
         """Say whether threads that had the lock may be gone for good: in a fork, or at the very end."""
-        return self._pid not in {None, os.getpid()} or sys.is_finalizing()
+        return self._is_forked() or sys.is_finalizing()
+
+    def _begin_use(self) -> None:
+        """Let only this process use it from now on."""
+        self._pid, self._process = os.getpid(), this_process()
+
+    def _is_forked(self) -> bool:
+        """Return whether this is a fork of the process that uses it."""
+        return self._process is not None and self._process is not this_process()
 
     def _watch_unserved(self, now_ms: int) -> None:
         """Say once that jobs have been ready for a while and no worker runs in this process."""

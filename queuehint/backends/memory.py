@@ -8,7 +8,6 @@ waits for anything, so the asynchronous calls never suspend.
 from __future__ import annotations
 
 import logging
-import os
 from typing import ClassVar, TypeVar
 
 from queuehint.backends.base import BackendOptions
@@ -37,7 +36,7 @@ class MemoryBackend(LocalBackend):
         super().__init__(options)
         epoch_s = max(0, self._clock.now_ms() // 1000 - EPOCH_BEGIN_S)
         self.engine = Engine(engine_options or EngineOptions(epoch_s=epoch_s, retention=options.retention))
-        self._pid = os.getpid()
+        self._begin_use()
         self._said_volatile = False
 
     @classmethod

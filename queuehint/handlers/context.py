@@ -147,6 +147,16 @@ class Desk(Protocol):
         """The scheduler the worker serves."""
 
 
+class _Offspring:
+    """The calls of a job that make children, counted, and the ids of the children."""
+
+    __slots__ = ("calls", "ids")
+
+    def __init__(self) -> None:
+        self.calls = itertools.count(1)
+        self.ids: dict[str, None] = {}
+
+
 class JobContext:
     """
     The running job, for a handler whose first parameter is annotated with this class.
@@ -155,17 +165,18 @@ class JobContext:
     sent together, about five times a second, and before the job is settled.
     """
 
+    # What most handlers never change lies in the class.
+    _offspring: _Offspring | None = None
+    _stop = False
+    _results = _NOTHING
+    interim: Interim | None = None
+    """What `update` has merged, if it was called."""
+    is_over = False
+    """The handler has ended; what it left running in the background may wait for jobs."""
+
     def __init__(self, grant: Grant, desk: Desk) -> None:
         self._grant = grant
         self._desk = desk
-        self._calls = itertools.count(1)
-        self._made: dict[str, None] = {}
-        self._stop = False
-        self._results = _NOTHING
-        self.interim: Interim | None = None
-        """What `update` has merged, if it was called."""
-        self.is_over = False
-        """The handler has ended; what it left running in the background may wait for jobs."""
 
     @property
     def id(self) -> str:
@@ -221,7 +232,7 @@ class JobContext:
     @property
     def made(self) -> tuple[str, ...]:
         """The ids of the jobs that `enqueue` and `enqueue_many` made in this attempt, or found."""
-        return tuple(self._made)
+        return () if self._offspring is None else tuple(self._offspring.ids)
 
     @property
     def canceled(self) -> bool:
@@ -318,16 +329,24 @@ class JobContext:
         return job.made_by((self.id, self.token), self._child_id)
 
     def _child_id(self) -> str:
-        child_id = f"{self.id}.{next(self._calls)}"
+        child_id = f"{self.id}.{next(self._own_offspring().calls)}"
         return child_id if len(child_id.encode()) <= ID_BYTES_MAX else hashlib.sha256(child_id.encode()).hexdigest()
 
     def _note(self, handle: Any) -> Any:
-        self._made[handle.id] = None
+        self._own_offspring().ids[handle.id] = None
         return handle
 
     def _note_all(self, handles: list[Any]) -> list[Any]:
-        self._made.update((handle.id, None) for handle in handles)
+        self._own_offspring().ids.update((handle.id, None) for handle in handles)
         return handles
+
+    def _own_offspring(self) -> _Offspring:
+        """Return the room for its children; made at first use, from any thread."""
+        offspring = self._offspring
+        if offspring is None:
+            with _FIRST:
+                offspring = self._offspring = self._offspring or _Offspring()
+        return offspring
 
     def check_children(self, answer: Children) -> None:
         """

@@ -17,6 +17,8 @@ import threading
 import types
 from typing import TYPE_CHECKING, Any
 
+from queuehint.values.ids import this_process
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator, Iterator
 
@@ -65,14 +67,15 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_hold_signals, after_in_parent=_let_signals_through, after_in_child=_begin_child)
 
 
-def end_any_child(pid: int, error: BaseException | None = None) -> None:
+def end_any_child(process: object, error: BaseException | None = None) -> None:
     """
     End this process if it is not that one.
 
     Args:
+        process: what `this_process` returned there.
         error: what its code has raised; `SystemExit` says how the process is to exit, all else that it failed.
     """
-    if os.getpid() == pid:
+    if this_process() is process:
         return
     code = _exit_code(error)
     for stream in (sys.stdout, sys.stderr):
@@ -96,7 +99,7 @@ def _exit_code(error: BaseException | None) -> int:
 
 
 @types.coroutine
-def in_one_process(coroutine: Coroutine[Any, Any, Any], pid: int) -> Generator[Any, Any, Any]:
+def in_one_process(coroutine: Coroutine[Any, Any, Any], process: object) -> Generator[Any, Any, Any]:
     """Await a coroutine; a child in which it would let the loop go on is ended instead."""
     value: Any = None
     error: BaseException | None = None
@@ -107,7 +110,7 @@ def in_one_process(coroutine: Coroutine[Any, Any, Any], pid: int) -> Generator[A
             return stop.value
         finally:
             error = None
-        end_any_child(pid)
+        end_any_child(process)
         try:
             value = yield awaited
         except GeneratorExit:

@@ -19,8 +19,6 @@ import asyncio
 import contextvars
 import inspect
 import logging
-import math
-import os
 from concurrent.futures import Executor, ThreadPoolExecutor
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
@@ -29,6 +27,7 @@ from queuehint.errors import BackendError, PayloadError
 from queuehint.handlers.context import CURRENT
 from queuehint.handlers.forks import end_any_child, in_one_process
 from queuehint.operations import Get
+from queuehint.values.ids import this_process
 from queuehint.values.outcome import OutcomeKind
 from queuehint.worker.dependency_results import PAUSE_S, fetch, filled
 from queuehint.worker.leases import is_on_last_life
@@ -36,7 +35,7 @@ from queuehint.worker.outcomes import Outcomes, outcome_of
 from queuehint.worker.slots import end_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Mapping
 
     from queuehint.backends.base import Backend
     from queuehint.handlers.codec import Codec
@@ -68,6 +67,7 @@ class Attempts:
         executor: what runs them instead of threads of its own; it is not shut down.
         stop: asks code to stop, given its slot and why.
         begin: called with the grant of a job on its last life before its code runs; False if it must not.
+        ended: called with a slot and its outcome when the attempt is over.
     """
 
     def __init__(
@@ -76,13 +76,14 @@ class Attempts:
         handlers: Mapping[str, Handler],
         codec: Codec,
         backend: Backend,
-        before: Iterable[Callable[..., Any]],
-        after: Iterable[Callable[..., Any]],
+        before: Collection[Callable[..., Any]],
+        after: Collection[Callable[..., Any]],
         redact: Callable[[str], str] | None,
         threads: int,
         executor: Executor | None = None,
         stop: Callable[[Slot, str], None],
         begin: Callable[[Grant], Awaitable[bool]],
+        ended: Callable[[Slot, Outcome], None],
     ) -> None:
         self.outcomes = Outcomes(codec, redact)
         self._handlers = handlers
@@ -93,6 +94,7 @@ class Attempts:
         self._threads = threads
         self._stop = stop
         self._begin = begin
+        self._ended = ended
         self._executor = executor
         self._own_executor: ThreadPoolExecutor | None = None
         self._last_life = asyncio.Lock()
@@ -103,40 +105,45 @@ class Attempts:
         try:
             if slot.former is not None:
                 await end_of(slot.former)
-            outcome = await self.run(slot)
+            grant = slot.grant
+            handler = self._handlers.get(grant.spec.task)
+            if handler is None or slot.why_stop is not None:
+                outcome = self._given_back(slot, handler)
+            elif grant.losses and is_on_last_life(grant):
+                outcome = await self._run_on_last_life(slot, handler)
+            else:
+                outcome = await self._run(slot, handler)
         except BaseException as error:  # noqa: BLE001 - whatever goes wrong around a handler, its slot is freed
             outcome = self.outcomes.of_accident(slot.grant, error)
         slot.stoppable = False
-        await self._call_after(slot, outcome)
+        if self._after:
+            await self._call_after(slot, outcome)
         if slot.timer is not None:
             slot.timer.cancel()
         slot.context.is_over = True
+        self._ended(slot, outcome)
         return outcome
 
-    async def run(self, slot: Slot) -> Outcome:
-        """Run one attempt to its end."""
-        grant, spec = slot.grant, slot.grant.spec
-        handler = self._handlers.get(spec.task)
-        if handler is None:
-            logger.error("unknown task", extra={"event": "job.unknown_task", "job_id": spec.id, "task": spec.task})
-            return outcome_of(grant, OutcomeKind.UNKNOWN_TASK)
-        if slot.why_stop is not None:
-            return outcome_of(grant, OutcomeKind.RELEASED)
-        if is_on_last_life(grant):
-            return await self._run_on_last_life(slot, handler)
-        return await self._run(slot, handler)
+    @staticmethod
+    def _given_back(slot: Slot, handler: Handler | None) -> Outcome:
+        """Return the outcome of a job that is not run: no handler is known, or it was asked to stop before."""
+        if handler is not None:
+            return outcome_of(slot.grant, OutcomeKind.RELEASED)
+        spec = slot.grant.spec
+        logger.error("unknown task", extra={"event": "job.unknown_task", "job_id": spec.id, "task": spec.task})
+        return outcome_of(slot.grant, OutcomeKind.UNKNOWN_TASK)
 
     async def _call_after(self, slot: Slot, outcome: Outcome) -> None:
         """Call the hooks after an attempt; one that fails is logged."""
         for hook in self._after:
-            pid = os.getpid()
+            process = this_process()
             try:
                 answer = hook(slot.context, outcome)
                 if inspect.isawaitable(answer):
                     await answer
-                end_any_child(pid)
+                end_any_child(process)
             except BaseException as error:  # noqa: BLE001 - as with handlers: the worker goes on
-                end_any_child(pid, error)
+                end_any_child(process, error)
                 what = {"event": "hook.failed", "job_id": outcome.job_id}
                 self.outcomes.log_failed_hook("after_job hook failed", error, **what)
 
@@ -200,7 +207,7 @@ class Attempts:
             return self.outcomes.of_error(grant, error, slot.why_stop, final=True)
         if not slot.begin():
             return outcome_of(grant, OutcomeKind.RELEASED)
-        pid = os.getpid()
+        process = this_process()
         try:
             for hook in self._before:
                 answer = hook(slot.context)
@@ -210,24 +217,30 @@ class Attempts:
                 return outcome_of(grant, OutcomeKind.RELEASED)
             if handler.wants_context:
                 args = (slot.context, *args)
-            timeout_ms, loop, deadline_s = spec.policy.timeout_ms, asyncio.get_running_loop(), math.inf
-            if timeout_ms is not None:
-                deadline_s = loop.time() + timeout_ms / 1000
-                slot.timer = loop.call_at(deadline_s, self._stop, slot, "timeout")
+            deadline_s = None if spec.policy.timeout_ms is None else self._arm(slot, spec.policy.timeout_ms)
             if handler.is_async:
                 code = handler.function(*args, **kwargs)
-                result = await (in_one_process(code, pid) if isinstance(code, CoroutineType) else code)
+                result = await (in_one_process(code, process) if type(code) is CoroutineType else code)
             else:
                 result = await self._in_thread(handler.function, args, kwargs)
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises, the worker goes on
-            end_any_child(pid, error)
+            end_any_child(process, error)
             return self.outcomes.of_error(grant, error, slot.why_stop)
+        end_any_child(process)
+        why_stop = slot.why_stop
         # By the clock, not by the timer: an earlier request to stop removes the timer, and a blocked loop delays it.
-        why_stop = slot.why_stop if loop.time() < deadline_s else "timeout"
-        end_any_child(pid)
+        if deadline_s is not None and asyncio.get_running_loop().time() >= deadline_s:
+            why_stop = "timeout"
         if slot.context.interim and not await self._load(slot, slot.context.interim):
             return outcome_of(grant, OutcomeKind.RELEASED)
         return self.outcomes.of_result(grant, handler, result, why_stop, slot.context)
+
+    def _arm(self, slot: Slot, timeout_ms: int) -> float:
+        """Have code asked to stop when its timeout is over; return that time, by the clock of the loop."""
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + timeout_ms / 1000
+        slot.timer = loop.call_at(deadline_s, self._stop, slot, "timeout")
+        return deadline_s
 
     async def _load(self, slot: Slot, interim: Interim) -> bool:
         """Read what the job has stored of its result, which its result goes over; False if it cannot be had."""
@@ -259,13 +272,13 @@ class Attempts:
         context = contextvars.copy_context()
 
         def call() -> tuple[Any, BaseException | None]:
-            pid = os.getpid()
+            process = this_process()
             try:
                 result = context.run(function, *args, **kwargs)
             except BaseException as error:  # noqa: BLE001 - handed over as a value: futures refuse some of them
-                end_any_child(pid, error)
+                end_any_child(process, error)
                 return None, error
-            end_any_child(pid)
+            end_any_child(process)
             return result, None
 
         future = loop.run_in_executor(self._executor, call)

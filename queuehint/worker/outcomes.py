@@ -42,6 +42,8 @@ _REDACTED_MAX = 16 * ERROR_TEXT_MAX
 """How much of a text `redact` sees: more than is kept, so that nothing it looks for is cut in two."""
 BATCH_BYTES_MAX = 4 << 20
 """Results of together more than this go in several batches: one has to be sent within a few seconds."""
+FINISHED = OutcomeKind.FINISHED
+"""Looked up once: a member of an enumeration takes long to find."""
 _PLAIN_RESULTS = frozenset({type(None), bool, int, float, str, list, dict})
 
 
@@ -134,7 +136,7 @@ class Outcomes:
                 check_payload_size(payload, parameter="result", bytes_max=RESULT_BYTES_MAX)
         except BaseException as error:  # noqa: BLE001 - a codec of the application's may raise anything
             return self.of_error(grant, error, why_stop, final=True)
-        return outcome_of(grant, OutcomeKind.FINISHED, result=payload)
+        return Outcome(job_id=grant.spec.id, token=grant.token, kind=FINISHED, result=payload)
 
     def _of_children(
         self, grant: Grant, handler: Handler, answer: Children, why_stop: str | None, context: JobContext | None
@@ -237,6 +239,10 @@ class Settlements:
 
     def __iter__(self) -> Iterator[Outcome]:
         return iter(list(self._outcomes))
+
+    def append(self, outcome: Outcome) -> None:
+        """Take one outcome in."""
+        self._outcomes.append(outcome)
 
     def add(self, outcomes: Iterable[Outcome]) -> None:
         """Take outcomes in."""

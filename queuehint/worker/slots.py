@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from queuehint.handlers.context import JobContext
-    from queuehint.values.outcome import Grant
+    from queuehint.values.outcome import Grant, Outcome
 
 logger = logging.getLogger("queuehint.worker")
 
@@ -43,7 +43,7 @@ class Slot:
         self.context = context
         self.former: Slot | None = None
         """Runs the same job for a lease that has ended; nothing of this one begins before it is over."""
-        self.task: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[Outcome] | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.why_stop: str | None = None
         self.stoppable = False

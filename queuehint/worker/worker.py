@@ -56,7 +56,7 @@ from queuehint.worker.outcomes import Settlements, log_exchange, outcome_of, qua
 from queuehint.worker.slots import Slot, Slots, Stopping
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from concurrent.futures import Executor
     from datetime import timedelta
 
@@ -111,8 +111,8 @@ class Worker:
         backend: Backend,
         handlers: Mapping[str, Handler],
         codec: Codec,
-        before: Iterable[Callable[..., Any]] = (),
-        after: Iterable[Callable[..., Any]] = (),
+        before: Collection[Callable[..., Any]] = (),
+        after: Collection[Callable[..., Any]] = (),
         redact: Callable[[str], str] | None = None,
         definitions: Callable[[], Iterable[Definition]] = tuple,
         concurrency: int = 16,
@@ -163,6 +163,7 @@ class Worker:
             executor=executor,
             stop=self._stopping.ask,
             begin=self._begin_last_life,
+            ended=self._end,
         )
         wanted = self._ask((), 0)
         check_limits(wanted)
@@ -450,7 +451,7 @@ class Worker:
         self._slots.enter(slot)
         if slot.former is not None:
             self._stopping.hold_back(slot, slot.former)
-        run = self._run(slot)
+        run = self._attempts.run_to_end(slot)
         # Without a factory of the application's, `create_task` does nothing more than this.
         slot.task = self._loop.create_task(run) if self._loop.get_task_factory() else asyncio.Task(run, loop=self._loop)
 
@@ -468,11 +469,10 @@ class Worker:
             self._renewal.begin(grant)
         return True
 
-    async def _run(self, slot: Slot) -> None:
-        """Run one job to its end and leave its outcome to the main task."""
-        outcome = await self._attempts.run_to_end(slot)
+    def _end(self, slot: Slot, outcome: Outcome) -> None:
+        """Leave the outcome of an attempt to the main task."""
         if not slot.is_given_back:
-            self._outcomes.add((outcome,))
+            self._outcomes.append(outcome)
         self._slots.leave(slot)
         self._event.set()
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+
+import pytest
 
 from queuehint.values import ids
 from queuehint.values.checks import check_id
-
-if TYPE_CHECKING:
-    import pytest
 
 
 def test_ids_are_unique_over_threads() -> None:
@@ -30,14 +28,22 @@ def test_an_id_is_valid_and_28_characters_long() -> None:
     assert len(made) == 28
 
 
-def test_a_fork_marks_its_ids_as_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    parent = ids.new_id()[-8:]
-    assert ids.new_id()[-8:] == parent
-    monkeypatch.setattr(os, "getpid", lambda: -1)
-    child = ids.new_id()[-8:]
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # forking beside threads
+def test_a_fork_is_another_process_and_marks_its_ids_as_its_own() -> None:
+    parent, process = ids.new_id()[-8:], ids.this_process()
+    read, write = os.pipe()
+    if (pid := os.fork()) == 0:
+        os.write(write, f"{ids.new_id()[-8:]} {ids.this_process() is process}".encode())
+        os._exit(0)
+    os.waitpid(pid, 0)
+    child, is_same = os.read(read, 100).decode().split()
+    os.close(read)
+    os.close(write)
     assert child != parent
-    monkeypatch.undo()
-    assert ids.new_id()[-8:] not in {parent, child}
+    assert is_same == "False"
+    assert ids.new_id()[-8:] == parent
+    assert ids.this_process() is process
 
 
 def test_ids_may_be_made_otherwise_for_a_while() -> None:

@@ -272,7 +272,7 @@ class SqliteBackend(LocalBackend):
         with self._queueing:
             self._check_usable()
             if self._writer is None:
-                self._pid = os.getpid()
+                self._begin_use()
                 writer = threading.Thread(
                     target=write,
                     args=(self._queue, self._do_together, self._make_snapshot_if_due, self._end),
