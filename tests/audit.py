@@ -178,7 +178,7 @@ def parse(name: str, args: list[bytes]) -> Operation[Any] | None:
                 _firing(firing) if firing else None,
                 flow or None,
             )
-        case "commit_parts":
+        case "commit":
             return Commit(texts[0], texts[1] or None)
         case "cancel_flow":
             return CancelFlow(texts[0], texts[1])

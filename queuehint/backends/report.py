@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 Level = Literal["error", "warning"]
 Repair = tuple[str, str, str]
-"""Kind, key or counter, item; see ``redis/lua/repair.lua``."""
+"""Kind, key or counter, item; see ``redis/lua/doctor/repair.lua``."""
 CIRCLES_MAX: Final = 100
 """How many circles one look tells of."""
 CIRCLE_NAMED_MAX: Final = 10

@@ -106,12 +106,12 @@ KINDS_WRONG = {
     "can_dequeue": (COMMON + 1, ("", "q", "shared")),
     "count_pending": (COMMON, ("", "q")),
     "drop_limit": (COMMON, ("", "q")),
-    "entries": (COMMON + 1, ("", "text")),
+    "doctor/entries": (COMMON + 1, ("", "text")),
     "list": (COMMON + 4, ("q", "S,D")),
     "count_records": (COMMON + 5, ("q",)),
 }
 """Where a letter, a word or a path stands in the arguments of a script, and what is none."""
-FLAGS = {"list": COMMON + 8, "count_pending": COMMON + 1, "kinds": COMMON, "redrive": COMMON}
+FLAGS = {"list": COMMON + 8, "count_pending": COMMON + 1, "doctor/kinds": COMMON, "redrive": COMMON}
 """Where a 1 or a 0 stands."""
 
 
@@ -182,7 +182,7 @@ class Shop:
         for operation in self.operations():
             yield self._taken(next(self.desk.converse(operation)))
         for name, args in (
-            ("retain", ("1 2 3 4", 1)), ("watch", ("s", 1, "r0")), ("unwatch", ("s", "r0")), ("turn_back", ()),
+            ("retain", ("1 2 3 4", 1)), ("watch", ("s", 1, "r0")), ("unwatch", ("s", "r0")), ("doctor/turn_back", ()),
         ):  # fmt: skip
             yield self._taken(next(self.desk.converse_script(name, args)))
 
@@ -285,7 +285,7 @@ def shop(start_server: StartServer, namespace: str) -> Iterator[Shop]:
 
 def test_what_a_script_cannot_take_is_refused_and_changes_nothing(shop: Shop) -> None:
     asked = list(shop.asked())
-    changing = {name for name in names() if name not in QUESTIONS} - {"probe", "repair", "types"}
+    changing = {name for name in names() if name not in QUESTIONS} - {"probe", "doctor/repair", "types"}
     assert {name for name, _ in asked} == changing
     for name, args in asked:
         for wrong in (*wrong_numbers(name, args), *wrong_forms(name, args)):

@@ -65,7 +65,7 @@ goes to the docs. A cluster needs `asking` besides.
 """
 FOR_DOCTOR = ("ping", "scan", "hscan", "sscan", "zscan", "scard", "pttl", "persist", "lrem")
 """What `queuehint doctor` needs besides; the last two to repair."""
-DOCTORS = {"counters", "entries", "heads", "kinds", "repair"}
+DOCTORS = {"doctor/counters", "doctor/entries", "doctor/heads", "doctor/kinds", "doctor/repair"}
 """Its scripts."""
 PASSWORD = "secret"
 

@@ -522,7 +522,7 @@ def test_each_counter_of_jobs_that_is_off_by_one_is_found_and_put_right() -> Non
 
 def counters(store: Store) -> dict[str, int]:
     flat = store.call(
-        "EVAL", scripts.script("counters").text, *store.backend.desk._keys, store.clock.now_ms(), "", *[0] * 6
+        "EVAL", scripts.script("doctor/counters").text, *store.backend.desk._keys, store.clock.now_ms(), "", *[0] * 6
     )
     named = dict(zip(flat[::2], flat[1::2], strict=True))
     return {name.decode(): int(number) for name, number in zip(*[iter(named[b"counters"])] * 2, strict=True)}
@@ -1025,7 +1025,7 @@ class Busy:
 def test_repairs_that_come_after_a_change_do_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     store.do(Enqueue((job("1", "a"), job("2", "a"))))
     store.server.client().delete(store.key("ready"))
-    busy = Busy(store, monkeypatch, "repair")
+    busy = Busy(store, monkeypatch, "doctor/repair")
     report = store.look(fix=True)
     assert busy.changes == doctor.PASSES
     assert {finding.kind for finding in report.errors} == {"entry", "pool", "user"}
@@ -1039,7 +1039,7 @@ def test_sums_that_change_while_they_are_read_are_not_judged(store: Store, monke
     for begin in range(0, WHOLE_MAX + BATCH, 50):
         store.do(Enqueue(tuple(job(str(at), f"p{at % 7}") for at in range(begin, begin + 50))))
     store.change_packed("gates", "p1", "value[5] = value[5] + 1")
-    Busy(store, monkeypatch, "heads")
+    Busy(store, monkeypatch, "doctor/heads")
     report = store.look()
     assert not report.was_quiet
     assert [finding.kind for finding in report.errors] == ["line"], "a line and its count are of one moment"
@@ -1052,7 +1052,7 @@ def test_sums_that_change_while_they_are_read_are_not_judged(store: Store, monke
 def test_sums_of_few_jobs_are_of_one_moment_whatever_goes_on(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     store.do(Enqueue((job("1", "a"), job("2", "a"))))
     store.change_packed("gates", "a", "value[4] = value[4] + 1")
-    Busy(store, monkeypatch, "heads")
+    Busy(store, monkeypatch, "doctor/heads")
     report = store.look()
     assert not report.was_quiet
     assert [finding.kind for finding in report.errors] == ["gate"]

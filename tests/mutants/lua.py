@@ -12,7 +12,7 @@ MUTANTS = (
     Mutant(
         name="Lua: those that wait at a gate are looked at before those that hold it",
         kind="records",
-        file=f"{LUA}/lib/reasons.lua",
+        file=f"{LUA}/lib/asking/reasons.lua",
         old="    local may, below = may_hold(path_text, depth)\n",
         new="    local may, below = true, false\n",
         caught_by=(CONFORMANCE_ON_REDIS,),
@@ -21,7 +21,7 @@ MUTANTS = (
     Mutant(
         name="Lua: a line stops to move on after the first that passes",
         kind="order",
-        file=f"{LUA}/lib/gates.lua",
+        file=f"{LUA}/lib/structures/gates.lua",
         old="    if gates.has_all(job) then arrive(job) end\n",
         new="    if gates.has_all(job) then arrive(job) end\n    break\n",
         caught_by=(CONFORMANCE_ON_REDIS,),
@@ -29,7 +29,7 @@ MUTANTS = (
     Mutant(
         name="Lua: whoever comes to a gate on the way passes those in line there",
         kind="order",
-        file=f"{LUA}/lib/gates.lua",
+        file=f"{LUA}/lib/structures/gates.lua",
         old="    if gate[WAITING] > 0 or not gates.fits(gate, intention) then\n",
         new="    if not gates.fits(gate, intention) then\n",
         caught_by=(CONFORMANCE_ON_REDIS,),
@@ -37,7 +37,7 @@ MUTANTS = (
     Mutant(
         name="Lua: whoever arrives at its own gate passes those in line there",
         kind="order",
-        file=f"{LUA}/lib/gates.lua",
+        file=f"{LUA}/lib/structures/gates.lua",
         old="  if gate[WAITING] > 0 or not gates.fits(gate, own) then\n",
         new="  if not gates.fits(gate, own) then\n",
         caught_by=(CONFORMANCE_ON_REDIS,),
@@ -45,7 +45,7 @@ MUTANTS = (
     Mutant(
         name="Lua: a failed attempt goes to the tail",
         kind="order",
-        file=f"{LUA}/lib/course.lua",
+        file=f"{LUA}/lib/jobs/lifecycle.lua",
         old="  if policy[ON_RETRY] == 'yield' then\n",
         new="  if true then\n",
         caught_by=(CONFORMANCE_ON_REDIS,),
@@ -53,15 +53,15 @@ MUTANTS = (
     Mutant(
         name="Lua: a job that yields keeps its place",
         kind="order",
-        file=f"{LUA}/lib/ledger.lua",
-        old="  local left = gates.vacate(job)\n  ledger.become(job, SCHEDULED)\n",
-        new="  local left = 0\n  ledger.become(job, SCHEDULED)\n",
+        file=f"{LUA}/lib/jobs/transitions.lua",
+        old="  local left = gates.vacate(job)\n  transitions.become(job, SCHEDULED)\n",
+        new="  local left = 0\n  transitions.become(job, SCHEDULED)\n",
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     Mutant(
         name="Lua: jobs stand in line by number, not by place",
         kind="order",
-        file=f"{LUA}/lib/indexes.lua",
+        file=f"{LUA}/lib/structures/indexes.lua",
         old="        redis.call('ZADD', key, job[SEQ], member)\n",
         new="        redis.call('ZADD', key, job[NUMBER], member)\n",
         caught_by=(CONFORMANCE_ON_REDIS,),
@@ -69,7 +69,7 @@ MUTANTS = (
     Mutant(
         name="Lua: who leaves a place above others does not look at who waits there",
         kind="order",
-        file=f"{LUA}/lib/gates.lua",
+        file=f"{LUA}/lib/structures/gates.lua",
         old="    if gate[intention] == 0 then look_at_line(key, gate) end\n",
         new="",
         caught_by=(CONFORMANCE_ON_REDIS,),
@@ -77,7 +77,7 @@ MUTANTS = (
     Mutant(
         name="Lua: a line that was read in part is taken for read",
         kind="order",
-        file=f"{LUA}/lib/gates.lua",
+        file=f"{LUA}/lib/structures/gates.lua",
         old="      line.read = #line.stored < 2 * count\n",
         new="      line.read = true\n",
         caught_by=(CONFORMANCE_ON_REDIS,),
@@ -86,7 +86,7 @@ MUTANTS = (
     Mutant(
         name="Lua: ancestors are not looked at",
         kind="exclusion",
-        file=f"{LUA}/lib/gates.lua",
+        file=f"{LUA}/lib/structures/gates.lua",
         old="    if gate[WAITING] > 0 or not gates.fits(gate, intention) then\n",
         new="    if gate[WAITING] > 0 then\n",
         caught_by=(CONFORMANCE_ON_REDIS, MACHINE_ON_REDIS),
@@ -94,7 +94,7 @@ MUTANTS = (
     Mutant(
         name="Lua: descendants are not looked at",
         kind="exclusion",
-        file=f"{LUA}/lib/gates.lua",
+        file=f"{LUA}/lib/structures/gates.lua",
         old="  return gate[IS] == 0 and gate[IX] == 0 and gate[S_MODE] == 0\n",
         new="  return gate[S_MODE] == 0\n",
         caught_by=(CONFORMANCE_ON_REDIS, MACHINE_ON_REDIS),
@@ -102,7 +102,7 @@ MUTANTS = (
     Mutant(
         name="Lua: an exclusive job may run below a shared one",
         kind="exclusion",
-        file=f"{LUA}/lib/gates.lua",
+        file=f"{LUA}/lib/structures/gates.lua",
         old="  if mode == IX then return gate[S_MODE] == 0 end\n",
         new="  if mode == IX then return true end\n",
         caught_by=(CONFORMANCE_ON_REDIS,),
@@ -110,7 +110,7 @@ MUTANTS = (
     Mutant(
         name="Lua: the root is nobody's ancestor",
         kind="exclusion",
-        file=f"{LUA}/lib/fields.lua",
+        file=f"{LUA}/lib/jobs/fields.lua",
         old="  local key, keys = string.sub(claim_text, 2), {''}\n",
         new="  local key, keys = string.sub(claim_text, 2), string.sub(claim_text, 2) == '' and {''} or {}\n",
         caught_by=(CONFORMANCE_ON_REDIS, MACHINE_ON_REDIS),
@@ -118,7 +118,7 @@ MUTANTS = (
     Mutant(
         name="Lua: who leaves a place forgets the root",
         kind="exclusion",
-        file=f"{LUA}/lib/gates.lua",
+        file=f"{LUA}/lib/structures/gates.lua",
         old="  while depth > 0 do\n    depth, left = depth - 1, left + 1\n",
         new="  while depth > 1 do\n    depth, left = depth - 1, left + 1\n",
         caught_by=(CONFORMANCE_ON_REDIS, MACHINE_ON_REDIS),
@@ -126,9 +126,9 @@ MUTANTS = (
     Mutant(
         name="Lua: a place is free as soon as its running job is asked to stop",
         kind="exclusion",
-        file=f"{LUA}/lib/sweeps.lua",
-        old="  if job[STATE] ~= STARTED then return ledger.finish(job, CANCELED, cause, false) end\n",
-        new="  if job[STATE] ~= FINISHED then return ledger.finish(job, CANCELED, cause, false) end\n",
+        file=f"{LUA}/lib/jobs/sweeps.lua",
+        old="  if job[STATE] ~= STARTED then return transitions.finish(job, CANCELED, cause, false) end\n",
+        new="  if job[STATE] ~= FINISHED then return transitions.finish(job, CANCELED, cause, false) end\n",
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     Mutant(
@@ -143,7 +143,7 @@ MUTANTS = (
     Mutant(
         name="Lua: a lease ends one ms late",
         kind="leases",
-        file=f"{LUA}/lib/timers.lua",
+        file=f"{LUA}/lib/structures/timers.lua",
         old="'-inf', string.format('%.0f', NOW), 'WITHSCORES'",
         new="'-inf', string.format('(%.0f', NOW), 'WITHSCORES'",
         caught_by=(CONFORMANCE_ON_REDIS,),
@@ -167,7 +167,7 @@ MUTANTS = (
     Mutant(
         name="Lua: a last life whose code has not begun is counted",
         kind="leases",
-        file=f"{LUA}/lib/course.lua",
+        file=f"{LUA}/lib/jobs/lifecycle.lua",
         old="  if job[TO_BEGIN] then\n",
         new="  if false then\n",
         caught_by=(CONFORMANCE_ON_REDIS,),
@@ -191,7 +191,7 @@ MUTANTS = (
     Mutant(
         name="Lua: a redriven job has not begun",
         kind="leases",
-        file=f"{LUA}/lib/ledger.lua",
+        file=f"{LUA}/lib/jobs/transitions.lua",
         old="  job[PARENT], job[CHILD_FAILED], job[TO_BEGIN] = false, false, false\n",
         new="  job[PARENT], job[CHILD_FAILED] = false, false\n",
         caught_by=(CONFORMANCE_ON_REDIS,),
@@ -207,7 +207,7 @@ MUTANTS = (
     Mutant(
         name="Lua: a lost worker is not counted",
         kind="leases",
-        file=f"{LUA}/lib/course.lua",
+        file=f"{LUA}/lib/jobs/lifecycle.lua",
         old="  job[ATTEMPTS], job[LOSSES] = job[ATTEMPTS] - 1, job[LOSSES] + 1\n",
         new="  job[ATTEMPTS] = job[ATTEMPTS] - 1\n",
         caught_by=(CONFORMANCE_ON_REDIS,),
@@ -215,7 +215,7 @@ MUTANTS = (
     Mutant(
         name="Lua: a timer that is not true any more comes up",
         kind="leases",
-        file=f"{LUA}/lib/timers.lua",
+        file=f"{LUA}/lib/structures/timers.lua",
         old="  return job[TIMER] == kind and job[TIMER_MS] == time_ms\n",
         new="  return job[TIMER] == kind\n",
         caught_by=(CONFORMANCE_ON_REDIS,),
@@ -231,7 +231,7 @@ MUTANTS = (
     Mutant(
         name="Lua: a server that starts anew begins no epoch",
         kind="leases",
-        file=f"{LUA}/lib/epoch.lua",
+        file=f"{LUA}/lib/request/epoch.lua",
         old="math.max(S[EPOCH] + 1, math.floor(NOW / 1000) - EPOCH_BEGIN_S, 0)",
         new="math.max(S[EPOCH], math.floor(NOW / 1000) - EPOCH_BEGIN_S, 0)",
         caught_by=(RESTARTS_ON_REDIS,),
@@ -239,7 +239,7 @@ MUTANTS = (
     Mutant(
         name="Lua: a server that starts anew reaps at once",
         kind="leases",
-        file=f"{LUA}/lib/epoch.lua",
+        file=f"{LUA}/lib/request/epoch.lua",
         old="  if S[RUN] ~= '' then S[REAP_FROM] = NOW + longest_ms end\n",
         new="",
         caught_by=(RESTARTS_ON_REDIS,),
@@ -247,7 +247,7 @@ MUTANTS = (
     Mutant(
         name="Lua: the count of a token runs into its epoch",
         kind="leases",
-        file=f"{LUA}/lib/epoch.lua",
+        file=f"{LUA}/lib/request/epoch.lua",
         old="  if S[GRANTS] >= COUNT_END then\n",
         new="  if S[GRANTS] >= COUNT_END * COUNT_END then\n",
         caught_by=(TOKENS_ON_REDIS,),
@@ -255,7 +255,7 @@ MUTANTS = (
     Mutant(
         name="Lua: the end of a count is found one token late",
         kind="leases",
-        file=f"{LUA}/lib/epoch.lua",
+        file=f"{LUA}/lib/request/epoch.lua",
         old="  if S[GRANTS] >= COUNT_END then\n",
         new="  if S[GRANTS] > COUNT_END then\n",
         caught_by=(TOKENS_ON_REDIS,),
@@ -263,7 +263,7 @@ MUTANTS = (
     Mutant(
         name="Lua: at the end of a count the epoch stays",
         kind="leases",
-        file=f"{LUA}/lib/epoch.lua",
+        file=f"{LUA}/lib/request/epoch.lua",
         old="S[EPOCH] + math.floor(S[GRANTS] / COUNT_END), S[GRANTS] % COUNT_END\n",
         new="S[EPOCH], S[GRANTS] % COUNT_END\n",
         caught_by=(TOKENS_ON_REDIS,),
@@ -271,7 +271,7 @@ MUTANTS = (
     Mutant(
         name="Lua: the end of a count puts off the end of leases",
         kind="leases",
-        file=f"{LUA}/lib/epoch.lua",
+        file=f"{LUA}/lib/request/epoch.lua",
         old="S[EPOCH] + math.floor(S[GRANTS] / COUNT_END), S[GRANTS] % COUNT_END\n",
         new="S[EPOCH] + 1, S[GRANTS] % COUNT_END\n    S[REAP_FROM] = NOW + S[LEASE_MAX]\n",
         caught_by=(TOKENS_ON_REDIS,),
@@ -279,7 +279,7 @@ MUTANTS = (
     Mutant(
         name="Lua: after a restart the last lease given is waited for, not the longest",
         kind="leases",
-        file=f"{LUA}/lib/epoch.lua",
+        file=f"{LUA}/lib/request/epoch.lua",
         old="  if lease_ms > S[LEASE_MAX] then S[LEASE_MAX] = lease_ms end\n",
         new="  S[LEASE_MAX] = lease_ms\n",
         caught_by=(RESTARTS_ON_REDIS,),
@@ -287,7 +287,7 @@ MUTANTS = (
     Mutant(
         name="Lua: after a restart only leases of the last window are waited for",
         kind="leases",
-        file=f"{LUA}/lib/epoch.lua",
+        file=f"{LUA}/lib/request/epoch.lua",
         old="  local longest_ms = math.max(S[LEASE_MAX], S[LEASE_MAX_BEFORE])\n",
         new="  local longest_ms = S[LEASE_MAX]\n",
         caught_by=(RESTARTS_ON_REDIS,),
@@ -295,7 +295,7 @@ MUTANTS = (
     Mutant(
         name="Lua: leases are forgotten before the store knows that its server is new",
         kind="leases",
-        file=f"{LUA}/lib/epoch.lua",
+        file=f"{LUA}/lib/request/epoch.lua",
         old="  epoch.know()\n  if S[LEASES_SINCE]",
         new="  if S[LEASES_SINCE]",
         caught_by=(RESTARTS_ON_REDIS,),
@@ -303,7 +303,7 @@ MUTANTS = (
     Mutant(
         name="Lua: the longest lease there ever was is waited for",
         kind="leases",
-        file=f"{LUA}/lib/epoch.lua",
+        file=f"{LUA}/lib/request/epoch.lua",
         old="  if NOW - S[LEASES_SINCE] < math.max(S[LEASE_MAX], S[LEASE_MAX_BEFORE]) then return end\n",
         new="  do return end\n",
         caught_by=(RESTARTS_ON_REDIS,),
@@ -352,7 +352,7 @@ MUTANTS = (
     Mutant(
         name="Lua: a fan-in takes its place with the first that ends",
         kind="edges",
-        file=f"{LUA}/lib/course.lua",
+        file=f"{LUA}/lib/jobs/lifecycle.lua",
         old="  edges.close(job, id)\n  if job[BLOCKED] > 0 then return 0 end\n",
         new="  edges.close(job, id)\n",
         caught_by=(CONFORMANCE_ON_REDIS,),
@@ -360,13 +360,13 @@ MUTANTS = (
     Mutant(
         name="Lua: what waits for several jobs counts ends, not jobs",
         kind="edges",
-        file=f"{LUA}/lib/course.lua",
+        file=f"{LUA}/lib/jobs/lifecycle.lua",
         old="  if not fates then return 0 end\n",
         new="""\
   if not fates then
     job[BLOCKED] = job[BLOCKED] - 1
     jobs.dirty[job.id] = job
-    return job[BLOCKED] == 0 and ledger.queue(job) or 0
+    return job[BLOCKED] == 0 and transitions.queue(job) or 0
   end
 """,
         caught_by=(CONFORMANCE_ON_REDIS,),
@@ -374,7 +374,7 @@ MUTANTS = (
     Mutant(
         name="Lua: of many that wait for one job all but the first page are forgotten",
         kind="edges",
-        file=f"{LUA}/lib/edges.lua",
+        file=f"{LUA}/lib/structures/edges.lua",
         old="      reader.at, reader.is_read = 1, #reader.entries < 128\n",
         new="      reader.at, reader.is_read = 1, true\n",
         caught_by=(CONFORMANCE_ON_REDIS,),
@@ -382,15 +382,15 @@ MUTANTS = (
     Mutant(
         name="Lua: only a success is told to those that wait",
         kind="edges",
-        file=f"{LUA}/lib/ledger.lua",
-        old="  ledger.tell_dependents(job)\n  -- A dead job",
-        new="  if state == FINISHED then ledger.tell_dependents(job) end\n  -- A dead job",
+        file=f"{LUA}/lib/jobs/transitions.lua",
+        old="  transitions.tell_dependents(job)\n  -- A dead job",
+        new="  if state == FINISHED then transitions.tell_dependents(job) end\n  -- A dead job",
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     Mutant(
         name="Lua: the end of a failure is taken for that of a success",
         kind="edges",
-        file=f"{LUA}/lib/edges.lua",
+        file=f"{LUA}/lib/structures/edges.lua",
         old="local FATE_AT = {F = 1, X = 2, C = 3}\n",
         new="local FATE_AT = {F = 1, X = 1, C = 3}\n",
         caught_by=(CONFORMANCE_ON_REDIS,),
@@ -398,7 +398,7 @@ MUTANTS = (
     Mutant(
         name="Lua: a canceled job stays among those that wait for others",
         kind="edges",
-        file=f"{LUA}/lib/ledger.lua",
+        file=f"{LUA}/lib/jobs/transitions.lua",
         old="  if job[BLOCKED] > 0 or (job[NEEDS] == HELD and state ~= FAILED) then work.push({'p', job.id}) end\n",
         new="  if job[NEEDS] == HELD and state == FINISHED then work.push({'p', job.id}) end\n",
         caught_by=(CONFORMANCE_ON_REDIS,),
@@ -406,7 +406,7 @@ MUTANTS = (
     Mutant(
         name="Lua: what is left over when the budget is used is forgotten",
         kind="edges",
-        file=f"{LUA}/lib/follow.lua",
+        file=f"{LUA}/lib/jobs/work.lua",
         old="      if again then work.push(item) end\n",
         new="",
         caught_by=(CONFORMANCE_ON_REDIS,),
@@ -414,7 +414,7 @@ MUTANTS = (
     Mutant(
         name="Lua: a child that failed is no concern of its parent's",
         kind="edges",
-        file=f"{LUA}/lib/course.lua",
+        file=f"{LUA}/lib/jobs/lifecycle.lua",
         old="  if fate == TO_NOTE and not job[CHILD_FAILED] then job[CHILD_FAILED] = state .. id end\n",
         new="",
         caught_by=(CONFORMANCE_ON_REDIS,),
@@ -422,7 +422,7 @@ MUTANTS = (
     Mutant(
         name="Lua: a result goes although somebody may still read it",
         kind="edges",
-        file=f"{LUA}/lib/course.lua",
+        file=f"{LUA}/lib/jobs/lifecycle.lua",
         old="  if job[STATE] == FINISHED and not job[GONE] and has_dependents then\n",
         new="  if false then\n",
         caught_by=(CONFORMANCE_ON_REDIS,),
@@ -430,7 +430,7 @@ MUTANTS = (
     Mutant(
         name="Lua: a job is revived while its end is still told to those that wait for it",
         kind="edges",
-        file=f"{LUA}/lib/dependents.lua",
+        file=f"{LUA}/lib/jobs/dependents.lua",
         old="    if job[AWAITED] == TELLING then return used + 1, true end\n",
         new="",
         caught_by=(CONFORMANCE_ON_REDIS,),
@@ -438,7 +438,7 @@ MUTANTS = (
     Mutant(
         name="Lua: the end of a job counts as told when the first that waits for it has been told",
         kind="edges",
-        file=f"{LUA}/lib/ledger.lua",
+        file=f"{LUA}/lib/jobs/transitions.lua",
         old="  job[AWAITED] = TELLING\n",
         new="",
         caught_by=(CONFORMANCE_ON_REDIS,),
@@ -446,15 +446,15 @@ MUTANTS = (
     Mutant(
         name="Lua: a committed job depends on whoever has the id by then",
         kind="edges",
-        file=f"{LUA}/lib/course.lua",
-        old="course.judge(needs, {}, function(other) return edges.is_late(job, other) end)",
-        new="course.judge(needs, {})",
+        file=f"{LUA}/lib/jobs/lifecycle.lua",
+        old="lifecycle.judge(needs, {}, function(other) return edges.is_late(job, other) end)",
+        new="lifecycle.judge(needs, {})",
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     Mutant(
         name="Lua: a committed job depends on one that was sent in a later part",
         kind="edges",
-        file=f"{LUA}/lib/edges.lua",
+        file=f"{LUA}/lib/structures/edges.lua",
         old=" or (came == edges.came(job) and other[NUMBER] > job[CAME])\n",
         new="\n",
         caught_by=(CONFORMANCE_ON_REDIS,),
@@ -462,15 +462,15 @@ MUTANTS = (
     Mutant(
         name="Lua: a revived job depends on whoever has the id by then",
         kind="edges",
-        file=f"{LUA}/lib/course.lua",
-        old="course.judge(needs, {}, function(other) return other[ENQUEUED] > job[ENQUEUED] end)",
-        new="course.judge(needs, {})",
+        file=f"{LUA}/lib/jobs/lifecycle.lua",
+        old="lifecycle.judge(needs, {}, function(other) return other[ENQUEUED] > job[ENQUEUED] end)",
+        new="lifecycle.judge(needs, {})",
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     Mutant(
         name="Lua: what cannot be searched for a circle in one go has none",
         kind="edges",
-        file=f"{LUA}/lib/course.lua",
+        file=f"{LUA}/lib/jobs/lifecycle.lua",
         old="  if has_circle == nil then return",
         new="  if false then return",
         caught_by=(CONFORMANCE_ON_REDIS,),
@@ -478,7 +478,7 @@ MUTANTS = (
     Mutant(
         name="Lua: a circle is looked for from one end only",
         kind="edges",
-        file=f"{LUA}/lib/course.lua",
+        file=f"{LUA}/lib/jobs/lifecycle.lua",
         old="  if found == nil and S[COMMITTING] == 0 then\n",
         new="  if false then\n",
         caught_by=(CONFORMANCE_ON_REDIS,),
@@ -487,7 +487,7 @@ MUTANTS = (
     Mutant(
         name="Lua: a dead job cancels what came before it",
         kind="cancel",
-        file=f"{LUA}/lib/sweeps.lua",
+        file=f"{LUA}/lib/jobs/sweeps.lua",
         old="(job[STATE] == QUEUED and behind_seq < seq and seq <= last_seq)",
         new="(job[STATE] == QUEUED and seq <= last_seq)",
         caught_by=(CONFORMANCE_ON_REDIS,),
@@ -495,7 +495,7 @@ MUTANTS = (
     Mutant(
         name="Lua: one that runs at two places below a path is counted twice when the path is canceled",
         kind="cancel",
-        file=f"{LUA}/lib/sweeps.lua",
+        file=f"{LUA}/lib/jobs/sweeps.lua",
         old="        if job[STATE] ~= STARTED or not job[CANCEL] then item[11] = item[11] + 1 end\n",
         new="        item[11] = item[11] + 1\n",
         caught_by=(CONFORMANCE_ON_REDIS,),
@@ -503,7 +503,7 @@ MUTANTS = (
     Mutant(
         name="Lua: the tally of a cancellation that was cut counts its last step alone",
         kind="cancel",
-        file=f"{LUA}/lib/sweeps.lua",
+        file=f"{LUA}/lib/jobs/sweeps.lua",
         old="function sweeps.step_cancel(item, budget)\n",
         new="function sweeps.step_cancel(item, budget)\n  item[11] = 0\n",
         caught_by=(CONFORMANCE_ON_REDIS,),
@@ -511,7 +511,7 @@ MUTANTS = (
     Mutant(
         name="Lua: a path is canceled with those whose names begin alike",
         kind="cancel",
-        file=f"{LUA}/lib/paths.lua",
+        file=f"{LUA}/lib/structures/paths.lua",
         old="  return {{'[' .. key .. '\\0', '(' .. key .. '\\1'}, {'[' .. gate_key .. ':', '(' .. gate_key .. ';'}}\n",
         new="  return {{'[' .. key .. '\\0', '(' .. gate_key .. ';'}}\n",
         caught_by=(CONFORMANCE_ON_REDIS,),
@@ -519,7 +519,7 @@ MUTANTS = (
     Mutant(
         name="Lua: a dead job that was discarded holds its place",
         kind="cancel",
-        file=f"{LUA}/lib/course.lua",
+        file=f"{LUA}/lib/jobs/lifecycle.lua",
         old="  if job[WALKS] then gates.vacate(job) end\n",
         new="",
         caught_by=(CONFORMANCE_ON_REDIS,),
@@ -527,7 +527,7 @@ MUTANTS = (
     Mutant(
         name="Lua: a job that was started is still fresh for its key",
         kind="records",
-        file=f"{LUA}/lib/jobs.lua",
+        file=f"{LUA}/lib/jobs/jobs.lua",
         old="function jobs.is_fresh(job) return not job[FIRST] and not OVER[job[STATE]] end\n",
         new="function jobs.is_fresh(job) return not OVER[job[STATE]] end\n",
         caught_by=(CONFORMANCE_ON_REDIS,),
@@ -535,7 +535,7 @@ MUTANTS = (
     Mutant(
         name="Lua: a record that expires stays in the index of paths",
         kind="records",
-        file=f"{LUA}/lib/indexes.lua",
+        file=f"{LUA}/lib/structures/indexes.lua",
         old="  if was_past and not past and was[CLAIMS] ~= '' then change_paths(store.past, was, false) end\n",
         new="",
         caught_by=(CONFORMANCE_ON_REDIS,),
@@ -551,7 +551,7 @@ MUTANTS = (
     Mutant(
         name="Lua: a gate that nobody holds and nobody waits at is kept",
         kind="records",
-        file=f"{LUA}/lib/commit.lua",
+        file=f"{LUA}/lib/request/write.lua",
         old="      redis.call('HDEL', store.gates, key)\n",
         new="      redis.call('HSET', store.gates, key, cmsgpack.pack(gate))\n",
         caught_by=(CONFORMANCE_ON_REDIS,),
@@ -559,7 +559,7 @@ MUTANTS = (
     Mutant(
         name="Lua: what counts jobs has a time to live",
         kind="records",
-        file=f"{LUA}/lib/commit.lua",
+        file=f"{LUA}/lib/request/write.lua",
         old="  redis.call('HSET', store.meta, 'state', cmsgpack.pack(S))\n",
         new="""\
   redis.call('HSET', store.meta, 'state', cmsgpack.pack(S))
@@ -570,7 +570,7 @@ MUTANTS = (
     Mutant(
         name="Lua: of many users all but the first page have no turn",
         kind="fairness",
-        file=f"{LUA}/lib/ready.lua",
+        file=f"{LUA}/lib/structures/ready_queue.lua",
         old="      pool.at, pool.offset, pool.read = 1, pool.offset + 16, #pool.turns < 16\n",
         new="      pool.at, pool.offset, pool.read = 1, pool.offset + 16, true\n",
         caught_by=(CONFORMANCE_ON_REDIS,),
@@ -578,7 +578,7 @@ MUTANTS = (
     Mutant(
         name="Lua: all users weigh the same",
         kind="fairness",
-        file=f"{LUA}/lib/ready.lua",
+        file=f"{LUA}/lib/structures/ready_queue.lua",
         old="    if user.served >= weight_of(user) then join_turns(user) end\n",
         new="    if user.served >= 1 then join_turns(user) end\n",
         caught_by=(CONFORMANCE_ON_REDIS,),
@@ -586,7 +586,7 @@ MUTANTS = (
     Mutant(
         name="Lua: of equal jobs that are ready at once the last goes first",
         kind="fairness",
-        file=f"{LUA}/lib/ready.lua",
+        file=f"{LUA}/lib/structures/ready_queue.lua",
         old="  if left[1] ~= right[1] then return left[1] < right[1] end\n  return left[2] < right[2]\n",
         new="  if left[1] ~= right[1] then return left[1] < right[1] end\n  return left[2] > right[2]\n",
         caught_by=(CONFORMANCE_ON_REDIS,),
@@ -594,7 +594,7 @@ MUTANTS = (
     Mutant(
         name="Lua: a lost job counts under its limits for ever",
         kind="limits",
-        file=f"{LUA}/lib/ledger.lua",
+        file=f"{LUA}/lib/jobs/transitions.lua",
         old="  if S[LIMITS] > 0 then limits.leave(job) end\n  timers.drop(job)\n",
         new="  if S[LIMITS] > 0 and job[TIMER] then limits.leave(job) end\n  timers.drop(job)\n",
         caught_by=(CONFORMANCE_ON_REDIS,),
@@ -610,7 +610,7 @@ MUTANTS = (
     Mutant(
         name="Lua: two who see a schedule due both fire it",
         kind="schedules",
-        file=f"{LUA}/lib/schedules.lua",
+        file=f"{LUA}/lib/structures/schedules.lua",
         old="  if not schedule or schedule[VERSION_OF] ~= version then return nil end\n",
         new="  if not schedule then return nil end\n",
         caught_by=(CONFORMANCE_ON_REDIS,),
@@ -618,7 +618,7 @@ MUTANTS = (
     Mutant(
         name="Lua: a request that comes again is done again",
         kind="wire",
-        file=f"{LUA}/lib/session.lua",
+        file=f"{LUA}/lib/request/session.lua",
         old="    if number == request.number then\n",
         new="    if false then\n",
         caught_by=(tests("tests/property/test_agreement.py::TestAgreement"),),
@@ -634,7 +634,7 @@ MUTANTS = (
     Mutant(
         name="Lua: a worker that was told a time and did not come is relied on",
         kind="wire",
-        file=f"{LUA}/lib/commit.lua",
+        file=f"{LUA}/lib/request/write.lua",
         old=" or told_ms < NOW - (tells and COMES_WITHIN_MS or 0)) then\n",
         new=") then\n",
         caught_by=(tests("tests/integration/test_redis_waits.py", "-k", "time_that_is_over"),),
@@ -642,7 +642,7 @@ MUTANTS = (
     Mutant(
         name="Lua: one reply tells all that is asked for, whatever its size",
         kind="bounds",
-        file=f"{LUA}/lib/records.lua",
+        file=f"{LUA}/lib/asking/records.lua",
         old="  return bytes_told <= RECORDS_BYTES_MAX\n",
         new="  return true\n",
         caught_by=(tests("tests/faults/test_bounds.py", "-k", "few_mib"),),
@@ -658,7 +658,7 @@ MUTANTS = (
     Mutant(
         name="Lua: time is set back, and what waits by it stays late",
         kind="retries",
-        file=f"{LUA}/turn_back.lua",
+        file=f"{LUA}/doctor/turn_back.lua",
         old="local function earlier(time_ms) return math.max(now_ms, time_ms - ahead_ms) end\n",
         new="local function earlier(time_ms) return time_ms end\n",
         caught_by=(tests("tests/integration/test_doctor.py", "-k", "clock_that_was_ahead"),),
@@ -666,7 +666,7 @@ MUTANTS = (
     Mutant(
         name="Lua: what ended a moment ago goes before memory is full",
         kind="memory",
-        file=f"{LUA}/lib/memory.lua",
+        file=f"{LUA}/lib/request/memory.lua",
         old="  return is_late and 1 or 2\n",
         new="  return 1\n",
         caught_by=(SHORT_OF_MEMORY,),
@@ -674,7 +674,7 @@ MUTANTS = (
     Mutant(
         name="Lua: a dead job that holds its place goes before memory is full",
         kind="memory",
-        file=f"{LUA}/lib/memory.lua",
+        file=f"{LUA}/lib/request/memory.lua",
         old="  if job[WALKS] or (job[WATCHERS] and not is_late) then return 3 end\n",
         new="  if job[WATCHERS] and not is_late then return 3 end\n",
         caught_by=(SHORT_OF_MEMORY,),
@@ -682,7 +682,7 @@ MUTANTS = (
     Mutant(
         name="Lua: a result that another job needs goes while memory is short",
         kind="memory",
-        file=f"{LUA}/lib/memory.lua",
+        file=f"{LUA}/lib/request/memory.lua",
         old=" or job[NEEDS] == HELD or edges.has_dependents(job) then",
         new=" or job[NEEDS] == HELD then",
         caught_by=(SHORT_OF_MEMORY,),
@@ -690,7 +690,7 @@ MUTANTS = (
     Mutant(
         name="Lua: a full store drops a result before whoever waited for it can read it",
         kind="memory",
-        file=f"{LUA}/lib/memory.lua",
+        file=f"{LUA}/lib/request/memory.lua",
         old="  if job[WATCHERS] and job[ENDED] + READ_WITHIN_MS > NOW then return false end\n",
         new="",
         caught_by=(SHORT_OF_MEMORY,),
@@ -698,7 +698,7 @@ MUTANTS = (
     Mutant(
         name="Lua: what a store drops early is not counted",
         kind="memory",
-        file=f"{LUA}/lib/memory.lua",
+        file=f"{LUA}/lib/request/memory.lua",
         old="  S[DROPPED_IN_ALL] = S[DROPPED_IN_ALL] + #dropped\n",
         new="",
         caught_by=(SHORT_OF_MEMORY,),
@@ -706,7 +706,7 @@ MUTANTS = (
     Mutant(
         name="Lua: nobody is told of what a store drops early",
         kind="memory",
-        file=f"{LUA}/lib/memory.lua",
+        file=f"{LUA}/lib/request/memory.lua",
         old="  memory.dropped = #dropped\n",
         new="",
         caught_by=(SHORT_OF_MEMORY,),
@@ -714,7 +714,7 @@ MUTANTS = (
     Mutant(
         name="Lua: whoever ends a job keeps its record as it was told itself",
         kind="records",
-        file=f"{LUA}/lib/ledger.lua",
+        file=f"{LUA}/lib/jobs/transitions.lua",
         old="  if not request.retention then\n",
         new="  if true then\n",
         caught_by=(tests("tests/integration/test_retention.py"),),
@@ -722,7 +722,7 @@ MUTANTS = (
     Mutant(
         name="Lua: with no retention whoever waits finds nothing",
         kind="records",
-        file=f"{LUA}/lib/ledger.lua",
+        file=f"{LUA}/lib/jobs/transitions.lua",
         old="  if job[WATCHERS] and #job[WATCHERS] > 0 then kept_ms = math.max(kept_ms, AWAITED_KEPT_MS) end\n",
         new="",
         caught_by=(CONFORMANCE_ON_REDIS,),
@@ -730,7 +730,7 @@ MUTANTS = (
     Mutant(
         name="Lua: large arguments that are asked again are other ones once the record is gone",
         kind="records",
-        file=f"{LUA}/lib/asked.lua",
+        file=f"{LUA}/lib/request/asked.lua",
         old="  ask[SPEC] = jobs.digested(spec)\n",
         new="",
         caught_by=(CONFORMANCE_ON_REDIS,),
@@ -747,7 +747,7 @@ MUTANTS = (
     Mutant(
         name="Lua: what is no number is stored where one belongs",
         kind="wire",
-        file=f"{LUA}/lib/arguments.lua",
+        file=f"{LUA}/lib/request/arguments.lua",
         old="  if number and number >= (least or 0) and number <= INT_MAX and number % 1 == 0 then return number end\n",
         new="  if number then return number end\n",
         caught_by=(ARGUMENTS,),
@@ -763,7 +763,7 @@ MUTANTS = (
     Mutant(
         name="Lua: the policy of a job may be any text",
         kind="wire",
-        file=f"{LUA}/lib/asked.lua",
+        file=f"{LUA}/lib/request/asked.lua",
         old="  if policy ~= '' then check_policy(policy, at) end\n",
         new="",
         caught_by=(ARGUMENTS,),
@@ -771,7 +771,7 @@ MUTANTS = (
     Mutant(
         name="Lua: the claims of a job may be of any mode",
         kind="wire",
-        file=f"{LUA}/lib/asked.lua",
+        file=f"{LUA}/lib/request/asked.lua",
         old="  if claims ~= '' then check_claims(claims, at) end\n",
         new="",
         caught_by=(ARGUMENTS,),
@@ -779,7 +779,7 @@ MUTANTS = (
     Mutant(
         name="Lua: what to do with a second job of a key may be any word",
         kind="wire",
-        file=f"{LUA}/lib/asked.lua",
+        file=f"{LUA}/lib/request/asked.lua",
         old="  if not CONFLICTS[conflict] then args.refuse(at) end\n",
         new="",
         caught_by=(ARGUMENTS,),
@@ -787,7 +787,7 @@ MUTANTS = (
     Mutant(
         name="Lua: how long records of a service are kept is looked at where one ends",
         kind="wire",
-        file=f"{LUA}/lib/session.lua",
+        file=f"{LUA}/lib/request/session.lua",
         old="args.check_kept(ARGV[7], 7)\n",
         new="",
         caught_by=(ARGUMENTS,),

@@ -137,8 +137,8 @@ MUTANTS = (
         name="Lua: records that are to be read together are kept no longer",
         kind="wire",
         file="backends/redis/lua/watch.lua",
-        old="if ledger.kept_ms(job, state) < AWAITED_KEPT_MS then return true end",
-        new="if ledger.kept_ms(job, state) < 0 then return true end",
+        old="if transitions.kept_ms(job, state) < AWAITED_KEPT_MS then return true end",
+        new="if transitions.kept_ms(job, state) < 0 then return true end",
         caught_by=(tests("tests/integration/test_flow_results.py", "-k", "redis"),),
     ),
     Mutant(

@@ -108,7 +108,7 @@ MUTANTS = (
     Mutant(
         name="Lua: a namespace of another layout is written to",
         kind="wire",
-        file="backends/redis/lua/lib/state.lua",
+        file="backends/redis/lua/lib/request/state.lua",
         old="  if S[SCHEMA] ~= SCHEMA_VERSION then\n",
         new="  if false then\n",
         caught_by=(tests("tests/integration/test_doctor.py", "-k", "a_newer_schema_is_refused_by_its_number"),),

@@ -112,9 +112,9 @@ def test_the_steps_of_a_job_name_functions_that_are_there() -> None:
 
 
 LINES_MAX, MODULES_MAX = 500, 12
-LONG = {"backends/redis/lua/lib/examine.lua"}
+LONG = {"backends/redis/lua/doctor/lib/examine.lua"}
 """Modules that are still too long: one that is short enough by now must be left out."""
-LISTS = {"backends/redis/lua", "backends/redis/lua/lib", "cli", "testing/contract"}
+LISTS = {"backends/redis/lua", "cli", "testing/contract"}
 """Folders whose files are one thing of a list each, looked up by its name."""
 
 

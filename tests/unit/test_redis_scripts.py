@@ -87,15 +87,22 @@ if TYPE_CHECKING:
 
 PACKAGE = Path(queuehint.__file__).parent
 LUA = PACKAGE / "backends" / "redis" / "lua"
-FILES = sorted(LUA.glob("*.lua"))
-LIBRARY = sorted(LUA.glob("lib/*.lua"))
-SOURCES = {path.stem: path.read_text("utf-8") for path in FILES}
-ALL = {str(path.relative_to(LUA)): path.read_text("utf-8") for path in (*FILES, *LIBRARY)}
+LIBRARY = sorted(path for path in LUA.rglob("*.lua") if "lib" in path.relative_to(LUA).parts)
+FILES = sorted(set(LUA.rglob("*.lua")) - set(LIBRARY))
+
+
+def name_of(path: Path) -> str:
+    """Return the name by which a file of Lua is included or loaded."""
+    return path.relative_to(LUA).with_suffix("").as_posix()
+
+
+SOURCES = {name_of(path): path.read_text("utf-8") for path in FILES}
+ALL = {f"{name_of(path)}.lua": path.read_text("utf-8") for path in (*FILES, *LIBRARY)}
 
 SETTLED = Outcome(job_id="a", token=1, kind=OutcomeKind.FINISHED, result=b"1")
 EXAMPLES: dict[str, Operation[Any]] = {
     "enqueue": Enqueue((JobSpec(id="a", task="t", claims=(Claim(("a",)),)),)),
-    "commit_parts": Commit("s"),
+    "commit": Commit("s"),
     "draw": Draw(1),
     "push": Push("n", "k", b"1", 1),
     "pull": Pull("n", "k"),
@@ -133,7 +140,7 @@ EXAMPLES: dict[str, Operation[Any]] = {
     "resume": Resume(()),
     "close": Close(()),
     "reopen": Reopen(()),
-    "follow_events": Follow(0),
+    "follow": Follow(0),
     "weigh": Weigh("ann", 2),
     "get": Get(("a",)),
     "list_dead": ListDead(),
@@ -149,20 +156,20 @@ MORE_EXAMPLES: dict[str, tuple[Any, ...]] = {
     "spec": ("a",),
     "watch": ("session", "", "a"),
     "unwatch": ("session", "a"),
-    "counters": (),
-    "entries": ("jobs", "hash", "0", 10),
-    "heads": ("a",),
-    "kinds": (0, "meta"),
-    "repair": ("", "kind", "name", "item"),
-    "turn_back": (),
+    "doctor/counters": (),
+    "doctor/entries": ("jobs", "hash", "0", 10),
+    "doctor/heads": ("a",),
+    "doctor/kinds": (0, "meta"),
+    "doctor/repair": ("", "kind", "name", "item"),
+    "doctor/turn_back": (),
     "types": ("meta", "jobs"),
     "probe": (),
     "retain": ("1 2 3 4", 1),
 }
 QUESTIONS = {name for name, operation in EXAMPLES.items() if operation.is_question}
-QUESTIONS |= {"spec", "counters", "entries", "heads", "kinds", "types"}
+QUESTIONS |= {"spec", "doctor/counters", "doctor/entries", "doctor/heads", "doctor/kinds", "types"}
 # The doctor looks at all there is, some at a time.
-DOCTOR = {"counters.lua", "entries.lua", "heads.lua", "kinds.lua", "repair.lua", "lib/examine.lua", "lib/stand_in.lua"}
+DOCTOR = {name for name in ALL if name.startswith("doctor/")} - {"doctor/turn_back.lua"}
 
 
 def code_of(text: str) -> str:
@@ -218,7 +225,7 @@ def test_there_is_an_example_of_every_script() -> None:
 @pytest.mark.parametrize("name", SOURCES)
 def test_a_header_begins_with_the_name_of_its_file_and_tells_what_is_returned(name: str) -> None:
     header = header_of(name)
-    assert header.startswith(f"{name}: ")
+    assert header.startswith(f"{Path(name).name}: ")
     assert "\n  KEYS[1] root " in header
     assert "\n  Returns " in header
     assert re.findall(r"KEYS\[(\d+)", header) == ["1", "2"]
@@ -265,25 +272,25 @@ def test_a_library_file_says_what_it_is_for(path: Path) -> None:
 @pytest.fixture
 def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of library files of the test's own."""
-    (tmp_path / "lua" / "lib").mkdir(parents=True)
+    (tmp_path / "lua" / "lib" / "room").mkdir(parents=True)
     monkeypatch.setattr(scripts, "files", lambda _: tmp_path)
     return tmp_path / "lua" / "lib"
 
 
 def test_an_include_stands_where_it_is_first_asked_for_and_only_there(library: Path) -> None:
-    (library / "a.lua").write_text("-- @include b\nlocal a = 1\n")
-    (library / "b.lua").write_text("local b = 2\n")
-    text = scripts.assemble("#!lua\n-- @include lib/a\n-- @include lib/b\n-- @include a\nreturn a + b\n")
+    (library / "a.lua").write_text("-- @include lib/room/b\nlocal a = 1\n")
+    (library / "room" / "b.lua").write_text("local b = 2\n")
+    text = scripts.assemble("#!lua\n-- @include lib/a\n-- @include lib/room/b\n-- @include lib/a\nreturn a + b\n")
     assert text == "#!lua\nlocal b = 2\nlocal a = 1\nreturn a + b"
 
 
 def test_an_include_that_stands_within_itself_is_refused(library: Path) -> None:
-    (library / "a.lua").write_text("-- @include b\n")
-    (library / "b.lua").write_text("-- @include c\n")
-    (library / "c.lua").write_text("-- @include a\n")
-    with pytest.raises(ValueError, match=r"^lua include a stands within itself: a in c in b in a$"):
+    (library / "a.lua").write_text("-- @include lib/b\n")
+    (library / "b.lua").write_text("-- @include lib/c\n")
+    (library / "c.lua").write_text("-- @include lib/a\n")
+    with pytest.raises(ValueError, match=r"^lua include lib/a stands within itself: lib/a in lib/c in lib/b in lib/a$"):
         scripts.assemble("#!lua\n-- @include lib/a\n")
-    (library / "self.lua").write_text("-- @include self\n")
+    (library / "self.lua").write_text("-- @include lib/self\n")
     with pytest.raises(ValueError, match="stands within itself"):
         scripts.assemble("#!lua\n-- @include lib/self\n")
 
@@ -291,6 +298,12 @@ def test_an_include_that_stands_within_itself_is_refused(library: Path) -> None:
 def test_an_include_that_is_not_there_is_an_error(library: Path) -> None:
     with pytest.raises(FileNotFoundError):
         scripts.assemble("#!lua\n-- @include lib/nowhere\n")
+
+
+@pytest.mark.parametrize("line", ["-- @include ../a", "-- @include /a", "-- @include lib//a", "-- @include lib/a.lua"])
+def test_only_a_path_in_the_folder_of_the_scripts_is_an_include(line: str, library: Path) -> None:
+    (library / "a.lua").write_text("local a = 1\n")
+    assert scripts.assemble(f"#!lua\n{line}\nreturn 1\n") == "#!lua\nreturn 1"
 
 
 @pytest.mark.parametrize("name", SOURCES)
@@ -303,10 +316,8 @@ def test_each_library_file_is_in_a_script_once_at_most(name: str) -> None:
 
 
 def test_every_library_file_is_used() -> None:
-    included = {
-        name for text in ALL.values() for name in re.findall(r"^-- @include (?:lib/)?(\w+)$", text, re.MULTILINE)
-    }
-    assert included == {path.stem for path in LIBRARY} | {"moves"}
+    included = {name for text in ALL.values() for name in re.findall(r"^-- @include ([\w/]+)$", text, re.MULTILINE)}
+    assert included == {name_of(path) for path in LIBRARY} | {"lib/jobs/moves"}
 
 
 def test_constants_are_written_in_place_of_their_names() -> None:
@@ -348,7 +359,7 @@ def test_a_constant_has_one_value_in_all_of_a_script() -> None:
 
 def test_questions_about_records_look_as_far_as_in_the_core() -> None:
     names = "PER_BLOCK, BLOCKS_MAX, LOOKED_AT_MAX, COUNTED_MAX, BLOCK_COUNTS_AS"
-    found = re.search(rf"^local {names} = (.*) -- @const$", ALL["lib/filter.lua"], re.MULTILINE)
+    found = re.search(rf"^local {names} = (.*) -- @const$", ALL["lib/asking/filter.lua"], re.MULTILINE)
     assert found
     assert [int(number) for number in found[1].split(", ")] == [
         operations.RECORDS_PER_BLOCK,
@@ -431,7 +442,7 @@ def test_only_one_file_makes_keys_and_all_begin_with_the_root(name: str) -> None
     found = re.findall(r"\b(?:KEYS|ROOT)\b.*", code_of(ALL[name]))
     if name == "probe.lua":
         assert found == ["KEYS[1] .. ':probe'"]  # which it removes itself
-    elif name == "lib/keys.lua":
+    elif name == "lib/request/keys.lua":
         assert found[0] == "ROOT = KEYS[1] .. ':'"
         assert all(line.startswith("ROOT .. ") for line in found[1:])
     else:
@@ -443,7 +454,7 @@ def test_only_one_file_makes_keys_and_all_begin_with_the_root(name: str) -> None
 
 def keys_in_lua() -> tuple[set[str], set[str]]:
     """Return the names of the keys that scripts use, and the prefixes that `lib/keys` makes keys of."""
-    made = re.findall(r"function store\.(\w+)\(\w+\) return ROOT \.\. '([^']+)'", ALL["lib/keys.lua"])
+    made = re.findall(r"function store\.(\w+)\(\w+\) return ROOT \.\. '([^']+)'", ALL["lib/request/keys.lua"])
     used: set[str] = set()
     for text in ALL.values():
         code = code_of(text)
@@ -672,9 +683,9 @@ def test_what_is_put_into_a_script_is_a_file_or_the_table_of_moves() -> None:
             if texts or joins:
                 formatted[function.name] = joins
                 assert function.name == "_moves" or all(
-                    re.search(r"\.lua|lua (include|constant)", text) for text in texts
+                    re.search(r"\.lua|lua (include|constant)|^f'\{prefix\}\{name\}'$", text) for text in texts
                 )
-    assert formatted.keys() <= {"script", "assemble", "put_in", "_included", "_moves"}
+    assert formatted.keys() <= {"names", "assemble", "put_in", "_included", "_read", "_moves"}
     assert not any(formatted.values())
     assert re.fullmatch(r"local MOVES = \{(?:[A-Z] = '[A-Z]*'(?:, )?)+\}\n", scripts._moves())
 

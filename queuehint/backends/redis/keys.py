@@ -3,7 +3,7 @@ Every Redis key of a namespace.
 
 All begin with one hash tag, so that a namespace lies in one slot of a cluster. Text of users is only ever a field, a
 member, a value, or what follows the fixed prefix of a key. No key has a time to live: each entry is deleted by the
-script that ends what it stands for. ``lua/lib/keys.lua`` builds the same names; a test compares them.
+script that ends what it stands for. ``lua/lib/request/keys.lua`` builds the same names; a test compares them.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ KEYS: Final = (
     Key("wake:user:", "zset", "a marker: this user of a pool has ready jobs", "as that of a pool", is_prefix=True),
     Key("wake:session:", "zset", "what this session waits for", "who wakes, after ten minutes", is_prefix=True),
 )
-"""All of them, in the order of ``lua/lib/keys.lua``."""
+"""All of them, in the order of ``lua/lib/request/keys.lua``."""
 
 
 def root(namespace: str) -> str:

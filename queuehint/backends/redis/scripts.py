@@ -1,10 +1,10 @@
 """
 The Lua scripts: package data, put together from their includes.
 
-A script begins with ``#!lua`` and a header that says what it takes and gives back. ``-- @include lib/name`` puts a
-file in, each once. A line ``local NAME, ... = 1, ... -- @const`` names numbers or strings that are written in place
-of the names: Lua allows 200 locals, and a number costs nothing to look up. ``lib/moves`` is made from the table of
-legal moves, so that one table serves both backends.
+A script begins with ``#!lua`` and a header that says what it takes and gives back. ``-- @include lib/jobs/fields``
+puts a file in, by its path in the folder ``lua``, each once. A line ``local NAME, ... = 1, ... -- @const`` names
+numbers or strings that are written in place of the names: Lua allows 200 locals, and a number costs nothing to look up.
+``lib/jobs/moves`` is made from the table of legal moves, so that one table serves both backends.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ LETTERS: Final = {
 """A state in a script: one letter."""
 STATES: Final = {letter: state for state, letter in LETTERS.items()}
 
-_INCLUDE = re.compile(r"^-- @include (?:lib/)?(\w+)\n", re.MULTILINE)
+_INCLUDE = re.compile(r"^-- @include (\w+(?:/\w+)*)\n", re.MULTILINE)
+_MOVES = "lib/jobs/moves"
 _CONST = re.compile(r"^local ([\w, ]+) = (.+?) -- @const\n", re.MULTILINE)
 _TOKEN = re.compile(r"--\[\[.*?\]\]|--[^\n]*|'(?:\\.|[^'\\])*'|[A-Za-z_]\w*", re.DOTALL)
 
@@ -48,13 +49,19 @@ class Script:
 
 @cache
 def script(name: str) -> Script:
-    """Return a script by the name of its file, without the ending."""
-    return Script(name, assemble((files(__package__) / "lua" / f"{name}.lua").read_text("utf-8")))
+    """Return a script by the path of its file in the folder ``lua``, without the ending."""
+    return Script(name, assemble(_read(name)))
 
 
 def names() -> list[str]:
-    """Return the names of all scripts."""
-    return sorted(entry.name[:-4] for entry in (files(__package__) / "lua").iterdir() if entry.name.endswith(".lua"))
+    """Return the names of all scripts: those of the operations, then those of the doctor."""
+    folder = files(__package__) / "lua"
+    return [
+        f"{prefix}{entry.name.removesuffix('.lua')}"
+        for prefix, entries in (("", folder.iterdir()), ("doctor/", (folder / "doctor").iterdir()))
+        for entry in sorted(entries, key=lambda entry: entry.name)
+        if entry.name.endswith(".lua")
+    ]
 
 
 def assemble(text: str) -> str:
@@ -91,10 +98,13 @@ def _included(text: str, done: set[str], above: tuple[str, ...]) -> str:
         if name in done:
             return ""
         done.add(name)
-        part = _moves() if name == "moves" else (files(__package__) / "lua" / "lib" / f"{name}.lua").read_text("utf-8")
-        return _included(part, done, (*above, name))
+        return _included(_moves() if name == _MOVES else _read(name), done, (*above, name))
 
     return _INCLUDE.sub(put_in, text)
+
+
+def _read(name: str) -> str:
+    return (files(__package__) / "lua" / f"{name}.lua").read_text("utf-8")
 
 
 def _moves() -> str:

@@ -27,7 +27,7 @@ from queuehint.values.hint import key_of
 from queuehint.values.limit import TOO_MANY_LIMITS
 
 SCHEMA: Final = 4
-"""What ``lua/lib/state.lua`` calls SCHEMA_VERSION."""
+"""What ``lua/lib/request/state.lua`` calls SCHEMA_VERSION."""
 
 
 def refusal(operation: Operation[Any], message: str) -> Exception | None:

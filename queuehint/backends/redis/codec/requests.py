@@ -229,7 +229,7 @@ def _list(operation: List) -> Args:
 
 REQUESTS: Final[dict[type[Any], tuple[str, Callable[[Any], Args]]]] = {
     Enqueue: ("enqueue", _enqueue),
-    Commit: ("commit_parts", lambda operation: [operation.staged, operation.flow or ""]),
+    Commit: ("commit", lambda operation: [operation.staged, operation.flow or ""]),
     CancelFlow: ("cancel_flow", lambda operation: [operation.flow, operation.reason or "canceled"]),
     Push: (
         "push",
@@ -282,7 +282,7 @@ REQUESTS: Final[dict[type[Any], tuple[str, Callable[[Any], Args]]]] = {
     ListSchedules: ("list_schedules", lambda operation: [operation.first, operation.limit]),
     DueSchedules: ("due_schedules", lambda operation: [operation.limit, *(operation.after or ("", ""))]),
     Follow: (
-        "follow_events",
+        "follow",
         lambda operation: ["" if operation.after is None else operation.after, operation.limit],
     ),
     Get: ("get", lambda operation: list(operation.ids)),

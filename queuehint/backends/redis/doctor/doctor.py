@@ -1,11 +1,11 @@
 """
 What is wrong with a namespace and its server, and how it is put right: ``queuehint doctor``.
 
-Everything a namespace holds follows from the heads of its jobs (``lua/lib/indexes.lua``), so the doctor reads the heads
-in batches and compares. Whether a head has its entries, and an entry its head, a script answers for one moment, so that
-is exact whatever else goes on. What is summed over many heads (gates, counters) is exact only if nothing changed while
-they were read, or if they are few enough for one script: else it is read again, and at last listed as not checked.
-Nothing is ever reported that may have been a change between two reads.
+Everything a namespace holds follows from the heads of its jobs (``lib/structures/indexes.lua``), so the doctor reads
+the heads in batches and compares. Whether a head has its entries, and an entry its head, a script answers for one
+moment, so that is exact whatever else goes on. What is summed over many heads (gates, counters) is exact only if
+nothing changed while they were read, or if they are few enough for one script: else it is read again, and at last
+listed as not checked. Nothing is ever reported that may have been a change between two reads.
 
 Repairs are conditional on the state: the server's clock is in it, so it changes with every operation. A script of
 repairs that comes after any other change does nothing, and what a script does it does whole.
@@ -155,7 +155,7 @@ class _Doctor:
         last: Pass = yield from self._read()
         if last.clock is not None and self._checkup.is_primary:
             found |= last.findings
-            yield from self._desk.converse_script("turn_back", ())
+            yield from self._desk.converse_script("doctor/turn_back", ())
             last = yield from self._read()
         for _ in range(ROUNDS_MAX):
             found |= last.findings
@@ -224,7 +224,7 @@ class _Doctor:
         return this
 
     def _state(self) -> Talk:
-        said = _named((yield from self._desk.converse_script("counters", ())))
+        said = _named((yield from self._desk.converse_script("doctor/counters", ())))
         return State(
             packed=said["packed"],
             kind=_text(said["is"]),
@@ -310,7 +310,7 @@ class _Doctor:
             if key.is_prefix:
                 this.by_prefix.setdefault(key.name, []).append(name)
         for names in _batches(list(ours), SCAN_COUNT):
-            said = yield from self._desk.converse_script("kinds", (0, *map(_bytes, names)))
+            said = yield from self._desk.converse_script("doctor/kinds", (0, *map(_bytes, names)))
             for name, kind, ttl_ms in zip(names, said[::3], said[1::3], strict=True):
                 self._check_type(this, name, _text(kind), ours[name].type)
                 if ttl_ms >= 0:
@@ -319,7 +319,7 @@ class _Doctor:
         if _NO_SCRIPT in this.unchecked:
             return
         for names in _batches([name for name, key in ours.items() if key.is_prefix or name == "events"], BATCH):
-            said = yield from self._desk.converse_script("kinds", (1, *map(_bytes, names)))
+            said = yield from self._desk.converse_script("doctor/kinds", (1, *map(_bytes, names)))
             for name, is_stray in zip(names, said[2::3], strict=True):
                 if is_stray:
                     what = "is about something that is no more"
@@ -366,7 +366,7 @@ class _Doctor:
             yield from self._look_at_jobs(this, [])
 
     def _look_at_jobs(self, this: Pass, ids: list[bytes]) -> Talk:
-        said = _named((yield from self._desk.converse_script("heads", tuple(ids))))
+        said = _named((yield from self._desk.converse_script("doctor/heads", tuple(ids))))
         self._add_problems(this, said["problems"])
         this.counted.update(_numbers(said["counted"]))
         this.entries.update(_numbers(said["entries"]))
@@ -409,7 +409,7 @@ class _Doctor:
         assert key is not None
         while True:
             args = (_bytes(name), key.type, cursor, OF_INDEX if name == "index" else BATCH)
-            said = _named((yield from self._desk.converse_script("entries", args)))
+            said = _named((yield from self._desk.converse_script("doctor/entries", args)))
             self._add_problems(this, said["problems"])
             this.see(_numbers(said["greatest"]))
             if not this.is_whole:
@@ -434,7 +434,7 @@ class _Doctor:
         """See that no two jobs run whose claims conflict."""
         for pair in _conflicts(this.started):
             # They need not have run at one time: ask for both at once.
-            said = _named((yield from self._desk.converse_script("heads", tuple(map(_bytes, pair)))))
+            said = _named((yield from self._desk.converse_script("doctor/heads", tuple(map(_bytes, pair)))))
             started = dict(_texts(said["started"]))
             if started.keys() == set(pair) and list(_conflicts(started)):
                 what = f"jobs {pair[0]} and {pair[1]} run at once, and their claims conflict"
@@ -450,7 +450,9 @@ class _Doctor:
             # They were not all read at one time; what is a circle stays one.
             now: dict[str, list[str]] = {}
             for batch in _batches(circle, BATCH):
-                now |= _waits(_named((yield from self._desk.converse_script("heads", tuple(map(_bytes, batch))))))
+                now |= _waits(
+                    _named((yield from self._desk.converse_script("doctor/heads", tuple(map(_bytes, batch)))))
+                )
             if all(other in now.get(job_id, ()) for job_id, other in pairwise([*circle, circle[0]])):
                 this.add(circle_finding(self._key("deferred"), circle), circle[0])
 
@@ -460,7 +462,7 @@ class _Doctor:
         """Do repairs in batches, as long as nobody else changes anything; return whether all were done."""
         for batch in _batches(repairs, REPAIRS):
             flat = [_bytes(part) for repair in batch for part in repair]
-            done, packed = yield from self._desk.converse_script("repair", (packed, *flat))
+            done, packed = yield from self._desk.converse_script("doctor/repair", (packed, *flat))
             if done != b"DONE":
                 return False
         return True

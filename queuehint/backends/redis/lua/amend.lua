@@ -1,16 +1,16 @@
 #!lua
 --[[ amend: change the service and the user of a record.
-  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/keys builds every other key from it
+  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/request/keys builds every other key from it
   KEYS[2] meta      str  the only key that always exists: see conversation.py
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
   ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
-  ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service (lib/ledger); ms
+  ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service (lib/jobs/transitions); ms
   ARGV[8] budget    int  units of following work
   ARGV[9] version   int  that its record must have; ARGV[10] a head, ARGV[11] a spec and ARGV[12] edges, as for enqueue
   Returns more, now, next, D done, T of another version or U unknown.
   Refuses OTHER_SPEC, when more would be changed   Mirrors core.engine ]]
 -- @include lib/rules
--- @include lib/asked
+-- @include lib/request/asked
 args.count(12)
 local version = args.int(9)
 local ask = parse_asked(10)
@@ -24,9 +24,9 @@ keep_asked(job)
 -- A ready job joins the end of its new user's turns; one that is over is kept as long as its new service says.
 local is_offered = job[OFFER] == 'r' and job[USER] ~= ask[P_USER]
 local is_kept_anew = OVER[job[STATE]] and job[SERVICE] ~= ask[P_SERVICE]
-if is_offered then ready.withdraw(job) end
+if is_offered then ready_queue.withdraw(job) end
 job[USER], job[SERVICE], job[VERSION] = ask[P_USER], ask[P_SERVICE], job[VERSION] + 1
 jobs.dirty[job.id] = job
-if is_offered then ready.offer(job) end
-if is_kept_anew then timers.set(job, PRUNE, job[ENDED] + ledger.kept_ms(job, job[STATE])) end
+if is_offered then ready_queue.offer(job) end
+if is_kept_anew then timers.set(job, PRUNE, job[ENDED] + transitions.kept_ms(job, job[STATE])) end
 return request.reply('amend', {'D'})

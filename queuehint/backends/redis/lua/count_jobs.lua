@@ -1,6 +1,6 @@
 #!lua flags=no-writes,allow-oom
 --[[ count_jobs: counts over the namespace.
-  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/keys builds every other key from it
+  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/request/keys builds every other key from it
   KEYS[2] meta      str  the only key that always exists: see conversation.py
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
   ARGV[2..8]             not used: as for changes
@@ -8,8 +8,8 @@
   Returns counts by state, totals, what is stuck, ready jobs by pool, delays of resolved edges, and by
   pool when the oldest ready job took its place; six lists.   Mirrors core.questions ]]
 -- @include lib/questions
--- @include lib/reasons
--- @include lib/deferred
+-- @include lib/asking/reasons
+-- @include lib/asking/deferred
 args.count(8)
 local sizes, _, unserved = count_ready()
 

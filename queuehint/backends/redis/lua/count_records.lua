@@ -1,6 +1,6 @@
 #!lua flags=no-writes,allow-oom
 --[[ count_records: how many records pass a filter.
-  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/keys builds every other key from it
+  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/request/keys builds every other key from it
   KEYS[2] meta      str  the only key that always exists: see conversation.py
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
   ARGV[2..8]             not used: as for changes
@@ -10,7 +10,7 @@
   Returns 1 if there may be more, key and number to go on behind, and how many are SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED.
   Mirrors core.questions   Cost O(blocks) or O(entries below the path), bounded ]]
 -- @include lib/questions
--- @include lib/filter
+-- @include lib/asking/filter
 local LETTERS = {'S', 'D', 'Q', 'R', 'F', 'X', 'C'}
 local counts = {S = 0, D = 0, Q = 0, R = 0, F = 0, X = 0, C = 0}
 args.count(18)

@@ -1,14 +1,14 @@
 #!lua
 --[[ enqueue: take in a submission, all or nothing.
-  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/keys builds every other key from it
+  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/request/keys builds every other key from it
   KEYS[2] meta      str  the only key that always exists: see conversation.py
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
   ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
-  ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service (lib/ledger); ms
+  ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service (lib/jobs/transitions); ms
   ARGV[8] budget    int  units of following work
   ARGV[9] staged    str  what the parts of one submission have in common, "" for a whole one
   ARGV[10] parent   str  the running job that makes these, "" for none; ARGV[11] its token
-  ARGV[12] firing   str  the schedule that fires these (lib/schedules), "" for none
+  ARGV[12] firing   str  the schedule that fires these (lib/structures/schedules), "" for none
   ARGV[13] flow     str  the flow whose jobs these are, all of them or a part, "" for none
   ARGV[14..]        three for each job: a head (id, priority, pool, user, task, service, key, on_conflict, delay_ms, run_at_ms,
                     presence_ms, flow, policy, and claims, one a line, "" for none), a spec (opaque), and the fates and the
@@ -20,8 +20,8 @@
     is changed.
   Mirrors core.engine and core.refusals   Cost O(depth) a claim, and what follows ]]
 -- @include lib/rules
--- @include lib/asked
--- @include lib/flow_counts
+-- @include lib/request/asked
+-- @include lib/structures/flow_counts
 args.count(13, 3)
 local STAGED_KEPT_MS = 600000 -- @const
 
@@ -48,7 +48,7 @@ local keyed = {}
 -- The newest unfinished job of a key, false if there is none.
 local function newest(key)
   local found = false
-  for _, some in ipairs({keyed[key] or {}, ledger.renewed[key] or {}}) do
+  for _, some in ipairs({keyed[key] or {}, transitions.renewed[key] or {}}) do
     for _, job in ipairs(some) do
       if not OVER[job[STATE]] and (not found or job[NUMBER] > found[NUMBER]) then found = job end
     end
@@ -217,14 +217,14 @@ local function admit(ask, after, start)
   local needs, blocked, felled_by, state = nil, {}, nil, nil
   if ask[P_NEEDS] ~= '' then
     needs = needs_of(ask)
-    blocked, felled_by, state = course.judge(needs, ids)
+    blocked, felled_by, state = lifecycle.judge(needs, ids)
   end
   local job = make(id, ask)
   if needs then job[NEEDS], edges.told[id] = KNOWN, ask[P_NEEDS] end
   if felled_by then
     job[STATE] = DEFERRED
-    ledger.note(job, 'enqueued', false)
-    course.fell(job, felled_by, state)
+    transitions.note(job, 'enqueued', false)
+    lifecycle.fell(job, felled_by, state)
     return job
   end
   if after then
@@ -240,17 +240,17 @@ local function admit(ask, after, start)
     keyed[key] = keyed[key] or {}
     table.insert(keyed[key], job)
   end
-  if needs or #blocked > 0 then ledger.bind(job, needs or {}, blocked) end
-  if ask[P_DELAY] or ask[P_RUN_AT] or policy ~= '' then ledger.set_time(job, ask[P_DELAY], ask[P_RUN_AT], NOW) end
+  if needs or #blocked > 0 then transitions.bind(job, needs or {}, blocked) end
+  if ask[P_DELAY] or ask[P_RUN_AT] or policy ~= '' then transitions.set_time(job, ask[P_DELAY], ask[P_RUN_AT], NOW) end
   if job[DUE_AT] then
     job[STATE] = SCHEDULED
     timers.set(job, DUE, job[DUE_AT])
   elseif #blocked > 0 then
     job[STATE] = DEFERRED
   else
-    ledger.take_place(job)
+    transitions.take_place(job)
   end
-  ledger.note(job, 'enqueued', false)
+  transitions.note(job, 'enqueued', false)
   return job
 end
 
@@ -268,7 +268,7 @@ end
 
 -- Give a fresh job of a key its new content; with equal claims and no new time it keeps its place.
 local function respec(job, ask)
-  ledger.withdraw(job)
+  transitions.withdraw(job)
   timers.drop(job)
   keep_asked(job)
   if job[CLAIMS] ~= ask[P_CLAIMS] then
@@ -280,26 +280,26 @@ local function respec(job, ask)
   if job[LEVEL] and job[LEVEL] <= job[PRIORITY] then job[LEVEL] = false end
   job[FLOW] = ask[P_FLOW] ~= '' and ask[P_FLOW]
   plan.specs[job.id] = ask[SPEC]
-  ledger.set_time(job, ask[P_DELAY], ask[P_RUN_AT], NOW)
+  transitions.set_time(job, ask[P_DELAY], ask[P_RUN_AT], NOW)
   job[VERSION] = job[VERSION] + 1
   if job[DUE_AT] then
     gates.vacate(job)
     local old = job[STATE]
-    ledger.become(job, SCHEDULED)
-    ledger.note(job, 'scheduled', old)
+    transitions.become(job, SCHEDULED)
+    transitions.note(job, 'scheduled', old)
     timers.set(job, DUE, job[DUE_AT])
   elseif job[BLOCKED] > 0 then
     local old = job[STATE]
-    ledger.become(job, DEFERRED)
-    ledger.note(job, 'deferred', old)
+    transitions.become(job, DEFERRED)
+    transitions.note(job, 'deferred', old)
   elseif job[SEQ] == 0 then
-    ledger.queue(job)
+    transitions.queue(job)
   else
-    levels.see(job)
+    priority.see(job)
     if gates.has_all(job) then
-      ready.offer(job)
-    elseif levels.lowest < levels.of(job) then
-      levels.hand_on(job)
+      ready_queue.offer(job)
+    elseif priority.lowest < priority.of(job) then
+      priority.hand_on(job)
     end
   end
 end
@@ -311,7 +311,7 @@ work.follow()
 -- Jobs of another submission in parts: nobody knows of them, and whoever asks for them now has asked for them anew.
 for _, ask in ipairs(asked) do
   local job = jobs.of(ask[ID])
-  if job and not existing_of(ask[ID]) then course.drop(job) end
+  if job and not existing_of(ask[ID]) then lifecycle.drop(job) end
 end
 
 local lines_out, first, last_id, made = {}, S[NUMBERS] + 1, nil, {}

@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
 --[[ exchange: settle a batch of started jobs and claim the next.
-  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/keys builds every other key from it
+  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/request/keys builds every other key from it
   KEYS[2] meta      str  the only key that always exists: see conversation.py
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
   ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
-  ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service (lib/ledger); ms
+  ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service (lib/jobs/transitions); ms
   ARGV[8] budget    int  units of following work
   ARGV[9] worker    str  unique to this incarnation; ARGV[10] lease_ms int; ARGV[11] limit int, -1 for the last
                     exchange of a worker, which hands on what it alone was told
@@ -57,7 +57,7 @@ end
 -- Keep a result: f for one that is stored, n for null, z for what the job has so far; false if there is no room for it.
 local function keep_result(job, kind, result)
   if kind == 'f' and memory.is_refused(result) then
-    course.fail(job, 'store_full', 'the result takes ' .. #result .. ' bytes and the store is full')
+    lifecycle.fail(job, 'store_full', 'the result takes ' .. #result .. ' bytes and the store is full')
     return false
   end
   if kind == 'f' then plan.results[job.id] = result end
@@ -68,21 +68,21 @@ end
 local function give_back(job, kind, first)
   if job[PRESENCE] then
     -- Only its caller could start it again, and the caller has left.
-    ledger.finish(job, CANCELED, 'waiter_lost', false)
+    transitions.finish(job, CANCELED, 'waiter_lost', false)
   elseif kind == 'l' then
-    course.lose(job, error_at(first))
+    lifecycle.lose(job, error_at(first))
   elseif kind == 'c' then
-    if keep_result(job, ARGV[first], ARGV[first + 1]) then course.await_children(job, ARGV[first + 3], ARGV[first + 2]) end
+    if keep_result(job, ARGV[first], ARGV[first + 1]) then lifecycle.await_children(job, ARGV[first + 3], ARGV[first + 2]) end
   else
     job[ATTEMPTS] = job[ATTEMPTS] - 1
     if kind == 's' then
-      course.back_off(job, args.int(first), 'snoozed')
+      lifecycle.back_off(job, args.int(first), 'snoozed')
     elseif kind == 'r' then
-      ledger.put_back(job, false, 'released')
+      transitions.put_back(job, false, 'released')
     else
       local strangers = job[STRANGERS]
       local pause_ms = math.min(STRANGER_PAUSE_MS * 2 ^ math.min(strangers, 16), STRANGER_PAUSE_MAX_MS)
-      ledger.put_back(job, NOW + pause_ms, 'released', 'unknown_task')
+      transitions.put_back(job, NOW + pause_ms, 'released', 'unknown_task')
       job[STRANGERS] = strangers + 1
     end
   end
@@ -90,18 +90,18 @@ end
 
 local function settle(job, kind, first)
   if kind == 'f' or kind == 'n' or kind == 'z' then
-    if keep_result(job, kind, ARGV[first]) then ledger.finish(job, FINISHED, false, false) end
+    if keep_result(job, kind, ARGV[first]) then transitions.finish(job, FINISHED, false, false) end
   elseif job[CANCEL] then
-    ledger.finish(job, CANCELED, job[CANCEL], false)
+    transitions.finish(job, CANCELED, job[CANCEL], false)
   elseif kind == 'x' then
-    ledger.record_error(job, error_at(first))
+    transitions.record_error(job, error_at(first))
     if args.flag(first + 5) or job[ATTEMPTS] >= form.policy(job)[MAX_ATTEMPTS] or job[PRESENCE] then
-      course.die(job, 'failed')
+      lifecycle.die(job, 'failed')
     else
-      course.back_off(job, args.int(first + 4), 'retried', error_at(first))
+      lifecycle.back_off(job, args.int(first + 4), 'retried', error_at(first))
     end
   elseif kind == 'd' then
-    ledger.finish(job, CANCELED, ARGV[first], false)
+    transitions.finish(job, CANCELED, ARGV[first], false)
   else
     give_back(job, kind, first)
   end
@@ -142,20 +142,20 @@ local heads, granted, specs = {}, {}, {}
 local function grant(job)
   local token = epoch.next_token()
   gates.check(job)
-  ledger.become(job, STARTED)
+  transitions.become(job, STARTED)
   if S[LIMITS] > 0 then limits.enter(job) end
   job[EXPIRY_MS] = false
   timers.set(job, LEASE, NOW + lease_ms)
   job[ATTEMPTS], job[TOKEN], job[WORKER] = job[ATTEMPTS] + 1, token, worker
   if job[LOSSES] > 0 then job[TO_BEGIN] = announces and job[LOSSES] >= form.policy(job)[MAX_LOSSES] - 1 end
   if job[LOOP_BLOCKED] then job[LOOP_BLOCKED] = false end
-  ledger.note(job, 'started', QUEUED)
+  transitions.note(job, 'started', QUEUED)
   job[STARTED_AT], job[FIRST] = NOW, job[FIRST] or NOW
   local spec = redis.call('HGET', store.specs, job.id)
   if not spec then
     -- Nobody can run what nobody knows, and it must not keep the others of this batch from being run.
-    ledger.record_error(job, 'store_damaged', 'its arguments are gone', false)
-    course.die(job, 'failed')
+    transitions.record_error(job, 'store_damaged', 'its arguments are gone', false)
+    lifecycle.die(job, 'failed')
     return
   end
   granted[#granted + 1], specs[#specs + 1] = job.id, spec
@@ -169,7 +169,7 @@ local function claim_of(among, found)
   local turn = 0
   while #found > 0 and #granted < limit do
     local pool = found[turn % #found + 1]
-    local job = ready.take(pool, among)
+    local job = ready_queue.take(pool, among)
     if not job then
       table.remove(found, turn % #found + 1)
     else
@@ -202,14 +202,14 @@ local sleeps = limit > 0 and names[1] ~= worker
 
 -- Claim jobs of those the worker is there for, then of those it helps.
 local function claim()
-  local found = ready.rotate(names)
+  local found = ready_queue.rotate(names)
   claim_of(users, {unpack(found)})
   if ARGV[13] ~= '' and not work.cut then claim_of(steal, found) end
   if #granted > 0 then epoch.see_lease(lease_ms) end
 end
 
 if limit > 0 and pool_count > 0 then claim() end
-ready.hand_on(names, ARGV[13] ~= '*' and {users or {}, steal or {}} or {})
+ready_queue.hand_on(names, ARGV[13] ~= '*' and {users or {}, steal or {}} or {})
 if is_last then S[TOLD_NEXT] = -1 end
 -- Who may be claimed from: the pools, or their users.
 local served = names
@@ -223,7 +223,7 @@ if users and ARGV[13] ~= '*' then
 end
 S[STARTED_IN_ALL] = S[STARTED_IN_ALL] + #granted
 
-local told = ledger.untold_of(worker)
+local told = transitions.untold_of(worker)
 local stop_ids = table.concat(told.ids, '\n')
 if #told.ids > 0 then told.ids, told.changed, told.wake = {}, true, false end
 

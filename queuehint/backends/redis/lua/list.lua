@@ -1,6 +1,6 @@
 #!lua flags=no-writes,allow-oom
 --[[ list: a page of the records that pass a filter.
-  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/keys builds every other key from it
+  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/request/keys builds every other key from it
   KEYS[2] meta      str  the only key that always exists: see conversation.py
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
   ARGV[2..8]             not used: as for changes
@@ -11,8 +11,8 @@
   Returns 1 if there may be more, 2 if no more fit into 4 MiB, key and number to go on behind, and records.
   Mirrors core.questions   Cost O(blocks) or O(entries below the path), bounded ]]
 -- @include lib/questions
--- @include lib/records
--- @include lib/filter
+-- @include lib/asking/records
+-- @include lib/asking/filter
 args.count(20)
 local newest_first, limit, after = args.flag(17), args.int(18), args.int_or_none(20)
 local records = {}

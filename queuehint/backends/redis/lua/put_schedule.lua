@@ -1,6 +1,6 @@
 #!lua
 --[[ put_schedule: store a schedule, in place of that of its name if they differ.
-  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/keys builds every other key from it
+  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/request/keys builds every other key from it
   KEYS[2] meta      str  the only key that always exists: see conversation.py
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
   ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
@@ -10,7 +10,7 @@
   ARGV[11] head     str  ARGV[12] spec opaque; as of a job, see enqueue; ARGV[13] recurrence opaque
   Returns more, now, next, 1 if this changed anything.   Refuses SCHEDULES_FULL   Mirrors core.schedules ]]
 -- @include lib/rules
--- @include lib/asked
+-- @include lib/request/asked
 args.count(13)
 -- It is what its jobs will be.
 parse_asked(11)

@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
 --[[ renew: extend leases, and the presence of callers that wait.
-  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/keys builds every other key from it
+  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/request/keys builds every other key from it
   KEYS[2] meta      str  the only key that always exists: see conversation.py
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
   ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
-  ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service (lib/ledger); ms
+  ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service (lib/jobs/transitions); ms
   ARGV[8] budget    int  units of following work
   ARGV[9] lease_ms  int  from now
   ARGV[10] begun    int  1 if the code of these jobs begins now, so that from here on losing them counts
@@ -28,7 +28,7 @@ for at = 12, #ARGV, 2 do
     timers.set(job, LEASE, NOW + lease_ms)
     renews = true
     verdicts[#verdicts + 1] = job[CANCEL] and 'C' or 'D'
-    if job[CANCEL] then ledger.tell(job) end
+    if job[CANCEL] then transitions.tell(job) end
   end
 end
 if renews then epoch.see_lease(lease_ms) end

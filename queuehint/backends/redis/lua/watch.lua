@@ -1,16 +1,16 @@
 #!lua flags=allow-oom
 --[[ watch: have a session woken when jobs are over, or when one changes.
-  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/keys builds every other key from it
+  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/request/keys builds every other key from it
   KEYS[2] meta      str  the only key that always exists: see conversation.py
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
   ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
-  ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service (lib/ledger); ms
+  ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service (lib/jobs/transitions); ms
   ARGV[8] budget    int  units of following work
   ARGV[9] session   str  who waits; ARGV[10] version: "" for the end only, else what the job is known to be, or "keep":
                          nobody is woken, the records that would go sooner are kept a minute; ARGV[11..] ids
   Returns more, now, next, and for each id w while it is unfinished and as it is known, o once it is over or if it is
   unknown, v if it has another version. Those that wait for each change are remembered with a "~".
-  The record of a job that somebody waits for is kept a minute after its end at least (lib/ledger). ]]
+  The record of a job that somebody waits for is kept a minute after its end at least (lib/jobs/transitions). ]]
 -- @include lib/rules
 args.count(10, 1)
 local keeps = ARGV[10] == 'keep'
@@ -31,7 +31,7 @@ end
 
 local function goes_soon(job)
   for _, state in ipairs({FINISHED, FAILED, CANCELED}) do
-    if ledger.kept_ms(job, state) < AWAITED_KEPT_MS then return true end
+    if transitions.kept_ms(job, state) < AWAITED_KEPT_MS then return true end
   end
   return false
 end

@@ -1,6 +1,6 @@
--- @include keys
--- @include arguments
--- @include state
--- @include fields
--- @include jobs
--- @include gates
+-- @include lib/request/keys
+-- @include lib/request/arguments
+-- @include lib/request/state
+-- @include lib/jobs/fields
+-- @include lib/jobs/jobs
+-- @include lib/structures/gates

@@ -34,7 +34,7 @@ function request.reply(name, rest, granted, specs, sleeps)
   if left_over then
     next_ms = NOW
     -- Who submits leaves it to others: a worker that sleeps goes on with it.
-    if name == 'enqueue' or name == 'commit_parts' then redis.call('ZADD', store['wake:timer'], '0', '1') end
+    if name == 'enqueue' or name == 'commit' then redis.call('ZADD', store['wake:timer'], '0', '1') end
   end
   local reply = {more and 1 or 0, NOW, next_ms}
   for at = 1, #rest do reply[#reply + 1] = rest[at] end

@@ -1,4 +1,4 @@
---[[ commit: write what was planned: heads and gates with all that follows from them. Redis keeps what a script wrote
+--[[ write: write what was planned: heads and gates with all that follows from them. Redis keeps what a script wrote
   before it failed, so whatever may be refused is tried first: a key that somebody else has made is of another type. ]]
 local POOL_SEEN_MS, COMES_WITHIN_MS = 60000, 100 -- @const
 
@@ -23,7 +23,7 @@ local function write_marker(key, user)
 end
 
 local function write_ready()
-  for name, pool in pairs(ready.pools) do
+  for name, pool in pairs(ready_queue.pools) do
     if pool.size ~= pool.was_size or pool.users ~= pool.was_users then
       if pool.size == 0 then redis.call('HDEL', store.pools, name)
       else redis.call('HSET', store.pools, name, cmsgpack.pack({pool.size, pool.users})) end
@@ -35,7 +35,7 @@ local function write_ready()
       redis.call('UNLINK', store.pool_wake(name))
     end
   end
-  for key, user in pairs(ready.users) do
+  for key, user in pairs(ready_queue.users) do
     if user.size ~= user.was_size or user.turn ~= user.was_turn or user.served ~= user.was_served then
       if user.size == 0 then redis.call('HDEL', store.users, key)
       else redis.call('HSET', store.users, key, cmsgpack.pack({user.size, user.turn, user.served > 0 and user.served or nil})) end
@@ -55,15 +55,15 @@ end
 -- Events are kept while somebody asks for them.
 local EVENTS_KEPT = 10000 -- @const
 local function write_events()
-  local events = ledger.events
-  if S[FOLLOWED] > 0 and S[FOLLOWED] < NOW then S[FOLLOWED], ledger.drops_events = 0, true end
-  if ledger.drops_events then redis.call('UNLINK', store.events) end
+  local events = transitions.events
+  if S[FOLLOWED] > 0 and S[FOLLOWED] < NOW then S[FOLLOWED], transitions.drops_events = 0, true end
+  if transitions.drops_events then redis.call('UNLINK', store.events) end
   for from = 1, #events, 1000 do redis.call('RPUSH', store.events, unpack(events, from, math.min(from + 999, #events))) end
   if #events > 0 then redis.call('LTRIM', store.events, -EVENTS_KEPT, -1) end
 end
 
 local function write_told()
-  for worker, list in pairs(ledger.untold) do
+  for worker, list in pairs(transitions.untold) do
     if list.changed then
       if #list.ids == 0 then
         if list.stored then redis.call('HDEL', store.untold, worker) end
@@ -76,7 +76,7 @@ local function write_told()
       end
     end
   end
-  for _, job in ipairs(ledger.ended) do
+  for _, job in ipairs(transitions.ended) do
     for _, session in ipairs(job[WATCHERS] or {}) do
       -- Who waits is heard of every few seconds.
       session = form.session(session)
@@ -104,14 +104,14 @@ local function see_types()
     -- One that was read is known to be a line.
     if line.offset == 0 then redis.call('ZCARD', store.line(key)) end
   end
-  for name in pairs(ready.pools) do redis.call('ZCARD', store.pool_wake(name)) end
+  for name in pairs(ready_queue.pools) do redis.call('ZCARD', store.pool_wake(name)) end
   if S[USERS_SEEN] > 0 then
-    for key in pairs(ready.users) do redis.call('ZCARD', store.user_wake(key)) end
+    for key in pairs(ready_queue.users) do redis.call('ZCARD', store.user_wake(key)) end
   end
-  for worker, list in pairs(ledger.untold) do
+  for worker, list in pairs(transitions.untold) do
     if list.wake then redis.call('ZCARD', store.session_wake(worker)) end
   end
-  for _, job in ipairs(ledger.ended) do
+  for _, job in ipairs(transitions.ended) do
     for _, session in ipairs(job[WATCHERS] or {}) do redis.call('ZCARD', store.session_wake(form.session(session))) end
   end
   for _, job in pairs(jobs.dirty) do
@@ -121,7 +121,7 @@ local function see_types()
       if form.session(watcher) ~= watcher then redis.call('ZCARD', store.session_wake(form.session(watcher))) end
     end
   end
-  for id in pairs(ledger.errors_added) do redis.call('LLEN', store.errors(id)) end
+  for id in pairs(transitions.errors_added) do redis.call('LLEN', store.errors(id)) end
   for id in pairs(plan.logs) do redis.call('LLEN', store.log(id)) end
   if rawget(edges, 'see_types') then edges.see_types() end
 end
@@ -145,7 +145,7 @@ local function write_digests()
 end
 
 local function write_head(id, job)
-  catalog.write(id, job.was, not job.pruned and job)
+  record_index.write(id, job.was, not job.pruned and job)
   indexes.write(id, job)
 end
 
@@ -166,7 +166,7 @@ function plan.commit(tells)
     write_head(id, job)
   end
   if next(jobs.forgotten) then write_digests() end
-  if rawget(catalog, 'flush') then catalog.flush() end
+  if rawget(record_index, 'flush') then record_index.flush() end
   write_gates()
   write_ready()
   write_leftovers()

@@ -1,4 +1,4 @@
---[[ catalog: which records have what may be asked for, as bits; core.structures.record_index tells what for.
+--[[ record_index: which records have what may be asked for, as bits; core.structures.record_index tells what for.
   Numbers are cut into blocks of 1 024. A term is a letter and a value: a for every record, s a state, u a user, v a service,
   t a task, p a pool. INDEX holds, for each term and block in which some record has it, the bits of these: the place of the
   first word of 32 bits that is not zero, one byte, and from there the words up to the last; of the term a first the
@@ -6,21 +6,21 @@
   sortable block, in lexical order. NUMBERS leads from a number to the id. TALLIES counts the records of a service, NUL,
   user; TALLIED names them in lexical order. ]]
 local PER_BLOCK, TIMES_SIZE = 1024, 16 -- @const
-local catalog = {}
+local record_index = {}
 
-lazily(catalog, function()
+lazily(record_index, function()
 local changed, times, numbered, tallied = {}, {}, {}, {}
 
 -- Whether a record is there for those who ask: what is sent in parts from when it is let go, or over.
-function catalog.lists(job)
+function record_index.lists(job)
   return job and not job[GONE] and not (job[STAGED] and job[STATE] == DEFERRED) and not jobs.is_start(job.id)
 end
 
 -- The name in INDEX of a term of a block.
-function catalog.field(term, block) return term .. '\0' .. string.format('%.0f', block) end
+function record_index.field(term, block) return term .. '\0' .. string.format('%.0f', block) end
 
 -- The terms of a record.
-function catalog.terms(job)
+function record_index.terms(job)
   local terms = {'a', 's' .. job[STATE], 't' .. job[TASK], 'p' .. job[POOL]}
   if job[USER] ~= '' then terms[#terms + 1] = 'u' .. job[USER] end
   if job[SERVICE] ~= '' then terms[#terms + 1] = 'v' .. job[SERVICE] end
@@ -28,12 +28,12 @@ function catalog.terms(job)
 end
 
 -- The service and the user a record counts for, false if it has not both.
-function catalog.tally_key(job)
+function record_index.tally_key(job)
   return job and job[SERVICE] ~= '' and job[USER] ~= '' and job[SERVICE] .. '\0' .. job[USER]
 end
 
 -- Have a record have a term, or have it no more.
-function catalog.change(term, number, is_there)
+function record_index.change(term, number, is_there)
   local blocks = changed[term]
   if not blocks then
     blocks = {}
@@ -49,7 +49,7 @@ function catalog.change(term, number, is_there)
 end
 
 local function change_all(job, is_there)
-  for _, term in ipairs(catalog.terms(job)) do catalog.change(term, job[NUMBER], is_there) end
+  for _, term in ipairs(record_index.terms(job)) do record_index.change(term, job[NUMBER], is_there) end
 end
 
 -- Have a block know a time of enqueue.
@@ -68,35 +68,35 @@ local function count(key, by)
 end
 
 -- Have a record be found by all it is.
-function catalog.list(id, job)
+function record_index.list(id, job)
   change_all(job, true)
   see_time(job)
   numbered[job[NUMBER]] = id
 end
 
 -- What follows from a head for those who ask: what it said before this step, and says now.
-function catalog.write(id, was, job)
-  local there, was_there = catalog.lists(job), catalog.lists(was)
+function record_index.write(id, was, job)
+  local there, was_there = record_index.lists(job), record_index.lists(was)
   if there and was_there then
     if was[STATE] ~= job[STATE] then
-      catalog.change('s' .. was[STATE], job[NUMBER], false)
-      catalog.change('s' .. job[STATE], job[NUMBER], true)
+      record_index.change('s' .. was[STATE], job[NUMBER], false)
+      record_index.change('s' .. job[STATE], job[NUMBER], true)
     end
     if was[USER] == job[USER] and was[SERVICE] == job[SERVICE] and was[TASK] == job[TASK] and was[POOL] == job[POOL] then return end
     for at, letter in pairs({[USER] = 'u', [SERVICE] = 'v', [TASK] = 't', [POOL] = 'p'}) do
       if was[at] ~= job[at] then
-        if was[at] ~= '' then catalog.change(letter .. was[at], job[NUMBER], false) end
-        if job[at] ~= '' then catalog.change(letter .. job[at], job[NUMBER], true) end
+        if was[at] ~= '' then record_index.change(letter .. was[at], job[NUMBER], false) end
+        if job[at] ~= '' then record_index.change(letter .. job[at], job[NUMBER], true) end
       end
     end
   elseif there then
-    catalog.list(id, job)
+    record_index.list(id, job)
   elseif was_there then
     change_all(was, false)
     numbered[was[NUMBER]] = false
   end
-  count(was_there and catalog.tally_key(was), -1)
-  count(there and catalog.tally_key(job), 1)
+  count(was_there and record_index.tally_key(was), -1)
+  count(there and record_index.tally_key(job), 1)
 end
 
 -- Bits with some of them changed, nil if none is left.
@@ -128,14 +128,14 @@ local function with_changes(packed, bits)
 end
 
 -- The times of a block, and its bits.
-function catalog.split(packed)
+function record_index.split(packed)
   if not packed or #packed <= TIMES_SIZE then return false, false, false end
   local first_ms, last_ms = struct.unpack('>dd', packed)
   return first_ms, last_ms, string.sub(packed, TIMES_SIZE + 1)
 end
 
 local function with_times(block, packed, bits)
-  local first_ms, last_ms, data = catalog.split(packed)
+  local first_ms, last_ms, data = record_index.split(packed)
   local seen = times[block]
   if seen then
     first_ms, last_ms = math.min(first_ms or seen[1], seen[1]), math.max(last_ms or seen[2], seen[2])
@@ -170,7 +170,7 @@ local function write_bits()
   local fields, members, sources = {}, {}, {}
   for term, blocks in pairs(changed) do
     for block, bits in pairs(blocks) do
-      fields[#fields + 1] = catalog.field(term, block)
+      fields[#fields + 1] = record_index.field(term, block)
       members[#members + 1] = term .. '\0' .. form.sortable(block)
       sources[#sources + 1] = {term == 'a' and block, bits}
     end
@@ -227,7 +227,7 @@ local function write_tallies()
 end
 
 -- Write all that was changed.
-function catalog.flush()
+function record_index.flush()
   write_bits()
   write_numbers()
   write_tallies()

@@ -1,30 +1,30 @@
---[[ levels: what begins to wait hands its level on to what stands before it; mirrors core.jobs.priority.
+--[[ priority: what begins to wait hands its level on to what stands before it; mirrors core.jobs.priority.
   How many jobs there are of each level that have places is counted behind LEVELS, as of the begin of this step: `lowest`
   is the lowest there is or was in this step. So in the usual case, where all levels are alike, nothing is looked at. ]]
 local HEIRS_MAX, HEIRS_OF_STEP_MAX, LOOKED_AT_MAX, OTHERS_MAX = 100, 400, 1000, 32 -- @const
-local levels = {lowest = 9, by_gate = false}
+local priority = {lowest = 9, by_gate = false}
 for level = 5, 1, -1 do
-  if S[LEVELS + level] > 0 then levels.lowest = level end
+  if S[LEVELS + level] > 0 then priority.lowest = level end
 end
 
-function levels.of(job) return job[LEVEL] or job[PRIORITY] end
+function priority.of(job) return job[LEVEL] or job[PRIORITY] end
 
 -- Note that a job has a place, or another priority.
-function levels.see(job)
-  if job[PRIORITY] < levels.lowest then levels.lowest = job[PRIORITY] end
-  if levels.by_gate then levels.note(job) end
+function priority.see(job)
+  if job[PRIORITY] < priority.lowest then priority.lowest = job[PRIORITY] end
+  if priority.by_gate then priority.note(job) end
 end
 
-lazily(levels, function()
+lazily(priority, function()
 -- What may still be looked at in this step: jobs that a level is handed on to, and entries to find these.
 local heirs_left, entries_left = HEIRS_OF_STEP_MAX, 4 * LOOKED_AT_MAX
 
 -- Remember a job that took its place in this step, for no index knows it yet.
-function levels.note(job)
+function priority.note(job)
   for _, claim in ipairs(form.claims(job[CLAIMS])) do
     for _, key in ipairs(claim.keys) do
-      local known = levels.by_gate[key] or {}
-      levels.by_gate[key] = known
+      local known = priority.by_gate[key] or {}
+      priority.by_gate[key] = known
       known[#known + 1] = job
     end
   end
@@ -52,7 +52,7 @@ local function before(heir, key, depth)
     if not OVER[job[STATE]] then found[#found + 1] = job end
     return true
   end
-  for _, job in ipairs(levels.by_gate[key] or {}) do
+  for _, job in ipairs(priority.by_gate[key] or {}) do
     if held <= 0 or #found >= HEIRS_MAX then break end
     add(job)
   end
@@ -80,13 +80,13 @@ local function before(heir, key, depth)
 end
 
 -- Let what stands before a job that waits take its level, if that is better; up to so many jobs are looked at.
-function levels.hand_on(job)
-  local level, room, waiting = levels.of(job), math.min(HEIRS_MAX, heirs_left), {job}
+function priority.hand_on(job)
+  local level, room, waiting = priority.of(job), math.min(HEIRS_MAX, heirs_left), {job}
   if room == 0 then return end
-  if not levels.by_gate then
-    levels.by_gate = {}
+  if not priority.by_gate then
+    priority.by_gate = {}
     for _, changed in pairs(jobs.dirty) do
-      if changed[SEQ] > 0 then levels.note(changed) end
+      if changed[SEQ] > 0 then priority.note(changed) end
     end
   end
   for _, heir in ipairs(waiting) do
@@ -94,15 +94,15 @@ function levels.hand_on(job)
       local key = depth < GRANTED and form.claims(heir[CLAIMS])[index].keys[depth + 1]
       local ahead = key and gates.before(heir, index, key)
       -- Who stands before it and has such a level has handed it on already.
-      if key and not (ahead and levels.of(ahead) >= level) then
+      if key and not (ahead and priority.of(ahead) >= level) then
         for _, other in ipairs(before(heir, key, depth)) do
           if room == 0 then return end
           room, heirs_left = room - 1, heirs_left - 1
-          if levels.of(other) < level then
+          if priority.of(other) < level then
             other[LEVEL] = level
             jobs.dirty[other.id] = other
             if other[OFFER] == 'r' then
-              ready.rerank(other)
+              ready_queue.rerank(other)
             elseif form.is_place(other[OFFER]) then
               limits.rerank(other)
             end

@@ -1,9 +1,9 @@
---[[ ledger: the transitions of a job; mirrors core.jobs.table and core.jobs.archive: state, gates, offers, timers, edges.
-  Counts and indexes are not changed here: they follow from the heads, see lib/commit. ]]
+--[[ transitions: the transitions of a job; mirrors core.jobs.table and core.jobs.archive: state, gates, offers, timers, edges.
+  Counts and indexes are not changed here: they follow from the heads, see lib/request/write. ]]
 local AWAITED_KEPT_MS = 60000 -- @const
-local ledger = {untold = {}, ended = {}, errors_added = {}, events = {}, drops_events = false, renewed = {}}
+local transitions = {untold = {}, ended = {}, errors_added = {}, events = {}, drops_events = false, renewed = {}}
 
-lazily(ledger, function()
+lazily(transitions, function()
 local keep, kept_by_service = nil, nil
 
 -- How long records are kept: what the namespace was told (retain.lua), else what ARGV says.
@@ -29,21 +29,21 @@ local is_followed = S[FOLLOWED] > 0 and S[FOLLOWED] >= NOW
 
 -- Note a move that was made, from *old* (false: the job is new) to the state the job has now; see core.structures.event_log. A start
 -- before its time is set.
-function ledger.note(job, kind, old, cause)
+function transitions.note(job, kind, old, cause)
   local total = TOTAL_OF[kind]
   if total then S[total] = S[total] + 1 end
   S[JOURNAL] = S[JOURNAL] + 1
   if not is_followed then return end
   local since = old == STARTED and job[STARTED_AT]
   if kind == 'started' and (not job[STARTED_AT] or job[STARTED_AT] < job[QUEUED_AT]) then since = job[QUEUED_AT] end
-  ledger.events[#ledger.events + 1] = table.concat({
+  transitions.events[#transitions.events + 1] = table.concat({
     kind, string.format('%.0f', NOW), old or '-', kind == 'pruned' and '-' or job[STATE], string.format('%.0f', job[NUMBER]),
     job[ATTEMPTS], since and string.format('%.0f', NOW - since) or '', job[TASK], job[POOL], job[USER], job.id,
     cause or '',
   }, '\n')
 end
 
-function ledger.become(job, state)
+function transitions.become(job, state)
   if not string.find(MOVES[job[STATE]], state, 1, true) then
     corrupt('job ' .. job.id .. ' is ' .. job[STATE] .. ' and cannot become ' .. state)
   end
@@ -52,7 +52,7 @@ function ledger.become(job, state)
   jobs.dirty[job.id] = job
 end
 
-function ledger.kept_ms(job, state)
+function transitions.kept_ms(job, state)
   local policy = form.policy(job)
   if policy[RETENTION] then return policy[RETENTION] end
   keep = keep or retention()
@@ -61,18 +61,18 @@ function ledger.kept_ms(job, state)
 end
 
 -- What of a worker's jobs it has not been told to stop, in the order of asking.
-function ledger.untold_of(worker)
-  local list = ledger.untold[worker]
+function transitions.untold_of(worker)
+  local list = transitions.untold[worker]
   if not list then
     local stored = redis.call('HGET', store.untold, worker)
     list = {ids = stored and cmsgpack.unpack(stored) or {}, stored = stored and true}
-    ledger.untold[worker] = list
+    transitions.untold[worker] = list
   end
   return list
 end
 
-function ledger.tell(job)
-  local list = ledger.untold_of(job[WORKER])
+function transitions.tell(job)
+  local list = transitions.untold_of(job[WORKER])
   for at, id in ipairs(list.ids) do
     if id == job.id then
       table.remove(list.ids, at)
@@ -82,19 +82,19 @@ function ledger.tell(job)
   end
 end
 
-function ledger.ask_to_stop(job, cause)
+function transitions.ask_to_stop(job, cause)
   job[CANCEL] = cause
   job[VERSION] = job[VERSION] + 1
   jobs.dirty[job.id] = job
-  local list = ledger.untold_of(job[WORKER])
+  local list = transitions.untold_of(job[WORKER])
   list.ids[#list.ids + 1] = job.id
   list.changed, list.wake = true, true
 end
 
-function ledger.withdraw(job)
+function transitions.withdraw(job)
   if not job[OFFER] then return end
   if job[OFFER] == 'r' then
-    ready.withdraw(job)
+    ready_queue.withdraw(job)
   elseif form.is_place(job[OFFER]) then
     limits.withdraw(job)
   else
@@ -104,120 +104,120 @@ function ledger.withdraw(job)
   if S[LIMITS] > 0 then limits.left(job) end
 end
 
-function ledger.take_place(job)
+function transitions.take_place(job)
   job[DUE_AT], job[QUEUED_AT] = false, NOW
   S[PLACES] = S[PLACES] + 1
   job[SEQ] = S[PLACES]
   jobs.dirty[job.id] = job
   local visited = gates.place(job)
-  levels.see(job)
+  priority.see(job)
   if gates.has_all(job) then
-    ready.offer(job)
-  elseif levels.lowest < job[PRIORITY] then
-    levels.hand_on(job)
+    ready_queue.offer(job)
+  elseif priority.lowest < job[PRIORITY] then
+    priority.hand_on(job)
   end
   return visited
 end
 
 -- Give a job its place: -> QUEUED; return the gates visited.
-function ledger.queue(job)
+function transitions.queue(job)
   local old = job[STATE]
-  ledger.become(job, QUEUED)
-  ledger.note(job, 'queued', old)
-  return ledger.take_place(job)
+  transitions.become(job, QUEUED)
+  transitions.note(job, 'queued', old)
+  return transitions.take_place(job)
 end
 
 -- Take a STARTED job out of the registry and its lease out of the timers.
-function ledger.stop(job)
+function transitions.stop(job)
   if S[LIMITS] > 0 then limits.leave(job) end
   timers.drop(job)
   job[STRANGERS] = 0
-  if job[CANCEL] then ledger.tell(job) end
+  if job[CANCEL] then transitions.tell(job) end
   job[WORKER] = false
 end
 
 -- Return a STARTED job to its place: -> QUEUED, ready at once or after a back-off.
-function ledger.put_back(job, again_ms, kind, cause)
-  ledger.stop(job)
-  ledger.become(job, QUEUED)
-  ledger.note(job, kind, STARTED, cause)
+function transitions.put_back(job, again_ms, kind, cause)
+  transitions.stop(job)
+  transitions.become(job, QUEUED)
+  transitions.note(job, kind, STARTED, cause)
   if again_ms then
     job[DUE_AT], job[BACKING_OFF] = again_ms, true
     timers.set(job, DUE, again_ms)
   else
     job[DUE_AT] = false
-    ready.offer(job)
+    ready_queue.offer(job)
   end
 end
 
 -- Take a job's place away until it is due: -> SCHEDULED; return the gates left.
-function ledger.postpone(job, due_ms, kind, cause)
+function transitions.postpone(job, due_ms, kind, cause)
   local old = job[STATE]
-  if old == STARTED then ledger.stop(job) end
+  if old == STARTED then transitions.stop(job) end
   job[BACKING_OFF] = false
   local left = gates.vacate(job)
-  ledger.become(job, SCHEDULED)
-  ledger.note(job, kind, old, cause)
+  transitions.become(job, SCHEDULED)
+  transitions.note(job, kind, old, cause)
   job[DUE_AT] = due_ms
   timers.set(job, DUE, due_ms)
   return left
 end
 
 -- Offer a QUEUED job again that has all its gates.
-function ledger.offer(job)
+function transitions.offer(job)
   job[DUE_AT], job[BACKING_OFF] = false, false
-  ready.offer(job)
+  ready_queue.offer(job)
 end
 
 local END = {F = 'finished', X = 'failed', C = 'canceled'}
 
 -- End a job: -> FINISHED, FAILED or CANCELED; return the gates left.
-function ledger.finish(job, state, cause, keep_place)
+function transitions.finish(job, state, cause, keep_place)
   local old = job[STATE]
   -- It was committed, and is over before it was let go.
   if job[STAGED] then
-    ledger.note(job, 'enqueued', false)
+    transitions.note(job, 'enqueued', false)
     job[CAME] = edges.came(job)
   end
   if old == STARTED then
-    ledger.stop(job)
+    transitions.stop(job)
   elseif job[OFFER] then
-    ledger.withdraw(job)
+    transitions.withdraw(job)
   end
   job[BACKING_OFF], job[STRANGERS] = false, 0
   timers.drop(job)
   job[EXPIRY_MS] = false
-  ledger.become(job, state)
-  ledger.note(job, END[state], old, cause)
+  transitions.become(job, state)
+  transitions.note(job, END[state], old, cause)
   job[CAUSE], job[DUE_AT], job[ENDED] = cause or false, false, NOW
   if state ~= FINISHED then job[RESULT] = false end
   local left = 0
   if keep_place and job[WALKS] then job[LEVEL] = false else left = gates.vacate(job) end
-  local kept_ms = ledger.kept_ms(job, state)
+  local kept_ms = transitions.kept_ms(job, state)
   if job[WATCHERS] and #job[WATCHERS] > 0 then kept_ms = math.max(kept_ms, AWAITED_KEPT_MS) end
   timers.set(job, PRUNE, NOW + kept_ms)
-  ledger.ended[#ledger.ended + 1] = job
-  ledger.tell_dependents(job)
+  transitions.ended[#transitions.ended + 1] = job
+  transitions.tell_dependents(job)
   -- A dead job may be redriven: what it needs is kept for it.
   if job[BLOCKED] > 0 or (job[NEEDS] == HELD and state ~= FAILED) then work.push({'p', job.id}) end
   return left
 end
 
 -- What tells an end of a job from another one: not its version, which whoever writes to the record changes too.
-function ledger.end_of(job) return job[STATE] .. string.format('%.0f', job[SINCE]) end
+function transitions.end_of(job) return job[STATE] .. string.format('%.0f', job[SINCE]) end
 
 -- Begin to resolve the edges to a job that is over. A sweep over dependents: kind, whose, the number it has come to, the
 -- number at which it began, which end of the job it is about, and when it began.
-function ledger.tell_dependents(job)
-  ledger.end_telling(job)
+function transitions.tell_dependents(job)
+  transitions.end_telling(job)
   if not edges.has_dependents(job) then return end
-  work.push({'r', job.id, 0, S[NUMBERS], ledger.end_of(job), NOW})
+  work.push({'r', job.id, 0, S[NUMBERS], transitions.end_of(job), NOW})
   job[AWAITED] = TELLING
   jobs.dirty[job.id] = job
 end
 
 -- Note that the edges to a job are resolved, or open again.
-function ledger.end_telling(job)
+function transitions.end_telling(job)
   if job[AWAITED] == TELLING then
     job[AWAITED] = true
     jobs.dirty[job.id] = job
@@ -225,7 +225,7 @@ function ledger.end_telling(job)
 end
 
 -- Give a job its edges: all it depends on, and those of them, and others, it waits for.
-function ledger.bind(job, needs, blocked)
+function transitions.bind(job, needs, blocked)
   if #needs > 0 then
     job[NEEDS] = HELD
     jobs.dirty[job.id] = job
@@ -235,11 +235,11 @@ function ledger.bind(job, needs, blocked)
 end
 
 -- Let a STARTED job give up its lease and its place, and wait for its children: -> DEFERRED.
-function ledger.await_children(job, children)
-  ledger.stop(job)
+function transitions.await_children(job, children)
+  transitions.stop(job)
   gates.vacate(job)
-  ledger.become(job, DEFERRED)
-  ledger.note(job, 'deferred', STARTED)
+  transitions.become(job, DEFERRED)
+  transitions.note(job, 'deferred', STARTED)
   job[PARENT] = true
   local held = {}
   for _, need in ipairs(job[NEEDS] == HELD and edges.needs_of(job) or {}) do held[need[1]] = true end
@@ -249,9 +249,9 @@ function ledger.await_children(job, children)
 end
 
 -- Have the jobs of a submission in parts be there, all at once; return how many.
-function ledger.commit(start)
+function transitions.commit(start)
   local staged = edges.count(start.id)
-  ledger.close_start(start, FINISHED)
+  transitions.close_start(start, FINISHED)
   -- The commit takes a number itself: what came after it, by enqueue or commit, is not what these depend on.
   S[NUMBERS] = S[NUMBERS] + 1
   start[SINCE] = S[NUMBERS]
@@ -261,37 +261,37 @@ function ledger.commit(start)
   return staged
 end
 
-function ledger.close_start(start, state)
+function transitions.close_start(start, state)
   start[STATE], start[ENDED], start[EXPIRY_MS] = state, NOW, false
   jobs.dirty[start.id] = start
 end
 
 -- Let go a job of a submission that was committed: it counts as enqueued then. Returns when that was.
-function ledger.unstage(job)
+function transitions.unstage(job)
   local start = jobs.of(START_MARK .. job[STAGED])
   edges.close(job, start.id)
   job[STAGED], job[CAME], job[ENQUEUED] = false, start[SINCE], start[ENDED]
   jobs.dirty[job.id] = job
-  ledger.note(job, 'enqueued', false)
+  transitions.note(job, 'enqueued', false)
   return start[ENDED]
 end
 
 -- Let a DEFERRED job without edges wait for its time or others, or take its place; return the gates visited.
-function ledger.begin(job, needs, blocked, commit_ms)
-  ledger.bind(job, needs, blocked)
-  ledger.set_time(job, job[DELAYED], job[RUN_AT], commit_ms)
+function transitions.begin(job, needs, blocked, commit_ms)
+  transitions.bind(job, needs, blocked)
+  transitions.set_time(job, job[DELAYED], job[RUN_AT], commit_ms)
   job[DELAYED], job[RUN_AT] = false, false
   if job[DUE_AT] then
-    ledger.become(job, SCHEDULED)
-    ledger.note(job, 'scheduled', DEFERRED)
+    transitions.become(job, SCHEDULED)
+    transitions.note(job, 'scheduled', DEFERRED)
     timers.set(job, DUE, job[DUE_AT])
     return 0
   end
-  return #blocked > 0 and 0 or ledger.queue(job)
+  return #blocked > 0 and 0 or transitions.queue(job)
 end
 
 -- Drop a job of a submission that was never committed, or the start of one, as if it had never been.
-function ledger.remove(job)
+function transitions.remove(job)
   edges.release(job)
   job.pruned, job[EXPIRY_MS] = true, false
   jobs.dirty[job.id] = job
@@ -300,52 +300,52 @@ function ledger.remove(job)
 end
 
 -- Bring back a job that was canceled because of another: CANCELED -> DEFERRED or QUEUED; return the gates visited.
-function ledger.revive(job, needs, blocked)
+function transitions.revive(job, needs, blocked)
   job[FALLEN] = false
-  ledger.become(job, #blocked > 0 and DEFERRED or QUEUED)
+  transitions.become(job, #blocked > 0 and DEFERRED or QUEUED)
   timers.drop(job)
   S[NUMBERS] = S[NUMBERS] + 1
   job[SINCE] = S[NUMBERS]
-  ledger.renew(job)
-  ledger.note(job, 'redriven', CANCELED)
-  ledger.bind(job, needs, blocked)
+  transitions.renew(job)
+  transitions.note(job, 'redriven', CANCELED)
+  transitions.bind(job, needs, blocked)
   local within_ms = form.policy(job)[START_WITHIN]
   if within_ms and not job[FIRST] then timers.set_expiry(job, NOW + within_ms) end
-  return #blocked > 0 and 0 or ledger.take_place(job)
+  return #blocked > 0 and 0 or transitions.take_place(job)
 end
 
 -- Have an over job begin anew: forget its attempts and its end.
-function ledger.renew(job)
-  ledger.end_telling(job)
+function transitions.renew(job)
+  transitions.end_telling(job)
   job[ATTEMPTS], job[LOSSES] = 0, 0
   job[CAUSE], job[CANCEL], job[ENDED], job[RESULT] = false, false, false, false
   job[PARENT], job[CHILD_FAILED], job[TO_BEGIN] = false, false, false
   -- No index knows yet that it has its key again.
   local key = job[KEY]
   if key then
-    ledger.renewed[key] = ledger.renewed[key] or {}
-    table.insert(ledger.renewed[key], job)
+    transitions.renewed[key] = transitions.renewed[key] or {}
+    table.insert(transitions.renewed[key], job)
   end
 end
 
 -- Bring a dead job back: FAILED -> QUEUED, to the place it held or to a new one.
-function ledger.redrive(job)
-  ledger.become(job, QUEUED)
+function transitions.redrive(job)
+  transitions.become(job, QUEUED)
   timers.drop(job)
   S[NUMBERS] = S[NUMBERS] + 1
   job[SINCE] = S[NUMBERS]
-  ledger.renew(job)
-  ledger.note(job, 'redriven', FAILED)
+  transitions.renew(job)
+  transitions.note(job, 'redriven', FAILED)
   if job[WALKS] then
     job[QUEUED_AT] = NOW
-    ready.offer(job)
+    ready_queue.offer(job)
   else
-    ledger.take_place(job)
+    transitions.take_place(job)
   end
 end
 
 -- Work out when a job is due and when it expires, counted from a time.
-function ledger.set_time(job, delay_ms, run_at_ms, from_ms)
+function transitions.set_time(job, delay_ms, run_at_ms, from_ms)
   local due_ms = run_at_ms
   if delay_ms and delay_ms > 0 then due_ms = from_ms + delay_ms end
   job[DUE_AT] = due_ms and due_ms > from_ms and due_ms or false
@@ -354,12 +354,12 @@ function ledger.set_time(job, delay_ms, run_at_ms, from_ms)
   if within_ms then timers.set_expiry(job, (job[DUE_AT] or from_ms) + within_ms) end
 end
 
-function ledger.record_error(job, kind, message, traceback)
+function transitions.record_error(job, kind, message, traceback)
   if not kind then return end
-  local added = ledger.errors_added[job.id]
+  local added = transitions.errors_added[job.id]
   if not added then
     added = {}
-    ledger.errors_added[job.id] = added
+    transitions.errors_added[job.id] = added
   end
   added[#added + 1] = cmsgpack.pack({job[ATTEMPTS], NOW, kind, message, traceback})
   job[ERRORS] = math.min(job[ERRORS] + 1, 20)

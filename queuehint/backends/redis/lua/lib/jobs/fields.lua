@@ -2,7 +2,7 @@
   from ENDED on: at the end of a packed head it is left out, and nil means none too (0 for what counts).
   KIND of TIMER: DUE, LEASE, EXPIRY and PRUNE are '0' to '3', the order in which timers of one time come up.
   WALKS: for each claim the depth at which it stands in line, or GRANTED; false while the job has no place.
-  OFFER: false, 'r' in the ready queue, the number of the pause it is put aside by, or the place of the limit (lib/limits).
+  OFFER: false, 'r' in the ready queue, the number of the pause it is put aside by, or the place of the limit (lib/structures/limits).
   RESULT: false, 'n' for JSON null, 's' for what is stored in RESULTS. POLICY: see codec.py; '' is the default.
   USER, SERVICE: '' is none.
   AWAITED: other jobs have waited for this one; TELLING while it is over and those that wait for it are still gone through.

@@ -1,20 +1,20 @@
 #!lua flags=allow-oom
 --[[ repair: for the doctor, put right what it found, provided that nothing has changed since it looked.
-  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/keys builds every other key from it
+  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/request/keys builds every other key from it
   KEYS[2] meta      str  the only key that always exists: see conversation.py
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
   ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
-  ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service (lib/ledger); ms
+  ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service (lib/jobs/transitions); ms
   ARGV[8] budget    int  units of following work
   ARGV[9] packed    str  the state as it was when the doctor looked, "" if there was none
   ARGV[10..]        three for each repair: kind, name, item; see REPAIR
   Returns DONE and the state as it is now, or CHANGED, and then nothing was done.
   What a repair writes is worked out here from the heads, so it is right whatever the doctor thought; only counts over
   many heads (gate, counter) are the doctor's, and are written only over what the doctor saw. ]]
--- @include keys
--- @include stand_in
--- @include rules
--- @include examine
+-- @include lib/request/keys
+-- @include doctor/lib/stand_in
+-- @include lib/rules
+-- @include doctor/lib/examine
 args.count(9, 3)
 if stand_in.packed ~= ARGV[9] then return {'CHANGED', ''} end
 
@@ -123,14 +123,14 @@ end
 -- A record that is not found by all it is.
 function REPAIR.bit(_, id)
   local job = examine.head(id)
-  if job and catalog.lists(job) then catalog.list(id, job) end
+  if job and record_index.lists(job) then record_index.list(id, job) end
 end
 
 -- Bits of records that are not there or have not the term.
 function REPAIR.strays(_, field)
   local numbers, term = examine.listed(field, redis.call('HGET', store.index, field) or '')
   for _, number in ipairs(numbers or {}) do
-    if not examine.has_term(number, term) then catalog.change(term, number, false) end
+    if not examine.has_term(number, term) then record_index.change(term, number, false) end
   end
 end
 
@@ -253,7 +253,7 @@ function REPAIR.unresolved(_, id)
   if job and jobs.is_start(id) then
     work.push({job[STATE] == FINISHED and 'k' or 'x', id, 0, S[NUMBERS]})
   else
-    work.push({'r', id, 0, S[NUMBERS], job and (job[GONE] and 'gone' .. job[STATE] or ledger.end_of(job)) or 'gone'})
+    work.push({'r', id, 0, S[NUMBERS], job and (job[GONE] and 'gone' .. job[STATE] or transitions.end_of(job)) or 'gone'})
     if job and not job[GONE] then job[AWAITED], jobs.dirty[id] = TELLING, job end
   end
 end
@@ -301,12 +301,12 @@ function REPAIR.amend(_, id)
   end
   -- What it was told to depend on says which open edges were lost.
   if job[NEEDS] == HELD and not OVER[job[STATE]] and (job[STATE] == DEFERRED or job[STATE] == SCHEDULED) then
-    for _, need in ipairs((course.judge(edges.needs_of(job), {}))) do
+    for _, need in ipairs((lifecycle.judge(edges.needs_of(job), {}))) do
       if not edges.of(job, need[1]) then edges.add(job, need[1], need[2]) end
     end
   end
   jobs.dirty[id] = job
-  if job[BLOCKED] == 0 and job[STATE] == DEFERRED then ledger.queue(job) end
+  if job[BLOCKED] == 0 and job[STATE] == DEFERRED then transitions.queue(job) end
 end
 
 -- A job that cannot run any more, for what it was asked to do is lost: its place, edges and records go.
@@ -318,13 +318,13 @@ function REPAIR.remove(_, id)
     plan.specs[id] = START_SPEC
     return
   end
-  if job[STATE] == STARTED then ledger.stop(job) elseif job[OFFER] then ledger.withdraw(job) end
+  if job[STATE] == STARTED then transitions.stop(job) elseif job[OFFER] then transitions.withdraw(job) end
   timers.drop(job)
   job[EXPIRY_MS], job[BACKING_OFF], job[STRANGERS] = false, false, 0
   edges.release(job)
   gates.vacate(job)
   if edges.count(id) > 0 then work.push({'r', id, 0, S[NUMBERS], 'gone'}) end
-  ledger.ended[#ledger.ended + 1] = job
+  transitions.ended[#transitions.ended + 1] = job
   -- It stays known in this step: others may meet it in a line that it has just left.
   job.pruned, jobs.dirty[id] = true, job
   S[PRUNED_IN_ALL] = S[PRUNED_IN_ALL] + 1

@@ -1,6 +1,6 @@
 --[[ reasons: what a job waits for, as core.questions tells it. ]]
--- @include paths
--- @include limits
+-- @include lib/structures/paths
+-- @include lib/structures/limits
 local JOBS_NAMED_MAX, POOL_SEEN_MS, SEEN_READ_MAX = 10, 60000, 10000 -- @const
 local LINE_LOOKED_AT_MAX, DEAD_LOOKED_AT_MAX, HOLDERS_LOOKED_AT_MAX, ENTRIES_LOOKED_AT_MAX = 100, 1000, 1000, 5000 -- @const
 local PASSED_OVER_MAX = 16 -- @const

@@ -16,17 +16,17 @@ end
 local ACT = {
   r = function(job, sweep)
     local state, gone = end_of(sweep)
-    return course.resolve(job, sweep[2], state, gone, sweep[6] or NOW)
+    return lifecycle.resolve(job, sweep[2], state, gone, sweep[6] or NOW)
   end,
-  k = course.begin,
-  x = course.drop,
+  k = lifecycle.begin,
+  x = lifecycle.drop,
 }
 
 local function goes_on(sweep)
   if sweep[1] ~= 'r' or string.sub(sweep[5], 1, 4) == 'gone' then return true end
   -- The job may have been redriven meanwhile.
   local dependency = jobs.of(sweep[2])
-  return dependency and ledger.end_of(dependency) == sweep[5]
+  return dependency and transitions.end_of(dependency) == sweep[5]
 end
 
 -- Go through the jobs that depended on one when the sweep began, in order of number; those over are passed over.
@@ -46,9 +46,9 @@ function dependents.step(sweep, budget)
   local dependency = jobs.of(sweep[2])
   if sweep[1] ~= 'r' then
     if sweep[1] == 'k' then S[COMMITTING] = math.max(S[COMMITTING] - 1, 0) end
-    ledger.remove(dependency)
-  elseif dependency and ledger.end_of(dependency) == sweep[5] then
-    ledger.end_telling(dependency)
+    transitions.remove(dependency)
+  elseif dependency and transitions.end_of(dependency) == sweep[5] then
+    transitions.end_telling(dependency)
   end
   return used, false
 end
@@ -74,7 +74,7 @@ function dependents.step_revive(item, budget)
     -- The sweep of its end has its turn first.
     if job[AWAITED] == TELLING then return used + 1, true end
     item[3] = job[NUMBER]
-    used = used + 1 + course.revive(job)
+    used = used + 1 + lifecycle.revive(job)
   end
 end
 end)

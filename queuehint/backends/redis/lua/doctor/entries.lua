@@ -1,6 +1,6 @@
 #!lua flags=no-writes,allow-oom
 --[[ entries: for the doctor, see of some entries of a key that they have a reason to be there.
-  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/keys builds every other key from it
+  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/request/keys builds every other key from it
   KEYS[2] meta      str  the only key that always exists: see conversation.py
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
   ARGV[2..8]             not used: as for changes
@@ -8,10 +8,10 @@
   Returns names, each with its value: cursor, "0" at the end; problems, five for each: kind, key, item, what it is about,
     what was found; gates, for the key of that name: keys and what is stored, IS IX S X WAITING; tallies, for that key: what is stored; greatest, names of
     counters and what these entries have seen of them. ]]
--- @include keys
--- @include stand_in
--- @include rules
--- @include examine
+-- @include lib/request/keys
+-- @include doctor/lib/stand_in
+-- @include lib/rules
+-- @include doctor/lib/examine
 args.count(12)
 local name, kind = ARGV[9], args.one_of(10, {hash = true, zset = true, set = true, list = true})
 -- Any number of 64 bits.

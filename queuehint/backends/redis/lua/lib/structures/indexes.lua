@@ -118,8 +118,8 @@ end
 local function write_offers(was, job)
   local offer, was_offer = job and job[OFFER], was and was[OFFER]
   if not offer and not was_offer then return end
-  put(store.ready, was_offer == 'r' and (job and job.ready_member or ready.member(was)), '0',
-    offer == 'r' and ready.member(job), '0')
+  put(store.ready, was_offer == 'r' and (job and job.ready_member or ready_queue.member(was)), '0',
+    offer == 'r' and ready_queue.member(job), '0')
   put(store.parked, was_offer and was_offer ~= 'r' and sweeps.parked_member(was, was_offer), '0',
     offer and offer ~= 'r' and sweeps.parked_member(job, offer), '0')
 end
@@ -186,7 +186,7 @@ local function write_notes(was, job, id)
   if was and was[REPORTED] and not (job and job[REPORTED]) then redis.call('HDEL', store.progress, id) end
   if was and was[LOGS] > 0 and not (job and job[LOGS] > 0) then redis.call('UNLINK', store.log(id)) end
   if was and was[ERRORS] > 0 and not (job and job[ERRORS] > 0) then redis.call('UNLINK', store.errors(id)) end
-  local added = job and job[ERRORS] > 0 and ledger.errors_added[id]
+  local added = job and job[ERRORS] > 0 and transitions.errors_added[id]
   if added then
     redis.call('RPUSH', store.errors(id), unpack(added))
     redis.call('LTRIM', store.errors(id), -20, -1)

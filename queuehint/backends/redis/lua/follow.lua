@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
---[[ follow_events: read the next events, and have them kept for whoever asks.
-  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/keys builds every other key from it
+--[[ follow: read the next events, and have them kept for whoever asks.
+  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/request/keys builds every other key from it
   KEYS[2] meta      str  the only key that always exists: see conversation.py
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
   ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
@@ -16,7 +16,7 @@ args.count(10)
 local FOLLOWED_FOR_MS = 60000 -- @const
 local after, limit, last = args.int_or_none(9), args.int(10), S[JOURNAL]
 local kept = 0
-if S[FOLLOWED] >= NOW then kept = redis.call('LLEN', store.events) else ledger.drops_events = true end
+if S[FOLLOWED] >= NOW then kept = redis.call('LLEN', store.events) else transitions.drops_events = true end
 S[FOLLOWED] = NOW + FOLLOWED_FOR_MS
 local first, missed, found = last + 1, 0, {}
 if after then
@@ -27,4 +27,4 @@ if after then
 end
 local rest = {last, first, missed}
 for at = 1, #found do rest[#rest + 1] = found[at] end
-return request.reply('follow_events', rest)
+return request.reply('follow', rest)

@@ -1,4 +1,4 @@
---[[ jobs: heads, read once and changed in a table; lib/commit writes those in `dirty`, with all that follows from them, and
+--[[ jobs: heads, read once and changed in a table; lib/request/write writes those in `dirty`, with all that follows from them, and
   first removes those in `buried`, whose ids were taken again, and keeps digests of what was asked of those in `forgotten`:
   their records are gone, and arguments of more bytes than stands there. ]]
 local DIGEST_FROM, DIGEST_MARK = 256, '\1' -- @const

@@ -1,8 +1,8 @@
---[[ follow: what follows from an operation, bounded by an exact budget; mirrors core.work.
+--[[ work: what follows from an operation, bounded by an exact budget; mirrors core.work.
   Leftovers first in first out, then due timers, each timer's own leftovers before the next timer. ]]
 function work.step(item, budget)
   local kind = item[1]
-  if kind == 'g' then return gates.advance(item[2], item[3], budget, ready.offer) end
+  if kind == 'g' then return gates.advance(item[2], item[3], budget, ready_queue.offer) end
   if kind == 'c' then return sweeps.step_cancel(item, budget) end
   if kind == 'u' then return sweeps.step_unpark(item, budget) end
   if kind == 'p' then return dependents.step_release(item) end
@@ -32,7 +32,7 @@ function work.follow()
     else
       local kind, job = timers.pop_due()
       local used
-      if kind then used = course.come_up(kind, job) elseif S[LIMITS] > 0 then used = limits.come_up() end
+      if kind then used = lifecycle.come_up(kind, job) elseif S[LIMITS] > 0 then used = limits.come_up() end
       if not used then break end
       work.units = work.units - 1 - used
     end

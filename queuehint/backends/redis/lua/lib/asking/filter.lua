@@ -1,8 +1,8 @@
---[[ filter: which records pass a filter, found by the bits of lib/catalog or along paths; mirrors core.structures.record_index.
+--[[ filter: which records pass a filter, found by the bits of lib/structures/record_index or along paths; mirrors core.structures.record_index.
   A script that includes this takes the filter in ARGV[9..16]. A block's bits are 32 words, the first number's bit is the
   highest of the first. ]]
--- @include paths
--- @include catalog
+-- @include lib/structures/paths
+-- @include lib/structures/record_index
 local PER_BLOCK, BLOCKS_MAX, LOOKED_AT_MAX, COUNTED_MAX, BLOCK_COUNTS_AS = 1024, 2048, 4000, 1024, 8 -- @const
 local WORDS, READ_AT_ONCE = 32, 64 -- @const
 local filter = {}
@@ -92,12 +92,12 @@ local function read(block, asked, more)
   local fields, names = {}, {}
   for _, list in ipairs({asked, more}) do
     for _, term in ipairs(list) do
-      fields[#fields + 1], names[#names + 1] = catalog.field(term, block), term
+      fields[#fields + 1], names[#names + 1] = record_index.field(term, block), term
     end
   end
   local stored, packed = redis.call('HMGET', store.index, unpack(fields)), {}
   for at, term in ipairs(names) do packed[term] = stored[at] end
-  if packed.a then packed.first_ms, packed.last_ms, packed.a = catalog.split(packed.a) end
+  if packed.a then packed.first_ms, packed.last_ms, packed.a = record_index.split(packed.a) end
   return packed
 end
 
@@ -238,7 +238,7 @@ end
 
 -- Whether a job passes, its path left aside.
 function filter.passes(job)
-  if not catalog.lists(job) or (ARGV[13] ~= '' and not string.find(ARGV[13], job[STATE], 1, true)) then return false end
+  if not record_index.lists(job) or (ARGV[13] ~= '' and not string.find(ARGV[13], job[STATE], 1, true)) then return false end
   for at, field in ipairs({USER, SERVICE, TASK, POOL}) do
     if ARGV[8 + at] ~= '' and ARGV[8 + at] ~= job[field] then return false end
   end

@@ -1,5 +1,5 @@
 --[[ examine: what has to be there by the heads, and what is there but has no reason to be; for the doctor.
-  Indexes are functions of the heads: what lib/indexes would write for a head if it were new has to be there. So this
+  Indexes are functions of the heads: what lib/structures/indexes would write for a head if it were new has to be there. So this
   knows no index, and whatever a step did is compared with what one step from nothing does. Each answer is about one
   moment, whatever else the server does between the scripts. ]]
 local examine = {}
@@ -56,7 +56,7 @@ end
 local said = {}
 
 -- What would be written for a job if it were new: {[name] = {[member] = score}}, and what would be counted.
--- nil if the head makes no sense to lib/indexes.
+-- nil if the head makes no sense to lib/structures/indexes.
 function examine.entries(id)
   if said[id] then return said[id].entries, said[id].counts end
   local job = examine.head(id)
@@ -289,7 +289,7 @@ function examine.listed(field, packed)
   local term, block = string.match(field, '^([asuvtp]%Z*)%z(%d+)$')
   block = tonumber(block)
   local bits = packed
-  if term == 'a' then bits = select(3, catalog.split(packed)) end
+  if term == 'a' then bits = select(3, record_index.split(packed)) end
   if not block or not bits or #bits < 5 or #bits % 4 ~= 1 or string.byte(bits) * 4 + #bits > 129 then return nil end
   local numbers, from = {}, block * PER_BLOCK + string.byte(bits) * 32 - 16
   for at = 2, #bits do
@@ -306,8 +306,8 @@ function examine.has_term(number, term)
   local id = redis.call('HGET', store.numbers, examine.int(number))
   local job = id and examine.head(id)
   if job == nil then return true end
-  if not catalog.lists(job) or job[NUMBER] ~= number then return false end
-  for _, each in ipairs(catalog.terms(job)) do
+  if not record_index.lists(job) or job[NUMBER] ~= number then return false end
+  for _, each in ipairs(record_index.terms(job)) do
     if each == term then return true end
   end
   return false
@@ -326,7 +326,7 @@ function CHECK.blocks(_, _, member)
   local term, from = string.match(member, '^(%Z*)%z()')
   local is_read, block = pcall(form.split, member, from or 1)
   if not term or not is_read or not block then return 'stray', member end
-  if member ~= term .. '\0' .. form.sortable(block) or redis.call('HEXISTS', store.index, catalog.field(term, block)) == 0 then
+  if member ~= term .. '\0' .. form.sortable(block) or redis.call('HEXISTS', store.index, record_index.field(term, block)) == 0 then
     return 'stray', member
   end
 end
@@ -334,7 +334,7 @@ end
 function CHECK.numbers(_, _, number, id)
   local job = examine.head(id)
   if job == false then return 'lost', id end
-  if job and not (catalog.lists(job) and examine.int(job[NUMBER]) == number) then return 'stray', id end
+  if job and not (record_index.lists(job) and examine.int(job[NUMBER]) == number) then return 'stray', id end
 end
 
 function CHECK.tallies(_, _, key)
@@ -350,15 +350,15 @@ local fields_read = {}
 
 function examine.unlisted(id, job)
   if redis.call('HGET', store.numbers, examine.int(job[NUMBER])) ~= id then return 'numbers' end
-  for _, term in ipairs(catalog.terms(job)) do
+  for _, term in ipairs(record_index.terms(job)) do
     local block = math.floor(job[NUMBER] / PER_BLOCK)
-    local field = catalog.field(term, block)
+    local field = record_index.field(term, block)
     local found = fields_read[field]
     if not found then
       local packed = redis.call('HGET', store.index, field)
       found = {}
       for _, number in ipairs(packed and examine.listed(field, packed) or {}) do found[number] = true end
-      if term == 'a' then found.first_ms, found.last_ms = catalog.split(packed) end
+      if term == 'a' then found.first_ms, found.last_ms = record_index.split(packed) end
       fields_read[field] = found
     end
     local is_timed = term ~= 'a' or (found.first_ms and found.first_ms <= job[ENQUEUED] and job[ENQUEUED] <= found.last_ms)

@@ -1,5 +1,5 @@
 --[[ state: what a namespace remembers beside its jobs, one packed array, read once and written once a script.
-  Ints stay below 2^53. What counts jobs (HOLDING to N_CANCELED) is worked out from the heads that change, see lib/commit. ]]
+  Ints stay below 2^53. What counts jobs (HOLDING to N_CANCELED) is worked out from the heads that change, see lib/request/write. ]]
 local SCHEMA, CLOCK, NUMBERS, PLACES, TURN, ROTATION, PAUSE, DRAWN = 1, 2, 3, 4, 5, 6, 7, 8 -- @const
 local EPOCH, GRANTS, RUN, REAP_FROM, LEASE_MAX, PAUSED, CLOSED_PATHS = 9, 10, 11, 12, 13, 14, 15 -- @const
 local ENQUEUED_IN_ALL, STARTED_IN_ALL, SETTLED_IN_ALL, LOST_IN_ALL, PRUNED_IN_ALL = 16, 17, 18, 19, 20 -- @const
@@ -16,9 +16,9 @@ local RESOLVED, RESOLVED_SUM, JOURNAL, FOLLOWED, RESOLVED_MAX = 57, 58, 59, 60, 
 local LEVELS = 38 -- @const
 -- WEIGHTED counts the users with a weight; USERS_SEEN is when a worker last asked for jobs of some users only.
 local WEIGHTED, USERS_SEEN = 62, 63 -- @const
--- LEASE_MAX is the longest lease given since LEASES_SINCE, LEASE_MAX_BEFORE the longest of the time before, see lib/epoch.
+-- LEASE_MAX is the longest lease given since LEASES_SINCE, LEASE_MAX_BEFORE the longest of the time before, see lib/request/epoch.
 local LEASE_MAX_BEFORE, LEASES_SINCE = 64, 65 -- @const
--- DROPPED_IN_ALL of those pruned went before their time, see lib/memory; RELIEF_AT is where it looks next.
+-- DROPPED_IN_ALL of those pruned went before their time, see lib/request/memory; RELIEF_AT is where it looks next.
 local DROPPED_IN_ALL, RELIEF_AT = 66, 67 -- @const
 -- COMMITTING counts the submissions in parts that were committed and have jobs yet to be let go.
 local COMMITTING = 68 -- @const

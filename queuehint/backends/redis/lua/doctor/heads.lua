@@ -1,6 +1,6 @@
 #!lua flags=no-writes,allow-oom
 --[[ heads: for the doctor, recount some jobs from their heads, and see that all that follows from these is there.
-  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/keys builds every other key from it
+  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/request/keys builds every other key from it
   KEYS[2] meta      str  the only key that always exists: see conversation.py
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
   ARGV[2..8]             not used: as for changes
@@ -13,10 +13,10 @@
     a line; greatest,
     names of counters and what these jobs have seen of them; whole, 1 if these were all jobs there are, and then
     counters, as stored at that moment, and stored and counts, the gates and the tallies as they are stored. ]]
--- @include keys
--- @include stand_in
--- @include rules
--- @include examine
+-- @include lib/request/keys
+-- @include doctor/lib/stand_in
+-- @include lib/rules
+-- @include doctor/lib/examine
 args.count(8, 1)
 local GATES_MAX = 4000 -- @const
 local problems, counted, entered, held, tallies, started, greatest, waits = {}, {}, {}, {}, {}, {}, {}, {}
@@ -98,10 +98,10 @@ local function see_all(job)
 end
 
 local function check_catalog(id, job)
-  if not catalog.lists(job) then return end
+  if not record_index.lists(job) then return end
   local name = examine.unlisted(id, job)
   if name then problem('bit', name, id, id, '') end
-  local key = catalog.tally_key(job)
+  local key = record_index.tally_key(job)
   if key then tallies[key] = (tallies[key] or 0) + 1 end
 end
 

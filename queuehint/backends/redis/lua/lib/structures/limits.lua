@@ -137,7 +137,7 @@ local function take_parked(gauge)
   while gauge.added[1] and not is_parked(gauge.added[1][3], gauge) do table.remove(gauge.added, 1) end
   local added = gauge.added[1]
   if not stored and not added then corrupt('jobs are counted in ' .. store.gauges(gauge.meter.number) .. ' that nobody has put aside') end
-  if stored and (not added or sooner({ready.rank_of(stored), stored[NUMBER]}, added)) then return stored end
+  if stored and (not added or sooner({ready_queue.rank_of(stored), stored[NUMBER]}, added)) then return stored end
   return added[3]
 end
 
@@ -151,7 +151,7 @@ local function tend(gauge, count)
       for _ = 1, called do
         local job = take_parked(gauge)
         gauge.parked = gauge.parked - 1
-        ready.offer(job)
+        ready_queue.offer(job)
       end
       look_ms = gauge.parked > 0 and NOW + LOOK_MS
     end
@@ -176,7 +176,7 @@ function limits.park(job, gauge)
   job[OFFER] = gauge.place
   jobs.dirty[job.id] = job
   gauge.parked, gauge.is_changed = gauge.parked + 1, true
-  gauge.added[#gauge.added + 1] = {ready.rank_of(job), job[NUMBER], job}
+  gauge.added[#gauge.added + 1] = {ready_queue.rank_of(job), job[NUMBER], job}
   gauge.added_ids[job.id], gauge.is_sorted = true, false
   tend(gauge, 1)
   limits.left(job, gauge)
@@ -187,7 +187,7 @@ function limits.rerank(job)
   for _, at in ipairs(limits.places(job)) do
     if at.place == job[OFFER] then
       local gauge = gauge_at(at)
-      gauge.added[#gauge.added + 1] = {ready.rank_of(job), job[NUMBER], job}
+      gauge.added[#gauge.added + 1] = {ready_queue.rank_of(job), job[NUMBER], job}
       gauge.added_ids[job.id], gauge.is_sorted = true, false
     end
   end

@@ -1,14 +1,14 @@
---[[ course: what becomes of a job that does not simply finish, and of one whose timer has come up; mirrors core.jobs.lifecycle. ]]
+--[[ lifecycle: what becomes of a job that does not simply finish, and of one whose timer has come up; mirrors core.jobs.lifecycle. ]]
 local ID_KEPT_MS, PINNED_LOOK_MIN_MS, PINNED_LOOK_MAX_MS = 600000, 60000, 3600000 -- @const
 local UNSEARCHABLE = 'whether a child waits for this job cannot be told by looking at 1000 jobs'
-local course = {}
+local lifecycle = {}
 
-lazily(course, function()
+lazily(lifecycle, function()
 
 -- End a job FAILED and do with its place what it asked for; return the gates left.
-function course.die(job, cause)
+function lifecycle.die(job, cause)
   local on_dead = form.policy(job)[ON_DEAD]
-  local left = ledger.finish(job, FAILED, cause, on_dead ~= 'continue')
+  local left = transitions.finish(job, FAILED, cause, on_dead ~= 'continue')
   if on_dead == 'cancel_behind' and job[WALKS] then
     S[NUMBERS] = S[NUMBERS] + 1
     local gate_keys = {}
@@ -19,19 +19,19 @@ function course.die(job, cause)
 end
 
 -- Count an attempt that failed for good.
-function course.fail(job, kind, message)
-  ledger.record_error(job, kind, message, false)
-  return course.die(job, 'failed')
+function lifecycle.fail(job, kind, message)
+  transitions.record_error(job, kind, message, false)
+  return lifecycle.die(job, 'failed')
 end
 
 -- Take a dead job off the shelf: it cannot be redriven any more.
-function course.discard(job)
+function lifecycle.discard(job)
   if job[WALKS] then gates.vacate(job) end
-  ledger.become(job, CANCELED)
-  ledger.note(job, 'canceled', FAILED, 'discarded')
+  transitions.become(job, CANCELED)
+  transitions.note(job, 'canceled', FAILED, 'discarded')
   job[CAUSE] = 'discarded'
-  timers.set(job, PRUNE, NOW + ledger.kept_ms(job, CANCELED))
-  ledger.tell_dependents(job)
+  timers.set(job, PRUNE, NOW + transitions.kept_ms(job, CANCELED))
+  transitions.tell_dependents(job)
   if job[NEEDS] == HELD then work.push({'p', job.id}) end
 end
 
@@ -48,7 +48,7 @@ local function is_circle(job, child_ids)
 end
 
 -- Let a job that has run be over when its children are; FAILED if it would, or may, wait for ever.
-function course.await_children(job, ids, on_failure)
+function lifecycle.await_children(job, ids, on_failure)
   local fates = on_failure == 'f' and 'dnn-' or AFTER
   local failed, children, child_ids, named = false, {}, {}, {}
   for id in string.gmatch(ids, '[^\n]+') do
@@ -57,7 +57,7 @@ function course.await_children(job, ids, on_failure)
       -- Of one whose record has expired it is still known how it ended.
       local child = jobs.of(id)
       if not child or jobs.is_hidden(child) then
-        return course.fail(job, 'queuehint.errors.UnknownDependencyError', 'child ' .. id .. ' does not exist')
+        return lifecycle.fail(job, 'queuehint.errors.UnknownDependencyError', 'child ' .. id .. ' does not exist')
       end
       if not OVER[child[STATE]] then
         children[#children + 1], child_ids[#child_ids + 1] = {id, fates}, id
@@ -67,27 +67,27 @@ function course.await_children(job, ids, on_failure)
     end
   end
   local has_circle = is_circle(job, child_ids)
-  if has_circle == nil then return course.fail(job, 'queuehint.errors.DependencyError', UNSEARCHABLE) end
-  if has_circle then return course.fail(job, 'queuehint.errors.CycleError', 'a child waits for this job') end
+  if has_circle == nil then return lifecycle.fail(job, 'queuehint.errors.DependencyError', UNSEARCHABLE) end
+  if has_circle then return lifecycle.fail(job, 'queuehint.errors.CycleError', 'a child waits for this job') end
   if failed then job[CHILD_FAILED] = failed end
-  if #children > 0 then return ledger.await_children(job, children) end
-  return course.end_parent(job)
+  if #children > 0 then return transitions.await_children(job, children) end
+  return lifecycle.end_parent(job)
 end
 
 -- End a job whose children are over; return the gates left.
-function course.end_parent(job)
+function lifecycle.end_parent(job)
   local failed = job[CHILD_FAILED]
-  if not failed then return ledger.finish(job, FINISHED, false, false) end
+  if not failed then return transitions.finish(job, FINISHED, false, false) end
   local state = string.sub(failed, 1, 1) == FAILED and 'FAILED' or 'CANCELED'
-  ledger.record_error(job, 'child_failed', 'child ' .. string.sub(failed, 2) .. ' is ' .. state, false)
-  return course.die(job, 'child_failed')
+  transitions.record_error(job, 'child_failed', 'child ' .. string.sub(failed, 2) .. ' is ' .. state, false)
+  return lifecycle.die(job, 'child_failed')
 end
 
 local HAS_ENDED = {F = ' has finished', X = ' has failed', C = ' was canceled'}
 
 -- Cancel a job because of another one's end, its state; false if the other's record has expired. Returns the gates left.
-function course.fell(job, id, state, gone)
-  local left = ledger.finish(job, CANCELED, 'dependency ' .. id .. (state and HAS_ENDED[state] or ' has expired'), false)
+function lifecycle.fell(job, id, state, gone)
+  local left = transitions.finish(job, CANCELED, 'dependency ' .. id .. (state and HAS_ENDED[state] or ' has expired'), false)
   if state and not gone then edges.fall(job, id) end
   return left
 end
@@ -100,27 +100,27 @@ end
 
 -- Do with a job that waits for one that is over, since a time, what their edge says; return the gates visited or left. Of
 -- what was dropped the state is false; of what has one and is gone, only those that were to wait on find it expired.
-function course.resolve(job, id, state, gone, since_ms)
+function lifecycle.resolve(job, id, state, gone, since_ms)
   local fates = edges.of(job, id)
   if not fates then return 0 end
   local fate = edges.fate(fates, state or CANCELED)
-  if gone and string.sub(fates, 4) == IS_KEPT and (not state or fate == TO_WAIT) then return course.fell(job, id, false) end
+  if gone and string.sub(fates, 4) == IS_KEPT and (not state or fate == TO_WAIT) then return lifecycle.fell(job, id, false) end
   state = state or CANCELED
   if fate == TO_WAIT then return 0 end
-  if fate == TO_CANCEL then return course.fell(job, id, state, gone) end
+  if fate == TO_CANCEL then return lifecycle.fell(job, id, state, gone) end
   if fate == TO_NOTE and not job[CHILD_FAILED] then job[CHILD_FAILED] = state .. id end
   edges.close(job, id)
   if job[BLOCKED] > 0 then return 0 end
-  if job[PARENT] then return course.end_parent(job) end
+  if job[PARENT] then return lifecycle.end_parent(job) end
   if job[STATE] ~= DEFERRED then return 0 end
   count_delay(NOW - since_ms)
-  return ledger.queue(job)
+  return transitions.queue(job)
 end
 
 -- Judge what a job is told to depend on: what it has to wait for, and the first because of which it has to be canceled,
 -- if there is one, with its state, false if its record has expired. *is_late* says of a job that it came too late to be
 -- meant, and only has the id: what was meant has expired.
-function course.judge(needs, coming, is_late)
+function lifecycle.judge(needs, coming, is_late)
   local blocked = {}
   for _, need in ipairs(needs) do
     local job = jobs.of(need[1])
@@ -138,104 +138,104 @@ function course.judge(needs, coming, is_late)
 end
 
 -- Take up a job of a submission that was committed; return the units used.
-function course.begin(job)
+function lifecycle.begin(job)
   local needs = edges.needs_of(job)
-  local blocked, felled_by, state = course.judge(needs, {}, function(other) return edges.is_late(job, other) end)
-  local commit_ms = ledger.unstage(job)
-  if felled_by then return #needs + course.fell(job, felled_by, state) end
-  return #needs + ledger.begin(job, needs, blocked, commit_ms)
+  local blocked, felled_by, state = lifecycle.judge(needs, {}, function(other) return edges.is_late(job, other) end)
+  local commit_ms = transitions.unstage(job)
+  if felled_by then return #needs + lifecycle.fell(job, felled_by, state) end
+  return #needs + transitions.begin(job, needs, blocked, commit_ms)
 end
 
 -- Drop a job of a submission that was never committed; others that wait for it find its record expired.
-function course.drop(job)
+function lifecycle.drop(job)
   job[GONE], job[STATE] = true, CANCELED
   if edges.has_dependents(job) then work.push({'r', job.id, 0, S[NUMBERS], 'gone', NOW}) end
-  ledger.remove(job)
+  transitions.remove(job)
   return 0
 end
 
 -- Bring back a job that was canceled because of another, if what it depends on allows it; return the units used.
-function course.revive(job)
+function lifecycle.revive(job)
   local needs = edges.needs_of(job)
-  local blocked, felled_by, state = course.judge(needs, {}, function(other) return other[ENQUEUED] > job[ENQUEUED] end)
+  local blocked, felled_by, state = lifecycle.judge(needs, {}, function(other) return other[ENQUEUED] > job[ENQUEUED] end)
   if felled_by then
     job[FALLEN] = false
     jobs.dirty[job.id] = job
     if state then edges.fall(job, felled_by) end
     return #needs
   end
-  local visited = ledger.revive(job, needs, blocked)
-  course.revive_dependents(job)
+  local visited = transitions.revive(job, needs, blocked)
+  lifecycle.revive_dependents(job)
   return #needs + visited
 end
 
-function course.revive_dependents(job)
+function lifecycle.revive_dependents(job)
   if edges.first_fallen(job.id, 0) then work.push({'v', job.id, 0}) end
 end
 
 -- Count a loss; the job is ready again at its old place, or dead.
-function course.lose(job, kind, message, traceback)
-  ledger.record_error(job, kind, message, traceback)
+function lifecycle.lose(job, kind, message, traceback)
+  transitions.record_error(job, kind, message, traceback)
   job[ATTEMPTS], job[LOSSES] = job[ATTEMPTS] - 1, job[LOSSES] + 1
   S[LOST_IN_ALL] = S[LOST_IN_ALL] + 1
-  if job[LOSSES] >= form.policy(job)[MAX_LOSSES] then return course.die(job, 'worker_lost') end
-  ledger.put_back(job, false, 'lost', kind)
+  if job[LOSSES] >= form.policy(job)[MAX_LOSSES] then return lifecycle.die(job, 'worker_lost') end
+  transitions.put_back(job, false, 'lost', kind)
   return 0
 end
 
 -- Let a job wait for its next attempt, on its place or off it.
-function course.back_off(job, delay_ms, kind, cause)
+function lifecycle.back_off(job, delay_ms, kind, cause)
   local policy = form.policy(job)
   if policy[ON_RETRY] == 'yield' then
-    ledger.postpone(job, NOW + delay_ms, kind, cause)
+    transitions.postpone(job, NOW + delay_ms, kind, cause)
   elseif delay_ms <= 0 then
-    ledger.put_back(job, false, kind, cause)
+    transitions.put_back(job, false, kind, cause)
   else
-    ledger.put_back(job, NOW + delay_ms, kind, cause)
+    transitions.put_back(job, NOW + delay_ms, kind, cause)
     if delay_ms > policy[MAX_HOLD] then timers.set(job, DUE, NOW + policy[MAX_HOLD]) end
   end
 end
 
 -- Take up a job whose time has come, or whose back-off has held its place long enough.
-function course.promote(job)
+function lifecycle.promote(job)
   if job[STATE] == QUEUED then
-    if job[DUE_AT] and job[DUE_AT] > NOW then return ledger.postpone(job, job[DUE_AT], 'scheduled') end
-    ledger.offer(job)
+    if job[DUE_AT] and job[DUE_AT] > NOW then return transitions.postpone(job, job[DUE_AT], 'scheduled') end
+    transitions.offer(job)
     return 0
   end
   if job[BLOCKED] > 0 then
-    ledger.become(job, DEFERRED)
-    ledger.note(job, 'deferred', SCHEDULED)
+    transitions.become(job, DEFERRED)
+    transitions.note(job, 'deferred', SCHEDULED)
     job[DUE_AT] = false
     return 0
   end
-  return ledger.queue(job)
+  return transitions.queue(job)
 end
 
 -- Take a job from a worker that did not renew its lease.
-function course.reap(job)
+function lifecycle.reap(job)
   epoch.know()
   if S[REAP_FROM] > NOW then
     timers.set(job, LEASE, S[REAP_FROM])
     return 0
   end
-  if job[PRESENCE] then return ledger.finish(job, CANCELED, 'waiter_lost', false) end
+  if job[PRESENCE] then return transitions.finish(job, CANCELED, 'waiter_lost', false) end
   if job[CANCEL] then
     S[LOST_IN_ALL] = S[LOST_IN_ALL] + 1
-    return ledger.finish(job, CANCELED, job[CANCEL], false)
+    return transitions.finish(job, CANCELED, job[CANCEL], false)
   end
   if job[TO_BEGIN] then
     -- Its code has not begun, so it is not to blame for the end of its worker.
     job[ATTEMPTS] = job[ATTEMPTS] - 1
-    ledger.put_back(job, false, 'released', 'worker_lost')
+    transitions.put_back(job, false, 'released', 'worker_lost')
     return 0
   end
-  return course.lose(job, 'worker_lost', 'worker ' .. job[WORKER] .. ' did not renew its lease', false)
+  return lifecycle.lose(job, 'worker_lost', 'worker ' .. job[WORKER] .. ' did not renew its lease', false)
 end
 
 -- Drop all that is known of a job that is over.
-function course.forget(job)
-  if not job[GONE] then ledger.note(job, 'pruned', job[STATE]) end
+function lifecycle.forget(job)
+  if not job[GONE] then transitions.note(job, 'pruned', job[STATE]) end
   job.pruned = true
   jobs.all[job.id] = false
   jobs.dirty[job.id] = job
@@ -247,7 +247,7 @@ local function forget_record(job, digest_from)
   local left = gates.vacate(job)
   local has_dependents, holds = edges.has_dependents(job), job[NEEDS] == HELD
   local is_told = job[STATE] == FAILED and not job[GONE] and (holds or has_dependents)
-  if not job[GONE] then ledger.note(job, 'pruned', job[STATE]) end
+  if not job[GONE] then transitions.note(job, 'pruned', job[STATE]) end
   job[GONE], job[RESULT], job[ERRORS], job[LOGS], job[REPORTED], job[FALLEN] = true, false, 0, 0, false, false
   if not holds then job[NEEDS] = false end
   jobs.forgotten[job.id] = digest_from
@@ -260,7 +260,7 @@ local function forget_record(job, digest_from)
 end
 
 -- Drop a record before its time; false if the job is not over, or another may still read its result.
-function course.delete(job)
+function lifecycle.delete(job)
   if not OVER[job[STATE]] or (job[STATE] == FINISHED and edges.has_dependents(job)) then return false end
   -- Of what follows from its end something may be left over, which comes first: its id goes when its turn comes.
   forget_record(job, 0)
@@ -269,28 +269,28 @@ end
 
 -- Drop a record that was kept long enough, free a place it held; its id is kept for ten minutes at least. A result is kept
 -- as long as a job that depends on it may still run. Those that wait for a dead job are canceled.
-function course.prune(job)
+function lifecycle.prune(job)
   local has_dependents = edges.has_dependents(job)
   if job[STATE] == FINISHED and not job[GONE] and has_dependents then
-    timers.set(job, PRUNE, NOW + math.min(math.max(ledger.kept_ms(job, FINISHED), PINNED_LOOK_MIN_MS), PINNED_LOOK_MAX_MS))
+    timers.set(job, PRUNE, NOW + math.min(math.max(transitions.kept_ms(job, FINISHED), PINNED_LOOK_MIN_MS), PINNED_LOOK_MAX_MS))
     return 0
   end
   local is_woven = not job[GONE] and (job[NEEDS] == HELD or has_dependents)
   if job[ENDED] + ID_KEPT_MS > NOW or is_woven then return forget_record(job, DIGEST_FROM) end
   local left = gates.vacate(job)
-  course.forget(job)
+  lifecycle.forget(job)
   return left
 end
 
-function course.come_up(kind, job)
+function lifecycle.come_up(kind, job)
   if kind == EXPIRY and jobs.is_start(job.id) then
-    ledger.close_start(job, CANCELED)
+    transitions.close_start(job, CANCELED)
     work.push({'x', job.id, 0, S[NUMBERS]})
     return 0
   end
-  if kind == EXPIRY then return ledger.finish(job, CANCELED, 'expired', false) end
-  if kind == LEASE then return course.reap(job) end
-  if kind == PRUNE then return course.prune(job) end
-  return course.promote(job)
+  if kind == EXPIRY then return transitions.finish(job, CANCELED, 'expired', false) end
+  if kind == LEASE then return lifecycle.reap(job) end
+  if kind == PRUNE then return lifecycle.prune(job) end
+  return lifecycle.promote(job)
 end
 end)

@@ -4,8 +4,8 @@ local sweeps = {}
 lazily(sweeps, function()
 -- Cancel an unfinished job at once, or ask the one that runs to stop; return the gates left.
 function sweeps.cancel_job(job, cause)
-  if job[STATE] ~= STARTED then return ledger.finish(job, CANCELED, cause, false) end
-  if not job[CANCEL] then ledger.ask_to_stop(job, cause) end
+  if job[STATE] ~= STARTED then return transitions.finish(job, CANCELED, cause, false) end
+  if not job[CANCEL] then transitions.ask_to_stop(job, cause) end
   return 0
 end
 
@@ -86,7 +86,7 @@ end
 
 -- Those put aside by a pause stand in order of number, those by a limit in order of rank.
 function sweeps.parked_member(job, offer)
-  if form.is_place(offer) then return offer .. '\0' .. ready.ranked(job) end
+  if form.is_place(offer) then return offer .. '\0' .. ready_queue.ranked(job) end
   return form.sortable(offer) .. form.tag(job)
 end
 
@@ -120,7 +120,7 @@ function sweeps.step_unpark(item, budget)
   local job = sweeps.next_parked(item[2])
   while job and used < budget do
     job[OFFER] = false
-    ready.offer(job)
+    ready_queue.offer(job)
     used = used + 1
     job = sweeps.next_parked(item[2])
   end

@@ -53,7 +53,7 @@ function memory.relieve()
   for _, job in ipairs(dropped) do
     gates.vacate(job)
     timers.drop(job)
-    course.forget(job)
+    lifecycle.forget(job)
     request.notes[#request.notes + 1] = 'pruned ' .. job.id
   end
   memory.dropped = #dropped

@@ -1,11 +1,11 @@
---[[ ready: jobs a worker may start now, by pool, user and rank; mirrors core.structures.ready_queue.
+--[[ ready_queue: jobs a worker may start now, by pool, user and rank; mirrors core.structures.ready_queue.
   READY is one set in lexical order: pool, user, rank and number, id. POOLS and USERS count what is ready, TURNS is the
   order in which users take turns; of each user it is known too how many starts of a turn were had, if any. Members that
   are not there any more are passed over by asking the heads. ]]
 local HEAD_START_MS, CRITICAL = 60000, 9 -- @const
-local ready = {pools = {}, users = {}}
+local ready_queue = {pools = {}, users = {}}
 
-lazily(ready, function()
+lazily(ready_queue, function()
 local function rank_of(job)
   local level = job[LEVEL] or job[PRIORITY]
   if level == CRITICAL then return -2 ^ 62 end
@@ -28,13 +28,13 @@ local function rank_text(rank)
 end
 
 -- What ready jobs are ordered by, as a number and, with the job's number and id, as text.
-ready.rank_of = rank_of
-function ready.ranked(job) return rank_text(rank_of(job)) .. form.tag(job) end
+ready_queue.rank_of = rank_of
+function ready_queue.ranked(job) return rank_text(rank_of(job)) .. form.tag(job) end
 
-function ready.member(job) return ready_prefix(job[POOL], job[USER]) .. ready.ranked(job) end
+function ready_queue.member(job) return ready_prefix(job[POOL], job[USER]) .. ready_queue.ranked(job) end
 
 local function pool_of(name)
-  local pool = ready.pools[name]
+  local pool = ready_queue.pools[name]
   if not pool then
     local stored = redis.call('HGET', store.pools, name)
     pool = {name = name, size = 0, users = 0, turns = {}, at = 1, offset = 0, joined = {}, joined_at = 1}
@@ -43,14 +43,14 @@ local function pool_of(name)
       pool.size, pool.users = counts[1], counts[2]
     end
     pool.was_size, pool.was_users = pool.size, pool.users
-    ready.pools[name] = pool
+    ready_queue.pools[name] = pool
   end
   return pool
 end
 
 local function user_of(pool, name)
   local key = pool.name .. '\0' .. name
-  local user = ready.users[key]
+  local user = ready_queue.users[key]
   if not user then
     local stored = redis.call('HGET', store.users, key)
     user = {key = key, name = name, pool = pool, size = 0, turn = 0, served = 0, stored = {}, at = 1, offset = 0, added = {}, added_at = 1}
@@ -59,7 +59,7 @@ local function user_of(pool, name)
       user.size, user.turn, user.served = counts[1], counts[2], counts[3] or 0
     end
     user.was_size, user.was_turn, user.was_served = user.size, user.turn, user.served
-    ready.users[key] = user
+    ready_queue.users[key] = user
   end
   return user
 end
@@ -73,7 +73,7 @@ local function join_turns(user)
 end
 
 -- Offer a job; a user who had nothing ready joins the end of the turns.
-function ready.offer(job)
+function ready_queue.offer(job)
   local pool = pool_of(job[POOL])
   local user = user_of(pool, job[USER])
   if user.size == 0 then
@@ -89,7 +89,7 @@ end
 
 -- Order an offered job by the level it has now, which is a better one, so that the entry it had comes too late; its
 -- user's turn stays.
-function ready.rerank(job)
+function ready_queue.rerank(job)
   local user = user_of(pool_of(job[POOL]), job[USER])
   job.is_new_offer, user.sorted = true, false
   user.added[#user.added + 1] = {rank_of(job), job[NUMBER], job}
@@ -105,7 +105,7 @@ local function count_taken(user)
 end
 
 -- Take back an offer.
-function ready.withdraw(job)
+function ready_queue.withdraw(job)
   job[OFFER] = false
   jobs.dirty[job.id] = job
   count_taken(user_of(pool_of(job[POOL]), job[USER]))
@@ -205,7 +205,7 @@ end
 
 -- Take the next job of a pool, or of some of its users: the first of the user whose turn it is; false if none is ready.
 -- Who has had as many starts in this turn as they weigh goes to the end, unless nobody else has jobs ready.
-function ready.take(pool, among)
+function ready_queue.take(pool, among)
   if pool.size == 0 then return false end
   local user
   if among then user = next_among(pool, among) else user = next_user(pool) end
@@ -222,7 +222,7 @@ function ready.take(pool, among)
 end
 
 -- The pools among *names* that have ready jobs, beginning with another at each call.
-function ready.rotate(names)
+function ready_queue.rotate(names)
   local found, count, begin = {}, #names, 0
   if count > 1 then
     begin = S[ROTATION] % count
@@ -237,7 +237,7 @@ end
 
 -- Have the markers of pools, or of some users of them, set again where jobs are left: whoever asks may have taken one,
 -- also of what its limit left alone.
-function ready.hand_on(names, among)
+function ready_queue.hand_on(names, among)
   for _, name in ipairs(names) do
     local pool = pool_of(name)
     pool.claimed = true
