@@ -9,10 +9,8 @@
   damaged; now, the server's time, and clock, the state's; counters, names and values; sizes, names of keys and how many entries they have;
   of these next_schedule is when the first schedule is due, limits how many limits hold back and watched how many bound what
   is unfinished. ]]
--- @include lib/request/keys
--- @include doctor/lib/stand_in
--- @include lib/rules
--- @include doctor/lib/examine
+-- @include doctor/lib/rules
+-- @include doctor/lib/examine_heads
 args.count(8)
 local counters, sizes = {}, {}
 local function add(list, name, number)

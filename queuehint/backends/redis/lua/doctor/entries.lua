@@ -8,10 +8,8 @@
   Returns names, each with its value: cursor, "0" at the end; problems, five for each: kind, key, item, what it is about,
     what was found; gates, for the key of that name: keys and what is stored, IS IX S X WAITING; tallies, for that key: what is stored; greatest, names of
     counters and what these entries have seen of them. ]]
--- @include lib/request/keys
--- @include doctor/lib/stand_in
--- @include lib/rules
--- @include doctor/lib/examine
+-- @include doctor/lib/rules
+-- @include doctor/lib/examine_keys
 args.count(12)
 local name, kind = ARGV[9], args.one_of(10, {hash = true, zset = true, set = true, list = true})
 -- Any number of 64 bits.

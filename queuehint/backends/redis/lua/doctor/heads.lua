@@ -13,10 +13,8 @@
     a line; greatest,
     names of counters and what these jobs have seen of them; whole, 1 if these were all jobs there are, and then
     counters, as stored at that moment, and stored and counts, the gates and the tallies as they are stored. ]]
--- @include lib/request/keys
--- @include doctor/lib/stand_in
--- @include lib/rules
--- @include doctor/lib/examine
+-- @include doctor/lib/rules
+-- @include doctor/lib/examine_heads
 args.count(8, 1)
 local GATES_MAX = 4000 -- @const
 local problems, counted, entered, held, tallies, started, greatest, waits = {}, {}, {}, {}, {}, {}, {}, {}

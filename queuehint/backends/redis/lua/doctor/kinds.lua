@@ -6,10 +6,8 @@
   ARGV[2..8]             not used: as for changes
   ARGV[9] check     int  1 to see whether they have a reason to be there; ARGV[10..] names
   Returns three for each: type, ms to live (-1 for ever, -2 if it is gone), 1 if it has no reason to be there. ]]
--- @include lib/request/keys
--- @include doctor/lib/stand_in
--- @include lib/rules
--- @include doctor/lib/examine
+-- @include doctor/lib/rules
+-- @include doctor/lib/examine_keys
 args.count(9, 1)
 local is_checked, reply = args.flag(9), {}
 for at = 10, #ARGV do

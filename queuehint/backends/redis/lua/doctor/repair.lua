@@ -11,10 +11,8 @@
   Returns DONE and the state as it is now, or CHANGED, and then nothing was done.
   What a repair writes is worked out here from the heads, so it is right whatever the doctor thought; only counts over
   many heads (gate, counter) are the doctor's, and are written only over what the doctor saw. ]]
--- @include lib/request/keys
--- @include doctor/lib/stand_in
--- @include lib/rules
--- @include doctor/lib/examine
+-- @include doctor/lib/rules
+-- @include doctor/lib/examine_keys
 args.count(9, 3)
 if stand_in.packed ~= ARGV[9] then return {'CHANGED', ''} end
 

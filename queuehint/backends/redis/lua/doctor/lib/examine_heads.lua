@@ -1,0 +1,188 @@
+--[[ examine_heads: for the doctor, what has to be there by the heads. Indexes are functions of the heads: what lib/structures/indexes
+  would write for a head if it were new has to be there. So this knows no index, and whatever a step did is compared with
+  what one step from nothing does. Each answer is about one moment, whatever else the server does between the scripts. ]]
+-- @include doctor/lib/examine
+do
+-- Counters of the state that say how many jobs there are of a kind.
+local COUNTED = {scheduled = COUNT_OF.S, deferred = COUNT_OF.D, queued = COUNT_OF.Q, started = COUNT_OF.R,
+  finished = COUNT_OF.F, failed = COUNT_OF.X, canceled = COUNT_OF.C, holding = HOLDING, strangers = STRANGERS_NOW,
+  backing_off = BACKING_OFF_NOW, open_edges = OPEN_EDGES, limited = LIMITED, staged = HIDDEN,
+  level_1 = LEVELS + 1, level_2 = LEVELS + 2, level_3 = LEVELS + 3, level_4 = LEVELS + 4, level_5 = LEVELS + 5}
+-- Others that a repair may set or raise.
+local OTHERS = {numbers = NUMBERS, places = PLACES, turn = TURN, pause = PAUSE, marks = MARKS, drawn = DRAWN, epoch = EPOCH,
+  paused = PAUSED, closed = CLOSED_PATHS, enqueued = ENQUEUED_IN_ALL, pruned = PRUNED_IN_ALL, shared_values = SHARED_VALUES,
+  limits = LIMITS, watched = WATCHED, schedules = SCHEDULES, schedule_versions = SCHEDULE_VERSIONS, next_schedule = NEXT_SCHEDULE, weighted = WEIGHTED, users_seen = USERS_SEEN, dropped = DROPPED_IN_ALL}
+local LEFT_READ_MAX = 10000 -- @const
+
+examine.counted, examine.others = COUNTED, OTHERS
+
+local heads, said, fields_read, left_kinds, started_at = {}, {}, {}, nil, nil
+
+-- A job's head; false if there is none, nil if it cannot be read.
+function examine.head(id)
+  local known = heads[id]
+  if not known then
+    local is_read, job = pcall(jobs.of, id)
+    if is_read and job then
+      is_read = COUNT_OF[job[STATE]] and type(job[NUMBER]) == 'number' and type(job[SEQ]) == 'number'
+        and type(job[CLAIMS]) == 'string'
+    end
+    known = {}
+    if is_read then known.job = job end
+    heads[id] = known
+  end
+  return known.job
+end
+
+-- What would be written for a job if it were new: {[name] = {[member] = score}}, and what would be counted.
+-- nil if the head makes no sense to lib/structures/indexes.
+function examine.entries(id)
+  if said[id] then return said[id].entries, said[id].counts end
+  local job = examine.head(id)
+  if not job then return nil end
+  -- Who packs a head takes it apart.
+  local copy = setmetatable({unpack(job)}, getmetatable(job))
+  if job[WALKS] then copy[WALKS] = {unpack(job[WALKS])} end
+  copy.id = id
+  local state, noted, counts = {unpack(S)}, {}, {}
+  for _, at in pairs(COUNTED) do S[at] = 0 end
+  stand_in.noted = noted
+  local is_done = pcall(indexes.write, id, copy)
+  stand_in.noted = false
+  for name, at in pairs(COUNTED) do counts[name] = S[at] end
+  for at = 1, #state do S[at] = state[at] end
+  local entries = nil
+  if is_done then
+    entries = {}
+    for _, write in ipairs(noted) do
+      if write[1] == 'ZADD' then
+        local name = examine.name(write[2])
+        local set = entries[name] or {}
+        entries[name] = set
+        for at = 3, #write, 2 do set[write[at + 1]] = tonumber(write[at]) end
+      end
+    end
+  end
+  said[id] = {entries = entries, counts = counts}
+  return entries, counts
+end
+
+-- Whether a piece of work is among the leftovers.
+function examine.is_left(kind, what, mark)
+  if not left_kinds then
+    left_kinds = {}
+    for _, packed in ipairs(redis.call('LRANGE', store.left, 0, LEFT_READ_MAX - 1)) do
+      local is_read, item = pcall(cmsgpack.unpack, packed)
+      if is_read and type(item) == 'table' then
+        -- A sweep behind a dead job is known by that job.
+        if item[1] == 'c' then left_kinds['c' .. tostring(item[5]) .. '\n'] = true
+        else left_kinds[tostring(item[1]) .. tostring(item[2]) .. '\n' .. tostring(item[1] == 'g' and item[3] or '')] = true end
+      end
+    end
+    left_kinds.unread = redis.call('LLEN', store.left) > LEFT_READ_MAX
+  end
+  return left_kinds.unread or left_kinds[kind .. tostring(what) .. '\n' .. tostring(mark or '')] or false
+end
+
+-- The fates of an edge to a job that another is told to depend on and may still need; nil if it is not.
+function examine.held(job, dependency_id)
+  if job[NEEDS] ~= HELD then return nil end
+  for _, need in ipairs(edges.needs_of(job)) do
+    if need[1] == dependency_id then return need[2] end
+  end
+end
+
+-- What a head says of its logs, as far as they are kept.
+function examine.logs_kept(job) return math.min(job[LOGS], 1000) end
+
+-- Whether the record of a number is there and has a term.
+function examine.has_term(number, term)
+  local id = redis.call('HGET', store.numbers, examine.int(number))
+  local job = id and examine.head(id)
+  if job == nil then return true end
+  if not record_index.lists(job) or job[NUMBER] ~= number then return false end
+  for _, each in ipairs(record_index.terms(job)) do
+    if each == term then return true end
+  end
+  return false
+end
+
+-- Where a record is not found by all it is; nil if it is.
+function examine.unlisted(id, job)
+  if redis.call('HGET', store.numbers, examine.int(job[NUMBER])) ~= id then return 'numbers' end
+  for _, term in ipairs(record_index.terms(job)) do
+    local block = math.floor(job[NUMBER] / PER_BLOCK)
+    local field = record_index.field(term, block)
+    local found = fields_read[field]
+    if not found then
+      local packed = redis.call('HGET', store.index, field)
+      found = {}
+      for _, number in ipairs(packed and examine.listed(field, packed) or {}) do found[number] = true end
+      if term == 'a' then found.first_ms, found.last_ms = record_index.split(packed) end
+      fields_read[field] = found
+    end
+    local is_timed = term ~= 'a' or (found.first_ms and found.first_ms <= job[ENQUEUED] and job[ENQUEUED] <= found.last_ms)
+    if not found[job[NUMBER]] or not is_timed then return 'index' end
+  end
+end
+
+-- How many limits hold back, and how many bound what is unfinished.
+function examine.count_limits()
+  local holding, watched = 0, 0
+  local stored = redis.call('HGETALL', store.limits)
+  for at = 2, #stored, 2 do
+    local limit = examine.limit(stored[at])
+    if limit and limit[1] > 0 then holding = holding + 1 end
+    if limit and limit[5] then watched = watched + 1 end
+  end
+  return holding, watched
+end
+
+-- What has to be counted at a place, by the heads: how many jobs run, how many are put aside, whether to look at it again.
+function examine.gauge(meter, place)
+  if not started_at then
+    started_at = {}
+    for _, member in ipairs(redis.call('ZRANGE', store.leases, 0, -1)) do
+      local job = examine.head(examine.id_of_tag(member, 2))
+      local is_read, places = pcall(function() return job and job[STATE] == STARTED and limits.places(job) or {} end)
+      for _, at in ipairs(is_read and places or {}) do started_at[at.place] = (started_at[at.place] or 0) + 1 end
+    end
+  end
+  local started = started_at[place] or 0
+  local parked = redis.call('ZLEXCOUNT', store.parked, '[' .. place .. '\0', '(' .. place .. '\1')
+  return started, parked, parked > 0 and not (meter.most and started >= meter.most)
+end
+
+-- The limit of a key of gauges, and a place there; nil if there is none.
+function examine.place(name, key)
+  local number = tonumber(string.match(name, '^gauges:(%d+)$') or nil)
+  if not number then return nil end
+  local place = form.sortable(number) .. key
+  local is_read, meter = pcall(limits.at, place)
+  if is_read and meter then return meter, place end
+end
+
+-- How a head contradicts itself; nil if it does not.
+function examine.contradiction(job)
+  -- What a submission in parts waits for is no job, and there until its parts are let go.
+  if jobs.is_start(job.id) then return nil end
+  local state, kind = job[STATE], job[TIMER]
+  local is_over, has_all = OVER[state], gates.has_all(job)
+  if state == STARTED then
+    if kind ~= LEASE then return 'is STARTED without a lease' end
+    if not job[TOKEN] or not job[WORKER] then return 'is STARTED without a token or a worker' end
+    if not has_all then return 'is STARTED without all its gates' end
+  elseif job[WORKER] then
+    return 'has a worker and is not STARTED'
+  elseif kind == LEASE and not (job[PRESENCE] and not is_over) then
+    return 'has a lease and is not STARTED'
+  end
+  local has_place = state == QUEUED or state == STARTED or (state == FAILED and job[WALKS] and true or false)
+  if (job[SEQ] > 0) ~= has_place then return has_place and 'has lost its place' or 'has a place and should have none' end
+  if has_place and #form.claims(job[CLAIMS]) ~= #(job[WALKS] or {}) then return 'has other gates than claims' end
+  if job[OFFER] and not (state == QUEUED and has_all) then return 'is offered and cannot start' end
+  if state == QUEUED and has_all and not job[OFFER] and kind ~= DUE then return 'may start and is not offered' end
+  if state == SCHEDULED and kind ~= DUE and not job[PRESENCE] then return 'is SCHEDULED and never due' end
+  if is_over and (kind ~= PRUNE or not job[ENDED]) then return 'is over and kept for ever' end
+end
+end

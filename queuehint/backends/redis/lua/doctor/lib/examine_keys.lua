@@ -1,0 +1,277 @@
+--[[ examine_keys: for the doctor, what is in the keys but has no reason to be. ]]
+-- @include doctor/lib/examine_heads
+do
+local WEIGHT_MAX = 100 -- @const
+
+-- Where in a member the id is.
+local ID_OF = {
+  paths = function(member) return select(3, paths.split(member)) end,
+  timers = function(member) return examine.id_of_tag(member, 2) end,
+  ready = function(member)
+    local _, from = string.find(member, '^%Z*%z%Z*%z')
+    return examine.id_of_tag(member, from + (string.byte(member, from + 1) == 49 and 17 or 2))
+  end,
+  dead = function(member) return member end,
+  keyed = function(member) return examine.id_of_tag(member, string.find(member, '\0', 1, true) + 1) end,
+  -- The number of its digits says where a sortable number ends.
+  parked = function(member)
+    if string.find(member, '\0', 1, true) then return limits.id_of(member) end
+    return examine.id_of_tag(member, 2 + string.byte(member) - 64)
+  end,
+  ['line:'] = function(member) return string.sub(member, 3) end,
+  deferred = function(member) return member end,
+  fallen = function(member) return examine.id_of_tag(member, string.find(member, '\0', 1, true) + 1) end,
+  flow_states = function(member)
+    local nul = string.find(member, '\0', 1, true)
+    -- Behind an H stands what the parts of a submission have in common.
+    if string.sub(member, nul + 1, nul + 1) == 'H' then nul = string.find(member, '\0', nul + 1, true) - 1 end
+    return examine.id_of_tag(member, nul + 2)
+  end,
+}
+ID_OF.holds, ID_OF.past, ID_OF.leases, ID_OF.prunes, ID_OF.flow_jobs = ID_OF.paths, ID_OF.paths, ID_OF.timers, ID_OF.timers, ID_OF.fallen
+
+local CHECK = {}
+
+local function check_member(name, base, member)
+  local is_read, id = pcall(ID_OF[base], member)
+  if not is_read or not id or id == '' then return 'stray' end
+  local job = examine.head(id)
+  if job == false then return 'lost', id end
+  local entries = examine.entries(id)
+  -- What a damaged head has left is looked at once that is gone.
+  if not entries then return nil end
+  if not entries[name] or not entries[name][member] then return 'stray', id end
+  if base == 'parked' and form.is_place(job[OFFER]) then
+    local is_read, meter, _, number = pcall(limits.at, job[OFFER])
+    if is_read and not meter and not examine.is_left('u', -number) then return 'unparked', id end
+  elseif base == 'parked' then
+    local pause = job[OFFER]
+    local is_paused = false
+    for _, stored in ipairs(redis.call('HVALS', store.pauses)) do is_paused = is_paused or tonumber(stored) == pause end
+    if not is_paused and not examine.is_left('u', pause) then return 'unparked', id end
+  end
+end
+for base in pairs(ID_OF) do CHECK[base] = check_member end
+
+local function needs_head(has)
+  return function(_, _, id)
+    local job = examine.head(id)
+    if job == false then return 'lost', id end
+    if job and not has(job) then return 'stray', id end
+  end
+end
+CHECK.specs = needs_head(function() return true end)
+CHECK.asked = CHECK.specs
+CHECK.needs = needs_head(function(job) return job[NEEDS] end)
+CHECK.results = needs_head(function(job) return job[RESULT] == 's' end)
+CHECK.progress = needs_head(function(job) return job[REPORTED] end)
+local check_log = needs_head(function(job) return job[LOGS] > 0 end)
+local check_errors = needs_head(function(job) return job[ERRORS] > 0 end)
+
+function CHECK.jobs(_, _, id)
+  if examine.head(id) ~= false and not examine.entries(id) then return 'damaged', id end
+end
+
+-- Whether an edge leads to a job that is over or lost, and nobody will do with it what its fates say.
+local function is_unresolved(id, fates)
+  local job = examine.head(id)
+  if job == nil or not fates then return false end
+  if jobs.is_start(id) then return not job or (OVER[job[STATE]] and not examine.is_left('k', id) and not examine.is_left('x', id)) end
+  if job and not OVER[job[STATE]] then return false end
+  local fate = job and not job[GONE] and edges.fate(fates, job[STATE])
+  return fate ~= TO_WAIT and not examine.is_left('r', id)
+end
+
+CHECK['waiting:'] = function(name, _, dependent_id)
+  local _, id = examine.base(name)
+  local dependent = examine.head(dependent_id)
+  if dependent == nil then return nil end
+  if not dependent then return 'lost', dependent_id end
+  local fates = redis.call('HGET', store.blocked(dependent_id), id)
+  local order = tonumber(redis.call('ZSCORE', store.waiting(id), dependent_id))
+  local is_edge = (fates and not OVER[dependent[STATE]]) or examine.held(dependent, id) or examine.is_left('p', dependent_id)
+  if not is_edge or order < dependent[NUMBER] or order > math.max(dependent[NUMBER], dependent[SINCE]) then
+    return 'edge', dependent_id
+  end
+  if OVER[dependent[STATE]] and (dependent[STATE] ~= FAILED or dependent[GONE]) and not examine.is_left('p', dependent_id) then
+    return 'unreleased', dependent_id
+  end
+  if not OVER[dependent[STATE]] and is_unresolved(id, fates) then return 'unresolved', id end
+end
+
+CHECK['blocked:'] = function(name, _, id)
+  local _, dependent_id = examine.base(name)
+  local dependent = examine.head(dependent_id)
+  if dependent == nil or examine.is_left('p', dependent_id) then return nil end
+  if not dependent then return 'lost', dependent_id end
+  if OVER[dependent[STATE]] or not redis.call('ZSCORE', store.waiting(id), dependent_id) then return 'edge', dependent_id end
+end
+
+function CHECK.shared(_, _, place, stored)
+  if not string.find(stored, '^%d+ ') then return 'stray', place end
+  if not redis.call('ZSCORE', store.shared_ends, place) then return 'ending', place end
+end
+
+function CHECK.shared_ends(_, _, place)
+  if redis.call('HEXISTS', store.shared, place) == 0 then return 'stray', place end
+end
+
+function CHECK.schedules(_, _, name, packed)
+  local schedule = examine.schedule(packed)
+  if not schedule then return 'schedule', name end
+  local due_ms = tonumber(redis.call('ZSCORE', store.schedule_dues, name) or nil) or false
+  if due_ms ~= examine.due_of(schedule) or not redis.call('ZSCORE', store.schedule_names, name) then return 'unlisted', name end
+end
+
+function CHECK.schedule_names(_, _, name)
+  if redis.call('HEXISTS', store.schedules, name) == 0 then return 'stray', name end
+end
+CHECK.schedule_dues = CHECK.schedule_names
+
+function CHECK.index(_, _, field, packed)
+  local numbers, term, block = examine.listed(field, packed)
+  if not numbers or #numbers == 0 then return 'stray', field end
+  if not redis.call('ZSCORE', store.blocks, term .. '\0' .. form.sortable(block)) then return 'block', field end
+  for _, number in ipairs(numbers) do
+    if not examine.has_term(number, term) then return 'strays', field end
+  end
+end
+
+function CHECK.blocks(_, _, member)
+  local term, from = string.match(member, '^(%Z*)%z()')
+  local is_read, block = pcall(form.split, member, from or 1)
+  if not term or not is_read or not block then return 'stray', member end
+  if member ~= term .. '\0' .. form.sortable(block) or redis.call('HEXISTS', store.index, record_index.field(term, block)) == 0 then
+    return 'stray', member
+  end
+end
+
+function CHECK.numbers(_, _, number, id)
+  local job = examine.head(id)
+  if job == false then return 'lost', id end
+  if job and not (record_index.lists(job) and examine.int(job[NUMBER]) == number) then return 'stray', id end
+end
+
+function CHECK.tallies(_, _, key)
+  if not redis.call('ZSCORE', store.tallied, key) then return 'tallied', key end
+end
+
+function CHECK.tallied(_, _, key)
+  if redis.call('HEXISTS', store.tallies, key) == 0 then return 'stray', key end
+end
+
+function CHECK.limits(_, _, field, packed)
+  if not examine.limit(packed) then return 'limit', field end
+end
+
+CHECK['gauges:'] = function(name, _, key, packed)
+  local meter, place = examine.place(name, key)
+  if not meter then return 'stray', key end
+  local is_read, gauge = pcall(cmsgpack.unpack, packed)
+  local started, parked, looks = examine.gauge(meter, place)
+  if not is_read or type(gauge) ~= 'table' or gauge[1] ~= started or gauge[2] ~= parked or started + parked == 0
+    or type(gauge[3]) ~= 'number' or (gauge[4] and true or false) ~= looks
+    or (tonumber(redis.call('ZSCORE', store.looks, place) or nil) or false) ~= gauge[4] then
+    return 'gauge', key
+  end
+end
+
+function CHECK.looks(_, _, place)
+  local is_read, meter, key, number = pcall(limits.at, place)
+  local packed = is_read and meter and redis.call('HGET', store.gauges(number), key)
+  if not packed then return 'stray', place end
+  local is_gauge, gauge = pcall(cmsgpack.unpack, packed)
+  -- What is wrong with a gauge that says otherwise is told of that.
+  if is_gauge and type(gauge) == 'table' and gauge[4] == false then return 'stray', place end
+end
+
+function CHECK.gates(_, _, key, packed)
+  local gate = examine.gate(packed)
+  if not gate or math.max(unpack(gate, 1, TO_ADVANCE)) == 0 then return 'stray', key end
+  if redis.call('ZCARD', store.line(key)) ~= gate[WAITING] then return 'line', key end
+  if gate[TO_ADVANCE] > 0 and not examine.is_left('g', key, gate[TO_ADVANCE]) then return 'stalled', key end
+  local member = redis.call('ZRANGE', store.line(key), 0, 0)[1]
+  if gate[TO_ADVANCE] > 0 or not member then return nil end
+  local job, index = examine.head(string.sub(member, 3)), tonumber(string.sub(member, 1, 2))
+  local claim = job and index and form.claims(job[CLAIMS])[index]
+  local depth = claim and job[WALKS] and job[WALKS][index]
+  if depth and depth < #claim.keys and gates.fits(gate, gates.mode_at(claim, depth)) then return 'stalled', key end
+end
+
+function CHECK.users(_, _, key, packed)
+  local size, turn = examine.pair(packed)
+  if size == 0 or size ~= examine.ready_of_user(key) then return 'user', key end
+  local member = examine.turn(key, turn)
+  if not member or not redis.call('ZSCORE', store.turns, member) then return 'user', key end
+end
+
+function CHECK.turns(_, _, member)
+  local pool, from = string.match(member, '^(%Z*)%z()')
+  if not pool then return 'stray', member end
+  local is_read, turn, user = pcall(form.split, member, from)
+  if not is_read or not turn then return 'stray', member end
+  local key = pool .. '\0' .. user
+  local _, stored = examine.pair(redis.call('HGET', store.users, key))
+  if stored ~= turn then return 'stray', member end
+end
+
+function CHECK.pools(_, _, name, packed)
+  local size, users = examine.pair(packed)
+  if size == 0 or size ~= examine.ready_of_pool(name) or users ~= examine.users_of_pool(name) then return 'pool', name end
+end
+
+function CHECK.untold(_, _, worker, packed)
+  local is_read, ids = pcall(cmsgpack.unpack, packed)
+  if not is_read or type(ids) ~= 'table' or #ids == 0 then return 'stray', worker end
+  for _, id in ipairs(ids) do
+    local job = examine.head(id)
+    if job ~= nil and not (job and job[STATE] == STARTED and job[WORKER] == worker and job[CANCEL]) then return 'untold', id end
+  end
+end
+
+function CHECK.receipts(_, _, session)
+  if not redis.call('ZSCORE', store.sessions, session) then return 'session', session end
+end
+
+function CHECK.weights(_, _, _, stored)
+  local weight = tonumber(stored)
+  if not weight or weight < 2 or weight > WEIGHT_MAX or weight % 1 ~= 0 then return 'stray', '' end
+end
+
+function CHECK.pauses(_, _, path, stored)
+  local pause = tonumber(stored)
+  if not pause or pause > S[PAUSE] then return 'behind', 'pause' end
+end
+
+function CHECK.left(_, _, packed)
+  local is_read, item = pcall(cmsgpack.unpack, packed)
+  if not is_read or type(item) ~= 'table' or not string.find('gcurkxpvf', tostring(item[1]), 1, true) then return 'stray', '' end
+end
+
+-- What is wrong with an item of a key, and whom it is about; nil if nothing is.
+function examine.check(name, item, value)
+  local base = examine.base(name)
+  local check = CHECK[base]
+  if check then return check(name, base, item, value) end
+end
+
+-- Whether a key has no reason to be there.
+function examine.is_stray_key(name)
+  local base, rest = examine.base(name)
+  if base == 'log:' then return check_log(nil, nil, rest) ~= nil end
+  if base == 'errors:' then return check_errors(nil, nil, rest) ~= nil end
+  if base == 'gauges:' then
+    local stored = redis.call('HGETALL', store.limits)
+    for at = 2, #stored, 2 do
+      local limit = examine.limit(stored[at])
+      if not limit or examine.int(limit[1]) == rest then return false end
+    end
+    return true
+  end
+  if base == 'wake:pool:' then return redis.call('HEXISTS', store.pools, rest) == 0 end
+  if base == 'events' then return S[FOLLOWED] == 0 end
+  if base == 'wake:user:' then return redis.call('HEXISTS', store.users, rest) == 0 end
+  if base == 'wake:session:' then return not redis.call('ZSCORE', store.sessions, rest) end
+  return false
+end
+end

@@ -1,0 +1,3 @@
+-- @include lib/request/keys
+-- @include doctor/lib/stand_in
+-- @include lib/rules
