@@ -20,7 +20,9 @@ from queuehint.backends.redis.codec.replies import REPLIES
 from queuehint.backends.redis.codec.requests import REQUESTS
 from queuehint.backends.redis.session import Desk
 from queuehint.backends.redis.transport import Ask
+from queuehint.core.engine import ROOMS
 from queuehint.core.jobs.states import MOVES
+from queuehint.core.state import HANDLERS
 from queuehint.operations import (
     Amend,
     Cancel,
@@ -172,6 +174,10 @@ QUESTIONS |= {"spec", "doctor/counters", "doctor/entries", "doctor/heads", "doct
 DOCTOR = {name for name in ALL if name.startswith("doctor/")} - {"doctor/turn_back.lua"}
 
 
+COMMON = 8
+"""How many arguments all scripts have in common."""
+
+
 def code_of(text: str) -> str:
     """Return a Lua text without its comments."""
     return re.sub(r"--\[\[.*?\]\]|--[^\n]*|('(?:\\.|[^'\\])*')", lambda found: found[1] or "", text, flags=re.DOTALL)
@@ -222,21 +228,36 @@ def test_there_is_an_example_of_every_script() -> None:
     assert {type(operation) for operation in EXAMPLES.values()} == set(REQUESTS) == set(REPLIES)
 
 
+def test_what_every_script_is_given_is_said_once() -> None:
+    common = ALL["lib/request/arguments.lua"].partition("]]")[0]
+    assert "\n  KEYS[1] root " in common
+    assert re.findall(r"KEYS\[(\d+)", common) == ["1", "2"]
+    assert arguments_described(common) == ({*range(1, COMMON + 1), COMMON + 1}, None)
+    assert arguments_sent("tick") == COMMON
+
+
 @pytest.mark.parametrize("name", SOURCES)
 def test_a_header_begins_with_the_name_of_its_file_and_tells_what_is_returned(name: str) -> None:
     header = header_of(name)
     assert header.startswith(f"{Path(name).name}: ")
-    assert "\n  KEYS[1] root " in header
     assert "\n  Returns " in header
-    assert re.findall(r"KEYS\[(\d+)", header) == ["1", "2"]
+    assert "KEYS[" not in header
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_a_header_names_the_module_of_the_core_that_answers_the_operation(name: str) -> None:
+    (named,) = re.findall(r"\n  Mirrors core\.(\w+)", header_of(name))
+    handler = HANDLERS[type(EXAMPLES[name])]
+    (room,) = [room for room in ROOMS if room.__name__ == f"queuehint.core.{named}"]
+    assert getattr(room, handler.__name__) is handler
 
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_a_header_describes_the_arguments_its_caller_sends_and_no_others(name: str) -> None:
     described, rest = arguments_described(header_of(name))
     sent = arguments_sent(name)
-    last = max(described)
-    assert described == set(range(1, last + 1)), "an argument is left out"
+    last = max(described, default=COMMON)
+    assert described == set(range(COMMON + 1, last + 1)), "an argument is left out"
     assert rest in {None, last}, "what is repeated comes last"
     assert sent == last if rest is None else sent >= last
 
@@ -246,7 +267,7 @@ def test_a_script_reads_no_argument_that_its_header_does_not_describe(name: str)
     described, _ = arguments_described(header_of(name))
     code = code_of(scripts.script(name).text)
     read = {int(number) for number in re.findall(r"(?:ARGV\[|args\.(?:int|int_or_none|flag)\()(\d+)", code)}
-    assert read <= described
+    assert read <= {*range(1, COMMON + 1)} | described
 
 
 @pytest.mark.parametrize("name", SOURCES)
@@ -373,6 +394,31 @@ def test_questions_about_records_look_as_far_as_in_the_core() -> None:
 def with_includes(name: str) -> str:
     """Return a script with its includes and its comments."""
     return scripts._included(SOURCES[name].partition("\n")[2], set(), ())
+
+
+LUA_WORDS = """
+    and break do else elseif end false for function if in local nil not or repeat return then true until while
+    KEYS ARGV redis cmsgpack bit struct math string table error getmetatable ipairs next pairs pcall rawget select
+    setmetatable tonumber tostring type unpack
+"""
+
+
+OF_CHANGES = {"work", "ready_queue", "paths"}
+"""What a question does without: of gates and limits it calls no function that changes anything."""
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_script_uses_no_name_that_neither_it_nor_an_include_defines(name: str) -> None:
+    """A name that nobody defines is an error when the line runs, and not before."""
+    code = re.sub(r"'(?:\\.|[^'\\])*'", "''", code_of(scripts.script(name).text.partition("\n")[2]))
+    defined = set(LUA_WORDS.split())
+    for names in re.findall(r"\blocal (?:function )?(\w+(?:, ?\w+)*)|\bfor (\w+(?:, ?\w+)*)", code):
+        defined.update(re.findall(r"\w+", " ".join(names)))
+    for names in re.findall(r"\bfunction ?[\w.]*\(([\w, ]*)\)", code):
+        defined.update(re.findall(r"\w+", names))
+    used = set(re.findall(r"(?<![\w.])(?:(?<=\.\.)|(?<!\.))([A-Za-z_]\w*)\b(?! *=[^=])", code))
+    used |= set(re.findall(r"\.\. ?([A-Za-z_]\w*)", code))
+    assert used - defined <= (OF_CHANGES if name in QUESTIONS else set())
 
 
 @pytest.mark.parametrize("name", ALL)

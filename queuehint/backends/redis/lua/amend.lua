@@ -1,14 +1,9 @@
 #!lua
 --[[ amend: change the service and the user of a record.
-  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/request/keys builds every other key from it
-  KEYS[2] meta      str  the only key that always exists: see conversation.py
-  ARGV[1] now_ms    int  the time, for tests only; "" asks the server
-  ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
-  ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service (lib/jobs/transitions); ms
-  ARGV[8] budget    int  units of following work
   ARGV[9] version   int  that its record must have; ARGV[10] a head, ARGV[11] a spec and ARGV[12] edges, as for enqueue
   Returns more, now, next, D done, T of another version or U unknown.
-  Refuses OTHER_SPEC, when more would be changed   Mirrors core.engine ]]
+  Refuses OTHER_SPEC, when more would be changed
+  Mirrors core.operating ]]
 -- @include lib/rules
 -- @include lib/request/asked
 args.count(12)

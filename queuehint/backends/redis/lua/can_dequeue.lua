@@ -1,11 +1,8 @@
 #!lua flags=no-writes,allow-oom
 --[[ can_dequeue: whether nothing executing conflicts with a claim.
-  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/request/keys builds every other key from it
-  KEYS[2] meta      str  the only key that always exists: see conversation.py
-  ARGV[1] now_ms    int  the time, for tests only; "" asks the server
-  ARGV[2..8]             not used: as for changes
   ARGV[9] path      str  the gate key; ARGV[10] s shared, e exclusive
-  Returns 1 or 0.   Mirrors core.structures.registry   Cost O(executing jobs) ]]
+  Returns 1 or 0.
+  Mirrors core.why   Cost O(executing jobs) ]]
 -- @include lib/questions
 -- @include lib/asking/running
 args.count(10)

@@ -1,13 +1,8 @@
 #!lua flags=allow-oom
 --[[ cancel_path: begin a sweep that cancels what was enqueued at or below a path before.
-  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/request/keys builds every other key from it
-  KEYS[2] meta      str  the only key that always exists: see conversation.py
-  ARGV[1] now_ms    int  the time, for tests only; "" asks the server
-  ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
-  ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service (lib/jobs/transitions); ms
-  ARGV[8] budget    int  units of following work
   ARGV[9] path      str  the gate key; ARGV[10] reason str
-  Returns more, now, next, how many were reached so far, and the number of the sweep if it goes on, else 0.   Mirrors core.engine   Cost: the budget ]]
+  Returns more, now, next, how many were reached so far, and the number of the sweep if it goes on, else 0.
+  Mirrors core.operating   Cost: the budget ]]
 -- @include lib/rules
 args.count(10)
 -- The cancellation takes a number itself: what comes after it, by enqueue or redrive, is not covered.

@@ -1,12 +1,8 @@
 #!lua flags=no-writes,allow-oom
 --[[ count_edges: about edges: how many, who waits longest, whether one leads nowhere.
-  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/request/keys builds every other key from it
-  KEYS[2] meta      str  the only key that always exists: see conversation.py
-  ARGV[1] now_ms    int  the time, for tests only; "" asks the server
-  ARGV[2..8]             not used: as for changes
-
   Returns how many jobs are DEFERRED, how many edges are open, the id of the oldest, when it was enqueued, and what lib/asking/deferred
-  has seen: how many, most blocked, most awaited, behind dead ones; then orphans.   Mirrors core.questions ]]
+  has seen: how many, most blocked, most awaited, behind dead ones; then orphans.
+  Mirrors core.why ]]
 -- @include lib/questions
 -- @include lib/asking/deferred
 args.count(8)

@@ -1,12 +1,8 @@
 #!lua flags=no-writes,allow-oom
 --[[ count_jobs: counts over the namespace.
-  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/request/keys builds every other key from it
-  KEYS[2] meta      str  the only key that always exists: see conversation.py
-  ARGV[1] now_ms    int  the time, for tests only; "" asks the server
-  ARGV[2..8]             not used: as for changes
-
   Returns counts by state, totals, what is stuck, ready jobs by pool, delays of resolved edges, and by
-  pool when the oldest ready job took its place; six lists.   Mirrors core.questions ]]
+  pool when the oldest ready job took its place; six lists.
+  Mirrors core.why ]]
 -- @include lib/questions
 -- @include lib/asking/reasons
 -- @include lib/asking/deferred

@@ -1,11 +1,8 @@
 #!lua flags=no-writes,allow-oom
 --[[ count_pending: what is unfinished at or below a path, and whether it can move without a person.
-  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/request/keys builds every other key from it
-  KEYS[2] meta      str  the only key that always exists: see conversation.py
-  ARGV[1] now_ms    int  the time, for tests only; "" asks the server
-  ARGV[2..8]             not used: as for changes
   ARGV[9] path      str  "/" and the gate key, "-" for everywhere; ARGV[10] 1 to count SCHEDULED jobs too
-  Returns how many, 1 if some can move, and up to 100 reasons of those that cannot.   Mirrors core.questions ]]
+  Returns how many, 1 if some can move, and up to 100 reasons of those that cannot.
+  Mirrors core.why ]]
 -- @include lib/questions
 -- @include lib/asking/reasons
 local LOOKED_AT_ALL_MAX, COUNTED_MAX, REASONS_MAX = 10000, 1000, 100 -- @const

@@ -1,9 +1,5 @@
 #!lua flags=no-writes,allow-oom
 --[[ count_records: how many records pass a filter.
-  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/request/keys builds every other key from it
-  KEYS[2] meta      str  the only key that always exists: see conversation.py
-  ARGV[1] now_ms    int  the time, for tests only; "" asks the server
-  ARGV[2..8]             not used: as for changes
   ARGV[9] user      str  "" for any, as ARGV[10] service, ARGV[11] task, ARGV[12] pool; ARGV[13] states, their letters, "" for any
   ARGV[14] path     str  "/" and a gate key, "" for none; ARGV[15] since_ms, ARGV[16] until_ms int, "" for none
   ARGV[17] key      str  and ARGV[18] number int, to go on behind; the number is "" at the beginning

@@ -1,12 +1,9 @@
 #!lua flags=no-writes,allow-oom
 --[[ due_schedules: read schedules that are due, those due first first.
-  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/request/keys builds every other key from it
-  KEYS[2] meta      str  the only key that always exists: see conversation.py
-  ARGV[1] now_ms    int  the time, for tests only; "" asks the server
-  ARGV[2..8]             not used: as for changes
   ARGV[9] limit     int
   ARGV[10] after_ms int  the due time of the schedule behind which to begin, "" to begin with the first; ARGV[11] after str its name
-  Returns now, "", and the schedules (lib/structures/schedules).   Mirrors core.schedules ]]
+  Returns now, "", and the schedules (lib/structures/schedules).
+  Mirrors core.questions ]]
 -- @include lib/questions
 -- @include lib/structures/schedules
 args.count(11)

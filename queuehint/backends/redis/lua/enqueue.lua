@@ -1,11 +1,5 @@
 #!lua
 --[[ enqueue: take in a submission, all or nothing.
-  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/request/keys builds every other key from it
-  KEYS[2] meta      str  the only key that always exists: see conversation.py
-  ARGV[1] now_ms    int  the time, for tests only; "" asks the server
-  ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
-  ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service (lib/jobs/transitions); ms
-  ARGV[8] budget    int  units of following work
   ARGV[9] staged    str  what the parts of one submission have in common, "" for a whole one
   ARGV[10] parent   str  the running job that makes these, "" for none; ARGV[11] its token
   ARGV[12] firing   str  the schedule that fires these (lib/structures/schedules), "" for none
@@ -18,7 +12,7 @@
   Refuses DUPLICATE_JOB at, KEY_TAKEN at owner, PATH_CLOSED at claim depth, UNKNOWN_DEPENDENCY at id, CYCLE at, LEASE_LOST,
     FLOW_GONE, FLOW_EXISTS, OTHER_FLOW, SCHEDULE_CHANGED, QUEUE_FULL at claim depth pending most (claim -1 for the namespace); nothing
     is changed.
-  Mirrors core.engine and core.refusals   Cost O(depth) a claim, and what follows ]]
+  Mirrors core.producing and core.refusals   Cost O(depth) a claim, and what follows ]]
 -- @include lib/rules
 -- @include lib/request/asked
 -- @include lib/structures/flow_counts

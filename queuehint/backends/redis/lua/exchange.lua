@@ -1,11 +1,5 @@
 #!lua flags=allow-oom
 --[[ exchange: settle a batch of started jobs and claim the next.
-  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/request/keys builds every other key from it
-  KEYS[2] meta      str  the only key that always exists: see conversation.py
-  ARGV[1] now_ms    int  the time, for tests only; "" asks the server
-  ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
-  ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service (lib/jobs/transitions); ms
-  ARGV[8] budget    int  units of following work
   ARGV[9] worker    str  unique to this incarnation; ARGV[10] lease_ms int; ARGV[11] limit int, -1 for the last
                     exchange of a worker, which hands on what it alone was told
   ARGV[12] users    str  "" for everyone, else "=" and whom the worker is there for, one a line, "" for jobs without a user
@@ -20,7 +14,7 @@
   Returns more, now, next, verdicts (D done, L lost), ids asked to stop, 1 if schedules are due, how many records were
     dropped before their time, a head for each grant, then a spec for each.
   A head is id, token, attempts, losses, priority, pool, user, task, service, key, presence, policy, claims, one a line.
-  Mirrors core.engine   Cost O(depth) a job, and what follows ]]
+  Mirrors core.working   Cost O(depth) a job, and what follows ]]
 -- @include lib/rules
 local STRANGER_PAUSE_MS, STRANGER_PAUSE_MAX_MS, POOL_SEEN_MS = 5000, 300000, 60000 -- @const
 args.count(15, 1)

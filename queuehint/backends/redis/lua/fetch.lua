@@ -1,12 +1,9 @@
 #!lua flags=no-writes,allow-oom
 --[[ fetch: what a running job's dependencies have brought.
-  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/request/keys builds every other key from it
-  KEYS[2] meta      str  the only key that always exists: see conversation.py
-  ARGV[1] now_ms    int  the time, for tests only; "" asks the server
-  ARGV[2..8]             not used: as for changes
   ARGV[9] id, ARGV[10] token; ARGV[11..] ids
   Returns the verdict (D done, L lost), and two for each of the first ids, as many as fit into 4 MiB: its state and what kind
-  of result it has ("-" none, n null, s a stored one; "" for what is no dependency), and the result.   Mirrors core.questions ]]
+  of result it has ("-" none, n null, s a stored one; "" for what is no dependency), and the result.
+  Mirrors core.questions ]]
 -- @include lib/questions
 -- @include lib/structures/edges
 args.count(10, 1)

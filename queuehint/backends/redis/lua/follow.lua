@@ -1,16 +1,10 @@
 #!lua flags=allow-oom
 --[[ follow: read the next events, and have them kept for whoever asks.
-  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/request/keys builds every other key from it
-  KEYS[2] meta      str  the only key that always exists: see conversation.py
-  ARGV[1] now_ms    int  the time, for tests only; "" asks the server
-  ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
-  ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service; ms
-  ARGV[8] budget    int  units of following work
   ARGV[9] after     int  the last event seen, "" to begin now; ARGV[10] limit int
   Returns more, now, next, the number of the last event of all, that of the first of these, how many before it are gone,
   then the events, in lines: kind, time, states before and now ("-" none), number, attempts, ms it took ("" unknown), pool,
   user, id, cause.
-  Mirrors core.structures.event_log   May be run twice ]]
+  Mirrors core.questions   May be run twice ]]
 -- @include lib/rules
 args.count(10)
 local FOLLOWED_FOR_MS = 60000 -- @const

@@ -1,11 +1,8 @@
 #!lua flags=no-writes,allow-oom
 --[[ get: read records by id.
-  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/request/keys builds every other key from it
-  KEYS[2] meta      str  the only key that always exists: see conversation.py
-  ARGV[1] now_ms    int  the time, for tests only; "" asks the server
-  ARGV[2..8]             not used: as for changes
   ARGV[9..]         ids
-  Returns for each of the first ids, as many as fit into 4 MiB, its record (lib/asking/records), an empty list where there is none. ]]
+  Returns for each of the first ids, as many as fit into 4 MiB, its record (lib/asking/records), an empty list where there is none.
+  Mirrors core.questions ]]
 -- @include lib/questions
 -- @include lib/asking/records
 args.count(8, 1)

@@ -1,12 +1,9 @@
 #!lua flags=no-writes,allow-oom
 --[[ list_dead: a page of the dead shelf.
-  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/request/keys builds every other key from it
-  KEYS[2] meta      str  the only key that always exists: see conversation.py
-  ARGV[1] now_ms    int  the time, for tests only; "" asks the server
-  ARGV[2..8]             not used: as for changes
   ARGV[9] cursor    int  a number; ARGV[10] limit int
   Returns 1 if there are more than fit into 4 MiB, and the records of FAILED jobs above that number, one more than the limit
-  if there are more. ]]
+  if there are more.
+  Mirrors core.questions ]]
 -- @include lib/questions
 -- @include lib/asking/records
 args.count(10)

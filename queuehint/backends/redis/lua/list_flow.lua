@@ -1,11 +1,8 @@
 #!lua flags=no-writes,allow-oom
 --[[ list_flow: a page of a flow's jobs.
-  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/request/keys builds every other key from it
-  KEYS[2] meta      str  the only key that always exists: see conversation.py
-  ARGV[1] now_ms    int  the time, for tests only; "" asks the server
-  ARGV[2..8]             not used: as for changes
   ARGV[9] flow      str  ARGV[10] cursor int, a number; ARGV[11] limit int
-  Returns the number to go on from, 0 at the end, below 0 if no more fit into 4 MiB, and records in order of number.   Mirrors core.questions ]]
+  Returns the number to go on from, 0 at the end, below 0 if no more fit into 4 MiB, and records in order of number.
+  Mirrors core.questions ]]
 -- @include lib/questions
 -- @include lib/asking/records
 args.count(11)

@@ -1,12 +1,8 @@
 #!lua flags=no-writes,allow-oom
 --[[ list_limits: all limits, and what counts towards them now.
-  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/request/keys builds every other key from it
-  KEYS[2] meta      str  the only key that always exists: see conversation.py
-  ARGV[1] now_ms    int  the time, for tests only; "" asks the server
-  ARGV[2..8]             not used: as for changes
-
   Returns seven for each, in no order: field, most, tokens, per_ms, max_pending, how many run, how many are unfinished; "" for
-  none.   Mirrors core.structures.limits   Cost O(limits and places that have jobs) ]]
+  none.
+  Mirrors core.questions   Cost O(limits and places that have jobs) ]]
 -- @include lib/questions
 -- @include lib/structures/paths
 -- @include lib/structures/limits

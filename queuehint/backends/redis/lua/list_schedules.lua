@@ -1,11 +1,8 @@
 #!lua flags=no-writes,allow-oom
 --[[ list_schedules: read a page of schedules, in order of name.
-  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/request/keys builds every other key from it
-  KEYS[2] meta      str  the only key that always exists: see conversation.py
-  ARGV[1] now_ms    int  the time, for tests only; "" asks the server
-  ARGV[2..8]             not used: as for changes
   ARGV[9] first     str  the name from which the page begins; ARGV[10] limit int
-  Returns now, the name from which the next page begins, "" at the end, and the schedules (lib/structures/schedules).   Mirrors core.schedules ]]
+  Returns now, the name from which the next page begins, "" at the end, and the schedules (lib/structures/schedules).
+  Mirrors core.questions ]]
 -- @include lib/questions
 -- @include lib/structures/schedules
 args.count(10)

@@ -1,11 +1,8 @@
 #!lua flags=no-writes,allow-oom
 --[[ list_users: a page of the users that have records of a service.
-  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/request/keys builds every other key from it
-  KEYS[2] meta      str  the only key that always exists: see conversation.py
-  ARGV[1] now_ms    int  the time, for tests only; "" asks the server
-  ARGV[2..8]             not used: as for changes
   ARGV[9] service   str  ARGV[10] after str, the user to go on behind, "" for none; ARGV[11] limit int
-  Returns 1 if there are more, and users, each with the number of records.   Mirrors core.questions ]]
+  Returns 1 if there are more, and users, each with the number of records.
+  Mirrors core.questions ]]
 -- @include lib/questions
 args.count(11)
 local service, limit = ARGV[9], args.int(11)

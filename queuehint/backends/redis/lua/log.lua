@@ -1,13 +1,8 @@
 #!lua flags=allow-oom
 --[[ log: append lines to a job's log.
-  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/request/keys builds every other key from it
-  KEYS[2] meta      str  the only key that always exists: see conversation.py
-  ARGV[1] now_ms    int  the time, for tests only; "" asks the server
-  ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
-  ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service (lib/jobs/transitions); ms
-  ARGV[8] budget    int  units of following work
   ARGV[9] id, ARGV[10] token of the running job, "" for any record that is kept; ARGV[11..] lines
-  Returns more, now, next, D done, L lost or U unknown.   Mirrors core.engine ]]
+  Returns more, now, next, D done, L lost or U unknown.
+  Mirrors core.working ]]
 -- @include lib/rules
 args.count(10, 1)
 local LINES_MAX = 1000 -- @const

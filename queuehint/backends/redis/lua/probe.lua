@@ -1,9 +1,6 @@
 #!lua flags=allow-oom
 --[[ probe: run every command that scripts write with, on a key of its own, so that a user who lacks one is refused at once
   and not in the middle of a change.
-  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/request/keys builds every other key from it
-  KEYS[2] meta      str  the only key that always exists: see conversation.py
-  ARGV[1..8]             not used: as for changes
   Returns 1.   Cost O(1) ]]
 local key = KEYS[1] .. ':probe'
 -- What reads or takes away finds nothing; what is put there is taken away by what was allowed before.

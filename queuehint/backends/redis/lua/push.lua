@@ -1,13 +1,8 @@
 #!lua
 --[[ push: store a value under a key of a namespace, for a time.
-  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/request/keys builds every other key from it
-  KEYS[2] meta      str  the only key that always exists: see conversation.py
-  ARGV[1] now_ms    int  the time, for tests only; "" asks the server
-  ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
-  ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service (lib/jobs/transitions); ms
-  ARGV[8] budget    int  units of following work
   ARGV[9] place     str  namespace, NUL and key; ARGV[10] value opaque; ARGV[11] ttl_ms int
-  Returns more, now, next, 1 if a value was replaced.   Mirrors core.xcom   Cost O(log values) ]]
+  Returns more, now, next, 1 if a value was replaced.
+  Mirrors core.producing   Cost O(log values) ]]
 -- @include lib/rules
 args.count(11)
 local place, until_ms = ARGV[9], NOW + args.int(11)

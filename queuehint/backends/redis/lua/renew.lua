@@ -1,17 +1,11 @@
 #!lua flags=allow-oom
 --[[ renew: extend leases, and the presence of callers that wait.
-  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/request/keys builds every other key from it
-  KEYS[2] meta      str  the only key that always exists: see conversation.py
-  ARGV[1] now_ms    int  the time, for tests only; "" asks the server
-  ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
-  ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service (lib/jobs/transitions); ms
-  ARGV[8] budget    int  units of following work
   ARGV[9] lease_ms  int  from now
   ARGV[10] begun    int  1 if the code of these jobs begins now, so that from here on losing them counts
   ARGV[11] blocked_ms int for how long code has blocked the event loop of the worker that runs these jobs; 0 if none does
   ARGV[12..]        two for each lease: id, token
   Returns more, now, next, and a verdict for each lease: D done, C asked to stop, L lost.
-  Mirrors core.engine   Cost O(log timers) a lease, and what follows ]]
+  Mirrors core.working   Cost O(log timers) a lease, and what follows ]]
 -- @include lib/rules
 args.count(11, 2)
 local begun = args.flag(10)

@@ -1,8 +1,5 @@
 #!lua flags=allow-oom
 --[[ retain: keep for how long records are kept in this namespace, as a process was told that uses it.
-  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/request/keys builds every other key from it
-  KEYS[2] meta      str  the only key that always exists: see conversation.py
-  ARGV[1..8]             not used: as for changes
   ARGV[9] stated    str  finished, failed, canceled, with a service, ms; name and ms of single services in lines behind them
   ARGV[10] wins     int  1 to take the place of what is kept, 0 of nothing only
   Returns what was kept, "" if nothing.   Cost O(1) ]]

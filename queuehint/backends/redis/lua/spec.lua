@@ -1,9 +1,5 @@
 #!lua flags=no-writes,allow-oom
 --[[ spec: what a job was asked to be, also after its record has expired.
-  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/request/keys builds every other key from it
-  KEYS[2] meta      str  the only key that always exists: see conversation.py
-  ARGV[1] now_ms    int  the time, for tests only; "" asks the server
-  ARGV[2..8]             not used: as for changes
   ARGV[9] id
   Returns priority, pool, user, task, service, key, presence, policy, claims and the rest (opaque); nothing if there is no such id. ]]
 -- @include lib/questions

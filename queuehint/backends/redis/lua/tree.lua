@@ -1,12 +1,9 @@
 #!lua flags=no-writes,allow-oom
 --[[ tree: live counts at a path and some levels below it.
-  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/request/keys builds every other key from it
-  KEYS[2] meta      str  the only key that always exists: see conversation.py
-  ARGV[1] now_ms    int  the time, for tests only; "" asks the server
-  ARGV[2..8]             not used: as for changes
   ARGV[9] path      str  the gate key; ARGV[10] depth int
   Returns for each node, at most 1 000 and the first, its gate key, and started, started below, waiting, granted, passing,
-  paused, closed.   Mirrors core.questions ]]
+  paused, closed.
+  Mirrors core.why ]]
 -- @include lib/questions
 -- @include lib/structures/paths
 -- @include lib/asking/running

@@ -1,9 +1,5 @@
 #!lua flags=no-writes,allow-oom
 --[[ types: for the first look of a process, what some keys of the namespace are.
-  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/request/keys builds every other key from it
-  KEYS[2] meta      str  the only key that always exists: see conversation.py
-  ARGV[1] now_ms    int  the time, for tests only; "" asks the server
-  ARGV[2..8]             not used: as for changes
   ARGV[9..] names   str  of keys
   Returns the type of each, "none" if it is not there.   Cost O(names) ]]
 -- @include lib/request/keys

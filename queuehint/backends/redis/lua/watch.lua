@@ -1,11 +1,5 @@
 #!lua flags=allow-oom
 --[[ watch: have a session woken when jobs are over, or when one changes.
-  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/request/keys builds every other key from it
-  KEYS[2] meta      str  the only key that always exists: see conversation.py
-  ARGV[1] now_ms    int  the time, for tests only; "" asks the server
-  ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
-  ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service (lib/jobs/transitions); ms
-  ARGV[8] budget    int  units of following work
   ARGV[9] session   str  who waits; ARGV[10] version: "" for the end only, else what the job is known to be, or "keep":
                          nobody is woken, the records that would go sooner are kept a minute; ARGV[11..] ids
   Returns more, now, next, and for each id w while it is unfinished and as it is known, o once it is over or if it is

@@ -1,11 +1,8 @@
 #!lua flags=no-writes,allow-oom
 --[[ why: what a job waits for.
-  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/request/keys builds every other key from it
-  KEYS[2] meta      str  the only key that always exists: see conversation.py
-  ARGV[1] now_ms    int  the time, for tests only; "" asks the server
-  ARGV[2..8]             not used: as for changes
   ARGV[9] id
-  Returns a reason (lib/asking/reasons), nothing if there is no such job.   Mirrors core.questions ]]
+  Returns a reason (lib/asking/reasons), nothing if there is no such job.
+  Mirrors core.why ]]
 -- @include lib/questions
 -- @include lib/asking/reasons
 args.count(9)

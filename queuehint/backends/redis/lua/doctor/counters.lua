@@ -1,10 +1,5 @@
 #!lua flags=no-writes,allow-oom
 --[[ counters: for the doctor, the state of the namespace, and what can be compared with it at once.
-  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/request/keys builds every other key from it
-  KEYS[2] meta      str  the only key that always exists: see conversation.py
-  ARGV[1] now_ms    int  the time, for tests only; "" asks the server
-  ARGV[2..8]             not used: as for changes
-
   Returns names, each with its value: packed, the state as it is stored; is, whether that is kept, none, lost or
   damaged; now, the server's time, and clock, the state's; counters, names and values; sizes, names of keys and how many entries they have;
   of these next_schedule is when the first schedule is due, limits how many limits hold back and watched how many bound what

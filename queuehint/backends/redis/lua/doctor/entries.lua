@@ -1,9 +1,5 @@
 #!lua flags=no-writes,allow-oom
 --[[ entries: for the doctor, see of some entries of a key that they have a reason to be there.
-  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/request/keys builds every other key from it
-  KEYS[2] meta      str  the only key that always exists: see conversation.py
-  ARGV[1] now_ms    int  the time, for tests only; "" asks the server
-  ARGV[2..8]             not used: as for changes
   ARGV[9] name      str  of the key in the namespace; ARGV[10] type; ARGV[11] cursor, "0" to begin; ARGV[12] count
   Returns names, each with its value: cursor, "0" at the end; problems, five for each: kind, key, item, what it is about,
     what was found; gates, for the key of that name: keys and what is stored, IS IX S X WAITING; tallies, for that key: what is stored; greatest, names of

@@ -1,9 +1,5 @@
 #!lua flags=no-writes,allow-oom
 --[[ heads: for the doctor, recount some jobs from their heads, and see that all that follows from these is there.
-  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/request/keys builds every other key from it
-  KEYS[2] meta      str  the only key that always exists: see conversation.py
-  ARGV[1] now_ms    int  the time, for tests only; "" asks the server
-  ARGV[2..8]             not used: as for changes
   ARGV[9..]         ids, none twice; one that is there no more is passed over
   Returns names, each with its value:
     problems, five for each: kind, key, item, what it is about, what was found; counted, names of counters and how many

@@ -1,9 +1,5 @@
 #!lua flags=no-writes,allow-oom
 --[[ kinds: for the doctor, what some keys of the namespace are.
-  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/request/keys builds every other key from it
-  KEYS[2] meta      str  the only key that always exists: see conversation.py
-  ARGV[1] now_ms    int  the time, for tests only; "" asks the server
-  ARGV[2..8]             not used: as for changes
   ARGV[9] check     int  1 to see whether they have a reason to be there; ARGV[10..] names
   Returns three for each: type, ms to live (-1 for ever, -2 if it is gone), 1 if it has no reason to be there. ]]
 -- @include doctor/lib/rules

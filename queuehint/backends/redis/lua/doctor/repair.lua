@@ -1,11 +1,5 @@
 #!lua flags=allow-oom
 --[[ repair: for the doctor, put right what it found, provided that nothing has changed since it looked.
-  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/request/keys builds every other key from it
-  KEYS[2] meta      str  the only key that always exists: see conversation.py
-  ARGV[1] now_ms    int  the time, for tests only; "" asks the server
-  ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
-  ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service (lib/jobs/transitions); ms
-  ARGV[8] budget    int  units of following work
   ARGV[9] packed    str  the state as it was when the doctor looked, "" if there was none
   ARGV[10..]        three for each repair: kind, name, item; see REPAIR
   Returns DONE and the state as it is now, or CHANGED, and then nothing was done.

@@ -1,10 +1,5 @@
 #!lua flags=allow-oom
 --[[ turn_back: for the doctor, set the time of a namespace back to the server's, whose clock was ahead and was put right.
-  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/request/keys builds every other key from it
-  KEYS[2] meta      str  the only key that always exists: see conversation.py
-  ARGV[1] now_ms    int  the time, for tests only; "" asks the server
-  ARGV[2..8]             not used: as for changes
-
   Returns by how much time was set back, ms, 0 if it was not ahead, and how many jobs come due earlier.
   Time cannot go back while jobs are on their way, for what was set by it would come due too late. So a lease ends no later
   than the longest one given now would, and what was told to wait for a while, by a clock that was ahead, waits for that

@@ -1,5 +1,12 @@
---[[ arguments: see that a script was given what its header says, before it changes anything: Redis keeps what a script wrote
-  before it failed, and a number that is none would be stored. Clients refuse the same values earlier (operations.fields). ]]
+--[[ arguments: what every script is given, and see that it was, before it changes anything: Redis keeps what a script wrote before
+  it failed, and a number that is none would be stored. Clients refuse the same values earlier (operations.fields).
+  KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/request/keys builds every other key from it
+  KEYS[2] meta      str  the only key that always exists: see session.py
+  ARGV[1] now_ms    int  the time, for tests only; "" asks the server
+  ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
+  ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service (lib/jobs/transitions); ms
+  ARGV[8] budget    int  units of following work
+  A question uses the time alone. From ARGV[9] on stands what a script is asked; its header says that. ]]
 local INT_MAX = 9007199254740992 -- @const
 
 local function refuse_argument(what) error('BAD_ARGUMENT ' .. what, 0) end
