@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import gc
 import inspect
 import logging
 import os
@@ -22,8 +23,9 @@ if TYPE_CHECKING:
 # The contract suite and its friends are shipped in the package: pytest has to be told that they assert.
 pytest.register_assert_rewrite("queuehint.testing")
 
-# No deadlines: how long something takes is for the benchmarks to say, not for a busy machine.
-settings.register_profile("dev", deadline=None)
+# No deadlines: how long something takes is for the benchmarks to say, not for a busy machine. Few examples: they are
+# others at every run, and many at night.
+settings.register_profile("dev", deadline=None, max_examples=40)
 # The same examples at every run: a change is judged by its own faults. Fresh examples are for dev and nightly.
 settings.register_profile(
     "ci",
@@ -75,12 +77,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     Measure coverage in unit tests and in the contract of memory alone, and not in heavy ones: what the others run would
     take twice as long, and what nothing but a walk or a race reaches is to have a test of its own.
     Who takes a server from a fixture is marked `redis`, before `-m` chooses.
+    At every run both shells speak to Redis, and one of them to Valkey too.
     """
+    is_redis_there = not isinstance(find_redis(), str)
     for item in items:
         if not item.nodeid.startswith(_COVERING) or item.get_closest_marker("heavy"):
             item.add_marker("no_cover")
         if not _SERVER_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker("redis")
+        if is_redis_there and item.nodeid.startswith("tests/contract/") and "[valkey-async" in item.nodeid:
+            item.add_marker("nightly")
+
+
+def pytest_collection_finish() -> None:
+    """Have the garbage collector leave out what all tests and modules are made of: it stays."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)

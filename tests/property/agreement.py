@@ -10,6 +10,7 @@ What is not promised to be the same is said in `queuehint.testing.state_machine.
 from __future__ import annotations
 
 import asyncio
+import functools
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -103,7 +104,12 @@ local state = cmsgpack.unpack(redis.call('HGET', KEYS[1], 'state'))
 return math.max(state[13], state[64])
 """
 """How long the leases in force may be stands in two places of the state."""
-_TEXT_OF = {script(name).sha: script(name).text for name in script_names()}
+
+
+@functools.cache
+def _texts() -> dict[str, str]:
+    """Return the texts of all scripts by what a server calls them."""
+    return {script(name).sha: script(name).text for name in script_names()}
 
 
 # --- what a shell sends ----------------------------------------------------------------------------------------------
@@ -497,7 +503,7 @@ class Twins:
 
     def send(self, command: tuple[Any, ...]) -> Any:
         """Send a request for a script by a connection of its own; return its reply or error."""
-        text = command[1] if command[0] == "EVAL" else _TEXT_OF[command[1]]
+        text = command[1] if command[0] == "EVAL" else _texts()[command[1]]
         try:
             return self.server.call("EVAL", text, *command[2:])
         except ResponseError as error:

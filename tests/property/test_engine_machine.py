@@ -102,4 +102,4 @@ def job_later(spec: JobSpec, now_ms: int) -> JobSpec:
 
 
 TestEngine = EngineMachine.TestCase
-TestEngine.settings = settings(TestEngine.settings, max_examples=settings().max_examples)
+TestEngine.settings = settings(TestEngine.settings, max_examples=settings().max_examples // 2)

@@ -30,6 +30,7 @@ from queuehint.testing.simulation.faults import PLANS
 from queuehint.testing.simulation.store import BEGIN_MS, Store
 from queuehint.values.record import JobState
 from queuehint.values.spec import JobSpec
+from tests.support import thorough
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,12 +45,12 @@ SEEDS_AT_MOST = 200
 
 @pytest.mark.parametrize("plan", PLANS)
 def test_the_engine_keeps_its_promises(plan: str) -> None:
-    for seed in range(150 if plan == "chaos" else 40):
+    for seed in range(thorough(150, quick=40) if plan == "chaos" else thorough(40, quick=10)):
         simulate_engine(seed, faults=plan)
 
 
 def test_the_gates_keep_their_promises() -> None:
-    for seed in range(300):
+    for seed in range(thorough(300, quick=60)):
         simulate_gates(seed)
 
 

@@ -21,8 +21,9 @@ from queuehint.operations import Operation, Tick
 from queuehint.operations.wire import decode, encode
 from queuehint.testing.state_machine.generator import Player
 from queuehint.testing.state_machine.styles import ALL_AT_ONCE, STYLES
+from tests.support import thorough
 
-STEPS = 250
+STEPS = thorough(250, quick=120)
 
 
 def answer(engine: Engine, operation: Operation[Any], now_ms: int) -> Any:
@@ -99,7 +100,7 @@ def replay(seed: int, told: list[tuple[int, bytes]]) -> Engine:
     return engine
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(thorough(12, quick=6)))
 def test_who_is_read_again_goes_on_as_the_other(seed: int) -> None:
     walk(seed, 0.05)
 
@@ -111,7 +112,7 @@ def test_in_a_thousand_walks_who_is_read_again_goes_on_as_the_other(block: int) 
         walk(seed, 0.03)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(thorough(4, quick=2)))
 def test_who_is_told_everything_again_remembers_the_same(seed: int) -> None:
     engine, told = walk(seed)
     assert digest(replay(seed, told)) == digest(engine)
@@ -119,7 +120,7 @@ def test_who_is_told_everything_again_remembers_the_same(seed: int) -> None:
 
 def test_nothing_depends_on_the_hashes_of_one_process(tmp_path: Path) -> None:
     mine = []
-    for seed in range(100, 106):
+    for seed in range(100, thorough(106, quick=102)):
         engine, told = walk(seed)
         (tmp_path / f"{seed}").write_bytes(b"".join(b"%d %s\n" % row for row in told))
         mine.append(digest(engine))

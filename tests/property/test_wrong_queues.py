@@ -18,6 +18,7 @@ from queuehint.testing import BackendQueue, QueueFaultError, check_queue, check_
 from queuehint.testing.queue_check import Ended
 from queuehint.values.hint import conflict
 from tests.servers import new_namespace
+from tests.support import thorough
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -352,11 +353,11 @@ class WithoutSharing(Right):
 
 
 def test_a_right_queue_is_acquitted() -> None:
-    check_queue(Right, max_examples=200)
-    check_queue(Right, slots=1, max_jobs=8, max_steps=40, max_examples=50)
-    check_queue(Right, jobs=jobs(claims=claims(modes=["exclusive"])), max_examples=100)
-    check_queue(Right, jobs=jobs(), max_examples=100)
-    check_queue(WithEdges, edges=True, max_examples=200)
+    check_queue(Right, max_examples=thorough(200, quick=40))
+    check_queue(Right, slots=1, max_jobs=8, max_steps=40, max_examples=thorough(50, quick=10))
+    check_queue(Right, jobs=jobs(claims=claims(modes=["exclusive"])), max_examples=thorough(100, quick=20))
+    check_queue(Right, jobs=jobs(), max_examples=thorough(100, quick=20))
+    check_queue(WithEdges, edges=True, max_examples=thorough(200, quick=40))
 
 
 def test_edges_are_looked_at_when_asked_for() -> None:
@@ -369,7 +370,7 @@ def test_edges_are_looked_at_when_asked_for() -> None:
 
 
 def test_what_is_canceled_does_not_start_and_frees_its_place() -> None:
-    check_queue(WithCancel, cancels=True, edges=True, max_examples=100)
+    check_queue(WithCancel, cancels=True, edges=True, max_examples=thorough(100, quick=20))
     kept = convict(KeepsWhatIsCanceled, cancels=True)
     assert (kept.faults[0].rule, len(kept.jobs)) == ("started_after_end", 1)
     held = convict(HoldsThePlace, cancels=True)
@@ -386,7 +387,7 @@ def test_readers_that_wait_for_each_other_are_a_fault() -> None:
     error = convict(WithoutSharing, jobs=readers)
     assert (error.faults[0].rule, len(error.jobs)) == ("idle", 2)
     assert "shared" in error.steps[0]
-    check_queue(Right, jobs=readers, max_examples=100)
+    check_queue(Right, jobs=readers, max_examples=thorough(100, quick=20))
 
 
 class Asynchronous:
@@ -417,17 +418,18 @@ class Asynchronous:
 
 
 def test_an_asynchronous_queue_is_driven_and_each_one_closed() -> None:
-    check_queue(lambda: Asynchronous(Right()), max_examples=50)
+    check_queue(lambda: Asynchronous(Right()), max_examples=thorough(50, quick=20))
     assert len(convict(lambda: Asynchronous(RetryToTheTail())).jobs) == 2
     convict(lambda: Asynchronous(Unready()))
     assert Asynchronous.opened == 0
 
 
 def test_the_backends_are_acquitted() -> None:
-    check_queue(lambda: BackendQueue(MemoryBackend()), max_examples=100)
-    check_queue(lambda: BackendQueue(Scheduler("memory://")), jobs=jobs(), edges=True, cancels=True, max_examples=100)
+    many = thorough(100, quick=20)
+    check_queue(lambda: BackendQueue(MemoryBackend()), max_examples=many)
+    check_queue(lambda: BackendQueue(Scheduler("memory://")), jobs=jobs(), edges=True, cancels=True, max_examples=many)
     pools = jobs(pool=st.sampled_from(["default", "p"]), user=st.sampled_from([None, "u"]), max_claims=1)
-    check_queue(lambda: BackendQueue(MemoryBackend()), jobs=pools, max_examples=50)
+    check_queue(lambda: BackendQueue(MemoryBackend()), jobs=pools, max_examples=many)
 
 
 def test_a_backend_is_left_open_if_so_asked() -> None:
@@ -440,7 +442,7 @@ def test_redis_is_acquitted(redis_url: str) -> None:
     def make() -> BackendQueue:
         return BackendQueue(open_backend(redis_url, BackendOptions(namespace=new_namespace("queue"))))
 
-    check_queue(make, jobs=jobs(), edges=True, cancels=True, max_examples=25)
+    check_queue(make, jobs=jobs(), edges=True, cancels=True, max_examples=thorough(25, quick=10))
 
 
 @pytest.mark.parametrize(
