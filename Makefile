@@ -12,6 +12,8 @@
 .DELETE_ON_ERROR:
 
 export PYTHON NO_APT
+# Without compiled files each of many processes would compile the package, and rewrite the tests, anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 PYTHON ?=
 REPO ?=
