@@ -344,7 +344,7 @@ MUTANTS = (
         file="operations/base.py",
         old="JOBS_PER_SUBMISSION_MAX = 1000\n",
         new="JOBS_PER_SUBMISSION_MAX = 8000\n",
-        caught_by=(tests("tests/unit/test_engine_submissions.py"),),
+        caught_by=(tests("tests/contract/test_memory.py", "-k", "thousand_jobs_are_one"),),
     ),
     Mutant(
         name="The last that was left over is done first",

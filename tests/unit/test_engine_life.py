@@ -702,3 +702,15 @@ def test_leases_are_extended_without_anything_that_follows() -> None:
     verdicts = engine.extend([("runs", token), ("runs", token + 1), ("waits", 1)], 60_000, queue.now_ms + 1)
     assert verdicts == [Verdict.DONE, Verdict.LOST, Verdict.LOST]
     assert engine.next_ms == queue.now_ms + 60_001
+
+
+def test_of_a_job_whose_record_is_gone_nothing_but_its_id_is_kept() -> None:
+    queue = Queue(job("a", retention_ms=0, max_attempts=2), now_ms=0)
+    queue.start()
+    queue.fail("a", delay_ms=1, error=JobError(type="E", message="m"))
+    assert queue.record("a").errors
+    queue.wait(1)
+    assert queue.run() == ["a"]
+    queue.wait(1)
+    kept = queue.engine.ledger.jobs["a"]
+    assert (kept.gone, kept.result, kept.notes) == (True, None, None)

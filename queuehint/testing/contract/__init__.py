@@ -32,7 +32,8 @@ from queuehint.testing.contract.edges import Downstream, Edges, Ends, Refusals
 from queuehint.testing.contract.events import Events, Following, Totals
 from queuehint.testing.contract.fairness import Levels, Served, Turns
 from queuehint.testing.contract.flows import Counts, Flows, Parts
-from queuehint.testing.contract.identity import Identity, Keys, Records
+from queuehint.testing.contract.identity import Identity, Records
+from queuehint.testing.contract.keys import KeyHolders, Keys
 from queuehint.testing.contract.leases import Leases, Presence, Waiting
 from queuehint.testing.contract.limits import LimitChanges, LimitsAtOnce, LimitsInAll, LimitsInTime
 from queuehint.testing.contract.listing import Counting, Listing, ListingByPath
@@ -43,10 +44,12 @@ from queuehint.testing.contract.restarts import Restarts
 from queuehint.testing.contract.results import Children, Results, Shared
 from queuehint.testing.contract.schedules import Firings, SchedulePauses, ScheduleWaits, Timetable
 from queuehint.testing.contract.store import Binding, Store
+from queuehint.testing.contract.submissions import AllOrNothing, ClosedPaths, Submissions
 from queuehint.testing.contract.tokens import Tokens
 from queuehint.testing.contract.wrong_values import WrongValues
 
 __all__ = [
+    "AllOrNothing",
     "Amending",
     "Ancestors",
     "ArrivalOrder",
@@ -54,6 +57,7 @@ __all__ = [
     "Binding",
     "Cancellation",
     "Children",
+    "ClosedPaths",
     "Counting",
     "Counts",
     "Dead",
@@ -67,6 +71,7 @@ __all__ = [
     "Following",
     "Identity",
     "Interim",
+    "KeyHolders",
     "Keys",
     "Leases",
     "Levels",
@@ -95,6 +100,7 @@ __all__ = [
     "Shared",
     "Siblings",
     "Store",
+    "Submissions",
     "Timetable",
     "Tokens",
     "Totals",
@@ -120,6 +126,7 @@ class BackendConformance(
     Cancellation,
     Dead,
     Keys,
+    KeyHolders,
     Identity,
     Records,
     Edges,
@@ -155,6 +162,9 @@ class BackendConformance(
     SchedulePauses,
     ScheduleWaits,
     WrongValues,
+    Submissions,
+    AllOrNothing,
+    ClosedPaths,
 ):
     """
     All rules that a backend keeps, each a test on both of its shells: asynchronous and not.

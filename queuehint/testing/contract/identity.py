@@ -30,47 +30,6 @@ Reply = TypeVar("Reply")
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 
 
-class Keys:
-    """A key names its newest unfinished job; a burst becomes one job."""
-
-    def test_a_fresh_job_of_the_key_is_returned(self, store: Store) -> None:
-        store.enqueue(job("a", key="k"))
-        again = store.enqueue(job("b", key="k", arguments=b"[1]")).jobs[0]
-        assert (again.id, again.created) == ("a", False)
-        assert store.find("b") is None
-
-    def test_a_started_job_is_not_fresh(self, store: Store) -> None:
-        store.enqueue(job("a", key="k"))
-        store.start()
-        assert store.enqueue(job("b", key="k")).jobs[0].id == "b"
-
-    def test_replace_gives_a_fresh_job_new_content_at_its_place(self, store: Store) -> None:
-        store.enqueue(job("a", ["doc"], key="k"), job("z", ["doc"]))
-        store.enqueue(job("b", ["doc"], key="k", on_conflict="replace", arguments=b'{"n":2}'))
-        assert store.start() == ["a"]
-        assert store.grants["a"].spec.arguments == b'{"n":2}'
-
-    def test_after_waits_for_one_that_was_started(self, store: Store) -> None:
-        store.enqueue(job("a", key="k"))
-        store.start()
-        store.enqueue(job("b", key="k", on_conflict="after"))
-        assert (store.state("b"), store.why("b").jobs) == (DEFERRED, ("a",))
-        store.finish("a")
-        assert store.start() == ["b"]
-
-    def test_reject_refuses_while_one_exists(self, store: Store) -> None:
-        store.enqueue(job("a", key="k"))
-        with pytest.raises(DuplicateJobError) as caught:
-            store.enqueue(job("other"), job("b", key="k", on_conflict="reject"))
-        assert (caught.value.key, caught.value.job_id) == ("k", "a")
-        assert store.find("other") is None
-
-    def test_the_key_is_free_in_the_step_that_ends_its_job(self, store: Store) -> None:
-        store.enqueue(job("a", key="k"))
-        store.run()
-        assert store.enqueue(job("b", key="k", on_conflict="reject")).jobs[0].created
-
-
 class Identity:
     """A job is its id: the same again is the same job, another of that id is refused."""
 

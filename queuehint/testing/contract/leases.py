@@ -251,6 +251,18 @@ class Leases:
             store.wait(1)
         assert store.record("a").attempts == 0
 
+    def test_that_pause_begins_anew_once_a_worker_knew_the_job(self, store: Store) -> None:
+        store.enqueue(job("a"))
+        pauses = []
+        for kind in (OutcomeKind.UNKNOWN_TASK, OutcomeKind.UNKNOWN_TASK, OutcomeKind.FAILED, OutcomeKind.UNKNOWN_TASK):
+            store.start()
+            store.settle("a", kind, delay_ms=1)
+            due_ms = store.record("a").due_ms
+            assert due_ms is not None
+            pauses.append(due_ms - store.clock.now_ms())
+            store.wait(pauses[-1])
+        assert pauses == [5_000, 10_000, 1, 5_000]
+
     def test_progress_and_log_lines_are_kept_while_the_lease_is_held(self, store: Store) -> None:
         store.enqueue(job("a"))
         store.start()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
@@ -15,7 +15,15 @@ from queuehint import (
 )
 from queuehint.backends.base import Interest
 from queuehint.operations import (
+    CountEdges,
+    CountJobs,
+    List,
+    ListLimits,
+    ListSchedules,
+    ListWeights,
     Operation,
+    Peek,
+    Tree,
 )
 from queuehint.testing.driver import Driver
 
@@ -23,9 +31,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 Reply = TypeVar("Reply")
+T = TypeVar("T")
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
-DAY_MS = 24 * 3600 * 1000
+MINUTE_MS = 60_000
+DAY_MS = 24 * 60 * MINUTE_MS
+
+
+def one_shell(rules: type[T]) -> type[T]:
+    """
+    Ask for rules through the synchronous shell alone, for they say what jobs do, and not how a store is asked.
+
+    Each test is marked by itself: a mark of a class would count for all rules of whoever inherits it.
+    """
+    mark = pytest.mark.parametrize("store", ["sync"], indirect=True)
+    for name, rule in vars(rules).items():
+        if name.startswith("test_"):
+            mark(rule)
+    return rules
 
 
 class Store(Driver):
@@ -38,6 +61,7 @@ class Store(Driver):
         self._kept = kept
         self.backend = backend
         self.clock = clock
+        self.began_ms = clock.now_ms()
         self.runner = asyncio.Runner() if shell == "async" else None
 
     def apply(self, operation: Operation[Reply]) -> Reply:
@@ -57,6 +81,19 @@ class Store(Driver):
     def kept(self) -> object:
         """Return all that the store keeps, as far as its binding can tell."""
         return None if self._kept is None else self._kept(self.backend)
+
+    def everything(self) -> object:
+        """Return all that can be asked of the store, and what it keeps: equal later if nothing has changed."""
+        questions: list[Operation[Any]] = [
+            List(), CountJobs(), CountEdges(), Tree((), 3), Peek(), ListLimits(), ListSchedules(), ListWeights(),
+        ]  # fmt: skip
+        return [*[self.apply(question) for question in questions], self.kept()]
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether no job is unfinished, and nothing is left of a place or an edge."""
+        stats, edges = self.stats(), self.edges()
+        return not (stats.unfinished or stats.nodes or stats.leftovers or edges.open_edges or edges.deferred)
 
     def close(self) -> None:
         if self.runner is None:

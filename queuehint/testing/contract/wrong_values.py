@@ -10,7 +10,7 @@ import pytest
 
 from queuehint import JobState, operations
 from queuehint.errors import InvalidHintError, InvalidJobError, PayloadError
-from queuehint.operations import CountJobs, Get, ListLimits, ListSchedules, ListWeights, Operation, Peek, Tree
+from queuehint.operations import Operation
 from queuehint.testing.driver import job
 from queuehint.values.hint import Claim
 from queuehint.values.limit import Limit
@@ -147,24 +147,16 @@ def wrong_operations() -> Iterator[tuple[str, Operation[Any]]]:
             yield f"{kind.__name__}.{name}", operation
 
 
-def _seen(store: Store) -> object:
-    """Return what can be asked of a store, and what it keeps."""
-    questions: list[Operation[Any]] = [
-        Get(("a", "b", "new")), CountJobs(), Tree((), 3), Peek(), ListLimits(), ListSchedules(), ListWeights(),
-    ]  # fmt: skip
-    return [*[store.apply(question) for question in questions], store.kept()]
-
-
 def _refuse(store: Store, wrong: list[tuple[str, Operation[Any]]]) -> None:
     """See that wrong operations are refused by name, and that nothing has changed."""
     store.enqueue(job("a", ["x"]), job("b", ["x"]))
     store.start(1)
-    before = _seen(store)
+    before = store.everything()
     for name, operation in wrong:
         with pytest.raises((InvalidJobError, InvalidHintError, PayloadError)) as caught:
             store.apply(operation)
         assert str(caught.value).startswith(name.partition(".")[0]), name
-    assert _seen(store) == before
+    assert store.everything() == before
 
 
 class WrongValues:
@@ -182,9 +174,9 @@ class WrongValues:
     def test_a_token_of_another_type_is_refused(self, store: Store, token: Any) -> None:
         store.enqueue(job("a"))
         store.start()
-        before = _seen(store)
+        before = store.everything()
         outcome = store.outcome("a")
         object.__setattr__(outcome, "token", token)
         with pytest.raises(InvalidJobError, match=r"^Exchange\.settle\.token must be int, got "):
             store.exchange(outcome)
-        assert _seen(store) == before
+        assert store.everything() == before
