@@ -62,7 +62,17 @@ def shown(value: object) -> str:
         raise
     except BaseException:  # noqa: BLE001 - a hostile value must not replace the error being reported
         text = f"<{type(value).__name__}>"
-    text = printable(text)
+    return clipped(text)
+
+
+def clipped(text: str) -> str:
+    """
+    Return text on one printable line, cut at 80 characters.
+
+    >>> clipped("ab" * 50)[-4:]
+    'aba…'
+    """
+    text = printable(text[: VALUE_LENGTH_MAX + 1])
     return text if len(text) <= VALUE_LENGTH_MAX else text[: VALUE_LENGTH_MAX - 1] + "…"
 
 

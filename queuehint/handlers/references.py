@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Never
 
 import attrs
 
-from queuehint.errors import InvalidJobError, InvalidJobTypeError, PayloadError, shown
+from queuehint.errors import InvalidJobError, InvalidJobTypeError, PayloadError, clipped, shown
 from queuehint.handlers.codec import DEPTH_MAX
 from queuehint.handlers.templates import Placeholder, is_name, parse
 from queuehint.values.checks import sized
@@ -46,7 +46,7 @@ class Template:
         object.__setattr__(self, "text", text)
 
     def __repr__(self) -> str:
-        return f"template({self.text!r})"
+        return f"template({shown(self.text)})"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Template) and self.text == other.text
@@ -130,7 +130,7 @@ class Reference:
         return Reference(found.name, self.node__, (*found.steps, step))
 
     def __repr__(self) -> str:
-        return str(self.placeholder__)
+        return clipped(str(self.placeholder__))
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -227,7 +227,7 @@ class _Taking:
             if kind is Template:
                 return value.text
             self.references[value] = None
-            return repr(value)
+            return str(value.placeholder__)
         if not self._known.get(id(value)):
             return value
         if id(value) in self._above:

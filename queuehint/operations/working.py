@@ -17,7 +17,7 @@ from queuehint.operations.base import (
     Operation,
     Verdict,
 )
-from queuehint.values.checks import sized
+from queuehint.values.checks import counted, sized
 from queuehint.values.outcome import Grant, Outcome, Progress
 
 
@@ -144,7 +144,7 @@ class Log(Operation[Noted]):
 
     job_id: str
     token: int | None
-    lines: tuple[str, ...]
+    lines: tuple[str, ...] = attrs.field(repr=counted)
 
 
 @attrs.frozen

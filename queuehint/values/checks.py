@@ -117,6 +117,11 @@ def sized(value: object) -> str:
     return f"<{len(value)} bytes>" if type(value) is bytes else f"<{type(value).__name__}>"
 
 
+def counted(lines: tuple[str, ...]) -> str:
+    """Return what a repr says of the lines of a log, which may be 4 MiB and are the handler's: how many there are."""
+    return f"<{len(lines)} lines>"
+
+
 def count_of(value: object, most: int) -> str:
     """Return how many there are of what is known to be more than *most*; an iterator would have to be read for it."""
     return str(len(value)) if type(value) in _SIZED else f"more than {most}"  # type: ignore[arg-type]

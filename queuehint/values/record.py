@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import attrs
 
-from queuehint.values.checks import sized
+from queuehint.values.checks import counted, sized
 from queuehint.values.hint import Path, queue_key
 from queuehint.values.outcome import JobError, Progress
 from queuehint.values.spec import EPOCH, JobSpec
@@ -46,11 +46,6 @@ class JobState(StrEnum):
 
 
 OVER = frozenset({JobState.FINISHED, JobState.FAILED, JobState.CANCELED})
-
-
-def _lines(logs: tuple[str, ...]) -> str:
-    """Return what the repr of a record says of its log: its lines may be 4 MiB, and are the handler's."""
-    return f"<{len(logs)} lines>"
 
 
 @attrs.frozen(kw_only=True)
@@ -93,7 +88,7 @@ class JobRecord:
     cause: str | None
     cancel_requested: bool
     progress: Progress | None
-    logs: tuple[str, ...] = attrs.field(repr=_lines)
+    logs: tuple[str, ...] = attrs.field(repr=counted)
     logs_truncated: bool
     level: int
     problem: str | None = None

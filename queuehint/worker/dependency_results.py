@@ -12,7 +12,7 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from queuehint.errors import BackendError, CorruptStateError, PayloadError
+from queuehint.errors import BackendError, CorruptStateError, PayloadError, clipped
 from queuehint.handlers.codec import decode_json, encode_json
 from queuehint.handlers.templates import fill
 from queuehint.operations import FETCH_MAX, Fetch, Operation, Verdict
@@ -87,7 +87,7 @@ class Results(Mapping[str, Any]):
         return len(self._listed)
 
     def __repr__(self) -> str:
-        return f"<Results of {', '.join(self._listed) or 'nothing'}>"
+        return f"<Results of {clipped(', '.join(self._listed)) or 'nothing'}>"
 
 
 async def fetch(call: _Call, grant: Grant, codec: Codec, *, all_of_them: bool) -> Results | None:

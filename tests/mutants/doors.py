@@ -277,6 +277,14 @@ MUTANTS = (
         caught_by=(REPRS,),
     ),
     Mutant(
+        name="The repr of a template holds its whole text",
+        kind="door",
+        file="handlers/references.py",
+        old='return f"template({shown(self.text)})"',
+        new='return f"template({self.text!r})"',
+        caught_by=(REPRS,),
+    ),
+    Mutant(
         name="What is said of an argument that cannot be read quotes it",
         kind="door",
         file="handlers/codec.py",

@@ -10,15 +10,17 @@ import attrs
 import pytest
 
 import queuehint
-from queuehint import Children
+from queuehint import Children, JsonCodec, Scheduler, template
 from queuehint.backends.redis.transport import Ask
-from queuehint.handlers.references import Extracted
-from queuehint.operations import Enqueue, Exchange, Fetched, Pulled, Push, Update, Verdict
+from queuehint.handlers.references import Extracted, Reference, extract
+from queuehint.operations import Enqueue, Exchange, Fetched, Log, Pulled, Push, Update, Verdict
 from queuehint.values.outcome import Grant, Outcome, OutcomeKind
 from queuehint.values.record import JobRecord, JobState
-from queuehint.values.spec import JobSpec
+from queuehint.values.spec import Dependency, JobSpec
+from queuehint.worker.dependency_results import Results
 
 SECRET = "C4NARY"
+IDS = [f"{number}-é" for number in range(500)]
 DATA = SECRET.encode()
 SPEC = JobSpec(id="a", task="t", arguments=DATA)
 OUTCOME = Outcome(job_id="a", token=1, kind=OutcomeKind.FINISHED, result=DATA)
@@ -37,6 +39,7 @@ VALUES: list[tuple[Any, str]] = [
     (Grant(SPEC, 1, 1, 0, 0), "arguments=<6 bytes>"),
     (Enqueue((SPEC,)), "arguments=<6 bytes>"),
     (Exchange(worker="w", pools=(), settle=(OUTCOME,), limit=0, lease_ms=1), "result=<6 bytes>"),
+    (Log("a", 1, (SECRET,)), "lines=<1 lines>"),
     (Push("default", "key", DATA, 1), "value=<6 bytes>"),
     (Pulled(DATA), "value=<6 bytes>"),
     (Update("a", 1, DATA), "result=<6 bytes>"),
@@ -53,6 +56,29 @@ def test_a_repr_has_the_size_of_data_and_not_the_data(value: Any, words: str) ->
     assert words in repr(value)
     assert SECRET not in repr(value)
     assert repr(value) in str([value]), "in a container, too"
+
+
+async def nothing(value: str) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        template("a\n\x1b[31m\u202e" + "b" * 60_000),
+        Reference("A", object(), ("field",) * 1000),
+        Results([Dependency(job_id) for job_id in IDS], dict.fromkeys(IDS), JsonCodec()),
+        Scheduler().job(nothing, name="é" * 64),
+    ],
+    ids=lambda value: type(value).__name__,
+)  # fmt: skip
+def test_a_repr_is_one_printable_line_of_bounded_length(value: Any) -> None:
+    assert repr(value).isprintable()
+    assert len(repr(value)) < 120
+
+
+def test_a_reference_is_sent_whole_however_long_its_repr_would_be() -> None:
+    extracted = extract({"value": Reference("A", object(), ("field",) * 100)})
+    assert extracted.arguments == {"value": "{{A" + ".field" * 100 + "}}"}
 
 
 def test_every_field_that_holds_bytes_is_shown_by_its_size() -> None:
