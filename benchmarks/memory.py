@@ -150,7 +150,7 @@ def _lifecycles(report: Report, *, sizes: tuple[int, int, int], quick: bool) -> 
     for waiting in sizes:
         load = Load(_spread(docs=waiting // JOBS_PER_DOC))
         fill_s = load.fill(load.jobs, waiting)
-        ready = load.engine.ledger.ready.size("default") / waiting
+        ready = load.engine.table.ready.size("default") / waiting
         load.claim(BATCH)
         load.work(lifecycles // 4)
         times = repeat(lambda load=load: load.work(lifecycles))  # type: ignore[misc]

@@ -137,13 +137,13 @@ def _before(engine: Engine, note: str) -> None:
 def _after(engine: Engine, note: str) -> None:
     kind, _, job_id = note.partition(" ")
     if kind == "pruned":
-        ledger = engine.ledger
-        job = ledger.jobs[job_id]
+        table = engine.table
+        job = table.jobs[job_id]
         if job.is_placed:
-            ledger.free(job)
-        ledger.drop_timer(job)
-        archive.prune(ledger, job)
-        engine.course.pruned += 1
+            table.free(job)
+        table.drop_timer(job)
+        archive.prune(table, job)
+        engine.lifecycle.pruned += 1
 
 
 def _with_specs(operation: Operation[Any], reply: list[Any], engine: Engine) -> list[Any]:
@@ -151,7 +151,7 @@ def _with_specs(operation: Operation[Any], reply: list[Any], engine: Engine) -> 
     if not isinstance(operation, Exchange):
         return reply
     ids = [head.decode().split("\n", 1)[0] for head in reply[7:]]
-    return reply + [codec.spec_rest(engine.ledger.jobs[job_id].spec) for job_id in ids]
+    return reply + [codec.spec_rest(engine.table.jobs[job_id].spec) for job_id in ids]
 
 
 def _plain(reply: Any) -> Any:

@@ -142,7 +142,7 @@ class LocalBackend(Backend):
 
     def _index_some(self) -> bool:
         with self._lock:
-            return self.engine.ledger.past.index_some(INDEXED_AT_ONCE)
+            return self.engine.table.past.index_some(INDEXED_AT_ONCE)
 
     def wait_sync(self, interest: Interest, timeout_s: float) -> None:
         """Like `wait`, blocking this thread."""
@@ -179,9 +179,9 @@ class LocalBackend(Backend):
             return ()
         self._check_usable()
         with self._lock:
-            ledger = self.engine.ledger
-            known = [ledger.jobs.get(job_id) for job_id in job_ids if job_id not in ledger.awaited]
-            return tuple([job.id for job in known if job is not None and not job.is_over and ledger.goes_soon(job)])
+            table = self.engine.table
+            known = [table.jobs.get(job_id) for job_id in job_ids if job_id not in table.awaited]
+            return tuple([job.id for job in known if job is not None and not job.is_over and table.goes_soon(job)])
 
     def _enter(self, interest: Interest, timeout_s: float, wake: Callable[[], None]) -> Waiter | None:
         """Register somebody who waits; None if what they wait for is there."""
@@ -190,11 +190,11 @@ class LocalBackend(Backend):
             if self._closed:  # meanwhile: nobody would wake this waiter any more
                 return None
             engine, now_ms = self.engine, self._clock.now_ms()
-            ledger = engine.ledger
+            table = engine.table
             until_ms = now_ms + round(
                 min(timeout_s, VERSION_POLL_S if interest.version is not None else timeout_s) * 1000
             )
-            if any(ledger.ready.size(pool, interest.users) for pool in interest.pools):
+            if any(table.ready.size(pool, interest.users) for pool in interest.pools):
                 return None
             # A worker is up when something is due; where there is none, whoever waits for a result is.
             next_ms = engine.next_ms if interest.pools or not self._adopted else None
@@ -202,10 +202,10 @@ class LocalBackend(Backend):
                 if next_ms <= now_ms and interest.pools:
                     return None
                 until_ms = min(until_ms, next_ms)
-            if interest.worker is not None and interest.worker in ledger.untold:
+            if interest.worker is not None and interest.worker in table.undelivered_cancellations:
                 return None
             for job_id in interest.jobs:
-                job = ledger.jobs.get(job_id)
+                job = table.jobs.get(job_id)
                 if job is None or job.is_over or interest.version not in {None, job.version}:
                     return None
             waiter = Waiter(interest, until_ms, wake)
@@ -230,16 +230,16 @@ class LocalBackend(Backend):
 
     def _wake(self) -> None:
         """Wake those whose wait is over after an operation."""
-        ledger, waiting = self.engine.ledger, self._waiting
+        table, waiting = self.engine.table, self._waiting
         if waiting:
-            waiting.call("job", ledger.ended)
-            waiting.call("pool", {pool for pool, _ in ledger.ready.filled})
-            waiting.call("user", ledger.ready.filled)
-            waiting.call("worker", list(ledger.untold))
+            waiting.call("job", table.ended)
+            waiting.call("pool", {pool for pool, _ in table.ready.filled})
+            waiting.call("user", table.ready.filled)
+            waiting.call("worker", list(table.undelivered_cancellations))
             next_ms = self.engine.next_ms
             if next_ms is not None:
                 waiting.call_workers(next_ms)
-        ledger.ready.filled.clear()
+        table.ready.filled.clear()
 
     def _wake_all(self) -> None:
         if self._is_gone():
@@ -266,7 +266,7 @@ class LocalBackend(Backend):
         """Return the leases to be renewed before something is reaped; none while nothing is due."""
         if not self._adopted:
             return []
-        next_ms = self.engine.ledger.timers.next_ms()
+        next_ms = self.engine.table.timers.next_ms()
         if next_ms is None or next_ms > now_ms:
             return []
         return [lease for held, _ in list(self._adopted.values()) for lease in held()]
@@ -306,7 +306,7 @@ class LocalBackend(Backend):
 
     def _watch_unserved(self, now_ms: int) -> None:
         """Say once that jobs have been ready for a while and no worker runs in this process."""
-        if not self.engine.ledger.ready.sizes():
+        if not self.engine.table.ready.sizes():
             self._unserved_since_ms = None
         elif self._unserved_since_ms is None:
             self._unserved_since_ms = now_ms

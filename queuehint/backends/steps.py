@@ -37,20 +37,20 @@ class Wait:
         return not (self.interest.jobs or self.interest.pools or self.interest.worker or self.interest.kept)
 
 
-Dialogue = Generator[Operation[Any] | Wait, Any, T]
+Steps = Generator[Operation[Any] | Wait, Any, T]
 
 
-async def hold(backend: Backend, dialogue: Dialogue[T]) -> T:
-    """Hold a dialogue with a backend and return its answer."""
+async def run_steps(backend: Backend, steps: Steps[T]) -> T:
+    """Run the steps on a backend and return their answer."""
     try:
-        step = next(dialogue)
+        step = next(steps)
         while True:
             try:
                 reply = await _take(backend, step)
             except QueueHintError as error:
-                step = dialogue.throw(error)
+                step = steps.throw(error)
             else:
-                step = dialogue.send(reply)
+                step = steps.send(reply)
     except StopIteration as end:
         answer: T = end.value
         return answer
@@ -66,17 +66,17 @@ async def _take(backend: Backend, step: Operation[Any] | Wait) -> Any:
     return reply
 
 
-def hold_sync(backend: Backend, dialogue: Dialogue[T]) -> T:
-    """Like `hold`, for code without a loop."""
+def run_steps_sync(backend: Backend, steps: Steps[T]) -> T:
+    """Like `run_steps`, for code without a loop."""
     try:
-        step = next(dialogue)
+        step = next(steps)
         while True:
             try:
                 reply = _take_sync(backend, step)
             except QueueHintError as error:
-                step = dialogue.throw(error)
+                step = steps.throw(error)
             else:
-                step = dialogue.send(reply)
+                step = steps.send(reply)
     except StopIteration as end:
         answer: T = end.value
         return answer
@@ -92,7 +92,7 @@ def _take_sync(backend: Backend, step: Operation[Any] | Wait) -> Any:
     return None
 
 
-def finish(*, more: bool, at_most: int | None = None) -> Dialogue[None]:
+def tick_until_done(*, more: bool, at_most: int | None = None) -> Steps[None]:
     """
     Have what an operation left over done, so that it waits for no worker.
 

@@ -86,7 +86,7 @@ def _examine(url: str, namespace: str | None, *, fix: bool, passes: int) -> Repo
 
 def namespace_of(backend: RedisBackend | SqliteBackend) -> str:
     """Return the namespace whose jobs are there."""
-    return backend.desk.namespace if isinstance(backend, RedisBackend) else backend.namespace
+    return backend.session.namespace if isinstance(backend, RedisBackend) else backend.namespace
 
 
 # --- what is printed -------------------------------------------------------------------------------------------------

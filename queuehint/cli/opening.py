@@ -97,7 +97,7 @@ def find(target: str | None, namespace: str | None) -> Scheduler:
 def namespace_of(scheduler: Scheduler) -> str:
     """Return the namespace whose jobs are there; what a URL says goes before what the scheduler says."""
     backend: Any = scheduler.backend
-    return str(getattr(getattr(backend, "desk", backend), "namespace", scheduler.namespace))
+    return str(getattr(getattr(backend, "session", backend), "namespace", scheduler.namespace))
 
 
 def place(key: str | None) -> Path:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from queuehint.backends.steps import Dialogue, finish, hold_sync
+from queuehint.backends.steps import Steps, run_steps_sync, tick_until_done
 from queuehint.cli.opening import (
     EXIT_REFUSED,
     EXIT_TIMEOUT,
@@ -113,7 +113,7 @@ def judge(sched: Scheduler, ids: Sequence[str], make: Callable[[tuple[str, ...]]
     verdicts: list[tuple[str, Verdict, JobState | None]] = []
     for begin in range(0, len(checked), IDS_MAX):
         some = tuple(checked[begin : begin + IDS_MAX])
-        reply: Judged = hold_sync(sched.backend, _order(make(some)))
+        reply: Judged = run_steps_sync(sched.backend, _order(make(some)))
         verdicts += [(job_id, *verdict) for job_id, verdict in zip(some, reply.verdicts, strict=True)]
     printer = Printer(as_json=as_json)
     if as_json:
@@ -129,9 +129,9 @@ def judge(sched: Scheduler, ids: Sequence[str], make: Callable[[tuple[str, ...]]
         raise typer.Exit(EXIT_REFUSED)
 
 
-def _order(operation: Cancel | Redrive | Discard) -> Dialogue[Judged]:
+def _order(operation: Cancel | Redrive | Discard) -> Steps[Judged]:
     reply: Judged = yield operation
-    yield from finish(more=reply.more)
+    yield from tick_until_done(more=reply.more)
     return reply
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from queuehint.client.flow_edges import specs_of
 from queuehint.client.flow_handle import FlowHandle
-from queuehint.client.flow_nodes import FlowGroup, Roster
+from queuehint.client.flow_nodes import FlowGroup, FlowRegistry
 from queuehint.client.job import Job
 from queuehint.errors import (
     FlowNotFoundError,
@@ -44,7 +44,7 @@ class Flow(FlowGroup, FlowHandle):
 
     def __init__(self, client: Client, id: str | None = None) -> None:
         FlowHandle.__init__(self, client, new_id() if id is None else check_id(id, parameter="flow"))
-        FlowGroup.__init__(self, Roster(client, self.id, is_named=id is not None), "", (), [])
+        FlowGroup.__init__(self, FlowRegistry(client, self.id, is_named=id is not None), "", (), [])
 
     def __repr__(self) -> str:
         return f"Flow({self.id!r})"
@@ -73,7 +73,7 @@ class Flow(FlowGroup, FlowHandle):
         """
         specs = self._begin()
         try:
-            self._end(await self.roster.client.hand_in(specs, whole=True))
+            self._end(await self.registry.client.submit_checked(specs, whole=True))
         except FlowNotFoundError:
             raise FlowNotFoundError(self.id) from None
 
@@ -81,27 +81,27 @@ class Flow(FlowGroup, FlowHandle):
         """Like `submit`, for code without a loop."""
         specs = self._begin()
         try:
-            self._end(self.roster.client.hand_in_sync(specs, whole=True))
+            self._end(self.registry.client.submit_checked_sync(specs, whole=True))
         except FlowNotFoundError:
             raise FlowNotFoundError(self.id) from None
 
     def give_up(self) -> None:
         """Let nothing more be added, and submit nothing."""
-        self.roster.is_left = True
+        self.registry.is_left = True
 
     def _begin(self) -> list[JobSpec]:
-        self.roster.check_open()
-        if not self.roster.nodes:
+        self.registry.check_open()
+        if not self.registry.nodes:
             self.give_up()
             raise InvalidJobError(f"flow {shown(self.id)} has no jobs and is not submitted: add one, or make no flow")
-        return specs_of(self.roster)
+        return specs_of(self.registry)
 
     def _end(self, handles: list[JobHandle[Any]]) -> None:
-        for node, handle in zip(self.roster.nodes, handles, strict=True):
+        for node, handle in zip(self.registry.nodes, handles, strict=True):
             node.id = handle.id
             node.created = handle.created
-        self.roster.is_submitted = True
-        self._jobs = tuple([node.id for node in self.roster.nodes])
+        self.registry.is_submitted = True
+        self._jobs = tuple([node.id for node in self.registry.nodes])
         self._ends = tuple([node.id for node in self.ends])
 
 

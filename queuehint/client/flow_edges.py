@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from queuehint.client.flow_nodes import FlowGroup, Node, Roster, Source, Sources
+from queuehint.client.flow_nodes import FlowGroup, FlowRegistry, Node, Source, Sources
 from queuehint.errors import InvalidJobError, shown
 from queuehint.values.spec import Dependency, JobSpec, When, evolved
 
@@ -18,36 +18,36 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def specs_of(roster: Roster) -> list[JobSpec]:
+def specs_of(registry: FlowRegistry) -> list[JobSpec]:
     """
     Return the specs of all nodes, in the order in which they were added, and note the ends of each group.
 
     Raises:
         InvalidJobError: a node has the id of a job outside of the flow as its name, and another waits for that job.
     """
-    if confused := [job_id for job_id in roster.outside if job_id in roster.named]:
+    if confused := [job_id for job_id in registry.outside if job_id in registry.named]:
         raise InvalidJobError(
             f"{shown(confused[0])} is the name of a node and the id of a job outside of the flow that another node "
             "waits for: give the node another name"
         )
-    more = _Edges(roster).of_groups()
+    more = _Edges(registry).of_groups()
     return [
         evolved(node.spec, depends_on=tuple(dict.fromkeys([*node.spec.depends_on, *more[node]])))
         if node in more
         else node.spec
-        for node in roster.nodes
+        for node in registry.nodes
     ]
 
 
 class _Edges:
     """Who waits for whom in a flow, and the edges that groups add to that."""
 
-    def __init__(self, roster: Roster) -> None:
-        self._roster = roster
-        self._by_id = {node.id: node for node in roster.nodes if node.id}
+    def __init__(self, registry: FlowRegistry) -> None:
+        self._registry = registry
+        self._by_id = {node.id: node for node in registry.nodes if node.id}
         self._before = {
             node: {source for source in map(self._node, node.spec.depends_on) if source is not None}
-            for node in roster.nodes
+            for node in registry.nodes
         }
         self._starts: dict[FlowGroup, list[Node[Any]]] = {}
         self._more: dict[Node[Any], list[Dependency]] = {}
@@ -56,8 +56,8 @@ class _Edges:
         """Return the edges that come with groups, by the node that has them; and note the ends of each group."""
         waits: dict[FlowGroup, list[tuple[Node[Any] | FlowGroup, Source, When]]] = {}
         """Those that a group is part of, be it one end or the other."""
-        told: list[tuple[Node[Any] | FlowGroup, Sources]] = [*self._roster.waits]
-        told += [(group, group.waiting) for group in self._roster.groups if not group.is_empty]
+        told: list[tuple[Node[Any] | FlowGroup, Sources]] = [*self._registry.waits]
+        told += [(group, group.waiting) for group in self._registry.groups if not group.is_empty]
         for target, sources in told:
             for source, when in _without_empty(sources):
                 ends = [end for end in (target, source) if isinstance(end, FlowGroup)]
@@ -65,7 +65,7 @@ class _Edges:
                     waits.setdefault(end, []).append((target, source, when))
                 if not ends:
                     self._connect(target, source, when)
-        for group in reversed(self._roster.groups):
+        for group in reversed(self._registry.groups):
             inner = list(group.all_nodes())
             members = set(inner)
             awaited = {source for node in inner for source in self._before[node]}
@@ -87,7 +87,7 @@ class _Edges:
 
     def _node(self, edge: Dependency) -> Node[Any] | None:
         """Return the node an edge leads to, None if it leads out of the flow; names win, as in the submission."""
-        return self._roster.named.get(edge.id) or self._by_id.get(edge.id)
+        return self._registry.named.get(edge.id) or self._by_id.get(edge.id)
 
 
 def _without_empty(sources: Sources) -> Iterator[tuple[Source, When]]:

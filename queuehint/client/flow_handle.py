@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from queuehint.backends.base import Interest
-from queuehint.backends.steps import Dialogue, Wait, finish, hold, hold_sync
+from queuehint.backends.steps import Steps, Wait, run_steps, run_steps_sync, tick_until_done
 from queuehint.client.flow_graph import FlowGraph, draw
 from queuehint.client.handle import Client, JobHandle, outcome
 from queuehint.core.structures.edges import cause_of
@@ -103,11 +103,11 @@ class FlowHandle:
 
     async def stats(self) -> FlowStats:
         """Return its jobs by state."""
-        return await hold(self._client.backend, self._count())
+        return await run_steps(self._client.backend, self._count())
 
     def stats_sync(self) -> FlowStats:
         """Like `stats`, for code without a loop."""
-        return hold_sync(self._client.backend, self._count())
+        return run_steps_sync(self._client.backend, self._count())
 
     async def state(self) -> FlowState:
         """
@@ -115,11 +115,11 @@ class FlowHandle:
 
         A job that was to run only if another one failed, and was not needed, counts for nothing.
         """
-        return await hold(self._client.backend, self._state())
+        return await run_steps(self._client.backend, self._state())
 
     def state_sync(self) -> FlowState:
         """Like `state`, for code without a loop."""
-        return hold_sync(self._client.backend, self._state())
+        return run_steps_sync(self._client.backend, self._state())
 
     async def progress(self) -> Progress:
         """Return how many of its jobs are over."""
@@ -133,7 +133,7 @@ class FlowHandle:
         """Yield the records of its jobs in order of number, a page at a time."""
         cursor: int | None = 0
         while cursor is not None:
-            records, cursor = await hold(self._client.backend, self._page(cursor))
+            records, cursor = await run_steps(self._client.backend, self._page(cursor))
             for record in records:
                 yield record
 
@@ -141,7 +141,7 @@ class FlowHandle:
         """Like `jobs`, for code without a loop."""
         cursor: int | None = 0
         while cursor is not None:
-            records, cursor = hold_sync(self._client.backend, self._page(cursor))
+            records, cursor = run_steps_sync(self._client.backend, self._page(cursor))
             yield from records
 
     async def job(self, name: str) -> JobHandle[Any]:
@@ -151,29 +151,29 @@ class FlowHandle:
         Raises:
             JobNotFoundError: it has none of this name, or its record has expired.
         """
-        return await hold(self._client.backend, self._find(name))
+        return await run_steps(self._client.backend, self._find(name))
 
     def job_sync(self, name: str) -> JobHandle[Any]:
         """Like `job`, for code without a loop."""
-        return hold_sync(self._client.backend, self._find(name))
+        return run_steps_sync(self._client.backend, self._find(name))
 
     async def graph(self) -> FlowGraph:
         """Return its jobs and edges, to draw them."""
-        return draw(self.id, await hold(self._client.backend, self._all()))
+        return draw(self.id, await run_steps(self._client.backend, self._all()))
 
     def graph_sync(self) -> FlowGraph:
         """Like `graph`, for code without a loop."""
-        return draw(self.id, hold_sync(self._client.backend, self._all()))
+        return draw(self.id, run_steps_sync(self._client.backend, self._all()))
 
     # --- what becomes of it --------------------------------------------------------------------------------------
 
     async def cancel(self, reason: str | None = None) -> None:
         """Cancel all its jobs that are not over; those that run are asked to stop."""
-        await hold(self._client.backend, self._cancel(reason))
+        await run_steps(self._client.backend, self._cancel(reason))
 
     def cancel_sync(self, reason: str | None = None) -> None:
         """Like `cancel`, for code without a loop."""
-        hold_sync(self._client.backend, self._cancel(reason))
+        run_steps_sync(self._client.backend, self._cancel(reason))
 
     async def result(self, timeout: float | timedelta | None = None) -> dict[str, Any]:
         """
@@ -195,7 +195,7 @@ class FlowHandle:
             ResultTimeoutError: it is not over in time; it goes on.
             WouldDeadlockError: called inside a handler, and the flow is not over.
         """
-        return await hold(self._client.backend, self._result(timeout, "flow.result()"))
+        return await run_steps(self._client.backend, self._result(timeout, "flow.result()"))
 
     def result_sync(self, timeout: float | timedelta | None = None) -> dict[str, Any]:
         """
@@ -204,17 +204,17 @@ class FlowHandle:
         Raises:
             WouldDeadlockError: also on the thread of a loop that runs this scheduler's own workers.
         """
-        return hold_sync(self._client.backend, self._result(timeout, "flow.result_sync()", blocks=True))
+        return run_steps_sync(self._client.backend, self._result(timeout, "flow.result_sync()", blocks=True))
 
-    # --- dialogues -----------------------------------------------------------------------------------------------
+    # --- steps ---------------------------------------------------------------------------------------------------
 
-    def _count(self) -> Dialogue[FlowStats]:
+    def _count(self) -> Steps[FlowStats]:
         stats: FlowStats = yield CountFlow(self.id)
         if not stats.total:
             raise FlowNotFoundError(self.id)
         return stats
 
-    def _state(self) -> Dialogue[FlowState]:
+    def _state(self) -> Steps[FlowState]:
         stats = yield from self._count()
         if stats.unfinished:
             return FlowState.RUNNING
@@ -224,13 +224,13 @@ class FlowHandle:
             return FlowState.CANCELED
         return FlowState.FINISHED
 
-    def _page(self, cursor: int) -> Dialogue[tuple[Sequence[JobRecord], int | None]]:
+    def _page(self, cursor: int) -> Steps[tuple[Sequence[JobRecord], int | None]]:
         page = yield ListFlow(self.id, cursor, LIST_MAX)
         if not page.records and not cursor:
             raise FlowNotFoundError(self.id)
         return page.records, page.cursor
 
-    def _all(self) -> Dialogue[list[JobRecord]]:
+    def _all(self) -> Steps[list[JobRecord]]:
         found: list[JobRecord] = []
         cursor: int | None = 0
         while cursor is not None:
@@ -238,7 +238,7 @@ class FlowHandle:
             found += records
         return found
 
-    def _find(self, name: str) -> Dialogue[JobHandle[Any]]:
+    def _find(self, name: str) -> Steps[JobHandle[Any]]:
         name = check_id(name, parameter="name")
         cursor: int | None = 0
         while cursor is not None:
@@ -248,13 +248,13 @@ class FlowHandle:
                     return JobHandle(self._client, record.id)
         raise JobNotFoundError(name)
 
-    def _cancel(self, reason: str | None) -> Dialogue[None]:
+    def _cancel(self, reason: str | None) -> Steps[None]:
         reason = None if reason is None else check_name(reason, parameter="reason")
         yield from self._count()
         swept = yield CancelFlow(self.id, reason)
-        yield from finish(more=swept.more)
+        yield from tick_until_done(more=swept.more)
 
-    def _result(self, timeout: Any, call: str, *, blocks: bool = False) -> Dialogue[dict[str, Any]]:
+    def _result(self, timeout: Any, call: str, *, blocks: bool = False) -> Steps[dict[str, Any]]:
         limit_ms = check_optional_duration(timeout, parameter="timeout")
         deadline = math.inf if limit_ms is None else time.monotonic() + limit_ms / 1000
         pause_s = POLL_MIN_S
@@ -294,19 +294,19 @@ class FlowHandle:
                 read_s = asked_s
             pause_s = min(pause_s * 1.5, POLL_MAX_S)
 
-    def _known_ends(self) -> Dialogue[tuple[str, ...]]:
+    def _known_ends(self) -> Steps[tuple[str, ...]]:
         if self._ends is None:
             records = yield from self._all()
             self._ends = tuple([record.id for record in _ends(records)])
             self._jobs = tuple([record.id for record in records])
         return self._ends
 
-    def _keep(self) -> Dialogue[None]:
+    def _keep(self) -> Steps[None]:
         """Have the records of its jobs kept until they are read: what ends meanwhile, however short its retention."""
         for begin in range(0, len(self._jobs), IDS_MAX):
             yield Wait(Interest(kept=self._jobs[begin : begin + IDS_MAX]), 0)
 
-    def _results(self, read: dict[str, JobRecord]) -> Dialogue[dict[str, Any]]:
+    def _results(self, read: dict[str, JobRecord]) -> Steps[dict[str, Any]]:
         """Return what a flow whose jobs are all FINISHED ends with; *read* are records of it that were read before."""
         if self._ends is None:
             records = _ends((yield from self._all()))
@@ -328,7 +328,7 @@ class FlowHandle:
             if not _was_not_needed(record)
         }
 
-    def _first(self, state: JobState) -> Dialogue[JobRecord | None]:
+    def _first(self, state: JobState) -> Steps[JobRecord | None]:
         """Return the first job in this state, None if there is none (any more); those not needed are passed over."""
         cursor: int | None = 0
         while cursor is not None:
@@ -339,7 +339,7 @@ class FlowHandle:
         return None
 
 
-def _watch(awaited: list[str], read: dict[str, JobRecord], until_s: float) -> Dialogue[None]:
+def _watch(awaited: list[str], read: dict[str, JobRecord], until_s: float) -> Steps[None]:
     """
     Wait until jobs are over, those at the end of a list first, and take them from it; their records are *read* then.
 
@@ -355,7 +355,7 @@ def _watch(awaited: list[str], read: dict[str, JobRecord], until_s: float) -> Di
         yield Wait(Interest(jobs=awaited[-1:]), left_s)
 
 
-def _drop_over(awaited: list[str], read: dict[str, JobRecord]) -> Dialogue[None]:
+def _drop_over(awaited: list[str], read: dict[str, JobRecord]) -> Steps[None]:
     """Take from the end of a list the jobs that are over, reading ever more at once."""
     count = 1
     while awaited:
@@ -368,7 +368,7 @@ def _drop_over(awaited: list[str], read: dict[str, JobRecord]) -> Dialogue[None]
         count = min(2 * count, READ_AT_ONCE)
 
 
-def _read_over(awaited: list[str], read: dict[str, JobRecord]) -> Dialogue[None]:
+def _read_over(awaited: list[str], read: dict[str, JobRecord]) -> Steps[None]:
     """Read those of a list that are over, which those at its end need not be."""
     for begin in range(0, len(awaited), READ_AT_ONCE):
         for record in (yield Get(tuple(awaited[begin : begin + READ_AT_ONCE]))).records:

@@ -1,5 +1,5 @@
 """
-What a flow is built of: nodes, groups of nodes, and the roster that knows them all.
+What a flow is built of: nodes, groups of nodes, and the registry that knows them all.
 
 A node is a call of a job, made when it is added: what is wrong with it is said there. The nodes it depends on are named
 by their names in the flow, which the submission resolves, so that ids may be drawn as late as that.
@@ -57,11 +57,13 @@ class Node(JobHandle[R], Generic[R]):
         within: the groups it is in, the flow first.
     """
 
-    __slots__ = ("called", "name", "roster", "spec", "within")
+    __slots__ = ("called", "name", "registry", "spec", "within")
 
-    def __init__(self, roster: Roster, spec: JobSpec, *, name: str, called: str, within: tuple[FlowGroup, ...]) -> None:
-        super().__init__(roster.client, spec.id)
-        self.roster = roster
+    def __init__(
+        self, registry: FlowRegistry, spec: JobSpec, *, name: str, called: str, within: tuple[FlowGroup, ...]
+    ) -> None:
+        super().__init__(registry.client, spec.id)
+        self.registry = registry
         self.name = name
         self.called = called
         self.within = within
@@ -79,7 +81,7 @@ class Node(JobHandle[R], Generic[R]):
         Type checkers take it for the result itself, which is not there yet: it may be passed on and nothing else.
         """
         # Outside of its flow, where another node may be called the same, it goes by its id if a template can write it.
-        by_id = self.roster.is_submitted and is_name(self.id)
+        by_id = self.registry.is_submitted and is_name(self.id)
         return cast("R", Reference(self.id if by_id else self.called, self))
 
     def edge(self, when: When = "success") -> Dependency:
@@ -93,7 +95,7 @@ class Node(JobHandle[R], Generic[R]):
         Raises:
             InvalidJobError: that job is not of this flow, which is not submitted.
         """
-        if flow is self.roster:
+        if flow is self.registry:
             return (self.edge(when),)
         return super().edges(when, client, flow)
 
@@ -104,7 +106,7 @@ class Node(JobHandle[R], Generic[R]):
         Raises:
             InvalidJobError: its flow is not submitted; else as any handle's.
         """
-        self.roster.check_submitted()
+        self.registry.check_submitted()
         return super().id_for(client, parameter)
 
 
@@ -119,8 +121,8 @@ class FlowGroup:
         waiting: what those of its nodes wait for that wait for nobody in it.
     """
 
-    def __init__(self, roster: Roster, prefix: str, above: tuple[FlowGroup, ...], waiting: Sources) -> None:
-        self.roster = roster
+    def __init__(self, registry: FlowRegistry, prefix: str, above: tuple[FlowGroup, ...], waiting: Sources) -> None:
+        self.registry = registry
         self._prefix = prefix
         self._within = (*above, self)
         self.nodes: list[Node[Any]] = []
@@ -129,7 +131,7 @@ class FlowGroup:
         self.waiting = waiting
         self.ends: list[Node[Any]] = []
         """The nodes that nobody in it waits for; known when the flow is submitted."""
-        roster.groups.append(self)
+        registry.groups.append(self)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
@@ -147,7 +149,7 @@ class FlowGroup:
             JobNotFoundError: there is none.
         """
         full = f"{self._prefix}{check_id(name, parameter='name')}"
-        node = self.roster.named.get(full)
+        node = self.registry.named.get(full)
         if node is None:
             raise JobNotFoundError(full)
         return node
@@ -185,18 +187,18 @@ class FlowGroup:
 
     def add_call(self, job: Job[..., R], arguments: dict[str, Any]) -> Node[R]:
         """Add a call by its arguments as the handler binds them; otherwise as `add`."""
-        roster = self.roster
-        roster.check_open()
-        if job.scheduler is not roster.client:
+        registry = self.registry
+        registry.check_open()
+        if job.scheduler is not registry.client:
             raise InvalidJobError(f"{job.name} is a job of another scheduler than the flow's")
         before = [node.edge() for task in job.options.depends_on for node in self._nodes_of(task, job.name)]
-        spec = job.specified(arguments, flow=roster, before=before)
-        name, called = roster.names_for(self._prefix, spec)
-        sources = [item for item in job.options.after or () if roster.owns(item)]
+        spec = job.build_spec(arguments, flow=registry, before=before)
+        name, called = registry.names_for(self._prefix, spec)
+        sources = [item for item in job.options.after or () if registry.owns(item)]
         self._refuse_own(sources, name)
-        spec = evolved(spec, name=name, flow=roster.flow_id, id=roster.id_for(spec, name, job))
-        node: Node[R] = Node(roster, spec, name=name, called=called, within=self._within)
-        roster.take(node, [(group, job.options.when) for group in sources])
+        spec = evolved(spec, name=name, flow=registry.flow_id, id=registry.id_for(spec, name, job))
+        node: Node[R] = Node(registry, spec, name=name, called=called, within=self._within)
+        registry.take(node, [(group, job.options.when) for group in sources])
         self.nodes.append(node)
         return node
 
@@ -217,8 +219,8 @@ class FlowGroup:
             InvalidJobError, InvalidJobTypeError: naming the parameter.
             CycleError: it waits for a group it is in.
         """
-        roster = self.roster
-        roster.check_open()
+        registry = self.registry
+        registry.check_open()
         full = check_id(f"{self._prefix}{check_id(name, parameter='name')}", parameter="name")
         if full in self.below:
             raise InvalidJobError(f"the name {shown(full)} is that of another group of the flow")
@@ -229,12 +231,12 @@ class FlowGroup:
                 item = Dependency(item, when)
             if isinstance(item, Dependency):
                 waiting.append((item, item.when))
-            elif roster.owns(item):
+            elif registry.owns(item):
                 self._refuse_own([item], full)
                 waiting.append((item, options.when))
             else:
-                waiting += [(edge, edge.when) for edge in item.edges(options.when, roster.client, roster)]
-        group = FlowGroup(roster, f"{full}.", self._within, waiting)
+                waiting += [(edge, edge.when) for edge in item.edges(options.when, registry.client, registry)]
+        group = FlowGroup(registry, f"{full}.", self._within, waiting)
         self.below[full] = group
         return group
 
@@ -245,14 +247,14 @@ class FlowGroup:
         Raises:
             InvalidJobError: that job is not of this flow, which is not submitted.
         """
-        if flow is self.roster:
+        if flow is self.registry:
             return ()
-        self.roster.check_submitted()
+        self.registry.check_submitted()
         return [edge for node in self.ends for edge in node.edges(when, client, flow)]
 
     def _nodes_of(self, task: str, dependent: str) -> Sequence[Node[Any]]:
         """Return the nodes of a task: in this group and below, else in the nearest one above that has any."""
-        nodes = self.roster.of_task.get(task, ())
+        nodes = self.registry.of_task.get(task, ())
         for group in reversed(self._within):
             if found := [node for node in nodes if group in node.within]:
                 return found
@@ -261,10 +263,10 @@ class FlowGroup:
     def _refuse_own(self, groups: Iterable[FlowGroup], name: str) -> None:
         for group in groups:
             if group in self._within:
-                raise CycleError([name, group.name or self.roster.flow_id])
+                raise CycleError([name, group.name or self.registry.flow_id])
 
 
-class Roster:
+class FlowRegistry:
     """
     All nodes and groups of one flow.
 
@@ -305,7 +307,7 @@ class Roster:
 
     def owns(self, item: object) -> TypeGuard[FlowGroup]:
         """Say whether an item of `after` is a group of this flow."""
-        return isinstance(item, FlowGroup) and item.roster is self
+        return isinstance(item, FlowGroup) and item.registry is self
 
     def id_for(self, spec: JobSpec, name: str, job: Job[..., Any]) -> str:
         """Return the id of a new node: its own, or one that follows from its name if the user has named the flow."""

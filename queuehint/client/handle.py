@@ -64,15 +64,15 @@ class Client(Protocol):
     def make_id(self) -> str:
         """Return an id for a new job; ``""`` stands for one that is drawn when the job is submitted."""
 
-    async def hand_in(
+    async def submit_checked(
         self, specs: list[JobSpec], *, parent: tuple[str, int] | None = None, whole: bool = False
     ) -> list[JobHandle[Any]]:
         """Enqueue jobs whose specs were checked as they were made; the arguments are those of `submission.submit`."""
 
-    def hand_in_sync(
+    def submit_checked_sync(
         self, specs: list[JobSpec], *, parent: tuple[str, int] | None = None, whole: bool = False
     ) -> list[JobHandle[Any]]:
-        """Like `hand_in`, for code without a loop."""
+        """Like `submit_checked`, for code without a loop."""
 
     def runs_workers_here(self) -> bool:
         """Return whether the calling thread runs a loop on which this scheduler has workers."""

@@ -162,7 +162,7 @@ class Job(Generic[P, R]):
         options = {name: value for name, value in locals().items() if name != "self" and value is not UNSET}
         return self._like(self._options.changed(**options))
 
-    def made_by(self, parent: tuple[str, int], make_id: Callable[[], str] | None = None) -> Job[P, R]:
+    def as_child_of(self, parent: tuple[str, int], make_id: Callable[[], str] | None = None) -> Job[P, R]:
         """
         Return this job as the child of a running one.
 
@@ -204,9 +204,9 @@ class Job(Generic[P, R]):
                 f"{self.name} depends on the tasks {', '.join(map(shown, self._options.depends_on))}: submit it with "
                 "Scheduler.run() or in a flow, or give it depends_on=[]"
             )
-        return self.specified(arguments, make_id)
+        return self.build_spec(arguments, make_id)
 
-    def specified(
+    def build_spec(
         self,
         arguments: dict[str, Any],
         make_id: Callable[[], str] | None = None,
@@ -291,12 +291,12 @@ class Job(Generic[P, R]):
                 template among its arguments names what it does not wait for.
         """
         spec = self._spec(self._handler.bind(args, kwargs), self._make_id)
-        return (await self._scheduler.hand_in([spec], parent=self._parent))[0]
+        return (await self._scheduler.submit_checked([spec], parent=self._parent))[0]
 
     def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Like `enqueue`, for code without a loop."""
         spec = self._spec(self._handler.bind(args, kwargs), self._make_id)
-        return self._scheduler.hand_in_sync([spec], parent=self._parent)[0]
+        return self._scheduler.submit_checked_sync([spec], parent=self._parent)[0]
 
     async def enqueue_many(self, calls: Iterable[tuple[Any, ...] | dict[str, Any]]) -> list[JobHandle[R]]:
         """
@@ -313,11 +313,11 @@ class Job(Generic[P, R]):
             DuplicateJobError, PathClosedError: as `enqueue`; or any other error of the store. Submissions before the
                 refused one went through: `enqueued_ids` of the error tells how many of the first calls these were.
         """
-        return await self._scheduler.hand_in(self._specs(calls), parent=self._parent)
+        return await self._scheduler.submit_checked(self._specs(calls), parent=self._parent)
 
     def enqueue_many_sync(self, calls: Iterable[tuple[Any, ...] | dict[str, Any]]) -> list[JobHandle[R]]:
         """Like `enqueue_many`, for code without a loop."""
-        return self._scheduler.hand_in_sync(self._specs(calls), parent=self._parent)
+        return self._scheduler.submit_checked_sync(self._specs(calls), parent=self._parent)
 
     def _specs(self, calls: Iterable[tuple[Any, ...] | dict[str, Any]]) -> list[JobSpec]:
         specs = []

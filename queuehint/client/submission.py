@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
-from queuehint.backends.steps import Dialogue, finish
+from queuehint.backends.steps import Steps, tick_until_done
 from queuehint.errors import (
     CycleError,
     DuplicateJobError,
@@ -84,7 +84,7 @@ def check_spec(spec: JobSpec, *, may_lack_id: bool) -> JobSpec:
 
 def submit(
     specs: list[JobSpec], *, parent: tuple[str, int] | None = None, whole: bool = False
-) -> Dialogue[list[EnqueuedJob]]:
+) -> Steps[list[EnqueuedJob]]:
     """
     Submit checked specs.
 
@@ -135,7 +135,7 @@ def submit(
         if error.enqueued_ids:
             error.args = (f"the first {len(jobs)} of {len(specs)} jobs were enqueued; of the others: {error}",)
         raise
-    yield from finish(more=more, at_most=steps)
+    yield from tick_until_done(more=more, at_most=steps)
     return arranged.as_given(jobs)
 
 

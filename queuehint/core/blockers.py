@@ -19,7 +19,7 @@ from queuehint.values.record import JobState
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from queuehint.core.jobs.table import Ledger
+    from queuehint.core.jobs.table import JobTable
     from queuehint.core.structures.job import Job
     from queuehint.core.structures.trie import Node, Walk
 
@@ -37,8 +37,8 @@ class Blockers:
     Complexity: bounded, whatever stands in the line or below the gate.
     """
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+    def __init__(self, table: JobTable) -> None:
+        self._table = table
         self._dead: dict[tuple[Node, int], list[Job]] = {}
         self._holders: dict[tuple[Node, int], list[Job]] = {}
 
@@ -69,7 +69,7 @@ class Blockers:
 
     def _dead_at(self, node: Node, clashes: int) -> list[Job]:
         """Return dead jobs that hold a gate in one of the modes that clash, in order of place."""
-        holds = self._ledger.holds
+        holds = self._table.holds
         if not len(holds) or not node.held & clashes:
             return []
         found = self._dead.get((node, clashes))
@@ -99,12 +99,12 @@ class Blockers:
 
     def _few(self, node: Node) -> Iterable[Job]:
         """Return the jobs of all that hold a gate, by path and number."""
-        entries = [(key_of(walk.path), walk.job.number, walk.job) for walk in self._ledger.trie.holders(node)]
+        entries = [(key_of(walk.path), walk.job.number, walk.job) for walk in self._table.trie.holders(node)]
         return [job for _, _, job in sorted(entries, key=lambda entry: entry[:2])]
 
     def _many(self, node: Node) -> Iterable[Job]:
         """Return the first jobs at or below a gate, by path and number, whether they hold it or not."""
-        entries = islice(self._ledger.paths.entries(node.path), ENTRIES_LOOKED_AT_MAX)
+        entries = islice(self._table.paths.entries(node.path), ENTRIES_LOOKED_AT_MAX)
         return (job for _, _, job in entries)
 
 

@@ -25,8 +25,8 @@ from queuehint.operations.bounds import check_limits
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from queuehint.core.jobs.lifecycle import Course
-    from queuehint.core.jobs.table import Ledger
+    from queuehint.core.jobs.lifecycle import Lifecycle
+    from queuehint.core.jobs.table import JobTable
     from queuehint.operations import Operation, Verdict
 
 __all__ = ["EPOCH_BEGIN_S", "ROOMS", "Engine", "EngineOptions"]
@@ -61,14 +61,14 @@ class Engine:
         self.state = state or State(options or EngineOptions())
 
     @property
-    def ledger(self) -> Ledger:
+    def table(self) -> JobTable:
         """The table of jobs."""
-        return self.state.ledger
+        return self.state.table
 
     @property
-    def course(self) -> Course:
+    def lifecycle(self) -> Lifecycle:
         """The rules that carry jobs on."""
-        return self.state.course
+        return self.state.lifecycle
 
     @property
     def now_ms(self) -> int:
@@ -98,7 +98,7 @@ class Engine:
         check_limits(operation)
         state = self.state
         state.see_time(now_ms)
-        state.ledger.begin_step()
+        state.table.begin_step()
         return cast("Reply", HANDLERS[type(operation)](state, operation))
 
     def extend(self, leases: Sequence[tuple[str, int]], lease_ms: int, now_ms: int) -> list[Verdict]:
@@ -113,7 +113,7 @@ class Engine:
 
     def check(self) -> None:
         """Assert that all structures agree, for tests; O(all)."""
-        invariants.check(self.state.ledger)
+        invariants.check(self.state.table)
 
     def begin_epoch(self, token: int, reap_from_ms: int) -> None:
         """
@@ -124,7 +124,7 @@ class Engine:
             reap_from_ms: until then nothing is reaped, for nobody could renew.
         """
         self.state.token = token
-        self.state.course.reap_from_ms = reap_from_ms
+        self.state.lifecycle.reap_from_ms = reap_from_ms
 
     def end_leases(self, now_ms: int) -> None:
         """
@@ -136,13 +136,13 @@ class Engine:
         """
         state = self.state
         state.see_time(now_ms)
-        for job in state.ledger.timers.of(TimerKind.LEASE):
-            state.ledger.set_lease(job, state.now_ms)
+        for job in state.table.timers.of(TimerKind.LEASE):
+            state.table.set_lease(job, state.now_ms)
 
     def await_ends(self, job_ids: Iterable[str]) -> None:
         """Note that somebody waits for jobs: the records of those that are unfinished are kept a minute at least."""
-        ledger = self.state.ledger
+        table = self.state.table
         for job_id in job_ids:
-            job = ledger.jobs.get(job_id)
+            job = table.jobs.get(job_id)
             if job is not None and not job.is_over:
-                ledger.awaited.add(job_id)
+                table.awaited.add(job_id)

@@ -38,7 +38,7 @@ def cancel(state: State, operation: op.Cancel) -> op.Judged:
         elif job.is_over:
             verdicts.append((REFUSED, job.state))
         else:
-            state.course.cancel(job, cause)
+            state.lifecycle.cancel(job, cause)
             verdicts.append((REQUESTED if job.state is STARTED else DONE, job.state))
     follow(state)
     return op.Judged(tuple(verdicts), more(state))
@@ -47,12 +47,12 @@ def cancel(state: State, operation: op.Cancel) -> op.Judged:
 @handles(op.CancelPath)
 def cancel_path(state: State, operation: op.CancelPath) -> op.SweptPath:
     """Answer `CancelPath`."""
-    ledger = state.ledger
+    table = state.table
     # The cancellation takes a number itself: what comes after it, by enqueue or redrive, is not covered.
-    ledger.last_number += 1
+    table.last_number += 1
     cause = operation.reason or "canceled"
-    sweep = CancelSweep((operation.path,), ledger.last_number, cause, ledger.last_seq)
-    ledger.leftovers.append(sweep)
+    sweep = CancelSweep((operation.path,), table.last_number, cause, table.last_seq)
+    table.leftovers.append(sweep)
     follow(state)
     number = None if sweep.is_over else sweep.leave_tally(state.shared)
     return op.SweptPath(more(state), sweep.reached, number)
@@ -61,10 +61,10 @@ def cancel_path(state: State, operation: op.CancelPath) -> op.SweptPath:
 @handles(op.CancelFlow)
 def cancel_flow(state: State, operation: op.CancelFlow) -> op.Swept:
     """Answer `CancelFlow`."""
-    ledger = state.ledger
-    ledger.last_number += 1
+    table = state.table
+    table.last_number += 1
     cause = operation.reason or "canceled"
-    ledger.leftovers.append(CancelFlowSweep(operation.flow, ledger.last_number, cause, ledger.last_number))
+    table.leftovers.append(CancelFlowSweep(operation.flow, table.last_number, cause, table.last_number))
     follow(state)
     return op.Swept(more(state))
 
@@ -75,7 +75,7 @@ def redrive(state: State, operation: op.Redrive) -> op.Judged:
     jobs, verdicts = _dead(state, operation.ids, QUEUED)
     follow(state)
     for job in sorted(jobs, key=lambda job: job.number):
-        state.course.redrive(job, downstream=operation.downstream)
+        state.lifecycle.redrive(job, downstream=operation.downstream)
     return op.Judged(verdicts, more(state))
 
 
@@ -84,7 +84,7 @@ def discard(state: State, operation: op.Discard) -> op.Judged:
     """Answer `Discard`."""
     jobs, verdicts = _dead(state, operation.ids, CANCELED)
     for job in jobs:
-        state.course.discard(job)
+        state.lifecycle.discard(job)
     follow(state)
     return op.Judged(verdicts, more(state))
 
@@ -104,7 +104,7 @@ def _drop(state: State, job_id: str, version: int | None) -> tuple[Verdict, JobS
         return UNKNOWN, None
     if version is not None and version != job.version:
         return STALE, job.state
-    if not state.course.delete(job):
+    if not state.lifecycle.delete(job):
         return REFUSED, job.state
     return DONE, None
 
@@ -123,7 +123,7 @@ def _dead(
             verdicts.append((REFUSED, job.state))
         else:
             jobs[job_id] = job
-            state.ledger.drop_timer(job)
+            state.table.drop_timer(job)
             verdicts.append((DONE, target))
     return list(jobs.values()), tuple(verdicts)
 
@@ -139,16 +139,16 @@ def amend(state: State, operation: op.Amend) -> op.Noted:
     if operation.version != job.version:
         return op.Noted(STALE)
     if spec != job.spec:
-        revisions.amend(state.ledger, job, spec)
+        revisions.amend(state.table, job, spec)
     return op.Noted(DONE)
 
 
 @handles(op.Pause)
 def pause(state: State, operation: op.Pause) -> op.Marked:
     """Answer `Pause`."""
-    changed = operation.path not in state.ledger.parked
+    changed = operation.path not in state.table.parked
     if changed:
-        state.ledger.parked[operation.path] = LazyHeap()
+        state.table.parked[operation.path] = LazyHeap()
     follow(state)
     return op.Marked(changed, more(state))
 
@@ -156,9 +156,9 @@ def pause(state: State, operation: op.Pause) -> op.Marked:
 @handles(op.Resume)
 def resume(state: State, operation: op.Resume) -> op.Marked:
     """Answer `Resume`."""
-    changed = operation.path in state.ledger.parked
+    changed = operation.path in state.table.parked
     if changed:
-        state.ledger.resume(operation.path)
+        state.table.resume(operation.path)
     follow(state)
     return op.Marked(changed, more(state))
 
@@ -184,7 +184,7 @@ def reopen(state: State, operation: op.Reopen) -> op.Marked:
 @handles(op.SetLimit)
 def set_limit(state: State, operation: op.SetLimit) -> op.Marked:
     """Answer `SetLimit`."""
-    changed = state.ledger.limits.set(operation.limit, state.ledger.registry.running.values())
+    changed = state.table.limits.set(operation.limit, state.table.registry.running.values())
     follow(state)
     return op.Marked(changed, more(state))
 
@@ -192,7 +192,7 @@ def set_limit(state: State, operation: op.SetLimit) -> op.Marked:
 @handles(op.DropLimit)
 def drop_limit(state: State, operation: op.DropLimit) -> op.Marked:
     """Answer `DropLimit`."""
-    changed = state.ledger.limits.drop(operation.path, state.ledger.registry.running.values())
+    changed = state.table.limits.drop(operation.path, state.table.registry.running.values())
     follow(state)
     return op.Marked(changed, more(state))
 
@@ -200,7 +200,7 @@ def drop_limit(state: State, operation: op.DropLimit) -> op.Marked:
 @handles(op.Weigh)
 def weigh(state: State, operation: op.Weigh) -> op.Marked:
     """Answer `Weigh`."""
-    weights, user, weight = state.ledger.ready.weights, operation.user, operation.weight
+    weights, user, weight = state.table.ready.weights, operation.user, operation.weight
     changed = weights.get(user, 1) != weight
     if changed and user not in weights and len(weights) >= op.WEIGHTS_MAX:
         raise InvalidJobError(WEIGHTS_FULL)

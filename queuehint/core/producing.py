@@ -28,20 +28,20 @@ def enqueue(state: State, operation: op.Enqueue) -> op.Enqueued:
     specs = operation.jobs
     if operation.firing is not None:
         state.timetable.check_firing(operation.firing)
-    submission = Submission(state.ledger, state.closed, operation)
+    submission = Submission(state.table, state.closed, operation)
     submission.check()
     start = _start_of(state, operation) if operation.staged is not None else None
     follow(state)
-    jobs, now_ms = state.ledger.jobs, state.now_ms
+    jobs, now_ms = state.table.jobs, state.now_ms
     for job in submission.elsewhere:
         # Nobody knows of it, and whoever asks for it now has asked for it anew.
         if jobs.get(job.id) is job:
-            state.course.drop(job)
+            state.lifecycle.drop(job)
     enqueued = []
     for spec in specs:
         is_plain = spec.key is None and spec.presence_ms is None and not spec.depends_on and start is None
         if is_plain and spec.id not in jobs:
-            job = state.ledger.admit(spec, now_ms)
+            job = state.table.admit(spec, now_ms)
             state.enqueued += 1
             enqueued.append(op.EnqueuedJob(job.id, job.number, job.state, True))
         else:
@@ -49,7 +49,7 @@ def enqueue(state: State, operation: op.Enqueue) -> op.Enqueued:
     if start is not None:
         for each in enqueued:
             if each.created:
-                jobs[each.id].note().came = state.ledger.last_number
+                jobs[each.id].need_extras().came = state.table.last_number
     if operation.firing is not None:
         state.timetable.fire(operation.firing, enqueued[-1].id if enqueued else None)
     return op.Enqueued(tuple(enqueued), more(state))
@@ -58,26 +58,26 @@ def enqueue(state: State, operation: op.Enqueue) -> op.Enqueued:
 def _start_of(state: State, operation: op.Enqueue) -> Job:
     """Return the start of a submission in parts, which waits for its commit anew."""
     start_id = f"{START_MARK}{operation.staged}"
-    start = state.ledger.jobs.get(start_id)
+    start = state.table.jobs.get(start_id)
     if start is None:
         flow = operation.jobs[0].flow if operation.jobs else None
-        start = staging.open_start(state.ledger, start_id, flow, state.now_ms)
-    staging.keep_start(state.ledger, start, state.now_ms + op.STAGED_KEPT_MS)
+        start = staging.open_start(state.table, start_id, flow, state.now_ms)
+    staging.keep_start(state.table, start, state.now_ms + op.STAGED_KEPT_MS)
     return start
 
 
 def _enqueue_special(state: State, spec: JobSpec, submission: Submission, start: Job | None) -> op.EnqueuedJob:
     """Enqueue what may be there already, by its id or by its key, what waits for others or for its own caller."""
-    ledger = state.ledger
+    table = state.table
     existing = submission.existing(spec)
     after = None
     if existing is None and spec.key is not None:
-        newest = ledger.keys.newest(spec.key)
+        newest = table.keys.newest(spec.key)
         if newest is not None:
             if newest.is_fresh:
                 existing = newest
                 if spec.on_conflict == "replace":
-                    revisions.respec(ledger, newest, attrs.evolve(spec, id=newest.id), state.now_ms)
+                    revisions.respec(table, newest, attrs.evolve(spec, id=newest.id), state.now_ms)
             elif spec.on_conflict == "after":
                 after = newest
     if existing is not None:
@@ -86,39 +86,39 @@ def _enqueue_special(state: State, spec: JobSpec, submission: Submission, start:
     job = _admit(state, spec, submission, start, after)
     if spec.presence_ms is not None:
         job.token = state.next_token()
-        ledger.set_lease(job, state.now_ms + spec.presence_ms)
+        table.set_lease(job, state.now_ms + spec.presence_ms)
     return op.EnqueuedJob(job.id, job.number, job.state, True, job.token)
 
 
 def _admit(state: State, spec: JobSpec, submission: Submission, start: Job | None, after: Job | None) -> Job:
     """Take in a new job, with its edges."""
-    ledger, now_ms = state.ledger, state.now_ms
+    table, now_ms = state.table, state.now_ms
     needs = needs_of(spec)
     if start is not None:
-        return staging.stage(ledger, spec, now_ms, needs, start)
+        return staging.stage(table, spec, now_ms, needs, start)
     state.enqueued += 1
-    blocked, felled_by = state.course.judge(needs, submission.ids)
-    if felled_by is not None:
-        job = ledger.set_aside(spec, now_ms, needs)
-        state.course.fell_by(job, felled_by)
+    blocked, canceled_by = state.lifecycle.evaluate(needs, submission.ids)
+    if canceled_by is not None:
+        job = table.set_aside(spec, now_ms, needs)
+        state.lifecycle.apply_cancellation(job, canceled_by)
         return job
     if after is not None and after.id not in dict(needs):
         blocked = (*blocked, (after.id, AFTER))
-    return ledger.admit(spec, now_ms, needs=needs, blocked=blocked)
+    return table.admit(spec, now_ms, needs=needs, blocked=blocked)
 
 
 @handles(op.Commit)
 def commit(state: State, operation: op.Commit) -> op.Committed:
     """Answer `Commit`."""
-    start = state.ledger.jobs.get(START_MARK + operation.staged)
+    start = state.table.jobs.get(START_MARK + operation.staged)
     if start is None or start.is_over:
         raise FlowNotFoundError(operation.staged)
-    ledger = state.ledger
-    if operation.flow is not None and ledger.edges.count(start.id) and ledger.flows.visible(operation.flow):
+    table = state.table
+    if operation.flow is not None and table.edges.count(start.id) and table.flows.visible(operation.flow):
         raise DuplicateFlowError(operation.flow)
-    staged = staging.commit(ledger, start, state.now_ms)
+    staged = staging.commit(table, start, state.now_ms)
     state.enqueued += staged
-    ledger.leftovers.append(CommitSweep(start, ledger.last_number))
+    table.leftovers.append(CommitSweep(start, table.last_number))
     follow(state)
     return op.Committed(staged, more(state))
 

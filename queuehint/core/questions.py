@@ -18,7 +18,7 @@ from queuehint.values.report import FlowStats
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from queuehint.core.jobs.table import Ledger
+    from queuehint.core.jobs.table import JobTable
     from queuehint.core.state import State
     from queuehint.core.structures.job import Job
     from queuehint.values.record import JobRecord
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @handles(op.Get)
 def get(state: State, question: op.Get) -> op.Got:
     """Answer `Get`."""
-    jobs = state.ledger.jobs
+    jobs = state.table.jobs
     found = [jobs.get(job_id) for job_id in question.ids]
     return op.Got(tuple([None if job is None or job.gone or job.is_hidden else job.record() for job in found]))
 
@@ -36,11 +36,11 @@ def get(state: State, question: op.Get) -> op.Got:
 @handles(op.Fetch)
 def fetch(state: State, question: op.Fetch) -> op.Fetched:
     """Answer `Fetch`."""
-    jobs = state.ledger.jobs
+    jobs = state.table.jobs
     job = jobs.get(question.job_id)
     if job is None or job.state is not JobState.STARTED or (type(question.token), question.token) != (int, job.token):
         return op.Fetched(Verdict.LOST, ())
-    declared = {job_id for job_id, _ in job.notes.needs} if job.notes is not None else set()
+    declared = {job_id for job_id, _ in job.extras.needs} if job.extras is not None else set()
     results: list[tuple[JobState | None, bytes | None]] = []
     size = 0
     for job_id in question.ids:
@@ -59,16 +59,16 @@ def fetch(state: State, question: op.Fetch) -> op.Fetched:
 def list_records(state: State, question: op.List) -> op.Page:
     """Answer `List`."""
     if question.filter.path is not None:
-        return _page_by_path(state.ledger, question, question.filter.path)
-    return _page_by_number(state.ledger, question)
+        return _page_by_path(state.table, question, question.filter.path)
+    return _page_by_number(state.table, question)
 
 
-def _page_by_number(ledger: Ledger, question: op.List) -> op.Page:
+def _page_by_number(table: JobTable, question: op.List) -> op.Page:
     wanted, newest_first = question.filter, question.newest_first
     after = None if question.after is None else question.after[1]
     records: list[JobRecord] = []
     looked_at = edge = 0
-    for place, (block, bits) in enumerate(ledger.catalog.blocks(wanted, after, newest_first=newest_first)):
+    for place, (block, bits) in enumerate(table.catalog.blocks(wanted, after, newest_first=newest_first)):
         if place == op.BLOCKS_LOOKED_AT_MAX or len(records) == question.limit:
             return op.Page(tuple(records), ("", edge))
         for number in numbers(bits, block.base, newest_first=newest_first):
@@ -81,10 +81,10 @@ def _page_by_number(ledger: Ledger, question: op.List) -> op.Page:
     return op.Page(tuple(records), None)
 
 
-def _page_by_path(ledger: Ledger, question: op.List, path: Path) -> op.Page:
+def _page_by_path(table: JobTable, question: op.List, path: Path) -> op.Page:
     records: list[JobRecord] = []
     place: op.Position = ("", 0)
-    entries = _entries(ledger, question.filter, path, question.after, newest_first=question.newest_first)
+    entries = _entries(table, question.filter, path, question.after, newest_first=question.newest_first)
     for looked_at, (key, number, job) in enumerate(entries):
         if looked_at == op.RECORDS_LOOKED_AT_MAX or len(records) == question.limit:
             return op.Page(tuple(records), place)
@@ -95,10 +95,10 @@ def _page_by_path(ledger: Ledger, question: op.List, path: Path) -> op.Page:
 
 
 def _entries(
-    ledger: Ledger, wanted: RecordFilter, path: Path, after: op.Position | None = None, *, newest_first: bool = False
+    table: JobTable, wanted: RecordFilter, path: Path, after: op.Position | None = None, *, newest_first: bool = False
 ) -> Iterator[tuple[str, int, Job]]:
     """Yield key, number and job of each claim at or below a path of jobs in states that pass a filter."""
-    asked = ((ledger.paths, wanted.is_unfinished), (ledger.past, wanted.is_over))
+    asked = ((table.paths, wanted.is_unfinished), (table.past, wanted.is_over))
     return merge(
         *[index.entries(path, after, newest_first=newest_first) for index, is_asked in asked if is_asked],
         key=itemgetter(0, 1),
@@ -117,16 +117,16 @@ def count_records(state: State, question: op.CountRecords) -> op.Counts:
     """Answer `CountRecords`."""
     states = dict.fromkeys(JobState, 0)
     if question.filter.path is not None:
-        return op.Counts(states, _count_by_path(state.ledger, question, question.filter.path, states))
-    return op.Counts(states, _count_by_number(state.ledger, question, states))
+        return op.Counts(states, _count_by_path(state.table, question, question.filter.path, states))
+    return op.Counts(states, _count_by_number(state.table, question, states))
 
 
-def _count_by_number(ledger: Ledger, question: op.CountRecords, states: dict[JobState, int]) -> op.Position | None:
+def _count_by_number(table: JobTable, question: op.CountRecords, states: dict[JobState, int]) -> op.Position | None:
     """Count into *states*; return what to go on behind, None at the end."""
     wanted = question.filter
     after = None if question.after is None else question.after[1]
     left, edge = op.RECORDS_COUNTED_MAX, 0
-    for block, bits in ledger.catalog.blocks(wanted, after):
+    for block, bits in table.catalog.blocks(wanted, after):
         if left < op.BLOCK_COUNTS_AS:
             return ("", edge)
         left -= op.BLOCK_COUNTS_AS
@@ -144,11 +144,11 @@ def _count_by_number(ledger: Ledger, question: op.CountRecords, states: dict[Job
 
 
 def _count_by_path(
-    ledger: Ledger, question: op.CountRecords, path: Path, states: dict[JobState, int]
+    table: JobTable, question: op.CountRecords, path: Path, states: dict[JobState, int]
 ) -> op.Position | None:
     """Count into *states*; return what to go on behind, None at the end."""
     place: op.Position = ("", 0)
-    for looked_at, (key, number, job) in enumerate(_entries(ledger, question.filter, path, question.after)):
+    for looked_at, (key, number, job) in enumerate(_entries(table, question.filter, path, question.after)):
         if looked_at == op.RECORDS_COUNTED_MAX:
             return place
         place = (key, number)
@@ -159,7 +159,7 @@ def _count_by_path(
 @handles(op.ListUsers)
 def list_users(state: State, question: op.ListUsers) -> op.Users:
     """Answer `ListUsers`."""
-    users = state.ledger.catalog.users.get(question.service, {})
+    users = state.table.catalog.users.get(question.service, {})
     found = nsmallest(question.limit + 1, [user for user in users if question.after is None or user > question.after])
     page = tuple([(user, users[user]) for user in found[: question.limit]])
     return op.Users(page, page[-1][0] if len(found) > question.limit else None)
@@ -168,7 +168,7 @@ def list_users(state: State, question: op.ListUsers) -> op.Users:
 @handles(op.ListFlow)
 def list_flow(state: State, question: op.ListFlow) -> op.Listed:
     """Answer `ListFlow`."""
-    jobs = state.ledger.flows.of(question.flow)
+    jobs = state.table.flows.of(question.flow)
     numbers = list(islice(jobs.irange(question.cursor, inclusive=(False, True)), question.limit + 1))
     page = [jobs[number].record() for number in numbers[: question.limit] if not jobs[number].is_hidden]
     return op.Listed(tuple(page), numbers[question.limit - 1] if len(numbers) > question.limit else None)
@@ -178,7 +178,7 @@ def list_flow(state: State, question: op.ListFlow) -> op.Listed:
 def count_flow(state: State, question: op.CountFlow) -> FlowStats:
     """Answer `CountFlow`."""
     states = dict.fromkeys(JobState, 0)
-    for job in state.ledger.flows.of(question.flow).values():
+    for job in state.table.flows.of(question.flow).values():
         if not job.is_hidden:
             states[job.state] += 1
     return FlowStats(states=states)
@@ -187,7 +187,7 @@ def count_flow(state: State, question: op.CountFlow) -> FlowStats:
 @handles(op.ListDead)
 def list_dead(state: State, question: op.ListDead) -> op.Listed:
     """Answer `ListDead`."""
-    dead = state.ledger.dead
+    dead = state.table.dead
     numbers = dead.irange(question.cursor, inclusive=(False, True))
     page = [dead[number].record() for number, _ in zip(numbers, range(question.limit + 1), strict=False)]
     more = len(page) > question.limit
@@ -198,13 +198,13 @@ def list_dead(state: State, question: op.ListDead) -> op.Listed:
 @handles(op.ListWeights)
 def list_weights(state: State, _question: op.ListWeights) -> op.Weights:
     """Answer `ListWeights`."""
-    return op.Weights(tuple(sorted(state.ledger.ready.weights.items(), key=lambda entry: entry[0] or "")))
+    return op.Weights(tuple(sorted(state.table.ready.weights.items(), key=lambda entry: entry[0] or "")))
 
 
 @handles(op.ListLimits)
 def list_limits(state: State, _question: op.ListLimits) -> op.Limits:
     """Answer `ListLimits`."""
-    return op.Limits(state.ledger.limits.states(state.ledger.unfinished))
+    return op.Limits(state.table.limits.states(state.table.unfinished))
 
 
 @handles(op.ListSchedules)
@@ -228,7 +228,7 @@ def due_schedules(state: State, operation: op.DueSchedules) -> op.Schedules:
 @handles(op.Follow)
 def follow_events(state: State, operation: op.Follow) -> op.Followed:
     """Answer `Follow`."""
-    journal = state.ledger.journal
+    journal = state.table.journal
     events, missed = journal.follow(operation.after, operation.limit)
     after = events[-1].at if events else journal.last
     return op.Followed(events, after, missed, after < journal.last)

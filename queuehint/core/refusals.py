@@ -26,7 +26,7 @@ from queuehint.values.spec import JobSpec
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from queuehint.core.jobs.table import Ledger
+    from queuehint.core.jobs.table import JobTable
     from queuehint.core.structures.job import Job
     from queuehint.values.hint import Path
 
@@ -42,8 +42,8 @@ class Submission:
     ``ids`` holds the ids of its jobs, ``elsewhere`` the jobs of these ids that belong to another submission in parts.
     """
 
-    def __init__(self, ledger: Ledger, closed: Collection[Path], operation: Enqueue) -> None:
-        self._ledger = ledger
+    def __init__(self, table: JobTable, closed: Collection[Path], operation: Enqueue) -> None:
+        self._table = table
         self._closed = closed
         self._specs = operation.jobs
         self._parent = operation.parent
@@ -54,7 +54,7 @@ class Submission:
 
     def existing(self, spec: JobSpec) -> Job | None:
         """Return the job that has a spec's id; one of another submission in parts is known to nobody."""
-        job = self._ledger.jobs.get(spec.id)
+        job = self._table.jobs.get(spec.id)
         return job if job is not None and self._is_known(job) else None
 
     def check(self) -> None:
@@ -74,14 +74,14 @@ class Submission:
         if self._parent is not None:
             self._check_parent(*self._parent)
         if self._staged is not None:
-            start = self._ledger.jobs.get(START_MARK + self._staged)
+            start = self._table.jobs.get(START_MARK + self._staged)
             if start is not None and start.is_over:
                 raise FlowNotFoundError(self._staged)
             if start is not None and self._specs and start.spec.flow != self._specs[0].flow:
                 raise InvalidJobError(OTHER_FLOW)
         new_keys: dict[str, str] = {}
         seen: set[str] = set()
-        jobs, closed = self._ledger.jobs, self._closed
+        jobs, closed = self._table.jobs, self._closed
         for spec in self._specs:
             existing = jobs.get(spec.id)
             if existing is not None and not self._is_known(existing):
@@ -99,12 +99,12 @@ class Submission:
                 self._check_edges(spec, seen)
         if self._flow is not None:
             self._check_flow(self._flow)
-        if self._ledger.limits.max_pending:
+        if self._table.limits.max_pending:
             self._check_room()
 
     def _check_flow(self, flow: str) -> None:
         """Refuse a flow that is there with other jobs; the same jobs again are the same flow."""
-        there = self._ledger.flows.visible(flow)
+        there = self._table.flows.visible(flow)
         if not there:
             return
         known = [self.existing(spec) for spec in self._specs]
@@ -114,14 +114,14 @@ class Submission:
 
     def _check_room(self) -> None:
         """Count what is new, job by job."""
-        most_of = self._ledger.limits.max_pending
+        most_of = self._table.limits.max_pending
         new: Counter[Path | None] = Counter()
         keys: set[str] = set()
         for spec in self._specs:
             if self.existing(spec) is not None:
                 continue
             if spec.key is not None:
-                newest = self._ledger.keys.newest(spec.key)
+                newest = self._table.keys.newest(spec.key)
                 if spec.key in keys or (newest is not None and newest.is_fresh):
                     continue
                 keys.add(spec.key)
@@ -134,7 +134,7 @@ class Submission:
         most = most_of.get(path)
         if most is not None:
             new[path] += 1
-            pending = self._ledger.unfinished if path is None else self._ledger.paths.watched[path]
+            pending = self._table.unfinished if path is None else self._table.paths.watched[path]
             if pending + new[path] > most:
                 raise QueueFullError(None if path is None else key_of(path), pending, most)
 
@@ -144,23 +144,23 @@ class Submission:
     def _is_known(self, job: Job) -> bool:
         if not job.is_hidden:
             return True
-        return self._staged is not None and job.note().start is self._ledger.jobs.get(START_MARK + self._staged)
+        return self._staged is not None and job.need_extras().start is self._table.jobs.get(START_MARK + self._staged)
 
     def _check_parent(self, parent_id: str, token: object) -> None:
-        parent = self._ledger.jobs.get(parent_id)
+        parent = self._table.jobs.get(parent_id)
         if parent is None or parent.state is not JobState.STARTED or type(token) is not int or token != parent.token:
             raise LeaseLostError(parent_id, token)  # type: ignore[arg-type]
 
     def _check_key(self, spec: JobSpec, key: str, new_keys: dict[str, str]) -> None:
         if spec.on_conflict == "reject":
-            newest = self._ledger.keys.newest(key)
+            newest = self._table.keys.newest(key)
             owner = newest.id if newest is not None else new_keys.get(key)
             if owner is not None:
                 raise DuplicateJobError(owner, key=key)
         new_keys.setdefault(key, spec.id)
 
     def _check_edges(self, spec: JobSpec, seen: set[str]) -> None:
-        jobs = self._ledger.jobs
+        jobs = self._table.jobs
         for edge in spec.depends_on:
             job = jobs.get(edge.id)
             is_there = job is not None and self._is_known(job)
@@ -168,7 +168,7 @@ class Submission:
                 raise UnknownDependencyError(spec.id, edge.id)
         if self._parent is not None:
             parent_id = self._parent[0]
-            if self._ledger.edges.reaches(jobs, [edge.id for edge in spec.depends_on], parent_id, seen):
+            if self._table.edges.reaches(jobs, [edge.id for edge in spec.depends_on], parent_id, seen):
                 raise CycleError([parent_id, spec.id])
 
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
 
-from queuehint.core.jobs.lifecycle import Course
-from queuehint.core.jobs.table import Ledger
+from queuehint.core.jobs.lifecycle import Lifecycle
+from queuehint.core.jobs.table import JobTable
 from queuehint.core.schedules import Timetable
 from queuehint.core.xcom import SharedStore
 from queuehint.operations import BUDGET
@@ -55,10 +55,10 @@ class State:
 
     def __init__(self, options: EngineOptions) -> None:
         self.options = options
-        self.ledger = Ledger(options.retention or Retention())
+        self.table = JobTable(options.retention or Retention())
         self.closed: set[Path] = set()
         self.seen: dict[tuple[str, str | None] | str, int] = {}
-        self.course = Course(self.ledger)
+        self.lifecycle = Lifecycle(self.table)
         self.shared = SharedStore()
         self.timetable = Timetable()
         self.enqueued = self.started = self.settled = 0
@@ -72,8 +72,8 @@ class State:
     def see_time(self, now_ms: int) -> None:
         """Let the time be *now_ms*; one before an earlier one counts as that one."""
         if now_ms > self.now_ms:
-            self.now_ms = self.course.now_ms = self.ledger.limits.now_ms = now_ms
-            self.ledger.journal.see_time(now_ms)
+            self.now_ms = self.lifecycle.now_ms = self.table.limits.now_ms = now_ms
+            self.table.journal.see_time(now_ms)
 
     def next_token(self) -> int:
         """Return a token greater than every earlier one."""
@@ -82,24 +82,24 @@ class State:
 
     def find(self, job_id: str) -> Job | None:
         """Return a job that is known to users: None if its record has expired or it is not committed yet."""
-        job = self.ledger.jobs.get(job_id)
+        job = self.table.jobs.get(job_id)
         return None if job is None or job.gone or job.is_hidden else job
 
     def held(self, job_id: str, token: int) -> Job | None:
         """Return a job that is STARTED under a token."""
-        job = self.ledger.jobs.get(job_id)
+        job = self.table.jobs.get(job_id)
         return job if job is not None and job.state is JobState.STARTED and proves(token, job.token) else None
 
     def next_timer_ms(self) -> int | None:
         """Return when a job's timer fires, or a limit is looked at again."""
-        ledger = self.ledger
-        next_ms = ledger.timers.next_ms()
-        look_ms = ledger.limits.next_ms() if ledger.limits.meters else None
+        table = self.table
+        next_ms = table.timers.next_ms()
+        look_ms = table.limits.next_ms() if table.limits.limiters else None
         return next_ms if look_ms is None or (next_ms is not None and next_ms < look_ms) else look_ms
 
     def next_ms(self) -> int | None:
         """Return when something is due; now, while something is left over."""
-        if self.ledger.leftovers:
+        if self.table.leftovers:
             return self.now_ms
         next_ms = self.next_timer_ms()
         if not self.timetable:
@@ -113,7 +113,7 @@ class State:
 
     def count_unserved(self) -> int:
         """Return how many ready jobs no worker has asked for lately; O(pools and users asked for)."""
-        ready, since_ms = self.ledger.ready, self.now_ms - POOL_SEEN_MS
+        ready, since_ms = self.table.ready, self.now_ms - POOL_SEEN_MS
         served = {asked for asked, ms in self.seen.items() if ms >= since_ms}
         unserved = sum([size for pool, size in ready.sizes().items() if pool not in served])
         some = [asked for asked in served if isinstance(asked, tuple) and asked[0] not in served]

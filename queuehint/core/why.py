@@ -41,12 +41,12 @@ _SHARED = "shared"
 @handles(op.CountEdges)
 def count_edges(state: State, _question: op.CountEdges) -> EdgeStats:
     """Answer `CountEdges`."""
-    ledger = state.ledger
-    jobs, edges = ledger.jobs, ledger.edges
+    table = state.table
+    jobs, edges = table.jobs, table.edges
     most_blocked = most_awaited = behind_dead = looked_at = edges_left = 0
     edges_left = EDGES_LOOKED_AT_MAX
     orphans: list[str] = []
-    for job in islice(ledger.deferred.values(), DEFERRED_LOOKED_AT_MAX):
+    for job in islice(table.deferred.values(), DEFERRED_LOOKED_AT_MAX):
         if edges_left <= 0:
             break
         looked_at += 1
@@ -63,9 +63,9 @@ def count_edges(state: State, _question: op.CountEdges) -> EdgeStats:
         behind_dead += is_behind_dead
         if is_orphan and len(orphans) < ORPHANS_MAX:
             orphans.append(job.id)
-    oldest = next(iter(ledger.deferred.values()), None)
+    oldest = next(iter(table.deferred.values()), None)
     return EdgeStats(
-        deferred=ledger.counts[JobState.DEFERRED],
+        deferred=table.counts[JobState.DEFERRED],
         open_edges=edges.open,
         oldest_id=None if oldest is None else oldest.id,
         oldest_ms=None if oldest is None else oldest.enqueued_ms,
@@ -80,7 +80,7 @@ def count_edges(state: State, _question: op.CountEdges) -> EdgeStats:
 @handles(op.CanDequeue)
 def can_dequeue(state: State, question: op.CanDequeue) -> bool:
     """Answer `CanDequeue`."""
-    return state.ledger.registry.can_dequeue(question.path, shared=question.mode == _SHARED)
+    return state.table.registry.can_dequeue(question.path, shared=question.mode == _SHARED)
 
 
 CIRCLE_EDGES_MAX = 4000
@@ -90,11 +90,11 @@ CIRCLE_EDGES_MAX = 4000
 @handles(op.Why)
 def why(state: State, question: op.Why) -> Reason:
     """Answer `Why`."""
-    job = state.ledger.jobs.get(question.job_id)
+    job = state.table.jobs.get(question.job_id)
     if job is None or job.gone or job.is_hidden:
         raise JobNotFoundError(question.job_id)
-    reason = _reason(state, job, Blockers(state.ledger))
-    if reason.kind is ReasonKind.DEPENDENCY and (circle := _circle(state.ledger.jobs, job)):
+    reason = _reason(state, job, Blockers(state.table))
+    if reason.kind is ReasonKind.DEPENDENCY and (circle := _circle(state.table.jobs, job)):
         return attrs.evolve(reason, stuck=True, detail=_circle_text(circle, job.id))
     return reason
 
@@ -117,8 +117,8 @@ def _reason(state: State, job: Job, blockers: Blockers) -> Reason:
         overdue = timeout_ms is not None and job.started_ms + timeout_ms < state.now_ms
         kind = ReasonKind.OVERDUE if overdue or job.cancel is not None else ReasonKind.RUNNING
         detail = f"worker {job.worker}, attempt {job.attempts}"
-        if job.notes is not None and job.notes.loop_blocked_ms is not None:
-            detail += blocked_text(state.now_ms - job.notes.loop_blocked_ms)
+        if job.extras is not None and job.extras.loop_blocked_ms is not None:
+            detail += blocked_text(state.now_ms - job.extras.loop_blocked_ms)
         return Reason(job_id=job.id, state=job.state, kind=kind, detail=detail)
     if job.state is JobState.QUEUED:
         return _reason_queued(state, job, blockers)
@@ -136,7 +136,7 @@ def blocked_text(blocked_ms: int) -> str:
 
 
 def _reason_deferred(state: State, job: Job) -> Reason:
-    known = state.ledger.jobs
+    known = state.table.jobs
     # One that is staged waits for what the commit brings, which nobody knows by name.
     jobs = sorted([job_id for job_id in job.blocked if job_id[0] != START_MARK])
     dead = [job_id for job_id in jobs if (other := known.get(job_id)) is not None and other.state is JobState.FAILED]
@@ -210,7 +210,7 @@ class _Circles:
 
 
 def _reason_queued(state: State, job: Job, blockers: Blockers) -> Reason:
-    ledger = state.ledger
+    table = state.table
     for walk in job.walks:
         if walk.granted:
             continue
@@ -226,13 +226,13 @@ def _reason_queued(state: State, job: Job, blockers: Blockers) -> Reason:
             stuck=is_dead,
         )
     if job.ready is None:
-        stranger = job.id in ledger.strangers
-        kind = ReasonKind.UNKNOWN_TASK if stranger else ReasonKind.BACKOFF
-        return Reason(job_id=job.id, state=job.state, kind=kind, until_ms=job.due_ms, stuck=stranger)
-    if ledger.parked and (path := ledger.paused_at(job)) is not None:
+        is_unknown = job.id in table.unknown_task_counts
+        kind = ReasonKind.UNKNOWN_TASK if is_unknown else ReasonKind.BACKOFF
+        return Reason(job_id=job.id, state=job.state, kind=kind, until_ms=job.due_ms, stuck=is_unknown)
+    if table.parked and (path := table.paused_at(job)) is not None:
         return Reason(job_id=job.id, state=job.state, kind=ReasonKind.PAUSED, path_key=key_of(path), stuck=True)
-    if job.parked is not None and (gauge := ledger.limits.gauge_of(job)) is not None:
-        return Reason(job_id=job.id, state=job.state, kind=ReasonKind.LIMIT, path_key=key_of(gauge.path))
+    if job.parked is not None and (counter := table.limits.counter_of(job)) is not None:
+        return Reason(job_id=job.id, state=job.state, kind=ReasonKind.LIMIT, path_key=key_of(counter.path))
     if job.spec.presence_ms is not None:
         return Reason(job_id=job.id, state=job.state, kind=ReasonKind.CALLER)
     detail = f"pool {job.spec.pool}" if job.spec.user is None else f"pool {job.spec.pool}, user {job.spec.user}"
@@ -244,7 +244,7 @@ def _reason_queued(state: State, job: Job, blockers: Blockers) -> Reason:
 @handles(op.Tree)
 def tree(state: State, question: op.Tree) -> TreeNode:
     """Answer `Tree`."""
-    node = state.ledger.trie.find(question.path)
+    node = state.table.trie.find(question.path)
     if node is None:
         return _tree_node(state, question.path, Node(None, ""), ())
     room = [TREE_NODES_MAX]
@@ -275,7 +275,7 @@ def _tree_node(state: State, path: Path, node: Node, children: tuple[TreeNode, .
         waiting=node.waiting,
         granted=shared + exclusive,
         passing=shared_passing + passing,
-        paused=path in state.ledger.parked,
+        paused=path in state.table.parked,
         closed=path in state.closed,
         children=children,
     )
@@ -284,22 +284,22 @@ def _tree_node(state: State, path: Path, node: Node, children: tuple[TreeNode, .
 @handles(op.CountJobs)
 def count_jobs(state: State, _question: op.CountJobs) -> Stats:
     """Answer `CountJobs`."""
-    ledger = state.ledger
-    ready = ledger.ready.sizes()
+    table = state.table
+    ready = table.ready.sizes()
     stuck = {
-        ReasonKind.PAUSED.value: sum(len(heap) for heap in ledger.parked.values()),
-        ReasonKind.DEAD_HOLD.value: ledger.holding,
-        ReasonKind.DEAD_DEPENDENCY.value: count_edges(state, op.CountEdges()).behind_dead if ledger.dead else 0,
+        ReasonKind.PAUSED.value: sum(len(heap) for heap in table.parked.values()),
+        ReasonKind.DEAD_HOLD.value: table.holding,
+        ReasonKind.DEAD_DEPENDENCY.value: count_edges(state, op.CountEdges()).behind_dead if table.dead else 0,
         ReasonKind.NO_WORKER.value: state.count_unserved(),
-        ReasonKind.UNKNOWN_TASK.value: len(ledger.strangers),
+        ReasonKind.UNKNOWN_TASK.value: len(table.unknown_task_counts),
     }
-    totals, course = ledger.journal.totals, state.course
+    totals, lifecycle = table.journal.totals, state.lifecycle
     return Stats(
-        states=dict(ledger.counts),
+        states=dict(table.counts),
         ready=ready,
         oldest_ready_ms={
             pool: min([job.queued_ms for job in jobs if job.queued_ms is not None])
-            for pool, jobs in ledger.ready.firsts().items()
+            for pool, jobs in table.ready.firsts().items()
         },
         stuck=stuck,
         enqueued=state.enqueued,
@@ -311,32 +311,32 @@ def count_jobs(state: State, _question: op.CountJobs) -> Stats:
         retried=totals[EventKind.RETRIED],
         snoozed=totals[EventKind.SNOOZED],
         released=totals[EventKind.RELEASED],
-        lost=course.lost,
-        pruned=course.pruned,
-        resolved=Delays(count=course.resolved, sum_ms=course.resolved_sum_ms, max_ms=course.resolved_max_ms),
-        leftovers=len(ledger.leftovers),
-        nodes=ledger.trie.nodes,
+        lost=lifecycle.lost,
+        pruned=lifecycle.pruned,
+        resolved=Delays(count=lifecycle.resolved, sum_ms=lifecycle.resolved_sum_ms, max_ms=lifecycle.resolved_max_ms),
+        leftovers=len(table.leftovers),
+        nodes=table.trie.nodes,
     )
 
 
 @handles(op.CountPending)
 def count_pending(state: State, question: op.CountPending) -> op.Pending:
     """Answer `CountPending`."""
-    ledger = state.ledger
-    blockers = Blockers(ledger)
+    table = state.table
+    blockers = Blockers(table)
     if question.path is None:
-        unfinished = sum(count for each, count in ledger.counts.items() if each not in OVER)
+        unfinished = sum(count for each, count in table.counts.items() if each not in OVER)
         if not question.include_scheduled:
-            unfinished -= ledger.counts[JobState.SCHEDULED]
+            unfinished -= table.counts[JobState.SCHEDULED]
         if not unfinished or _anything_moves(state, question):
             return op.Pending(unfinished, moving=unfinished > 0, reasons=())
         # Nothing runs, is ready or backs off: whatever is left waits for a person, or for a time that does not count.
-        left = islice((job for job in ledger.jobs.values() if _counts(job, question)), REASONS_MAX)
-        return op.Pending(unfinished, moving=False, reasons=_stalled(state, left, blockers, _Circles(ledger.jobs)))
-    jobs = (job for job in ledger.paths.below(question.path) if _counts(job, question))
+        left = islice((job for job in table.jobs.values() if _counts(job, question)), REASONS_MAX)
+        return op.Pending(unfinished, moving=False, reasons=_stalled(state, left, blockers, _Circles(table.jobs)))
+    jobs = (job for job in table.paths.below(question.path) if _counts(job, question))
     some = list(islice(jobs, PENDING_LOOKED_AT_MAX))
     known: dict[str, bool] = {}
-    circles = _Circles(ledger.jobs)
+    circles = _Circles(table.jobs)
     moving = any(_moves(state, job, known, question, blockers, circles) for job in some)
     if len(some) == PENDING_LOOKED_AT_MAX:
         moving = moving or _anything_moves(state, question)
@@ -348,21 +348,21 @@ def _stalled(state: State, left: Iterable[Job], blockers: Blockers, circles: _Ci
     """Return why jobs cannot move, with the circle that one waits for or is on."""
     reasons = [_reason(state, job, blockers) for job in left]
     for at, reason in enumerate(reasons):
-        if reason.kind is ReasonKind.DEPENDENCY and (circle := circles.ahead(state.ledger.jobs[reason.job_id])):
+        if reason.kind is ReasonKind.DEPENDENCY and (circle := circles.ahead(state.table.jobs[reason.job_id])):
             reasons[at] = attrs.evolve(reason, stuck=True, detail=_circle_text(circle, reason.job_id))
     return tuple(reasons)
 
 
 def _anything_moves(state: State, question: op.CountPending) -> bool:
     """Say whether any job at all can go on without a person; O(pools, users asked for and jobs in back-off)."""
-    ledger = state.ledger
-    if ledger.leftovers or ledger.counts[JobState.STARTED]:
+    table = state.table
+    if table.leftovers or table.counts[JobState.STARTED]:
         return True
-    if ledger.counts[JobState.SCHEDULED] and (question.include_scheduled or ledger.counts[JobState.DEFERRED]):
+    if table.counts[JobState.SCHEDULED] and (question.include_scheduled or table.counts[JobState.DEFERRED]):
         return True
-    if ledger.limits.parks_any() or sum(ledger.ready.sizes().values()) > state.count_unserved():
+    if table.limits.parks_any() or sum(table.ready.sizes().values()) > state.count_unserved():
         return True
-    return any(job_id not in ledger.strangers for job_id in ledger.backing_off)
+    return any(job_id not in table.unknown_task_counts for job_id in table.backing_off)
 
 
 def _counts(job: Job, question: op.CountPending) -> bool:
@@ -391,9 +391,9 @@ def _moves(
         all_wait = all_wait and reason.kind in _WAITS_FOR_JOBS
         if reason.kind in _WAITS_FOR_JOBS:
             for job_id in reason.jobs:
-                if job_id not in seen and known.get(job_id) is not True and job_id in state.ledger.jobs:
+                if job_id not in seen and known.get(job_id) is not True and job_id in state.table.jobs:
                     seen.add(job_id)
-                    todo.append(state.ledger.jobs[job_id])
+                    todo.append(state.table.jobs[job_id])
     if all_wait and circles.ahead(job):
         known.update(dict.fromkeys(seen, False))
         return False

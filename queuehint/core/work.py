@@ -15,27 +15,27 @@ def follow(state: State) -> None:
     """Do leftovers, then due timers, until nothing is left or the budget is used."""
     units = state.options.budget
     state.cut = False
-    leftovers, timers, trie, arrived = state.ledger.leftovers, state.ledger.timers, state.ledger.trie, state.arrived
-    limits = state.ledger.limits
+    leftovers, timers, trie, arrived = state.table.leftovers, state.table.timers, state.table.trie, state.arrived
+    limits = state.table.limits
     while units > 0:
         if leftovers:
             item = leftovers.popleft()
             if isinstance(item, Node):
                 used, again = trie.advance(item, units, arrived)
                 for walk in arrived:
-                    state.ledger.arrive(walk)
+                    state.table.arrive(walk)
                 arrived.clear()
             else:
-                used, again = step(state.course, item, units)
+                used, again = step(state.lifecycle, item, units)
             units -= used
             if again:
                 leftovers.append(item)
             continue
         due = timers.pop_due(state.now_ms)
         if due is not None:
-            units -= 1 + state.course.come_up(*due)
+            units -= 1 + state.lifecycle.fire_timer(*due)
             continue
-        called = limits.come_up() if limits.meters else None
+        called = limits.recheck() if limits.limiters else None
         if called is None:
             break
         units -= 1 + called
@@ -46,7 +46,7 @@ def follow(state: State) -> None:
 
 def more(state: State) -> bool:
     """Say whether anything is left that could be done now."""
-    if state.ledger.leftovers or state.cut:
+    if state.table.leftovers or state.cut:
         return True
     next_ms = state.next_timer_ms()
     return next_ms is not None and next_ms <= state.now_ms

@@ -34,52 +34,62 @@ def exchange(state: State, operation: op.Exchange) -> op.Exchanged:
     follow(state)
     _see(state, operation)
     grants = _claim(state, operation) if operation.limit and operation.pools else []
-    untold = state.ledger.untold.pop(operation.worker, None) if state.ledger.untold else None
+    undelivered_cancellations = (
+        state.table.undelivered_cancellations.pop(operation.worker, None)
+        if state.table.undelivered_cancellations
+        else None
+    )
     is_due = state.timetable.is_due(state.now_ms)
-    return op.Exchanged(verdicts, tuple(grants), tuple(untold) if untold else (), more(state), is_due)
+    return op.Exchanged(
+        verdicts,
+        tuple(grants),
+        tuple(undelivered_cancellations) if undelivered_cancellations else (),
+        more(state),
+        is_due,
+    )
 
 
 def _settle(state: State, outcome: Outcome) -> Verdict:
-    job = state.ledger.jobs.get(outcome.job_id)
+    job = state.table.jobs.get(outcome.job_id)
     if job is None or job.state is not STARTED or not proves(outcome.token, job.token):
         return LOST
     state.settled += 1
-    kind, course = outcome.kind, state.course
+    kind, lifecycle = outcome.kind, state.lifecycle
     if kind is SUCCEEDED:
         if outcome.result is not None:
             job.result = outcome.result
-        course.end(job, FINISHED, None)
+        lifecycle.end(job, FINISHED, None)
     elif job.cancel is not None:
-        course.end(job, CANCELED, job.cancel)
+        lifecycle.end(job, CANCELED, job.cancel)
     elif kind is OutcomeKind.FAILED:
-        course.fail(job, outcome.error, outcome.delay_ms, final=outcome.final)
+        lifecycle.fail(job, outcome.error, outcome.delay_ms, final=outcome.final)
     elif kind is OutcomeKind.DISCARDED:
-        course.end(job, CANCELED, outcome.reason or "discarded")
+        lifecycle.end(job, CANCELED, outcome.reason or "discarded")
     elif job.spec.presence_ms is not None:
         # Only its caller could start it again, and the caller has left.
-        course.end(job, CANCELED, "waiter_lost")
+        lifecycle.end(job, CANCELED, "waiter_lost")
     elif kind is OutcomeKind.LOST:
-        course.lose(job, outcome.error)
+        lifecycle.lose(job, outcome.error)
     elif kind is OutcomeKind.CHILDREN:
-        course.await_children(job, outcome)
+        lifecycle.await_children(job, outcome)
     else:
         job.attempts -= 1
         if kind is OutcomeKind.SNOOZED:
-            course.back_off(job, outcome.delay_ms, EventKind.SNOOZED)
+            lifecycle.back_off(job, outcome.delay_ms, EventKind.SNOOZED)
         elif kind is OutcomeKind.RELEASED:
-            state.ledger.put_back(job, None, EventKind.RELEASED)
+            state.table.put_back(job, None, EventKind.RELEASED)
         else:
-            strangers = state.ledger.strangers.get(job.id, 0)
-            pause_ms = min(STRANGER_PAUSE_MS << min(strangers, 16), STRANGER_PAUSE_MAX_MS)
-            state.ledger.put_back(job, state.now_ms + pause_ms, EventKind.RELEASED, "unknown_task")
-            state.ledger.strangers[job.id] = strangers + 1
+            unknown_task_count = state.table.unknown_task_counts.get(job.id, 0)
+            pause_ms = min(STRANGER_PAUSE_MS << min(unknown_task_count, 16), STRANGER_PAUSE_MAX_MS)
+            state.table.put_back(job, state.now_ms + pause_ms, EventKind.RELEASED, "unknown_task")
+            state.table.unknown_task_counts[job.id] = unknown_task_count + 1
     return DONE
 
 
 def _claim(state: State, operation: op.Exchange) -> list[Grant]:
     """Claim jobs of those a worker is there for, then of those it helps."""
     grants: list[Grant] = []
-    names = state.ledger.ready.rotate(operation.pools)
+    names = state.table.ready.rotate(operation.pools)
     _claim_of(state, operation, operation.users, list(names), grants)
     if operation.steal and not state.cut:
         _claim_of(state, operation, None if operation.steal == op.ANYONE else operation.steal, names, grants)
@@ -91,11 +101,11 @@ def _claim_of(
     state: State, operation: op.Exchange, among: tuple[str | None, ...] | None, names: list[str], grants: list[Grant]
 ) -> None:
     """Take jobs of some users, or of all, from the pools in rotation; *names* is used up."""
-    ledger = state.ledger
-    ready: ReadyQueue = ledger.ready
+    table = state.table
+    ready: ReadyQueue = table.ready
     now_ms, limit, worker = state.now_ms, operation.limit, operation.worker
     lease_until_ms = now_ms + operation.lease_ms
-    limits = ledger.limits
+    limits = table.limits
     turn = 0
     while names and len(grants) < limit:
         job = ready.take(names[turn % len(names)], among)
@@ -104,10 +114,10 @@ def _claim_of(
             continue
         turn += 1
         is_put_aside = True
-        if ledger.parked and (path := ledger.paused_at(job)) is not None:
-            ledger.park(job, path)
-        elif limits.meters and (gauge := limits.stops(job)) is not None:
-            limits.park(job, gauge)
+        if table.parked and (path := table.paused_at(job)) is not None:
+            table.park(job, path)
+        elif limits.limiters and (counter := limits.stops(job)) is not None:
+            limits.park(job, counter)
         else:
             is_put_aside = False
         if is_put_aside:
@@ -117,11 +127,11 @@ def _claim_of(
                 break
             continue
         token = state.next_token()
-        ledger.start(job, worker, token, lease_until_ms, now_ms)
+        table.start(job, worker, token, lease_until_ms, now_ms)
         if job.losses:
-            job.note().to_begin = operation.announces and job.is_on_last_life
-        if job.notes is not None:
-            job.notes.loop_blocked_ms = None
+            job.need_extras().to_begin = operation.announces and job.is_on_last_life
+        if job.extras is not None:
+            job.extras.loop_blocked_ms = None
         grants.append(Grant(job.spec, token, job.attempts, job.losses, lease_until_ms))
 
 
@@ -146,15 +156,15 @@ def renew(state: State, operation: op.Renew) -> op.Renewed:
     for (job_id, _), verdict in zip(operation.leases, verdicts, strict=True):
         if verdict is LOST:
             continue
-        job = state.ledger.jobs[job_id]
-        if operation.begun and job.notes is not None:
-            job.notes.to_begin = False
+        job = state.table.jobs[job_id]
+        if operation.begun and job.extras is not None:
+            job.extras.to_begin = False
         if operation.blocked_ms:
-            job.note().loop_blocked_ms = state.now_ms - operation.blocked_ms
-        elif job.notes is not None:
-            job.notes.loop_blocked_ms = None
+            job.need_extras().loop_blocked_ms = state.now_ms - operation.blocked_ms
+        elif job.extras is not None:
+            job.extras.loop_blocked_ms = None
         if verdict is CANCELED_VERDICT:
-            state.ledger.tell(job)
+            state.table.forget_cancellation(job)
     follow(state)
     return op.Renewed(tuple(verdicts), more(state))
 
@@ -163,12 +173,12 @@ def extend(state: State, leases: Sequence[tuple[str, int]], lease_ms: int) -> li
     """Extend leases and do nothing else; return a verdict for each, as of `Renewed`."""
     verdicts = []
     for job_id, token in leases:
-        job = state.ledger.jobs.get(job_id)
+        job = state.table.jobs.get(job_id)
         waits = job is not None and job.state is QUEUED and job.spec.presence_ms is not None
         if job is None or not (waits or job.state is STARTED) or not proves(token, job.token):
             verdicts.append(LOST)
             continue
-        state.ledger.set_lease(job, state.now_ms + lease_ms)
+        state.table.set_lease(job, state.now_ms + lease_ms)
         verdicts.append(DONE if job.cancel is None else CANCELED_VERDICT)
     return verdicts
 
@@ -178,7 +188,7 @@ def report(state: State, operation: op.Report) -> op.Noted:
     """Answer `Report`."""
     job = state.held(operation.job_id, operation.token)
     if job is not None:
-        job.note().progress = operation.progress
+        job.need_extras().progress = operation.progress
         job.version += 1
     return op.Noted(LOST if job is None else DONE)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 import attrs
 
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, WouldDeadlockError, shown
-from queuehint.handlers.partial_result import Interim
+from queuehint.handlers.partial_result import PartialResult
 from queuehint.values.checks import (
     ID_BYTES_MAX,
     check_choice,
@@ -42,7 +42,7 @@ PROGRESS_MAX = 2**63
 CHILDREN_MAX = 1000
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _FIRST = threading.Lock()
-"""Held where an attempt's interim result begins: its threads share one."""
+"""Held where an attempt's partial result begins: its threads share one."""
 
 
 def _reason(value: str) -> str:
@@ -130,7 +130,7 @@ def _child_id(job: Any) -> str:
     return check_id(job, parameter="children")
 
 
-class Desk(Protocol):
+class AttemptHost(Protocol):
     """What a context needs of the worker that runs its job; all may be called from any thread."""
 
     def report(self, job_id: str, token: int, progress: Progress) -> None:
@@ -139,7 +139,7 @@ class Desk(Protocol):
     def log(self, job_id: str, token: int, line: str) -> None:
         """Send a log line, soon."""
 
-    def store(self, interim: Interim) -> None:
+    def store(self, partial_result: PartialResult) -> None:
         """Send what a job has stored of its result, soon."""
 
     @property
@@ -161,7 +161,7 @@ class JobContext:
     """
     The running job, for a handler whose first parameter is annotated with this class.
 
-    Progress, log lines and interim results may be given from any thread, as often as a progress bar moves. They are
+    Progress, log lines and partial results may be given from any thread, as often as a progress bar moves. They are
     sent together, about five times a second, and before the job is settled.
     """
 
@@ -169,14 +169,14 @@ class JobContext:
     _offspring: _Offspring | None = None
     _stop = False
     _results = _NOTHING
-    interim: Interim | None = None
+    partial_result: PartialResult | None = None
     """What `update` has merged, if it was called."""
     is_over = False
     """The handler has ended; what it left running in the background may wait for jobs."""
 
-    def __init__(self, grant: Grant, desk: Desk) -> None:
+    def __init__(self, grant: Grant, host: AttemptHost) -> None:
         self._grant = grant
-        self._desk = desk
+        self._host = host
 
     @property
     def id(self) -> str:
@@ -254,12 +254,12 @@ class JobContext:
             if number is not None:
                 check_number(number, parameter=parameter, least=-PROGRESS_MAX, most=PROGRESS_MAX)
         note = None if note is None else encodable(plain_text(note)[:NOTE_LENGTH_MAX])[:NOTE_LENGTH_MAX]
-        self._desk.report(self.id, self.token, Progress(done, total, note))
+        self._host.report(self.id, self.token, Progress(done, total, note))
 
     def log(self, text: str) -> None:
         """Append to the job's log: each line of *text*, cut at 4 096 bytes; the last 1 000 lines are kept."""
         for line in log_lines(plain_text(text)):
-            self._desk.log(self.id, self.token, line)
+            self._host.log(self.id, self.token, line)
 
     def update(self, fields: dict[str, Any]) -> None:
         """
@@ -279,12 +279,12 @@ class JobContext:
         Raises:
             InvalidJobTypeError, PayloadError: naming the place and the limit; nothing is merged.
         """
-        interim = self.interim
-        if interim is None:
+        partial_result = self.partial_result
+        if partial_result is None:
             with _FIRST:
-                interim = self.interim = self.interim or Interim(self.id, self.token)
-        interim.update(fields)
-        self._desk.store(interim)
+                partial_result = self.partial_result = self.partial_result or PartialResult(self.id, self.token)
+        partial_result.update(fields)
+        self._host.store(partial_result)
 
     async def enqueue(self, job: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """
@@ -322,11 +322,11 @@ class JobContext:
         return self._note_all(self._child(job).enqueue_many_sync(calls))
 
     def _child(self, job: Any) -> Any:
-        if not hasattr(job, "made_by"):
+        if not hasattr(job, "as_child_of"):
             raise InvalidJobTypeError(f"job must be a Job made by @sched.job, got {type(job).__name__}: {shown(job)}")
-        if job.scheduler is not self._desk.scheduler:
+        if job.scheduler is not self._host.scheduler:
             raise InvalidJobError(f"job {job.name!r} is of another scheduler than the handler that makes it")
-        return job.made_by((self.id, self.token), self._child_id)
+        return job.as_child_of((self.id, self.token), self._child_id)
 
     def _child_id(self) -> str:
         child_id = f"{self.id}.{next(self._own_offspring().calls)}"
@@ -356,7 +356,7 @@ class JobContext:
             InvalidJobError: one is of another namespace or store, or of a flow that is not submitted.
         """
         for handle in answer.handles:
-            handle.id_for(self._desk.scheduler, "children")
+            handle.id_for(self._host.scheduler, "children")
 
     def bring(self, results: Mapping[str, Any]) -> None:
         """Set `results`; called by the worker."""

@@ -22,9 +22,9 @@ _RESULT = "result"
 _ANY: dict[str, Any] = {_RESULT: Any}
 
 
-class Interim:
+class PartialResult:
     """
-    The interim result of one attempt.
+    The partial result of one attempt.
 
     Args:
         job_id, token: whose.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from queuehint.backends.base import BackendOptions, check_namespace, namespace_of, open_backend
 from queuehint.backends.masks import masked
-from queuehint.backends.steps import hold, hold_sync
+from queuehint.backends.steps import run_steps, run_steps_sync
 from queuehint.client.handle import JobHandle
 from queuehint.client.submission import submit
 from queuehint.clock import Clock, SystemClock
@@ -106,18 +106,18 @@ class SchedulerBase:
         """Return an id for a new job; ``""`` stands for one that is drawn when the job is submitted."""
         return new_id() if self.ids == "time" else ""
 
-    async def hand_in(
+    async def submit_checked(
         self, specs: list[JobSpec], *, parent: tuple[str, int] | None = None, whole: bool = False
     ) -> list[JobHandle[Any]]:
         """Enqueue jobs whose specs were checked as they were made; the arguments are those of `submission.submit`."""
-        jobs = await hold(self.backend, submit(specs, parent=parent, whole=whole))
+        jobs = await run_steps(self.backend, submit(specs, parent=parent, whole=whole))
         return [JobHandle(self, job.id, created=job.created) for job in jobs]
 
-    def hand_in_sync(
+    def submit_checked_sync(
         self, specs: list[JobSpec], *, parent: tuple[str, int] | None = None, whole: bool = False
     ) -> list[JobHandle[Any]]:
-        """Like `hand_in`, for code without a loop."""
-        jobs = hold_sync(self.backend, submit(specs, parent=parent, whole=whole))
+        """Like `submit_checked`, for code without a loop."""
+        jobs = run_steps_sync(self.backend, submit(specs, parent=parent, whole=whole))
         return [JobHandle(self, job.id, created=job.created) for job in jobs]
 
     def runs_workers_here(self) -> bool:

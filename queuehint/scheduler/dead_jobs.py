@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from queuehint.backends.steps import Dialogue, finish, hold, hold_sync
+from queuehint.backends.steps import Steps, run_steps, run_steps_sync, tick_until_done
 from queuehint.errors import InvalidTransitionError, JobNotFoundError
 from queuehint.operations import IDS_MAX, LIST_MAX, Discard, Judged, ListDead, Redrive, Verdict
 from queuehint.values.checks import check_bool, check_id, check_int, check_items
@@ -53,28 +53,28 @@ class DeadShelf:
             JobNotFoundError, InvalidTransitionError: for the first of them that is unknown or not FAILED; the
                 others were redriven.
         """
-        await hold(self._client.backend, _redrive(ids, downstream))
+        await run_steps(self._client.backend, _redrive(ids, downstream))
 
     def redrive_sync(self, ids: Iterable[str], *, downstream: bool = False) -> None:
         """Like `redrive`, for code without a loop."""
-        hold_sync(self._client.backend, _redrive(ids, downstream))
+        run_steps_sync(self._client.backend, _redrive(ids, downstream))
 
     async def discard(self, ids: Iterable[str]) -> None:
         """Take dead jobs off the shelf, CANCELED; places they held are free. Raises as `redrive`."""
-        await hold(self._client.backend, _order(Discard(_ids(ids)), JobState.CANCELED))
+        await run_steps(self._client.backend, _order(Discard(_ids(ids)), JobState.CANCELED))
 
     def discard_sync(self, ids: Iterable[str]) -> None:
         """Like `discard`, for code without a loop."""
-        hold_sync(self._client.backend, _order(Discard(_ids(ids)), JobState.CANCELED))
+        run_steps_sync(self._client.backend, _order(Discard(_ids(ids)), JobState.CANCELED))
 
 
-def _redrive(ids: Iterable[str], downstream: object) -> Dialogue[None]:
+def _redrive(ids: Iterable[str], downstream: object) -> Steps[None]:
     yield from _order(Redrive(_ids(ids), check_bool(downstream, parameter="downstream")), JobState.QUEUED)
 
 
-def _order(operation: Redrive | Discard, target: JobState) -> Dialogue[None]:
+def _order(operation: Redrive | Discard, target: JobState) -> Steps[None]:
     reply = yield operation
-    yield from finish(more=reply.more)
+    yield from tick_until_done(more=reply.more)
     _raise(operation.ids, reply, target)
 
 

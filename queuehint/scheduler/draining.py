@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
 
 from queuehint.backends.base import Interest
-from queuehint.backends.steps import hold, hold_sync
+from queuehint.backends.steps import run_steps, run_steps_sync
 from queuehint.errors import DrainStalledError, DrainTimeoutError
 from queuehint.handlers.context import is_in_handler, refuse_to_wait
 from queuehint.operations import CountPending, List, Pending
@@ -67,7 +67,7 @@ class Draining(Hosting):
         question = _question(path, include_scheduled)
         limit_ms = check_optional_duration(timeout, parameter="timeout")
         if not is_in_handler():
-            await hold(self.backend, fire_due())
+            await run_steps(self.backend, fire_due())
         if not (await self.backend.call(question)).unfinished:
             return
         refuse_to_wait("drain()")
@@ -115,7 +115,7 @@ class Draining(Hosting):
         limit_ms = check_optional_duration(timeout, parameter="timeout")
         limit = None if limit_ms is None else timedelta(milliseconds=limit_ms)
         if not is_in_handler():
-            hold_sync(self.backend, fire_due())
+            run_steps_sync(self.backend, fire_due())
         if not self.backend.call_sync(question).unfinished:
             return
         refuse_to_wait("drain_sync()")

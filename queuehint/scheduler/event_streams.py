@@ -8,7 +8,7 @@ from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Self
 
 from queuehint.backends.base import Interest
-from queuehint.backends.steps import Dialogue, Wait, hold, hold_sync
+from queuehint.backends.steps import Steps, Wait, run_steps, run_steps_sync
 from queuehint.errors import InvalidJobError, WouldDeadlockError
 from queuehint.handlers.context import refuse_to_wait
 from queuehint.operations import EVENTS_MAX, Follow
@@ -62,11 +62,11 @@ class _Stream:
         self.after = after if after is None else check_int(after, parameter="after", least=0, most=_AT_MAX)
         self.missed = 0
 
-    def _begin(self) -> Dialogue[None]:
+    def _begin(self) -> Steps[None]:
         if self.after is None:
             self.after = (yield Follow()).after
 
-    def _read(self) -> Dialogue[None]:
+    def _read(self) -> Steps[None]:
         """Wait until something is ahead."""
         yield from self._begin()
         for pause_s in chain(PAUSES_S, repeat(PAUSES_S[-1])):
@@ -99,7 +99,7 @@ class EventStream(_Stream):
     """
 
     async def __aenter__(self) -> Self:
-        await hold(self._client.backend, self._begin())
+        await run_steps(self._client.backend, self._begin())
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -110,7 +110,7 @@ class EventStream(_Stream):
 
     async def __anext__(self) -> Event:
         if not self._ahead:
-            await hold(self._client.backend, self._read())
+            await run_steps(self._client.backend, self._read())
         return self._ahead.popleft()
 
 
@@ -120,7 +120,7 @@ class EventStreamSync(_Stream):
     _call = "events_sync()"
 
     def __enter__(self) -> Self:
-        hold_sync(self._client.backend, self._begin())
+        run_steps_sync(self._client.backend, self._begin())
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -133,5 +133,5 @@ class EventStreamSync(_Stream):
         if not self._ahead:
             if self._client.runs_workers_here():
                 raise WouldDeadlockError(self._call, where="on the thread of the workers' loop")
-            hold_sync(self._client.backend, self._read())
+            run_steps_sync(self._client.backend, self._read())
         return self._ahead.popleft()

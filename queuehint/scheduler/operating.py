@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
-from queuehint.backends.steps import Dialogue, finish, hold, hold_sync
+from queuehint.backends.steps import Steps, run_steps, run_steps_sync, tick_until_done
 from queuehint.client.handle import JobHandle
 from queuehint.errors import BackendError, InvalidJobTypeError
 from queuehint.operations import (
@@ -107,7 +107,7 @@ class Control(SchedulerBase):
         Args:
             service, user, task, pool, path, state, since, until: which part; as in `RecordStore.count`.
         """
-        return await hold(self.backend, _counts(part))
+        return await run_steps(self.backend, _counts(part))
 
     @overload
     def stats_sync(self) -> Stats: ...
@@ -115,7 +115,7 @@ class Control(SchedulerBase):
     def stats_sync(self, **part: Unpack[Filter]) -> Counts: ...
     def stats_sync(self, **part: Any) -> Stats | Counts:
         """Like `stats`, for code without a loop."""
-        return hold_sync(self.backend, _counts(part))
+        return run_steps_sync(self.backend, _counts(part))
 
     def events(self, kinds: Any = None, *, after: int | None = None) -> EventStream:
         """
@@ -172,7 +172,7 @@ class Control(SchedulerBase):
             InvalidJobError, InvalidJobTypeError, InvalidHintError: naming the parameter; also for a handle of another
                 namespace or another store.
         """
-        return await hold(self.backend, _cancel(self._cancellation(ids, path, reason)))
+        return await run_steps(self.backend, _cancel(self._cancellation(ids, path, reason)))
 
     @overload
     def cancel_sync(self, ids: Iterable[str | JobHandle[Any]], *, reason: str | None = None) -> list[bool]: ...
@@ -180,7 +180,7 @@ class Control(SchedulerBase):
     def cancel_sync(self, ids: None = None, *, path: Sequence[str], reason: str | None = None) -> int: ...
     def cancel_sync(self, ids: Any = None, *, path: Any = None, reason: str | None = None) -> list[bool] | int:
         """Like `cancel`, for code without a loop."""
-        return hold_sync(self.backend, _cancel(self._cancellation(ids, path, reason)))
+        return run_steps_sync(self.backend, _cancel(self._cancellation(ids, path, reason)))
 
     def _cancellation(self, ids: Any, path: Any, reason: Any) -> Cancel | CancelPath:
         reason = None if reason is None else check_name(reason, parameter="reason")
@@ -280,7 +280,7 @@ class Control(SchedulerBase):
         Raises:
             InvalidHintError, InvalidJobError: naming the parameter, the value and the limit; there are 1 000 limits.
         """
-        return await hold(self.backend, _mark(_limit(path, most, each, rate, max_pending)))
+        return await run_steps(self.backend, _mark(_limit(path, most, each, rate, max_pending)))
 
     def limit_sync(
         self,
@@ -292,15 +292,15 @@ class Control(SchedulerBase):
         max_pending: int | None = None,
     ) -> bool:
         """Like `limit`, for code without a loop."""
-        return hold_sync(self.backend, _mark(_limit(path, most, each, rate, max_pending)))
+        return run_steps_sync(self.backend, _mark(_limit(path, most, each, rate, max_pending)))
 
     async def unlimit(self, path: Sequence[str] | None) -> bool:
         """Take away all limits of this very path, or with None of the namespace. False if it had none."""
-        return await hold(self.backend, _mark(_unlimit(path)))
+        return await run_steps(self.backend, _mark(_unlimit(path)))
 
     def unlimit_sync(self, path: Sequence[str] | None) -> bool:
         """Like `unlimit`, for code without a loop."""
-        return hold_sync(self.backend, _mark(_unlimit(path)))
+        return run_steps_sync(self.backend, _mark(_unlimit(path)))
 
     async def limits(self) -> Sequence[LimitState]:
         """Return all limits, with what counts towards each now: the namespace first, then in order of path."""
@@ -321,7 +321,7 @@ def _weigh(user: Any, weight: Any) -> Weigh:
     return Weigh(checked, check_int(weight, parameter="weight", least=1, most=WEIGHT_MAX))
 
 
-def _counts(part: Any) -> Dialogue[Stats | Counts]:
+def _counts(part: Any) -> Steps[Stats | Counts]:
     if part:
         return (yield from count(asked_for(part)))
     stats: Stats = yield CountJobs()
@@ -340,21 +340,21 @@ def _unlimit(path: Any) -> DropLimit:
     return DropLimit(None if path is None else parse_path(path))
 
 
-def _mark(operation: SetLimit | DropLimit) -> Dialogue[bool]:
+def _mark(operation: SetLimit | DropLimit) -> Steps[bool]:
     reply = yield operation
-    yield from finish(more=reply.more)
+    yield from tick_until_done(more=reply.more)
     return reply.changed  # type: ignore[no-any-return]
 
 
-def _cancel(operation: Cancel | CancelPath) -> Dialogue[list[bool] | int]:
+def _cancel(operation: Cancel | CancelPath) -> Steps[list[bool] | int]:
     reply = yield operation
-    yield from finish(more=reply.more)
+    yield from tick_until_done(more=reply.more)
     if isinstance(reply, SweptPath):
         return (yield from _reached(reply))
     return [verdict is Verdict.DONE for verdict, _ in reply.verdicts]
 
 
-def _reached(reply: SweptPath) -> Dialogue[int]:
+def _reached(reply: SweptPath) -> Steps[int]:
     """Return how many jobs a sweep has reached that should be over."""
     if reply.number is None:
         return reply.reached

@@ -224,11 +224,11 @@ class Scheduler(Control, Draining, Scheduling):
             DuplicateJobError, PathClosedError, UnknownDependencyError: refused; submissions before the refused one
                 went through, unless all were to take effect at once.
         """
-        return await self.hand_in(checked(specs, may_lack_id=self.ids == "sequence"))
+        return await self.submit_checked(checked(specs, may_lack_id=self.ids == "sequence"))
 
     def submit_sync(self, specs: Iterable[JobSpec]) -> list[JobHandle[Any]]:
         """Like `submit`, for code without a loop."""
-        return self.hand_in_sync(checked(specs, may_lack_id=self.ids == "sequence"))
+        return self.submit_checked_sync(checked(specs, may_lack_id=self.ids == "sequence"))
 
     # --- flows ---------------------------------------------------------------------------------------------------
 

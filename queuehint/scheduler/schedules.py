@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
 import attrs
 
-from queuehint.backends.steps import Dialogue, finish, hold, hold_sync
+from queuehint.backends.steps import Steps, run_steps, run_steps_sync, tick_until_done
 from queuehint.client.job import Job
 from queuehint.errors import HandlerError, InvalidJobError, InvalidJobTypeError, ScheduleNotFoundError, shown
 from queuehint.operations import DropSchedule, ListSchedules, PauseSchedule, ResumeSchedule
@@ -74,11 +74,11 @@ class ScheduleBook:
 
         Those that this release cannot read are left out, and named in the log (`schedule.unreadable`).
         """
-        return await hold(self._client.backend, _list())
+        return await run_steps(self._client.backend, _list())
 
     def list_sync(self) -> Sequence[Schedule]:
         """Like `list`, for code without a loop."""
-        return hold_sync(self._client.backend, _list())
+        return run_steps_sync(self._client.backend, _list())
 
     async def get(self, name: str) -> Schedule:
         """
@@ -87,11 +87,11 @@ class ScheduleBook:
         Raises:
             ScheduleNotFoundError: there is none of this name.
         """
-        return (await hold(self._client.backend, _get(name)))[0]
+        return (await run_steps(self._client.backend, _get(name)))[0]
 
     def get_sync(self, name: str) -> Schedule:
         """Like `get`, for code without a loop."""
-        return hold_sync(self._client.backend, _get(name))[0]
+        return run_steps_sync(self._client.backend, _get(name))[0]
 
     async def pause(self, name: str) -> bool:
         """
@@ -100,11 +100,11 @@ class ScheduleBook:
         Raises:
             ScheduleNotFoundError: there is none of this name.
         """
-        return await hold(self._client.backend, _pause(name))
+        return await run_steps(self._client.backend, _pause(name))
 
     def pause_sync(self, name: str) -> bool:
         """Like `pause`, for code without a loop."""
-        return hold_sync(self._client.backend, _pause(name))
+        return run_steps_sync(self._client.backend, _pause(name))
 
     async def resume(self, name: str) -> bool:
         """
@@ -113,19 +113,19 @@ class ScheduleBook:
         Raises:
             ScheduleNotFoundError: there is none of this name.
         """
-        return await hold(self._client.backend, _resume(name))
+        return await run_steps(self._client.backend, _resume(name))
 
     def resume_sync(self, name: str) -> bool:
         """Like `resume`, for code without a loop."""
-        return hold_sync(self._client.backend, _resume(name))
+        return run_steps_sync(self._client.backend, _resume(name))
 
     async def remove(self, name: str) -> bool:
         """Forget a schedule; False if there was none. The jobs it has fired are left alone."""
-        return await hold(self._client.backend, _remove(name))
+        return await run_steps(self._client.backend, _remove(name))
 
     def remove_sync(self, name: str) -> bool:
         """Like `remove`, for code without a loop."""
-        return hold_sync(self._client.backend, _remove(name))
+        return run_steps_sync(self._client.backend, _remove(name))
 
     async def run_now(self, name: str) -> JobHandle[Any]:
         """
@@ -135,13 +135,13 @@ class ScheduleBook:
             ScheduleNotFoundError: there is none of this name.
             PathClosedError, QueueFullError, DuplicateJobError: as `Job.enqueue`.
         """
-        found = await hold(self._client.backend, _get(name))
-        return (await self._client.hand_in([self._once(*found)]))[0]
+        found = await run_steps(self._client.backend, _get(name))
+        return (await self._client.submit_checked([self._once(*found)]))[0]
 
     def run_now_sync(self, name: str) -> JobHandle[Any]:
         """Like `run_now`, for code without a loop."""
-        found = hold_sync(self._client.backend, _get(name))
-        return self._client.hand_in_sync([self._once(*found)])[0]
+        found = run_steps_sync(self._client.backend, _get(name))
+        return self._client.submit_checked_sync([self._once(*found)])[0]
 
     async def sync(self) -> Sequence[str]:
         """
@@ -153,13 +153,13 @@ class ScheduleBook:
         Returns:
             The names of those that are new or were replaced.
         """
-        return await hold(self._client.backend, self._store())
+        return await run_steps(self._client.backend, self._store())
 
     def sync_sync(self) -> Sequence[str]:
         """Like `sync`, for code without a loop."""
-        return hold_sync(self._client.backend, self._store())
+        return run_steps_sync(self._client.backend, self._store())
 
-    def _store(self) -> Dialogue[Sequence[str]]:
+    def _store(self) -> Steps[Sequence[str]]:
         changed = []
         for name, (definition, _) in list(self._definitions.items()):
             if (yield from store(definition)):
@@ -200,7 +200,7 @@ class Scheduling(SchedulerBase):
             InvalidJobError, InvalidJobTypeError, PayloadError: naming the parameter, the value and the limit.
             MissingExtraError: *cron* is given and cronsim is not installed.
         """
-        return await hold(self.backend, _put(self._defined(name, job, *_planned(cron=cron, every=every, **how))))
+        return await run_steps(self.backend, _put(self._defined(name, job, *_planned(cron=cron, every=every, **how))))
 
     def schedule_sync(
         self,
@@ -212,7 +212,7 @@ class Scheduling(SchedulerBase):
         **how: Unpack[Recurring],
     ) -> Schedule:
         """Like `schedule`, for code without a loop."""
-        return hold_sync(self.backend, _put(self._defined(name, job, *_planned(cron=cron, every=every, **how))))
+        return run_steps_sync(self.backend, _put(self._defined(name, job, *_planned(cron=cron, every=every, **how))))
 
     def cron(
         self,
@@ -293,10 +293,10 @@ def _check_job(job: Any) -> Job[..., Any]:
     return job
 
 
-# --- dialogues -------------------------------------------------------------------------------------------------------
+# --- steps -----------------------------------------------------------------------------------------------------------
 
 
-def _list() -> Dialogue[list[Schedule]]:
+def _list() -> Steps[list[Schedule]]:
     found: list[Schedule] = []
     first: str | None = ""
     while first is not None:
@@ -307,7 +307,7 @@ def _list() -> Dialogue[list[Schedule]]:
     return found
 
 
-def _get(name: Any) -> Dialogue[tuple[Schedule, int]]:
+def _get(name: Any) -> Steps[tuple[Schedule, int]]:
     name = check_id(name, parameter="name")
     schedule, now_ms = yield from find(name)
     if schedule is None:
@@ -315,18 +315,18 @@ def _get(name: Any) -> Dialogue[tuple[Schedule, int]]:
     return schedule, now_ms
 
 
-def _put(definition: Definition) -> Dialogue[Schedule]:
+def _put(definition: Definition) -> Steps[Schedule]:
     yield from store(definition)
     return (yield from _get(definition.name))[0]
 
 
-def _pause(name: Any) -> Dialogue[bool]:
+def _pause(name: Any) -> Steps[bool]:
     reply = yield PauseSchedule(check_id(name, parameter="name"))
-    yield from finish(more=reply.more)
+    yield from tick_until_done(more=reply.more)
     return bool(reply.changed)
 
 
-def _resume(name: Any) -> Dialogue[bool]:
+def _resume(name: Any) -> Steps[bool]:
     while True:
         schedule, now_ms = yield from _get(name)
         if not schedule.is_paused:
@@ -334,12 +334,12 @@ def _resume(name: Any) -> Dialogue[bool]:
         recurrence, anchor_ms = schedule.recurrence, schedule.next_ms
         next_ms = first_due(recurrence, now_ms) if anchor_ms is None else due_after(recurrence, now_ms, anchor_ms)
         reply = yield ResumeSchedule(schedule.name, schedule.version, next_ms)
-        yield from finish(more=reply.more)
+        yield from tick_until_done(more=reply.more)
         if reply.changed:
             return True
 
 
-def _remove(name: Any) -> Dialogue[bool]:
+def _remove(name: Any) -> Steps[bool]:
     reply = yield DropSchedule(check_id(name, parameter="name"))
-    yield from finish(more=reply.more)
+    yield from tick_until_done(more=reply.more)
     return bool(reply.changed)

@@ -22,7 +22,7 @@ import attrs
 
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.memory import MemoryBackend
-from queuehint.backends.steps import hold
+from queuehint.backends.steps import run_steps
 from queuehint.clock import FakeClock
 from queuehint.errors import DrainStalledError, JobFailedError
 from queuehint.handlers.context import CURRENT, refuse_to_wait
@@ -232,7 +232,7 @@ async def _rest(sched: Scheduler, watch: _Watch) -> int | None:
     while True:
         ticked = await backend.call(Tick())
         if not ticked.more:
-            await hold(backend, fire_due())
+            await run_steps(backend, fire_due())
             stats = await backend.call(CountJobs())
             ready = sum(stats.ready.values())
             # An attempt is noted before it is settled: what ended until now is known.

@@ -285,45 +285,45 @@ class Queue(Driver):
 
     def everything(self) -> object:
         """Return all that can be seen of the engine and all that decides what it does next, to be compared."""
-        ledger = self.engine.ledger
+        table = self.engine.table
         return (
-            self.apply(Get(tuple([job.id for job in ledger.jobs.values() if not job.is_start])))
-            if len(ledger.jobs) <= 1000
+            self.apply(Get(tuple([job.id for job in table.jobs.values() if not job.is_start])))
+            if len(table.jobs) <= 1000
             else None,
-            len(ledger.jobs),
+            len(table.jobs),
             self.stats(),
-            [(owner.spec.key, owner.id) for owner in ledger.keys],
-            sorted(ready.id for ready in ledger.ready.jobs()),
-            sorted(entry.id for entry in ledger.timers.entries()),
-            (ledger.last_number, ledger.last_seq, self.engine.next_ms),
+            [(owner.spec.key, owner.id) for owner in table.keys],
+            sorted(ready.id for ready in table.ready.jobs()),
+            sorted(entry.id for entry in table.timers.entries()),
+            (table.last_number, table.last_seq, self.engine.next_ms),
             (self.engine.state.token, self.engine.state.drawn),  # What it will hand out next decides too.
-            (list(ledger.parked), sorted(self.engine.state.closed), list(ledger.untold)),
+            (list(table.parked), sorted(self.engine.state.closed), list(table.undelivered_cancellations)),
             (
-                len(ledger.edges),
-                ledger.edges.open,
-                len(ledger.flows),
+                len(table.edges),
+                table.edges.open,
+                len(table.flows),
                 len(self.engine.state.shared),
-                list(ledger.deferred),
+                list(table.deferred),
             ),
         )
 
     @property
     def is_clean(self) -> bool:
         """Nothing in the engine remembers a place or an edge: no node, line, key, index entry, offer or leftover."""
-        ledger = self.engine.ledger
+        table = self.engine.table
         return not (
-            ledger.trie.nodes
-            or ledger.trie.root.held
-            or ledger.trie.root.active
-            or len(ledger.paths)
-            or ledger.edges.awaited()
-            or ledger.edges.open
-            or ledger.deferred
-            or ledger.keys
-            or ledger.ready.sizes()
-            or ledger.leftovers
-            or ledger.untold
-            or ledger.strangers
-            or ledger.backing_off
-            or ledger.registry.running
+            table.trie.nodes
+            or table.trie.root.held
+            or table.trie.root.active
+            or len(table.paths)
+            or table.edges.awaited()
+            or table.edges.open
+            or table.deferred
+            or table.keys
+            or table.ready.sizes()
+            or table.leftovers
+            or table.undelivered_cancellations
+            or table.unknown_task_counts
+            or table.backing_off
+            or table.registry.running
         )

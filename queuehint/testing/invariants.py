@@ -6,7 +6,7 @@ from graphlib import CycleError as GraphCycleError
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
-from queuehint.core.structures.edges import WAIT, fate
+from queuehint.core.structures.edges import WAIT, edge_action
 from queuehint.errors import CycleError, QueueHintError
 from queuehint.operations import Enqueue, Operation
 from queuehint.testing.model.places import at_or_below, conflict, shape
@@ -21,7 +21,7 @@ SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 
 def placed(engine: Engine) -> list[Job]:
     """The jobs that have a place, in order of place, as the engine reports it."""
-    return sorted((job for job in engine.ledger.jobs.values() if job.seq), key=lambda job: job.seq)
+    return sorted((job for job in engine.table.jobs.values() if job.seq), key=lambda job: job.seq)
 
 
 def check_order(engine: Engine) -> None:
@@ -38,7 +38,7 @@ def check_ready(engine: Engine, *, exact: bool) -> None:
     jobs = placed(engine)
     shapes = [shape(job.spec.claims) for job in jobs]
     for index, job in enumerate(jobs):
-        if job.state is not QUEUED or job.id in engine.ledger.backing_off:
+        if job.state is not QUEUED or job.id in engine.table.backing_off:
             assert job.ready is None
             continue
         free = not any(conflict(shapes[index], others) for others in shapes[:index])
@@ -61,18 +61,20 @@ def waits_behind_a_line(job: Job, before: list[Job]) -> bool:
 
 def check_edges(engine: Engine) -> None:
     """Once nothing is left over who waits for others waits for some that are not over, or may be redriven."""
-    jobs = engine.ledger.jobs
+    jobs = engine.table.jobs
     for job in jobs.values():
         assert (job.state is DEFERRED) <= (bool(job.blocked) or job.is_start)
         assert not job.blocked or job.state in {DEFERRED, SCHEDULED}
         for job_id, edge in job.blocked.items():
             state = jobs[job_id].state
-            assert state not in OVER or (state is FAILED and fate(edge, FAILED) == WAIT), f"{job.id} waits for nothing"
+            assert state not in OVER or (state is FAILED and edge_action(edge, FAILED) == WAIT), (
+                f"{job.id} waits for nothing"
+            )
 
 
 def check_circles(engine: Engine) -> None:
     """At any time, in the middle of a cut too: no jobs wait for one another along open edges."""
-    jobs = engine.ledger.jobs
+    jobs = engine.table.jobs
     waits = {
         job.id: [other for other in job.blocked if other in jobs and not jobs[other].is_over]
         for job in jobs.values()
@@ -86,39 +88,39 @@ def check_circles(engine: Engine) -> None:
 
 def check_empty(engine: Engine) -> None:
     """R4: nothing remembers what is gone."""
-    ledger = engine.ledger
+    table = engine.table
     engine.check()
-    root = ledger.trie.root
-    assert ledger.trie.nodes == 0
+    root = table.trie.root
+    assert table.trie.nodes == 0
     assert not root.children
     assert (root.held, root.active, root.waiting) == (0, 0, 0)
     assert root.line is root.line_end is root.owners is None
-    assert len(ledger.catalog) == len(ledger.catalog.users) == len(ledger.past) == 0
-    assert len(ledger.timers) == len(ledger.paths) == len(ledger.edges) == len(ledger.flows) == 0
-    assert ledger.timers.next_ms() is ledger.limits.next_ms() is None
-    assert ledger.edges.open == 0
+    assert len(table.catalog) == len(table.catalog.users) == len(table.past) == 0
+    assert len(table.timers) == len(table.paths) == len(table.edges) == len(table.flows) == 0
+    assert table.timers.next_ms() is table.limits.next_ms() is None
+    assert table.edges.open == 0
     assert len(engine.state.shared) == 0
     remembered: tuple[Any, ...] = (
-        ledger.jobs,
-        ledger.dead,
-        ledger.deferred,
-        ledger.keys,
-        ledger.leftovers,
-        ledger.registry.running,
-        ledger.ready.sizes(),
-        ledger.parked,
-        ledger.untold,
-        ledger.strangers,
-        ledger.backing_off,
+        table.jobs,
+        table.dead,
+        table.deferred,
+        table.keys,
+        table.leftovers,
+        table.registry.running,
+        table.ready.sizes(),
+        table.parked,
+        table.undelivered_cancellations,
+        table.unknown_task_counts,
+        table.backing_off,
         engine.state.closed,
-        ledger.limits.meters,
-        ledger.limits.max_pending,
-        ledger.paths.watched,
-        ledger.ready.weights,
+        table.limits.limiters,
+        table.limits.max_pending,
+        table.paths.watched,
+        table.ready.weights,
     )
     assert not any(remembered), remembered
-    assert ledger.holding == 0
-    assert not any(ledger.counts.values())
+    assert table.holding == 0
+    assert not any(table.counts.values())
 
 
 def check_refusal(error: QueueHintError, operation: Operation[Any]) -> None:

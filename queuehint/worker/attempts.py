@@ -31,7 +31,7 @@ from queuehint.values.ids import this_process
 from queuehint.values.outcome import OutcomeKind
 from queuehint.worker.dependency_results import PAUSE_S, fetch, filled
 from queuehint.worker.leases import is_on_last_life
-from queuehint.worker.outcomes import Outcomes, outcome_of
+from queuehint.worker.outcomes import OutcomeBuilder, outcome_of
 from queuehint.worker.slots import end_of
 
 if TYPE_CHECKING:
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from queuehint.backends.base import Backend
     from queuehint.handlers.codec import Codec
     from queuehint.handlers.handler import Handler
-    from queuehint.handlers.partial_result import Interim
+    from queuehint.handlers.partial_result import PartialResult
     from queuehint.values.outcome import Grant, Outcome
-    from queuehint.worker.dependency_results import Results
+    from queuehint.worker.dependency_results import DependencyResults
     from queuehint.worker.slots import Slot
 
 logger = logging.getLogger("queuehint.worker")
@@ -53,7 +53,7 @@ LOADS_MAX = 5
 """How often what a job has stored of its result is asked for, `PAUSE_S` apart, before the job is given back."""
 
 
-class Attempts:
+class AttemptRunner:
     """
     Runs attempts.
 
@@ -85,7 +85,7 @@ class Attempts:
         begin: Callable[[Grant], Awaitable[bool]],
         ended: Callable[[Slot, Outcome], None],
     ) -> None:
-        self.outcomes = Outcomes(codec, redact)
+        self.outcomes = OutcomeBuilder(codec, redact)
         self._handlers = handlers
         self._codec = codec
         self._backend = backend
@@ -103,8 +103,8 @@ class Attempts:
     async def run_to_end(self, slot: Slot) -> Outcome:
         """Run an attempt, once one of the same job that goes on has ended, and the hooks after it; never raises."""
         try:
-            if slot.former is not None:
-                await end_of(slot.former)
+            if slot.previous is not None:
+                await end_of(slot.previous)
             grant = slot.grant
             handler = self._handlers.get(grant.spec.task)
             if handler is None or slot.why_stop is not None:
@@ -187,7 +187,7 @@ class Attempts:
     async def _run(self, slot: Slot, handler: Handler) -> Outcome:
         grant, spec = slot.grant, slot.grant.spec
         CURRENT.set(slot.context)
-        results: Results | None = None
+        results: DependencyResults | None = None
         if spec.templates or (handler.wants_context and spec.depends_on):
             slot.stoppable = True
             try:
@@ -231,7 +231,7 @@ class Attempts:
         # By the clock, not by the timer: an earlier request to stop removes the timer, and a blocked loop delays it.
         if deadline_s is not None and asyncio.get_running_loop().time() >= deadline_s:
             why_stop = "timeout"
-        if slot.context.interim and not await self._load(slot, slot.context.interim):
+        if slot.context.partial_result and not await self._load(slot, slot.context.partial_result):
             return outcome_of(grant, OutcomeKind.RELEASED)
         return self.outcomes.of_result(grant, handler, result, why_stop, slot.context)
 
@@ -242,27 +242,27 @@ class Attempts:
         slot.timer = loop.call_at(deadline_s, self._stop, slot, "timeout")
         return deadline_s
 
-    async def _load(self, slot: Slot, interim: Interim) -> bool:
+    async def _load(self, slot: Slot, partial_result: PartialResult) -> bool:
         """Read what the job has stored of its result, which its result goes over; False if it cannot be had."""
         slot.stoppable = False
         if slot.timer is not None:
             slot.timer.cancel()
         pause_s = 0.0
         for _ in range(LOADS_MAX):
-            if interim.is_loaded:
+            if partial_result.is_loaded:
                 break
             try:
                 await asyncio.sleep(pause_s)
-                reply = await self._backend.call(Get((interim.job_id,)))
-                interim.load(reply.records[0], self._codec)
+                reply = await self._backend.call(Get((partial_result.job_id,)))
+                partial_result.load(reply.records[0], self._codec)
             except asyncio.CancelledError:
                 # Asked to stop when its code had ended already: what it has done counts.
                 continue
             except BackendError as error:
                 pause_s = PAUSE_S
-                extra = {"event": "job.no_interim", "job_id": interim.job_id, "error": str(error)}
+                extra = {"event": "job.no_interim", "job_id": partial_result.job_id, "error": str(error)}
                 logger.warning("what a job has stored of its result cannot be had now", extra=extra)
-        return interim.is_loaded
+        return partial_result.is_loaded
 
     async def _in_thread(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a plain function in a thread, and do not come back before it has ended."""

@@ -42,7 +42,7 @@ class _Call(Protocol):
     async def __call__(self, operation: Operation[Reply]) -> Reply: ...
 
 
-class Results(Mapping[str, Any]):
+class DependencyResults(Mapping[str, Any]):
     """
     Results by name and by id; each comes once when they are gone through, by its name if it has one.
 
@@ -87,10 +87,10 @@ class Results(Mapping[str, Any]):
         return len(self._listed)
 
     def __repr__(self) -> str:
-        return f"<Results of {clipped(', '.join(self._listed)) or 'nothing'}>"
+        return f"<DependencyResults of {clipped(', '.join(self._listed)) or 'nothing'}>"
 
 
-async def fetch(call: _Call, grant: Grant, codec: Codec, *, all_of_them: bool) -> Results | None:
+async def fetch(call: _Call, grant: Grant, codec: Codec, *, all_of_them: bool) -> DependencyResults | None:
     """
     Return the results of the jobs that a granted job depends on.
 
@@ -130,10 +130,10 @@ async def fetch(call: _Call, grant: Grant, codec: Codec, *, all_of_them: bool) -
         logger.warning("the results a job needs cannot be had now; it is given back", extra=extra)
         await asyncio.sleep(PAUSE_S)
         return None
-    return Results(spec.depends_on, payloads, codec)
+    return DependencyResults(spec.depends_on, payloads, codec)
 
 
-def filled(spec: JobSpec, results: Results) -> bytes:
+def filled(spec: JobSpec, results: DependencyResults) -> bytes:
     """
     Return the arguments of a job with its templates filled.
 

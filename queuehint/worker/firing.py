@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from queuehint.backends.steps import finish, hold
+from queuehint.backends.steps import run_steps, tick_until_done
 from queuehint.errors import (
     BackendError,
     CorruptStateError,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from queuehint.backends.base import Backend
-    from queuehint.backends.steps import Dialogue
+    from queuehint.backends.steps import Steps
 
 logger = logging.getLogger("queuehint.schedules")
 
@@ -67,10 +67,10 @@ def firing_id(name: str, due_ms: int) -> str:
     return job_id if len(job_id.encode()) <= ID_BYTES_MAX else hashlib.sha256(job_id.encode()).hexdigest()
 
 
-# --- dialogues -------------------------------------------------------------------------------------------------------
+# --- steps -----------------------------------------------------------------------------------------------------------
 
 
-def find(name: str) -> Dialogue[tuple[Schedule | None, int]]:
+def find(name: str) -> Steps[tuple[Schedule | None, int]]:
     """
     Return a schedule by its name, None if there is none, and the time by the store.
 
@@ -84,19 +84,19 @@ def find(name: str) -> Dialogue[tuple[Schedule | None, int]]:
     return found, reply.now_ms
 
 
-def store(definition: Definition) -> Dialogue[bool]:
+def store(definition: Definition) -> Steps[bool]:
     """Have a schedule be as it is defined; return whether it was not. One that is so is left as it is."""
     there, now_ms = yield from find(definition.name)
     if there is not None and (there.spec, there.recurrence) == (definition.spec, definition.recurrence):
         return False
     next_ms = first_due(definition.recurrence, now_ms)
     reply = yield PutSchedule(definition.name, definition.spec, definition.recurrence, next_ms)
-    yield from finish(more=reply.more)
+    yield from tick_until_done(more=reply.more)
     changed: bool = reply.changed
     return changed
 
 
-def fire_due() -> Dialogue[bool]:
+def fire_due() -> Steps[bool]:
     """
     Fire all that is due, page by page in order of due time, until a whole pass has found nothing to fire.
 
@@ -145,7 +145,7 @@ def say_unreadable(names: Sequence[str]) -> None:
         logger.error("a schedule cannot be read here", extra={"event": "schedule.unreadable", "schedule": name})
 
 
-def _fire(schedule: Schedule, now_ms: int) -> Dialogue[bool]:
+def _fire(schedule: Schedule, now_ms: int) -> Steps[bool]:
     """Fire a schedule for the due times that have come; return False if somebody else has."""
     assert schedule.next_ms is not None
     # What is left is due still, and is fired next.
@@ -185,7 +185,7 @@ def _say_lost(schedule: Schedule, times: list[int], error: QueueHintError) -> No
     )
 
 
-def _fire_at(schedule: Schedule, times: list[int], next_ms: int | None) -> Dialogue[None]:
+def _fire_at(schedule: Schedule, times: list[int], next_ms: int | None) -> Steps[None]:
     name = schedule.name
     specs = [
         attrs.evolve(schedule.spec, id=firing_id(name, at_ms), schedule=name, scheduled_ms=at_ms) for at_ms in times
@@ -193,7 +193,7 @@ def _fire_at(schedule: Schedule, times: list[int], next_ms: int | None) -> Dialo
     last_ms = times[-1] if times else schedule.next_ms or 0
     reply = yield Enqueue(tuple(specs), firing=Firing(name, schedule.version, last_ms, next_ms))
     logger.debug("schedule fired", extra={"event": "schedule.fired", "schedule": name, "jobs": len(specs)})
-    yield from finish(more=reply.more)
+    yield from tick_until_done(more=reply.more)
 
 
 # --- beside a worker -------------------------------------------------------------------------------------------------
@@ -239,7 +239,7 @@ class Timekeeper:
             if not self._is_stored:
                 await self._store_all()
                 self._is_stored = True
-            is_well = await hold(self._backend, fire_due())
+            is_well = await run_steps(self._backend, fire_due())
         except BackendError as error:
             logger.warning("schedules have to wait", extra={"event": "schedule.backend", "error": str(error)})
         except Exception:
@@ -250,7 +250,7 @@ class Timekeeper:
     async def _store_all(self) -> None:
         for definition in self._definitions():
             try:
-                await hold(self._backend, store(definition))
+                await run_steps(self._backend, store(definition))
             except QueueHintError as error:
                 if isinstance(error, BackendError) and not isinstance(error, CorruptStateError):
                     raise

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from queuehint.errors import BackendFullError, BackendUnavailableError, OutcomeUnknownError, QueueHintError
-from queuehint.handlers.partial_result import Interim
+from queuehint.handlers.partial_result import PartialResult
 from queuehint.operations import Get, Log, Report, Update, Verdict
 from queuehint.values.outcome import RESULT_BYTES_MAX
 from queuehint.values.spec import check_payload_size
@@ -53,33 +53,33 @@ PACE_MAX_S = 1.0
 _Lease = tuple[str, int]
 
 
-class Notes:
+class OutboxBuffer:
     """
-    Lines, progress and interim results of running jobs, from any thread, until the worker takes them to the store.
+    Lines, progress and partial results of running jobs, from any thread, until the worker takes them to the store.
 
-    Of a job's progress and its interim result only the newest counts; its lines go out together.
+    Of a job's progress and its partial result only the newest counts; its lines go out together.
     """
 
     def __init__(self) -> None:
         self._progress: dict[_Lease, Progress] = {}
         self._lines: dict[_Lease, deque[str]] = {}
-        self._interims: dict[_Lease, Interim] = {}
+        self._partial_results: dict[_Lease, PartialResult] = {}
         self._count = 0
         self._has_dropped = False
         self._lock = threading.Lock()
 
     def __bool__(self) -> bool:
-        return bool(self._progress or self._lines or self._interims)
+        return bool(self._progress or self._lines or self._partial_results)
 
     def report(self, job_id: str, token: int, progress: Progress) -> None:
         """Take progress; it replaces what the job said before."""
         with self._lock:
             self._progress[job_id, token] = progress
 
-    def store(self, interim: Interim) -> None:
-        """Take note that a job's interim result has changed."""
+    def store(self, partial_result: PartialResult) -> None:
+        """Take note that a job's partial result has changed."""
         with self._lock:
-            self._interims[interim.job_id, interim.token] = interim
+            self._partial_results[partial_result.job_id, partial_result.token] = partial_result
 
     def log(self, job_id: str, token: int, line: str) -> None:
         """Take a line; beyond `LINES_MAX` the oldest of the job that spoke first is dropped, which is said once."""
@@ -89,7 +89,7 @@ class Notes:
             if self._count > LINES_MAX:
                 self._drop_oldest()
 
-    def take(self, leases: Iterable[_Lease] | None = None) -> list[Log | Report | Interim]:
+    def take(self, leases: Iterable[_Lease] | None = None) -> list[Log | Report | PartialResult]:
         """Return all that was said since, or by the jobs of some leases, as few messages."""
         if not self:
             return []
@@ -97,19 +97,21 @@ class Notes:
             if leases is None:
                 lines, self._lines = self._lines, {}
                 progress, self._progress = self._progress, {}
-                interims, self._interims = self._interims, {}
+                partial_results, self._partial_results = self._partial_results, {}
                 self._count = 0
             else:
                 chosen = list(leases)
                 lines = {lease: self._lines.pop(lease) for lease in chosen if lease in self._lines}
                 progress = {lease: self._progress.pop(lease) for lease in chosen if lease in self._progress}
-                interims = {lease: self._interims.pop(lease) for lease in chosen if lease in self._interims}
+                partial_results = {
+                    lease: self._partial_results.pop(lease) for lease in chosen if lease in self._partial_results
+                }
                 self._count -= sum(map(len, lines.values()))
-        messages: list[Log | Report | Interim] = []
+        messages: list[Log | Report | PartialResult] = []
         for (job_id, token), said in lines.items():
             messages += [Log(job_id, token, part) for part in _parts(said)]
         messages += [Report(job_id, token, latest) for (job_id, token), latest in progress.items()]
-        messages += interims.values()
+        messages += partial_results.values()
         return messages
 
     def _drop_oldest(self) -> None:
@@ -136,7 +138,7 @@ class Outbox:
     """
 
     def __init__(self, backend: Backend, codec: Codec, due: Callable[[], None]) -> None:
-        self.notes = Notes()
+        self.buffer = OutboxBuffer()
         self.dropped = 0
         """How many lines, reports of progress and partial results were dropped."""
         self._backend = backend
@@ -145,15 +147,15 @@ class Outbox:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._is_posting = False
-        self._waiting: deque[Log | Report | Interim] = deque()
-        self._refused: dict[_Lease, Interim] = {}
+        self._waiting: deque[Log | Report | PartialResult] = deque()
+        self._refused: dict[_Lease, PartialResult] = {}
         self._is_away = self._is_passed_over = False
         self._rests_until_s = self._full_until_s = self._due_s = -math.inf
         self._said_s = -math.inf
 
     def __bool__(self) -> bool:
         """Return whether anything is to be sent."""
-        return bool(self._waiting or self.notes or self._refused)
+        return bool(self._waiting or self.buffer or self._refused)
 
     def open(self) -> None:
         """Have what is said from now on sent by the loop that runs."""
@@ -161,17 +163,17 @@ class Outbox:
 
     def report(self, job_id: str, token: int, progress: Progress) -> None:
         """Send progress soon, and before the job is settled; from any thread."""
-        self.notes.report(job_id, token, progress)
+        self.buffer.report(job_id, token, progress)
         self._tell_of_notes()
 
     def log(self, job_id: str, token: int, line: str) -> None:
         """Send a log line soon, and before the job is settled; from any thread."""
-        self.notes.log(job_id, token, line)
+        self.buffer.log(job_id, token, line)
         self._tell_of_notes()
 
-    def store(self, interim: Interim) -> None:
-        """Send an interim result soon, and before the job is settled; from any thread."""
-        self.notes.store(interim)
+    def store(self, partial_result: PartialResult) -> None:
+        """Send a partial result soon, and before the job is settled; from any thread."""
+        self.buffer.store(partial_result)
         self._tell_of_notes()
 
     def _tell_of_notes(self) -> None:
@@ -214,7 +216,7 @@ class Outbox:
         """
         now_s = self._now_s()
         if now_s < self._rests_until_s and not is_last:
-            self._waiting += self.notes.take(settled)
+            self._waiting += self.buffer.take(settled)
             return True
         if self._refused and (is_last or now_s >= self._full_until_s):
             self._waiting += self._refused.values()
@@ -225,7 +227,7 @@ class Outbox:
         # What could not be sent last time is not yet in the store, and what was said since comes after it.
         for newest in (False, True):
             if newest:
-                self._waiting += self.notes.take(None if is_due else settled)
+                self._waiting += self.buffer.take(None if is_due else settled)
             while self._waiting:
                 message = self._waiting[0]
                 if not await self._deliver(message):
@@ -252,15 +254,17 @@ class Outbox:
 
     def forget(self, verdicts: Mapping[_Lease, Verdict]) -> None:
         """Take note of what was settled: only lines that its job has said are sent still."""
-        self._refused = {lease: interim for lease, interim in self._refused.items() if lease not in verdicts}
-        waiting: deque[Log | Report | Interim] = deque()
+        self._refused = {
+            lease: partial_result for lease, partial_result in self._refused.items() if lease not in verdicts
+        }
+        waiting: deque[Log | Report | PartialResult] = deque()
         for message in self._waiting:
             verdict = verdicts.get((message.job_id, message.token or 0))
             if verdict is None:
                 waiting.append(message)
             elif verdict is Verdict.DONE and isinstance(message, Log):
                 waiting.append(attrs.evolve(message, token=None))
-            elif not isinstance(message, Interim):
+            elif not isinstance(message, PartialResult):
                 self._drop(message, "its job is over")
         self._waiting = waiting
 
@@ -268,27 +272,27 @@ class Outbox:
         """Send what is left, once, for the worker ends."""
         if self:
             await self.send(is_last=True)
-            for message in (*self._waiting, *self.notes.take()):
+            for message in (*self._waiting, *self.buffer.take()):
                 self._drop(message, "the worker ends")
 
     def _is_left(self, settled: Iterable[_Lease]) -> bool:
         """Leave what is not sent for later; return whether settlements go on without it."""
-        self._waiting += self.notes.take(settled)
+        self._waiting += self.buffer.take(settled)
         self._is_away = True
         if self._is_passed_over:
             self._rests_until_s = self._now_s() + REST_S
         return self._is_passed_over
 
-    async def _deliver(self, message: Log | Report | Interim) -> bool:
+    async def _deliver(self, message: Log | Report | PartialResult) -> bool:
         """Send one message; False if the store is out of reach and it has to wait."""
         try:
-            await (self._store(message) if isinstance(message, Interim) else self._backend.call(message))
+            await (self._store(message) if isinstance(message, PartialResult) else self._backend.call(message))
         except (BackendUnavailableError, OutcomeUnknownError) as error:
             extra = {"event": "worker.notes_wait", "error": str(error)}
             logger.warning("what jobs say has to wait: the store is out of reach", extra=extra)
             return False
         except BackendFullError as error:
-            if isinstance(message, Interim):
+            if isinstance(message, PartialResult):
                 self._refused[message.job_id, message.token] = message
                 self._full_until_s = self._now_s() + REST_S
                 extra = {"event": "worker.notes_wait", "job_id": message.job_id, "error": str(error)}
@@ -299,21 +303,21 @@ class Outbox:
             self._drop(message, error)
         return True
 
-    async def _store(self, interim: Interim) -> None:
+    async def _store(self, partial_result: PartialResult) -> None:
         """Send what a job has stored of its result, over what was stored before."""
         if self._now_s() < self._full_until_s:
-            self._refused[interim.job_id, interim.token] = interim
+            self._refused[partial_result.job_id, partial_result.token] = partial_result
             return
-        if not interim.is_loaded:
-            reply = await self._backend.call(Get((interim.job_id,)))
-            interim.load(reply.records[0], self._codec)
+        if not partial_result.is_loaded:
+            reply = await self._backend.call(Get((partial_result.job_id,)))
+            partial_result.load(reply.records[0], self._codec)
         try:
-            payload = interim.dump(self._codec)
+            payload = partial_result.dump(self._codec)
             check_payload_size(payload, parameter="result", bytes_max=RESULT_BYTES_MAX)
         except BaseException as error:  # noqa: BLE001 - a codec of the application's; the job fails of it when it ends
-            self._drop(interim, qualified_name(error))
+            self._drop(partial_result, qualified_name(error))
             return
-        await self._backend.call(Update(interim.job_id, interim.token, payload))
+        await self._backend.call(Update(partial_result.job_id, partial_result.token, payload))
 
     def _drop(self, message: Any, why: Exception | str) -> None:
         self.dropped += len(message.lines) if isinstance(message, Log) else 1

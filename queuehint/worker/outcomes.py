@@ -52,7 +52,7 @@ def outcome_of(grant: Grant, kind: OutcomeKind, **facts: Any) -> Outcome:
     return Outcome(job_id=grant.spec.id, token=grant.token, kind=kind, **facts)
 
 
-class Outcomes:
+class OutcomeBuilder:
     """
     Makes outcomes.
 
@@ -123,15 +123,15 @@ class Outcomes:
         self, grant: Grant, handler: Handler, result: Any, why_stop: str | None, context: JobContext | None
     ) -> Outcome:
         """Turn a result into an outcome."""
-        interim = None if context is None else context.interim
+        partial_result = None if context is None else context.partial_result
         payload: bytes | None
         try:
             payload = handler.dump_result(self._codec, result)
             if result is None:
                 # What an earlier attempt has stored stays.
-                payload = interim.dump(self._codec) if interim else None
-            elif interim and isinstance(result, dict):
-                payload = interim.dump(self._codec, payload)
+                payload = partial_result.dump(self._codec) if partial_result else None
+            elif partial_result and isinstance(result, dict):
+                payload = partial_result.dump(self._codec, payload)
             if payload is not None:
                 check_payload_size(payload, parameter="result", bytes_max=RESULT_BYTES_MAX)
         except BaseException as error:  # noqa: BLE001 - a codec of the application's may raise anything

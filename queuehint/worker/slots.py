@@ -2,7 +2,7 @@
 The slots of one worker: whose code runs in them, by the grant it runs for, and how it and the worker stop.
 
 A lease may end while its code goes on: the worker could not renew, and another had the job reaped. The job may then
-be granted to the same worker again. Its slot is **former** from then on, and the new one waits for it, so that no two
+be granted to the same worker again. Its slot is **previous** from then on, and the new one waits for it, so that no two
 runs of one job go on in one process. Code is therefore known by its job and its token, never by its job alone.
 """
 
@@ -28,10 +28,10 @@ class Slot:
     __slots__ = (
         "_right",
         "context",
-        "former",
         "grant",
         "is_given_back",
         "is_overdue",
+        "previous",
         "stoppable",
         "task",
         "timer",
@@ -41,7 +41,7 @@ class Slot:
     def __init__(self, grant: Grant, context: JobContext) -> None:
         self.grant = grant
         self.context = context
-        self.former: Slot | None = None
+        self.previous: Slot | None = None
         """Runs the same job for a lease that has ended; nothing of this one begins before it is over."""
         self.task: asyncio.Task[Outcome] | None = None
         self.timer: asyncio.TimerHandle | None = None
@@ -65,32 +65,32 @@ class Slots:
 
     def __init__(self) -> None:
         self._newest: dict[str, Slot] = {}
-        self._former: list[Slot] = []
+        self._previous: list[Slot] = []
 
     def __len__(self) -> int:
-        return len(self._newest) + len(self._former)
+        return len(self._newest) + len(self._previous)
 
     def __iter__(self) -> Iterator[Slot]:
-        return iter([*self._former, *list(self._newest.values())])
+        return iter([*self._previous, *list(self._newest.values())])
 
     def enter(self, slot: Slot) -> None:
-        """Take one in; if its job runs already, that slot is former from now on."""
+        """Take one in; if its job runs already, that slot is previous from now on."""
         job_id = slot.grant.spec.id
-        former = slot.former = self._newest.get(job_id)
-        if former is not None:
-            self._former.append(former)
+        previous = slot.previous = self._newest.get(job_id)
+        if previous is not None:
+            self._previous.append(previous)
         self._newest[job_id] = slot
 
     def leave(self, slot: Slot) -> None:
         """Let one go that has ended."""
-        slot.former = None
+        slot.previous = None
         if self._newest.get(slot.grant.spec.id) is slot:
             del self._newest[slot.grant.spec.id]
         else:
-            self._former.remove(slot)
+            self._previous.remove(slot)
 
     def find(self, job_id: str, token: int | None = None) -> Slot | None:
-        """Return the newest slot of a job, if it has that token; a former one has been asked to stop already."""
+        """Return the newest slot of a job, if it has that token; a previous one has been asked to stop already."""
         slot = self._newest.get(job_id)
         return slot if slot is not None and token in (None, slot.grant.token) else None
 
@@ -188,14 +188,14 @@ class Stopping:
         self._wake()
         self._give_up(job_ids)
 
-    def hold_back(self, slot: Slot, former: Slot) -> None:
+    def hold_back(self, slot: Slot, previous: Slot) -> None:
         """Have a job that was granted again wait for its code, which goes on although that lease has ended."""
         spec = slot.grant.spec
         logger.warning(
             "a job was granted again while its code runs still for a lease that has ended; it waits for that",
             extra={"event": "job.waits_for_its_code", "job_id": spec.id, "task": spec.task},
         )
-        self.ask(former, "lease lost")
+        self.ask(previous, "lease lost")
 
     def ask(self, slot: Slot, why: str) -> None:
         """Ask a job's code to stop, and report it if it does not for long."""

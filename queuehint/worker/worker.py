@@ -46,7 +46,7 @@ from queuehint.values.checks import (
     check_object,
 )
 from queuehint.values.outcome import Grant, Outcome, OutcomeKind
-from queuehint.worker.attempts import Attempts
+from queuehint.worker.attempts import AttemptRunner
 from queuehint.worker.firing import Timekeeper
 from queuehint.worker.leases import Renewal, now_s
 from queuehint.worker.listening import Listening, Wakeup, check_served, pause_s
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from queuehint.backends.base import Backend
     from queuehint.handlers.codec import Codec
     from queuehint.handlers.handler import Handler
-    from queuehint.handlers.partial_result import Interim
+    from queuehint.handlers.partial_result import PartialResult
     from queuehint.values.outcome import Progress
     from queuehint.worker.firing import Definition
     from queuehint.worker.leases import Helper
@@ -152,7 +152,7 @@ class Worker:
             release_s=RELEASE_S,
             give_up=give_up,
         )
-        self._attempts = Attempts(
+        self._runner = AttemptRunner(
             handlers=handlers,
             codec=codec,
             backend=backend,
@@ -242,7 +242,7 @@ class Worker:
             self._outbox.stop()
             self._watch.stop()
             self._stopping.close()
-            self._attempts.close()
+            self._runner.close()
             logger.info("worker ended", extra={"event": "worker.ended", "worker": self.name})
         if canceled is not None:
             raise canceled
@@ -384,7 +384,7 @@ class Worker:
             return True
         extra = {"event": "job.not_settled", "job_id": outcome.job_id, "error": qualified_name(error)}
         logger.error("how a job ended cannot be stored; it is FAILED", extra=extra)
-        given_up = self._outcomes.replace(self._attempts.outcomes.of_refusal(outcome, error))
+        given_up = self._outcomes.replace(self._runner.outcomes.of_refusal(outcome, error))
         if given_up is not None and self._renewal is not None:
             # Not even that: its lease ends.
             self._renewal.exchange((given_up,), (), sent_s)
@@ -413,7 +413,7 @@ class Worker:
         else:
             for grant in reply.grants:
                 self._begin(grant)
-        self._outcomes.add(self._attempts.outcomes.of_unreadable(job) for job in reply.unreadable)
+        self._outcomes.add(self._runner.outcomes.of_unreadable(job) for job in reply.unreadable)
         for job_id in reply.canceled:
             self._stopping.find_and_ask(job_id, None, "canceled")
         if reply.more:
@@ -449,9 +449,9 @@ class Worker:
         assert self._loop is not None
         slot = Slot(grant, JobContext(grant, self))
         self._slots.enter(slot)
-        if slot.former is not None:
-            self._stopping.hold_back(slot, slot.former)
-        run = self._attempts.run_to_end(slot)
+        if slot.previous is not None:
+            self._stopping.hold_back(slot, slot.previous)
+        run = self._runner.run_to_end(slot)
         # Without a factory of the application's, `create_task` does nothing more than this.
         slot.task = self._loop.create_task(run) if self._loop.get_task_factory() else asyncio.Task(run, loop=self._loop)
 
@@ -486,9 +486,9 @@ class Worker:
         """Send a log line soon, and before the job is settled; from any thread."""
         self._outbox.log(job_id, token, line)
 
-    def store(self, interim: Interim) -> None:
-        """Send an interim result soon, and before the job is settled; from any thread."""
-        self._outbox.store(interim)
+    def store(self, partial_result: PartialResult) -> None:
+        """Send a partial result soon, and before the job is settled; from any thread."""
+        self._outbox.store(partial_result)
 
     def _wake(self) -> None:
         if self._loop is not None:

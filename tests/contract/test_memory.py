@@ -30,4 +30,4 @@ class TestTokensOfMemory(Tokens):
     def count_to(self, store: Store, count: int) -> None:
         assert isinstance(store.backend, MemoryBackend)
         engine = store.backend.engine
-        engine.begin_epoch((engine.token >> 32 << 32) + count, engine.course.reap_from_ms)
+        engine.begin_epoch((engine.token >> 32 << 32) + count, engine.lifecycle.reap_from_ms)

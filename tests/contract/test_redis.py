@@ -56,7 +56,7 @@ class TestRedis(Servers, BackendConformance):
         """Return the digests of all keys, and what the doctor finds."""
         assert isinstance(backend, RedisBackend)
         client = shared_server(self.binary).client()
-        names = sorted(client.scan_iter(match=f"{backend.desk.root}*", count=1000))
+        names = sorted(client.scan_iter(match=f"{backend.session.root}*", count=1000))
         digests = shared_server(self.binary).call("DEBUG", "DIGEST-VALUE", *names)
         return dict(zip(names, digests, strict=True)), diagnose(backend).errors
 

@@ -45,4 +45,4 @@ class TestTokensOfSqlite(Files, Tokens):
     def count_to(self, store: Store, count: int) -> None:
         assert isinstance(store.backend, SqliteBackend)
         engine = store.backend.engine
-        engine.begin_epoch((engine.token >> 32 << 32) + count, engine.course.reap_from_ms)
+        engine.begin_epoch((engine.token >> 32 << 32) + count, engine.lifecycle.reap_from_ms)

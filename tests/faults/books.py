@@ -253,7 +253,7 @@ def dump(client: Redis, namespace: str, *, without: Iterable[str] = ()) -> dict[
 
 def records(store: RedisBackend, client: Redis) -> dict[str, JobRecord]:
     """Return every record of a namespace, found by plain commands."""
-    stored: list[Any] = client.hkeys(keys.redis_key(store.desk.namespace, "jobs"))
+    stored: list[Any] = client.hkeys(keys.redis_key(store.session.namespace, "jobs"))
     ids = [job_id.decode() for job_id in stored]
     found: dict[str, JobRecord] = {}
     for begin in range(0, len(ids), 500):

@@ -17,8 +17,8 @@ from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
 from queuehint.backends.redis.doctor.doctor import diagnose
 from queuehint.backends.redis.scripts import names, script
-from queuehint.backends.redis.session import Desk
-from queuehint.backends.redis.transport import Ask
+from queuehint.backends.redis.session import Session
+from queuehint.backends.redis.transport import Send
 from queuehint.operations import (
     Amend,
     Cancel,
@@ -125,9 +125,9 @@ class Shop:
         options = BackendOptions(namespace=namespace, clock=FakeClock())
         self.store = RedisBackend(parse_url(server.url), options)
         self.shas = {name: self.client.script_load(script(name).text) for name in names()}
-        self.desk = Desk(parse_url(server.url), options)
-        self.desk._checked_s = float("inf")
-        self.desk._may_write = True
+        self.session = Session(parse_url(server.url), options)
+        self.session._checked_s = float("inf")
+        self.session._may_write = True
         self.apply(SetLimit(Limit(path=("x",), most=5)))
         self.apply(PutSchedule("every", job("every"), Recurrence(every_ms=1000), 1000))
         self.apply(Enqueue(tuple([job(f"r{number}", [f"r{number}"], max_attempts=99) for number in range(8)])))
@@ -180,14 +180,14 @@ class Shop:
     def asked(self) -> Iterator[tuple[str, list[Any]]]:
         """Yield each script that changes something with its arguments."""
         for operation in self.operations():
-            yield self._taken(next(self.desk.converse(operation)))
+            yield self._taken(next(self.session.execute(operation)))
         for name, args in (
             ("retain", ("1 2 3 4", 1)), ("watch", ("s", 1, "r0")), ("unwatch", ("s", "r0")), ("doctor/turn_back", ()),
         ):  # fmt: skip
-            yield self._taken(next(self.desk.converse_script(name, args)))
+            yield self._taken(next(self.session.execute_script(name, args)))
 
     def _taken(self, ask: object) -> tuple[str, list[Any]]:
-        assert isinstance(ask, Ask)
+        assert isinstance(ask, Send)
         _, sha, count, *rest = ask.command
         return next(name for name in names() if script(name).sha == sha), rest[count:]
 
@@ -200,9 +200,9 @@ class Shop:
             DueSchedules(after=(1000, "every")), Fetch("r0", self.tokens["r0"], ("over",)), Get(("r0", "over")),
             CountPending(("r0",)),
         ):  # fmt: skip
-            yield self._taken(next(self.desk.converse(operation)))
+            yield self._taken(next(self.session.execute(operation)))
         for name in sorted(QUESTIONS & MORE_EXAMPLES.keys()):
-            yield self._taken(next(self.desk.converse_script(name, MORE_EXAMPLES[name])))
+            yield self._taken(next(self.session.execute_script(name, MORE_EXAMPLES[name])))
 
     def refuses(self, name: str, args: list[Any]) -> bool:
         """Run a script; return whether it was refused, by one of our words, and see that nothing has changed then."""
@@ -210,7 +210,7 @@ class Shop:
         before = None if name in QUESTIONS else self.seen or self._digest()
         refusal = ""
         try:
-            self.client.evalsha(self.shas[name], *self.desk._keys, *args)
+            self.client.evalsha(self.shas[name], *self.session._keys, *args)
         except ResponseError as error:
             refusal = str(error)
         if not refusal:

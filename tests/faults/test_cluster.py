@@ -12,7 +12,7 @@ import pytest
 from queuehint import FakeClock, Scheduler
 from queuehint.backends.base import BackendOptions, Interest
 from queuehint.backends.redis import keys
-from queuehint.backends.redis import session as conversation
+from queuehint.backends.redis import session as redis_session
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
 from queuehint.errors import BackendError, BackendUnavailableError
@@ -144,7 +144,7 @@ def test_a_slot_that_moves_all_the_time_loses_nothing(cluster: Cluster, namespac
 def test_questions_about_a_slot_in_two_places_are_answered_rightly_or_not_at_all(
     cluster: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch, moved: int
 ) -> None:
-    monkeypatch.setattr(conversation, "RETRY_S", 0.05)
+    monkeypatch.setattr(redis_session, "RETRY_S", 0.05)
     store = books.open_store(url_of(cluster), namespace, clock=FakeClock())
     store.call_sync(Enqueue(tuple(books.job(f"j{number}", ["p", str(number)]) for number in range(5))))
     store.call_sync(Exchange("w", limit=2))
@@ -184,7 +184,7 @@ def test_questions_about_a_slot_in_two_places_are_answered_rightly_or_not_at_all
 def test_changes_of_a_slot_in_two_places_are_refused_whole(
     cluster: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch, moved: int
 ) -> None:
-    monkeypatch.setattr(conversation, "RETRY_S", 0.05)
+    monkeypatch.setattr(redis_session, "RETRY_S", 0.05)
     store = books.open_store(url_of(cluster), namespace, clock=FakeClock())
     store.call_sync(Enqueue(tuple(books.job(f"j{number}", ["p", str(number)]) for number in range(5))))
     granted = store.call_sync(Exchange("w", limit=2)).grants
@@ -245,7 +245,7 @@ def test_a_cluster_that_is_down_is_waited_for(namespace: str, lines: Path) -> No
 def test_whoever_knows_one_node_of_a_cluster_goes_on_without_it(
     namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conversation, "RETRY_S", 5.0)
+    monkeypatch.setattr(redis_session, "RETRY_S", 5.0)
     with Cluster(cluster_require_full_coverage="no", cluster_node_timeout=1000) as cluster:
         slot = slot_of(cluster, namespace)
         seed, owner = cluster.other(slot), cluster.owner(slot)
@@ -293,7 +293,7 @@ def role_of(server: Server) -> str:
 async def test_whoever_knows_one_node_that_is_down_is_told_and_goes_on_when_it_is_back(
     cluster: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conversation, "RETRY_S", 0.5)
+    monkeypatch.setattr(redis_session, "RETRY_S", 0.5)
     slot = slot_of(cluster, namespace)
     seed = cluster.other(slot)
     sched = Scheduler(f"redis+cluster://127.0.0.1:{seed.port}?namespace={namespace}")

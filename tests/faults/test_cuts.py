@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from queuehint import FakeClock, OutcomeUnknownError
-from queuehint.backends.redis import session as conversation
+from queuehint.backends.redis import session as redis_session
 from queuehint.backends.redis.codec import codec
 from queuehint.backends.redis.scripts import names, script
 from queuehint.errors import BackendUnavailableError, DuplicateJobError
@@ -115,7 +115,7 @@ def apply(operation: Operation[Any], reply: Any, story: Story) -> None:
 
 def tell(store: RedisBackend, arm: Callable[[str, Operation[Any]], None]) -> list[Any]:
     """Tell the story by the synchronous shell."""
-    story = Story(clock=store.desk._clock)  # type: ignore[arg-type]
+    story = Story(clock=store.session._clock)  # type: ignore[arg-type]
     replies = []
     for name, make in STEPS.items():
         operation = make(story)
@@ -128,7 +128,7 @@ def tell(store: RedisBackend, arm: Callable[[str, Operation[Any]], None]) -> lis
 
 async def tell_async(store: RedisBackend, arm: Callable[[str, Operation[Any]], None]) -> list[Any]:
     """Tell the story by the asynchronous shell."""
-    story = Story(clock=store.desk._clock)  # type: ignore[arg-type]
+    story = Story(clock=store.session._clock)  # type: ignore[arg-type]
     replies = []
     for name, make in STEPS.items():
         operation = make(story)
@@ -168,7 +168,7 @@ def check_step(server: Server, proxy: Proxy, step: str, *, after: bool, times: i
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conversation, "PAUSE_S", (0.001,))
+    monkeypatch.setattr(redis_session, "PAUSE_S", (0.001,))
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -208,7 +208,7 @@ def test_up_to_five_cuts_in_a_row_apply_each_operation_once(
 def test_an_outcome_that_stays_unknown_is_told_and_asked_again_with_the_same_operation(
     redis_server: Server, start_proxy: StartProxy, namespace: str, monkeypatch: pytest.MonkeyPatch, *, by_loop: bool
 ) -> None:
-    monkeypatch.setattr(conversation, "RETRY_S", 0.05)
+    monkeypatch.setattr(redis_session, "RETRY_S", 0.05)
     load_scripts(redis_server)
     proxy = start_proxy(redis_server)
     store = books.open_store(proxy.url, namespace, clock=FakeClock())
@@ -249,7 +249,7 @@ def test_an_outcome_that_stays_unknown_is_told_and_asked_again_with_the_same_ope
 def test_a_server_that_is_cut_off_all_the_time_is_unavailable_and_nothing_was_done(
     redis_server: Server, start_proxy: StartProxy, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conversation, "RETRY_S", 0.05)
+    monkeypatch.setattr(redis_session, "RETRY_S", 0.05)
     proxy = start_proxy(redis_server)
     store = books.open_store(proxy.url, namespace)
     store.call_sync(Draw(1))

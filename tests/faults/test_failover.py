@@ -10,7 +10,7 @@ import pytest
 from redis.exceptions import RedisError
 
 from queuehint.backends.redis import keys
-from queuehint.backends.redis import session as conversation
+from queuehint.backends.redis import session as redis_session
 from queuehint.backends.redis.connections import AsyncLink, SyncLink
 from queuehint.operations import CountJobs, Draw, Enqueue, Exchange, Get, Renew, Verdict
 from queuehint.worker.lease_helper import RenewerProcess
@@ -64,7 +64,7 @@ def check_followed(
             await renewed(0)
             await asyncio.to_thread(failover)
             if is_idle:
-                monkeypatch.setattr(conversation, "CHECK_EVERY_S", 0.0)
+                monkeypatch.setattr(redis_session, "CHECK_EVERY_S", 0.0)
             begun_s = time.monotonic()
             async with asyncio.TaskGroup() as group:
                 group.create_task(ask_and_wait())
@@ -151,7 +151,7 @@ def test_every_client_follows_a_name_although_its_connections_to_the_old_primary
 def test_one_who_only_asks_gets_no_answer_of_an_old_primary_for_long(
     name: Name, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conversation, "ROLE_EVERY_S", 0.0)
+    monkeypatch.setattr(redis_session, "ROLE_EVERY_S", 0.0)
     store, near = books.open_store(name.url, namespace), books.open_store(name.replica.url, namespace)
     assert store.call_sync(Get(("new",))).records == (None,)
     name.fail_over()

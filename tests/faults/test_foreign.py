@@ -14,7 +14,7 @@ import pytest
 from queuehint import FakeClock, JobState, Scheduler
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.redis import keys
-from queuehint.backends.redis import session as conversation
+from queuehint.backends.redis import session as redis_session
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
 from queuehint.backends.redis.codec import requests
@@ -264,13 +264,13 @@ REFUSALS: dict[str, tuple[Callable[[Server], Callable[[], object]], type[Backend
 def test_a_server_that_refuses_changes_nothing_and_the_same_request_goes_through_later(
     start_server: StartServer, namespace: str, monkeypatch: pytest.MonkeyPatch, refusal: str
 ) -> None:
-    monkeypatch.setattr(conversation, "RETRY_S", 0.0)
+    monkeypatch.setattr(redis_session, "RETRY_S", 0.0)
     server = start_server()
     refuse, expected = REFUSALS[refusal]
     twin = f"{namespace}-twin"
     uncut = tell(books.open_store(server.url, twin, clock=FakeClock()), lambda *_: None)
     store = books.open_store(server.url, namespace, clock=FakeClock())
-    story = Story(clock=store.desk._clock)  # type: ignore[arg-type]
+    story = Story(clock=store.session._clock)  # type: ignore[arg-type]
     # What is looked at on connecting is done.
     store.call_sync(CountJobs())
     replies, errors = [], list[BackendError]()
@@ -310,7 +310,7 @@ def test_a_key_of_a_wrong_type_met_by_a_script_leaves_no_half_of_a_change(
 ) -> None:
     client = redis_server.client()
     store = books.open_store(redis_server.url, namespace, clock=FakeClock())
-    story = Story(clock=store.desk._clock)  # type: ignore[arg-type]
+    story = Story(clock=store.session._clock)  # type: ignore[arg-type]
     rests = ["a", "b", "c", "e", "e2", "f", "x", "x:y", "w", "default", *(f"g{number}" for number in range(20))]
     store.call_sync(CountJobs())
     for rest in rests:
@@ -347,7 +347,7 @@ def test_a_refused_job_is_still_there_for_everyone(
     start_server: StartServer, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # After any refusal a job can be claimed, reaped and ended as before.
-    monkeypatch.setattr(conversation, "RETRY_S", 0.0)
+    monkeypatch.setattr(redis_session, "RETRY_S", 0.0)
     server = start_server()
     clock = FakeClock()
     store = books.open_store(server.url, namespace, clock=clock)
@@ -377,7 +377,7 @@ def sweep_rights(server: Server, commands: tuple[str, ...]) -> tuple[int, dict[s
     for command in commands:
         namespace = new_namespace(command)
         store = books.open_store(url_as(server), namespace, clock=FakeClock())
-        story = Story(clock=store.desk._clock)  # type: ignore[arg-type]
+        story = Story(clock=store.session._clock)  # type: ignore[arg-type]
         store.call_sync(CountJobs())
         for name, make in STEPS.items():
             operation = make(story)

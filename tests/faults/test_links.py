@@ -514,9 +514,9 @@ def test_a_producer_that_hit_a_frozen_server_asks_again_and_enqueues_once(
     start_server: StartServer, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from queuehint.backends.redis import connections as links
-    from queuehint.backends.redis import session as conversation
+    from queuehint.backends.redis import session as redis_session
 
-    monkeypatch.setattr(conversation, "RETRY_S", 0.5)
+    monkeypatch.setattr(redis_session, "RETRY_S", 0.5)
     monkeypatch.setattr(links, "TIMEOUT_S", 0.2)
     server = start_server()
     store = books.open_store(server.url, namespace)

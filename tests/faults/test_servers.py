@@ -16,7 +16,7 @@ import pytest
 from queuehint import FakeClock, JobContext, JobState, Scheduler
 from queuehint.backends.base import Interest
 from queuehint.backends.redis import examination, keys
-from queuehint.backends.redis import session as conversation
+from queuehint.backends.redis import session as redis_session
 from queuehint.backends.redis.doctor.doctor import diagnose
 from queuehint.errors import (
     BackendError,
@@ -358,7 +358,7 @@ def test_a_server_that_may_evict_is_refused_by_the_name_of_the_setting(
 def test_a_replica_is_refused_by_its_role_once_no_primary_was_found(
     start_server: StartServer, redis_server: Server, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conversation, "RETRY_S", 0.2)
+    monkeypatch.setattr(redis_session, "RETRY_S", 0.2)
     replica = start_server(replica_of=redis_server.port)
     check_refused(replica.url, namespace, "role", "replica")
 
@@ -387,7 +387,7 @@ def test_while_a_server_may_evict_what_runs_goes_on_and_nothing_begins(
     [grant] = store.call_sync(Exchange("w", limit=1)).grants
     server.call("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
     # One that has worked, and one that is new, like a helper process that is started anew.
-    store.desk._checked_s -= conversation.CHECK_EVERY_S  # type: ignore[operator]
+    store.session._checked_s -= redis_session.CHECK_EVERY_S  # type: ignore[operator]
     new = books.open_store(server.url, namespace)
     for each in (store, new):
         assert each.call_sync(Renew((("a", grant.token),))).verdicts == (Verdict.DONE,)
@@ -411,7 +411,7 @@ async def test_a_policy_that_is_changed_at_run_time_stops_the_worker_until_it_is
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(conversation, "CHECK_EVERY_S", 0.0)
+    monkeypatch.setattr(redis_session, "CHECK_EVERY_S", 0.0)
     server = start_server()
     desk = Desk(server, server.url, namespace, lines)
 
@@ -680,7 +680,7 @@ async def test_partial_results_that_a_full_server_refuses_hold_up_nothing(
 def test_a_primary_without_its_replicas_writes_nothing_and_workers_stop_their_jobs_in_time(
     start_server: StartServer, namespace: str, lines: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conversation, "RETRY_S", 0.3)
+    monkeypatch.setattr(redis_session, "RETRY_S", 0.3)
     server = start_server(min_replicas_to_write=1)
     replica = start_server(replica_of=server.port)
 

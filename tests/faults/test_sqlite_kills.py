@@ -76,7 +76,7 @@ class Books:
         try:
             store.call_sync(Tick())
             store.engine.check()
-            jobs = store.engine.ledger.jobs
+            jobs = store.engine.table.jobs
             assert len(set(self.enqueued)) == len(self.enqueued)
             assert not [job_id for job_id in self.enqueued if job_id not in jobs], (
                 "an enqueue that was answered is lost"

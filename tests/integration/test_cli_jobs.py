@@ -14,7 +14,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from queuehint import BackendUnavailableError, JobState
-from queuehint.backends.redis import session as conversation
+from queuehint.backends.redis import session as redis_session
 from queuehint.cli.app import app
 from queuehint.cli.live import repeat
 from queuehint.cli.render import Block, Facts, Grid, Lines, Printer, branches, cell, plain
@@ -368,7 +368,7 @@ def test_who_says_nothing_is_told_what_to_say(monkeypatch: pytest.MonkeyPatch) -
 def test_a_store_that_does_not_answer_ends_a_command_with_3_and_keeps_its_password(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(conversation, "RETRY_S", 0.1)
+    monkeypatch.setattr(redis_session, "RETRY_S", 0.1)
     url = "redis://ann:secret@127.0.0.1:1/0"
     result = CliRunner().invoke(app, ["stats", "--target", url, "--json"])
 

@@ -55,7 +55,7 @@ def no_store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
 
     def away(backend: RedisBackend, *_: Any, **__: Any) -> Any:
-        raise BackendUnavailableError(f"{backend.desk.address.shown} cannot be reached")
+        raise BackendUnavailableError(f"{backend.session.address.shown} cannot be reached")
 
     monkeypatch.setattr(RedisBackend, "call_sync", away)
     monkeypatch.setattr(cli_doctor, "diagnose", away)

@@ -139,10 +139,10 @@ def test_the_doctor_of_a_file_names_jobs_that_wait_for_one_another_and_the_way_o
     # No operation makes a circle.
     backend = SqliteBackend(parse_url(url_of(folder)))
     backend.call_sync(CountJobs())
-    ledger = backend.engine.ledger
+    table = backend.engine.table
     for job_id, other in (("a", "b"), ("b", "c"), ("c", "a")):
-        ledger.edges.close(ledger.jobs[job_id], "x")
-        ledger.edges.add(ledger.jobs[job_id], other, AFTER)
+        table.edges.close(table.jobs[job_id], "x")
+        table.edges.add(table.jobs[job_id], other, AFTER)
     backend.call_sync(Weigh("ann", 2))
     backend.close_sync()
     found = CliRunner().invoke(app, ["doctor", url_of(folder), "--json"])

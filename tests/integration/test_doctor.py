@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.redis import examination, keys, scripts
-from queuehint.backends.redis import session as conversation
+from queuehint.backends.redis import session as redis_session
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
 from queuehint.backends.redis.codec import codec
@@ -61,7 +61,7 @@ from queuehint.values.record import JobState
 from queuehint.values.record_filter import RecordFilter
 from queuehint.values.schedule import Recurrence, Schedule
 from queuehint.values.spec import Dependency, JobSpec
-from tests.property.agreement import ALPHABETS, Busybody, Twins
+from tests.property.agreement import ALPHABETS, PayloadGenerator, RedisLockstep
 from tests.servers import Cluster, Server, new_namespace, shared_server
 from tests.support import thorough
 
@@ -200,34 +200,34 @@ class Walk:
 
     def __init__(self, seed: int, style: Style, budget: int) -> None:
         self.random = Random(seed)
-        self.twins = Twins(budget=budget)
-        self.player = Busybody(self.twins.engine, self.random, style, self.random.choice(ALPHABETS))
-        twins = self.twins
-        self.store = Store(twins.backend, twins.clock, twins.server, twins.namespace)
+        self.lockstep = RedisLockstep(budget=budget)
+        self.generator = PayloadGenerator(self.lockstep.engine, self.random, style, self.random.choice(ALPHABETS))
+        lockstep = self.lockstep
+        self.store = Store(lockstep.backend, lockstep.clock, lockstep.server, lockstep.namespace)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self.twins.close()
+        self.lockstep.close()
 
     def go(self, steps: int) -> None:
         for _ in range(steps):
-            self.twins.go_to(self.player.pass_time(self.twins.now_ms))
-            self.twins.do(self.player.move() if self.random.random() < 0.85 else Tick())
+            self.lockstep.go_to(self.generator.pass_time(self.lockstep.now_ms))
+            self.lockstep.do(self.generator.move() if self.random.random() < 0.85 else Tick())
 
     def open_all(self) -> None:
         """Let everything run again: what is paused or closed waits for a person."""
-        for path in sorted(self.twins.engine.ledger.parked):
+        for path in sorted(self.lockstep.engine.table.parked):
             self.store.do(Resume(path))
-        for path in sorted(self.twins.engine.state.closed):
+        for path in sorted(self.lockstep.engine.state.closed):
             self.store.do(Reopen(path))
 
     def names(self) -> dict[str, list[str]]:
         """Return the keys there are, by what is in them, without the namespace."""
-        begin = len(keys.root(self.twins.namespace)) + 1
+        begin = len(keys.root(self.lockstep.namespace)) + 1
         found: dict[str, list[str]] = {}
-        for name in sorted(self.twins._names()):
+        for name in sorted(self.lockstep._names()):
             found.setdefault(base(name.decode()[begin:]), []).append(name.decode()[begin:])
         return found
 
@@ -281,17 +281,17 @@ def test_nothing_is_wrong_in_the_middle_of_a_walk_nor_at_its_end(style: Style, b
             for _ in range(6):
                 walk.go(20)
                 # A redrive leaves what follows to the next change.
-                walk.twins.do(Tick())
+                walk.lockstep.do(Tick())
                 for _ in range(20 if budget < BUDGET else 0):
-                    if not walk.twins.engine.ledger.leftovers:
+                    if not walk.lockstep.engine.table.leftovers:
                         walk.go(1)
-                left_over += len(walk.twins.engine.ledger.leftovers)
+                left_over += len(walk.lockstep.engine.table.leftovers)
                 report = walk.store.look()
                 assert report.is_clean, f"seed {seed}\n{report}"
                 assert report.was_quiet
                 assert not report.unchecked
-                assert report.facts["jobs"] == len(walk.twins.engine.ledger.jobs)
-            walk.twins.wind_down()
+                assert report.facts["jobs"] == len(walk.lockstep.engine.table.jobs)
+            walk.lockstep.wind_down()
             assert walk.store.look().is_clean
     assert budget < BUDGET or not left_over
     assert budget == BUDGET or left_over or len(seeds) == 1, "a small budget leaves work over"
@@ -307,10 +307,10 @@ def test_a_namespace_that_nobody_used_is_clean_and_stays_unused(redis_server: Se
 def test_to_look_changes_nothing() -> None:
     with Walk(1, STYLES[0], 2) as walk:
         walk.go(60)
-        before = walk.twins.dump()
+        before = walk.lockstep.dump()
         walk.store.look()
         walk.store.look(fix=True)
-        assert walk.twins.dump() == before
+        assert walk.lockstep.dump() == before
 
 
 # --- what is missing is found, and put right -------------------------------------------------------------------------
@@ -339,7 +339,7 @@ def test_what_was_deleted_by_hand_is_named_and_put_right(kind: str, whole: bool)
         with Walk(seed, STYLES[seed % len(STYLES)], (2, BUDGET)[seed % 3 == 0]) as walk:
             for _ in range(30):
                 walk.go(4)
-                walk.twins.do(walk.player.note())
+                walk.lockstep.do(walk.generator.note())
                 if kind in walk.names():
                     break
             else:
@@ -534,7 +534,7 @@ def test_each_counter_of_jobs_that_is_off_by_one_is_found_and_put_right() -> Non
 
 def counters(store: Store) -> dict[str, int]:
     flat = store.call(
-        "EVAL", scripts.script("doctor/counters").text, *store.backend.desk._keys, store.clock.now_ms(), "", *[0] * 6
+        "EVAL", scripts.script("doctor/counters").text, *store.backend.session._keys, store.clock.now_ms(), "", *[0] * 6
     )
     named = dict(zip(flat[::2], flat[1::2], strict=True))
     return {name.decode(): int(number) for name, number in zip(*[iter(named[b"counters"])] * 2, strict=True)}
@@ -1022,7 +1022,7 @@ class Busy:
                 store.call(
                     "EVAL",
                     scripts.script("tick").text,
-                    *store.backend.desk._keys,
+                    *store.backend.session._keys,
                     store.clock.now_ms(),
                     "",
                     0,
@@ -1338,7 +1338,7 @@ def test_the_command_ends_with_1_where_something_is_wrong_and_repairs_it_if_aske
 def test_the_command_ends_with_2_where_nobody_answers(
     monkeypatch: pytest.MonkeyPatch, start_server: StartServer
 ) -> None:
-    monkeypatch.setattr(conversation, "RETRY_S", 0.05)
+    monkeypatch.setattr(redis_session, "RETRY_S", 0.05)
     server = start_server(requirepass="right")
     server.kill()
     url = server.url

@@ -58,7 +58,7 @@ async def test_a_caller_of_exclusive_hears_why_it_was_canceled() -> None:
     sched, _ = scheduler()
     async with sched.exclusive(["doc"]):
         waiting = asyncio.ensure_future(sched.exclusive(["doc"]).__aenter__())
-        jobs = memory(sched).engine.ledger.jobs
+        jobs = memory(sched).engine.table.jobs
         await until(lambda: len(jobs) == 2)
         await sched.cancel([list(jobs)[-1]], reason="maintenance")
         with pytest.raises(JobCanceledError, match="maintenance"):
@@ -94,8 +94,8 @@ async def test_arguments_that_cannot_be_read_fail_at_once_and_the_handlers_own_e
     unreadable = (await sched.submit([JobSpec(id="x", task="work", arguments=b"[]")]))[0]
     failing = await work.enqueue("mine")
     async with sched.worker():
-        await until(lambda: memory(sched).engine.ledger.jobs["x"].is_over)
-        await until(lambda: bool(memory(sched).engine.ledger.backing_off))
+        await until(lambda: memory(sched).engine.table.jobs["x"].is_over)
+        await until(lambda: bool(memory(sched).engine.table.backing_off))
     assert (await unreadable.record()).attempts == 1
     assert (await failing.record()).state is JobState.QUEUED
 

@@ -50,7 +50,7 @@ def test_a_namespace_is_the_text_that_was_checked(text: Any) -> None:
     sched = Scheduler("memory://", namespace=text)
     assert (type(sched.namespace), sched.namespace) == (str, "blue")
     backend: Any = open_backend("redis://localhost:1", BackendOptions(namespace=text))  # it connects on first use
-    assert (type(backend.desk.namespace), backend.desk.namespace) == (str, "blue")
+    assert (type(backend.session.namespace), backend.session.namespace) == (str, "blue")
 
 
 def test_a_url_is_the_text_that_was_checked() -> None:

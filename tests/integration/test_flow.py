@@ -82,7 +82,7 @@ class Shop:
 
     def edges(self, *nodes: Node[Any]) -> list[list[str]]:
         """Return what each node's job depends on, by the names in the flow."""
-        called = {node.id: node.name for node in nodes[0].roster.nodes}
+        called = {node.id: node.name for node in nodes[0].registry.nodes}
         records = [node.record_sync() for node in nodes]
         return [[called.get(edge.id, edge.id) for edge in record.spec.depends_on] for record in records]
 
@@ -798,7 +798,7 @@ def test_bad_groups_are_refused() -> None:
         with pytest.raises(InvalidJobError, match="name is 255 bytes, limit 128"):
             flow.flow("x" * 127).flow("y" * 127)
         with pytest.raises(InvalidJobError, match="name is 131 bytes, limit 128"):
-            flow["x" * 127] if "x" * 127 in flow.roster.named else flow.flow("z" * 126).add(shop.step)
+            flow["x" * 127] if "x" * 127 in flow.registry.named else flow.flow("z" * 126).add(shop.step)
         flow.add(shop.step)
     with pytest.raises(InvalidJobError, match="is submitted: nothing can be added"):
         flow.flow("late")
@@ -1299,11 +1299,11 @@ async def test_specs_with_edges_are_submitted_in_any_order_and_answered_in_their
 def test_a_child_stays_one_with_other_options() -> None:
     shop = Shop()
     ids = iter(["one", "two"])
-    child = shop.step.made_by(("parent", 7), lambda: next(ids)).using(user="ann")
+    child = shop.step.as_child_of(("parent", 7), lambda: next(ids)).using(user="ann")
     spec = child.using(id="mine").spec()
     assert (spec.id, spec.parent, spec.user) == ("mine", "parent", "ann")
-    assert child.specified({}).id == "one"
-    assert child.using(priority=5).specified({}).id == "two"
+    assert child.build_spec({}).id == "one"
+    assert child.using(priority=5).build_spec({}).id == "two"
 
 
 async def test_a_child_may_wait_for_others_but_not_for_its_parent() -> None:

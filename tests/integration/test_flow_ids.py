@@ -22,7 +22,7 @@ async def test_the_same_flow_again_is_that_flow_and_another_of_its_id_is_refused
         async with sched.flow("import-7") as flow:
             rows = [flow.add(load, n) for n in numbers]
             flow.add(total, [*[row.out for row in rows], last])
-        return [bool(node.created) for node in flow.roster.nodes]
+        return [bool(node.created) for node in flow.registry.nodes]
 
     assert await submit(1, 2) == [True] * 3
     assert await submit(1, 2) == [False] * 3

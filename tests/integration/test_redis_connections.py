@@ -101,10 +101,10 @@ async def test_nothing_is_left_of_a_call_that_was_canceled(
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.1):
             await backend.call(submission)
-    assert len(backend.desk._unknown) == 1
+    assert len(backend.session._unknown) == 1
     del submission
     gc.collect()
     assert ref() is None
-    assert not backend.desk._unknown
+    assert not backend.session._unknown
     proxy.heal()
     await backend.close()

@@ -14,14 +14,15 @@ from queuehint.backends.base import BackendOptions, Interest
 from queuehint.backends.redis import keys
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
-from queuehint.backends.redis.connections import AsyncLink, hold
+from queuehint.backends.redis.connections import AsyncLink
+from queuehint.backends.redis.connections import run as run_steps
 from queuehint.backends.redis.transport import NotSent
 from queuehint.operations import Cancel, CancelPath, Commit, CountPending, Enqueue, Exchange, Get, Tick
 from queuehint.values.hint import Claim
 from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.spec import JobSpec
 from tests.doors import Gate, in_thread, run, until
-from tests.property.agreement import Twins
+from tests.property.agreement import RedisLockstep
 
 if TYPE_CHECKING:
     import pytest
@@ -59,32 +60,32 @@ def test_a_wait_that_the_server_refuses_does_not_return_at_once(
 
 
 def test_who_ticks_on_the_way_does_not_keep_a_sleeping_worker_asleep() -> None:
-    twins = Twins(budget=1)
+    lockstep = RedisLockstep(budget=1)
     try:
-        twins.do(Exchange("w", limit=1))  # told that nothing is due: the worker sleeps
+        lockstep.do(Exchange("w", limit=1))  # told that nothing is due: the worker sleeps
         later = JobSpec(id="later", task="t", delay_ms=10)
-        twins.do(Enqueue((JobSpec(id="now", task="t"), later), staged="s"))
-        more = twins.do(Commit("s")).more
-        twins.server.client().delete(keys.redis_key(twins.namespace, "wake:timer"))
+        lockstep.do(Enqueue((JobSpec(id="now", task="t"), later), staged="s"))
+        more = lockstep.do(Commit("s")).more
+        lockstep.server.client().delete(keys.redis_key(lockstep.namespace, "wake:timer"))
         while more:
-            more = twins.do(Tick()).more
-        assert "wake:timer" in twins.dump(), "something is due before the time the worker was told"
+            more = lockstep.do(Tick()).more
+        assert "wake:timer" in lockstep.dump(), "something is due before the time the worker was told"
     finally:
-        twins.close()
+        lockstep.close()
 
 
 def test_a_sleeping_worker_is_woken_by_a_retry_that_its_own_settlement_makes_due() -> None:
-    twins = Twins()
+    lockstep = RedisLockstep()
     try:
-        twins.do(Enqueue((JobSpec(id="a", task="t"),)))
-        (grant,) = twins.do(Exchange("w", limit=1, pools=("default",))).grants  # and listens on, with slots to spare
-        wake = keys.redis_key(twins.namespace, "wake:timer")
-        twins.server.client().delete(wake)
+        lockstep.do(Enqueue((JobSpec(id="a", task="t"),)))
+        (grant,) = lockstep.do(Exchange("w", limit=1, pools=("default",))).grants  # and listens on, with slots to spare
+        wake = keys.redis_key(lockstep.namespace, "wake:timer")
+        lockstep.server.client().delete(wake)
         failed = Outcome(job_id="a", token=grant.token, kind=OutcomeKind.FAILED, delay_ms=100)
-        twins.do(Exchange("w", settle=(failed,)))
-        assert twins.server.client().exists(wake), "the retry is due before the lease it was told of"
+        lockstep.do(Exchange("w", settle=(failed,)))
+        assert lockstep.server.client().exists(wake), "the retry is due before the lease it was told of"
     finally:
-        twins.close()
+        lockstep.close()
 
 
 def test_a_loop_that_ends_closes_its_connections_though_nobody_closed_the_backend(
@@ -131,8 +132,8 @@ async def test_who_waits_is_told_although_the_connection_for_calls_fails(
 
     await backend.call(Enqueue((JobSpec(id="a", task="t"),)))
     waiting = asyncio.create_task(backend.wait(Interest(jobs=("a",)), 60))
-    sessions, session = keys.redis_key(namespace, "sessions"), backend._loop()._session
-    await until(lambda: redis_server.client().zscore(sessions, session) is not None)
+    sessions, waiter = keys.redis_key(namespace, "sessions"), backend._loop()._waiter
+    await until(lambda: redis_server.client().zscore(sessions, waiter) is not None)
     await backend.call(Cancel(("a",)))
     async with asyncio.timeout(20):
         await waiting
@@ -143,98 +144,98 @@ async def test_who_waits_is_told_although_the_connection_for_calls_fails(
 
 
 def test_a_worker_without_room_hands_on_the_marker_that_it_took() -> None:
-    twins = Twins()
+    lockstep = RedisLockstep()
     try:
-        twins.do(Enqueue((JobSpec(id="a", task="t"),)))
-        wake = keys.redis_key(twins.namespace, "wake:pool:", "default")
-        assert twins.server.client().zpopmin(wake)
-        twins.do(Exchange("full", limit=0))
-        assert twins.server.client().exists(wake), "an idle worker hears of the job"
+        lockstep.do(Enqueue((JobSpec(id="a", task="t"),)))
+        wake = keys.redis_key(lockstep.namespace, "wake:pool:", "default")
+        assert lockstep.server.client().zpopmin(wake)
+        lockstep.do(Exchange("full", limit=0))
+        assert lockstep.server.client().exists(wake), "an idle worker hears of the job"
     finally:
-        twins.close()
+        lockstep.close()
 
 
 def test_a_worker_hands_on_the_markers_of_users_whom_its_limit_left_alone() -> None:
-    twins = Twins(start_ms=1_000)
+    lockstep = RedisLockstep(start_ms=1_000)
     try:
-        twins.do(Exchange("w", users=("u", "v"), steal=("x",), pools=("p", "q")))
+        lockstep.do(Exchange("w", users=("u", "v"), steal=("x",), pools=("p", "q")))
         specs = [JobSpec(id=f"{pool}{user}", task="t", pool=pool, user=user) for pool in "pq" for user in "uvx"]
-        twins.do(Enqueue((*specs, JobSpec(id="another", task="t", pool="p", user="u"))))
-        client = twins.server.client()
+        lockstep.do(Enqueue((*specs, JobSpec(id="another", task="t", pool="p", user="u"))))
+        client = lockstep.server.client()
         for spec in specs:
-            assert client.zpopmin(keys.redis_key(twins.namespace, "wake:user:", f"{spec.pool}\0{spec.user}"))
-        (grant,) = twins.do(Exchange("w", users=("u", "v"), steal=("x",), pools=("p", "q"), limit=1)).grants
+            assert client.zpopmin(keys.redis_key(lockstep.namespace, "wake:user:", f"{spec.pool}\0{spec.user}"))
+        (grant,) = lockstep.do(Exchange("w", users=("u", "v"), steal=("x",), pools=("p", "q"), limit=1)).grants
         left = [spec for spec in specs if spec.id != grant.spec.id or spec.id == "pu"]
         for spec in left:
-            assert client.exists(keys.redis_key(twins.namespace, "wake:user:", f"{spec.pool}\0{spec.user}")), spec.id
+            assert client.exists(keys.redis_key(lockstep.namespace, "wake:user:", f"{spec.pool}\0{spec.user}")), spec.id
     finally:
-        twins.close()
+        lockstep.close()
 
 
 def test_a_worker_that_leaves_has_others_woken_for_the_time_that_only_it_was_told() -> None:
-    twins = Twins()
+    lockstep = RedisLockstep()
     try:
-        twins.do(Enqueue((JobSpec(id="later", task="t", delay_ms=60_000),)))
-        wake = keys.redis_key(twins.namespace, "wake:timer")
-        client = twins.server.client()
-        twins.do(Exchange("w", limit=1))  # told of it
+        lockstep.do(Enqueue((JobSpec(id="later", task="t", delay_ms=60_000),)))
+        wake = keys.redis_key(lockstep.namespace, "wake:timer")
+        client = lockstep.server.client()
+        lockstep.do(Exchange("w", limit=1))  # told of it
         client.delete(wake)
-        twins.do(Exchange("w"))
+        lockstep.do(Exchange("w"))
         assert not client.exists(wake), "it is still there, and knows"
-        twins.do(Exchange("w", is_last=True))
+        lockstep.do(Exchange("w", is_last=True))
         assert client.exists(wake)
     finally:
-        twins.close()
+        lockstep.close()
 
 
 def test_a_caller_that_holds_a_place_is_not_taken_for_a_worker_that_was_told() -> None:
-    twins = Twins()
+    lockstep = RedisLockstep()
     try:
-        twins.do(Enqueue((JobSpec(id="later", task="t", delay_ms=1),)))
-        twins.go_to(2)
-        twins.do(Enqueue((JobSpec(id="a", task="t", pool="caller"),)))
-        wake = keys.redis_key(twins.namespace, "wake:timer")
-        twins.server.client().delete(wake)
-        twins.do(Exchange("caller", pools=("caller",), limit=1))
-        assert twins.server.client().exists(wake), "a worker that sleeps has to hear of the lease"
+        lockstep.do(Enqueue((JobSpec(id="later", task="t", delay_ms=1),)))
+        lockstep.go_to(2)
+        lockstep.do(Enqueue((JobSpec(id="a", task="t", pool="caller"),)))
+        wake = keys.redis_key(lockstep.namespace, "wake:timer")
+        lockstep.server.client().delete(wake)
+        lockstep.do(Exchange("caller", pools=("caller",), limit=1))
+        assert lockstep.server.client().exists(wake), "a worker that sleeps has to hear of the lease"
     finally:
-        twins.close()
+        lockstep.close()
 
 
 def test_a_time_that_is_over_was_told_to_nobody_who_is_still_there() -> None:
-    twins = Twins()
+    lockstep = RedisLockstep()
     try:
-        twins.do(Enqueue((JobSpec(id="a", task="t", delay_ms=1_000),)))
-        twins.do(Exchange("killed", limit=1))
-        twins.go_to(1_001)
-        wake = keys.redis_key(twins.namespace, "wake:timer")
-        twins.server.client().delete(wake)
-        twins.do(Enqueue((JobSpec(id="b", task="t", delay_ms=60_000),)))
-        assert twins.server.client().exists(wake)
+        lockstep.do(Enqueue((JobSpec(id="a", task="t", delay_ms=1_000),)))
+        lockstep.do(Exchange("killed", limit=1))
+        lockstep.go_to(1_001)
+        wake = keys.redis_key(lockstep.namespace, "wake:timer")
+        lockstep.server.client().delete(wake)
+        lockstep.do(Enqueue((JobSpec(id="b", task="t", delay_ms=60_000),)))
+        assert lockstep.server.client().exists(wake)
     finally:
-        twins.close()
+        lockstep.close()
 
 
 def test_a_retry_is_heard_of_though_another_worker_was_told_a_time_that_is_over() -> None:
-    twins = Twins()
+    lockstep = RedisLockstep()
     try:
-        twins.do(Enqueue((JobSpec(id="a", task="t"), JobSpec(id="later", task="t", delay_ms=1_000))))
-        (grant,) = twins.do(Exchange("w", limit=1)).grants  # and listens on, with slots to spare
-        twins.do(Exchange("killed", limit=1))
-        twins.go_to(1_050)
-        wake = keys.redis_key(twins.namespace, "wake:timer")
-        twins.server.client().delete(wake)
-        twins.do(Exchange("w", limit=1))
-        assert not twins.server.client().exists(wake), "whoever was told comes for it in this very moment"
-        twins.do(Enqueue((JobSpec(id="latest", task="t", delay_ms=1_000),)))
-        twins.do(Exchange("killed", limit=1))
-        twins.go_to(2_200)
-        twins.server.client().delete(wake)
+        lockstep.do(Enqueue((JobSpec(id="a", task="t"), JobSpec(id="later", task="t", delay_ms=1_000))))
+        (grant,) = lockstep.do(Exchange("w", limit=1)).grants  # and listens on, with slots to spare
+        lockstep.do(Exchange("killed", limit=1))
+        lockstep.go_to(1_050)
+        wake = keys.redis_key(lockstep.namespace, "wake:timer")
+        lockstep.server.client().delete(wake)
+        lockstep.do(Exchange("w", limit=1))
+        assert not lockstep.server.client().exists(wake), "whoever was told comes for it in this very moment"
+        lockstep.do(Enqueue((JobSpec(id="latest", task="t", delay_ms=1_000),)))
+        lockstep.do(Exchange("killed", limit=1))
+        lockstep.go_to(2_200)
+        lockstep.server.client().delete(wake)
         failed = Outcome(job_id="a", token=grant.token, kind=OutcomeKind.FAILED, delay_ms=100)
-        twins.do(Exchange("w", settle=(failed,), limit=1))
-        assert twins.server.client().exists(wake), "nobody came at the time that was told, and the retry is due soon"
+        lockstep.do(Exchange("w", settle=(failed,), limit=1))
+        assert lockstep.server.client().exists(wake), "nobody came at the time that was told, and the retry is due soon"
     finally:
-        twins.close()
+        lockstep.close()
 
 
 async def test_a_wait_that_is_canceled_puts_back_the_marker_it_took(redis_server: Server, namespace: str) -> None:
@@ -373,7 +374,7 @@ def test_processes_that_were_killed_while_they_waited_are_forgotten_by_and_by(
     backend.call_sync(Enqueue((JobSpec(id="a", task="t"),)))
     sizes = []
     for number in range(60):
-        hold(backend._sync_link(), backend.desk.converse_script("watch", (f"killed-{number:02}", "", "a")))
+        run_steps(backend._sync_link(), backend.session.execute_script("watch", (f"killed-{number:02}", "", "a")))
         clock.advance(ms=10_000)
         sizes.append(len(redis_server.client().hget(*head(namespace)) or b""))
     assert max(sizes) == max(sizes[:9])

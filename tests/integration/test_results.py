@@ -498,7 +498,7 @@ async def test_a_second_attempt_finds_the_children_of_the_first() -> None:
     await sched.drain()
     assert await handle.state() is FINISHED
     assert made[0] == made[1]
-    assert len(memory(sched).engine.ledger.jobs) == 4
+    assert len(memory(sched).engine.table.jobs) == 4
 
 
 async def test_plain_functions_make_children_too() -> None:
@@ -571,7 +571,7 @@ async def test_an_attempt_that_has_lost_its_job_makes_no_children() -> None:
     handle = await parent.enqueue()
     await sched.drain()
     assert await handle.result() == []
-    assert len(memory(sched).engine.ledger.jobs) == 1
+    assert len(memory(sched).engine.table.jobs) == 1
 
 
 async def test_what_waits_for_a_parent_gets_its_result_once_its_children_have_ended() -> None:

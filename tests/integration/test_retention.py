@@ -127,7 +127,7 @@ def test_a_process_that_goes_on_does_not_undo_what_a_newer_one_said(caplog: pyte
     old.call_sync(Tick())
     new.call_sync(Tick())
     for _ in range(3):
-        old.desk._checked_s = None  # type: ignore[attr-defined]  # a minute later
+        old.session._checked_s = None  # type: ignore[attr-defined]  # a minute later
         old.call_sync(Tick())
     changed, differs = warnings(caplog)
     assert "was (finished 1 s" in changed
@@ -144,7 +144,7 @@ def test_a_store_that_lost_it_learns_it_again(caplog: pytest.LogCaptureFixture) 
     house = House(f"{shared_server().url}?namespace={new_namespace()}")
     backend = house.open(KEPT)
     backend.call_sync(Tick())
-    desk = backend.desk  # type: ignore[attr-defined]
+    desk = backend.session  # type: ignore[attr-defined]
     client = shared_server().client()
     for key in client.keys(f"{desk.root}:*"):
         client.delete(key)

@@ -664,10 +664,10 @@ def test_a_full_disk_refuses_and_changes_nothing(shelf: Shelf) -> None:
     store = shelf.open()
     enqueue(store, "first")
     fill(store)
-    before = store.engine.ledger.last_number
+    before = store.engine.table.last_number
     with pytest.raises(BackendFullError, match="there is no room left on the disk; nothing was changed"):
         enqueue(store, *[f"a{n}" for n in range(200)], arguments=b"x" * 1000)
-    assert store.engine.ledger.last_number == before
+    assert store.engine.table.last_number == before
     assert store.call_sync(CountJobs()).states[QUEUED] == 1
     make_room(store)
     enqueue(store, "last")

@@ -12,7 +12,7 @@ import pytest
 from queuehint import BackendUnavailableError, Claim, InvalidJobError
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.memory import MemoryBackend
-from queuehint.backends.steps import hold_sync
+from queuehint.backends.steps import run_steps_sync
 from queuehint.clock import FakeClock
 from queuehint.errors import ScheduleChangedError
 from queuehint.operations import (
@@ -62,13 +62,13 @@ def counted(backend: Store) -> int:
 
 def test_what_somebody_else_has_fired_meanwhile_is_passed_over() -> None:
     backend = Store()
-    assert hold_sync(backend, store(defined("s")))
+    assert run_steps_sync(backend, store(defined("s")))
     backend.clock.advance(ms=1000)
     talk = fire_due()
     asked = talk.send(None)
     assert isinstance(asked, DueSchedules)
     reply = backend.call_sync(asked)
-    assert hold_sync(backend, fire_due())
+    assert run_steps_sync(backend, fire_due())
     firing = talk.send(reply)
     assert isinstance(firing, Enqueue)
     with pytest.raises(ScheduleChangedError) as caught:
@@ -83,12 +83,12 @@ def test_what_somebody_else_has_fired_meanwhile_is_passed_over() -> None:
 
 def test_of_many_firings_that_are_refused_together_those_are_fired_that_are_taken() -> None:
     backend = Store()
-    hold_sync(backend, store(defined("s")))
+    run_steps_sync(backend, store(defined("s")))
     backend.clock.advance(ms=5000)
     (schedule,) = backend.call_sync(DueSchedules()).schedules
     taken = JobSpec(id="s@2020-09-13T12:26:43.000Z", task="another")
     backend.call_sync(Enqueue((taken,)))
-    assert hold_sync(backend, fire_due())
+    assert run_steps_sync(backend, fire_due())
     assert counted(backend) == 5
     (after,) = backend.call_sync(ListSchedules()).schedules
     assert after.last_ms == schedule.next_ms + 4000
@@ -100,11 +100,11 @@ def test_many_that_cannot_be_fired_here_hold_up_none_behind_them(
 ) -> None:
     backend = Store()
     for at in range(250):
-        hold_sync(backend, store(defined(f"stuck{at:03}")))
+        run_steps_sync(backend, store(defined(f"stuck{at:03}")))
     backend.clock.advance(ms=1)
     # One amid them, and one behind them that has missed more due times than are fired at once.
-    hold_sync(backend, store(defined("s")))
-    hold_sync(backend, store(attrs.evolve(defined("stuck100!"), recurrence=Recurrence(every_ms=999))))
+    run_steps_sync(backend, store(defined("s")))
+    run_steps_sync(backend, store(attrs.evolve(defined("stuck100!"), recurrence=Recurrence(every_ms=999))))
     backend.clock.advance(ms=150_000)
     tries = []
 
@@ -115,7 +115,7 @@ def test_many_that_cannot_be_fired_here_hold_up_none_behind_them(
         return come_due(recurrence, next_ms, now_ms, most)
 
     monkeypatch.setattr(timekeeping, "come_due", fire_some)
-    assert not hold_sync(backend, fire_due())
+    assert not run_steps_sync(backend, fire_due())
     due = backend.call_sync(DueSchedules()).schedules
     assert {schedule.name[:5] for schedule in due} == {"stuck"}
     last = {schedule.name: schedule.last_id for schedule in backend.call_sync(ListSchedules()).schedules}
@@ -141,20 +141,20 @@ def test_many_that_cannot_be_read_hold_up_none_behind_them_and_are_named_once(
 ) -> None:
     backend = NewerStore()
     for at in range(250):
-        hold_sync(backend, store(defined(f"new{at:03}")))
+        run_steps_sync(backend, store(defined(f"new{at:03}")))
     backend.clock.advance(ms=1)
     # Behind them, two that have missed more due times than are fired at once.
-    hold_sync(backend, store(defined("s")))
-    hold_sync(backend, store(defined("t")))
+    run_steps_sync(backend, store(defined("s")))
+    run_steps_sync(backend, store(defined("t")))
     backend.clock.advance(ms=150_000)
-    assert not hold_sync(backend, fire_due())
+    assert not run_steps_sync(backend, fire_due())
     assert counted(backend) == 2 * 150
     assert len(caplog.records) == 250
 
 
 def test_a_store_that_cannot_be_reached_loses_no_firing() -> None:
     backend = Store()
-    hold_sync(backend, store(defined("s")))
+    run_steps_sync(backend, store(defined("s")))
     backend.clock.advance(ms=1000)
     for at in (0, 1):
         backend.errors = [BackendUnavailableError("away")]
@@ -168,7 +168,7 @@ def test_a_store_that_cannot_be_reached_loses_no_firing() -> None:
             backend.call_sync(step)
         with pytest.raises(BackendUnavailableError):
             talk.throw(caught.value)
-    assert hold_sync(backend, fire_due())
+    assert run_steps_sync(backend, fire_due())
     assert counted(backend) == 1
 
 
@@ -235,11 +235,11 @@ def _fail(*_: Any) -> Any:
 
 def test_a_firing_that_is_refused_for_ever_ends_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
     backend = Store()
-    hold_sync(backend, store(defined("s", claims=(Claim(("doc",)),))))
+    run_steps_sync(backend, store(defined("s", claims=(Claim(("doc",)),))))
     backend.call_sync(Close(("doc",)))
     backend.clock.advance(ms=250_000)
     with caplog.at_level(logging.ERROR, "queuehint.schedules"):
-        assert hold_sync(backend, fire_due())
+        assert run_steps_sync(backend, fire_due())
     assert [vars(record)["count"] for record in caplog.records] == [100, 100, 50]
     assert counted(backend) == 0
     assert backend.call_sync(DueSchedules()).schedules == ()
@@ -247,9 +247,9 @@ def test_a_firing_that_is_refused_for_ever_ends_all_the_same(caplog: pytest.LogC
 
 def test_firings_with_large_arguments_are_several_submissions() -> None:
     backend = Store()
-    assert hold_sync(backend, store(defined("s", arguments=b"x" * SCHEDULE_BYTES_MAX)))
+    assert run_steps_sync(backend, store(defined("s", arguments=b"x" * SCHEDULE_BYTES_MAX)))
     backend.clock.advance(ms=100_000)
-    assert hold_sync(backend, fire_due())
+    assert run_steps_sync(backend, fire_due())
     assert counted(backend) == 100
     sent = [len(asked.jobs) for asked in backend.asked if isinstance(asked, Enqueue)]
     assert sent == [BYTES_PER_SUBMISSION_MAX // SCHEDULE_BYTES_MAX, 36]

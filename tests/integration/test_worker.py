@@ -1068,7 +1068,7 @@ async def test_what_a_handler_said_meanwhile_is_not_lost(flaky: Callable[[Schedu
     left = flaky(sched)
     async with sched.worker():
         handle = await work.enqueue()
-        await until(lambda: memory(sched).engine.ledger.jobs[handle.id].is_over)
+        await until(lambda: memory(sched).engine.table.jobs[handle.id].is_over)
         record = await handle.record()
         assert record.logs == ("0", "1", "2")
         assert record.progress is not None

@@ -28,7 +28,7 @@ def make_job(sched: Scheduler, gate: Gate) -> Any:
 
 def only(sched: Scheduler) -> str:
     """Return the id of the newest job that stands for a place held or waited for."""
-    return [job.id for job in memory(sched).engine.ledger.jobs.values() if job.spec.presence_ms is not None][-1]
+    return [job.id for job in memory(sched).engine.table.jobs.values() if job.spec.presence_ms is not None][-1]
 
 
 async def waits(sched: Scheduler) -> None:
@@ -37,7 +37,7 @@ async def waits(sched: Scheduler) -> None:
     def somebody() -> bool:
         return any(
             job.spec.presence_ms is not None and job.state is JobState.QUEUED
-            for job in memory(sched).engine.ledger.jobs.values()
+            for job in memory(sched).engine.table.jobs.values()
         )
 
     await until(somebody)
@@ -60,7 +60,7 @@ async def test_a_free_place_is_taken_at_once_and_given_back() -> None:
         record = await sched.get(held.id)
         assert (record.state, record.token) == (JobState.STARTED, held.token)
     assert await sched.can_dequeue(["a"])
-    assert memory(sched).engine.ledger.trie.nodes == 0
+    assert memory(sched).engine.table.trie.nodes == 0
     assert not memory(sched)._adopted
 
 
@@ -136,7 +136,7 @@ def test_it_works_without_a_loop() -> None:
         with pytest.raises(ResultTimeoutError), sched.exclusive_sync(["a"], timeout=0.001):
             pass
     assert sched.can_dequeue_sync(["a"])
-    assert memory(sched).engine.ledger.trie.nodes == 0
+    assert memory(sched).engine.table.trie.nodes == 0
 
 
 @pytest.mark.parametrize("timeout", [0, 0.001])
@@ -239,7 +239,7 @@ async def test_a_caller_that_dies_while_it_waits_frees_its_place() -> None:
     memory(sched)._adopted.popitem()  # the newest is the one that waits
     clock.advance(seconds=5)
     await sched.backend.call(Tick())
-    assert memory(sched).engine.ledger.jobs[waiter].state is JobState.CANCELED
+    assert memory(sched).engine.table.jobs[waiter].state is JobState.CANCELED
     with pytest.raises(JobCanceledError):
         await dead
     await first.__aexit__(None, None, None)
@@ -299,12 +299,12 @@ async def test_a_caller_of_a_far_store_renews_by_itself(how: str, monkeypatch: p
 
     sched, clock = scheduler(lease=5)
     far(sched)
-    ledger = memory(sched).engine.ledger
+    table = memory(sched).engine.table
 
     def ends() -> int:
-        timer = ledger.jobs[only(sched)].timer
+        timer = table.jobs[only(sched)].timer
         assert timer is not None
-        return ledger.timers.next_ms() or 0
+        return table.timers.next_ms() or 0
 
     async def outlive() -> None:
         for _ in range(3):
@@ -342,7 +342,7 @@ async def test_a_caller_of_a_far_store_that_lost_its_lease_is_told(how: str, mon
     far(sched)
 
     def lose() -> None:
-        job = memory(sched).engine.ledger.jobs[only(sched)]
+        job = memory(sched).engine.table.jobs[only(sched)]
         job.token = (job.token or 0) + 1
 
     if how == "async":

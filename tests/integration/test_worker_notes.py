@@ -546,15 +546,15 @@ async def test_many_jobs_that_all_speak_are_heard_less_often(monkeypatch: pytest
 
     sched, _ = scheduler()
     outbox = Outbox(sched.backend, JsonCodec(), lambda: None)
-    outbox.notes.log("a", 1, "line")
+    outbox.buffer.log("a", 1, "line")
     assert outbox.left_s == 0
     await outbox.send()
     assert 9 < outbox.left_s <= 10
     for n in range(5):
-        outbox.notes.log(str(n), 1, "line")
+        outbox.buffer.log(str(n), 1, "line")
     await outbox.send()
-    assert len(outbox.notes.take()) == 5
+    assert len(outbox.buffer.take()) == 5
     for n in range(50):
-        outbox.notes.log(str(n), 1, "line")
+        outbox.buffer.log(str(n), 1, "line")
     await outbox.send(is_last=True)
     assert 99 < outbox.left_s <= 100

@@ -33,16 +33,16 @@ MUTANTS = (
         name="A lease is renewed for one ms less",
         kind="leases",
         file="core/working.py",
-        old=("        state.ledger.set_lease(job, state.now_ms + lease_ms)\n        verdicts"),
-        new=("        state.ledger.set_lease(job, state.now_ms + lease_ms - 1)\n        verdicts"),
+        old=("        state.table.set_lease(job, state.now_ms + lease_ms)\n        verdicts"),
+        new=("        state.table.set_lease(job, state.now_ms + lease_ms - 1)\n        verdicts"),
         caught_by=(CONFORMANCE,),
     ),
     Mutant(
         name="The presence of a caller that waits ends one ms early",
         kind="leases",
         file="core/producing.py",
-        old=("        ledger.set_lease(job, state.now_ms + spec.presence_ms)\n"),
-        new=("        ledger.set_lease(job, state.now_ms + spec.presence_ms - 1)\n"),
+        old=("        table.set_lease(job, state.now_ms + spec.presence_ms)\n"),
+        new=("        table.set_lease(job, state.now_ms + spec.presence_ms - 1)\n"),
         caught_by=(CONFORMANCE,),
     ),
     Mutant(
@@ -57,7 +57,7 @@ MUTANTS = (
         name="A last life whose code has not begun is counted",
         kind="leases",
         file="core/jobs/lifecycle.py",
-        old="        if job.notes is not None and job.notes.to_begin:\n",
+        old="        if job.extras is not None and job.extras.to_begin:\n",
         new="        if False:\n",
         caught_by=(CONFORMANCE,),
     ),
@@ -65,7 +65,7 @@ MUTANTS = (
         name="A last life that was announced never begins",
         kind="leases",
         file="core/working.py",
-        old=("        if operation.begun and job.notes is not None:\n"),
+        old=("        if operation.begun and job.extras is not None:\n"),
         new=("        if False:\n"),
         caught_by=(CONFORMANCE,),
     ),
@@ -73,7 +73,7 @@ MUTANTS = (
         name="A loop that turns again is called blocked",
         kind="worker",
         file="core/working.py",
-        old=("        elif job.notes is not None:\n            job.notes.loop_blocked_ms = None\n"),
+        old=("        elif job.extras is not None:\n            job.extras.loop_blocked_ms = None\n"),
         new="",
         caught_by=(CONFORMANCE,),
     ),
@@ -81,7 +81,7 @@ MUTANTS = (
         name="The loop of a worker before is called blocked",
         kind="worker",
         file="core/working.py",
-        old=("            job.notes.loop_blocked_ms = None\n        grants"),
+        old=("            job.extras.loop_blocked_ms = None\n        grants"),
         new=("            pass\n        grants"),
         caught_by=(CONFORMANCE,),
     ),
@@ -113,7 +113,7 @@ MUTANTS = (
         name="A renewal says that it was done and extends nothing",
         kind="leases",
         file="core/working.py",
-        old=("        state.ledger.set_lease(job, state.now_ms + lease_ms)\n        verdicts"),
+        old=("        state.table.set_lease(job, state.now_ms + lease_ms)\n        verdicts"),
         new=("        verdicts"),
         caught_by=(CONFORMANCE, SIMULATION),
     ),
@@ -165,15 +165,15 @@ MUTANTS = (
         name="A second grant of a job has the token of the first",
         kind="leases",
         file="core/working.py",
-        old=("        token = state.next_token()\n        ledger.start"),
-        new=("        token = job.token or state.next_token()\n        ledger.start"),
+        old=("        token = state.next_token()\n        table.start"),
+        new=("        token = job.token or state.next_token()\n        table.start"),
         caught_by=(CONFORMANCE, SIMULATION),
     ),
     Mutant(
         name="A caller that waits needs no presence",
         kind="leases",
         file="core/producing.py",
-        old=("        ledger.set_lease(job, state.now_ms + spec.presence_ms)\n"),
+        old=("        table.set_lease(job, state.now_ms + spec.presence_ms)\n"),
         new="",
         caught_by=(CONFORMANCE,),
     ),
@@ -291,15 +291,15 @@ MUTANTS = (
         name="A worker is told again and again to stop a job",
         kind="cancel",
         file="core/working.py",
-        old=("state.ledger.untold.pop(operation.worker, None)"),
-        new=("state.ledger.untold.get(operation.worker)"),
+        old=("state.table.undelivered_cancellations.pop(operation.worker, None)"),
+        new=("state.table.undelivered_cancellations.get(operation.worker)"),
         caught_by=(CONFORMANCE,),
     ),
     Mutant(
         name="A dead job that was discarded holds its place",
         kind="cancel",
         file="core/jobs/archive.py",
-        old="    left = ledger.free(job) if job.walk is not None else 0\n",
+        old="    left = table.free(job) if job.walk is not None else 0\n",
         new="    left = 0\n",
         caught_by=(CONFORMANCE,),
     ),
@@ -309,7 +309,7 @@ MUTANTS = (
         kind="records",
         file="core/jobs/lifecycle.py",
         old="""\
-        left = ledger.free(job) if job.is_placed else 0
+        left = table.free(job) if job.is_placed else 0
         is_told""",
         new="""\
         left = 0
@@ -337,12 +337,12 @@ MUTANTS = (
         kind="records",
         file="core/jobs/archive.py",
         old="""\
-        ledger.catalog.remove(job)
+        table.catalog.remove(job)
         if job.spec.claims:
-            ledger.past.remove(job)
+            table.past.remove(job)
 """,
         new="""\
-        ledger.catalog.remove(job)
+        table.catalog.remove(job)
 """,
         caught_by=(tests("tests/unit/test_engine_records.py"),),
     ),
@@ -425,8 +425,8 @@ MUTANTS = (
         name="A lost job counts under its limits for ever",
         kind="limits",
         file="core/jobs/table.py",
-        old="        self.registry.leave(job)\n        if self.limits.meters:\n",
-        new="        self.registry.leave(job)\n        if self.limits.meters and job.timer is not None:\n",
+        old="        self.registry.leave(job)\n        if self.limits.limiters:\n",
+        new="        self.registry.leave(job)\n        if self.limits.limiters and job.timer is not None:\n",
         caught_by=(CONFORMANCE,),
     ),
     Mutant(
@@ -474,8 +474,8 @@ MUTANTS = (
         name="A record that is amended to what it is has a new version",
         kind="records",
         file="core/operating.py",
-        old=("    if spec != job.spec:\n        revisions.amend(state.ledger, job, spec)\n"),
-        new=("    revisions.amend(state.ledger, job, spec)\n"),
+        old=("    if spec != job.spec:\n        revisions.amend(state.table, job, spec)\n"),
+        new=("    revisions.amend(state.table, job, spec)\n"),
         caught_by=(CONFORMANCE,),
     ),
     Mutant(

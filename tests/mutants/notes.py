@@ -73,8 +73,8 @@ MUTANTS = (
         name="An enqueue does all that is left over in the namespace",
         kind="bounds",
         file="client/submission.py",
-        old="    yield from finish(more=more, at_most=steps)\n",
-        new="    yield from finish(more=more)\n",
+        old="    yield from tick_until_done(more=more, at_most=steps)\n",
+        new="    yield from tick_until_done(more=more)\n",
         caught_by=(tests("tests/integration/test_leftovers.py", "-k", "memory"),),
     ),
     Mutant(

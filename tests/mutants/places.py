@@ -122,8 +122,8 @@ MUTANTS = (
         name="A released job goes to the tail",
         kind="order",
         file="core/working.py",
-        old=("            state.ledger.put_back(job, None, EventKind.RELEASED)\n"),
-        new=("            state.ledger.postpone(job, state.now_ms, EventKind.RELEASED)\n"),
+        old=("            state.table.put_back(job, None, EventKind.RELEASED)\n"),
+        new=("            state.table.postpone(job, state.now_ms, EventKind.RELEASED)\n"),
         caught_by=(CONFORMANCE,),
     ),
     Mutant(
@@ -131,10 +131,10 @@ MUTANTS = (
         kind="order",
         file="core/jobs/lifecycle.py",
         old="""\
-        self.ledger.put_back(job, None, EventKind.LOST, error.type if error is not None else None)
+        self.table.put_back(job, None, EventKind.LOST, error.type if error is not None else None)
         return 0
 """,
-        new="        return self.ledger.postpone(job, self.now_ms, EventKind.LOST)\n",
+        new="        return self.table.postpone(job, self.now_ms, EventKind.LOST)\n",
         caught_by=(CONFORMANCE, MACHINE, TRACES),
     ),
     Mutant(
@@ -143,14 +143,14 @@ MUTANTS = (
         file="core/jobs/archive.py",
         old="""\
     if job.walk is not None:
-        ledger.holding -= 1
+        table.holding -= 1
         job.queued_ms = now_ms
 """,
         new="""\
     if job.walk is not None:
-        ledger.holding -= 1
-        ledger.vacate(job)
-        ledger.place(job, now_ms)
+        table.holding -= 1
+        table.vacate(job)
+        table.place(job, now_ms)
     elif False:
 """,
         caught_by=(CONFORMANCE, SIMULATION, TRACES),

@@ -11,7 +11,7 @@ MUTANTS = (
         name="A fork goes on with the connections of its parent",
         kind="wire",
         file="backends/redis/backend.py",
-        old="        if os.getpid() != self.desk.pid:\n",
+        old="        if os.getpid() != self.session.pid:\n",
         new="        if False:\n",
         caught_by=(tests("tests/faults/test_links.py", "-k", "a_backend_that_was_used_is_used_again_in_forks_and_b"),),
     ),  # F-05
@@ -19,12 +19,12 @@ MUTANTS = (
         name="A script that a server has forgotten is not sent whole",
         kind="wire",
         file="backends/redis/session.py",
-        old=('                    ask = Ask(("EVAL", which.text, *self._keys, *args))\n                    continue\n'),
+        old=(
+            '                    ask = Send(("EVAL", which.text, *self._keys, *args))\n                    continue\n'
+        ),
         new="                    raise\n",
         caught_by=(
-            tests(
-                "tests/unit/test_redis_conversation.py", "-k", "a_script_the_server_does_not_know_is_sent_whole_with"
-            ),
+            tests("tests/unit/test_redis_session.py", "-k", "a_script_the_server_does_not_know_is_sent_whole_with"),
         ),
     ),  # F-06
     Mutant(
@@ -72,9 +72,7 @@ MUTANTS = (
         old='        if isinstance(error, driver.OutOfMemoryError) or message.startswith("OOM"):\n',
         new="        if False:\n",
         caught_by=(
-            tests(
-                "tests/unit/test_redis_conversation.py", "-k", "a_refusal_is_an_error_of_ours_that_names_what_is_wro"
-            ),
+            tests("tests/unit/test_redis_session.py", "-k", "a_refusal_is_an_error_of_ours_that_names_what_is_wro"),
         ),
     ),  # P15
     Mutant(
@@ -120,9 +118,7 @@ MUTANTS = (
         old='                if kind not in {"none", key.type}:\n',
         new="                if False:\n",
         caught_by=(
-            tests(
-                "tests/unit/test_redis_conversation.py", "-k", "a_key_of_a_wrong_type_is_named_before_anything_is_wr"
-            ),
+            tests("tests/unit/test_redis_session.py", "-k", "a_key_of_a_wrong_type_is_named_before_anything_is_wr"),
         ),
     ),  # P16
     Mutant(
@@ -262,7 +258,7 @@ MUTANTS = (
         name="More jobs are taken in than may be unfinished",
         kind="limits",
         file="core/refusals.py",
-        old="        if self._ledger.limits.max_pending:\n",
+        old="        if self._table.limits.max_pending:\n",
         new="        if False:\n",
         caught_by=(tests("tests/contract/test_memory.py", "-k", "too_many_in_the_namespace"),),
     ),  # S-09
@@ -288,7 +284,7 @@ MUTANTS = (
         file="backends/redis/session.py",
         old="        if is_unknown:\n            job_ids",
         new="        if False:\n            job_ids",
-        caught_by=(tests("tests/unit/test_redis_conversation.py"),),
+        caught_by=(tests("tests/unit/test_redis_session.py"),),
     ),  # P4
     Mutant(
         name="Any version of a server will do",
@@ -296,7 +292,7 @@ MUTANTS = (
         file="backends/redis/examination.py",
         old="        problem = wrong_version(info) or wrong_role(info)\n",
         new="        problem = wrong_role(info)\n",
-        caught_by=(tests("tests/unit/test_redis_conversation.py", "-k", "too_old"),),
+        caught_by=(tests("tests/unit/test_redis_session.py", "-k", "too_old"),),
     ),  # P16
     Mutant(
         name="What is sent in plain text over a network is not told",

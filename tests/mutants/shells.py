@@ -2,7 +2,7 @@
 
 from tests.mutants.gate import Mutant, tests
 
-CONVERSATION = tests("tests/unit/test_redis_conversation.py")
+CONVERSATION = tests("tests/unit/test_redis_session.py")
 NOTES = tests("tests/integration/test_worker_notes.py", "-k", "memory")
 RENEWAL = tests("tests/unit/test_renewal.py", "-k", "fenced_in_time")
 WAITS = tests("tests/integration/test_redis_waits.py")
@@ -214,8 +214,8 @@ MUTANTS = (
         name="A request under way and the next of another caller share a lane",
         kind="wire",
         file="backends/redis/session.py",
-        old="            lane = self._lanes.pop() if self._lanes else Lane()\n",
-        new="            lane = self._lanes[-1] if self._lanes else Lane()\n",
+        old="            stream = self._streams.pop() if self._streams else RequestStream()\n",
+        new="            stream = self._streams[-1] if self._streams else RequestStream()\n",
         caught_by=(CONVERSATION,),
     ),
     Mutant(
@@ -230,7 +230,7 @@ MUTANTS = (
         name="Whoever does not know what became of a request is told that it was not done",
         kind="wire",
         file="backends/redis/session.py",
-        old="                    failure, is_unknown = error, lane is not None\n",
+        old="                    failure, is_unknown = error, stream is not None\n",
         new="                    failure, is_unknown = error, False\n",
         caught_by=(CONVERSATION,),
     ),
@@ -262,7 +262,7 @@ MUTANTS = (
         name="A node that is found to be a replica is asked again and not left",
         kind="wire",
         file="backends/redis/session.py",
-        old="            yield Move(leaves=True)\n",
+        old="            yield Redirect(leaves=True)\n",
         new="",
         caught_by=(CONVERSATION,),
     ),
@@ -270,8 +270,8 @@ MUTANTS = (
         name="Connections to a node that is no primary any more are kept",
         kind="wire",
         file="backends/redis/connections.py",
-        old="        if move.leaves and (pool := self._pools.pop(self._at, None)) is not None:\n            pool.d",
-        new="        if move.leaves and (pool := self._pools.get(None)) is not None:\n            pool.d",
+        old="        if redirect.leaves and (pool := self._pools.pop(self._at, None)) is not None:\n            pool.d",
+        new="        if redirect.leaves and (pool := self._pools.get(None)) is not None:\n            pool.d",
         caught_by=(tests("tests/faults/test_failover.py", "-k", "no_connection_to_an_old_primary"),),
     ),
     Mutant(

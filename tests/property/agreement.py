@@ -1,8 +1,9 @@
 """
 What keeps the two backends honest: an engine and a store in step, on one virtual clock.
 
-Every operation goes to both, and every reply, refusal, due time and question is compared. `Twins` does and compares;
-`Busybody` makes up what a `Player` does not: results, errors, logs, and text that means something to somebody.
+Every operation goes to both, and every reply, refusal, due time and question is compared. `RedisLockstep` does and
+compares; `PayloadGenerator` makes up what an `OperationGenerator` does not: results, errors, logs, and text that means
+something to somebody.
 
 What is not promised to be the same is said in `queuehint.testing.state_machine.agreement`.
 """
@@ -23,8 +24,8 @@ from queuehint.backends.redis.backend import RedisBackend
 from queuehint.backends.redis.codec import codec
 from queuehint.backends.redis.scripts import LETTERS, script
 from queuehint.backends.redis.scripts import names as script_names
-from queuehint.backends.redis.session import Desk, Lane
-from queuehint.backends.redis.transport import Ask, Move, Sleep
+from queuehint.backends.redis.session import RequestStream, Session
+from queuehint.backends.redis.transport import Redirect, Send, Sleep
 from queuehint.clock import FakeClock
 from queuehint.core.engine import EPOCH_BEGIN_S, Engine, EngineOptions
 from queuehint.errors import QueueHintError
@@ -72,7 +73,7 @@ from queuehint.operations import (
 )
 from queuehint.testing.invariants import check_circles, check_empty
 from queuehint.testing.state_machine.agreement import agree
-from queuehint.testing.state_machine.generator import Player
+from queuehint.testing.state_machine.generator import OperationGenerator
 from queuehint.testing.state_machine.lockstep import RETENTION, filters
 from queuehint.testing.state_machine.styles import MINUTE, POOLS
 from queuehint.values.outcome import JobError, Outcome, OutcomeKind, Progress
@@ -115,9 +116,9 @@ def _texts() -> dict[str, str]:
 # --- what a shell sends ----------------------------------------------------------------------------------------------
 
 
-class Wiretap(Desk):
+class Wiretap(Session):
     """
-    A desk that remembers what was sent and what came back.
+    A session that remembers what was sent and what came back.
 
     ``answer`` is the last one of a script, be it an error; ``receipts`` holds for each lane its last request that was
     done: when, the command and the reply; the newest last.
@@ -129,11 +130,11 @@ class Wiretap(Desk):
         super().begin()
         self.receipts: dict[str, tuple[int, tuple[Any, ...], Any]] = {}
         # Several lanes from the start, as if several calls had been under way at once.
-        self._lanes.extend(Lane() for _ in range(3))
+        self._streams.extend(RequestStream() for _ in range(3))
 
-    def converse(self, operation: Operation[Any]) -> Generator[Ask | Sleep | Move, Any, Any]:
-        self._lanes.rotate()
-        talk = super().converse(operation)
+    def execute(self, operation: Operation[Any]) -> Generator[Send | Sleep | Redirect, Any, Any]:
+        self._streams.rotate()
+        talk = super().execute(operation)
         try:
             step = next(talk)
             while True:
@@ -151,8 +152,8 @@ class Wiretap(Desk):
     def _say(self, info: dict[str, str]) -> None:
         """What a server may lose is said elsewhere."""
 
-    def _note(self, step: Ask | Sleep | Move, answer: Any) -> None:
-        if isinstance(step, Ask) and step.command[0] in {"EVALSHA", "EVAL"}:
+    def _note(self, step: Send | Sleep | Redirect, answer: Any) -> None:
+        if isinstance(step, Send) and step.command[0] in {"EVALSHA", "EVAL"}:
             self.answer = answer
             now_ms, lane = (*arguments_of(step.command), "", "")[:2]
             if lane and not isinstance(answer, BaseException):
@@ -178,10 +179,10 @@ class Refused:
         return cls(type(error), str(error), vars(error))
 
 
-# --- twins -----------------------------------------------------------------------------------------------------------
+# --- lockstep --------------------------------------------------------------------------------------------------------
 
 
-class Twins:
+class RedisLockstep:
     """
     An engine and a store in step.
 
@@ -193,13 +194,13 @@ class Twins:
 
     def __init__(self, *, budget: int = BUDGET, start_ms: int = 0, server: Server | None = None) -> None:
         self.server = server or shared_server()
-        self.namespace = new_namespace("twins")
+        self.namespace = new_namespace("lockstep")
         self.clock = FakeClock(start_ms)
         address = parse_url(self.server.url)
         options = BackendOptions(namespace=self.namespace, clock=self.clock, retention=RETENTION)
         self.backend = RedisBackend(address, options, budget=budget)
-        self.desk = Wiretap(address, options, budget=budget)
-        self.backend.desk = self.desk
+        self.session = Wiretap(address, options, budget=budget)
+        self.backend.session = self.session
         self.epoch_s = epoch_s(start_ms)
         self.engine = Engine(EngineOptions(budget=budget, retention=RETENTION, epoch_s=self.epoch_s))
         self.history: list[tuple[int, Operation[Any]]] = []
@@ -248,12 +249,12 @@ class Twins:
             return None
         if not operation.is_question:
             check_circles(self.engine)
-            clocked = codec.clocked(self.desk.answer)
+            clocked = codec.clocked(self.session.answer)
             times = [(self.engine.now_ms, self.engine.next_ms), (clocked.now_ms, clocked.next_ms)]
             assert times[0] == times[1], f"{operation}\nnow and next by the engine and the store: {times}"
         if isinstance(expected, SweptPath) and expected.number is not None:
             self.sweeps.add(expected.number)
-        if self.sweeps and not self.engine.ledger.leftovers:
+        if self.sweeps and not self.engine.table.leftovers:
             for number in sorted(self.sweeps):
                 self.sweeps.discard(number)
                 self.do(Pull(TALLIES, str(number)))
@@ -270,7 +271,7 @@ class Twins:
 
     def ask(self, path: Path, *, mode: Any = "exclusive", depth: int = 1) -> None:
         """Ask everything about a path and all there is."""
-        known = tuple(self.engine.ledger.jobs)
+        known = tuple(self.engine.table.jobs)
         self.do(CanDequeue(path, mode))
         self.count()
         self.do(ListWeights())
@@ -284,14 +285,14 @@ class Twins:
         self.ask_for_records(path, 2 * depth + 1)
         for first in range(0, len(known), IDS_MAX):
             self.do(Get(known[first : first + IDS_MAX]))
-        for job in list(self.engine.ledger.jobs.values()):
+        for job in list(self.engine.table.jobs.values()):
             if job.state not in OVER:
                 self.do(Why(job.id))
 
     def count(self) -> None:
         """Ask for all counts; those by state add up to the records that are kept."""
         stats = self.do(CountJobs())
-        kept = sum(not job.gone and not job.is_hidden for job in self.engine.ledger.jobs.values())
+        kept = sum(not job.gone and not job.is_hidden for job in self.engine.table.jobs.values())
         assert sum(stats.states.values()) == kept
 
     def follow(self, limit: int) -> None:
@@ -307,7 +308,7 @@ class Twins:
         self.seen = followed.after
         if not followed.is_more:
             for job_id, state in self.told.items():
-                job = self.engine.ledger.jobs.get(job_id)
+                job = self.engine.table.jobs.get(job_id)
                 assert (None if job is None or job.gone else job.state) == state
 
     def ask_for_records(self, path: Path, limit: int) -> None:
@@ -325,7 +326,7 @@ class Twins:
 
     def compare_all(self) -> None:
         """Compare all that can be seen: every record, count, tree and reason, and what is kept in indexes."""
-        claims = [claim.path for job in self.engine.ledger.jobs.values() for claim in job.spec.claims]
+        claims = [claim.path for job in self.engine.table.jobs.values() for claim in job.spec.claims]
         modes: tuple[Mode, ...] = ("exclusive", "shared")
         gates = {claim[:depth] for claim in claims for depth in range(len(claim) + 1)}
         for path in sorted({(), ("nowhere",)} | gates):
@@ -333,7 +334,7 @@ class Twins:
                 self.do(CanDequeue(path, mode))
             self.do(CountPending(path, include_scheduled=True))
         self.ask((), depth=64)
-        for job_id in [*self.engine.ledger.jobs, "nobody"]:
+        for job_id in [*self.engine.table.jobs, "nobody"]:
             self.do(Why(job_id))
         cursor: int | None = 0
         while cursor is not None:
@@ -342,57 +343,57 @@ class Twins:
 
     def recount(self) -> None:
         """Compare how many entries each index has with the jobs that should be in it."""
-        ledger = self.engine.ledger
-        jobs = ledger.jobs.values()
+        table = self.engine.table
+        jobs = table.jobs.values()
         unfinished = [job for job in jobs if job.state not in OVER]
         sizes: dict[str, int] = {}
         for name, content in self.dump().items():
             prefix = next((key.name for key in keys.KEYS if key.is_prefix and name.startswith(key.name)), name)
             sizes[prefix] = sizes.get(prefix, 0) + len(content)
-        kept = [job for job in jobs if job.notes is not None and job.notes.needs]
+        kept = [job for job in jobs if job.extras is not None and job.extras.needs]
         in_flows = sum(job.spec.flow is not None and not job.is_start and not job.gone for job in jobs)
         expected = {
             "jobs": len(jobs),
             "specs": len(jobs),
-            "dead": len(ledger.dead),
+            "dead": len(table.dead),
             "paths": sum(max(1, len(job.spec.claims)) for job in unfinished),
-            "holds": sum(len(job.spec.claims) for job in ledger.dead.values() if job.is_placed),
+            "holds": sum(len(job.spec.claims) for job in table.dead.values() if job.is_placed),
             "line:": sum(not walk.granted for job in jobs for walk in job.walks),
             "closed": len(self.engine.state.closed),
-            "pauses": len(ledger.parked),
+            "pauses": len(table.parked),
             "parked": sum(job.ready is not None and job.parked is not None for job in jobs),
-            "limits": len(ledger.limits.states(0)),
-            "gauges:": sum(len(meter.gauges) for meter in ledger.limits.meters.values()),
-            "looks": sum(g.look_ms is not None for m in ledger.limits.meters.values() for g in m.gauges.values()),
-            "ready": sum(ledger.ready.sizes().values()),
-            "pools": len(ledger.ready.sizes()),
-            "wake:pool:": len(ledger.ready.sizes()),
-            "left": len(ledger.leftovers),
+            "limits": len(table.limits.states(0)),
+            "gauges:": sum(len(limiter.counters) for limiter in table.limits.limiters.values()),
+            "looks": sum(g.look_ms is not None for m in table.limits.limiters.values() for g in m.counters.values()),
+            "ready": sum(table.ready.sizes().values()),
+            "pools": len(table.ready.sizes()),
+            "wake:pool:": len(table.ready.sizes()),
+            "left": len(table.leftovers),
             "keyed": sum(job.spec.key is not None for job in unfinished),
-            "waiting:": sum(ledger.edges.count(job_id) for job_id in ledger.edges.awaited()),
+            "waiting:": sum(table.edges.count(job_id) for job_id in table.edges.awaited()),
             "blocked:": sum(len(job.blocked) for job in jobs),
-            "needs": sum(not job.gone or (job.notes is not None and job.notes.holds) for job in kept),
-            "deferred": len(ledger.deferred),
-            "fallen": sum(job.notes is not None and job.notes.fallen_by is not None for job in jobs),
+            "needs": sum(not job.gone or (job.extras is not None and job.extras.holds) for job in kept),
+            "deferred": len(table.deferred),
+            "fallen": sum(job.extras is not None and job.extras.canceled_by is not None for job in jobs),
             "flow_jobs": in_flows,
             "flow_states": in_flows,
-            "weights": len(ledger.ready.weights),
-            "users": len({(job.spec.pool, job.spec.user) for job in ledger.ready.jobs()}),
+            "weights": len(table.ready.weights),
+            "users": len({(job.spec.pool, job.spec.user) for job in table.ready.jobs()}),
             "shared": len(self.engine.state.shared),
             "shared_ends": len(self.engine.state.shared),
             "schedules": len(self.engine.state.timetable),
             "schedule_names": len(self.engine.state.timetable),
             "schedule_dues": self.engine.state.timetable.count_dues(),
-            "untold": len(ledger.untold),
+            "untold": len(table.undelivered_cancellations),
             "results": sum(not job.gone and job.result not in {None, b"null"} for job in jobs),
         }
-        if ledger.journal.until_ms:
-            expected["events"] = len(ledger.journal.kept)
+        if table.journal.until_ms:
+            expected["events"] = len(table.journal.kept)
         self.recount_records()
         listed = [job for job in jobs if job.block is not None]
         expected["past"] = sum(len(job.spec.claims) for job in listed if job.is_over)
         expected["numbers"] = len(listed)
-        expected["tallies"] = expected["tallied"] = sum(map(len, ledger.catalog.users.values()))
+        expected["tallies"] = expected["tallied"] = sum(map(len, table.catalog.users.values()))
         expected["timers"] = sum(entry is not None for job in jobs for entry in (job.timer, job.expiry))
         sizes["timers"] = sum(sizes.get(name, 0) for name in ("timers", "leases", "prunes"))
         wrong = {name: (size, sizes.get(name, 0)) for name, size in expected.items() if size != sizes.get(name, 0)}
@@ -401,7 +402,7 @@ class Twins:
     def recount_records(self) -> None:
         """Compare the bits of each term with the records that should have it."""
         expected: dict[str, set[int]] = {}
-        for job in self.engine.ledger.jobs.values():
+        for job in self.engine.table.jobs.values():
             spec = job.spec
             terms = (
                 "a",
@@ -470,7 +471,7 @@ class Twins:
         """Return a reply to an exchange without the grants of jobs whose records are gone."""
         count = (len(answer) - GRANTS_FROM) // 2
         heads, specs = answer[GRANTS_FROM : GRANTS_FROM + count], answer[GRANTS_FROM + count :]
-        jobs = [self.engine.ledger.jobs.get(head.split(b"\n", 1)[0].decode()) for head in heads]
+        jobs = [self.engine.table.jobs.get(head.split(b"\n", 1)[0].decode()) for head in heads]
         there = [at for at, job in enumerate(jobs) if job is not None and not job.gone]
         return [*answer[:GRANTS_FROM], *(heads[at] for at in there), *(specs[at] for at in there)]
 
@@ -493,7 +494,7 @@ class Twins:
         """Return the last request of a lane, with its reply, that is remembered for sure."""
         receipts = [
             (command, answer)
-            for now_ms, command, answer in self.desk.receipts.values()
+            for now_ms, command, answer in self.session.receipts.values()
             if now_ms > self.engine.now_ms - KEPT_MS + MINUTE
         ]
         if not receipts:
@@ -555,23 +556,23 @@ class Twins:
 
     def wind_down(self) -> None:
         """End everything there is, let all records expire, and see that nothing is left on either side."""
-        ledger = self.engine.ledger
-        for path in sorted(ledger.parked):
+        table = self.engine.table
+        for path in sorted(table.parked):
             self.do(Resume(path))
         for path in sorted(self.engine.state.closed):
             self.do(Reopen(path))
-        for user in tuple(ledger.ready.weights):
+        for user in tuple(table.ready.weights):
             self.do(Weigh(user, 1))
-        while ledger.jobs:
+        while table.jobs:
             running = [
                 Outcome(job_id=job.id, token=job.token or 0, kind=OutcomeKind.FINISHED)
-                for job in ledger.registry.running.values()
+                for job in table.registry.running.values()
             ]
             reply = self.do(Exchange("last", settle=tuple(running), pools=(*POOLS, "default"), limit=100))
-            if ledger.jobs and not running and not reply.grants and not reply.more:
+            if table.jobs and not running and not reply.grants and not reply.more:
                 assert self.engine.next_ms is not None, "jobs wait for nothing"
                 self.go_to(self.engine.next_ms)
-        for worker in sorted(ledger.untold):
+        for worker in sorted(table.undelivered_cancellations):
             self.do(Exchange(worker))
         for schedule in self.do(ListSchedules()).schedules:
             self.do(DropSchedule(schedule.name))
@@ -646,7 +647,7 @@ _NOTES = (Progress(), Progress(1, 2), Progress(0.5, None, "ü\n"), Progress(note
 _LOGS = ((), ("line",), ("ü", "", "two\nlines"), ("many",) * 700)
 
 
-class Busybody(Player):
+class PayloadGenerator(OperationGenerator):
     """
     A player whose jobs carry something: arguments, results, errors, notes, and names of every kind.
 
@@ -730,7 +731,7 @@ class Busybody(Player):
 
     def note(self) -> Operation[Any]:
         if self.random.random() < 0.2:
-            return Follow(self.random.choice((None, 0, self.engine.ledger.journal.last)), self.random.choice((1, 1000)))
+            return Follow(self.random.choice((None, 0, self.engine.table.journal.last)), self.random.choice((1, 1000)))
         operation = super().note()
         if isinstance(operation, Log):
             return attrs.evolve(operation, lines=self.random.choice(_LOGS))
@@ -745,39 +746,39 @@ class Busybody(Player):
         assert isinstance(operation, Delete)
         if self.random.random() < 0.7:
             return operation
-        found = [self.engine.ledger.jobs.get(job_id) for job_id in operation.ids]
+        found = [self.engine.table.jobs.get(job_id) for job_id in operation.ids]
         versions = [(job.version if job is not None else 1) - (self.random.random() < 0.2) for job in found]
         return attrs.evolve(operation, versions=tuple(versions))
 
 
-def walk_together(twins: Twins, random: Random, style: Style, steps: int) -> None:
+def walk_together(lockstep: RedisLockstep, random: Random, style: Style, steps: int) -> None:
     """Let an engine and a store go *steps* steps side by side, with all that may happen on the way."""
-    player = Busybody(twins.engine, random, style, random.choice(ALPHABETS))
+    generator = PayloadGenerator(lockstep.engine, random, style, random.choice(ALPHABETS))
     # Now and then, in steps; each is dear or changes what is done next by little.
     besides: tuple[tuple[Callable[[], None], int], ...] = (
-        (lambda: twins.repeat(random.randrange(4)), 30),
-        (lambda: twins.repeat_late(random.randrange(4)), 50),
-        (twins.forget_scripts, 150),
-        (twins.cut_connections, 150),
-        (twins.close_pools, 300),
+        (lambda: lockstep.repeat(random.randrange(4)), 30),
+        (lambda: lockstep.repeat_late(random.randrange(4)), 50),
+        (lockstep.forget_scripts, 150),
+        (lockstep.cut_connections, 150),
+        (lockstep.close_pools, 300),
     )
-    last = twins.steps + steps
-    while twins.steps < last:
-        twins.go_to(player.pass_time(twins.now_ms))
-        move = player.move() if random.random() < 0.85 else Tick()
-        twins.do(move, shell="sync" if random.random() < 0.9 else "async")
+    last = lockstep.steps + steps
+    while lockstep.steps < last:
+        lockstep.go_to(generator.pass_time(lockstep.now_ms))
+        move = generator.move() if random.random() < 0.85 else Tick()
+        lockstep.do(move, shell="sync" if random.random() < 0.9 else "async")
         for act, every in besides:
             if random.random() < 1 / every:
                 act()
-        if random.random() < 0.02 and twins.engine.ledger.jobs:
-            twins.watch(player.ids())
+        if random.random() < 0.02 and lockstep.engine.table.jobs:
+            lockstep.watch(generator.ids())
         if random.random() < 0.1:
-            claim = player.claim()[0]
-            twins.ask(claim.path, mode=claim.mode, depth=random.choice((0, 1, 4)))
+            claim = generator.claim()[0]
+            lockstep.ask(claim.path, mode=claim.mode, depth=random.choice((0, 1, 4)))
         if random.random() < 0.15:
-            twins.follow(random.choice((1, 5, 1000)))
+            lockstep.follow(random.choice((1, 5, 1000)))
         if random.random() < 0.002:
-            twins.seen = random.choice((None, 0, 1_000_000))
-            twins.told.clear()
+            lockstep.seen = random.choice((None, 0, 1_000_000))
+            lockstep.told.clear()
         if random.random() < 0.02:
-            twins.recount()
+            lockstep.recount()

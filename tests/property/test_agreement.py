@@ -60,7 +60,7 @@ from queuehint.values.outcome import JobError, Outcome, OutcomeKind, Progress
 from queuehint.values.policy import Policy
 from queuehint.values.record_filter import RecordFilter
 from queuehint.values.spec import Dependency, JobSpec
-from tests.property.agreement import FIXED, KEPT_MS, Busybody, Twins, walk_together
+from tests.property.agreement import FIXED, KEPT_MS, PayloadGenerator, RedisLockstep, walk_together
 from tests.property.test_graphs import Tangle
 from tests.support import thorough
 
@@ -83,27 +83,27 @@ def named(style: Style) -> str:
 
 def walk(seed: int, style: Style, steps: int, budget: int, server: Server | None = None) -> int:
     """Walk, compare all there is, end everything, and see that nothing is left; return the steps compared."""
-    twins = Twins(budget=budget, start_ms=(0, IN_2020_MS + 999)[seed % 2], server=server)
+    lockstep = RedisLockstep(budget=budget, start_ms=(0, IN_2020_MS + 999)[seed % 2], server=server)
     try:
-        walk_together(twins, Random(seed), style, steps)
-        twins.compare_all()
-        twins.wind_down()
-        twins.check_residue()
+        walk_together(lockstep, Random(seed), style, steps)
+        lockstep.compare_all()
+        lockstep.wind_down()
+        lockstep.check_residue()
     except BaseException as error:
-        error.add_note(f"The walk from Random({seed}), budget {budget}, after {twins.steps} steps.")
+        error.add_note(f"The walk from Random({seed}), budget {budget}, after {lockstep.steps} steps.")
         raise
     finally:
-        twins.close()
-    assert twins.steps >= steps
-    return twins.steps
+        lockstep.close()
+    assert lockstep.steps >= steps
+    return lockstep.steps
 
 
 @pytest.fixture
-def twins() -> Iterator[Twins]:
+def lockstep() -> Iterator[RedisLockstep]:
     """A pair with its whole budget."""
-    twins = Twins()
-    yield twins
-    twins.close()
+    lockstep = RedisLockstep()
+    yield lockstep
+    lockstep.close()
 
 
 # --- random walks ----------------------------------------------------------------------------------------------------
@@ -158,44 +158,44 @@ def test_the_engine_and_a_store_give_the_same_answers_for_a_million_steps(
 # --- bounds ----------------------------------------------------------------------------------------------------------
 
 
-def page_on(twins: Twins, wanted: RecordFilter, pages: int, *, newest_first: bool = False) -> None:
+def page_on(lockstep: RedisLockstep, wanted: RecordFilter, pages: int, *, newest_first: bool = False) -> None:
     """Read all pages of a question, with both; *pages* is how many there are."""
     after, read = None, 0
     while read == 0 or after is not None:
-        after = twins.do(List(wanted, newest_first, after, 200)).after
+        after = lockstep.do(List(wanted, newest_first, after, 200)).after
         read += 1
     assert read == pages
 
 
-def count_on(twins: Twins, wanted: RecordFilter) -> list[int]:
+def count_on(lockstep: RedisLockstep, wanted: RecordFilter) -> list[int]:
     """Count in as many steps as it takes, with both; return what each has found."""
-    found = [twins.do(CountRecords(wanted))]
+    found = [lockstep.do(CountRecords(wanted))]
     while found[-1].after is not None:
-        found.append(twins.do(CountRecords(wanted, found[-1].after)))
+        found.append(lockstep.do(CountRecords(wanted, found[-1].after)))
     return [counts.total for counts in found]
 
 
-def test_both_look_at_as_many_blocks_and_no_more(twins: Twins) -> None:
-    client: Any = twins.server.client()
+def test_both_look_at_as_many_blocks_and_no_more(lockstep: RedisLockstep) -> None:
+    client: Any = lockstep.server.client()
     skip = """local state = cmsgpack.unpack(redis.call('HGET', KEYS[1], 'state'))
         state[3] = state[3] + ARGV[1]
         redis.call('HSET', KEYS[1], 'state', cmsgpack.pack(state))"""
     script = client.register_script(skip)
-    ledger = twins.engine.ledger
+    table = lockstep.engine.table
     far = BLOCKS_LOOKED_AT_MAX
     for block in range(far + 2):
         service = "s" if block in {0, far - 1, far} else None
-        twins.do(Enqueue((JobSpec(id=str(block), task="t", user="u", service=service),)))
-        script(keys=[keys.redis_key(twins.namespace, "meta")], args=[RECORDS_PER_BLOCK - 1])
-        ledger.last_number += RECORDS_PER_BLOCK - 1
+        lockstep.do(Enqueue((JobSpec(id=str(block), task="t", user="u", service=service),)))
+        script(keys=[keys.redis_key(lockstep.namespace, "meta")], args=[RECORDS_PER_BLOCK - 1])
+        table.last_number += RECORDS_PER_BLOCK - 1
     for newest_first in (False, True):
-        page_on(twins, RecordFilter(user="u", service="s"), 2, newest_first=newest_first)
-        page_on(twins, RecordFilter(service="s"), 1, newest_first=newest_first)
-    assert count_on(twins, RecordFilter(user="u")) == [128] * 16 + [2]
-    assert count_on(twins, RecordFilter(service="s")) == [3]
+        page_on(lockstep, RecordFilter(user="u", service="s"), 2, newest_first=newest_first)
+        page_on(lockstep, RecordFilter(service="s"), 1, newest_first=newest_first)
+    assert count_on(lockstep, RecordFilter(user="u")) == [128] * 16 + [2]
+    assert count_on(lockstep, RecordFilter(service="s")) == [3]
 
 
-def test_both_look_at_as_many_records_and_no_more(twins: Twins) -> None:
+def test_both_look_at_as_many_records_and_no_more(lockstep: RedisLockstep) -> None:
     for begin in range(0, RECORDS_LOOKED_AT_MAX + 1500, 500):
         specs = [
             JobSpec(
@@ -207,12 +207,12 @@ def test_both_look_at_as_many_records_and_no_more(twins: Twins) -> None:
             )
             for at in range(500)
         ]
-        twins.do(Enqueue(tuple(specs)))
-    twins.do(Cancel(tuple([str(number) for number in range(0, 5000, 5)])))
+        lockstep.do(Enqueue(tuple(specs)))
+    lockstep.do(Cancel(tuple([str(number) for number in range(0, 5000, 5)])))
     for newest_first in (False, True):
-        page_on(twins, RecordFilter(path=("x",), user="u"), 2, newest_first=newest_first)
-    assert count_on(twins, RecordFilter(path=("x",))) == [RECORDS_COUNTED_MAX] * 5 + [380]
-    assert len(count_on(twins, RecordFilter(path=("x", "1")))) == 2
+        page_on(lockstep, RecordFilter(path=("x",), user="u"), 2, newest_first=newest_first)
+    assert count_on(lockstep, RecordFilter(path=("x",))) == [RECORDS_COUNTED_MAX] * 5 + [380]
+    assert len(count_on(lockstep, RecordFilter(path=("x", "1")))) == 2
 
 
 # --- residue ---------------------------------------------------------------------------------------------------------
@@ -220,17 +220,17 @@ def test_both_look_at_as_many_records_and_no_more(twins: Twins) -> None:
 
 def leave_nothing(seed: int, steps: int) -> None:
     style = STYLES[seed % len(STYLES)]
-    twins = Twins()
+    lockstep = RedisLockstep()
     try:
-        walk_together(twins, Random(seed), style, steps)
-        assert twins.steps >= steps
-        twins.wind_down()
-        twins.check_residue()
+        walk_together(lockstep, Random(seed), style, steps)
+        assert lockstep.steps >= steps
+        lockstep.wind_down()
+        lockstep.check_residue()
     except BaseException as error:
         error.add_note(f"The walk from Random({seed}).")
         raise
     finally:
-        twins.close()
+        lockstep.close()
 
 
 @pytest.mark.heavy
@@ -246,7 +246,7 @@ def test_after_100_000_operations_and_a_prune_only_fixed_keys_are_left(seed: int
 
 
 def test_a_namespace_that_was_only_looked_at_holds_nothing() -> None:
-    fresh = Twins(start_ms=0)
+    fresh = RedisLockstep(start_ms=0)
     try:
         fresh.wind_down()
         fresh.check_residue()
@@ -256,32 +256,32 @@ def test_a_namespace_that_was_only_looked_at_holds_nothing() -> None:
         fresh.close()
 
 
-def test_a_result_that_is_pruned_in_the_step_that_ends_its_job_is_not_stored(twins: Twins) -> None:
-    twins.do(Enqueue((JobSpec(id="a", task="t", policy=Policy(retention_ms=0)),)))
-    (grant,) = twins.do(Exchange("w", limit=1)).grants
+def test_a_result_that_is_pruned_in_the_step_that_ends_its_job_is_not_stored(lockstep: RedisLockstep) -> None:
+    lockstep.do(Enqueue((JobSpec(id="a", task="t", policy=Policy(retention_ms=0)),)))
+    (grant,) = lockstep.do(Exchange("w", limit=1)).grants
     settled = Outcome(job_id="a", token=grant.token, kind=OutcomeKind.FINISHED, result=b"1")
-    twins.do(Exchange("w", settle=(settled,)))
-    twins.recount()
-    assert "results" not in twins.dump()
+    lockstep.do(Exchange("w", settle=(settled,)))
+    lockstep.recount()
+    assert "results" not in lockstep.dump()
 
 
-def test_nobody_is_woken_who_has_not_been_heard_of_for_ten_minutes(twins: Twins) -> None:
-    twins.do(Enqueue((JobSpec(id="a", task="t"),)))
-    twins.watch(("a",))
-    twins.go_to(KEPT_MS + MINUTE)
-    twins.do(Tick())
-    twins.do(Cancel(("a",)))
-    assert not [name for name in twins.dump() if name.startswith("wake:session:")]
+def test_nobody_is_woken_who_has_not_been_heard_of_for_ten_minutes(lockstep: RedisLockstep) -> None:
+    lockstep.do(Enqueue((JobSpec(id="a", task="t"),)))
+    lockstep.watch(("a",))
+    lockstep.go_to(KEPT_MS + MINUTE)
+    lockstep.do(Tick())
+    lockstep.do(Cancel(("a",)))
+    assert not [name for name in lockstep.dump() if name.startswith("wake:session:")]
 
 
-def test_who_waits_for_a_job_is_woken_at_its_end(twins: Twins) -> None:
-    twins.do(Enqueue((JobSpec(id="a", task="t"),)))
-    twins.watch(("a",))
-    twins.do(Cancel(("a",)))
-    (woken,) = [content for name, content in twins.dump().items() if name.startswith("wake:session:")]
+def test_who_waits_for_a_job_is_woken_at_its_end(lockstep: RedisLockstep) -> None:
+    lockstep.do(Enqueue((JobSpec(id="a", task="t"),)))
+    lockstep.watch(("a",))
+    lockstep.do(Cancel(("a",)))
+    (woken,) = [content for name, content in lockstep.dump().items() if name.startswith("wake:session:")]
     assert woken == [(b"a", 0.0)]
-    twins.wind_down()
-    twins.check_residue()
+    lockstep.wind_down()
+    lockstep.check_residue()
 
 
 # --- what walks are unlikely to reach --------------------------------------------------------------------------------
@@ -291,62 +291,64 @@ def test_who_waits_for_a_job_is_woken_at_its_end(twins: Twins) -> None:
 @pytest.mark.parametrize("budget", [BUDGET, 40])
 def test_a_thousand_jobs_in_one_operation_are_taken_in_granted_ended_and_canceled_alike(budget: int) -> None:
     random = Random(budget)
-    twins = Twins(budget=budget)
+    lockstep = RedisLockstep(budget=budget)
     try:
-        player = Busybody(twins.engine, random, MIXED, ("a", "b"))
+        generator = PayloadGenerator(lockstep.engine, random, MIXED, ("a", "b"))
         for _ in range(3):
-            twins.do(Enqueue(tuple(player.spec() for _ in range(1_000))))
+            lockstep.do(Enqueue(tuple(generator.spec() for _ in range(1_000))))
             for _ in range(4):
-                running = list(twins.engine.ledger.registry.running.values())
-                settle = tuple(player.outcome(job.id, job.token or 0) for job in running)
-                twins.do(Exchange("w", settle=settle, pools=("p", "q"), limit=1_000, lease_ms=LEASE_MS))
-                twins.repeat()
-                twins.recount()
-            ids = tuple(twins.engine.ledger.jobs)[:1_000]
-            twins.do(Get(ids))
-            twins.do(Renew(tuple((job.id, job.token or 0) for job in twins.engine.ledger.registry.running.values())))
-            twins.do(CancelPath(()))
-            twins.do(Redrive(ids))
-            twins.do(Discard(ids))
-            twins.do(Cancel(ids))
-            twins.do(CountJobs())
-            twins.go_to(twins.now_ms + LEASE_MS + 1)
-        twins.wind_down()
-        twins.check_residue()
+                running = list(lockstep.engine.table.registry.running.values())
+                settle = tuple(generator.outcome(job.id, job.token or 0) for job in running)
+                lockstep.do(Exchange("w", settle=settle, pools=("p", "q"), limit=1_000, lease_ms=LEASE_MS))
+                lockstep.repeat()
+                lockstep.recount()
+            ids = tuple(lockstep.engine.table.jobs)[:1_000]
+            lockstep.do(Get(ids))
+            lockstep.do(
+                Renew(tuple((job.id, job.token or 0) for job in lockstep.engine.table.registry.running.values()))
+            )
+            lockstep.do(CancelPath(()))
+            lockstep.do(Redrive(ids))
+            lockstep.do(Discard(ids))
+            lockstep.do(Cancel(ids))
+            lockstep.do(CountJobs())
+            lockstep.go_to(lockstep.now_ms + LEASE_MS + 1)
+        lockstep.wind_down()
+        lockstep.check_residue()
     finally:
-        twins.close()
+        lockstep.close()
 
 
 def test_a_dependent_that_is_over_when_a_sweep_comes_by_is_passed_over_for_good() -> None:
-    twins = Twins(budget=1)
+    lockstep = RedisLockstep(budget=1)
 
     def depending_on(dependency_id: str, job_id: str) -> JobSpec:
         return JobSpec(id=job_id, task="t", depends_on=(Dependency(dependency_id, when="done"),))
 
     def start() -> dict[str, int]:
-        return {grant.spec.id: grant.token for grant in twins.do(Exchange("w", limit=9)).grants}
+        return {grant.spec.id: grant.token for grant in lockstep.do(Exchange("w", limit=9)).grants}
 
     try:
         fails: dict[str, Any] = {"kind": OutcomeKind.FAILED, "final": True}
-        twins.do(Enqueue((JobSpec(id="a", task="t"), depending_on("a", "b"), depending_on("a", "c"))))
-        twins.do(Exchange("w", (Outcome(job_id="a", token=start()["a"], **fails),)))
+        lockstep.do(Enqueue((JobSpec(id="a", task="t"), depending_on("a", "b"), depending_on("a", "c"))))
+        lockstep.do(Exchange("w", (Outcome(job_id="a", token=start()["a"], **fails),)))
         for _ in range(3):
-            twins.do(Tick())
+            lockstep.do(Tick())
         tokens = start()
-        twins.do(Redrive(("a",)))
+        lockstep.do(Redrive(("a",)))
         tokens |= start()
-        twins.do(Enqueue((depending_on("a", "d"), JobSpec(id="e", task="t"), depending_on("e", "f"))))
+        lockstep.do(Enqueue((depending_on("a", "d"), JobSpec(id="e", task="t"), depending_on("e", "f"))))
         tokens |= start()
         ends = [Outcome(job_id=each, token=tokens[each], kind=OutcomeKind.FINISHED) for each in "ae"]
         # One unit: the sweep looks at b, sees that c is over, and is cut. The next unit goes to another one.
-        twins.do(Exchange("w", (Outcome(job_id="c", token=tokens["c"], **fails), *ends)))
-        twins.do(Redrive(("c",)))
-        twins.do(Tick())
-        twins.do(Get(("b", "c", "d")))
-        twins.compare_all()
-        twins.wind_down()
+        lockstep.do(Exchange("w", (Outcome(job_id="c", token=tokens["c"], **fails), *ends)))
+        lockstep.do(Redrive(("c",)))
+        lockstep.do(Tick())
+        lockstep.do(Get(("b", "c", "d")))
+        lockstep.compare_all()
+        lockstep.wind_down()
     finally:
-        twins.close()
+        lockstep.close()
 
 
 class TangleOfTwins(Tangle):
@@ -354,12 +356,12 @@ class TangleOfTwins(Tangle):
 
     def __init__(self, random: Random, budget: int, count: int) -> None:
         super().__init__(random, budget, count)
-        self.twins = Twins(budget=budget)
-        self.engine = self.twins.engine
+        self.lockstep = RedisLockstep(budget=budget)
+        self.engine = self.lockstep.engine
 
     def do(self, operation: Any) -> Any:
-        self.twins.go_to(self.now_ms)
-        return self.twins.do(operation)
+        self.lockstep.go_to(self.now_ms)
+        return self.lockstep.do(operation)
 
 
 @pytest.mark.parametrize("budget", [1, 2])
@@ -368,27 +370,29 @@ def test_graphs_that_fail_wait_and_come_back_in_the_middle_of_cuts_agree(budget:
         tangle = TangleOfTwins(Random(seed), budget, 8)
         try:
             tangle.play()
-            tangle.twins.compare_all()
-            tangle.twins.wind_down()
-            tangle.twins.check_residue()
+            tangle.lockstep.compare_all()
+            tangle.lockstep.wind_down()
+            tangle.lockstep.check_residue()
         except BaseException as error:
             error.add_note(f"TangleOfTwins(Random({seed}), {budget}, 8)")
             raise
         finally:
-            tangle.twins.close()
+            tangle.lockstep.close()
 
 
 @pytest.fixture
-def cut() -> Iterator[Twins]:
+def cut() -> Iterator[RedisLockstep]:
     """A pair whose work is cut after every unit, and that leaves nothing."""
-    twins = Twins(budget=1)
-    yield twins
-    twins.wind_down()
-    twins.check_residue()
-    twins.close()
+    lockstep = RedisLockstep(budget=1)
+    yield lockstep
+    lockstep.wind_down()
+    lockstep.check_residue()
+    lockstep.close()
 
 
-def test_a_record_that_was_committed_and_is_yet_to_be_let_go_is_amended_canceled_and_deleted(cut: Twins) -> None:
+def test_a_record_that_was_committed_and_is_yet_to_be_let_go_is_amended_canceled_and_deleted(
+    cut: RedisLockstep,
+) -> None:
     specs = [JobSpec(id=each, task="t", flow="f", service="s", user="u") for each in "abcd"]
     cut.do(Enqueue(tuple(specs), staged="S"))
     cut.do(Commit("S"))
@@ -404,7 +408,7 @@ def test_a_record_that_was_committed_and_is_yet_to_be_let_go_is_amended_canceled
 
 
 @pytest.mark.parametrize("minutes", [0, 11])
-def test_a_record_is_deleted_before_its_job_has_let_go_of_others(cut: Twins, minutes: int) -> None:
+def test_a_record_is_deleted_before_its_job_has_let_go_of_others(cut: RedisLockstep, minutes: int) -> None:
     cut.do(Enqueue(tuple([JobSpec(id=each, task="t") for each in "abpq"])))
     tokens = {grant.spec.id: grant.token for grant in cut.do(Exchange("w", limit=4)).grants}
     parents = [
@@ -420,7 +424,9 @@ def test_a_record_is_deleted_before_its_job_has_let_go_of_others(cut: Twins, min
 
 @pytest.mark.parametrize("when", ["success", "failure", "done"])
 @pytest.mark.parametrize("on_failure", ["wait", "cancel", "run"])
-def test_a_dead_job_is_deleted_before_all_that_depend_on_it_are_told(cut: Twins, when: Any, on_failure: Any) -> None:
+def test_a_dead_job_is_deleted_before_all_that_depend_on_it_are_told(
+    cut: RedisLockstep, when: Any, on_failure: Any
+) -> None:
     def end(children: Any) -> dict[str, Any]:
         return {"kind": OutcomeKind.CHILDREN, "children": children}
 
@@ -441,7 +447,7 @@ def test_a_dead_job_is_deleted_before_all_that_depend_on_it_are_told(cut: Twins,
 
 
 @pytest.mark.parametrize("on_conflict", ["return", "replace", "after"])
-def test_a_job_that_is_brought_back_has_its_key_in_that_very_step(cut: Twins, on_conflict: Any) -> None:
+def test_a_job_that_is_brought_back_has_its_key_in_that_very_step(cut: RedisLockstep, on_conflict: Any) -> None:
     policy = Policy(on_dependency_failure="cancel", retention_ms=MINUTE)
     cut.do(Enqueue((JobSpec(id="a", task="t"),)))
     cut.do(Enqueue((JobSpec(id="b", task="t", key="k", depends_on=(Dependency("a"),), policy=policy),)))
@@ -454,7 +460,7 @@ def test_a_job_that_is_brought_back_has_its_key_in_that_very_step(cut: Twins, on
     assert found.id == "b"
 
 
-def test_who_depends_on_a_job_late_is_looked_at_by_a_sweep_that_began_before(cut: Twins) -> None:
+def test_who_depends_on_a_job_late_is_looked_at_by_a_sweep_that_began_before(cut: RedisLockstep) -> None:
     def depending(job_id: str) -> JobSpec:
         return JobSpec(id=job_id, task="t", depends_on=(Dependency("a"),), flow="f")
 
@@ -467,7 +473,7 @@ def test_who_depends_on_a_job_late_is_looked_at_by_a_sweep_that_began_before(cut
         cut.count()
 
 
-def test_who_writes_to_a_record_that_is_over_keeps_nobody_waiting_for_it(cut: Twins) -> None:
+def test_who_writes_to_a_record_that_is_over_keeps_nobody_waiting_for_it(cut: RedisLockstep) -> None:
     needy = [JobSpec(id=f"b{at}", task="t", depends_on=(Dependency("a", when="done"),)) for at in range(4)]
     cut.do(Enqueue((JobSpec(id="a", task="t"), *needy)))
     cut.do(Cancel(("a",)))
@@ -479,23 +485,23 @@ def test_who_writes_to_a_record_that_is_over_keeps_nobody_waiting_for_it(cut: Tw
     assert [record.state for record in cut.do(Get(tuple([spec.id for spec in needy]))).records] == ["QUEUED"] * 4
 
 
-def test_a_log_keeps_its_last_thousand_lines_however_they_come(twins: Twins) -> None:
-    twins.do(Enqueue((JobSpec(id="a", task="t"),)))
-    (grant,) = twins.do(Exchange("w", limit=1)).grants
+def test_a_log_keeps_its_last_thousand_lines_however_they_come(lockstep: RedisLockstep) -> None:
+    lockstep.do(Enqueue((JobSpec(id="a", task="t"),)))
+    (grant,) = lockstep.do(Exchange("w", limit=1)).grants
     for count in (0, 1, 998, 1, 1, 2_500):
-        twins.do(Log("a", grant.token, tuple(str(number) for number in range(count))))
-        twins.do(Get(("a",)))
+        lockstep.do(Log("a", grant.token, tuple(str(number) for number in range(count))))
+        lockstep.do(Get(("a",)))
 
 
-def test_a_job_keeps_its_last_twenty_errors(twins: Twins) -> None:
-    twins.do(Enqueue((JobSpec(id="a", task="t", policy=Policy(max_attempts=30)),)))
+def test_a_job_keeps_its_last_twenty_errors(lockstep: RedisLockstep) -> None:
+    lockstep.do(Enqueue((JobSpec(id="a", task="t", policy=Policy(max_attempts=30)),)))
     for number in range(25):
-        (grant,) = twins.do(Exchange("w", limit=1)).grants
+        (grant,) = lockstep.do(Exchange("w", limit=1)).grants
         failed = Outcome(
             job_id="a", token=grant.token, kind=OutcomeKind.FAILED, error=JobError(type="E", message=str(number))
         )
-        twins.do(Exchange("w", settle=(failed,)))
-        twins.do(Get(("a",)))
+        lockstep.do(Exchange("w", settle=(failed,)))
+        lockstep.do(Get(("a",)))
 
 
 @pytest.mark.heavy
@@ -503,17 +509,17 @@ def test_a_store_that_starts_anew_begins_an_epoch_and_reaps_nothing_for_the_leng
     start_server: StartServer,
 ) -> None:
     server = start_server(appendonly="yes", appendfsync="always")
-    twins = Twins(server=server, start_ms=IN_2020_MS)
+    lockstep = RedisLockstep(server=server, start_ms=IN_2020_MS)
     try:
         for seed in range(4):
-            walk_together(twins, Random(seed), MIXED, 60)
+            walk_together(lockstep, Random(seed), MIXED, 60)
             server.restart()
-            twins.know_of_restart()
-        twins.compare_all()
-        twins.wind_down()
-        twins.check_residue()
+            lockstep.know_of_restart()
+        lockstep.compare_all()
+        lockstep.wind_down()
+        lockstep.check_residue()
     finally:
-        twins.close()
+        lockstep.close()
 
 
 # --- a state machine, whose failures shrink --------------------------------------------------------------------------
@@ -539,7 +545,7 @@ def edges_of(needs: Any) -> tuple[Dependency, ...]:
 
 
 class AgreementMachine(RuleBasedStateMachine):
-    """Every rule is something a client or an operator does; `Twins.do` compares what the engine and the store say."""
+    """Every rule is an act of a client or operator; `RedisLockstep.do` compares what the engine and the store say."""
 
     ids = Bundle("ids")
     live = Bundle("live")
@@ -552,10 +558,10 @@ class AgreementMachine(RuleBasedStateMachine):
 
     @initialize(budget=st.sampled_from([BUDGET, BUDGET, 1, 2, 5]), start_ms=st.sampled_from([0, IN_2020_MS + 999]))
     def begin(self, budget: int, start_ms: int) -> None:
-        self.twins = Twins(budget=budget, start_ms=start_ms)
+        self.lockstep = RedisLockstep(budget=budget, start_ms=start_ms)
 
     def do(self, operation: Any) -> Any:
-        return self.twins.do(operation, shell=self.shell)
+        return self.lockstep.do(operation, shell=self.shell)
 
     # --- producers ---
 
@@ -599,7 +605,7 @@ class AgreementMachine(RuleBasedStateMachine):
 
     @rule(target=ids, wanted=claims, from_now_ms=st.sampled_from([-MINUTE, 0, MINUTE]))
     def enqueue_for_a_time(self, wanted: Any, from_now_ms: int) -> Any:
-        run_at_ms = self.twins.now_ms + from_now_ms
+        run_at_ms = self.lockstep.now_ms + from_now_ms
         return self.enqueue(JobSpec(id=self.next_id(), task="t", claims=wanted, run_at_ms=run_at_ms))
 
     @rule(
@@ -706,7 +712,7 @@ class AgreementMachine(RuleBasedStateMachine):
 
     @rule(back=st.integers(1, 5))
     def enqueue_a_submission_again(self, back: int) -> None:
-        submissions = [operation for _, operation in self.twins.history if isinstance(operation, Enqueue)]
+        submissions = [operation for _, operation in self.lockstep.history if isinstance(operation, Enqueue)]
         self.do(submissions[-min(back, len(submissions))])
 
     @rule(count=st.integers(0, 1_000))
@@ -847,24 +853,24 @@ class AgreementMachine(RuleBasedStateMachine):
         ticks=st.booleans(),
     )
     def pass_time(self, passed_ms: int, ticks: bool) -> None:
-        self.twins.go_to(self.twins.now_ms + passed_ms)
+        self.lockstep.go_to(self.lockstep.now_ms + passed_ms)
         if ticks:
             self.tick()
 
     @rule()
     def pass_time_until_something_is_due(self) -> None:
-        self.twins.go_to(self.twins.engine.next_ms or 0)
+        self.lockstep.go_to(self.lockstep.engine.next_ms or 0)
         self.tick()
 
     # --- what the net does ---
 
     @rule(lane=lanes)
     def send_a_request_again(self, lane: int) -> None:
-        self.twins.repeat(lane)
+        self.lockstep.repeat(lane)
 
     @rule(lane=lanes)
     def send_a_request_late(self, lane: int) -> None:
-        self.twins.repeat_late(lane)
+        self.lockstep.repeat_late(lane)
 
     @rule(shell=st.sampled_from(["sync", "async"]))
     def go_on_in_a_shell(self, shell: str) -> None:
@@ -872,38 +878,38 @@ class AgreementMachine(RuleBasedStateMachine):
 
     @rule()
     def forget_scripts(self) -> None:
-        self.twins.forget_scripts()
+        self.lockstep.forget_scripts()
 
     @rule()
     def cut_connections(self) -> None:
-        self.twins.cut_connections()
+        self.lockstep.cut_connections()
 
     @rule()
     def close_pools(self) -> None:
-        self.twins.close_pools()
+        self.lockstep.close_pools()
 
     # --- questions ---
 
     @rule(some=st.lists(ids, min_size=1, max_size=3))
     def watch(self, some: list[str]) -> None:
-        self.twins.watch(tuple(some))
+        self.lockstep.watch(tuple(some))
 
     @rule(path=paths, mode=st.sampled_from(["exclusive", "shared"]), depth=st.sampled_from([0, 1, 4]))
     def ask(self, path: Any, mode: Any, depth: int) -> None:
-        self.twins.ask(path, mode=mode, depth=depth)
+        self.lockstep.ask(path, mode=mode, depth=depth)
 
     @invariant()
     def indexes_hold_what_they_should(self) -> None:
-        self.twins.recount()
+        self.lockstep.recount()
 
     def teardown(self) -> None:
-        if hasattr(self, "twins"):
+        if hasattr(self, "lockstep"):
             try:
-                self.twins.compare_all()
-                self.twins.wind_down()
-                self.twins.check_residue()
+                self.lockstep.compare_all()
+                self.lockstep.wind_down()
+                self.lockstep.check_residue()
             finally:
-                self.twins.close()
+                self.lockstep.close()
 
 
 TestAgreement = pytest.mark.heavy(AgreementMachine.TestCase)

@@ -37,7 +37,7 @@ from tests.servers import new_namespace, shared_server
 from tests.support import HostileStr, thorough
 
 if TYPE_CHECKING:
-    from queuehint.handlers.partial_result import Interim
+    from queuehint.handlers.partial_result import PartialResult
     from queuehint.values.outcome import Progress
 
 LIMIT_S = 10.0
@@ -136,8 +136,8 @@ class Desk:
     def log(self, job_id: str, token: int, line: str) -> None:
         self.said.append((job_id, token, line))
 
-    def store(self, interim: Interim) -> None:
-        self.said.append(interim)
+    def store(self, partial_result: PartialResult) -> None:
+        self.said.append(partial_result)
 
 
 class World:
@@ -183,13 +183,13 @@ class World:
     def state(self) -> Any:
         """Return all that a refused call must not change."""
         sched: Any = self.sched
-        roster: Any = self.flow.roster
+        registry: Any = self.flow.registry
         context: Any = self.things["JobContext"]
         return (
             self._stored(),
             [len(each) for each in (sched._jobs, sched._handlers, sched._definitions, sched._before, sched._after)],
             sched.listeners,
-            [len(roster.nodes), len(roster.groups), len(roster.waits)],
+            [len(registry.nodes), len(registry.groups), len(registry.waits)],
             [len(self.desk.said), len(context.made), context.canceled],
         )
 
@@ -199,7 +199,7 @@ class World:
             return repr(freeze(backend.engine))
         server = shared_server()
         client = server.client()
-        names = sorted(client.scan_iter(match=f"{backend.desk.root}*", count=1000))
+        names = sorted(client.scan_iter(match=f"{backend.session.root}*", count=1000))
         # What is there for a time only may go in between.
         names = [each for each in names if client.pttl(each) == -1]
         return dict(zip(names, server.call("DEBUG", "DIGEST-VALUE", *names), strict=True))
@@ -209,15 +209,15 @@ class World:
 
 
 LEFT_OUT: dict[str, str] = {
-    "Scheduler.hand_in": "takes specs that were checked as they were made",
-    "Scheduler.hand_in_sync": "the same",
+    "Scheduler.submit_checked": "takes specs that were checked as they were made",
+    "Scheduler.submit_checked_sync": "the same",
     "Scheduler.handler": "answers workers, which ask by the names of jobs",
     "Scheduler.hosts": "takes a worker, from who runs one by themselves",
     "Scheduler.running": "the same",
     "Scheduler.worker": "begins on entering; `make_worker` has the same parameters",
     "Scheduler.worker_sync": "the same",
-    "Job.made_by": "called by contexts",
-    "Job.specified": "called by flows, with what was bound",
+    "Job.as_child_of": "called by contexts",
+    "Job.build_spec": "called by flows, with what was bound",
     "JobHandle.edges": "called by jobs that are to wait for it",
     "JobHandle.id_for": "called by schedulers",
     "FlowHandle.edges": "as that of JobHandle",

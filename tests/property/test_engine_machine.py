@@ -22,7 +22,7 @@ from queuehint.operations import (
     ResumeSchedule,
     Tick,
 )
-from queuehint.testing.state_machine.lockstep import Pair
+from queuehint.testing.state_machine.lockstep import Lockstep
 from queuehint.testing.state_machine.parts import first_jobs
 from queuehint.testing.state_machine.rules import OperationMachine
 from queuehint.testing.state_machine.styles import MINUTE
@@ -34,17 +34,17 @@ SCHEDULES = PutSchedule, DropSchedule, PauseSchedule, ResumeSchedule
 
 class EngineMachine(OperationMachine):
     """
-    Every rule is an operation, done by the engine and its model; `Pair.do` compares them.
+    Every rule is an operation, done by the engine and its model; `Lockstep.do` compares them.
 
     Where work is cut, what an operation does is never due in that same ms, nor is anything due when it comes: then work
     that was cut and work that was not end alike. With shared claims the model judges an engine that is caught up.
     """
 
-    pair: Pair
+    pair: Lockstep
 
     @initialize(target=OperationMachine.ids, budget=st.sampled_from([BUDGET, BUDGET, 1, 2, 5]), jobs=first_jobs)
     def begin(self, budget: int, jobs: Any) -> Any:
-        self.pair = Pair(budget, now_ms=MINUTE)
+        self.pair = Lockstep(budget, now_ms=MINUTE)
         return self.begin_with(jobs)
 
     def do(self, operation: Operation[Any]) -> Any:

@@ -15,8 +15,8 @@ from queuehint.core.engine import Engine, EngineOptions
 from queuehint.errors import QueueHintError
 from queuehint.operations import Enqueue, Exchange, Tick
 from queuehint.testing.invariants import check_order, check_ready
-from queuehint.testing.state_machine.generator import Player
-from queuehint.testing.state_machine.lockstep import RETENTION, Pair
+from queuehint.testing.state_machine.generator import OperationGenerator
+from queuehint.testing.state_machine.lockstep import RETENTION, Lockstep
 from queuehint.testing.state_machine.styles import (
     ALL_AT_ONCE,
     EXCLUSIVE_STYLES,
@@ -129,16 +129,16 @@ def test_the_walks_reach_every_kind_of_state_and_leftover(style: Style, expected
     verdicts: set[Any] = set()
     for seed in range(5, 8):
         engine = Engine(EngineOptions(budget=1, retention=RETENTION))
-        player = Player(engine, Random(seed), style)
+        generator = OperationGenerator(engine, Random(seed), style)
         now_ms = 0
         for _ in range(3_000):
-            now_ms = player.pass_time(now_ms)
+            now_ms = generator.pass_time(now_ms)
             try:
-                reply = engine.apply(player.move(), now_ms)
+                reply = engine.apply(generator.move(), now_ms)
             except QueueHintError:
                 continue
-            states |= {job.state for job in engine.ledger.jobs.values()}
-            sweeps |= {type(item).__name__ for item in engine.ledger.leftovers}
+            states |= {job.state for job in engine.table.jobs.values()}
+            sweeps |= {type(item).__name__ for item in engine.table.leftovers}
             verdicts |= set(getattr(reply, "verdicts", ()))
     assert states == set(JobState)
     assert sweeps >= expected
@@ -201,10 +201,10 @@ def test_a_line_of_a_hundred_behind_a_parent_moves_on_in_order_whatever_the_budg
         engine.apply(Exchange("w", settle=settle), 0)
         check_order(engine)
         engine.check()
-        if not engine.ledger.leftovers:
+        if not engine.table.leftovers:
             check_ready(engine, exact=True)
     assert not engine.apply(Tick(), 0).more
-    assert engine.ledger.trie.nodes == 0
+    assert engine.table.trie.nodes == 0
 
 
 def test_a_dead_job_that_cancels_behind_holds_its_place_until_the_last_is_canceled() -> None:
@@ -218,27 +218,27 @@ def test_a_dead_job_that_cancels_behind_holds_its_place_until_the_last_is_cancel
     failed = Outcome(job_id="first", token=grant.token, kind=OutcomeKind.FAILED)
     reply = engine.apply(Exchange("w", settle=(failed,), limit=100), 0)
     while reply.more:
-        assert not reply.grants or all(engine.ledger.jobs[spec.id].is_over for spec in behind)
+        assert not reply.grants or all(engine.table.jobs[spec.id].is_over for spec in behind)
         engine.apply(Tick(), 0)
-        late = JobSpec(id=f"late{engine.ledger.last_number}", task="t", claims=one_claim(("a",), "exclusive"))
-        if engine.ledger.last_number < 40:
+        late = JobSpec(id=f"late{engine.table.last_number}", task="t", claims=one_claim(("a",), "exclusive"))
+        if engine.table.last_number < 40:
             engine.apply(Enqueue((late,)), 0)
         engine.check()
         check_order(engine)
         reply = engine.apply(Exchange("w", limit=100), 0)
-    states = [engine.ledger.jobs[spec.id].state for spec in behind]
+    states = [engine.table.jobs[spec.id].state for spec in behind]
     assert states == ["CANCELED"] * 20
-    assert [job.id for job in engine.ledger.registry.running.values()] == ["above"]
-    late_states = {job.state for job in engine.ledger.jobs.values() if job.id.startswith("late")}
+    assert [job.id for job in engine.table.registry.running.values()] == ["above"]
+    late_states = {job.state for job in engine.table.jobs.values() if job.id.startswith("late")}
     assert late_states == {"QUEUED"}
 
 
 def test_a_caller_who_gives_a_place_back_is_not_waited_for() -> None:
-    pair = Pair()
+    pair = Lockstep()
     for number, kind in enumerate(OutcomeKind):
         spec = JobSpec(id=str(number), task="t", claims=one_claim(("a",), "exclusive"), presence_ms=MINUTE)
         pair.do(Enqueue((spec,)))
         grant = pair.do(Exchange("w", limit=1)).grants[0]
         pair.do(Exchange("w", settle=(Outcome(job_id=spec.id, token=grant.token, kind=kind, delay_ms=MINUTE),)))
-        assert pair.engine.ledger.jobs[spec.id].is_over
+        assert pair.engine.table.jobs[spec.id].is_over
     pair.wind_down()

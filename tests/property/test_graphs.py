@@ -48,7 +48,7 @@ BUDGETS = (BUDGET, 1, 2, 5)
 def watch_places(engine: Engine) -> None:
     """Have an engine in which a job that waits for others takes its place once a life."""
     queued: set[tuple[str, int, int]] = set()
-    become = engine.ledger.become
+    become = engine.table.become
 
     def watched(job: Job, state: JobState) -> None:
         if job.state is DEFERRED and state is QUEUED:
@@ -57,7 +57,7 @@ def watch_places(engine: Engine) -> None:
             queued.add(life)
         become(job, state)
 
-    engine.ledger.become = watched  # type: ignore[method-assign]
+    engine.table.become = watched  # type: ignore[method-assign]
 
 
 class Crowd:
@@ -134,15 +134,15 @@ class Crowd:
     @property
     def moves(self) -> bool:
         """Something runs, may run, is left over or due."""
-        engine, ledger = self.engine, self.engine.ledger
+        engine, table = self.engine, self.engine.table
         is_due = engine.next_ms is not None and engine.next_ms <= self.now_ms
-        return bool(is_due or ledger.registry.running or ledger.ready.sizes())
+        return bool(is_due or table.registry.running or table.ready.sizes())
 
     def end_some(self, kinds: tuple[OutcomeKind, ...]) -> None:
         """Start some jobs, and end some that run."""
         random = self.random
         self.do(Exchange("w", limit=random.choice((1, 2, 100))))
-        running = list(self.engine.ledger.registry.running.values())
+        running = list(self.engine.table.registry.running.values())
         settle = []
         for job in random.sample(running, random.randint(1, len(running)) if running else 0):
             kind = random.choice(kinds)
@@ -163,7 +163,7 @@ class Crowd:
     def enqueue_children(self, job: Job) -> tuple[str, ...]:
         """Have a running job make others, on its own path too, which may depend on any; it waits for some."""
         random = self.random
-        every = [each.id for each in self.engine.ledger.jobs.values() if not each.is_hidden]
+        every = [each.id for each in self.engine.table.jobs.values() if not each.is_hidden]
         made = []
         for _ in range(random.choice((0, 1, 2))):
             self.children += 1
@@ -196,7 +196,7 @@ class Crowd:
             operation = Tick()
         else:
             job_id = f"shared{random.randrange(5)}"
-            known = [each.id for each in self.engine.ledger.jobs.values() if not each.is_start]
+            known = [each.id for each in self.engine.table.jobs.values() if not each.is_start]
             every = [*known, *[f"shared{number}" for number in range(5)] * 3]
             edges = {other: Dependency(other) for other in random.sample(every, random.choice((0, 1, 1, 2)))}
             edges.pop(job_id, None)
@@ -231,7 +231,7 @@ class Crowd:
             for _ in range(random.choice((0, 0, 0, 2, 8))):
                 self.stage_some()
             roll = random.random()
-            dead = [job.id for job in self.engine.ledger.dead.values()]
+            dead = [job.id for job in self.engine.table.dead.values()]
             if roll < 0.05:
                 self.do(Cancel((random.choice(self.specs).id,)))
             elif roll < 0.15 and dead:
@@ -251,7 +251,7 @@ class Crowd:
         """Whoever is not over waits, through others it may be, for a dead job that `why` names."""
         engine = self.engine
         check_edges(engine)
-        unfinished = [job for job in engine.ledger.jobs.values() if job.state not in OVER]
+        unfinished = [job for job in engine.table.jobs.values() if job.state not in OVER]
         reasons = {job.id: engine.apply(Why(job.id), self.now_ms) for job in unfinished}
         accounted: set[str] = set()
         while True:
@@ -263,7 +263,7 @@ class Crowd:
                 assert reason.stuck == dead
                 assert reason.jobs
                 if dead:
-                    assert all(engine.ledger.jobs[other].state is FAILED for other in reason.jobs)
+                    assert all(engine.table.jobs[other].state is FAILED for other in reason.jobs)
                 if dead or accounted.issuperset(reason.jobs):
                     more.add(job_id)
             if more == accounted:
@@ -277,14 +277,14 @@ class Crowd:
     def revive_all(self) -> None:
         """A redrive of what is dead, if it is successful, lets all that waits go on; or its record expires."""
         for _ in range(100):
-            dead = tuple([job.id for job in self.engine.ledger.dead.values()])
+            dead = tuple([job.id for job in self.engine.table.dead.values()])
             if not dead:
                 break
             self.do(Redrive(dead, downstream=True))
             while self.moves:
                 self.end_some((OutcomeKind.FINISHED,))
             self.check_nobody_waits_for_nothing()
-        assert all(job.state in OVER for job in self.engine.ledger.jobs.values())
+        assert all(job.state in OVER for job in self.engine.table.jobs.values())
 
     def expire_all(self) -> None:
         while self.engine.next_ms is not None:
@@ -344,20 +344,20 @@ class Tangle(Crowd):
         self.do(Exchange("w", (Outcome(job_id=job.id, token=job.token or 0, kind=kind, children=children),)))
 
     def play(self) -> None:
-        random, ledger = self.random, self.engine.ledger
+        random, table = self.random, self.engine.table
         self.do(Enqueue(tuple(self.specs)))
         for _ in range(40):
             roll = random.random()
-            running = list(ledger.registry.running.values())
+            running = list(table.registry.running.values())
             if roll < 0.2 or (not running and roll < 0.6):
                 self.do(Exchange("w", limit=2))
             elif roll < 0.4:
                 self.settle(random.choice(running), random.choice((OutcomeKind.FAILED, OutcomeKind.FINISHED)))
             elif roll < 0.6:
-                others = [job.id for job in ledger.jobs.values() if not job.is_over and not job.is_hidden]
+                others = [job.id for job in table.jobs.values() if not job.is_over and not job.is_hidden]
                 self.settle(random.choice(running), OutcomeKind.CHILDREN, random.choice(others))
-            elif roll < 0.85 and ledger.dead:
-                self.do(Redrive((random.choice(ledger.dead.values()).id,), downstream=True))
+            elif roll < 0.85 and table.dead:
+                self.do(Redrive((random.choice(table.dead.values()).id,), downstream=True))
             elif roll > 0.92:
                 self.stage_some()
         self.end_parts()
@@ -436,7 +436,7 @@ def replay(graph: tuple[Shape, ...], ends: tuple[End, ...], order: tuple[str, ..
         for grant in engine.apply(Exchange("w", settle=settle, limit=9), 0).grants:
             tokens[grant.spec.id] = grant.token
     engine.check()
-    return [engine.ledger.jobs[str(number)].state for number in range(len(graph))]
+    return [engine.table.jobs[str(number)].state for number in range(len(graph))]
 
 
 def orders(count: int) -> list[tuple[str, ...]]:

@@ -105,14 +105,14 @@ def replay(chosen: tuple[int, ...], plain: Plain, history: list[Event], same: in
             may_run = JobState.STARTED if eager else JobState.QUEUED
             found = {
                 int(each.id)
-                for each in engine.ledger.jobs.values()
+                for each in engine.table.jobs.values()
                 if each.state is may_run and (eager or each.ready is not None)
             }
             assert found == plain.ready(alive), history[: step + 1]
-            assert {int(j.id) for j in engine.ledger.jobs.values() if not j.is_over} == alive
-    assert engine.ledger.trie.nodes == 0
+            assert {int(j.id) for j in engine.table.jobs.values() if not j.is_over} == alive
+    assert engine.table.trie.nodes == 0
     assert not engine.apply(Tick(), 0).more
-    engine.ledger.trie.check()
+    engine.table.trie.check()
 
 
 def compare_all(count: int, *, cancel_ready: bool, eager: bool, share: int = 0, shares: int = 1) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuehint.core.jobs.table import Ledger
+from queuehint.core.jobs.table import JobTable
 from queuehint.core.structures.heap import LazyHeap
 from queuehint.core.structures.indexes import PathIndex
 from queuehint.core.structures.job import Job
@@ -137,8 +137,8 @@ def test_normalised_claims_ask_for_what_the_claims_asked_for_as_a_whole(claims: 
 
 @given(claim_lists)
 def test_a_job_never_waits_for_itself(claims: list[Claim]) -> None:
-    ledger = Ledger(RETENTION)
-    job = ledger.admit(JobSpec(id="j", task="t", claims=normalise(claims)), 0)
+    table = JobTable(RETENTION)
+    job = table.admit(JobSpec(id="j", task="t", claims=normalise(claims)), 0)
     assert job.ready is not None
     assert not job.missing
 

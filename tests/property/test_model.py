@@ -13,7 +13,7 @@ from queuehint.core.engine import Engine, EngineOptions
 from queuehint.operations import Enqueue, Enqueued, EnqueuedJob, Exchange, Exchanged, Fetch, ListSchedules, Tick, Why
 from queuehint.testing import ReferenceModel
 from queuehint.testing.model.places import Waiting, clash, conflict, ready, shape
-from queuehint.testing.state_machine.generator import Player
+from queuehint.testing.state_machine.generator import OperationGenerator
 from queuehint.testing.state_machine.lockstep import RETENTION
 from queuehint.testing.state_machine.styles import ALL_AT_ONCE, PATHS, STYLES, Style
 from queuehint.values.hint import Claim, normalise
@@ -30,11 +30,11 @@ claims = st.lists(st.builds(Claim, st.sampled_from(PATHS), st.sampled_from(["exc
 @pytest.mark.parametrize("style", [*STYLES, ALL_AT_ONCE], ids=lambda style: f"{style.shared}-{style.edges}")
 def test_a_model_that_sees_replies_alone_follows_an_engine(style: Style) -> None:
     engine, model = Engine(EngineOptions(retention=RETENTION)), ReferenceModel(RETENTION)
-    player = Player(engine, Random(style.unfinished_max), style)
+    generator = OperationGenerator(engine, Random(style.unfinished_max), style)
     now_ms = 0
     for _ in range(300):
-        now_ms = player.pass_time(now_ms)
-        move = player.move()
+        now_ms = generator.pass_time(now_ms)
+        move = generator.move()
         model.now_ms = now_ms
         refusal = model.refuses(move)
         if refusal is not None:

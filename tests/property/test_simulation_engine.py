@@ -14,8 +14,8 @@ import pytest
 from queuehint.core import producing, working
 from queuehint.core import state as state_module
 from queuehint.core.engine import EngineOptions
-from queuehint.core.jobs.lifecycle import Course
-from queuehint.core.jobs.table import Ledger
+from queuehint.core.jobs.lifecycle import Lifecycle
+from queuehint.core.jobs.table import JobTable
 from queuehint.core.state import HANDLERS, State
 from queuehint.core.structures import trie as trie_module
 from queuehint.core.structures.registry import ActiveExecutions
@@ -118,16 +118,16 @@ def break_lease_checks(patch: pytest.MonkeyPatch) -> None:
 
 
 def reap_early(patch: pytest.MonkeyPatch) -> None:
-    set_lease, start = Ledger.set_lease, Ledger.start
+    set_lease, start = JobTable.set_lease, JobTable.start
 
-    def shorter(self: Ledger, job: Any, until_ms: int) -> None:
+    def shorter(self: JobTable, job: Any, until_ms: int) -> None:
         set_lease(self, job, until_ms - 4_000)
 
-    def start_shorter(self: Ledger, job: Any, worker: str, token: int, until_ms: int, now_ms: int) -> None:
+    def start_shorter(self: JobTable, job: Any, worker: str, token: int, until_ms: int, now_ms: int) -> None:
         start(self, job, worker, token, until_ms - 4_000, now_ms)
 
-    patch.setattr(Ledger, "set_lease", shorter)
-    patch.setattr(Ledger, "start", start_shorter)
+    patch.setattr(JobTable, "set_lease", shorter)
+    patch.setattr(JobTable, "start", start_shorter)
 
 
 def reuse_tokens(patch: pytest.MonkeyPatch) -> None:
@@ -135,16 +135,16 @@ def reuse_tokens(patch: pytest.MonkeyPatch) -> None:
 
 
 def retry_to_the_tail(patch: pytest.MonkeyPatch) -> None:
-    put_back = Ledger.put_back
+    put_back = JobTable.put_back
 
-    def to_the_tail(self: Ledger, job: Any, again_ms: int | None, kind: EventKind, cause: str | None = None) -> None:
+    def to_the_tail(self: JobTable, job: Any, again_ms: int | None, kind: EventKind, cause: str | None = None) -> None:
         put_back(self, job, again_ms, kind, cause)
         if job.ready is not None:
             self.withdraw(job)
             self.vacate(job)
             self.place(job, job.queued_ms)
 
-    patch.setattr(Ledger, "put_back", to_the_tail)
+    patch.setattr(JobTable, "put_back", to_the_tail)
 
 
 def forget_ancestors(patch: pytest.MonkeyPatch) -> None:
@@ -173,9 +173,9 @@ def forget_ancestors(patch: pytest.MonkeyPatch) -> None:
 
 def keep_no_place_in_back_off(patch: pytest.MonkeyPatch) -> None:
     """Others may pass a job that waits for its next attempt."""
-    put_back = Ledger.put_back
+    put_back = JobTable.put_back
 
-    def give_way(self: Ledger, job: Any, again_ms: int | None, kind: EventKind, cause: str | None = None) -> None:
+    def give_way(self: JobTable, job: Any, again_ms: int | None, kind: EventKind, cause: str | None = None) -> None:
         put_back(self, job, again_ms, kind, cause)
         if again_ms is not None:
             walk, job.walk = job.walk, None
@@ -183,23 +183,23 @@ def keep_no_place_in_back_off(patch: pytest.MonkeyPatch) -> None:
                 self.trie.leave(walk)
                 walk = walk.next
 
-    def come_back(self: Ledger, job: Any) -> None:
+    def come_back(self: JobTable, job: Any) -> None:
         self.place(job, job.queued_ms)
 
-    patch.setattr(Ledger, "put_back", give_way)
-    patch.setattr(Ledger, "offer", come_back)
+    patch.setattr(JobTable, "put_back", give_way)
+    patch.setattr(JobTable, "offer", come_back)
 
 
 def lose_a_dependent(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Course, "_tell_dependents", lambda _self, _job: False)
+    patch.setattr(Lifecycle, "_resolve_dependents", lambda _self, _job: False)
 
 
 def drop_jobs(patch: pytest.MonkeyPatch) -> None:
     def forgetful(state: State, operation: Enqueue) -> Any:
         reply = producing.enqueue(state, operation)
-        job = state.ledger.jobs[reply.jobs[-1].id]
+        job = state.table.jobs[reply.jobs[-1].id]
         if job.spec.priority == 9 and job.state is JobState.QUEUED:
-            state.ledger.withdraw(job)
+            state.table.withdraw(job)
         return reply
 
     patch.setitem(HANDLERS, Enqueue, forgetful)
@@ -211,7 +211,7 @@ def settle_twice(patch: pytest.MonkeyPatch) -> None:
 
 
 def close_circles(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Course, "_is_circle", lambda _self, _job, _children: False)
+    patch.setattr(Lifecycle, "_is_circle", lambda _self, _job, _children: False)
 
 
 BROKEN = [
@@ -263,8 +263,8 @@ def test_a_job_that_is_never_offered_is_found_at_once_also_by_a_store_that_was_r
     store = Store(EngineOptions(epoch_s=1), lease_max_ms=LEASE_MS)
     store.ask("c", 1, Enqueue((JobSpec(id="a", task="t"),)), BEGIN_MS)
     store.restart(0, BEGIN_MS)
-    ledger = store.engine.ledger
-    ledger.withdraw(ledger.jobs["a"])
+    table = store.engine.table
+    table.withdraw(table.jobs["a"])
     with pytest.raises(AssertionError, match="none is ready"):
         store.promises.check(store.engine)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from queuehint.core.jobs.table import Ledger
+from queuehint.core.jobs.table import JobTable
 from queuehint.core.structures.trie import CLASHES, IX, PathTrie, Walk
 from queuehint.testing.simulation import SimulationError
 from queuehint.testing.simulation.engine.exhaustive import PATHS, explore
@@ -56,15 +56,15 @@ def test_six_operations_of_three_clients_in_every_order() -> None:
 
 
 def test_a_job_that_loses_its_place_is_found_in_the_fewest_operations(monkeypatch: pytest.MonkeyPatch) -> None:
-    put_back = Ledger.put_back
+    put_back = JobTable.put_back
 
-    def to_the_tail(self: Ledger, job: Any, *args: Any) -> None:
+    def to_the_tail(self: JobTable, job: Any, *args: Any) -> None:
         put_back(self, job, *args)
         self.withdraw(job)
         self.vacate(job)
         self.place(job, job.queued_ms)
 
-    monkeypatch.setattr(Ledger, "put_back", to_the_tail)
+    monkeypatch.setattr(JobTable, "put_back", to_the_tail)
     with pytest.raises(SimulationError) as caught:
         explore(["ecrc", "ecf"], [("a",), ("a", "b")])
     assert len(caught.value.story) == 4

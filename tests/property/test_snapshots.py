@@ -19,7 +19,7 @@ from queuehint.core.engine import Engine, EngineOptions
 from queuehint.errors import QueueHintError
 from queuehint.operations import Operation, Tick
 from queuehint.operations.wire import decode, encode
-from queuehint.testing.state_machine.generator import Player
+from queuehint.testing.state_machine.generator import OperationGenerator
 from queuehint.testing.state_machine.styles import ALL_AT_ONCE, STYLES
 from tests.support import thorough
 
@@ -44,11 +44,11 @@ def walk(seed: int, snapshot_every: float = 0.0) -> tuple[Engine, list[tuple[int
     options = EngineOptions(budget=random.choice((1, 3, 1000)))
     engine = Engine(options)
     twin = Engine(options) if snapshot_every else None
-    player = Player(engine, random, random.choice((*STYLES, ALL_AT_ONCE)))
+    generator = OperationGenerator(engine, random, random.choice((*STYLES, ALL_AT_ONCE)))
     told = []
     for _ in range(STEPS):
-        now_ms = player.pass_time(engine.now_ms)
-        operation = player.move() if random.random() < 0.9 else Tick()
+        now_ms = generator.pass_time(engine.now_ms)
+        operation = generator.move() if random.random() < 0.9 else Tick()
         told.append((now_ms, encode(operation)))
         reply = answer(engine, operation, now_ms)
         if twin is not None:

@@ -16,7 +16,7 @@ from queuehint.backends.sqlite.snapshot import freeze, pack, thaw
 from queuehint.core.engine import EngineOptions
 from queuehint.errors import QueueHintError
 from queuehint.operations import Follow, Operation, Peek, Tick
-from queuehint.testing.state_machine.generator import Player
+from queuehint.testing.state_machine.generator import OperationGenerator
 from queuehint.testing.state_machine.styles import ALL_AT_ONCE, STYLES
 from tests.folders import quick_folder
 
@@ -44,11 +44,11 @@ def walk(seed: int, steps: int) -> None:
         store.call_sync(Peek())
         # The same beginning: tokens count from when the file was made.
         engine = thaw(pack(freeze(store.engine)), options)
-        player = Player(engine, random, random.choice((*STYLES, ALL_AT_ONCE)))
+        generator = OperationGenerator(engine, random, random.choice((*STYLES, ALL_AT_ONCE)))
         for _ in range(steps):
-            clock.advance(ms=player.pass_time(clock.now_ms()) - clock.now_ms())
+            clock.advance(ms=generator.pass_time(clock.now_ms()) - clock.now_ms())
             roll = random.random()
-            operation = player.move() if roll < 0.85 else Tick() if roll < 0.95 else Follow(after)
+            operation = generator.move() if roll < 0.85 else Tick() if roll < 0.95 else Follow(after)
             reply = answer(engine.apply, operation, clock.now_ms())
             assert answer(store.call_sync, operation) == reply
             if isinstance(operation, Follow):

@@ -15,7 +15,7 @@ from queuehint.core.engine import Engine, EngineOptions
 from queuehint.errors import QueueHintError
 from queuehint.operations import BUDGET, EVENTS_MAX, Exchange, Follow
 from queuehint.testing import Rule, TraceEvent, TraceJob, find_faults
-from queuehint.testing.state_machine.generator import Player
+from queuehint.testing.state_machine.generator import OperationGenerator
 from queuehint.testing.state_machine.lockstep import RETENTION
 from queuehint.testing.state_machine.styles import ALL_AT_ONCE, EXCLUSIVE_STYLES, STYLES, Style
 from queuehint.testing.trace.checker import in_order
@@ -105,7 +105,7 @@ class Recorder:
 
     def __init__(self, random: Random, style: Style, budget: int = BUDGET) -> None:
         self.engine = Engine(EngineOptions(budget=budget, retention=RETENTION))
-        self.player = Player(self.engine, random, style)
+        self.generator = OperationGenerator(self.engine, random, style)
         self.jobs: dict[str, TraceJob] = {}
         self.events: list[TraceEvent] = []
         self.idles = 0
@@ -119,8 +119,8 @@ class Recorder:
     def play(self, steps: int) -> None:
         now_ms = 0
         for _ in range(steps):
-            now_ms = self.player.pass_time(now_ms)
-            move = self.player.move()
+            now_ms = self.generator.pass_time(now_ms)
+            move = self.generator.move()
             try:
                 reply = self.engine.apply(move, now_ms)
             except QueueHintError:
@@ -129,18 +129,18 @@ class Recorder:
                 self._write_down(now_ms)
             self._probe()
             if isinstance(move, Exchange):
-                self.player.grants += [(grant.spec.id, grant.token) for grant in reply.grants]
+                self.generator.grants += [(grant.spec.id, grant.token) for grant in reply.grants]
                 self._ask_for_more(move, len(reply.grants), now_ms)
 
     def _write_down(self, now_ms: int) -> None:
         while True:
             followed = self.engine.apply(Follow(self._after, EVENTS_MAX), now_ms)
-            self.engine.ledger.journal.until_ms = FOR_EVER  # the next move may be an hour later
+            self.engine.table.journal.until_ms = FOR_EVER  # the next move may be an hour later
             assert not followed.missed
             self._after = followed.after
             for event in followed.events:
                 traced = TraceEvent.of(event)
-                job = self.engine.ledger.jobs.get(event.id)
+                job = self.engine.table.jobs.get(event.id)
                 if job is not None and self._specs.get(event.id) is not job.spec:
                     self._specs[event.id] = job.spec
                     known, new = self.jobs.get(event.id), TraceJob.of(job.spec)
@@ -153,21 +153,21 @@ class Recorder:
                 return
 
     def _probe(self) -> None:
-        ledger = self.engine.ledger
+        table = self.engine.table
         # Of one that cancels those behind it and is redriven, events do not tell whether it had given up its place.
         queued = [
             job
-            for job in ledger.jobs.values()
+            for job in table.jobs.values()
             if job.state is JobState.QUEUED and job.spec.policy.on_dead != "cancel_behind"
         ]
-        if queued and not ledger.leftovers and self.player.random.random() < 0.1:
-            job = self.player.random.choice(queued)
+        if queued and not table.leftovers and self.generator.random.random() < 0.1:
+            job = self.generator.random.choice(queued)
             self.probes.append((len(self.events), job.id, not job.missing))
 
     def _ask_for_more(self, move: Exchange, granted: int, now_ms: int) -> None:
         """A worker that got less than it asked for was idle, unless something kept it that is not in a trace."""
-        ledger = self.engine.ledger
-        is_free = self.is_uncut and not (ledger.parked or ledger.limits.meters or ledger.leftovers)
+        table = self.engine.table
+        is_free = self.is_uncut and not (table.parked or table.limits.limiters or table.leftovers)
         if granted < move.limit and is_free and move.among is None:
             for pool in move.pools:
                 self.idles += 1

@@ -22,8 +22,8 @@ from queuehint.operations import (
 )
 from queuehint.testing.invariants import check_edges, check_empty, check_order, check_ready, check_refusal
 from queuehint.testing.model.places import at_or_below
-from queuehint.testing.state_machine.generator import Player
-from queuehint.testing.state_machine.lockstep import RETENTION, Pair
+from queuehint.testing.state_machine.generator import OperationGenerator
+from queuehint.testing.state_machine.lockstep import RETENTION, Lockstep
 from queuehint.testing.state_machine.styles import POOLS, SHARED_MS, Style
 from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.record import OVER, JobState
@@ -37,28 +37,28 @@ if TYPE_CHECKING:
 STARTED = JobState.STARTED
 
 
-def walk_in_step(random: Random, style: Style, steps: int) -> Pair:
+def walk_in_step(random: Random, style: Style, steps: int) -> Lockstep:
     """Let an engine with its whole budget and the model go side by side."""
-    pair = Pair()
-    player = Player(pair.engine, random, style)
+    pair = Lockstep()
+    generator = OperationGenerator(pair.engine, random, style)
     for step in range(steps):
-        pair.now_ms = player.pass_time(pair.now_ms)
-        pair.do(player.move())
+        pair.now_ms = generator.pass_time(pair.now_ms)
+        pair.do(generator.move())
         if step % 10 == 0:
-            pair.ask(player.claim()[0])
+            pair.ask(generator.claim()[0])
     pair.wind_down()
     return pair
 
 
-def walk_cut(random: Random, style: Style, steps: int, budget: int) -> Pair:
+def walk_cut(random: Random, style: Style, steps: int, budget: int) -> Lockstep:
     """Cut the engine wherever its budget ends, tick until nothing is left, and find it where the model is."""
-    pair = Pair(budget)
-    player = Player(pair.engine, random, style)
+    pair = Lockstep(budget)
+    generator = OperationGenerator(pair.engine, random, style)
     for _ in range(steps):
         # What is due comes up in a tick of its own: a cut lets an operation come before what is due, by the rules.
-        pair.now_ms = player.pass_time(pair.now_ms)
+        pair.now_ms = generator.pass_time(pair.now_ms)
         pair.do(Tick())
-        move = player.move()
+        move = generator.move()
         if isinstance(move, (CancelPath, CancelFlow)) and any(
             actor.is_waiting_parent for actor in pair.model.jobs.values()
         ):
@@ -76,19 +76,19 @@ def walk_overtaking(random: Random, style: Style, steps: int, budget: int) -> En
     The order is that of the places the engine reports. What was asked for is done once nothing is left.
     """
     engine = Engine(EngineOptions(budget=budget, retention=RETENTION))
-    player = Player(engine, random, style)
+    generator = OperationGenerator(engine, random, style)
     exact = not style.shared
     now_ms = 0
     to_cancel: list[tuple[Job, JobSpec, int]] = []
     for _ in range(steps):
-        now_ms = player.pass_time(now_ms)
-        move = player.move() if random.random() < 0.8 else Tick()
+        now_ms = generator.pass_time(now_ms)
+        move = generator.move() if random.random() < 0.8 else Tick()
         if isinstance(move, CancelPath):
-            there = [job for job in engine.ledger.jobs.values() if at_or_below(job.spec.claims, move.path)]
+            there = [job for job in engine.table.jobs.values() if at_or_below(job.spec.claims, move.path)]
             to_cancel += [(job, job.spec, job.since) for job in there if job.state not in OVER and not job.is_hidden]
-            move = attrs.evolve(move, reason=f"before {engine.ledger.last_number + 1}")
+            move = attrs.evolve(move, reason=f"before {engine.table.last_number + 1}")
         _apply_freely(engine, move, now_ms)
-        for job in engine.ledger.jobs.values():
+        for job in engine.table.jobs.values():
             cause = job.cause or job.cancel or ""
             assert not cause.startswith("before ") or job.since < int(cause[7:]), (
                 f"{job.id} came after what canceled it"
@@ -108,8 +108,8 @@ def walk_overtaking(random: Random, style: Style, steps: int, budget: int) -> En
 
 def _apply_freely(engine: Engine, operation: Operation[Any], now_ms: int) -> None:
     """Apply an operation; a grant is legal by the engine's own places, a stale token settles nothing."""
-    jobs = engine.ledger.jobs
-    live = {(job.id, job.token) for job in engine.ledger.registry.running.values()}
+    jobs = engine.table.jobs
+    live = {(job.id, job.token) for job in engine.table.registry.running.values()}
     try:
         reply = engine.apply(operation, now_ms)
     except QueueHintError as error:
@@ -123,7 +123,7 @@ def _apply_freely(engine: Engine, operation: Operation[Any], now_ms: int) -> Non
         for grant in reply.grants:
             assert jobs[grant.spec.id].state is STARTED
             assert jobs[grant.spec.id].cancel is None, f"{grant.spec.id} begins although it is to be canceled"
-            assert not any(at_or_below(grant.spec.claims, path) for path in engine.ledger.parked)
+            assert not any(at_or_below(grant.spec.claims, path) for path in engine.table.parked)
 
 
 def _drain(engine: Engine, now_ms: int) -> None:
@@ -143,26 +143,26 @@ def _check_canceled(to_cancel: list[tuple[Job, JobSpec, int]]) -> None:
 
 
 def _end_all(engine: Engine, now_ms: int) -> None:
-    for path in sorted(engine.ledger.parked):
+    for path in sorted(engine.table.parked):
         engine.apply(Resume(path), now_ms)
     for path in sorted(engine.state.closed):
         engine.apply(Reopen(path), now_ms)
-    for user in tuple(engine.ledger.ready.weights):
+    for user in tuple(engine.table.ready.weights):
         engine.apply(Weigh(user, 1), now_ms)
-    while engine.ledger.jobs:
+    while engine.table.jobs:
         _drain(engine, now_ms)
         running = [
             Outcome(job_id=job.id, token=job.token or 0, kind=OutcomeKind.FINISHED)
-            for job in engine.ledger.registry.running.values()
+            for job in engine.table.registry.running.values()
         ]
         reply = engine.apply(Exchange("last", settle=tuple(running), pools=(*POOLS, "default"), limit=100), now_ms)
-        if engine.ledger.jobs and not running and not reply.grants and not reply.more:
+        if engine.table.jobs and not running and not reply.grants and not reply.more:
             assert engine.next_ms is not None, "jobs wait for nothing"
             now_ms = max(now_ms, engine.next_ms)
     while engine.state.shared:
         now_ms += SHARED_MS
         engine.apply(Tick(), now_ms)
-    for worker in sorted(engine.ledger.untold):
+    for worker in sorted(engine.table.undelivered_cancellations):
         engine.apply(Exchange(worker), now_ms)
     for state in engine.apply(ListLimits(), now_ms).limits:
         engine.apply(DropLimit(state.limit.path), now_ms)

@@ -356,7 +356,7 @@ def circle(length: int) -> Queue:
     queue = Queue(job("x"), checked=False)
     queue.enqueue(*[job(each, ["circle"], after=[before]) for before, each in pairwise(["x", *ids])])
     queue.enqueue(job("behind", ["behind"], after=[ids[0]]))
-    edges, first = queue.engine.ledger.edges, queue.engine.ledger.jobs[ids[0]]
+    edges, first = queue.engine.table.edges, queue.engine.table.jobs[ids[0]]
     edges.close(first, "x")
     edges.add(first, ids[-1], AFTER)
     return queue

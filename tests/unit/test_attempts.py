@@ -14,7 +14,7 @@ from queuehint.testing.simulation.loop import VirtualLoop
 from queuehint.values.outcome import Grant, OutcomeKind
 from queuehint.values.policy import Policy
 from queuehint.values.spec import JobSpec
-from queuehint.worker.attempts import LAST_LIFE_S, LAST_LIVES_WITHIN_S, Attempts
+from queuehint.worker.attempts import LAST_LIFE_S, LAST_LIVES_WITHIN_S, AttemptRunner
 from queuehint.worker.slots import Slot
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Stage:
         self.may_begin = True
         self.slots: list[Slot] = []
         nothing = cast("Any", None)
-        self.attempts = Attempts(
+        self.attempts = AttemptRunner(
             handlers={"t": Handler("t", self.work)},
             codec=JsonCodec(),
             backend=nothing,

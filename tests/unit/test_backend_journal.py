@@ -19,7 +19,7 @@ from queuehint.errors import CorruptStateError, InvalidJobError, InvalidJobTypeE
 from queuehint.operations import Cancel, Enqueue, Exchange, Follow, Log, Operation, Pause, Push, Report
 from queuehint.operations import wire as journal
 from queuehint.operations.wire import OPERATIONS, VALUES, Begin, Extend, decode, encode
-from queuehint.testing.state_machine.generator import Player
+from queuehint.testing.state_machine.generator import OperationGenerator
 from queuehint.testing.state_machine.styles import ALL_AT_ONCE
 from queuehint.values.hint import Claim
 from queuehint.values.outcome import Outcome, OutcomeKind, Progress
@@ -207,14 +207,14 @@ def test_changed_bytes_are_an_operation_or_said_to_be_damaged(random: Random) ->
 def test_a_question_changes_nothing(kind: type[Any]) -> None:
     random = Random(5)
     engine = Engine()
-    player = Player(engine, random, ALL_AT_ONCE)
+    generator = OperationGenerator(engine, random, ALL_AT_ONCE)
     for _ in range(120):
         try:
-            engine.apply(player.move(), player.pass_time(engine.now_ms))
+            engine.apply(generator.move(), generator.pass_time(engine.now_ms))
         except QueueHintError:
             pass
     # What questions work out for themselves lies in what a snapshot leaves out, or in another order.
-    list(engine.ledger.past.entries(()))
+    list(engine.table.past.entries(()))
     before = freeze(engine)
 
     @settings(max_examples=25)
@@ -224,10 +224,10 @@ def test_a_question_changes_nothing(kind: type[Any]) -> None:
             engine.apply(question, engine.now_ms)
         except QueueHintError:
             pass
-        engine.ledger.ended.extend(before_ended)
+        engine.table.ended.extend(before_ended)
         assert freeze(engine) == before
 
-    before_ended = list(engine.ledger.ended)
+    before_ended = list(engine.table.ended)
     changes_nothing()
 
 

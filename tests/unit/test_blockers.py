@@ -34,10 +34,10 @@ def test_what_was_found_at_a_gate_is_not_looked_for_again() -> None:
     queue.start()
     queue.fail("dead")
     queue.enqueue(job("w", ["b"]), *[job(name, ["a"]) for name in "cd"], *[job(name, ["b"]) for name in "ef"])
-    ledger = queue.engine.ledger
-    found = Blockers(ledger)
+    table = queue.engine.table
+    found = Blockers(table)
     for name, other in zip("cdef", ("dead", "dead", "w", "w"), strict=True):
-        (walk,) = ledger.jobs[name].walks
+        (walk,) = table.jobs[name].walks
         first = found.of(walk)[0]
         assert (first.id, found.of(walk)[0]) == (other, first)
 

@@ -12,7 +12,7 @@ from queuehint import Children, InvalidJobError, InvalidJobTypeError, JobContext
 from queuehint.handlers.handler import Handler
 from queuehint.testing.driver import job
 from queuehint.values.outcome import Grant, OutcomeKind
-from queuehint.worker.outcomes import Outcomes
+from queuehint.worker.outcomes import OutcomeBuilder
 from tests.support import HostileStr
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Made:
     def __init__(self, *ids: str) -> None:
         self._ids = iter(ids)
 
-    def made_by(self, parent: tuple[str, int], make_id: Callable[[], str]) -> Made:
+    def as_child_of(self, parent: tuple[str, int], make_id: Callable[[], str]) -> Made:
         assert parent == ("parent", 7)
         return self
 
@@ -67,7 +67,7 @@ def outcome(answer: Any, *made: str, why_stop: str | None = None, returns: Any =
     def task() -> Any: ...
 
     task.__annotations__["return"] = returns
-    return Outcomes(JsonCodec()).of_result(GRANT, Handler("task", task), answer, why_stop, context(*made))
+    return OutcomeBuilder(JsonCodec()).of_result(GRANT, Handler("task", task), answer, why_stop, context(*made))
 
 
 # --- the answer ------------------------------------------------------------------------------------------------------
@@ -171,7 +171,9 @@ def test_a_handle_of_elsewhere_fails_the_job_for_good() -> None:
     assert outcome(Children(Handle("a"))).kind is OutcomeKind.CHILDREN
     desk: Any = SimpleNamespace(scheduler="theirs")
     answer = Children("b", Handle("a"))
-    told = Outcomes(JsonCodec()).of_result(GRANT, Handler("task", lambda: None), answer, None, JobContext(GRANT, desk))
+    told = OutcomeBuilder(JsonCodec()).of_result(
+        GRANT, Handler("task", lambda: None), answer, None, JobContext(GRANT, desk)
+    )
     assert (told.kind, told.final) == (OutcomeKind.FAILED, True)
     assert told.error is not None
     assert told.error.message == "children: not one of theirs"
@@ -203,7 +205,7 @@ def test_ids_of_children_are_numbered_in_the_order_of_the_calls() -> None:
     ids: list[str] = []
 
     class Numbered(Made):
-        def made_by(self, parent: tuple[str, int], make_id: Callable[[], str]) -> Made:
+        def as_child_of(self, parent: tuple[str, int], make_id: Callable[[], str]) -> Made:
             ids.append(make_id())
             return Made(ids[-1])
 

@@ -11,16 +11,16 @@ from queuehint.scheduler.operating import _reached
 
 @pytest.mark.parametrize("value, reached", [(b"9", 9), (None, 7)])
 def test_who_cancels_a_path_asks_once_for_the_tally_of_a_sweep_that_was_cut(value: bytes | None, reached: int) -> None:
-    dialogue = _reached(SweptPath(more=True, reached=7, number=5))
-    assert next(dialogue) == Pull(TALLIES, "5")
+    steps = _reached(SweptPath(more=True, reached=7, number=5))
+    assert next(steps) == Pull(TALLIES, "5")
     with pytest.raises(StopIteration) as end:
-        dialogue.send(Pulled(value))
+        steps.send(Pulled(value))
     assert end.value.value == reached
 
 
 def test_who_cancels_a_path_is_told_what_is_known_where_the_store_fails() -> None:
-    dialogue = _reached(SweptPath(more=True, reached=7, number=5))
-    next(dialogue)
+    steps = _reached(SweptPath(more=True, reached=7, number=5))
+    next(steps)
     with pytest.raises(StopIteration) as end:
-        dialogue.throw(BackendUnavailableError("gone"))
+        steps.throw(BackendUnavailableError("gone"))
     assert end.value.value == 7

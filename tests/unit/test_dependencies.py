@@ -18,8 +18,8 @@ from queuehint.core.structures.edges import (
     DependencySets,
     cause_of,
     circles,
-    fate,
-    fates,
+    edge_action,
+    edge_policy,
     needs_of,
 )
 from queuehint.core.structures.job import Job
@@ -37,9 +37,9 @@ def jobs(count: int) -> list[Job]:
 
 
 def depend(edges: DependencySets, waits: Job, *dependencies: Job, edge: str = KEPT) -> None:
-    """Do as the ledger does with what a job is told to depend on."""
-    notes = waits.note()
-    notes.needs, notes.holds = (*notes.needs, *((other.id, edge) for other in dependencies)), True
+    """Do as the job table does with what a job is told to depend on."""
+    extras = waits.need_extras()
+    extras.needs, extras.holds = (*extras.needs, *((other.id, edge) for other in dependencies)), True
     for other in dependencies:
         edges.keep(waits, other.id)
         edges.add(waits, other.id, edge)
@@ -71,17 +71,21 @@ def depend(edges: DependencySets, waits: Job, *dependencies: Job, edge: str = KE
 def test_what_an_end_does_is_said_by_the_condition_the_policy_and_whether_data_is_needed(
     when: When, on_failure: OnDependencyFailure, data: bool, finished: str, failed: str, canceled: str
 ) -> None:
-    edge = fates(Dependency("a", when=when, data=data), on_failure)
-    assert (fate(edge, FINISHED), fate(edge, FAILED), fate(edge, CANCELED)) == (finished, failed, canceled)
+    edge = edge_policy(Dependency("a", when=when, data=data), on_failure)
+    assert (edge_action(edge, FINISHED), edge_action(edge, FAILED), edge_action(edge, CANCELED)) == (
+        finished,
+        failed,
+        canceled,
+    )
 
 
 def test_what_waits_behind_a_key_waits_for_any_end() -> None:
-    assert [fate(AFTER, state) for state in (FINISHED, FAILED, CANCELED)] == [DROP] * 3
+    assert [edge_action(AFTER, state) for state in (FINISHED, FAILED, CANCELED)] == [DROP] * 3
 
 
 def test_a_child_that_does_not_finish_is_noted_unless_it_is_ignored() -> None:
-    assert [fate(OF_CHILD["fail"], state) for state in (FINISHED, FAILED, CANCELED)] == [DROP, NOTE, NOTE]
-    assert [fate(OF_CHILD["ignore"], state) for state in (FINISHED, FAILED, CANCELED)] == [DROP] * 3
+    assert [edge_action(OF_CHILD["fail"], state) for state in (FINISHED, FAILED, CANCELED)] == [DROP, NOTE, NOTE]
+    assert [edge_action(OF_CHILD["ignore"], state) for state in (FINISHED, FAILED, CANCELED)] == [DROP] * 3
 
 
 def test_what_a_job_is_told_to_depend_on_comes_in_its_order() -> None:
@@ -136,7 +140,7 @@ def test_a_job_that_cannot_run_any_more_has_no_edges_of_any_kind() -> None:
     depend(edges, other, second)
     edges.close(waits, "j0")
     assert edges.release(waits) == 3
-    assert (waits.blocked, waits.note().holds) == ({}, False)
+    assert (waits.blocked, waits.need_extras().holds) == ({}, False)
     assert [edges.count(job_id) for job_id in ("j0", "j1", "j2")] == [0, 1, 0]
     assert edges.open == 1
 
@@ -162,11 +166,11 @@ def test_those_canceled_because_of_a_job_are_found_in_order_of_number() -> None:
     edges = DependencySets()
     _, *others = jobs(4)
     for other in reversed(others):
-        edges.fall(other, "j0")
+        edges.set_canceled_by(other, "j0")
     order = []
-    while (fallen := edges.first_fallen("j0")) is not None:
+    while (fallen := edges.first_canceled_by("j0")) is not None:
         order.append(fallen.id)
-        edges.rise(fallen)
+        edges.clear_canceled_by(fallen)
     assert order == ["j1", "j2", "j3"]
     assert len(edges) == 0
 
@@ -174,13 +178,13 @@ def test_those_canceled_because_of_a_job_are_found_in_order_of_number() -> None:
 def test_a_job_is_canceled_because_of_one_other_at_a_time() -> None:
     edges = DependencySets()
     (fallen,) = jobs(1)
-    edges.rise(fallen)
-    edges.fall(fallen, "a")
-    edges.fall(fallen, "b")
-    assert (edges.first_fallen("a"), edges.first_fallen("b")) == (None, fallen)
-    edges.rise(fallen)
-    edges.rise(fallen)
-    assert (edges.first_fallen("b"), len(edges)) == (None, 0)
+    edges.clear_canceled_by(fallen)
+    edges.set_canceled_by(fallen, "a")
+    edges.set_canceled_by(fallen, "b")
+    assert (edges.first_canceled_by("a"), edges.first_canceled_by("b")) == (None, fallen)
+    edges.clear_canceled_by(fallen)
+    edges.clear_canceled_by(fallen)
+    assert (edges.first_canceled_by("b"), len(edges)) == (None, 0)
 
 
 # --- circles ---------------------------------------------------------------------------------------------------------
@@ -234,41 +238,41 @@ def test_no_more_than_a_thousand_jobs_are_looked_at() -> None:
 
 
 def _miscount(queue: Queue) -> None:
-    queue.engine.ledger.edges.open += 1
+    queue.engine.table.edges.open += 1
 
 
 def _forget_one_end(queue: Queue) -> None:
-    del queue.engine.ledger.edges._waiting["first"]["waits"]
+    del queue.engine.table.edges._waiting["first"]["waits"]
 
 
 def _forget_the_other_end(queue: Queue) -> None:
-    queue.engine.ledger.jobs["waits"].blocked.clear()
+    queue.engine.table.jobs["waits"].blocked.clear()
 
 
 def _forget_a_kept_edge(queue: Queue) -> None:
-    del queue.engine.ledger.edges._waiting["over"]
+    del queue.engine.table.edges._waiting["over"]
 
 
 def _keep_the_edge_of_a_job_that_is_over(queue: Queue) -> None:
-    queue.engine.ledger.edges.keep(queue.engine.ledger.jobs["over"], "first")
+    queue.engine.table.edges.keep(queue.engine.table.jobs["over"], "first")
 
 
 def _keep_the_edge_of_nobody(queue: Queue) -> None:
-    queue.engine.ledger.edges.keep(Job(job("nobody"), 99, DEFERRED, 0), "first")
+    queue.engine.table.edges.keep(Job(job("nobody"), 99, DEFERRED, 0), "first")
 
 
 def _forget_why_one_fell(queue: Queue) -> None:
-    notes = queue.engine.ledger.jobs["fallen"].notes
-    assert notes is not None
-    notes.fallen_by = None
+    extras = queue.engine.table.jobs["fallen"].extras
+    assert extras is not None
+    extras.canceled_by = None
 
 
 def _have_one_fall_that_has_not(queue: Queue) -> None:
-    queue.engine.ledger.edges.fall(queue.engine.ledger.jobs["waits"], "first")
+    queue.engine.table.edges.set_canceled_by(queue.engine.table.jobs["waits"], "first")
 
 
 def _keep_no_edge(queue: Queue) -> None:
-    queue.engine.ledger.edges._waiting["nobody"] = {}
+    queue.engine.table.edges._waiting["nobody"] = {}
 
 
 @pytest.mark.parametrize(
@@ -296,11 +300,11 @@ def test_edges_that_disagree_are_found(harm: Callable[[Queue], None]) -> None:
     )
     queue.fail("dead")
     assert queue.states("waits", "fallen") == "DEFERRED CANCELED"
-    ledger = queue.engine.ledger
-    ledger.edges.check(ledger.jobs, set())
+    table = queue.engine.table
+    table.edges.check(table.jobs, set())
     harm(queue)
     with pytest.raises((AssertionError, KeyError)):
-        ledger.edges.check(ledger.jobs, set())
+        table.edges.check(table.jobs, set())
 
 
 def test_each_circle_is_found_once_and_what_waits_for_one_is_on_none() -> None:

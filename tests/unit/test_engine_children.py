@@ -250,7 +250,7 @@ def test_a_child_that_waits_for_the_job_fails_it_for_good(child: str) -> None:
     record = queue.record("p")
     assert (record.state, record.errors[0].type) == (FAILED, "queuehint.errors.CycleError")
     assert record.errors[0].message == "a child waits for this job"
-    assert queue.engine.ledger.edges.awaited() == ["p", "b"]
+    assert queue.engine.table.edges.awaited() == ["p", "b"]
 
 
 def test_a_circle_of_parents_is_found() -> None:
@@ -498,7 +498,7 @@ def test_results_that_are_large_together_come_in_several_replies() -> None:
         queue.settle(each, result=b"x" * (FETCH_BYTES_MAX // 4))
     queue.start()
     assert len(fetch(queue, "d", *ids)) == 4
-    queue.engine.ledger.jobs["a0"].result = b"x" * (2 * FETCH_BYTES_MAX)
+    queue.engine.table.jobs["a0"].result = b"x" * (2 * FETCH_BYTES_MAX)
     assert len(fetch(queue, "d", *ids)) == 1
     with pytest.raises(ValueError, match="ids: 101 in one operation, limit 100"):
         queue.apply(Fetch("d", 1, ("a",) * (FETCH_MAX + 1)))

@@ -179,7 +179,7 @@ def test_the_complex_case_goes_step_by_step() -> None:
     """D after A, B and C; E after A and B; F after C."""
     queue = Queue(job("A"), job("B"), job("C"))
     queue.enqueue(job("D", after="ABC"), job("E", after="AB"), job("F", after="C"))
-    jobs = queue.engine.ledger.jobs
+    jobs = queue.engine.table.jobs
 
     def waiting() -> dict[str, str]:
         return {each: "".join(other for other in "DEF" if each in jobs[other].blocked) for each in "ABC"}
@@ -222,14 +222,14 @@ def groupings(ids: str) -> Iterator[list[str]]:
 def count_places(engine: Engine) -> list[str]:
     """Return a list to which each job is added when it becomes QUEUED."""
     queued: list[str] = []
-    become = engine.ledger.become
+    become = engine.table.become
 
     def watched(job: Job, state: JobState) -> None:
         if state is QUEUED:
             queued.append(job.id)
         become(job, state)
 
-    engine.ledger.become = watched  # type: ignore[method-assign]
+    engine.table.become = watched  # type: ignore[method-assign]
     return queued
 
 
@@ -502,7 +502,7 @@ def test_when_a_dead_record_expires_those_that_wait_for_it_are_canceled() -> Non
     assert queue.start() == ["behind", "c"]
     queue.finish("behind", "c")
     queue.wait(DAY_MS)
-    assert queue.engine.ledger.jobs == {}
+    assert queue.engine.table.jobs == {}
     assert queue.is_clean
 
 
@@ -517,9 +517,9 @@ def test_the_id_of_an_expired_job_is_kept_until_all_that_waited_are_canceled(bud
     while queue.tick().more:
         assert queue.find("a") is None
         waiting = [f"b{number}" for number in range(10) if queue.state(f"b{number}") is DEFERRED]
-        assert not waiting or "a" in queue.engine.ledger.jobs
+        assert not waiting or "a" in queue.engine.table.jobs
     assert {queue.record(f"b{number}").cause for number in range(10)} == {"dependency a has expired"}
-    assert "a" not in queue.engine.ledger.jobs
+    assert "a" not in queue.engine.table.jobs
 
 
 def test_a_dead_dependent_keeps_what_it_needs_for_its_redrive() -> None:
@@ -596,7 +596,7 @@ def test_a_dead_dependent_that_is_discarded_or_expires_needs_nothing_any_more() 
             assert queue.find("b") is None
         queue.wait(MINUTE)
         assert queue.find("a") is None
-        assert queue.engine.ledger.edges.awaited() == []
+        assert queue.engine.table.edges.awaited() == []
 
 
 def test_a_job_that_is_canceled_needs_nothing_any_more() -> None:
@@ -630,7 +630,7 @@ def test_canceling_one_that_waits_removes_it_from_every_waiting_set() -> None:
     queue = Queue(job("a"), job("b"))
     queue.enqueue(job("c", after=["a", "b"]), job("d", after=["c"]))
     assert queue.cancel("c") == [Verdict.DONE]
-    assert queue.engine.ledger.edges.awaited() == ["c"]
+    assert queue.engine.table.edges.awaited() == ["c"]
     assert queue.run(9) == ["a", "b", "d"]
     assert queue.is_clean
 
@@ -688,7 +688,7 @@ def test_one_whose_record_has_expired_is_unknown() -> None:
     queue = Queue(job("a", retention_ms=0))
     queue.run()
     queue.wait(0)
-    assert "a" in queue.engine.ledger.jobs
+    assert "a" in queue.engine.table.jobs
     for jobs in ([job("b", after=["a"])], [job("a", retention_ms=0), job("b", after=["a"])]):
         with pytest.raises(UnknownDependencyError):
             queue.enqueue(*jobs)
@@ -894,7 +894,7 @@ def test_what_needs_a_job_that_is_gone_stays_canceled_for_good() -> None:
         assert queue.state("b") is CANCELED
         queue.start()
         queue.fail("a", final=True)
-    assert queue.engine.ledger.jobs["b"].note().fallen_by is None
+    assert queue.engine.table.jobs["b"].need_extras().canceled_by is None
 
 
 def test_what_was_canceled_by_hand_is_not_revived() -> None:
@@ -992,7 +992,7 @@ def test_one_that_was_canceled_for_a_finished_dependency_is_not_revived_by_other
     queue.redrive("a", downstream=True)
     queue.wait(0)
     assert queue.state("b") is CANCELED
-    assert queue.engine.ledger.jobs["b"].note().fallen_by == "f"
+    assert queue.engine.table.jobs["b"].need_extras().canceled_by == "f"
 
 
 @pytest.mark.parametrize("budget, others", [(1, 0), (1, 1), (1, 4), (2, 5), (10, 60)])
@@ -1026,7 +1026,7 @@ def test_a_sweep_of_an_earlier_end_says_nothing_of_a_later_one() -> None:
     queue.discard("a")
     queue.wait(0)
     assert queue.states("b0", "x", "y") == "QUEUED CANCELED CANCELED"
-    assert not queue.engine.ledger.leftovers
+    assert not queue.engine.table.leftovers
 
 
 # --- what is told ----------------------------------------------------------------------------------------------------
@@ -1100,10 +1100,10 @@ def test_the_edges_of_the_first_thousand_and_four_thousand_of_theirs_are_looked_
 def test_an_edge_that_leads_nowhere_is_an_orphan() -> None:
     queue = Queue(job("a"), job("b"), checked=False)
     queue.enqueue(*[job(each, after=["a", "b"]) for each in "cdef"])
-    ledger = queue.engine.ledger
-    ledger.jobs["c"].blocked.clear()
-    ledger.edges._forget(ledger.jobs["d"], "a")
-    ledger.jobs["f"].blocked["nobody"] = "dwdk"
+    table = queue.engine.table
+    table.jobs["c"].blocked.clear()
+    table.edges._remove(table.jobs["d"], "a")
+    table.jobs["f"].blocked["nobody"] = "dwdk"
     assert queue.edges().orphans == ("c", "d", "f")
 
 
@@ -1111,7 +1111,7 @@ def test_at_most_a_hundred_orphans_are_named() -> None:
     queue = Queue(job("a"), checked=False)
     queue.enqueue(*[job(f"b{number}", after=["a"]) for number in range(150)])
     for number in range(150):
-        queue.engine.ledger.jobs[f"b{number}"].blocked.clear()
+        queue.engine.table.jobs[f"b{number}"].blocked.clear()
     assert len(queue.edges().orphans) == 100
 
 
@@ -1149,6 +1149,6 @@ def test_nothing_is_left_when_a_large_graph_is_over_and_its_records_have_expired
         if not queue.pending().moving:
             queue.wait(8 * DAY_MS)
     queue.wait(8 * DAY_MS)
-    assert queue.engine.ledger.jobs == {}
+    assert queue.engine.table.jobs == {}
     assert queue.is_clean
-    assert len(queue.engine.ledger.edges) == 0
+    assert len(queue.engine.table.edges) == 0

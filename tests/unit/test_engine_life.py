@@ -609,7 +609,7 @@ def test_a_record_is_kept_by_state_service_or_policy_from_its_end_on(
     queue.wait(1)
     assert queue.find("a") is None
     assert queue.stats().pruned == 1
-    assert not queue.engine.ledger.jobs
+    assert not queue.engine.table.jobs
     assert queue.engine.next_ms is None
 
 
@@ -618,9 +618,9 @@ def test_nobody_is_known_to_wait_for_what_is_over_unknown_or_dropped() -> None:
     queue.run()
     queue.apply(Enqueue((job("part", retention_ms=0),), "s"))
     queue.engine.await_ends(["over", "nobody", "part"])
-    assert queue.engine.ledger.awaited == {"part"}
+    assert queue.engine.table.awaited == {"part"}
     queue.wait(STAGED_KEPT_MS)
-    assert not queue.engine.ledger.awaited
+    assert not queue.engine.table.awaited
 
 
 @pytest.mark.parametrize("size, kept", [(256, 256), (257, 33), (10**6, 33)])
@@ -629,17 +629,17 @@ def test_of_large_arguments_a_digest_is_kept_when_the_record_goes(size: int, kep
     queue.enqueue(job("b", key="k", on_conflict="replace", arguments=b"y" * size, retention_ms=0))
     queue.run()
     queue.wait(0)
-    gone = queue.engine.ledger.jobs["a"]
-    assert gone.notes is not None
-    assert gone.notes.asked is not None
-    assert (gone.gone, len(gone.spec.arguments), len(gone.notes.asked.arguments)) == (True, kept, kept)
+    gone = queue.engine.table.jobs["a"]
+    assert gone.extras is not None
+    assert gone.extras.asked is not None
+    assert (gone.gone, len(gone.spec.arguments), len(gone.extras.asked.arguments)) == (True, kept, kept)
 
 
 def test_of_a_deleted_record_no_arguments_are_kept() -> None:
     queue = Queue(job("a", arguments=b"ann@example.com"), now_ms=0)
     queue.run()
     queue.apply(Delete(("a",)))
-    assert b"ann" not in queue.engine.ledger.jobs["a"].spec.arguments
+    assert b"ann" not in queue.engine.table.jobs["a"].spec.arguments
 
 
 def test_retention_zero_drops_the_record_at_once_and_keeps_the_id_ten_minutes() -> None:
@@ -687,11 +687,11 @@ def test_ids_of_jobs_that_ended_in_the_last_operation_are_kept_for_who_waits() -
     queue = Queue(job("a"), job("b"))
     queue.start(1)
     queue.finish("a")
-    assert queue.engine.ledger.ended == ["a"]
+    assert queue.engine.table.ended == ["a"]
     queue.cancel("b")
-    assert queue.engine.ledger.ended == ["b"]
+    assert queue.engine.table.ended == ["b"]
     queue.stats()
-    assert queue.engine.ledger.ended == []
+    assert queue.engine.table.ended == []
 
 
 def test_leases_are_extended_without_anything_that_follows() -> None:
@@ -712,5 +712,5 @@ def test_of_a_job_whose_record_is_gone_nothing_but_its_id_is_kept() -> None:
     queue.wait(1)
     assert queue.run() == ["a"]
     queue.wait(1)
-    kept = queue.engine.ledger.jobs["a"]
-    assert (kept.gone, kept.result, kept.notes) == (True, None, None)
+    kept = queue.engine.table.jobs["a"]
+    assert (kept.gone, kept.result, kept.extras) == (True, None, None)

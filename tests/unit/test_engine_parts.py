@@ -261,7 +261,7 @@ def test_the_first_dependency_that_cancels_a_job_at_the_commit_is_its_cause() ->
     assert queue.record("d").cause == "dependency b has failed"
     queue.redrive("b", downstream=True)
     queue.wait(0)
-    assert queue.engine.ledger.jobs["d"].note().fallen_by == "c"
+    assert queue.engine.table.jobs["d"].need_extras().canceled_by == "c"
 
 
 def test_what_is_canceled_between_the_commit_and_its_turn_stays_canceled() -> None:
@@ -277,7 +277,7 @@ def test_what_is_canceled_between_the_commit_and_its_turn_stays_canceled() -> No
         queue.wait(0)
     assert queue.is_clean
     queue.wait(2 * DAY_MS)
-    assert not queue.engine.ledger.jobs
+    assert not queue.engine.table.jobs
 
 
 def test_a_flow_is_canceled_while_its_commit_goes_on() -> None:
@@ -317,7 +317,7 @@ def test_a_submission_without_jobs_is_committed_too() -> None:
     queue = Queue()
     queue.stage("T")
     assert queue.commit("T") == 0
-    assert queue.engine.ledger.jobs == {}
+    assert queue.engine.table.jobs == {}
 
 
 # --- never committed -------------------------------------------------------------------------------------------------
@@ -331,11 +331,11 @@ def test_parts_that_are_never_committed_expire_ten_minutes_after_the_last(budget
     queue.stage("T", job("b", after=["a0"], flow="f"))
     queue.wait(STAGED_KEPT_MS - 1)
     assert queue.engine.next_ms == 9 * MINUTE + STAGED_KEPT_MS
-    assert len(queue.engine.ledger.jobs) == 7
+    assert len(queue.engine.table.jobs) == 7
     queue.wait(1)
-    assert queue.engine.ledger.jobs == {}
+    assert queue.engine.table.jobs == {}
     assert queue.is_clean
-    assert len(queue.engine.ledger.flows) == len(queue.engine.ledger.timers) == 0
+    assert len(queue.engine.table.flows) == len(queue.engine.table.timers) == 0
     with pytest.raises(FlowNotFoundError):
         queue.commit("T")
 
@@ -443,7 +443,7 @@ def test_no_part_takes_a_key_or_a_caller(fields: dict[str, Any]) -> None:
     queue = Queue()
     with pytest.raises(InvalidJobError, match="job 'b': a submission in parts takes no key and no presence_ms"):
         queue.stage("T", job("a"), job("b", **fields))
-    assert queue.engine.ledger.jobs == {}
+    assert queue.engine.table.jobs == {}
 
 
 def test_all_parts_belong_to_one_flow() -> None:

@@ -39,7 +39,7 @@ def filled(jobs: list[JobSpec], *, apart: int = 1) -> Queue:
     for at in range(0, len(jobs), 1 if apart > 1 else 1000):
         queue.enqueue(*jobs[at : at + (1 if apart > 1 else 1000)])
         queue.now_ms += 1
-        queue.engine.ledger.last_number += apart - 1
+        queue.engine.table.last_number += apart - 1
     return queue
 
 
@@ -82,7 +82,7 @@ def test_a_question_about_a_time_looks_at_so_many_records_and_no_more() -> None:
     jobs = [job(str(number)) for number in range(RECORDS_LOOKED_AT_MAX + 100)]
     queue = filled(jobs)
     # What was enqueued first lies among what was enqueued later, so that no block can be passed over.
-    for block in queue.engine.ledger.catalog._blocks.values():
+    for block in queue.engine.table.catalog._blocks.values():
         block.last_ms = 10**6
     assert walk(queue, since_ms=10**6) == [0, 0]
     assert count(queue, since_ms=10**6) == [0] * 5
@@ -142,11 +142,11 @@ def test_when_all_is_deleted_nothing_remembers_it() -> None:
     queue = Queue(*[job(str(number), ["x", str(number)], user="u", service="s") for number in range(20)], now_ms=0)
     queue.run()
     assert all(verdict == "done" for verdict, _ in queue.apply(Delete(tuple(map(str, range(20))))).verdicts)
-    ledger = queue.engine.ledger
+    table = queue.engine.table
     assert queue.is_clean
-    assert not (len(ledger.catalog) or ledger.catalog.users or len(ledger.past))
+    assert not (len(table.catalog) or table.catalog.users or len(table.past))
     queue.wait(600_000)
-    assert not ledger.jobs
+    assert not table.jobs
 
 
 def test_a_job_that_is_canceled_before_its_submission_has_let_it_go_has_a_record_like_others() -> None:
@@ -182,7 +182,7 @@ def test_what_a_deleted_job_has_waited_for_is_let_go_when_its_turn_comes(minutes
     queue.now_ms += minutes * 60_000
     assert queue.apply(Delete(tuple(parents))).verdicts == ((Verdict.DONE, None),) * 3
     queue.wait(0)
-    assert queue.engine.ledger.edges.open == len(queue.engine.ledger.edges) == 0
+    assert queue.engine.table.edges.open == len(queue.engine.table.edges) == 0
 
 
 def test_who_writes_to_a_record_that_is_over_keeps_nobody_waiting_for_it() -> None:

@@ -65,7 +65,7 @@ def test_what_waits_for_a_group_waits_for_all_of_it_and_a_group_waits_with_all_o
             for node, items in own.items()
         }
     )
-    specs = specs_of(flow.roster)
+    specs = specs_of(flow.registry)
     if any(name in others for name, others in expected.items()):
         with pytest.raises(CycleError):
             arrange(specs)

@@ -23,14 +23,14 @@ def test_a_job_without_history_has_an_empty_one() -> None:
     made = Job(job("a"), 1, JobState.QUEUED, 7)
     record = made.record()
     assert (record.errors, record.logs, record.progress, record.seq, record.enqueued_ms) == ((), (), None, None, 7)
-    assert made.notes is None
+    assert made.extras is None
     assert made.blocked == {}
 
 
 def test_a_job_of_a_submission_in_parts_is_hidden_until_its_commit() -> None:
     queue = Queue(job("a"), budget=1)
     queue.stage("T", *[job(f"b{number}") for number in range(5)])
-    jobs = queue.engine.ledger.jobs
+    jobs = queue.engine.table.jobs
     start = jobs[START_MARK + "T"]
     assert (start.is_start, start.is_hidden) == (True, True)
     assert (jobs["a"].is_start, jobs["a"].is_hidden) == (False, False)

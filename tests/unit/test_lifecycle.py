@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from queuehint.core.jobs.states import MOVES, check_move, diagram
-from queuehint.core.jobs.table import Ledger
+from queuehint.core.jobs.table import JobTable
 from queuehint.core.structures.job import Job
 from queuehint.errors import InvalidTransitionError
 from queuehint.testing.driver import job
@@ -49,12 +49,12 @@ def test_every_other_move_is_refused_naming_both_states(state: JobState | None, 
 
 @pytest.mark.parametrize("state, target", [(FINISHED, QUEUED), (CANCELED, STARTED), (QUEUED, FINISHED)])
 def test_no_job_makes_an_illegal_move(state: JobState, target: JobState) -> None:
-    ledger = Ledger(Retention())
+    table = JobTable(Retention())
     stuck = Job(job("a"), 1, state, 0)
     with pytest.raises(InvalidTransitionError):
-        ledger.become(stuck, target)
+        table.become(stuck, target)
     assert (stuck.state, stuck.version) == (state, 1)
-    assert not any(ledger.counts.values())
+    assert not any(table.counts.values())
 
 
 def test_the_diagram_has_one_arrow_for_each_legal_move() -> None:

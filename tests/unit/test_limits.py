@@ -127,15 +127,15 @@ def test_a_slot_calls_one_job_and_no_others_are_touched() -> None:
     queue = Limited(*at("a", 50))
     queue.limit("a", most=3)
     assert queue.start() == ["a0", "a1", "a2"]
-    gauge = next(iter(queue.engine.ledger.limits.meters.values())).gauges["a",]
-    assert len(gauge.parked) == 47
+    counter = next(iter(queue.engine.table.limits.limiters.values())).counters["a",]
+    assert len(counter.parked) == 47
     queue.finish("a1")
-    assert len(gauge.parked) == 46
+    assert len(counter.parked) == 46
     assert queue.start(limit=0) == []
-    assert len(gauge.parked) == 46
+    assert len(counter.parked) == 46
     assert queue.start() == ["a3"]
     assert queue.start() == []
-    assert len(gauge.parked) == 46
+    assert len(counter.parked) == 46
 
 
 @pytest.mark.parametrize("kind", ["released", "snoozed", "failed", "lost", "discarded", "children"])
@@ -216,8 +216,8 @@ def test_one_that_waits_above_stands_for_those_below() -> None:
     assert queue.start() == []
     queue.finish("t:a0")
     assert queue.start() == ["t:b1"]
-    meters = {meter.limit.path: meter for meter in queue.engine.ledger.limits.meters.values()}
-    below = meters["t", "a"].gauges["t", "a"]
+    limiters = {limiter.limit.path: limiter for limiter in queue.engine.table.limits.limiters.values()}
+    below = limiters["t", "a"].counters["t", "a"]
     assert len(below.parked) == 18
     assert queue.start() == []
     assert len(below.parked) == 18
@@ -299,7 +299,7 @@ def test_a_start_takes_a_token_and_tokens_come_back_evenly() -> None:
     queue = Limited(*at("a", 8))
     queue.limit("a", rate=(3, 1000))
     assert queue.start() == ["a0", "a1", "a2"]
-    assert queue.engine.ledger.limits.next_ms() == queue.now_ms + 334
+    assert queue.engine.table.limits.next_ms() == queue.now_ms + 334
     queue.wait(333)
     assert queue.start() == []
     queue.wait(1)
@@ -336,9 +336,9 @@ def test_the_timer_of_a_rate_is_gone_with_the_last_that_waits() -> None:
     queue = Limited(*at("a", 2))
     queue.limit("a", rate=(1, 5_000))
     queue.start()
-    assert queue.engine.ledger.limits.next_ms() == queue.now_ms + 5_000
+    assert queue.engine.table.limits.next_ms() == queue.now_ms + 5_000
     queue.cancel("a1")
-    assert queue.engine.ledger.limits.next_ms() is None
+    assert queue.engine.table.limits.next_ms() is None
 
 
 def test_a_rate_and_a_number_at_once_hold_together() -> None:
@@ -422,7 +422,7 @@ def test_a_path_in_the_middle_of_a_drop_may_be_limited_anew() -> None:
     assert queue.started("a") == 2
     done = 0
     while done < 12:
-        running = list(queue.engine.ledger.registry.running)
+        running = list(queue.engine.table.registry.running)
         assert len(running) <= 2
         queue.finish(*running)
         done += len(running)
@@ -435,11 +435,11 @@ def test_setting_what_is_set_changes_nothing() -> None:
     queue = Limited(*at("a", 3))
     assert queue.limit("a", most=1, max_pending=10)
     queue.start()
-    meters = dict(queue.engine.ledger.limits.meters)
+    limiters = dict(queue.engine.table.limits.limiters)
     assert not queue.limit("a", most=1, max_pending=10)
     assert queue.limit("a", most=1, max_pending=11)
     assert queue.limit("a", most=1)
-    assert queue.engine.ledger.limits.meters == meters
+    assert queue.engine.table.limits.limiters == limiters
     assert queue.limit("a")
     assert not queue.limit("a")
     assert queue.limits() == ()

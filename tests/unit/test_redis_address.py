@@ -13,7 +13,7 @@ from queuehint.backends.base import BackendOptions, open_backend
 from queuehint.backends.redis.address import SCHEMES, Address, parse_url
 from queuehint.backends.redis.backend import RedisBackend
 from queuehint.backends.redis.keys import root
-from queuehint.backends.redis.session import Desk
+from queuehint.backends.redis.session import Session
 from queuehint.backends.redis.transport import NotSent, Unanswered
 from queuehint.errors import BackendError, InvalidJobError
 from queuehint.operations import Tick
@@ -124,7 +124,7 @@ def test_every_scheme_opens_this_backend(scheme: str) -> None:
     backend = open_backend(f"{scheme}://{where}?namespace=docs.1")
     assert isinstance(backend, RedisBackend)
     assert not backend.is_local
-    assert backend.desk.root == "{qh:docs.1}" == root("docs.1")
+    assert backend.session.root == "{qh:docs.1}" == root("docs.1")
 
 
 @pytest.mark.parametrize(
@@ -254,8 +254,8 @@ def test_a_password_is_in_no_error_of_a_store_that_does_not_answer(url: str, fai
     answer = address_or_message(url) if url.partition(":")[0] in SCHEMES else ""
     if isinstance(answer, str):
         return
-    desk = Desk(answer, BackendOptions())
-    error = desk._gave_up(failure(), None, is_unknown=failure is Unanswered)
+    session = Session(answer, BackendOptions())
+    error = session._gave_up(failure(), None, is_unknown=failure is Unanswered)
     assert isinstance(error, BackendError)
     assert SECRET not in str(error)
     assert SECRET not in repr(error)
@@ -277,4 +277,4 @@ def test_a_password_reaches_the_connection_and_nothing_that_is_printed() -> None
     assert address.options["password"] == address.sentinel_options["password"] == SECRET
     shown = {field.name for field in attrs.fields(Address) if field.repr}
     assert shown == {"kind", "shown", "is_tls"}
-    assert SECRET not in repr(next(Desk(address, BackendOptions()).converse(Tick())))
+    assert SECRET not in repr(next(Session(address, BackendOptions()).execute(Tick())))

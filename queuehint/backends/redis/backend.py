@@ -16,9 +16,9 @@ from redis import exceptions as driver
 from queuehint.backends.base import Backend, BackendOptions, Interest
 from queuehint.backends.redis import keys
 from queuehint.backends.redis.address import Address, parse_url
-from queuehint.backends.redis.connections import AsyncLink, SyncLink, hold
-from queuehint.backends.redis.session import Desk
-from queuehint.backends.redis.transport import Ask, Move, NotSent, Sleep, Unanswered, onward
+from queuehint.backends.redis.connections import AsyncLink, SyncLink, run
+from queuehint.backends.redis.session import Session
+from queuehint.backends.redis.transport import NotSent, Redirect, Send, Sleep, Unanswered, onward
 from queuehint.backends.redis.waits import FAILED_WAIT_S, ClockWaker, Results, wait_command
 from queuehint.errors import BackendUnavailableError, QueueHintError
 
@@ -56,7 +56,7 @@ class RedisBackend(Backend):
 
     def __init__(self, address: Address, options: BackendOptions | None = None, **settings: int) -> None:
         options = options or BackendOptions()
-        self.desk = Desk(address, options, **settings)
+        self.session = Session(address, options, **settings)
         self._lock = threading.Lock()
         self._closed = False
         self._begin()
@@ -67,7 +67,7 @@ class RedisBackend(Backend):
         self._sync: SyncLink | None = None
         self._sync_waits: SyncLink | None = None
         self._threads = threading.local()
-        self._sync_results = Results(self.desk, self._sync_link, self._sync_wait_link)
+        self._sync_results = Results(self.session, self._sync_link, self._sync_wait_link)
         self._loops: dict[asyncio.AbstractEventLoop, _Loop] = {}
 
     @classmethod
@@ -83,10 +83,10 @@ class RedisBackend(Backend):
     @property
     def identity(self) -> tuple[object, ...]:
         """Where the server is, the database and the namespace; whoever it is that asks."""
-        address = self.desk.address
+        address = self.session.address
         nodes = frozenset(("localhost" if host in LOOPBACK else host, port) for host, port in address.nodes)
         database = address.options.get("db", 0)
-        return "redis", address.kind, nodes, address.path, address.service, database, self.desk.namespace
+        return "redis", address.kind, nodes, address.path, address.service, database, self.session.namespace
 
     # --- calls -------------------------------------------------------------------------------------------------------
 
@@ -99,13 +99,13 @@ class RedisBackend(Backend):
             BackendUnavailableError: the store cannot be reached or must not be used; nothing was changed.
             BackendFullError: its memory is full; nothing was enqueued.
         """
-        result: Reply = await self._loop().hold(self.desk.converse(operation))
+        result: Reply = await self._loop().run(self.session.execute(operation))
         return result
 
     def call_sync(self, operation: Operation[Reply]) -> Reply:
         """Like `call`, for code without a loop."""
         self._check_usable()
-        result: Reply = hold(self._sync_link(), self.desk.converse(operation))
+        result: Reply = run(self._sync_link(), self.session.execute(operation))
         return result
 
     # --- waits -------------------------------------------------------------------------------------------------------
@@ -118,14 +118,14 @@ class RedisBackend(Backend):
         """Like `wait`, blocking this thread."""
         self._check_usable()
         if interest.kept:
-            hold(self._sync_link(), self.desk.converse_script("watch", ("", "keep", *interest.kept)))
+            run(self._sync_link(), self.session.execute_script("watch", ("", "keep", *interest.kept)))
         if interest.jobs and not interest.pools and interest.worker is None:
             self._sync_results.wait(interest.jobs, min(timeout_s, WAIT_CEILING_S))
             return
         # One session a thread: a job remembers who waits for it, and should know a patient thread once.
-        session: str = self._threads.__dict__.setdefault("session", secrets.token_hex(8))
+        waiter: str = self._threads.__dict__.setdefault("session", secrets.token_hex(8))
         if interest.jobs:
-            answers = hold(self._sync_link(), self.desk.converse_script("watch", (session, "", *interest.jobs)))[3]
+            answers = run(self._sync_link(), self.session.execute_script("watch", (waiter, "", *interest.jobs)))[3]
             if b"o" in answers:
                 return
         wait_s = self.wait_limit_s(interest, timeout_s)
@@ -133,7 +133,7 @@ class RedisBackend(Backend):
             return
         link = self._sync_wait_link()
         try:
-            link.ask(wait_command(self.desk, interest, session, wait_s))
+            link.ask(wait_command(self.session, interest, waiter, wait_s))
         except (NotSent, Unanswered, driver.ResponseError) as error:
             # The caller looks and waits again: not at once, and at the right node.
             link.move(onward(error))
@@ -142,7 +142,7 @@ class RedisBackend(Backend):
     def wait_limit_s(self, interest: Interest, timeout_s: float) -> float:
         """How long to wait at most; whoever works wakes when something is due."""
         wait_s = min(timeout_s, WAIT_CEILING_S)
-        due_s = self.desk.due_s
+        due_s = self.session.due_s
         if due_s is not None and (interest.pools or interest.worker is not None):
             wait_s = min(wait_s, due_s - time.monotonic())
         return wait_s
@@ -173,25 +173,25 @@ class RedisBackend(Backend):
         self._moved.ring()
 
     def _check_usable(self) -> None:
-        if os.getpid() != self.desk.pid:
+        if os.getpid() != self.session.pid:
             # In a fork: the parent's connections and sessions stay the parent's.
             self._lock = threading.Lock()
             self._begin()
             self._moved.begin()
-            self.desk.begin()
+            self.session.begin()
         if self._closed:
-            raise BackendUnavailableError(f"the backend at {self.desk.address.shown} was closed")
+            raise BackendUnavailableError(f"the backend at {self.session.address.shown} was closed")
 
     def _sync_link(self) -> SyncLink:
         with self._lock:
             if self._sync is None:
-                self._sync = SyncLink(self.desk.address)
+                self._sync = SyncLink(self.session.address)
             return self._sync
 
     def _sync_wait_link(self) -> SyncLink:
         with self._lock:
             if self._sync_waits is None:
-                self._sync_waits = SyncLink(self.desk.address, waits=True)
+                self._sync_waits = SyncLink(self.session.address, waits=True)
             return self._sync_waits
 
     def _loop(self) -> _Loop:
@@ -217,10 +217,10 @@ class _Loop:
 
     def __init__(self, backend: RedisBackend) -> None:
         self._backend = backend
-        self._desk = backend.desk
-        self._link = AsyncLink(backend.desk.address)
-        self._waits = AsyncLink(backend.desk.address, waits=True)
-        self._session = secrets.token_hex(8)
+        self._session = backend.session
+        self._link = AsyncLink(backend.session.address)
+        self._waits = AsyncLink(backend.session.address, waits=True)
+        self._waiter = secrets.token_hex(8)
         self._futures: dict[str, set[asyncio.Future[None]]] = {}
         self._watched: dict[str, None] = {}
         """The jobs that remember this loop, as far as is known."""
@@ -241,18 +241,18 @@ class _Loop:
             if self._watched:
                 with suppress(QueueHintError, TimeoutError):
                     async with asyncio.timeout(END_WAIT_S):
-                        await self.hold(self._desk.converse_script("unwatch", (self._session, *self._watched)))
+                        await self.run(self._session.execute_script("unwatch", (self._waiter, *self._watched)))
             await self._link.close()
             await self._waits.close()
 
-    async def hold(self, talk: Generator[Ask | Sleep | Move, Any, Any]) -> Any:
+    async def run(self, talk: Generator[Send | Sleep | Redirect, Any, Any]) -> Any:
         """Do what a conversation asks for, until it ends."""
         link = self._link
         try:
             step = next(talk)
             while True:
                 try:
-                    if type(step) is Ask:
+                    if type(step) is Send:
                         reply = await link.ask(step.command)
                     elif type(step) is Sleep:
                         reply = await asyncio.sleep(step.seconds)  # type: ignore[func-returns-value]
@@ -267,12 +267,12 @@ class _Loop:
 
     async def wait(self, interest: Interest, timeout_s: float) -> None:
         if interest.kept:
-            await self.hold(self._desk.converse_script("watch", ("", "keep", *interest.kept)))
+            await self.run(self._session.execute_script("watch", ("", "keep", *interest.kept)))
         wait_s = self._backend.wait_limit_s(interest, timeout_s)
         if wait_s <= 0:
             await asyncio.sleep(0)
             return
-        if not interest.jobs and self._desk.has_own_time:
+        if not interest.jobs and self._session.has_own_time:
             await self._wait_for_markers(interest, wait_s)
             return
         loop = asyncio.get_running_loop()
@@ -304,7 +304,7 @@ class _Loop:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _wait_for_markers(self, interest: Interest, wait_s: float) -> None:
-        asked = asyncio.ensure_future(self._waits.ask(wait_command(self._desk, interest, self._session, wait_s)))
+        asked = asyncio.ensure_future(self._waits.ask(wait_command(self._session, interest, self._waiter, wait_s)))
         try:
             await asyncio.shield(asked)
         except asyncio.CancelledError:
@@ -327,7 +327,7 @@ class _Loop:
         with suppress(NotSent, Unanswered, driver.ResponseError, TimeoutError):
             if interest.worker is None and not asked.done():
                 return
-            own = keys.redis_key(self._desk.namespace, "wake:session:", interest.worker or "")
+            own = keys.redis_key(self._session.namespace, "wake:session:", interest.worker or "")
             async with asyncio.timeout(END_WAIT_S):
                 is_asked = not asked.done()
                 if is_asked:
@@ -360,7 +360,7 @@ class _Loop:
             while len(self._watched) > WATCHED_MAX:
                 del self._watched[next(iter(self._watched))]
             version = "" if interest.version is None else interest.version
-            answers = (await self.hold(self._desk.converse_script("watch", (self._session, version, *job_ids))))[3]
+            answers = (await self.run(self._session.execute_script("watch", (self._waiter, version, *job_ids))))[3]
             if b"v" in answers:
                 return
             if b"o" in answers:
@@ -380,7 +380,7 @@ class _Loop:
                     self._futures.pop(job_id, None)
 
     async def _listen(self) -> None:
-        key = keys.redis_key(self._desk.namespace, "wake:session:", self._session)
+        key = keys.redis_key(self._session.namespace, "wake:session:", self._waiter)
         while self._futures:
             try:
                 found = await self._waits.ask(("BZPOPMIN", key, f"{LISTEN_S:.3f}"))

@@ -21,9 +21,9 @@ from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from queuehint.backends.redis import session as conversation
+from queuehint.backends.redis import session
 from queuehint.backends.redis.address import Address, Node
-from queuehint.backends.redis.transport import Ask, Move, NotSent, Sleep, Unanswered
+from queuehint.backends.redis.transport import NotSent, Redirect, Send, Sleep, Unanswered
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -62,12 +62,12 @@ class _Where:
         self.once: Node | None = None
         self._next = 0
 
-    def move(self, move: Move) -> None:
+    def move(self, redirect: Redirect) -> None:
         """Go to another node, as far as that is known without asking."""
-        if move.node is not None:
-            host, port = move.node
+        if redirect.node is not None:
+            host, port = redirect.node
             node = (host or (self.node or ("localhost", 0))[0], port)
-            if move.once:
+            if redirect.once:
                 self.once = node
             else:
                 self.node = node
@@ -160,7 +160,7 @@ class _Link:
 
 def _none_free() -> driver.ConnectionError:
     """Return why a call was given up before it had a connection."""
-    return driver.ConnectionError(f"none of {CONNECTIONS_MAX} connections came free within {conversation.RETRY_S:g} s")
+    return driver.ConnectionError(f"none of {CONNECTIONS_MAX} connections came free within {session.RETRY_S:g} s")
 
 
 class SyncLink(_Link):
@@ -175,9 +175,9 @@ class SyncLink(_Link):
         """Send a command and return its reply."""
         if self._free is None:
             return self._ask(command)
-        while not self._free.acquire(timeout=conversation.RETRY_S):
+        while not self._free.acquire(timeout=session.RETRY_S):
             # As long as others come and go it is a queue, and no failure.
-            if time.monotonic() - self._left_s >= conversation.RETRY_S:
+            if time.monotonic() - self._left_s >= session.RETRY_S:
                 raise NotSent from _none_free()
         try:
             return self._ask(command)
@@ -218,11 +218,11 @@ class SyncLink(_Link):
                 connection.disconnect()
             pool.release(connection)
 
-    def move(self, move: Move) -> None:
+    def move(self, redirect: Redirect) -> None:
         """Go to another node."""
-        if move.leaves and (pool := self._pools.pop(self._at, None)) is not None:
+        if redirect.leaves and (pool := self._pools.pop(self._at, None)) is not None:
             pool.disconnect(inuse_connections=False)
-        self._where.move(move)
+        self._where.move(redirect)
 
     def close(self) -> None:
         """Close all connections."""
@@ -277,7 +277,7 @@ class _Room:
         self._line.append(turn)
         try:
             while not turn.done():
-                rest_s = max(begun_s, self._left_s) + conversation.RETRY_S - loop.time()
+                rest_s = max(begun_s, self._left_s) + session.RETRY_S - loop.time()
                 if rest_s <= 0:
                     raise NotSent from _none_free()
                 await asyncio.wait((turn,), timeout=rest_s)
@@ -348,11 +348,11 @@ class AsyncLink(_Link):
         finally:
             await asyncio.shield(self._release(pool, connection))
 
-    async def move(self, move: Move) -> None:
+    async def move(self, redirect: Redirect) -> None:
         """Go to another node."""
-        if move.leaves and (pool := self._pools.pop(self._at, None)) is not None:
+        if redirect.leaves and (pool := self._pools.pop(self._at, None)) is not None:
             await pool.disconnect(inuse_connections=False)
-        self._where.move(move)
+        self._where.move(redirect)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -387,13 +387,13 @@ class AsyncLink(_Link):
         return where.node
 
 
-def hold(link: SyncLink, talk: Generator[Ask | Sleep | Move, Any, Any]) -> Any:
+def run(link: SyncLink, talk: Generator[Send | Sleep | Redirect, Any, Any]) -> Any:
     """Do what a conversation asks for, until it ends."""
     try:
         step = next(talk)
         while True:
             try:
-                if type(step) is Ask:
+                if type(step) is Send:
                     reply = link.ask(step.command)
                 elif type(step) is Sleep:
                     reply = time.sleep(step.seconds)  # type: ignore[func-returns-value]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from redis import exceptions as driver
 
 from queuehint.backends.redis import keys
-from queuehint.backends.redis.transport import Ask, Move, NotSent, Sleep, Unanswered
+from queuehint.backends.redis.transport import NotSent, Redirect, Send, Sleep, Unanswered
 from queuehint.errors import BackendUnavailableError, CorruptStateError
 
 if TYPE_CHECKING:
@@ -40,13 +40,13 @@ class Server(Protocol):
     def has_own_time(self) -> bool:
         """Return whether no test tells the time."""
 
-    def plain(self, *command: Any) -> Generator[Ask | Sleep | Move, Any, Any]:
+    def plain(self, *command: Any) -> Generator[Send | Sleep | Redirect, Any, Any]:
         """Send a command that may be sent twice."""
 
-    def converse_script(self, name: str, args: tuple[Any, ...]) -> Generator[Ask | Sleep | Move, Any, Any]:
+    def execute_script(self, name: str, args: tuple[Any, ...]) -> Generator[Send | Sleep | Redirect, Any, Any]:
         """Run a script that is no operation and may be run twice."""
 
-    def ask_primary(self, section: str) -> Generator[Ask | Sleep | Move, Any, dict[str, str]]:
+    def ask_primary(self, section: str) -> Generator[Send | Sleep | Redirect, Any, dict[str, str]]:
         """Return what the primary says of itself."""
 
 
@@ -60,7 +60,7 @@ class Examination:
         self.clock_behind_ms = 0
         """By how much the server's clock is behind the store's time, which stands still; as last looked at."""
 
-    def look(self, *, first: bool) -> Generator[Ask | Sleep | Move, Any, None]:
+    def look(self, *, first: bool) -> Generator[Send | Sleep | Redirect, Any, None]:
         """
         Look at the server: its settings each time, the types of our keys and what it may lose the *first* time.
 
@@ -78,7 +78,7 @@ class Examination:
         self._judge_clock(info)
         if first:
             fixed = [key for key in keys.KEYS if not key.is_prefix]
-            found = yield from self._server.converse_script("types", tuple(key.name for key in fixed))
+            found = yield from self._server.execute_script("types", tuple(key.name for key in fixed))
             for key, kind in zip(fixed, map(bytes.decode, found), strict=True):
                 if kind not in {"none", key.type}:
                     redis_key = keys.redis_key(self._server.namespace, key.name)
@@ -116,10 +116,10 @@ class Examination:
         elif before:
             logger.warning("%s: time goes on again", self._server.address.shown, extra=extra)
 
-    def _learn_nodes(self) -> Generator[Ask | Sleep | Move, Any, None]:
+    def _learn_nodes(self) -> Generator[Send | Sleep | Redirect, Any, None]:
         """Ask a cluster for its nodes, which are tried where one fails; nothing depends on the answer."""
         try:
-            ranges = yield Ask(("CLUSTER", "SLOTS"))
+            ranges = yield Send(("CLUSTER", "SLOTS"))
         except (NotSent, Unanswered, driver.ResponseError):
             return
         nodes = [node for _, _, *nodes in ranges for node in nodes]

@@ -1,9 +1,9 @@
 """
 How one operation is carried out on a store that may fail at any moment: no I/O.
 
-A conversation is a generator. It yields what is to be done (`Ask`, `Sleep`, `Move`), gets the reply or the failure
-sent in, and returns the operation's reply; the two shells are what does it. Requests are numbered in *lanes*: a lane
-has one request in flight, and the store keeps a receipt of the lane's last one, so a request may be repeated as long
+A conversation is a generator. It yields what is to be done (`Send`, `Sleep`, `Redirect`), gets the reply or the
+failure sent in, and returns the operation's reply; the two shells carry it out. Requests are numbered in *streams*. A
+stream has one request in flight, and the store keeps a receipt of its last one, so a request may be repeated as long
 as nobody has answered it. What could not be found out is raised as `OutcomeUnknownError`; calling with the *same
 operation object* again goes on with the same request.
 """
@@ -28,7 +28,7 @@ from queuehint.backends.redis import keys
 from queuehint.backends.redis.codec import codec
 from queuehint.backends.redis.examination import Examination, parse_info, wrong_role
 from queuehint.backends.redis.scripts import Script, script
-from queuehint.backends.redis.transport import SAME_NODE, Ask, Move, NotSent, Sleep, Unanswered, onward, passes
+from queuehint.backends.redis.transport import SAME_NODE, NotSent, Redirect, Send, Sleep, Unanswered, onward, passes
 from queuehint.clock import SystemClock
 from queuehint.errors import (
     BackendDeniedError,
@@ -68,7 +68,7 @@ STANDS_STILL_S: Final = 4.0
 _DENIED: Final = re.compile(r"^NOPERM|can't run this command|can't access at least one of the keys")
 
 
-class Lane:
+class RequestStream:
     """Requests of which one at a time is in flight."""
 
     __slots__ = ("name", "request")
@@ -78,9 +78,9 @@ class Lane:
         self.request = 0
 
 
-class Desk:
+class Session:
     """
-    What both shells of a backend share: lanes, what is unknown, what has been checked, when something is due.
+    What both shells of a backend share: streams, what is unknown, what has been checked, when something is due.
 
     Safe across threads; a fork begins anew.
     """
@@ -112,9 +112,9 @@ class Desk:
         self.pid = os.getpid()
         # A thread that does not exist in a fork may have held the old one.
         self._lock = threading.Lock()
-        self._lanes: deque[Lane] = deque()
+        self._streams: deque[RequestStream] = deque()
         # By identity, for as long as somebody has the operation: nobody else can ask with it again.
-        self._unknown: OrderedDict[int, tuple[weakref.ref[Operation[Any]], Lane]] = OrderedDict()
+        self._unknown: OrderedDict[int, tuple[weakref.ref[Operation[Any]], RequestStream]] = OrderedDict()
         self._checked_s: float | None = None
         self._primary_s = 0.0
         self._may_write = False
@@ -131,7 +131,7 @@ class Desk:
 
     # --- one operation -----------------------------------------------------------------------------------------------
 
-    def converse(self, operation: Operation[Any]) -> Generator[Ask | Sleep | Move, Any, Any]:
+    def execute(self, operation: Operation[Any]) -> Generator[Send | Sleep | Redirect, Any, Any]:
         """
         Carry out an operation.
 
@@ -156,10 +156,10 @@ class Desk:
             self._may_write = True
         if self._must_state:
             yield from self._state_retention()
-        lane = None if operation.is_repeatable else self._lane_for(operation)
-        request = ("", 0) if lane is None else (lane.name, lane.request)
+        stream = None if operation.is_repeatable else self._stream_for(operation)
+        request = ("", 0) if stream is None else (stream.name, stream.request)
         try:
-            reply = yield from self._ask(script(name), (now, *request, *self._settings, *args), operation, lane)
+            reply = yield from self._ask(script(name), (now, *request, *self._settings, *args), operation, stream)
         except DuplicateJobError as error:
             if error.key is not None:
                 raise
@@ -183,7 +183,9 @@ class Desk:
             self._watch_history(answer.grants[0].token)
         return answer
 
-    def _without_claims(self, operation: Operation[Any]) -> Generator[Ask | Sleep | Move, Any, tuple[str, codec.Args]]:
+    def _without_claims(
+        self, operation: Operation[Any]
+    ) -> Generator[Send | Sleep | Redirect, Any, tuple[str, codec.Args]]:
         """
         Refuse a submission, for the server may evict; let an exchange settle without claiming.
 
@@ -197,7 +199,7 @@ class Desk:
             yield Sleep(STOPPED_S)
         return codec.encode(attrs.evolve(operation, limit=0))
 
-    def _question(self, operation: Operation[Any], now: Any) -> Generator[Ask | Sleep | Move, Any, Any]:
+    def _question(self, operation: Operation[Any], now: Any) -> Generator[Send | Sleep | Redirect, Any, Any]:
         """Ask, and ask on where a reply was cut: no script may hold the server while it copies hundreds of MiB."""
         whole = None
         while True:
@@ -234,7 +236,7 @@ class Desk:
                 extra={"event": "redis.new_history"},
             )
 
-    def _state_retention(self) -> Generator[Ask | Sleep | Move, Any, None]:
+    def _state_retention(self) -> Generator[Send | Sleep | Redirect, Any, None]:
         """
         Have the namespace keep its records for the times that this process was told.
 
@@ -266,34 +268,34 @@ class Desk:
 
     def _name_fields(
         self, operation: Operation[Any], error: DuplicateJobError
-    ) -> Generator[Ask | Sleep | Move, Any, DuplicateJobError]:
+    ) -> Generator[Send | Sleep | Redirect, Any, DuplicateJobError]:
         """Say in which fields a job differs from the one that has its id."""
-        reply = yield from self.converse_script("spec", (error.job_id,))
+        reply = yield from self.execute_script("spec", (error.job_id,))
         asked = next(spec for spec in operation.jobs if spec.id == error.job_id)  # type: ignore[attr-defined]
         there = codec.decode_spec(error.job_id, reply)
         fields = codec.known_of(there, asked).differing_fields(asked) if there is not None else ()
         return DuplicateJobError(error.job_id, fields=fields or ("content",))
 
-    def converse_script(self, name: str, args: tuple[Any, ...]) -> Generator[Ask | Sleep | Move, Any, Any]:
+    def execute_script(self, name: str, args: tuple[Any, ...]) -> Generator[Send | Sleep | Redirect, Any, Any]:
         """Run a script that is no operation and may be run twice; return its reply as it is."""
         now: Any = "" if self._clock is None else self._clock.now_ms()
         return (yield from self._ask(script(name), (now, "", 0, *self._settings, *args), None, None))
 
-    def _lane_for(self, operation: Operation[Any]) -> Lane:
-        """Return a lane for a request: that of this very operation if nobody knows yet what became of it."""
+    def _stream_for(self, operation: Operation[Any]) -> RequestStream:
+        """Return a stream for a request: that of this very operation if nobody knows yet what became of it."""
         with self._lock:
             known = self._unknown.pop(id(operation), None)
             if known is not None and known[0]() is operation:
                 return known[1]
-            lane = self._lanes.pop() if self._lanes else Lane()
-        lane.request += 1
-        return lane
+            stream = self._streams.pop() if self._streams else RequestStream()
+        stream.request += 1
+        return stream
 
     def _ask(
-        self, which: Script, args: tuple[Any, ...], operation: Operation[Any] | None, lane: Lane | None
-    ) -> Generator[Ask | Sleep | Move, Any, Any]:
+        self, which: Script, args: tuple[Any, ...], operation: Operation[Any] | None, stream: RequestStream | None
+    ) -> Generator[Send | Sleep | Redirect, Any, Any]:
         """Send a request until it is answered, or for as long as makes sense."""
-        by_sha = Ask(("EVALSHA", which.sha, *self._keys, *args))
+        by_sha = Send(("EVALSHA", which.sha, *self._keys, *args))
         ask = by_sha
         begun_s = time.monotonic()
         attempts = redirections = 0
@@ -307,12 +309,12 @@ class Desk:
                     return reply
                 except NotSent as error:
                     failure: Exception = error
-                    yield Move()
+                    yield Redirect()
                 except Unanswered as error:
-                    failure, is_unknown = error, lane is not None
-                    yield Move()
+                    failure, is_unknown = error, stream is not None
+                    yield Redirect()
                 except driver.NoScriptError:
-                    ask = Ask(("EVAL", which.text, *self._keys, *args))
+                    ask = Send(("EVAL", which.text, *self._keys, *args))
                     continue
                 except driver.ResponseError as error:
                     message = str(error)
@@ -336,17 +338,17 @@ class Desk:
                 attempts += 1
         finally:
             # Also when the caller was canceled while the request was under way.
-            if lane is not None:
-                self._give_back(lane, operation, answered=answered)
+            if stream is not None:
+                self._give_back(stream, operation, answered=answered)
 
-    def _give_back(self, lane: Lane, operation: Operation[Any] | None, *, answered: bool) -> None:
+    def _give_back(self, stream: RequestStream, operation: Operation[Any] | None, *, answered: bool) -> None:
         with self._lock:
             if answered:
-                self._lanes.append(lane)
+                self._streams.append(stream)
             elif operation is not None:
                 unknown, at = self._unknown, id(operation)
                 # Called wherever memory is freed, with the lock held or not: what it does is one step.
-                unknown[at] = weakref.ref(operation, lambda _: unknown.pop(at, None)), lane
+                unknown[at] = weakref.ref(operation, lambda _: unknown.pop(at, None)), stream
                 if len(unknown) > UNKNOWN_MAX:
                     unknown.popitem(last=False)
 
@@ -384,7 +386,7 @@ class Desk:
 
     # --- the store itself --------------------------------------------------------------------------------------------
 
-    def _check(self) -> Generator[Ask | Sleep | Move, Any, Any]:
+    def _check(self) -> Generator[Send | Sleep | Redirect, Any, Any]:
         """
         See that the store may be used: version, role, types of our keys, eviction; once, and the settings each minute.
 
@@ -405,7 +407,7 @@ class Desk:
         self._checked_s = time.monotonic()
         self._must_state = self._retention is not None
 
-    def _look_at_role(self, asked_s: float) -> Generator[Ask | Sleep | Move, Any, Any]:
+    def _look_at_role(self, asked_s: float) -> Generator[Send | Sleep | Redirect, Any, Any]:
         """
         Find the primary, if the node that is asked is none any more: a replica would answer questions too.
 
@@ -418,7 +420,7 @@ class Desk:
                 raise BackendUnavailableError(f"{self.address.shown}: {problem}")
         self._primary_s = asked_s
 
-    def ask_primary(self, section: str) -> Generator[Ask | Sleep | Move, Any, dict[str, str]]:
+    def ask_primary(self, section: str) -> Generator[Send | Sleep | Redirect, Any, dict[str, str]]:
         """
         Return what the primary says of itself.
 
@@ -434,17 +436,17 @@ class Desk:
             info = parse_info((yield from self.plain("INFO", section)))
             if wrong_role(info) is None or time.monotonic() - begun_s >= RETRY_S:
                 return info
-            yield Move(leaves=True)
+            yield Redirect(leaves=True)
             yield Sleep(PAUSE_S[min(attempts, len(PAUSE_S) - 1)])
             attempts += 1
 
-    def plain(self, *command: Any) -> Generator[Ask | Sleep | Move, Any, Any]:
+    def plain(self, *command: Any) -> Generator[Send | Sleep | Redirect, Any, Any]:
         """Send a command that may be sent twice."""
         begun_s = time.monotonic()
         attempts = redirections = 0
         while True:
             try:
-                return (yield Ask(command))
+                return (yield Send(command))
             except (NotSent, Unanswered) as error:
                 failure: Exception = error
             except driver.ResponseError as error:

@@ -1,8 +1,8 @@
 """
 What a session has its connection do, and how that may fail: no I/O.
 
-A session yields `Ask`, `Sleep` and `Move`; a shell carries them out, and raises `NotSent`, `Unanswered` or what the
-server refused into it.
+A session yields `Send`, `Sleep` and `Redirect`; a shell carries them out, and raises `NotSent`, `Unanswered` or the
+server's refusal into it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SAME_NODE: Final = ("BUSY", "TRYAGAIN", "LOADING")
 
 
 @attrs.frozen
-class Ask:
+class Send:
     """Send a command and send back its reply; raise `NotSent` or `Unanswered` if the connection fails."""
 
     command: tuple[Any, ...] = attrs.field(repr=lambda command: f"<{len(command)} words>")
@@ -31,7 +31,7 @@ class Sleep:
 
 
 @attrs.frozen
-class Move:
+class Redirect:
     """
     Go to another node: to *node* if it is named, else look for the right one.
 
@@ -63,8 +63,8 @@ def passes(error: driver.ResponseError, message: str) -> bool:
     )
 
 
-def onward(failure: Exception) -> Move:
+def onward(failure: Exception) -> Redirect:
     """Return where to go after a failure: where a cluster says the slot is, for good or (``ASK``) while it moves."""
     if isinstance(failure, driver.AskError):
-        return Move((failure.host, failure.port), once=not isinstance(failure, driver.MovedError))
-    return Move(leaves=isinstance(failure, driver.ResponseError) and not str(failure).startswith(SAME_NODE))
+        return Redirect((failure.host, failure.port), once=not isinstance(failure, driver.MovedError))
+    return Redirect(leaves=isinstance(failure, driver.ResponseError) and not str(failure).startswith(SAME_NODE))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from redis import exceptions as driver
 
 from queuehint.backends.redis import keys
-from queuehint.backends.redis.connections import hold
+from queuehint.backends.redis.connections import run
 from queuehint.backends.redis.transport import NotSent, Unanswered, onward
 
 if TYPE_CHECKING:
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
 
     from queuehint.backends.base import Interest
     from queuehint.backends.redis.connections import SyncLink
-    from queuehint.backends.redis.session import Desk
+    from queuehint.backends.redis.session import Session
 
 FAILED_WAIT_S: Final = 1.0
 """How long a wait that the server refused pauses, before it ends too early."""
 
 
-def wait_command(desk: Desk, interest: Interest, session: str, wait_s: float) -> tuple[Any, ...]:
+def wait_command(session: Session, interest: Interest, waiter: str, wait_s: float) -> tuple[Any, ...]:
     """Return the command that blocks until one of the markers of an interest is set."""
     if interest.users is None:
-        names = [keys.redis_key(desk.namespace, "wake:pool:", pool) for pool in interest.pools]
+        names = [keys.redis_key(session.namespace, "wake:pool:", pool) for pool in interest.pools]
     else:
         served = product(interest.pools, interest.users)
-        names = [keys.redis_key(desk.namespace, "wake:user:", f"{pool}\0{user or ''}") for pool, user in served]
+        names = [keys.redis_key(session.namespace, "wake:user:", f"{pool}\0{user or ''}") for pool, user in served]
     if interest.jobs:
-        names.append(keys.redis_key(desk.namespace, "wake:session:", session))
+        names.append(keys.redis_key(session.namespace, "wake:session:", waiter))
     if interest.worker is not None:
-        names.append(keys.redis_key(desk.namespace, "wake:session:", interest.worker))
-        names.append(keys.redis_key(desk.namespace, "wake:timer"))
+        names.append(keys.redis_key(session.namespace, "wake:session:", interest.worker))
+        names.append(keys.redis_key(session.namespace, "wake:timer"))
     return ("BZPOPMIN", *names, f"{max(wait_s, 0.001):.3f}")
 
 
@@ -47,11 +47,11 @@ class Results:
     One thread at a time listens for all of them, on one connection; when it has what it waits for another one does.
     """
 
-    def __init__(self, desk: Desk, link: Callable[[], SyncLink], wait_link: Callable[[], SyncLink]) -> None:
-        self._desk = desk
+    def __init__(self, session: Session, link: Callable[[], SyncLink], wait_link: Callable[[], SyncLink]) -> None:
+        self._session = session
         self._link = link
         self._wait_link = wait_link
-        self._session = secrets.token_hex(8)
+        self._waiter = secrets.token_hex(8)
         self._changed = threading.Condition()
         self._waiting: dict[str, set[threading.Event]] = {}
         self._is_listening = False
@@ -63,8 +63,8 @@ class Results:
             for job_id in job_ids:
                 self._waiting.setdefault(job_id, set()).add(over)
         try:
-            talk = self._desk.converse_script("watch", (self._session, "", *job_ids))
-            if b"o" not in hold(self._link(), talk)[3]:
+            talk = self._session.execute_script("watch", (self._waiter, "", *job_ids))
+            if b"o" not in run(self._link(), talk)[3]:
                 self._listen_until(over, time.monotonic() + wait_s)
         finally:
             with self._changed:
@@ -97,7 +97,7 @@ class Results:
 
     def _listen(self, left_s: float) -> bool:
         """Tell those who wait which jobs are over; False if the server could not be asked."""
-        key = keys.redis_key(self._desk.namespace, "wake:session:", self._session)
+        key = keys.redis_key(self._session.namespace, "wake:session:", self._waiter)
         link = self._wait_link()
         try:
             found = link.ask(("BZPOPMIN", key, f"{max(left_s, 0.001):.3f}"))

@@ -188,7 +188,7 @@ class SqliteBackend(LocalBackend):
     def open_edges(self) -> dict[str, list[str]]:
         """Return whom each job that waits for others waits for; O(jobs). The file has to be open."""
         with self._lock:
-            jobs = self.engine.ledger.jobs.values()
+            jobs = self.engine.table.jobs.values()
             return {job.id: list(job.blocked) for job in jobs if not job.is_over and job.blocked}
 
     def _answer(self, question: Operation[Reply]) -> tuple[Reply] | None:
@@ -466,7 +466,7 @@ class SqliteBackend(LocalBackend):
         if not self._is_open or self._file is None:
             return
         rows = self._file.number - self._snapshot_number
-        is_long = rows >= max(SNAPSHOT_ROWS, 2 * len(self.engine.ledger.jobs))
+        is_long = rows >= max(SNAPSHOT_ROWS, 2 * len(self.engine.table.jobs))
         if is_long or self._journaled_bytes >= max(SNAPSHOT_BYTES, 2 * self._snapshot_bytes):
             self._make_snapshot()
 

@@ -105,7 +105,7 @@ def _replay(file: JournalFile, engine: Engine, operation: Operation[Any], at_ms:
     except Exception:
         extra = {"event": "sqlite.replay_failed", "path": str(file.path)}
         logger.exception("an operation failed again when it was replayed", extra=extra)
-    engine.ledger.ready.filled.clear()
+    engine.table.ready.filled.clear()
 
 
 def begin_with(options: EngineOptions, epoch_s: int | None) -> Begin:
@@ -117,7 +117,7 @@ def begin_engine(engine: Engine, begin: Begin, at_ms: int) -> None:
     """Take the options of the process that opens the file; if that is another process, all leases end."""
     options = attrs.evolve(engine.state.options, retention=begin.kept(), budget=begin.budget)
     engine.state.options = options
-    engine.ledger.retention = options.retention or Retention()
+    engine.table.retention = options.retention or Retention()
     if begin.epoch_s is not None:
         engine.begin_epoch(max(engine.token, begin.epoch_s << 32), 0)
         engine.end_leases(at_ms)

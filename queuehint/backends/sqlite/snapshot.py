@@ -34,9 +34,7 @@ from sortedcontainers import SortedDict, SortedSet
 
 from queuehint.core import engine, state, xcom
 from queuehint.core import schedules as timetable
-from queuehint.core.jobs import lifecycle as course
-from queuehint.core.jobs import priority
-from queuehint.core.jobs import table as ledger
+from queuehint.core.jobs import lifecycle, priority, table
 from queuehint.core.structures import edges as dependencies
 from queuehint.core.structures import event_log as journal
 from queuehint.core.structures import heap, indexes, job, leftovers, limits, registry, timers, trie
@@ -59,7 +57,7 @@ ROWS_PER_PART: Final = 2_000
 CLASSES: Final[tuple[type[Any], ...]] = (
     catalog.Block,
     catalog.Catalog,
-    course.Course,
+    lifecycle.Lifecycle,
     dependencies.DependencySets,
     dispatch.Ranked,
     dispatch.ReadyQueue,
@@ -69,13 +67,13 @@ CLASSES: Final[tuple[type[Any], ...]] = (
     indexes.FlowIndex,
     heap.LazyHeap,
     job.Job,
-    job.Notes,
+    job.JobExtras,
     journal.Journal,
     indexes.KeyIndex,
-    ledger.Ledger,
-    limits.Gauge,
+    table.JobTable,
+    limits.PlaceCounter,
     limits.Limits,
-    limits.Meter,
+    limits.Limiter,
     indexes.LatePathIndex,
     indexes.PathIndex,
     priority.PriorityInheritance,
@@ -115,7 +113,7 @@ OMITTED: Final[dict[type[Any], frozenset[str]]] = {
     dispatch.ReadyQueue: frozenset({"filled"}),
     state.State: frozenset({"options"}),
     JobSpec: frozenset({"_is_checked"}),
-    ledger.Ledger: frozenset({"retention"}),
+    table.JobTable: frozenset({"retention"}),
 }
 """Fields that are worked out anew."""
 
@@ -217,7 +215,7 @@ def freeze(whole: engine.Engine) -> Frozen:
             kind = known[cls] = len(kinds), read
             kinds.append(fields)
         if cls in _HEAPS:
-            value.bury()
+            value.compact()
         row: Row = [kind[0]]
         for item in kind[1](value):
             if type(item) in leaves:
@@ -376,8 +374,8 @@ def _complete(made: list[Any], options: engine.EngineOptions) -> engine.Engine:
     if type(whole) is not state.State:
         raise TypeError("its first row is no state of an engine")
     whole.options = options
-    whole.ledger.retention = options.retention or Retention()
-    whole.ledger.ready.filled = set()
+    whole.table.retention = options.retention or Retention()
+    whole.table.ready.filled = set()
     for value in made:
         if type(value) is catalog.Block:
             value.terms, value.states = {}, None

@@ -10,26 +10,26 @@ from queuehint.values.hint import key_of
 from queuehint.values.record import OVER, JobState
 
 if TYPE_CHECKING:
-    from queuehint.core.jobs.table import Ledger
+    from queuehint.core.jobs.table import JobTable
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, _FINISHED, FAILED, _CANCELED = JobState
 
 
-def check(ledger: Ledger) -> None:
+def check(table: JobTable) -> None:
     """Assert that all structures of a job table agree; O(all)."""
-    ledger.trie.check()
-    ledger.registry.check()
-    ledger.limits.check(ledger.registry.running.values())
+    table.trie.check()
+    table.registry.check()
+    table.limits.check(table.registry.running.values())
     counts = dict.fromkeys(JobState, 0)
-    offered = {job.id for job in ledger.ready.jobs()}
-    parked = {job.id for heap in ledger.parked.values() for job in heap.items()}
+    offered = {job.id for job in table.ready.jobs()}
+    parked = {job.id for heap in table.parked.values() for job in heap.items()}
     holding = 0
-    released = {item.job.id for item in ledger.leftovers if isinstance(item, ReleaseSweep)}
-    told = [item for item in ledger.leftovers if isinstance(item, ResolveSweep) and item.goes_on()]
-    ledger.edges.check(ledger.jobs, {item.dependency.number for item in told if not item.dependency.gone})
-    ledger.flows.check(ledger.jobs)
-    ledger.catalog.check(ledger.jobs)
-    for job_id, job in ledger.jobs.items():
+    released = {item.job.id for item in table.leftovers if isinstance(item, ReleaseSweep)}
+    told = [item for item in table.leftovers if isinstance(item, ResolveSweep) and item.goes_on()]
+    table.edges.check(table.jobs, {item.dependency.number for item in told if not item.dependency.gone})
+    table.flows.check(table.jobs)
+    table.catalog.check(table.jobs)
+    for job_id, job in table.jobs.items():
         assert job.id == job_id
         if job.is_start:
             assert job.state is not DEFERRED or job.expiry is not None
@@ -37,14 +37,14 @@ def check(ledger: Ledger) -> None:
         if not job.gone and not job.is_hidden:
             counts[job.state] += 1
         over = job.state in OVER
-        assert (job.state is STARTED) == (job_id in ledger.registry.running)
+        assert (job.state is STARTED) == (job_id in table.registry.running)
         assert (job.ended_ms is not None) == over
         assert (job.timer is not None) or job.state in {DEFERRED, QUEUED}
         assert not over or job.expiry is None
         assert (job.state is DEFERRED) <= bool(job.blocked)
         assert not job.blocked or job.state in {SCHEDULED, DEFERRED} or job_id in released
-        is_staged = job.notes is not None and job.notes.start is not None
-        assert (ledger.deferred.get(job.number) is job) == (job.state is DEFERRED and not is_staged)
+        is_staged = job.extras is not None and job.extras.start is not None
+        assert (table.deferred.get(job.number) is job) == (job.state is DEFERRED and not is_staged)
         assert job.is_placed or job.state not in {QUEUED, STARTED}
         assert not job.is_placed or job.state in {QUEUED, STARTED, FAILED}
         assert job.missing == sum(not walk.granted for walk in job.walks) or not job.is_placed
@@ -53,26 +53,26 @@ def check(ledger: Ledger) -> None:
         holds = job.is_placed and job.state is FAILED
         holding += holds
         for claim in job.spec.claims:
-            assert (job.number in ledger.holds.at(key_of(claim.path))) == holds
+            assert (job.number in table.holds.at(key_of(claim.path))) == holds
         assert (job_id in offered) == (job.ready is not None and job.parked is None)
         assert job_id not in parked or job.parked is not None
         back_off = job.state is QUEUED and job.timer is not None and job.spec.presence_ms is None
-        assert back_off == (job_id in ledger.backing_off)
-        assert not over or job_id not in ledger.strangers
+        assert back_off == (job_id in table.backing_off)
+        assert not over or job_id not in table.unknown_task_counts
         is_ready = job.state is QUEUED and not job.missing and not back_off
         assert is_ready == (job.ready is not None), f"{job_id} {job.state}"
         for claim in job.spec.claims:
-            assert (job.number in ledger.paths.at(key_of(claim.path))) == (not over)
-        assert not job.spec.claims or (job in ledger.past) == (over and not job.gone)
-        assert (ledger.dead.get(job.number) is job) == (job.state is FAILED and not job.gone)
-    assert counts == ledger.counts
-    assert all(not ledger.jobs[job_id].is_over for job_id in ledger.awaited)
-    levels = Counter(job.level for job in ledger.jobs.values() if job.is_placed)
-    assert levels == Counter(dict(enumerate(ledger.inheritance.levels)))
-    assert holding == ledger.holding
-    assert ledger.committing == sum(isinstance(item, CommitSweep) for item in ledger.leftovers)
-    assert ledger.hidden == sum(job.is_hidden and not job.is_start for job in ledger.jobs.values())
-    keyed = [job for job in ledger.jobs.values() if job.spec.key is not None and not job.is_over]
-    assert sorted(job.number for job in keyed) == sorted(job.number for job in ledger.keys)
-    timed = [job for job in ledger.jobs.values() for entry in (job.timer, job.expiry) if entry is not None]
-    assert sorted(job.number for job in timed) == sorted(job.number for job in ledger.timers.entries())
+            assert (job.number in table.paths.at(key_of(claim.path))) == (not over)
+        assert not job.spec.claims or (job in table.past) == (over and not job.gone)
+        assert (table.dead.get(job.number) is job) == (job.state is FAILED and not job.gone)
+    assert counts == table.counts
+    assert all(not table.jobs[job_id].is_over for job_id in table.awaited)
+    levels = Counter(job.level for job in table.jobs.values() if job.is_placed)
+    assert levels == Counter(dict(enumerate(table.inheritance.levels)))
+    assert holding == table.holding
+    assert table.committing == sum(isinstance(item, CommitSweep) for item in table.leftovers)
+    assert table.hidden == sum(job.is_hidden and not job.is_start for job in table.jobs.values())
+    keyed = [job for job in table.jobs.values() if job.spec.key is not None and not job.is_over]
+    assert sorted(job.number for job in keyed) == sorted(job.number for job in table.keys)
+    timed = [job for job in table.jobs.values() for entry in (job.timer, job.expiry) if entry is not None]
+    assert sorted(job.number for job in timed) == sorted(job.number for job in table.timers.entries())

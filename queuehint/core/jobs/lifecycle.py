@@ -21,7 +21,7 @@ from queuehint.core.structures.edges import (
     REACH_MAX,
     WAIT,
     cause_of,
-    fate,
+    edge_action,
     is_late,
 )
 from queuehint.core.structures.job import DIGEST_FROM
@@ -34,7 +34,7 @@ from queuehint.values.record import JobState
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from queuehint.core.jobs.table import Ledger
+    from queuehint.core.jobs.table import JobTable
     from queuehint.core.structures.job import Job, Needs
     from queuehint.values.outcome import Outcome
 
@@ -48,7 +48,7 @@ PINNED_LOOK_MAX_MS = 3_600_000
 """A result that a dependent may still read is kept; it is re-checked after its retention, within these bounds."""
 
 
-class Course:
+class Lifecycle:
     """
     Decide the next transition of each job.
 
@@ -56,8 +56,8 @@ class Course:
     their last edge was resolved, with how long after the other job's end. Until ``reap_from_ms`` nothing is reaped.
     """
 
-    def __init__(self, ledger: Ledger) -> None:
-        self.ledger = ledger
+    def __init__(self, table: JobTable) -> None:
+        self.table = table
         self.now_ms = 0
         self.reap_from_ms = 0
         self.lost = self.pruned = 0
@@ -67,23 +67,23 @@ class Course:
 
     def end(self, job: Job, state: JobState, cause: str | None, *, keep_place: bool = False) -> int:
         """End a job and start to resolve the edges of its dependents; return the gates left."""
-        left = self.ledger.end(job, state, cause, self.now_ms, keep_place=keep_place)
-        self._tell_dependents(job)
-        notes = job.notes
+        left = self.table.end(job, state, cause, self.now_ms, keep_place=keep_place)
+        self._resolve_dependents(job)
+        extras = job.extras
         # A dead job may be redriven: what it needs is kept for it.
-        if notes is not None and (notes.blocked or (notes.holds and state is not FAILED)):
-            self.ledger.leftovers.append(ReleaseSweep(job))
+        if extras is not None and (extras.blocked or (extras.holds and state is not FAILED)):
+            self.table.leftovers.append(ReleaseSweep(job))
         return left
 
-    def _tell_dependents(self, job: Job) -> bool:
+    def _resolve_dependents(self, job: Job) -> bool:
         """Start to resolve the edges to a job that is over; return whether there are any."""
-        ledger = self.ledger
-        if not ledger.edges.has_dependents(job.id):
+        table = self.table
+        if not table.edges.has_dependents(job.id):
             return False
-        sweep = ResolveSweep(job, ledger.last_number, since_ms=self.now_ms, state=job.state, since=job.since)
-        ledger.leftovers.append(sweep)
+        sweep = ResolveSweep(job, table.last_number, since_ms=self.now_ms, state=job.state, since=job.since)
+        table.leftovers.append(sweep)
         if not job.gone:
-            ledger.edges.begin_telling(job)
+            table.edges.begin_resolving(job)
         return True
 
     def cancel(self, job: Job, cause: str) -> int:
@@ -91,7 +91,7 @@ class Course:
         if job.state is not STARTED:
             return self.end(job, CANCELED, cause)
         if job.cancel is None:
-            self.ledger.ask_to_stop(job, cause)
+            self.table.ask_to_stop(job, cause)
         return 0
 
     def die(self, job: Job, cause: str) -> int:
@@ -99,21 +99,21 @@ class Course:
         on_dead = job.spec.policy.on_dead
         left = self.end(job, FAILED, cause, keep_place=on_dead != "continue")
         if on_dead == "cancel_behind" and job.walk is not None:
-            ledger = self.ledger
-            ledger.last_number += 1
+            table = self.table
+            table.last_number += 1
             paths = tuple(walk.path for walk in job.walks)
             cause = f"behind the dead job {job.id}"
-            ledger.leftovers.append(
-                CancelSweep(paths, ledger.last_number, cause, ledger.last_seq, behind=job, behind_seq=job.seq)
+            table.leftovers.append(
+                CancelSweep(paths, table.last_number, cause, table.last_seq, behind=job, behind_seq=job.seq)
             )
         return left
 
     def discard(self, job: Job) -> None:
         """Discard a dead job, and resolve the edges of the dependents that waited for a redrive."""
-        archive.discard(self.ledger, job, self.now_ms)
-        self._tell_dependents(job)
-        if job.notes is not None and job.notes.holds:
-            self.ledger.leftovers.append(ReleaseSweep(job))
+        archive.discard(self.table, job, self.now_ms)
+        self._resolve_dependents(job)
+        if job.extras is not None and job.extras.holds:
+            self.table.leftovers.append(ReleaseSweep(job))
 
     # --- attempts ------------------------------------------------------------------------------------------------
 
@@ -133,32 +133,32 @@ class Course:
         self.lost += 1
         if job.losses >= job.spec.policy.max_losses:
             return self.die(job, "worker_lost")
-        self.ledger.put_back(job, None, EventKind.LOST, error.type if error is not None else None)
+        self.table.put_back(job, None, EventKind.LOST, error.type if error is not None else None)
         return 0
 
     def record_error(self, job: Job, error: JobError | None) -> None:
         """Append the error of the present attempt to the record."""
         if error is not None:
-            job.note().errors.append(attrs.evolve(error, attempt=job.attempts, at_ms=self.now_ms))
+            job.need_extras().errors.append(attrs.evolve(error, attempt=job.attempts, at_ms=self.now_ms))
 
     def back_off(self, job: Job, delay_ms: int, kind: EventKind, cause: str | None = None) -> None:
         """Requeue a job after a back-off, at its place or, with `on_retry="yield"`, at a new one."""
         policy = job.spec.policy
         again_ms = self.now_ms + delay_ms
         if policy.on_retry == "yield":
-            self.ledger.postpone(job, again_ms, kind, cause)
+            self.table.postpone(job, again_ms, kind, cause)
         elif delay_ms <= 0:
-            self.ledger.put_back(job, None, kind, cause)
+            self.table.put_back(job, None, kind, cause)
         else:
-            self.ledger.put_back(job, again_ms, kind, cause)
+            self.table.put_back(job, again_ms, kind, cause)
             if delay_ms > policy.max_hold_ms:
-                self.ledger.hold_until(job, self.now_ms + policy.max_hold_ms)
+                self.table.hold_until(job, self.now_ms + policy.max_hold_ms)
 
     # --- children ------------------------------------------------------------------------------------------------
 
     def await_children(self, job: Job, outcome: Outcome) -> None:
         """Let a job that has run wait for its children; fail it if that closes a cycle or cannot be checked."""
-        jobs, edge = self.ledger.jobs, OF_CHILD[outcome.on_child_failure]
+        jobs, edge = self.table.jobs, OF_CHILD[outcome.on_child_failure]
         failed: tuple[str, JobState] | None = None
         children: list[tuple[str, str]] = []
         for child_id in dict.fromkeys(outcome.children):
@@ -171,7 +171,7 @@ class Course:
                 return self.fail(job, error, 0, final=True)
             if not child.is_over:
                 children.append((child_id, edge))
-            elif failed is None and fate(edge, child.state) == NOTE:
+            elif failed is None and edge_action(edge, child.state) == NOTE:
                 failed = (child_id, child.state)
         is_circle = self._is_circle(job, [child_id for child_id, _ in children])
         if is_circle is None:
@@ -183,9 +183,9 @@ class Course:
         if outcome.result is not None:
             job.result = outcome.result
         if failed is not None:
-            job.note().child_failed = failed
+            job.need_extras().child_failed = failed
         if children:
-            self.ledger.await_children(job, tuple(children))
+            self.table.await_children(job, tuple(children))
         else:
             self._end_parent(job)
         return None
@@ -197,15 +197,15 @@ class Course:
         Search the dependencies of the children first and, if there are too many, the dependents of the job: one of both
         sets is small, as a rule.
         """
-        edges = self.ledger.edges
-        found = edges.reaches(self.ledger.jobs, children, job.id, set())
-        if found is None and not self.ledger.committing:
+        edges = self.table.edges
+        found = edges.reaches(self.table.jobs, children, job.id, set())
+        if found is None and not self.table.committing:
             found = edges.is_awaited_by(job.id, frozenset(children))
         return found
 
     def _end_parent(self, job: Job) -> int:
         """End a job whose children are over: FINISHED, or FAILED because of a child; return the gates left."""
-        failed = job.notes.child_failed if job.notes is not None else None
+        failed = job.extras.child_failed if job.extras is not None else None
         if failed is None:
             return self.end(job, FINISHED, None)
         self.record_error(job, JobError(type="child_failed", message=f"child {failed[0]} is {failed[1]}"))
@@ -223,25 +223,25 @@ class Course:
         edge = job.blocked.get(dependency.id)
         if edge is None:
             return 0
-        what = fate(edge, dependency.state)
+        what = edge_action(edge, dependency.state)
         # What was dropped has no end; of what has one and is gone, only those that were to wait on find it expired.
         if dependency.gone and edge[-1] == KEPT and (dependency.ended_ms is None or what == WAIT):
             return self.end(job, CANCELED, cause_of(dependency.id, None))
         if what == WAIT:
             return 0
         if what == CANCEL:
-            return self._fell(job, dependency)
-        if what == NOTE and job.note().child_failed is None:
-            job.note().child_failed = (dependency.id, dependency.state)
-        self.ledger.edges.close(job, dependency.id)
+            return self._cancel_because_of(job, dependency)
+        if what == NOTE and job.need_extras().child_failed is None:
+            job.need_extras().child_failed = (dependency.id, dependency.state)
+        self.table.edges.close(job, dependency.id)
         if job.blocked:
             return 0
-        if job.note().is_parent:
+        if job.need_extras().is_parent:
             return self._end_parent(job)
         if job.state is not DEFERRED:
             return 0
         self._count_delay(self.now_ms - since_ms)
-        return self.ledger.queue(job, self.now_ms)
+        return self.table.queue(job, self.now_ms)
 
     def _count_delay(self, delay_ms: int) -> None:
         """Record how long after the end of its last dependency a job takes its place."""
@@ -249,13 +249,13 @@ class Course:
         self.resolved_sum_ms += delay_ms
         self.resolved_max_ms = max(self.resolved_max_ms, delay_ms)
 
-    def _fell(self, job: Job, dependency: Job) -> int:
+    def _cancel_because_of(self, job: Job, dependency: Job) -> int:
         left = self.end(job, CANCELED, cause_of(dependency.id, dependency.state))
         if not dependency.gone:
-            self.ledger.edges.fall(job, dependency.id)
+            self.table.edges.set_canceled_by(job, dependency.id)
         return left
 
-    def judge(
+    def evaluate(
         self, needs: Needs, coming: Collection[str] = (), is_late: Callable[[Job], bool] | None = None
     ) -> tuple[Needs, tuple[str, Job | None] | None]:
         """
@@ -271,12 +271,12 @@ class Course:
         """
         blocked = []
         for need in needs:
-            job = self.ledger.jobs.get(need[0])
+            job = self.table.jobs.get(need[0])
             if job is None or job.gone or job.is_hidden or (is_late is not None and is_late(job)):
                 if job is not None or need[0] not in coming:
                     return (), (need[0], None)
             elif job.is_over:
-                what = fate(need[1], job.state)
+                what = edge_action(need[1], job.state)
                 if what == CANCEL:
                     return (), (need[0], job)
                 if what != WAIT:
@@ -284,62 +284,62 @@ class Course:
             blocked.append(need)
         return tuple(blocked), None
 
-    def fell_by(self, job: Job, felled_by: tuple[str, Job | None]) -> int:
+    def apply_cancellation(self, job: Job, canceled_by: tuple[str, Job | None]) -> int:
         """Cancel a job because a dependency is over or its record has expired; return the gates left."""
-        dependency_id, dependency = felled_by
+        dependency_id, dependency = canceled_by
         if dependency is None:
             return self.end(job, CANCELED, cause_of(dependency_id, None))
-        return self._fell(job, dependency)
+        return self._cancel_because_of(job, dependency)
 
     def begin(self, job: Job) -> int:
         """Release a job of a committed submission and evaluate its dependencies; return the units used."""
-        needs = job.note().needs
-        blocked, felled_by = self.judge(needs, is_late=partial(is_late, job))
-        commit_ms = staging.unstage(self.ledger, job)
-        if felled_by is not None:
-            return len(needs) + self.fell_by(job, felled_by)
-        return len(needs) + staging.begin(self.ledger, job, needs, blocked, commit_ms, self.now_ms)
+        needs = job.need_extras().needs
+        blocked, canceled_by = self.evaluate(needs, is_late=partial(is_late, job))
+        commit_ms = staging.unstage(self.table, job)
+        if canceled_by is not None:
+            return len(needs) + self.apply_cancellation(job, canceled_by)
+        return len(needs) + staging.begin(self.table, job, needs, blocked, commit_ms, self.now_ms)
 
     def drop(self, job: Job) -> int:
         """Remove a job of a submission that was not committed; for its dependents its record has expired."""
         job.gone, job.state = True, CANCELED
-        self._tell_dependents(job)
-        staging.remove(self.ledger, job)
+        self._resolve_dependents(job)
+        staging.remove(self.table, job)
         return 0
 
     def redrive(self, job: Job, *, downstream: bool) -> None:
         """Requeue a dead job and, if *downstream*, the jobs that its end canceled."""
-        archive.redrive(self.ledger, job, self.now_ms)
+        archive.redrive(self.table, job, self.now_ms)
         if downstream:
             self._revive_dependents(job)
 
     def revive(self, job: Job) -> int:
         """Requeue a job that a dependency canceled, if its dependencies allow it now; return the units used."""
-        edges, needs = self.ledger.edges, job.note().needs
-        blocked, felled_by = self.judge(needs, is_late=lambda other: other.enqueued_ms > job.enqueued_ms)
-        if felled_by is not None:
-            dependency_id, dependency = felled_by
+        edges, needs = self.table.edges, job.need_extras().needs
+        blocked, canceled_by = self.evaluate(needs, is_late=lambda other: other.enqueued_ms > job.enqueued_ms)
+        if canceled_by is not None:
+            dependency_id, dependency = canceled_by
             if dependency is None:
-                edges.rise(job)
+                edges.clear_canceled_by(job)
             else:
-                edges.fall(job, dependency_id)
+                edges.set_canceled_by(job, dependency_id)
             return len(needs)
-        visited = archive.revive(self.ledger, job, blocked, self.now_ms)
+        visited = archive.revive(self.table, job, blocked, self.now_ms)
         self._revive_dependents(job)
         return len(needs) + visited
 
     def _revive_dependents(self, job: Job) -> None:
-        if self.ledger.edges.first_fallen(job.id) is not None:
-            self.ledger.leftovers.append(ReviveSweep(job))
+        if self.table.edges.first_canceled_by(job.id) is not None:
+            self.table.leftovers.append(ReviveSweep(job))
 
     # --- timers --------------------------------------------------------------------------------------------------
 
-    def come_up(self, kind: TimerKind, job: Job) -> int:
+    def fire_timer(self, kind: TimerKind, job: Job) -> int:
         """Handle a timer that has fired; return the gates visited or left."""
         if kind is EXPIRY:
             if job.is_start:
-                staging.expire(self.ledger, job, self.now_ms)
-                self.ledger.leftovers.append(DropSweep(job, self.ledger.last_number))
+                staging.expire(self.table, job, self.now_ms)
+                self.table.leftovers.append(DropSweep(job, self.table.last_number))
                 return 0
             job.expiry = None
             return self.end(job, CANCELED, "expired")
@@ -352,42 +352,42 @@ class Course:
 
     def _promote(self, job: Job) -> int:
         """Promote a due job; take the place from a job whose back-off outlasts `max_hold`."""
-        ledger = self.ledger
+        table = self.table
         if job.state is QUEUED:
             if job.due_ms is not None and job.due_ms > self.now_ms:
-                return ledger.postpone(job, job.due_ms, EventKind.SCHEDULED)
-            ledger.offer(job)
+                return table.postpone(job, job.due_ms, EventKind.SCHEDULED)
+            table.offer(job)
             return 0
         if job.blocked:
-            ledger.defer(job)
+            table.defer(job)
             return 0
-        return ledger.queue(job, self.now_ms)
+        return table.queue(job, self.now_ms)
 
     def _reap(self, job: Job) -> int:
         """Handle an expired lease: requeue the job, or end it; return the gates left."""
         if self.reap_from_ms > self.now_ms:
-            self.ledger.set_lease(job, self.reap_from_ms)
+            self.table.set_lease(job, self.reap_from_ms)
             return 0
         if job.spec.presence_ms is not None:
             return self.end(job, CANCELED, "waiter_lost")
         if job.cancel is not None:
             self.lost += 1
             return self.end(job, CANCELED, job.cancel)
-        if job.notes is not None and job.notes.to_begin:
+        if job.extras is not None and job.extras.to_begin:
             # Its code has not begun, so it is not to blame for the end of its worker.
             job.attempts -= 1
-            self.ledger.put_back(job, None, EventKind.RELEASED, "worker_lost")
+            self.table.put_back(job, None, EventKind.RELEASED, "worker_lost")
             return 0
         return self.lose(job, JobError(type="worker_lost", message=f"worker {job.worker} did not renew its lease"))
 
     def _is_pinned(self, job: Job) -> bool:
-        return job.state is FINISHED and not job.gone and self.ledger.edges.has_dependents(job.id)
+        return job.state is FINISHED and not job.gone and self.table.edges.has_dependents(job.id)
 
     def delete(self, job: Job) -> bool:
         """Drop a record before its retention ends; return False if the job is unfinished or its result still needed."""
         if not job.is_over or self._is_pinned(job):
             return False
-        self.ledger.drop_timer(job)
+        self.table.drop_timer(job)
         # Of what follows from its end something may be left over, which comes first: its id goes when its turn comes.
         self._forget(job, digest_from=0)
         return True
@@ -398,35 +398,35 @@ class Course:
 
         A result is kept while a dependent may still run. Jobs that wait for a dead job are canceled.
         """
-        ledger = self.ledger
+        table = self.table
         if self._is_pinned(job):
-            kept_ms = ledger.kept_ms(job.spec, FINISHED)
-            archive.keep(ledger, job, self.now_ms + min(max(kept_ms, PINNED_LOOK_MIN_MS), PINNED_LOOK_MAX_MS))
+            kept_ms = table.kept_ms(job.spec, FINISHED)
+            archive.keep(table, job, self.now_ms + min(max(kept_ms, PINNED_LOOK_MIN_MS), PINNED_LOOK_MAX_MS))
             return 0
         assert job.ended_ms is not None
-        if job.ended_ms + ID_KEPT_MS > self.now_ms or self._is_woven(job):
+        if job.ended_ms + ID_KEPT_MS > self.now_ms or self._has_edges(job):
             return self._forget(job)
-        left = ledger.free(job) if job.is_placed else 0
-        archive.prune(ledger, job)
+        left = table.free(job) if job.is_placed else 0
+        archive.prune(table, job)
         self.pruned += 1
         return left
 
-    def _is_woven(self, job: Job) -> bool:
+    def _has_edges(self, job: Job) -> bool:
         """Return whether a kept record has edges."""
-        holds = job.notes is not None and job.notes.holds
-        return not job.gone and (holds or self.ledger.edges.has_dependents(job.id))
+        holds = job.extras is not None and job.extras.holds
+        return not job.gone and (holds or self.table.edges.has_dependents(job.id))
 
     def _forget(self, job: Job, *, digest_from: int = DIGEST_FROM) -> int:
         """Drop a record but its id; cancel the jobs that wait for it if it was dead; return the gates left."""
-        ledger = self.ledger
-        left = ledger.free(job) if job.is_placed else 0
-        is_told = job.state is FAILED and self._is_woven(job)
-        holds = job.notes is not None and job.notes.holds
+        table = self.table
+        left = table.free(job) if job.is_placed else 0
+        is_told = job.state is FAILED and self._has_edges(job)
+        holds = job.extras is not None and job.extras.holds
         assert job.ended_ms is not None
         # What others are told now, or have still to be told, is over before a timer comes up again.
-        archive.forget(ledger, job, max(job.ended_ms + ID_KEPT_MS, self.now_ms), digest_from=digest_from)
+        archive.forget(table, job, max(job.ended_ms + ID_KEPT_MS, self.now_ms), digest_from=digest_from)
         if is_told:
-            self._tell_dependents(job)
+            self._resolve_dependents(job)
             if holds:
-                ledger.leftovers.append(ReleaseSweep(job))
+                table.leftovers.append(ReleaseSweep(job))
         return left

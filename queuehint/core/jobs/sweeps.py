@@ -27,36 +27,36 @@ from queuehint.values.record import JobState
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from queuehint.core.jobs.lifecycle import Course
+    from queuehint.core.jobs.lifecycle import Lifecycle
     from queuehint.core.structures.indexes import PathIndex
     from queuehint.core.structures.job import Job
 
 
-def step(course: Course, item: Leftover, budget: int) -> tuple[int, bool]:
+def step(lifecycle: Lifecycle, item: Leftover, budget: int) -> tuple[int, bool]:
     """Do a leftover until *budget* units are used; return the units used and whether anything is left."""
-    return _STEPS[type(item)](course, item, budget)
+    return _STEPS[type(item)](lifecycle, item, budget)
 
 
 # --- cancellations ---------------------------------------------------------------------------------------------------
 
 
-def _cancel_paths(course: Course, item: CancelSweep, budget: int) -> tuple[int, bool]:
+def _cancel_paths(lifecycle: Lifecycle, item: CancelSweep, budget: int) -> tuple[int, bool]:
     """
     Cancel the jobs that are indexed at or below the paths when the sweep gets there.
 
     One unit for each job, and one for leaving a key behind on which only newer jobs are left.
     """
-    paths = course.ledger.paths
+    paths = lifecycle.table.paths
     used = 0
     while used < budget:
         if not _numbers_left(paths, item) and not _next_key(paths, item):
-            return used + _end_cancellation(course, item), False
+            return used + _end_cancellation(lifecycle, item), False
         used += 1
         job = _next_on_key(paths, item)
         if job is not None and _is_covered(item, job):
             # One with two claims below the path is met twice while it runs.
             item.reached += job.state is not JobState.STARTED or job.cancel is None
-            used += course.cancel(job, item.cause)
+            used += lifecycle.cancel(job, item.cause)
     return used, True
 
 
@@ -103,21 +103,21 @@ def _is_covered(item: CancelSweep, job: Job) -> bool:
     return job.state is JobState.QUEUED and item.behind_seq < job.seq <= item.last_seq
 
 
-def _end_cancellation(course: Course, item: CancelSweep) -> int:
+def _end_cancellation(lifecycle: Lifecycle, item: CancelSweep) -> int:
     """Store the tally if one was asked for, free the place of the dead job; return the gates left."""
     item.is_over = True
     if item.tallies is not None:
         place = (TALLIES, str(item.before))
-        item.tallies.push(place, b"%d" % item.reached, course.now_ms + TALLY_MS, course.now_ms)
+        item.tallies.push(place, b"%d" % item.reached, lifecycle.now_ms + TALLY_MS, lifecycle.now_ms)
     behind = item.behind
     if behind is None or behind.state is not JobState.FAILED or behind.seq != item.behind_seq:
         return 0
-    return course.ledger.free(behind)
+    return lifecycle.table.free(behind)
 
 
-def _cancel_flow(course: Course, item: CancelFlowSweep, budget: int) -> tuple[int, bool]:
+def _cancel_flow(lifecycle: Lifecycle, item: CancelFlowSweep, budget: int) -> tuple[int, bool]:
     used = 0
-    jobs = course.ledger.flows.of(item.flow)
+    jobs = lifecycle.table.flows.of(item.flow)
     while True:
         number = next(jobs.irange(maximum=item.at, inclusive=(True, False), reverse=True), None)
         if number is None:
@@ -128,13 +128,13 @@ def _cancel_flow(course: Course, item: CancelFlowSweep, budget: int) -> tuple[in
         used += 1
         job = jobs[number]
         if not job.is_over and not job.is_hidden and job.since < item.before:
-            used += course.cancel(job, item.cause)
+            used += lifecycle.cancel(job, item.cause)
 
 
 # --- offers ----------------------------------------------------------------------------------------------------------
 
 
-def _unpark(course: Course, item: UnparkSweep, budget: int) -> tuple[int, bool]:
+def _unpark(lifecycle: Lifecycle, item: UnparkSweep, budget: int) -> tuple[int, bool]:
     used = 0
     while item.parked:
         heap = item.parked[0]
@@ -143,7 +143,7 @@ def _unpark(course: Course, item: UnparkSweep, budget: int) -> tuple[int, bool]:
                 return used, True
             job = heap.pop()
             job.parked = None
-            course.ledger.ready.add(job)
+            lifecycle.table.ready.add(job)
             used += 1
         item.parked.popleft()
     return used, False
@@ -152,32 +152,36 @@ def _unpark(course: Course, item: UnparkSweep, budget: int) -> tuple[int, bool]:
 # --- dependents ------------------------------------------------------------------------------------------------------
 
 
-def _resolve(course: Course, item: ResolveSweep, budget: int) -> tuple[int, bool]:
-    used, again = _go_through(course, item, budget, lambda job: course.resolve(job, item.dependency, item.since_ms))
+def _resolve(lifecycle: Lifecycle, item: ResolveSweep, budget: int) -> tuple[int, bool]:
+    used, again = _go_through(
+        lifecycle, item, budget, lambda job: lifecycle.resolve(job, item.dependency, item.since_ms)
+    )
     if not again and item.goes_on():
-        course.ledger.edges.end_telling(item.dependency)
+        lifecycle.table.edges.end_resolving(item.dependency)
     return used, again
 
 
-def _commit(course: Course, item: CommitSweep, budget: int) -> tuple[int, bool]:
-    used, again = _go_through(course, item, budget, course.begin)
+def _commit(lifecycle: Lifecycle, item: CommitSweep, budget: int) -> tuple[int, bool]:
+    used, again = _go_through(lifecycle, item, budget, lifecycle.begin)
     if not again:
-        course.ledger.committing -= 1
-        staging.remove(course.ledger, item.dependency)
+        lifecycle.table.committing -= 1
+        staging.remove(lifecycle.table, item.dependency)
     return used, again
 
 
-def _drop(course: Course, item: DropSweep, budget: int) -> tuple[int, bool]:
-    used, again = _go_through(course, item, budget, course.drop)
+def _drop(lifecycle: Lifecycle, item: DropSweep, budget: int) -> tuple[int, bool]:
+    used, again = _go_through(lifecycle, item, budget, lifecycle.drop)
     if not again:
-        staging.remove(course.ledger, item.dependency)
+        staging.remove(lifecycle.table, item.dependency)
     return used, again
 
 
-def _go_through(course: Course, item: DependentsSweep, budget: int, act: Callable[[Job], int]) -> tuple[int, bool]:
+def _go_through(
+    lifecycle: Lifecycle, item: DependentsSweep, budget: int, act: Callable[[Job], int]
+) -> tuple[int, bool]:
     """Call *act* for each dependent until the budget is used; a job costs one unit and what *act* returns."""
     used = 0
-    while (job := _next_dependent(course, item)) is not None:
+    while (job := _next_dependent(lifecycle, item)) is not None:
         if used >= budget:
             item.at = item.left[-1][0] - 1
             return used, True
@@ -186,13 +190,13 @@ def _go_through(course: Course, item: DependentsSweep, budget: int, act: Callabl
     return used, False
 
 
-def _next_dependent(course: Course, item: DependentsSweep) -> Job | None:
+def _next_dependent(lifecycle: Lifecycle, item: DependentsSweep) -> Job | None:
     """
     Return the next dependent, without removing it from the list.
 
     A staged job becomes a dependent when it is released, at its old number: the list is then made anew.
     """
-    edges, dependency_id = course.ledger.edges, item.dependency.id
+    edges, dependency_id = lifecycle.table.edges, item.dependency.id
     if item.late_added != edges.late_added:
         item.late_added = edges.late_added
         item.left = [entry for entry in edges.dependents(dependency_id) if item.at < entry[0] <= item.before][::-1]
@@ -205,36 +209,36 @@ def _next_dependent(course: Course, item: DependentsSweep) -> Job | None:
     return None
 
 
-def _release(course: Course, item: ReleaseSweep, _budget: int) -> tuple[int, bool]:
-    return course.ledger.edges.release(item.job), False
+def _release(lifecycle: Lifecycle, item: ReleaseSweep, _budget: int) -> tuple[int, bool]:
+    return lifecycle.table.edges.release(item.job), False
 
 
-def _revive(course: Course, item: ReviveSweep, budget: int) -> tuple[int, bool]:
+def _revive(lifecycle: Lifecycle, item: ReviveSweep, budget: int) -> tuple[int, bool]:
     """
     Revive each job only after its own end is resolved for all its dependents.
 
     A revived job is bound to its dependencies without a search: no unfinished job waits for it, so no cycle closes.
     """
     used = 0
-    while (job := _next_fallen(course, item)) is not None:
+    while (job := _next_canceled(lifecycle, item)) is not None:
         if used >= budget:
             return used, True
-        if course.ledger.edges.is_telling(job):
+        if lifecycle.table.edges.is_resolving(job):
             # The sweep of its end has its turn first.
             return used + 1, True
         item.at = job.number
-        used += 1 + course.revive(job)
+        used += 1 + lifecycle.revive(job)
     return used, False
 
 
-def _next_fallen(course: Course, item: ReviveSweep) -> Job | None:
+def _next_canceled(lifecycle: Lifecycle, item: ReviveSweep) -> Job | None:
     # A job that has failed again meanwhile would cancel them again.
     if item.job.is_over and item.job.state is not JobState.FINISHED:
         return None
-    return course.ledger.edges.first_fallen(item.job.id, item.at)
+    return lifecycle.table.edges.first_canceled_by(item.job.id, item.at)
 
 
-_STEPS: Final[Mapping[type[Any], Callable[[Course, Any, int], tuple[int, bool]]]] = {
+_STEPS: Final[Mapping[type[Any], Callable[[Lifecycle, Any, int], tuple[int, bool]]]] = {
     CancelSweep: _cancel_paths,
     CancelFlowSweep: _cancel_flow,
     UnparkSweep: _unpark,

@@ -49,12 +49,12 @@ END = {FINISHED: EventKind.FINISHED, FAILED: EventKind.FAILED, CANCELED: EventKi
 """The event of each end."""
 
 
-class Ledger:
+class JobTable:
     """
     Every job of one namespace.
 
-    By id: ``jobs``; ``untold`` cancellations by worker; ``strangers``, the unfinished jobs whose last worker did not
-    know their task, with how many in a row; ``backing_off``, the jobs that wait at their places for the next attempt;
+    By id: ``jobs``; ``undelivered_cancellations`` by worker; ``unknown_task_counts``, how many workers in a row did not
+    know the task of an unfinished job; ``backing_off``, the jobs that wait at their places for the next attempt;
     ``awaited``, the unfinished jobs whose end a caller waits for; ``ended``, the jobs that ended in this operation.
 
     By number: ``dead``, the FAILED jobs; ``deferred``, the jobs that wait for others.
@@ -87,10 +87,10 @@ class Ledger:
         self.limits = Limits(self.ready, self.paths, self.leftovers)
         self.counts = dict.fromkeys(JobState, 0)
         self.journal = Journal()
-        self.untold: dict[str, dict[str, None]] = {}
+        self.undelivered_cancellations: dict[str, dict[str, None]] = {}
         self.ended: list[str] = []
         self.awaited: set[str] = set()
-        self.strangers: dict[str, int] = {}
+        self.unknown_task_counts: dict[str, int] = {}
         self.backing_off: dict[str, None] = {}
         self.holding = 0
         self.holds = PathIndex()
@@ -110,7 +110,7 @@ class Ledger:
         Add a new job: SCHEDULED if it is due later, DEFERRED if it waits for others, else QUEUED.
 
         Args:
-            needs: the jobs it depends on, with the fates of the edges.
+            needs: the jobs it depends on, with the policies of the edges.
             blocked: those it waits for: some of *needs*, and others.
         """
         job = self.create(spec, now_ms)
@@ -147,8 +147,8 @@ class Ledger:
     def bind(self, job: Job, needs: Needs, blocked: Needs) -> None:
         """Add the edges of a job."""
         if needs:
-            notes = job.note()
-            notes.needs, notes.holds = needs, True
+            extras = job.need_extras()
+            extras.needs, extras.holds = needs, True
             for dependency_id, _ in needs:
                 self.edges.keep(job, dependency_id)
         for dependency_id, edge in blocked:
@@ -158,7 +158,7 @@ class Ledger:
         """Add a job that is canceled next: DEFERRED, without edges."""
         job = self.create(spec, now_ms)
         job.state = DEFERRED
-        job.note().needs = needs
+        job.need_extras().needs = needs
         self.deferred[job.number] = job
         self.counts[DEFERRED] += 1
         self.catalog.add(job)
@@ -231,7 +231,7 @@ class Ledger:
             timers.drop(job.expiry)
             job.expiry = None
         job.timer = timers.add(LEASE, lease_until_ms, job)
-        if self.limits.meters:
+        if self.limits.limiters:
             self.limits.enter(job)
         job.attempts += 1
         job.token = token
@@ -252,16 +252,16 @@ class Ledger:
         assert job.worker is not None
         job.cancel = cause
         job.version += 1
-        self.untold.setdefault(job.worker, {})[job.id] = None
+        self.undelivered_cancellations.setdefault(job.worker, {})[job.id] = None
 
-    def tell(self, job: Job) -> None:
+    def forget_cancellation(self, job: Job) -> None:
         """Remove a cancellation that was delivered, or that need not be any more."""
         assert job.worker is not None
-        untold = self.untold.get(job.worker)
-        if untold is not None and job.id in untold:
-            del untold[job.id]
-            if not untold:
-                del self.untold[job.worker]
+        undelivered_cancellations = self.undelivered_cancellations.get(job.worker)
+        if undelivered_cancellations is not None and job.id in undelivered_cancellations:
+            del undelivered_cancellations[job.id]
+            if not undelivered_cancellations:
+                del self.undelivered_cancellations[job.worker]
 
     def put_back(self, job: Job, again_ms: int | None, kind: EventKind, cause: str | None = None) -> None:
         """Return a STARTED job to its place: -> QUEUED, ready at once or, if given, after a back-off."""
@@ -308,9 +308,9 @@ class Ledger:
         self.vacate(job)
         self.become(job, DEFERRED)
         self.journal.note(job, EventKind.DEFERRED, STARTED)
-        notes = job.note()
-        notes.is_parent = True
-        held = dict(notes.needs) if notes.holds else {}
+        extras = job.need_extras()
+        extras.is_parent = True
+        held = dict(extras.needs) if extras.holds else {}
         for child_id, edge in children:
             self.edges.add(job, child_id, edge[:3] + KEPT if child_id in held else edge)
 
@@ -337,8 +337,8 @@ class Ledger:
             self.withdraw(job)
         if self.backing_off:
             self.backing_off.pop(job.id, None)
-        if self.strangers:
-            self.strangers.pop(job.id, None)
+        if self.unknown_task_counts:
+            self.unknown_task_counts.pop(job.id, None)
         self.drop_timer(job)
         if job.expiry is not None:
             self.timers.drop(job.expiry)
@@ -414,8 +414,8 @@ class Ledger:
         """Park a ready job, just taken from the ready queue, until *path* is resumed."""
         job.parked = self.parked[path]
         job.ready = job.parked.push(0, job.number, job)
-        if self.limits.meters:
-            self.limits.left(job)
+        if self.limits.limiters:
+            self.limits.job_left(job)
 
     def resume(self, path: Path) -> None:
         """Start to offer the jobs again that the pause of *path* has parked."""
@@ -456,13 +456,13 @@ class Ledger:
     def _stop(self, job: Job) -> None:
         """Take a STARTED job out of the registry and its lease out of the timers."""
         self.registry.leave(job)
-        if self.limits.meters:
+        if self.limits.limiters:
             self.limits.leave(job)
         self.drop_timer(job)
-        if self.strangers:
-            self.strangers.pop(job.id, None)
+        if self.unknown_task_counts:
+            self.unknown_task_counts.pop(job.id, None)
         if job.cancel is not None:
-            self.tell(job)
+            self.forget_cancellation(job)
         job.worker = None
 
     def withdraw(self, job: Job) -> None:
@@ -474,8 +474,8 @@ class Ledger:
         else:
             job.parked.discard(job.ready)
             job.parked = job.ready = None
-        if self.limits.meters:
-            self.limits.left(job)
+        if self.limits.limiters:
+            self.limits.job_left(job)
 
     def drop_timer(self, job: Job) -> None:
         """Drop the timer of a job, if it has one."""

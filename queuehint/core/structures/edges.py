@@ -2,11 +2,11 @@
 Dependency edges between jobs, and the policy that applies when a dependency ends.
 
 An edge is kept at both ends. ``waiting`` holds, for each job, those that depend on it; a job's own ``blocked`` set
-holds what it still waits for, each with the *fates* of its edge. Both change in one step. An edge is open while it is
+holds what it still waits for, each with the *policy* of its edge. Both change in one step. An edge is open while it is
 in ``blocked``. One from ``depends_on`` stays in ``waiting`` after that, until the dependent cannot run any more: so
 long the result at its other end is kept. Others (a child's, a key's) leave ``waiting`` when they close.
 
-The fates of an edge are four letters: what becomes of the dependent when the dependency is FINISHED, FAILED and
+The policy of an edge is four letters: what becomes of the dependent when the dependency is FINISHED, FAILED and
 CANCELED, and whether the edge is kept when it closes.
 
 Source: FairQueue's dependency sets; what a failed dependency does follows the table of the documentation.
@@ -51,12 +51,12 @@ _AT: Final = {JobState.FINISHED: 0, JobState.FAILED: 1, JobState.CANCELED: 2}
 _ENDED: Final = {JobState.FINISHED: "has finished", JobState.FAILED: "has failed", JobState.CANCELED: "was canceled"}
 
 
-def fates(edge: Dependency, on_failure: OnDependencyFailure) -> str:
+def edge_policy(edge: Dependency, on_failure: OnDependencyFailure) -> str:
     """
-    Return the fates of an edge.
+    Return the policy of an edge.
 
     >>> from queuehint.values.spec import Dependency
-    >>> fates(Dependency("a"), "wait"), fates(Dependency("a", when="done"), "wait")
+    >>> edge_policy(Dependency("a"), "wait"), edge_policy(Dependency("a", when="done"), "wait")
     ('dwdk', 'dddk')
     """
     if edge.when == "failure":
@@ -71,12 +71,12 @@ def fates(edge: Dependency, on_failure: OnDependencyFailure) -> str:
 
 
 def needs_of(spec: JobSpec) -> Needs:
-    """Return the dependencies of a spec, with the fates of their edges."""
-    return tuple([(edge.id, fates(edge, spec.policy.on_dependency_failure)) for edge in spec.depends_on])
+    """Return the dependencies of a spec, with the policies of their edges."""
+    return tuple([(edge.id, edge_policy(edge, spec.policy.on_dependency_failure)) for edge in spec.depends_on])
 
 
-def fate(edge: str, state: JobState) -> str:
-    """Return what the end of a dependency in *state* does, by the fates of the edge."""
+def edge_action(edge: str, state: JobState) -> str:
+    """Return what the end of a dependency in *state* does, by the policy of the edge."""
     return edge[_AT[state]]
 
 
@@ -93,7 +93,7 @@ def is_late(job: Job, other: Job) -> bool:
         job: a staged job that is not released yet.
         other: late if a later commit or enqueue made it visible, or if a later part of the same submission had it.
     """
-    return other.came > job.came or (other.came == job.came and other.number > job.note().came)
+    return other.came > job.came or (other.came == job.came and other.number > job.need_extras().came)
 
 
 class DependencySets:
@@ -101,16 +101,16 @@ class DependencySets:
     The edges of one namespace.
 
     ``open`` counts the open edges except those to starts. ``late_added`` counts the jobs that got their edges later
-    than at their enqueue: a sweep that goes through dependents by number then looks again. ``fallen`` holds, for each
+    than at their enqueue: a sweep that goes through dependents by number then looks again. ``canceled`` holds, for each
     job, the dependents that its end canceled.
     """
 
     def __init__(self) -> None:
         self._waiting: dict[str, dict[str, tuple[int, Job]]] = {}
-        self._fallen: dict[str, SortedDict[int, Job]] = {}
+        self._canceled_by: dict[str, SortedDict[int, Job]] = {}
         self._awaited: set[str] = set()
         """The ids of jobs that have or had dependents; an id is removed when its job is pruned."""
-        self._telling: set[int] = set()
+        self._resolving: set[int] = set()
         """The numbers of jobs that are over and whose edges are still being resolved."""
         self.open = self.late_added = 0
 
@@ -119,7 +119,7 @@ class DependencySets:
     def add(self, job: Job, dependency_id: str, edge: str) -> None:
         """Add an open edge: *job* waits for the dependency."""
         self.keep(job, dependency_id)
-        blocked = job.note().blocked
+        blocked = job.need_extras().blocked
         self.open += dependency_id not in blocked and edge != START
         blocked[dependency_id] = edge
 
@@ -133,21 +133,21 @@ class DependencySets:
         edge = job.blocked.pop(dependency_id)
         self.open -= edge != START
         if edge[-1] != KEPT:
-            self._forget(job, dependency_id)
+            self._remove(job, dependency_id)
 
     def release(self, job: Job) -> int:
         """Remove all edges of a job that cannot run any more; return their number."""
-        notes = job.note()
-        ids = [dependency_id for dependency_id, _ in notes.needs] if notes.holds else []
-        ids += [dependency_id for dependency_id, edge in notes.blocked.items() if edge[-1] != KEPT]
+        extras = job.need_extras()
+        ids = [dependency_id for dependency_id, _ in extras.needs] if extras.holds else []
+        ids += [dependency_id for dependency_id, edge in extras.blocked.items() if edge[-1] != KEPT]
         for dependency_id in ids:
-            self._forget(job, dependency_id)
-        self.open -= sum(edge != START for edge in notes.blocked.values())
-        notes.blocked.clear()
-        notes.holds = False
+            self._remove(job, dependency_id)
+        self.open -= sum(edge != START for edge in extras.blocked.values())
+        extras.blocked.clear()
+        extras.holds = False
         return len(ids)
 
-    def _forget(self, job: Job, dependency_id: str) -> None:
+    def _remove(self, job: Job, dependency_id: str) -> None:
         dependents = self._waiting[dependency_id]
         del dependents[job.id]
         if not dependents:
@@ -157,7 +157,7 @@ class DependencySets:
         """Return whether a job that can still run depends on this one."""
         return job_id in self._awaited and job_id in self._waiting
 
-    def bury(self, job_id: str) -> None:
+    def forget(self, job_id: str) -> None:
         """Remove the id of a pruned job from those that had dependents."""
         self._awaited.discard(job_id)
 
@@ -165,17 +165,17 @@ class DependencySets:
         """Return the dependents of a job with their numbers (or those of their redrives), in this order."""
         return sorted(self._waiting.get(job_id, {}).values(), key=_order)
 
-    def begin_telling(self, job: Job) -> None:
+    def begin_resolving(self, job: Job) -> None:
         """Record that a sweep resolves the edges to a job that is over."""
-        self._telling.add(job.number)
+        self._resolving.add(job.number)
 
-    def end_telling(self, job: Job) -> None:
+    def end_resolving(self, job: Job) -> None:
         """Record that no edges to a job are left to resolve."""
-        self._telling.discard(job.number)
+        self._resolving.discard(job.number)
 
-    def is_telling(self, job: Job) -> bool:
+    def is_resolving(self, job: Job) -> bool:
         """Return whether the edges to a job that is over are still being resolved."""
-        return job.number in self._telling
+        return job.number in self._resolving
 
     def is_since(self, job: Job, dependency_id: str, number: int) -> bool:
         """Return whether *job* depends on the other one since that number."""
@@ -196,29 +196,29 @@ class DependencySets:
 
     # --- those canceled because of another -------------------------------------------------------------------------
 
-    def fall(self, job: Job, dependency_id: str) -> None:
+    def set_canceled_by(self, job: Job, dependency_id: str) -> None:
         """Record that a dependency caused the cancellation of *job*."""
-        self.rise(job)
-        job.note().fallen_by = dependency_id
-        self._fallen.setdefault(dependency_id, SortedDict())[job.number] = job
+        self.clear_canceled_by(job)
+        job.need_extras().canceled_by = dependency_id
+        self._canceled_by.setdefault(dependency_id, SortedDict())[job.number] = job
 
-    def rise(self, job: Job) -> None:
+    def clear_canceled_by(self, job: Job) -> None:
         """Clear the record that a dependency caused the cancellation of *job*."""
-        if job.notes is None or job.notes.fallen_by is None:
+        if job.extras is None or job.extras.canceled_by is None:
             return
-        fallen = self._fallen[job.notes.fallen_by]
-        del fallen[job.number]
-        if not fallen:
-            del self._fallen[job.notes.fallen_by]
-        job.notes.fallen_by = None
+        canceled = self._canceled_by[job.extras.canceled_by]
+        del canceled[job.number]
+        if not canceled:
+            del self._canceled_by[job.extras.canceled_by]
+        job.extras.canceled_by = None
 
-    def first_fallen(self, job_id: str, after: int = 0) -> Job | None:
+    def first_canceled_by(self, job_id: str, after: int = 0) -> Job | None:
         """Return the first dependent after number *after* that the end of this job canceled."""
-        fallen = self._fallen.get(job_id)
-        if fallen is None:
+        canceled = self._canceled_by.get(job_id)
+        if canceled is None:
             return None
-        number = next(fallen.irange(after, inclusive=(False, True)), None)
-        return None if number is None else fallen[number]
+        number = next(canceled.irange(after, inclusive=(False, True)), None)
+        return None if number is None else canceled[number]
 
     # --- circles -------------------------------------------------------------------------------------------------
 
@@ -242,7 +242,7 @@ class DependencySets:
             job = jobs.get(job_id)
             if job is not None and not job.is_over:
                 # One that was committed and not taken up yet will wait for what it was told to depend on.
-                is_staged = job.notes is not None and job.notes.start is not None
+                is_staged = job.extras is not None and job.extras.start is not None
                 todo += sorted(_meant(job, jobs) if is_staged else job.blocked)
         return False
 
@@ -271,40 +271,40 @@ class DependencySets:
     # --- invariants ----------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        return len(self._waiting) + len(self._fallen)
+        return len(self._waiting) + len(self._canceled_by)
 
-    def check(self, jobs: Mapping[str, Job], telling: set[int]) -> None:
+    def check(self, jobs: Mapping[str, Job], resolving: set[int]) -> None:
         """
         Assert that every edge has both its ends; for tests.
 
         Args:
-            telling: the numbers of jobs whose dependents a sweep goes through.
+            resolving: the numbers of jobs whose dependents a sweep goes through.
         """
-        assert self._telling == telling
+        assert self._resolving == resolving
         open_edges = 0
         for job in jobs.values():
-            notes = job.notes
-            if notes is None:
+            extras = job.extras
+            if extras is None:
                 continue
-            open_edges += sum(edge != START for edge in notes.blocked.values())
-            for dependency_id in notes.blocked:
+            open_edges += sum(edge != START for edge in extras.blocked.values())
+            for dependency_id in extras.blocked:
                 assert self.depends(job, dependency_id), f"{dependency_id} does not know of {job.id}"
-            if notes.holds:
-                assert all(self.depends(job, dependency_id) for dependency_id, _ in notes.needs)
-            if notes.fallen_by is not None:
+            if extras.holds:
+                assert all(self.depends(job, dependency_id) for dependency_id, _ in extras.needs)
+            if extras.canceled_by is not None:
                 assert job.state is JobState.CANCELED
-                assert self._fallen[notes.fallen_by][job.number] is job
+                assert self._canceled_by[extras.canceled_by][job.number] is job
         assert open_edges == self.open
         assert self._awaited <= jobs.keys()
         for dependency_id, dependents in self._waiting.items():
             assert dependents
             for job_id, (_, job) in dependents.items():
-                notes = job.note()
-                kept = notes.holds and dependency_id in dict(notes.needs)
+                extras = job.need_extras()
+                kept = extras.holds and dependency_id in dict(extras.needs)
                 assert jobs.get(job_id) is job
-                assert dependency_id in notes.blocked or kept, f"{job_id} does not know of {dependency_id}"
-        assert sum(map(len, self._fallen.values())) == sum(
-            job.notes is not None and job.notes.fallen_by is not None for job in jobs.values()
+                assert dependency_id in extras.blocked or kept, f"{job_id} does not know of {dependency_id}"
+        assert sum(map(len, self._canceled_by.values())) == sum(
+            job.extras is not None and job.extras.canceled_by is not None for job in jobs.values()
         )
 
 
@@ -339,5 +339,5 @@ def _order(entry: tuple[int, Job]) -> int:
 
 def _meant(job: Job, jobs: Mapping[str, Job]) -> list[str]:
     """Return the ids of the jobs that a staged job of a committed submission waits for after its release."""
-    others = [jobs[need[0]] for need in job.note().needs if need[0] in jobs]
+    others = [jobs[need[0]] for need in job.need_extras().needs if need[0] in jobs]
     return [other.id for other in others if not other.is_hidden and not is_late(job, other)]

@@ -58,9 +58,9 @@ class LazyHeap(Generic[Item]):
         assert entry[2] not in dead
         dead.add(entry[2])
         if len(dead) > _DEAD_ALLOWED and len(dead) * 2 > len(self._run) + len(self._heap):
-            self.bury()
+            self.compact()
 
-    def bury(self) -> None:
+    def compact(self) -> None:
         """Drop the dead entries; O(n)."""
         dead = self._dead
         self._run = deque(entry for entry in self._run if entry[2] not in dead)

@@ -1,7 +1,7 @@
 """
 A job inside the core: one mutable slotted object, of which replies are frozen copies.
 
-Fields that most jobs never need (errors, log lines, progress, open edges) lie in `Notes`, made on first use.
+Fields that most jobs never need (errors, log lines, progress, open edges) lie in `JobExtras`, made on first use.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DIGEST_FROM = 256
 _DIGEST_MARK = b"\x01"
 
 Needs = tuple[tuple[str, str], ...]
-"""The dependencies of a job: ids, each with the fates of its edge."""
+"""The dependencies of a job: ids, each with the policy of its edge."""
 
 START_MARK = " "
 """The first character of the id of the start of a submission in parts; of no job's id."""
@@ -39,16 +39,16 @@ def digested(spec: JobSpec) -> JobSpec:
     return attrs.evolve(spec, arguments=_DIGEST_MARK + hashlib.sha256(spec.arguments).digest())
 
 
-class Notes:
+class JobExtras:
     """The fields that most jobs never need."""
 
     __slots__ = (
         "asked",
         "blocked",
         "came",
+        "canceled_by",
         "child_failed",
         "errors",
-        "fallen_by",
         "holds",
         "is_parent",
         "logs",
@@ -66,12 +66,12 @@ class Notes:
         self.logs_truncated = False
         self.progress: Progress | None = None
         self.blocked: dict[str, str] = {}
-        """The ids of the jobs it waits for, with the fates of these edges."""
+        """The ids of the jobs it waits for, with the policies of these edges."""
         self.needs: Needs = ()
         """The dependencies of its spec."""
         self.holds = False
         """Its dependencies are kept for it, since it may still run."""
-        self.fallen_by: str | None = None
+        self.canceled_by: str | None = None
         """The dependency that caused its cancellation."""
         self.is_parent = False
         """It has run, and is over when its children are."""
@@ -112,13 +112,13 @@ class Job:
         "ended_ms",
         "enqueued_ms",
         "expiry",
+        "extras",
         "first_ms",
         "gone",
         "id",
         "level",
         "losses",
         "missing",
-        "notes",
         "number",
         "parked",
         "queued_ms",
@@ -152,7 +152,7 @@ class Job:
         self.timer: Entry | None = None
         self.expiry: Entry | None = None
         self.parked: LazyHeap[Job] | None = None
-        self.notes: Notes | None = None
+        self.extras: JobExtras | None = None
         self.token: int | None = None
         self.worker: str | None = None
         self.cancel: str | None = None
@@ -196,8 +196,8 @@ class Job:
 
     @property
     def blocked(self) -> dict[str, str]:
-        """The ids of the jobs it waits for, with the fates of these edges."""
-        return self.notes.blocked if self.notes is not None else {}
+        """The ids of the jobs it waits for, with the policies of these edges."""
+        return self.extras.blocked if self.extras is not None else {}
 
     @property
     def is_start(self) -> bool:
@@ -207,35 +207,35 @@ class Job:
     @property
     def is_hidden(self) -> bool:
         """Whether it belongs to a submission in parts that is not committed, or is the start of one."""
-        notes = self.notes
-        if notes is not None and notes.start is not None:
-            return notes.start.state is not JobState.FINISHED
+        extras = self.extras
+        if extras is not None and extras.start is not None:
+            return extras.start.state is not JobState.FINISHED
         return self.id[0] == START_MARK
 
     @property
     def came(self) -> int:
         """The number since which it is visible: its own, or that of the commit of its submission in parts."""
-        notes = self.notes
-        if notes is None:
+        extras = self.extras
+        if extras is None:
             return self.number
-        return notes.start.since if notes.start is not None else notes.came or self.number
+        return extras.start.since if extras.start is not None else extras.came or self.number
 
-    def note(self) -> Notes:
-        """Return its notes; make them on first use."""
-        if self.notes is None:
-            self.notes = Notes()
-        return self.notes
+    def need_extras(self) -> JobExtras:
+        """Return its extras; make them on first use."""
+        if self.extras is None:
+            self.extras = JobExtras()
+        return self.extras
 
     def shorten(self, *, above: int) -> None:
         """Replace arguments of more than *above* bytes by a digest."""
         if len(self.spec.arguments) > above:
             self.spec = digested(self.spec)
-        if self.notes is not None and self.notes.asked is not None and len(self.notes.asked.arguments) > above:
-            self.notes.asked = digested(self.notes.asked)
+        if self.extras is not None and self.extras.asked is not None and len(self.extras.asked.arguments) > above:
+            self.extras.asked = digested(self.extras.asked)
 
     def fields_differing(self, spec: JobSpec) -> list[str] | None:
         """Return the fields in which *spec* differs from the spec it was enqueued with; None if in none."""
-        asked = self.notes.asked if self.notes is not None else None
+        asked = self.extras.asked if self.extras is not None else None
         if spec in (self.spec, asked):
             return None
         if self.gone:
@@ -248,14 +248,14 @@ class Job:
 
     def log(self, lines: Iterable[str]) -> None:
         """Append log lines; drop the oldest ones above the bound."""
-        notes = self.note()
+        extras = self.need_extras()
         for line in lines:
-            notes.logs_truncated = notes.logs_truncated or len(notes.logs) == LOG_LINES_MAX
-            notes.logs.append(line)
+            extras.logs_truncated = extras.logs_truncated or len(extras.logs) == LOG_LINES_MAX
+            extras.logs.append(line)
 
     def record(self) -> JobRecord:
         """Return a frozen copy."""
-        notes = self.notes or _NO_NOTES
+        extras = self.extras or _NO_EXTRAS
         return JobRecord(
             id=self.id,
             number=self.number,
@@ -273,14 +273,14 @@ class Job:
             started_ms=self.started_ms,
             ended_ms=self.ended_ms,
             result=self.result,
-            errors=tuple(notes.errors),
+            errors=tuple(extras.errors),
             cause=self.cause if self.cause is not None else self.cancel,
             cancel_requested=self.cancel is not None and self.state not in OVER,
-            progress=notes.progress,
-            logs=tuple(notes.logs),
-            logs_truncated=notes.logs_truncated,
+            progress=extras.progress,
+            logs=tuple(extras.logs),
+            logs_truncated=extras.logs_truncated,
             level=self.level,
         )
 
 
-_NO_NOTES = Notes()
+_NO_EXTRAS = JobExtras()

@@ -1,22 +1,22 @@
 """
 Rate and concurrency limits: which ready jobs may not start yet, and which of them start when there is room.
 
-A `Meter` is a limit in force. At each place where it counts (its own path, or each child of it that has jobs) it has a
-`Gauge`: how many jobs run there, and those that were ready, were taken to be started, and were put aside. A limit acts
-on ready jobs only, when they are claimed, so it never changes the order of jobs that conflict.
+A `Limiter` is a limit in force. At each place where it counts (its own path, or each child of it that has jobs) it
+has a `PlaceCounter`: the number of jobs that run there, and the parked jobs: ready jobs that a claim took and could
+not start. A limit acts on ready jobs only, when they are claimed, so it never changes the order of jobs that conflict.
 
-- A claim asks the gauges of a job, those of a claim from its deepest place up, and puts it aside at the first that has
-  no room: as many jobs run there as may, or the bucket has no token. Asked again, it asks all of them anew.
-- When there may be room at a gauge, it *calls* one of its jobs, the first by rank and number: back to the ready queue.
-  That is so when a job that counts there stops running, when a token comes, and when a job that counts there has left
-  the ready queue: it was started, put aside elsewhere, or is over. So one slot calls one job; if there is still room,
-  that one's start calls the next; and if the one called cannot start, the next is called in its stead. It is not if the
-  one called was put aside above: then none of the others could start either, and that one stands for them.
-- A job that was called is not claimed while no worker serves its pool. So a gauge that has room and
-  jobs put aside looks again after `LOOK_MS`, and calls more each time. Nothing waits for ever where there is room.
+- A claim checks the counters of a job, those of a path from its deepest place up, and parks the job at the first that
+  has no room: as many jobs run there as may, or the bucket has no token. The next claim checks all of them again.
+- When there may be room, a counter *releases* one of its jobs, the first by rank and number, to the ready queue: when
+  a job that counts there stops running, when a token comes, and when a job that counts there has left the ready
+  queue (started, parked elsewhere, or over). So one slot releases one job; if there is still room, its start releases
+  the next; and if it cannot start, the next is released in its stead, unless it was parked above: then none of the
+  others could start either.
+- A released job is not claimed while no worker serves its pool. So a counter that has room and parked jobs looks
+  again after `LOOK_MS`, and releases more each time. No job waits for ever where there is room.
 
-What a meter counts follows from the STARTED jobs. Setting a limit counts them; changing one makes a new meter, and all
-that was put aside by the old one is offered again. Tokens that were spent stay spent.
+The counts follow from the STARTED jobs. Setting a limit counts them; changing one makes a new limiter, and the jobs
+that the old one parked are offered again. Tokens that were spent stay spent.
 
 A bucket is counted in parts of a token, ms of its time each, of which so many come back in a ms as it has tokens:
 whole numbers, exact on every backend.  Source: GCRA, ITU-T I.371, as a leaky bucket.
@@ -45,18 +45,18 @@ if TYPE_CHECKING:
 
 LOOK_MS = 5_000
 CALLED_MAX = 100
-"""How many jobs a gauge calls at once, at most."""
+"""How many jobs a counter releases at once, at most."""
 
 
-class Meter:
-    """A limit in force: its number, its gauges by path, and what was spent of its bucket at a time."""
+class Limiter:
+    """A limit in force: its number, its counters by path, and what was spent of its bucket at a time."""
 
-    __slots__ = ("gauges", "limit", "number", "spent", "spent_at_ms")
+    __slots__ = ("counters", "limit", "number", "spent", "spent_at_ms")
 
     def __init__(self, limit: Limit, number: int) -> None:
         self.limit = limit
         self.number = number
-        self.gauges: dict[Path, Gauge] = {}
+        self.counters: dict[Path, PlaceCounter] = {}
         self.spent = self.spent_at_ms = 0
 
     def token_ms(self, now_ms: int) -> int:
@@ -77,7 +77,7 @@ class Meter:
     def _spent(self, now_ms: int, tokens: int) -> int:
         return max(0, self.spent - (now_ms - self.spent_at_ms) * tokens)
 
-    def go_on_from(self, old: Meter, now_ms: int) -> None:
+    def go_on_from(self, old: Limiter, now_ms: int) -> None:
         """Carry spent tokens over from the limit that this one replaces; a part of a token counts as a whole one."""
         if self.limit.rate is not None and old.limit.rate is not None:
             tokens, per_ms = self.limit.rate
@@ -86,27 +86,27 @@ class Meter:
             self.spent, self.spent_at_ms = min(spent, tokens) * per_ms, now_ms
 
 
-class Gauge:
+class PlaceCounter:
     """
     The counter of one place under one limit.
 
-    ``parked`` are the jobs parked here, ``calls`` how many it has called the last time, and ``look_ms`` when it checks
-    again for room, None if it need not.
+    ``parked`` are the jobs parked here, ``released`` the number it released the last time, and ``look_ms`` when it
+    checks again for room, None if it need not.
     """
 
-    __slots__ = ("calls", "look_ms", "meter", "parked", "path", "started")
+    __slots__ = ("limiter", "look_ms", "parked", "path", "released", "started")
 
-    def __init__(self, meter: Meter, path: Path) -> None:
-        self.meter = meter
+    def __init__(self, limiter: Limiter, path: Path) -> None:
+        self.limiter = limiter
         self.path = path
-        self.started = self.calls = 0
+        self.started = self.released = 0
         self.parked = Ranked()
         self.look_ms: int | None = None
 
     @property
     def is_full(self) -> bool:
         """Whether as many jobs run here as the limit allows."""
-        most = self.meter.limit.most
+        most = self.limiter.limit.most
         return most is not None and self.started >= most
 
 
@@ -114,19 +114,19 @@ class Limits:
     """
     All limits of a namespace.
 
-    ``meters`` holds those on starts by number, ``max_pending`` those on unfinished jobs by path, None being all jobs.
+    ``limiters`` holds those on starts by number, ``max_pending`` those on unfinished jobs by path, None being all jobs.
     """
 
     def __init__(self, ready: ReadyQueue, paths: PathIndex, leftovers: deque[Any]) -> None:
         self.now_ms = 0
-        self.meters: dict[int, Meter] = {}
+        self.limiters: dict[int, Limiter] = {}
         self.max_pending: dict[Path | None, int] = {}
         self._limits: dict[tuple[Path | None, bool], Limit] = {}
-        self._meter_of: dict[tuple[Path, bool], Meter] = {}
+        self._limiter_of: dict[tuple[Path, bool], Limiter] = {}
         self._ready = ready
         self._paths = paths
         self._leftovers = leftovers
-        self._looks: SortedDict[tuple[int, int, str], Gauge] = SortedDict()
+        self._looks: SortedDict[tuple[int, int, str], PlaceCounter] = SortedDict()
         self._last_number = 0
 
     # --- what operators do -----------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ class Limits:
             if (limit.most, limit.rate) != (old.most, old.rate):
                 self._measure(limit, limit.path, running)
             elif limit.holds_back:
-                self._meter_of[limit.path, limit.each].limit = limit
+                self._limiter_of[limit.path, limit.each].limit = limit
         return True
 
     def drop(self, path: Path | None, running: Iterable[Job]) -> bool:
@@ -177,98 +177,100 @@ class Limits:
                 self._paths.ignore(path)
 
     def _measure(self, limit: Limit, path: Path, running: Iterable[Job]) -> None:
-        """Replace or remove the meter of a path; count the running jobs, and offer the parked ones again."""
-        old = self._meter_of.pop((path, limit.each), None)
+        """Replace or remove the limiter of a path; count the running jobs, and offer the parked ones again."""
+        old = self._limiter_of.pop((path, limit.each), None)
         if old is not None:
-            del self.meters[old.number]
-            gauges = sorted(old.gauges.values(), key=lambda gauge: gate_key(gauge.path))
-            for gauge in gauges:
-                self._look_at(gauge, None)
-            self._leftovers.append(UnparkSweep(deque([gauge.parked for gauge in gauges])))
+            del self.limiters[old.number]
+            counters = sorted(old.counters.values(), key=lambda counter: gate_key(counter.path))
+            for counter in counters:
+                self._look_at(counter, None)
+            self._leftovers.append(UnparkSweep(deque([counter.parked for counter in counters])))
         if limit.holds_back:
             self._last_number += 1
-            meter = self._meter_of[path, limit.each] = self.meters[self._last_number] = Meter(limit, self._last_number)
+            limiter = self._limiter_of[path, limit.each] = self.limiters[self._last_number] = Limiter(
+                limit, self._last_number
+            )
             if old is not None:
-                meter.go_on_from(old, self.now_ms)
+                limiter.go_on_from(old, self.now_ms)
             for job in running:
-                for number, place in self._meters_of(job):
-                    if number == meter.number:
-                        self._gauge(meter, place).started += 1
+                for number, place in self._limiters_of(job):
+                    if number == limiter.number:
+                        self._counter(limiter, place).started += 1
 
     # --- what jobs do ----------------------------------------------------------------------------------------------
 
-    def stops(self, job: Job) -> Gauge | None:
-        """Return the gauge that has no room for a job, None if it may start."""
-        for (_, place), meter in self._meters_of(job).items():
-            gauge = meter.gauges.get(place)
-            if (gauge is not None and gauge.is_full) or meter.token_ms(self.now_ms) > self.now_ms:
-                return gauge or self._gauge(meter, place)
+    def stops(self, job: Job) -> PlaceCounter | None:
+        """Return the counter that has no room for a job, None if it may start."""
+        for (_, place), limiter in self._limiters_of(job).items():
+            counter = limiter.counters.get(place)
+            if (counter is not None and counter.is_full) or limiter.token_ms(self.now_ms) > self.now_ms:
+                return counter or self._counter(limiter, place)
         return None
 
-    def park(self, job: Job, gauge: Gauge) -> None:
-        """Park a job, just taken from the ready queue, that this gauge stops."""
-        job.parked = gauge.parked
-        gauge.parked.offer(job)
-        self._tend(gauge, 1)
-        self.left(job, gauge)
+    def park(self, job: Job, counter: PlaceCounter) -> None:
+        """Park a job, just taken from the ready queue, that this counter stops."""
+        job.parked = counter.parked
+        counter.parked.offer(job)
+        self._refresh(counter, 1)
+        self.job_left(job, counter)
 
     def enter(self, job: Job) -> None:
         """Count a job that starts."""
-        found = self._meters_of(job)
-        for (_, place), meter in found.items():
-            self._gauge(meter, place).started += 1
-            meter.spend(self.now_ms)
-        for (_, place), meter in found.items():
-            self._tend(meter.gauges[place], 1)
+        found = self._limiters_of(job)
+        for (_, place), limiter in found.items():
+            self._counter(limiter, place).started += 1
+            limiter.spend(self.now_ms)
+        for (_, place), limiter in found.items():
+            self._refresh(limiter.counters[place], 1)
 
     def leave(self, job: Job) -> None:
         """Uncount a job that has stopped running."""
-        found = self._meters_of(job)
-        for (_, place), meter in found.items():
-            meter.gauges[place].started -= 1
-        for (_, place), meter in found.items():
-            self._tend(meter.gauges[place], 1)
+        found = self._limiters_of(job)
+        for (_, place), limiter in found.items():
+            limiter.counters[place].started -= 1
+        for (_, place), limiter in found.items():
+            self._refresh(limiter.counters[place], 1)
 
-    def left(self, job: Job, at: Gauge | None = None) -> None:
+    def job_left(self, job: Job, at: PlaceCounter | None = None) -> None:
         """
-        Call other jobs in the place of one that has left the ready queue without being started.
+        Release other jobs in the place of one that has left the ready queue without being started.
 
         Args:
             at: where it was parked, if it was: jobs at or below that place could not start either.
         """
-        for (_, place), meter in self._meters_of(job).items():
-            gauge = meter.gauges.get(place)
-            if gauge is not None and (at is None or place[: len(at.path)] != at.path):
-                self._tend(gauge, 1)
+        for (_, place), limiter in self._limiters_of(job).items():
+            counter = limiter.counters.get(place)
+            if counter is not None and (at is None or place[: len(at.path)] != at.path):
+                self._refresh(counter, 1)
 
     # --- time ------------------------------------------------------------------------------------------------------
 
     def next_ms(self) -> int | None:
-        """Return when the next gauge checks again."""
+        """Return when the next counter checks again."""
         first: tuple[int, int, str] | None = next(iter(self._looks), None)
         return None if first is None else first[0]
 
-    def come_up(self) -> int | None:
-        """Re-check the first gauge that is due; return how many jobs it called, None if no gauge is due."""
+    def recheck(self) -> int | None:
+        """Re-check the first counter that is due; return how many jobs it released, None if no counter is due."""
         due_ms = self.next_ms()
         if due_ms is None or due_ms > self.now_ms:
             return None
-        gauge = self._looks.peekitem(0)[1]
-        return self._tend(gauge, min(2 * gauge.calls, CALLED_MAX) or 1)
+        counter = self._looks.peekitem(0)[1]
+        return self._refresh(counter, min(2 * counter.released, CALLED_MAX) or 1)
 
     # --- questions -------------------------------------------------------------------------------------------------
 
-    def gauge_of(self, job: Job) -> Gauge | None:
-        """Return the gauge at which a job is parked; None if it is not, or its limit was removed."""
-        for (_, place), meter in self._meters_of(job).items():
-            gauge = meter.gauges.get(place)
-            if gauge is not None and gauge.parked is job.parked:
-                return gauge
+    def counter_of(self, job: Job) -> PlaceCounter | None:
+        """Return the counter at which a job is parked; None if it is not, or its limit was removed."""
+        for (_, place), limiter in self._limiters_of(job).items():
+            counter = limiter.counters.get(place)
+            if counter is not None and counter.parked is job.parked:
+                return counter
         return None
 
     def parks_any(self) -> bool:
-        """Return whether jobs are parked; O(gauges)."""
-        return any(gauge.parked for meter in self.meters.values() for gauge in meter.gauges.values())
+        """Return whether jobs are parked; O(counters)."""
+        return any(counter.parked for limiter in self.limiters.values() for counter in limiter.counters.values())
 
     def states(self, unfinished: int) -> tuple[LimitState, ...]:
         """Return all limits with their counts; *unfinished* is the number of unfinished jobs."""
@@ -276,8 +278,8 @@ class Limits:
         for limit in sorted(self._limits.values(), key=order_of):
             started = pending = None
             if limit.path is not None and limit.holds_back:
-                gauges = self._meter_of[limit.path, limit.each].gauges.values()
-                started = sum([gauge.started for gauge in gauges])
+                counters = self._limiter_of[limit.path, limit.each].counters.values()
+                started = sum([counter.started for counter in counters])
             if limit.max_pending is not None:
                 pending = unfinished if limit.path is None else self._paths.watched[limit.path]
             states.append(LimitState(limit=limit, started=started, pending=pending))
@@ -287,19 +289,19 @@ class Limits:
         """Recount and assert; for tests, O(all)."""
         started: dict[tuple[int, Path], int] = {}
         for job in running:
-            for place in self._meters_of(job):
+            for place in self._limiters_of(job):
                 started[place] = started.get(place, 0) + 1
         looks = {}
-        for number, meter in self.meters.items():
-            assert meter.number == number
-            for path, gauge in meter.gauges.items():
-                assert (gauge.meter, gauge.path) == (meter, path)
-                assert gauge.started == started.pop((number, path), 0), f"STARTED jobs miscounted at {path}"
-                assert gauge.started or gauge.parked, f"{path} counts nothing"
-                assert all(job.parked is gauge.parked for job in gauge.parked.items())
-                assert (gauge.look_ms is None) == (gauge.is_full or not gauge.parked)
-                if gauge.look_ms is not None:
-                    looks[gauge.look_ms, number, gate_key(path)] = gauge
+        for number, limiter in self.limiters.items():
+            assert limiter.number == number
+            for path, counter in limiter.counters.items():
+                assert (counter.limiter, counter.path) == (limiter, path)
+                assert counter.started == started.pop((number, path), 0), f"STARTED jobs miscounted at {path}"
+                assert counter.started or counter.parked, f"{path} counts nothing"
+                assert all(job.parked is counter.parked for job in counter.parked.items())
+                assert (counter.look_ms is None) == (counter.is_full or not counter.parked)
+                if counter.look_ms is not None:
+                    looks[counter.look_ms, number, gate_key(path)] = counter
         assert not started, f"STARTED jobs that are not counted: {started}"
         assert looks == dict(self._looks)
         for path, count in self._paths.watched.items():
@@ -308,51 +310,51 @@ class Limits:
 
     # --- what these share ------------------------------------------------------------------------------------------
 
-    def _meters_of(self, job: Job) -> dict[tuple[int, Path], Meter]:
-        """Return the meters at which a job counts, by number and place: for each claim from the deepest place up."""
-        found: dict[tuple[int, Path], Meter] = {}
-        meter_of = self._meter_of
+    def _limiters_of(self, job: Job) -> dict[tuple[int, Path], Limiter]:
+        """Return the limiters at which a job counts, by number and place: for each claim from the deepest place up."""
+        found: dict[tuple[int, Path], Limiter] = {}
+        limiter_of = self._limiter_of
         for claim in job.spec.claims:
             for depth in range(len(claim.path), -1, -1):
                 place = claim.path[:depth]
-                meter = meter_of.get((place, False))
-                if meter is not None:
-                    found[meter.number, place] = meter
-                if depth and (meter := meter_of.get((place[:-1], True))) is not None:
-                    found[meter.number, place] = meter
+                limiter = limiter_of.get((place, False))
+                if limiter is not None:
+                    found[limiter.number, place] = limiter
+                if depth and (limiter := limiter_of.get((place[:-1], True))) is not None:
+                    found[limiter.number, place] = limiter
         return found
 
-    def _gauge(self, meter: Meter, place: Path) -> Gauge:
-        gauge = meter.gauges.get(place)
-        if gauge is None:
-            gauge = meter.gauges[place] = Gauge(meter, place)
-        return gauge
+    def _counter(self, limiter: Limiter, place: Path) -> PlaceCounter:
+        counter = limiter.counters.get(place)
+        if counter is None:
+            counter = limiter.counters[place] = PlaceCounter(limiter, place)
+        return counter
 
-    def _tend(self, gauge: Gauge, count: int) -> int:
-        """Call up to *count* jobs if there is room, and compute the next check; return how many were called."""
-        called, look_ms = 0, None
-        parked = gauge.parked
-        if parked and not gauge.is_full:
-            look_ms = gauge.meter.token_ms(self.now_ms)
+    def _refresh(self, counter: PlaceCounter, count: int) -> int:
+        """Release up to *count* jobs if there is room, and compute the next check; return how many were released."""
+        released, look_ms = 0, None
+        parked = counter.parked
+        if parked and not counter.is_full:
+            look_ms = counter.limiter.token_ms(self.now_ms)
             if look_ms <= self.now_ms:
-                called = min(count, len(parked))
-                for _ in range(called):
+                released = min(count, len(parked))
+                for _ in range(released):
                     job = parked.pop()
                     job.parked = None
                     self._ready.add(job)
                 look_ms = self.now_ms + LOOK_MS if parked else None
-        gauge.calls = called if look_ms is not None else 0
-        self._look_at(gauge, look_ms)
-        if not parked and not gauge.started:
-            del gauge.meter.gauges[gauge.path]
-        return called
+        counter.released = released if look_ms is not None else 0
+        self._look_at(counter, look_ms)
+        if not parked and not counter.started:
+            del counter.limiter.counters[counter.path]
+        return released
 
-    def _look_at(self, gauge: Gauge, look_ms: int | None) -> None:
-        if gauge.look_ms == look_ms:
+    def _look_at(self, counter: PlaceCounter, look_ms: int | None) -> None:
+        if counter.look_ms == look_ms:
             return
-        number, key = gauge.meter.number, gate_key(gauge.path)
-        if gauge.look_ms is not None:
-            del self._looks[gauge.look_ms, number, key]
-        gauge.look_ms = look_ms
+        number, key = counter.limiter.number, gate_key(counter.path)
+        if counter.look_ms is not None:
+            del self._looks[counter.look_ms, number, key]
+        counter.look_ms = look_ms
         if look_ms is not None:
-            self._looks[look_ms, number, key] = gauge
+            self._looks[look_ms, number, key] = counter

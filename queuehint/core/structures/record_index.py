@@ -189,7 +189,7 @@ class Catalog:
         known: dict[int, dict[int, Job]] = {}
         users: dict[str, dict[str, int]] = {}
         for job in jobs.values():
-            staged = job.notes is not None and job.notes.start is not None and not job.is_over
+            staged = job.extras is not None and job.extras.start is not None and not job.is_over
             if job.gone or staged or job.is_start:
                 assert job.block is None
                 continue

@@ -8,7 +8,7 @@ from typing import Any, TypedDict, overload
 
 import attrs
 
-from queuehint.backends.steps import Dialogue, finish
+from queuehint.backends.steps import Steps, tick_until_done
 from queuehint.errors import (
     CorruptStateError,
     InvalidJobError,
@@ -185,7 +185,7 @@ def _version(version: object) -> int | None:
 # --- what is said then ------------------------------------------------------------------------------------------------
 
 
-def get(job_id: object) -> Dialogue[JobRecord]:
+def get(job_id: object) -> Steps[JobRecord]:
     """Read a record."""
     checked = check_id(job_id)
     record: JobRecord | None = (yield Get((checked,))).records[0]
@@ -194,13 +194,13 @@ def get(job_id: object) -> Dialogue[JobRecord]:
     return record
 
 
-def list_by_ids(ids: object) -> Dialogue[Sequence[JobRecord]]:
+def list_by_ids(ids: object) -> Steps[Sequence[JobRecord]]:
     """Read those records that are there."""
     reply = yield Get(_ids(ids))
     return [record for record in reply.records if record is not None]
 
 
-def list_page(asked: RecordFilter, newest_first: object, limit: object, cursor: object) -> Dialogue[RecordPage]:
+def list_page(asked: RecordFilter, newest_first: object, limit: object, cursor: object) -> Steps[RecordPage]:
     """Read a page: the store is asked on until it is full, there is no more, or `QUESTIONS_MAX` are asked."""
     newest_first = check_order(newest_first)
     left = check_int(limit, parameter="limit", least=1, most=LIST_MAX)
@@ -216,7 +216,7 @@ def list_page(asked: RecordFilter, newest_first: object, limit: object, cursor: 
     return RecordPage(records, None if after is None else write_cursor(after, asked, newest_first=newest_first))
 
 
-def count(asked: RecordFilter) -> Dialogue[Counts]:
+def count(asked: RecordFilter) -> Steps[Counts]:
     """Count what fits: the store is asked on until it has looked at all."""
     states = dict.fromkeys(JobState, 0)
     after: Position | None = None
@@ -229,7 +229,7 @@ def count(asked: RecordFilter) -> Dialogue[Counts]:
             return Counts(states, None)
 
 
-def append_log(job_id: object, text: object) -> Dialogue[None]:
+def append_log(job_id: object, text: object) -> Steps[None]:
     """Append the lines of a text to a record."""
     checked = check_id(job_id)
     if not isinstance(text, str):
@@ -242,7 +242,7 @@ def append_log(job_id: object, text: object) -> Dialogue[None]:
             raise JobNotFoundError(checked)
 
 
-def amend(job_id: object, version: object, ownership: Ownership) -> Dialogue[None]:
+def amend(job_id: object, version: object, ownership: Ownership) -> Steps[None]:
     """Write a record with another owner, anew if it has changed since it was read and no version is asked for."""
     checked = check_id(job_id)
     if not ownership or ownership.keys() - Ownership.__annotations__.keys():
@@ -266,13 +266,13 @@ def amend(job_id: object, version: object, ownership: Ownership) -> Dialogue[Non
     raise StaleRecordError(checked, record.version)
 
 
-def delete(ids: object, version: object) -> Dialogue[None]:
+def delete(ids: object, version: object) -> Steps[None]:
     """Delete records, and raise for the first that was not."""
     checked, expected = _ids(ids), _version(version)
     if expected is not None and len(checked) != 1:
         raise InvalidJobError(f"version is that of one record, {len(checked)} ids are given")
     reply = yield Delete(checked, None if expected is None else (expected,))
-    yield from finish(more=reply.more)
+    yield from tick_until_done(more=reply.more)
     for job_id, (verdict, state) in zip(checked, reply.verdicts, strict=True):
         if verdict is Verdict.UNKNOWN:
             raise JobNotFoundError(job_id)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import attrs
 
-from queuehint.backends.steps import Dialogue, hold, hold_sync
+from queuehint.backends.steps import Steps, run_steps, run_steps_sync
 from queuehint.operations import LIST_MAX, Draw, Peek
 from queuehint.scheduler.records import queries as ask
 from queuehint.scheduler.records.export import Export
@@ -52,19 +52,19 @@ class RecordStore:
         Raises:
             JobNotFoundError: no such job, or its record has expired.
         """
-        return await self._hold(ask.get(id))
+        return await self._run(ask.get(id))
 
     def get_sync(self, id: str) -> JobRecord:
         """Like `get`, for code without a loop."""
-        return self._hold_sync(ask.get(id))
+        return self._run_sync(ask.get(id))
 
     async def list_by_ids(self, ids: Iterable[str]) -> Sequence[JobRecord]:
         """Return the records of up to 1 000 jobs, in the order of their ids; those that are not there are left out."""
-        return await self._hold(ask.list_by_ids(ids))
+        return await self._run(ask.list_by_ids(ids))
 
     def list_by_ids_sync(self, ids: Iterable[str]) -> Sequence[JobRecord]:
         """Like `list_by_ids`, for code without a loop."""
-        return self._hold_sync(ask.list_by_ids(ids))
+        return self._run_sync(ask.list_by_ids(ids))
 
     async def list(
         self,
@@ -89,7 +89,7 @@ class RecordStore:
             InvalidJobError, InvalidJobTypeError, InvalidHintError: naming the parameter, the value and the limit; also
                 for a cursor of another listing.
         """
-        return await self._hold(ask.list_page(ask.asked_for(filter), newest_first, limit, cursor))
+        return await self._run(ask.list_page(ask.asked_for(filter), newest_first, limit, cursor))
 
     def list_sync(
         self,
@@ -100,7 +100,7 @@ class RecordStore:
         **filter: Unpack[Filter],
     ) -> RecordPage:
         """Like `list`, for code without a loop."""
-        return self._hold_sync(ask.list_page(ask.asked_for(filter), newest_first, limit, cursor))
+        return self._run_sync(ask.list_page(ask.asked_for(filter), newest_first, limit, cursor))
 
     async def list_all(self, **paging: Unpack[Paging]) -> RecordPage:
         """Return a page of all records; `Paging` as for `list`."""
@@ -148,11 +148,11 @@ class RecordStore:
 
         Many are counted in several steps: what changes meanwhile may be counted as it was or as it is.
         """
-        return await self._hold(ask.count(ask.asked_for(filter)))
+        return await self._run(ask.count(ask.asked_for(filter)))
 
     def count_sync(self, **filter: Unpack[Filter]) -> Counts:
         """Like `count`, for code without a loop."""
-        return self._hold_sync(ask.count(ask.asked_for(filter)))
+        return self._run_sync(ask.count(ask.asked_for(filter)))
 
     async def list_users(self, service: str, *, limit: int = PAGE, after: str | None = None) -> Users:
         """
@@ -243,11 +243,11 @@ class RecordStore:
         Raises:
             JobNotFoundError: no such job, or its record has expired.
         """
-        await self._hold(ask.append_log(id, text))
+        await self._run(ask.append_log(id, text))
 
     def append_log_sync(self, id: str, text: str) -> None:
         """Like `append_log`, for code without a loop."""
-        self._hold_sync(ask.append_log(id, text))
+        self._run_sync(ask.append_log(id, text))
 
     async def amend(self, id: str, *, version: int | None = None, **ownership: Unpack[Ownership]) -> None:
         """
@@ -263,11 +263,11 @@ class RecordStore:
             StaleRecordError: the record has changed since *version*, and was not amended.
             CorruptStateError: its spec cannot be read by this release, and stays as it is.
         """
-        await self._hold(ask.amend(id, version, ownership))
+        await self._run(ask.amend(id, version, ownership))
 
     def amend_sync(self, id: str, *, version: int | None = None, **ownership: Unpack[Ownership]) -> None:
         """Like `amend`, for code without a loop."""
-        self._hold_sync(ask.amend(id, version, ownership))
+        self._run_sync(ask.amend(id, version, ownership))
 
     async def delete(self, ids: Iterable[str], *, version: int | None = None) -> None:
         """
@@ -284,11 +284,11 @@ class RecordStore:
                 not over or whose result a job may still need, or that has changed since *version*; the others were
                 deleted.
         """
-        await self._hold(ask.delete(ids, version))
+        await self._run(ask.delete(ids, version))
 
     def delete_sync(self, ids: Iterable[str], *, version: int | None = None) -> None:
         """Like `delete`, for code without a loop."""
-        self._hold_sync(ask.delete(ids, version))
+        self._run_sync(ask.delete(ids, version))
 
     # --- numbers -------------------------------------------------------------------------------------------------
 
@@ -316,21 +316,21 @@ class RecordStore:
                 yield record
 
     async def _pages(self, asked: RecordFilter, newest_first: bool) -> AsyncIterator[RecordPage]:
-        page = await self._hold(ask.list_page(asked, newest_first, PAGE, None))
+        page = await self._run(ask.list_page(asked, newest_first, PAGE, None))
         yield page
         while page.cursor is not None:
-            page = await self._hold(ask.list_page(asked, newest_first, PAGE, page.cursor))
+            page = await self._run(ask.list_page(asked, newest_first, PAGE, page.cursor))
             yield page
 
     def _pages_sync(self, asked: RecordFilter, newest_first: bool) -> Iterator[RecordPage]:
-        page = self._hold_sync(ask.list_page(asked, newest_first, PAGE, None))
+        page = self._run_sync(ask.list_page(asked, newest_first, PAGE, None))
         yield page
         while page.cursor is not None:
-            page = self._hold_sync(ask.list_page(asked, newest_first, PAGE, page.cursor))
+            page = self._run_sync(ask.list_page(asked, newest_first, PAGE, page.cursor))
             yield page
 
-    async def _hold(self, dialogue: Dialogue[T]) -> T:
-        return await hold(self._client.backend, dialogue)
+    async def _run(self, steps: Steps[T]) -> T:
+        return await run_steps(self._client.backend, steps)
 
-    def _hold_sync(self, dialogue: Dialogue[T]) -> T:
-        return hold_sync(self._client.backend, dialogue)
+    def _run_sync(self, steps: Steps[T]) -> T:
+        return run_steps_sync(self._client.backend, steps)

@@ -54,7 +54,7 @@ class Edges(Moves):
 
     # --- at first ----------------------------------------------------------------------------------------------------
 
-    def judge(self, job: Actor, coming: Collection[str] = ()) -> tuple[list[str], str | None]:
+    def evaluate(self, job: Actor, coming: Collection[str] = ()) -> tuple[list[str], str | None]:
         """Return what a job has to wait for, and the first of those it needs because of which it is canceled."""
         waits = []
         for edge, on_failure in job.needs.values():
@@ -78,16 +78,16 @@ class Edges(Moves):
 
     def bind(self, job: Actor, coming: Collection[str] = ()) -> bool:
         """Let a job wait for what it needs; False if it is canceled instead."""
-        waits, fell = self.judge(job, coming)
-        if fell is None:
+        waits, canceled_by = self.evaluate(job, coming)
+        if canceled_by is None:
             job.waits.update(dict.fromkeys(waits, "need"))
             self.awaited.update(job.needs)
             return True
-        dependency = self.needed(job, fell)
+        dependency = self.needed(job, canceled_by)
         if dependency is None:
-            self.end(job, CANCELED, cause_of(fell, None))
+            self.end(job, CANCELED, cause_of(canceled_by, None))
         else:
-            self.fell(job, dependency)
+            self.canceled_by(job, dependency)
         return False
 
     # --- when one ends -----------------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ class Edges(Moves):
             if what == "wait":
                 return None
             if what == "cancel":
-                return self.fell(job, dependency)
+                return self.canceled_by(job, dependency)
         if kind == "child" and dependency.state is not FINISHED:
             job.child_failed = True
         del job.waits[dependency.id]
@@ -119,9 +119,9 @@ class Edges(Moves):
             return self.end_parent(job)
         return self.place(job) if job.state is DEFERRED else None
 
-    def fell(self, job: Actor, dependency: Actor) -> None:
+    def canceled_by(self, job: Actor, dependency: Actor) -> None:
         self.end(job, CANCELED, cause_of(dependency.id, dependency.state))
-        job.fell = dependency.id
+        job.canceled_by = dependency.id
 
     # --- when one comes back -----------------------------------------------------------------------------------------
 
@@ -130,13 +130,13 @@ class Edges(Moves):
         for job in sorted(self.jobs.values(), key=lambda job: job.number):
             if by.is_over and by.state is not FINISHED:
                 return
-            if job.fell == by.id:
+            if job.canceled_by == by.id:
                 self.revive(job)
 
     def revive(self, job: Actor) -> None:
-        waits, fell = self.judge(job)
-        if fell is not None:
-            job.fell = fell if self.needed(job, fell) is not None else None
+        waits, canceled_by = self.evaluate(job)
+        if canceled_by is not None:
+            job.canceled_by = canceled_by if self.needed(job, canceled_by) is not None else None
             return
         self.begin_anew(job)
         job.waits.update(dict.fromkeys(waits, "need"))

@@ -48,8 +48,9 @@ class Actor:
 
     ``seq`` is its place, 0 while it has none; ``number`` the order of enqueue, ``since`` that of its last redrive.
     ``due`` is when it may go on, while it waits for a time. ``needs`` is what it was told to depend on, ``waits`` whom
-    it waits for at present and as what: for a job it needs, for one of its key, for a child of its own. ``fell`` is the
-    job because of which it is CANCELED, ``part`` the submission in parts it belongs to while nobody knows of it.
+    it waits for at present and as what: for a job it needs, for one of its key, for a child of its own.
+    ``canceled_by`` is the job because of which it is CANCELED, ``part`` the submission in parts it belongs to while
+    nobody knows of it.
     ``alarms`` says when it is to be looked at, and why. It is ``gone`` when its record is dropped and only its id kept.
     """
 
@@ -57,12 +58,12 @@ class Actor:
         self.id = spec.id
         self.number = self.since = number
         self.state = QUEUED
-        self.seq = self.attempts = self.losses = self.strangers = 0
+        self.seq = self.attempts = self.losses = self.unknown_task_count = 0
         self.ever_started = self.gone = False
         self.needs = {edge.id: (edge, spec.policy.on_dependency_failure) for edge in spec.depends_on}
         self.waits: dict[str, Literal["need", "key", "child", "ignored child"]] = {}
         self.is_parent = self.child_failed = self.to_begin = False
-        self.fell: str | None = None
+        self.canceled_by: str | None = None
         self.part: str | None = None
         self.alarms: dict[TimerKind, int] = {}
         self.token: int | None = None
@@ -128,7 +129,7 @@ class Jobs:
         self.limits: dict[tuple[Path | None, bool], Limit] = {}
         self.tokens_left: dict[Path, tuple[Fraction, int]] = {}
         """What is left of the bucket of each rate, and when that was so."""
-        self.untold: dict[str, list[str]] = {}
+        self.undelivered_cancellations: dict[str, list[str]] = {}
         """Which jobs each worker has still to be told to stop."""
         self.agenda: deque[Callable[[], None]] = deque()
         """What follows from what was done, first in first out."""

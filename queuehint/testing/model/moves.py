@@ -71,15 +71,15 @@ class Moves(Jobs):
 
     def stop(self, job: Actor) -> None:
         """Take a job from its worker, which need not be told anything about it any more."""
-        job.strangers = 0
+        job.unknown_task_count = 0
         job.alarms.pop(LEASE, None)
         self.told(job)
         job.worker = None
 
     def told(self, job: Actor) -> None:
         """Its worker knows, or need not know any more, that it is to stop."""
-        if job.worker is not None and job.id in self.untold.get(job.worker, ()):
-            self.untold[job.worker].remove(job.id)
+        if job.worker is not None and job.id in self.undelivered_cancellations.get(job.worker, ()):
+            self.undelivered_cancellations[job.worker].remove(job.id)
 
     def put_back(self, job: Actor, again: int | None) -> None:
         """Queue a job at the place it has kept; *again* is when it may start."""
@@ -121,7 +121,7 @@ class Moves(Jobs):
         self.numbers += 1
         job.since = self.numbers
         job.attempts = job.losses = 0
-        job.cancel = job.cause = job.result = job.fell = None
+        job.cancel = job.cause = job.result = job.canceled_by = None
         job.is_parent = job.child_failed = False
         job.alarms = {}
 
@@ -176,7 +176,7 @@ class Moves(Jobs):
         elif job.cancel is None:
             assert job.worker is not None
             job.cancel = cause
-            self.untold.setdefault(job.worker, []).append(job.id)
+            self.undelivered_cancellations.setdefault(job.worker, []).append(job.id)
 
     def sweep(
         self,

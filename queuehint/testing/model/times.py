@@ -35,9 +35,9 @@ class Times(Edges):
             alarm = self.next_alarm()
             if alarm is None or alarm[0] > self.now_ms:
                 return
-            self.come_up(alarm[1], alarm[3])
+            self.fire_timer(alarm[1], alarm[3])
 
-    def come_up(self, kind: TimerKind, job: Actor) -> None:
+    def fire_timer(self, kind: TimerKind, job: Actor) -> None:
         """Do what is due."""
         del job.alarms[kind]
         if job.id in self.starts:
@@ -83,7 +83,7 @@ class Times(Edges):
             return
         self.vacate(job)
         job.gone = True
-        job.fell = job.result = None
+        job.canceled_by = job.result = None
         if job.ended + ID_KEPT_MS > self.now_ms:
             job.alarms[PRUNE] = job.ended + ID_KEPT_MS
         else:

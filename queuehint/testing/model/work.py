@@ -84,9 +84,9 @@ class Work(Submissions, Limits):
             self.put_back(job, None)
         else:
             # The worker does not know the task: another may.
-            strangers = job.strangers
-            self.put_back(job, self.now_ms + min(STRANGER_PAUSE_MS << strangers, STRANGER_PAUSE_MAX_MS))
-            job.strangers = strangers + 1
+            unknown_task_count = job.unknown_task_count
+            self.put_back(job, self.now_ms + min(STRANGER_PAUSE_MS << unknown_task_count, STRANGER_PAUSE_MAX_MS))
+            job.unknown_task_count = unknown_task_count + 1
 
     # --- the begin of one --------------------------------------------------------------------------------------------
 
@@ -100,7 +100,13 @@ class Work(Submissions, Limits):
             assert len(grants) <= operation.limit, f"{operation.limit} were asked for, {len(grants)} granted"
             self.check_users(operation, told, cut=cut)
         due = told is not None and told.due
-        return Exchanged(verdicts, tuple(grants), tuple(self.untold.pop(operation.worker, [])), more=False, due=due)
+        return Exchanged(
+            verdicts,
+            tuple(grants),
+            tuple(self.undelivered_cancellations.pop(operation.worker, [])),
+            more=False,
+            due=due,
+        )
 
     def is_paused(self, job: Actor) -> bool:
         return any(at_or_below(job.claims, path) for path in self.paused)

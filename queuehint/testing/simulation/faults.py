@@ -178,7 +178,7 @@ class Fault(NamedTuple):
     request: int
 
 
-class Fortune:
+class FaultSchedule:
     """
     What befalls whom in one world.
 
@@ -193,16 +193,16 @@ class Fortune:
         self.faults: list[Fault] = []
         """What has happened."""
 
-    def of(self, sender: str, request: int) -> Luck:
+    def of(self, sender: str, request: int) -> RequestFaults:
         """Draw for a request."""
-        return Luck(self, sender, request, Random(f"{self._seed}/{sender}/{request}"))
+        return RequestFaults(self, sender, request, Random(f"{self._seed}/{sender}/{request}"))
 
 
-class Luck:
+class RequestFaults:
     """What befalls one request; all is drawn, whatever happens, so that what is left out changes nothing else."""
 
-    def __init__(self, fortune: Fortune, sender: str, request: int, random: Random) -> None:
-        self._fortune = fortune
+    def __init__(self, schedule: FaultSchedule, sender: str, request: int, random: Random) -> None:
+        self._schedule = schedule
         self._sender = sender
         self._request = request
         self.there_ms = random.randrange(1, QUICK_MS)
@@ -213,13 +213,13 @@ class Luck:
 
     def has(self, kind: str) -> bool:
         """Return whether a fault happens, and note it if it does."""
-        fortune = self._fortune
-        if self._rolls[kind] >= getattr(fortune.plan, kind):
+        schedule = self._schedule
+        if self._rolls[kind] >= getattr(schedule.plan, kind):
             return False
         fault = Fault(kind, self._sender, self._request)
-        if fortune.only is not None and fault not in fortune.only:
+        if schedule.only is not None and fault not in schedule.only:
             return False
-        fortune.faults.append(fault)
+        schedule.faults.append(fault)
         return True
 
     def part(self, kind: str, most: int) -> int:

@@ -148,7 +148,7 @@ class Promises:
         if self._lingering:
             self._let_go()
         self.check(engine)
-        if moves and engine.ledger.edges.open > 1:
+        if moves and engine.table.edges.open > 1:
             check_circles(engine)
 
     def _let_go(self) -> None:
@@ -233,11 +233,11 @@ class Promises:
 
     def check(self, engine: Engine) -> None:
         """Assert what can be told without looking at all jobs: conservation, and that no wait is for nothing."""
-        ledger, counts = engine.ledger, self.counts
-        assert counts == ledger.counts, f"by their moves there are {counts}, and the store counts {ledger.counts}"
-        assert len(self.started) == len(ledger.registry.running)
-        if counts[QUEUED] and not counts[STARTED] and not (ledger.leftovers or ledger.backing_off or ledger.holding):
-            assert ledger.ready.sizes() or ledger.parked or ledger.limits.meters, (
+        table, counts = engine.table, self.counts
+        assert counts == table.counts, f"by their moves there are {counts}, and the store counts {table.counts}"
+        assert len(self.started) == len(table.registry.running)
+        if counts[QUEUED] and not counts[STARTED] and not (table.leftovers or table.backing_off or table.holding):
+            assert table.ready.sizes() or table.parked or table.limits.limiters, (
                 f"{counts[QUEUED]} jobs are QUEUED, nothing runs, and none is ready"
             )
 
@@ -245,19 +245,19 @@ class Promises:
 
     def check_all(self, engine: Engine) -> None:
         """Assert I1 to I8 by looking at everything; O(all)."""
-        ledger = engine.ledger
+        table = engine.table
         engine.check()
         check_order(engine)
         check_circles(engine)
-        if not ledger.leftovers:
-            if not ledger.parked and not ledger.limits.meters:
+        if not table.leftovers:
+            if not table.parked and not table.limits.limiters:
                 check_ready(engine, exact=self.is_exclusive)
             check_edges(engine)
-        running = [(job.id, job.token) for job in ledger.registry.running.values()]
+        running = [(job.id, job.token) for job in table.registry.running.values()]
         assert sorted(running) == sorted((book.id, book.token) for book in self.started.values())
-        kept = {job.id: job.state for job in ledger.jobs.values() if not (job.gone or job.is_hidden)}
+        kept = {job.id: job.state for job in table.jobs.values() if not (job.gone or job.is_hidden)}
         assert kept == {book.id: book.state for book in self.books.values()}
         order = [job.id for job in placed(engine)]
         assert order == list(self.placed), f"places are in order {order} and were taken in order {list(self.placed)}"
-        for job in ledger.jobs.values():
+        for job in table.jobs.values():
             assert job.is_hidden or job.id in self.ids

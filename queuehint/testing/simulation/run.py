@@ -268,7 +268,7 @@ class _Case:
                     raise AssertionError("what has to hold at the end does not")
             finally:
                 world.close()
-        jobs = {job.id: job.record() for job in world.store.engine.ledger.jobs.values() if not job.is_hidden}
+        jobs = {job.id: job.record() for job in world.store.engine.table.jobs.values() if not job.is_hidden}
         check_trace(world.store.trace, [TraceJob.of(record) for record in jobs.values()])
         happened: dict[str, int] = {}
         for fault in world.faults:

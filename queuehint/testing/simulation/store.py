@@ -78,7 +78,7 @@ class Store:
     def _begin(self) -> None:
         self.engine = self._make(self._options)
         self.trace: list[TraceEvent] = []
-        self._recorder = self.engine.ledger.journal = Recorder(self.trace if self._traced else None)
+        self._recorder = self.engine.table.journal = Recorder(self.trace if self._traced else None)
         self.promises = Promises()
         self.receipts: dict[str, tuple[int, Any]] = {}
 

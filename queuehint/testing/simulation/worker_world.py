@@ -16,7 +16,7 @@ from queuehint.client.handle import JobHandle
 from queuehint.core.engine import EngineOptions
 from queuehint.errors import BackendError, BackendUnavailableError, QueueHintError
 from queuehint.testing.simulation.engine.world import CHECK_EVERY
-from queuehint.testing.simulation.faults import Fortune
+from queuehint.testing.simulation.faults import FaultSchedule
 from queuehint.testing.simulation.leases import LoopRenewal
 from queuehint.testing.simulation.live_workers import Crew, has_time
 from queuehint.testing.simulation.loop import PROCESS, Process, VirtualLoop
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from queuehint.backends.base import Interest
     from queuehint.operations import Operation
     from queuehint.scheduler.scheduler import Scheduler
-    from queuehint.testing.simulation.faults import Fault, FaultPlan, Luck
+    from queuehint.testing.simulation.faults import Fault, FaultPlan, RequestFaults
 
 THINK_MS = 2_000
 """How long a producer thinks between two jobs at most."""
@@ -82,7 +82,7 @@ class HandlerWorld:
         self.loop = VirtualLoop()
         self.loop.set_exception_handler(self._hear)
         self.backend = WireBackend(self)
-        self._fortune = Fortune(seed, plan, only)
+        self._schedule = FaultSchedule(seed, plan, only)
         self.story: list[str] = []
         self.steps = 0
         self._asked = 0
@@ -102,7 +102,7 @@ class HandlerWorld:
     @property
     def faults(self) -> list[Fault]:
         """What has befallen whom."""
-        return self._fortune.faults
+        return self._schedule.faults
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
@@ -226,17 +226,17 @@ class HandlerWorld:
         self._post(round(LOOK_S * 1000), self._look)
 
     def _is_over(self) -> bool:
-        ledger = self.store.engine.ledger
-        counts = ledger.counts
-        if counts[JobState.STARTED] or counts[JobState.SCHEDULED] or ledger.leftovers or ledger.backing_off:
+        table = self.store.engine.table
+        counts = table.counts
+        if counts[JobState.STARTED] or counts[JobState.SCHEDULED] or table.leftovers or table.backing_off:
             return False
-        if ledger.ready.sizes():
+        if table.ready.sizes():
             return False
         live = [process for process in self._processes if process is not None]
         return not any(process.is_dead or process.is_paused or self._crew.is_busy(process) for process in live)
 
     def _unfinished(self) -> str:
-        jobs = [job for job in self.store.engine.ledger.jobs.values() if not job.is_over][:3]
+        jobs = [job for job in self.store.engine.table.jobs.values() if not job.is_over][:3]
         return ", ".join(f"{job.id} ({job.spec.task}) is {job.state}" for job in jobs) or "code that does not end"
 
     def close(self) -> None:
@@ -269,23 +269,23 @@ class HandlerWorld:
     ) -> None:
         """Put a request on its way, and draw what befalls it and others meanwhile."""
         count = self._sent[process] = self._sent[process] + 1
-        luck, plan = self._fortune.of(process.name, count), self._plan
-        there_ms, back_ms = luck.there_ms, luck.back_ms
-        if luck.has("delay"):
-            there_ms += 1 + luck.part("delay", plan.delay_ms)
+        faults, plan = self._schedule.of(process.name, count), self._plan
+        there_ms, back_ms = faults.there_ms, faults.back_ms
+        if faults.has("delay"):
+            there_ms += 1 + faults.part("delay", plan.delay_ms)
         if process.name.startswith("worker"):
-            self._hurt(process, luck)
+            self._hurt(process, faults)
         if self.loop.time() < self._down_until_s:
             raise Unreachable
-        is_lost, is_unheard = luck.has("lose_request"), luck.has("lose_reply")
+        is_lost, is_unheard = faults.has("lose_request"), faults.has("lose_reply")
         if is_lost:
             self._say(f"a request of {process.name} is lost ({type(operation).__name__})")
         else:
             self._post(
                 there_ms, self._arrive, process, lane, number, operation, None if is_unheard else answer, back_ms
             )
-        if luck.has("double_request"):
-            later_ms = there_ms + 1 + luck.part("double_request", plan.delay_ms)
+        if faults.has("double_request"):
+            later_ms = there_ms + 1 + faults.part("double_request", plan.delay_ms)
             self._post(later_ms, self._arrive, process, lane, number, operation, None, 0)
 
     def _arrive(
@@ -344,14 +344,14 @@ class HandlerWorld:
     def is_there(self, interest: Interest) -> bool:
         """Say whether what somebody waits for may be there."""
         engine = self.store.engine
-        ledger = engine.ledger
-        if any(ledger.ready.size(pool, interest.users) for pool in interest.pools):
+        table = engine.table
+        if any(table.ready.size(pool, interest.users) for pool in interest.pools):
             return True
-        if interest.pools and ledger.leftovers:
+        if interest.pools and table.leftovers:
             return True
-        if interest.worker is not None and interest.worker in ledger.untold:
+        if interest.worker is not None and interest.worker in table.undelivered_cancellations:
             return True
-        return any(job_id not in ledger.jobs or ledger.jobs[job_id].is_over for job_id in interest.jobs)
+        return any(job_id not in table.jobs or table.jobs[job_id].is_over for job_id in interest.jobs)
 
     def due_s(self) -> float | None:
         """Return in how many seconds something is due."""
@@ -365,23 +365,23 @@ class HandlerWorld:
 
     # --- faults ------------------------------------------------------------------------------------------------------
 
-    def _hurt(self, process: Process, luck: Luck) -> None:
+    def _hurt(self, process: Process, faults: RequestFaults) -> None:
         plan = self._plan
-        if luck.has("crash"):
-            down_ms = 1 + luck.part("pause", plan.down_ms)
-            self._post(1 + luck.part("crash", 2_000), self._crash, process, down_ms)
-        if luck.has("pause"):
-            self._post(1 + luck.part("pause", 500), self._pause, process, 1 + luck.part("pause", plan.pause_ms))
-        if luck.has("clog"):
-            random = Random(luck.sizes["clog"])
+        if faults.has("crash"):
+            down_ms = 1 + faults.part("pause", plan.down_ms)
+            self._post(1 + faults.part("crash", 2_000), self._crash, process, down_ms)
+        if faults.has("pause"):
+            self._post(1 + faults.part("pause", 500), self._pause, process, 1 + faults.part("pause", plan.pause_ms))
+        if faults.has("clog"):
+            random = Random(faults.sizes["clog"])
             live = [each for each in self._processes if each is not None]
             for at, each in enumerate(random.sample(live, random.randint(min(2, len(live)), len(live)))):
                 self._post(1 + at * 200, self._pause, each, random.randrange(1, plan.pause_ms + 1))
-        if luck.has("step_clock"):
-            self._post(1, self._set_clock, round((2 * luck.sizes["step_clock"] - 1) * plan.step_ms))
-        if luck.has("restart"):
-            lost = (0, 1, 2, 5, plan.rollback)[luck.part("restart", 5)]
-            self._post(1, self._restart, min(lost, plan.rollback), 1 + luck.part("clog", plan.down_ms))
+        if faults.has("step_clock"):
+            self._post(1, self._set_clock, round((2 * faults.sizes["step_clock"] - 1) * plan.step_ms))
+        if faults.has("restart"):
+            lost = (0, 1, 2, 5, plan.rollback)[faults.part("restart", 5)]
+            self._post(1, self._restart, min(lost, plan.rollback), 1 + faults.part("clog", plan.down_ms))
 
     def _crash(self, process: Process, down_ms: int) -> None:
         if process.is_dead:

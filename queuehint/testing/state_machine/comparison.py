@@ -32,7 +32,7 @@ from queuehint.operations import (
 from queuehint.testing.model.jobs import LEASE
 from queuehint.testing.source import as_code
 from queuehint.testing.state_machine.agreement import Refused, TokenMap, agree, tokens_in
-from queuehint.testing.state_machine.lockstep import Pair
+from queuehint.testing.state_machine.lockstep import Lockstep
 from queuehint.values.hint import Claim
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Restart(Operation[None]):
     """A step of a history: the store was ended and begun anew."""
 
 
-class Comparison(Pair):
+class Comparison(Lockstep):
     """
     A backend in step with the engine and the model.
 

@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 
 
-class Player:
+class OperationGenerator:
     """Makes up operations for a world it sees through the engine; every choice is *random*'s."""
 
     def __init__(self, engine: Engine, random: Random, style: Style) -> None:
@@ -177,7 +177,7 @@ class Player:
 
     def ids(self) -> tuple[str, ...]:
         random = self.random
-        known = [job.id for job in self.engine.ledger.jobs.values() if not job.is_start]
+        known = [job.id for job in self.engine.table.jobs.values() if not job.is_start]
         some = random.sample(known, min(len(known), random.choice((1, 1, 2, 3))))
         return tuple(some) if random.random() < 0.95 else (*some, "nobody", *some)
 
@@ -206,7 +206,7 @@ class Player:
         """Mostly jobs that this one has made; sometimes itself, or nobody."""
         random = self.random
         roll = random.random()
-        made = [job.id for job in self.engine.ledger.jobs.values() if job.spec.parent == job_id]
+        made = [job.id for job in self.engine.table.jobs.values() if job.spec.parent == job_id]
         if roll < 0.03:
             return (random.choice((job_id, "nobody", *made)),)
         if made and roll < 0.7:
@@ -218,7 +218,7 @@ class Player:
     def dependency(self) -> str:
         """Mostly what is there and not over; what is over too, and now and then what nobody may know of."""
         roll = self.random.random()
-        jobs = [job for job in self.engine.ledger.jobs.values() if not job.is_start]
+        jobs = [job for job in self.engine.table.jobs.values() if not job.is_start]
         known = [job for job in jobs if not (job.is_hidden or job.gone)]
         some = [job.id for job in known if job.is_over == (roll > 0.6)]
         if roll > 0.98 or not some:
@@ -260,13 +260,13 @@ class Player:
 
     def enqueue(self) -> Operation[Any]:
         random = self.random
-        count_of = self.engine.ledger.counts
+        count_of = self.engine.table.counts
         if sum(count_of[state] for state in (SCHEDULED, DEFERRED, QUEUED, STARTED)) >= self.style.unfinished_max:
             return self.exchange()
         specs = [self.spec() for _ in range(random.choice((1, 1, 1, 2, 3)))]
         parent = None
         if self.style.edges:
-            running = [(job.id, job.token or 0) for job in self.engine.ledger.registry.running.values()]
+            running = [(job.id, job.token or 0) for job in self.engine.table.registry.running.values()]
             if running and random.random() < 0.25:
                 parent = random.choice(running if random.random() < 0.95 else [*running, *self.grants])
                 specs = [attrs.evolve(spec, parent=parent[0]) for spec in specs]
@@ -287,12 +287,12 @@ class Player:
         """Send a part of a submission, or what it needs to be whole if it is large enough."""
         random = self.random
         staged = random.choice(PARTS)
-        hidden = [job for job in self.engine.ledger.jobs.values() if job.is_hidden and not job.is_start]
+        hidden = [job for job in self.engine.table.jobs.values() if job.is_hidden and not job.is_start]
         if len(hidden) >= 8:
             return self.commit()
         specs = [self.spec() for _ in range(random.choice((0, 1, 2, 2, 3)))]
         if random.random() < 0.97:
-            start = self.engine.ledger.jobs.get(START_MARK + staged)
+            start = self.engine.table.jobs.get(START_MARK + staged)
             flow = start.spec.flow if start is not None else specs[0].flow if specs else None
             specs = [attrs.evolve(spec, key=None, presence_ms=None, flow=flow) for spec in specs]
         mine = [job.id for job in hidden if START_MARK + staged in job.blocked]
@@ -302,12 +302,12 @@ class Player:
         return Enqueue(tuple(specs), staged=staged)
 
     def commit(self) -> Operation[Any]:
-        begun = [job.id[1:] for job in self.engine.ledger.jobs.values() if job.is_start]
+        begun = [job.id[1:] for job in self.engine.table.jobs.values() if job.is_start]
         return Commit(self.random.choice(begun if begun and self.random.random() < 0.95 else PARTS))
 
     def exchange(self) -> Operation[Any]:
         random = self.random
-        running = [(job.id, job.token or 0) for job in self.engine.ledger.registry.running.values()]
+        running = [(job.id, job.token or 0) for job in self.engine.table.registry.running.values()]
         self.grants = [grant for grant in self.grants if random.random() < 0.9] + running
         settle = [self.outcome(*grant) for grant in running if random.random() < 0.6]
         if self.grants and random.random() < 0.15:
@@ -324,7 +324,7 @@ class Player:
 
     def renew(self) -> Operation[Any]:
         random = self.random
-        jobs = self.engine.ledger.jobs.values()
+        jobs = self.engine.table.jobs.values()
         leases = [(job.id, job.token) for job in jobs if job.token is not None and random.random() < 0.5]
         if self.grants:
             leases.append(random.choice(self.grants))
@@ -348,7 +348,7 @@ class Player:
         return Discard(self._dead())
 
     def _dead(self) -> tuple[str, ...]:
-        dead = [job.id for job in self.engine.ledger.dead.values()]
+        dead = [job.id for job in self.engine.table.dead.values()]
         if dead and self.random.random() < 0.9:
             return tuple(self.random.sample(dead, self.random.randint(1, min(2, len(dead)))))
         return self.ids()
@@ -357,13 +357,13 @@ class Player:
         return Pause(self.region())
 
     def resume(self) -> Operation[Any]:
-        marked = sorted(self.engine.ledger.parked)
+        marked = sorted(self.engine.table.parked)
         return Resume(self.random.choice(marked) if marked and self.random.random() < 0.9 else self.path())
 
     def limit(self) -> Operation[Any]:
         """Mostly hold back few at a time; sometimes anew what is limited already, sometimes all there is."""
         random = self.random
-        known = [state.limit for state in self.engine.ledger.limits.states(0)]
+        known = [state.limit for state in self.engine.table.limits.states(0)]
         if known and random.random() < 0.3:
             limit = random.choice(known)
             most = random.choice((None, 1, 2, limit.most)) if limit.most is not None else None
@@ -380,7 +380,7 @@ class Player:
         return SetLimit(Limit(path=path, most=most))
 
     def unlimit(self) -> Operation[Any]:
-        known = [state.limit.path for state in self.engine.ledger.limits.states(0)]
+        known = [state.limit.path for state in self.engine.table.limits.states(0)]
         return DropLimit(self.random.choice(known) if known and self.random.random() < 0.95 else self.path())
 
     def close(self) -> Operation[Any]:
@@ -403,7 +403,7 @@ class Player:
         return Update(*grant, b"3") if roll < 0.7 else Report(*grant, Progress(1, 2))
 
     def delete(self) -> Operation[Any]:
-        over = [job.id for job in self.engine.ledger.jobs.values() if job.is_over and not job.gone and not job.is_start]
+        over = [job.id for job in self.engine.table.jobs.values() if job.is_over and not job.gone and not job.is_start]
         if over and self.random.random() < 0.9:
             return Delete(tuple(self.random.sample(over, self.random.randint(1, min(2, len(over))))))
         return Delete(self.ids())
@@ -411,7 +411,7 @@ class Player:
     def amend(self) -> Operation[Any]:
         """Change a record; now and then one that nobody knows, or more of it, or another version."""
         random = self.random
-        job = self.engine.ledger.jobs.get(random.choice((*self.ids(), "nobody")))
+        job = self.engine.table.jobs.get(random.choice((*self.ids(), "nobody")))
         if job is None:
             return Amend(JobSpec(id="nobody", task="t"), 1)
         changed: dict[str, Any] = {"user": random.choice((None, "u", "v")), "service": random.choice((None, None, "s"))}
@@ -430,14 +430,14 @@ class Player:
         random = self.random
         if self.grants and random.random() < 0.4:
             job_id, token = random.choice(self.grants)
-            job = self.engine.ledger.jobs.get(job_id)
+            job = self.engine.table.jobs.get(job_id)
             needs = [edge.id for edge in job.spec.depends_on] if job is not None else []
             return Fetch(job_id, token, (*needs, self.dependency()))
         return random.choice(
             (
                 Pull("n", random.choice(SHARED_KEYS)),
                 CountFlow(random.choice(FLOWS)),
-                ListFlow(random.choice(FLOWS), random.choice((0, self.engine.ledger.last_number // 2)), 2),
+                ListFlow(random.choice(FLOWS), random.choice((0, self.engine.table.last_number // 2)), 2),
                 CountEdges(),
                 Why(random.choice((*self.ids(), "nobody"))),
             )

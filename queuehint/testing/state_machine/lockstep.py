@@ -80,7 +80,7 @@ def filters(path: Path, now_ms: int) -> Iterator[RecordFilter]:
     yield RecordFilter(states=(STARTED, QUEUED), until_ms=now_ms - MINUTE)
 
 
-class Pair:
+class Lockstep:
     """
     An engine beside its model: every operation goes to both, and they are compared.
 
@@ -96,7 +96,7 @@ class Pair:
         self.engine = Engine(EngineOptions(budget=budget, retention=retention))
         self.model = ReferenceModel(retention)
         self.model.look_ms = self._look_ms
-        self.model.level_of = lambda job_id: self.engine.ledger.jobs[job_id].level
+        self.model.level_of = lambda job_id: self.engine.table.jobs[job_id].level
         self.now_ms = now_ms
         self.history: list[tuple[int, Any]] = []
         self.ended: dict[str, int] = {}
@@ -138,7 +138,7 @@ class Pair:
 
     def _look_ms(self) -> int | None:
         """When something is due that no definition says: a limit is looked at again, a schedule fires."""
-        looks = self.engine.ledger.limits.next_ms(), self.engine.state.timetable.next_ms(self.engine.now_ms)
+        looks = self.engine.table.limits.next_ms(), self.engine.state.timetable.next_ms(self.engine.now_ms)
         return min((at for at in looks if at is not None), default=None)
 
     def go_to(self, now_ms: int) -> None:
@@ -163,7 +163,7 @@ class Pair:
         The model reaches at once those that end, where work is cut, because of others before the sweep comes to them.
         """
         if isinstance(reply, SweptPath) and reply.number is not None:
-            jobs, actors = self.engine.ledger.jobs, self.model.jobs
+            jobs, actors = self.engine.table.jobs, self.model.jobs
             others = sum(actors[job_id].cause != jobs[job_id].cause for job_id in self.model.reached & actors.keys())
             tally = self.put(Pull(TALLIES, str(reply.number))).value
             assert tally == b"%d" % (len(self.model.reached) - others)
@@ -175,7 +175,7 @@ class Pair:
         That is in which order jobs took their places (those after *seqs*) whose last edges were resolved in one
         operation, or that were revived in one, and which of several ends it was that canceled a job.
         """
-        model, jobs = self.model, self.engine.ledger.jobs
+        model, jobs = self.model, self.engine.table.jobs
         if model.woven:
             new = [actor for actor in model.placed if actor.seq > seqs and actor.id in jobs]
             places = sorted(actor.seq for actor in new)
@@ -186,18 +186,18 @@ class Pair:
             job = jobs.get(actor.id)
             if job is not None and actor.state is CANCELED is job.state:
                 causes = (actor.cause, job.cause)
-                fallen_by = job.notes.fallen_by if job.notes is not None else None
-                assert fallen_by is None or fallen_by in actor.needs
+                canceled_by = job.extras.canceled_by if job.extras is not None else None
+                assert canceled_by is None or canceled_by in actor.needs
                 assert causes[0] == causes[1] or any((cause or "").startswith(_FOLLOWS) for cause in causes)
-                actor.fell, actor.cause = fallen_by, job.cause
+                actor.canceled_by, actor.cause = canceled_by, job.cause
             if job is not None and actor.since > actor.number and job.since > job.number:
                 actor.since = job.since
 
     def compare(self) -> None:
         engine, model = self.engine, self.model
-        ledger = engine.ledger
+        table = engine.table
         engine.check()
-        known = {job.id: job for job in ledger.jobs.values() if not job.is_hidden}
+        known = {job.id: job for job in table.jobs.values() if not job.is_hidden}
         assert known.keys() == model.jobs.keys()
         for actor in model.jobs.values():
             job = known[actor.id]
@@ -236,15 +236,15 @@ class Pair:
                 actor.result,
             )
             assert job.level == job.spec.priority or (job.level > job.spec.priority and job.seq)
-            notes = job.notes
-            if notes is not None:
-                assert notes.fallen_by == actor.fell
+            extras = job.extras
+            if extras is not None:
+                assert extras.canceled_by == actor.canceled_by
                 # What is over forgets its edges in a step of its own.
-                assert actor.is_over or notes.blocked.keys() == actor.waits.keys()
+                assert actor.is_over or extras.blocked.keys() == actor.waits.keys()
             else:
                 assert not actor.waits
-                assert actor.fell is None
-        hidden = {job.id: job for job in ledger.jobs.values() if job.is_hidden}
+                assert actor.canceled_by is None
+        hidden = {job.id: job for job in table.jobs.values() if job.is_hidden}
         expected = {**model.hidden, **model.starts}
         assert {job_id: job.number for job_id, job in hidden.items()} == {
             job_id: actor.number for job_id, actor in expected.items()
@@ -252,14 +252,14 @@ class Pair:
         # A job canceled while work was cut may have had a place for a moment, so places are equal up to gaps.
         assert [job.id for job in placed(engine)] == [actor.id for actor in model.placed]
         ready = {actor.id for actor in model.ready()}
-        offered = {job.id for job in ledger.jobs.values() if job.ready is not None}
-        if not ledger.leftovers:
+        offered = {job.id for job in table.jobs.values() if job.ready is not None}
+        if not table.leftovers:
             if model.exact:
                 assert offered == ready
             else:
                 check_ready(engine, exact=False)
         assert offered <= ready, f"{offered - ready} are ready out of order"
-        if not ledger.leftovers:
+        if not table.leftovers:
             assert engine.next_ms == model.next_ms()
         self._compare_limits()
 
@@ -272,7 +272,7 @@ class Pair:
             limit = state.limit
             assert state.started == (len(model.count_started(limit)) if limit.holds_back else None)
             unfinished = None if limit.max_pending is None else model.count_unfinished(limit.path)
-            assert state.pending == unfinished or (limit.max_pending is not None and engine.ledger.leftovers)
+            assert state.pending == unfinished or (limit.max_pending is not None and engine.table.leftovers)
 
     # --- questions ---------------------------------------------------------------------------------------------------
 
@@ -302,12 +302,12 @@ class Pair:
             reason = self.put(Why(actor.id))
             self.model.check_reason(actor, reason)
             if reason.kind in {ReasonKind.PLACE, ReasonKind.DEAD_HOLD}:
-                assert reason.jobs or self.engine.ledger.leftovers
+                assert reason.jobs or self.engine.table.leftovers
                 assert all(0 < self.model.jobs[job_id].seq < actor.seq for job_id in reason.jobs)
                 held = [self.model.jobs[job_id] for job_id in reason.jobs]
                 if reason.kind is ReasonKind.DEAD_HOLD:
                     assert all(other.state is FAILED for other in held)
-                if self.model.exact and not self.engine.ledger.leftovers:
+                if self.model.exact and not self.engine.table.leftovers:
                     # A dead job may stand in the way of one before this one, and of this one by that alone.
                     before = self._before(actor) if reason.kind is ReasonKind.DEAD_HOLD else [actor]
                     assert any(clash(other.claims, one.claims) for other in held for one in before)
@@ -368,7 +368,7 @@ class Pair:
         running = [claim for actor in self.model.placed if actor.state is STARTED for claim in actor.claims]
         assert tree.started == sum(claim.path == path for claim in running)
         assert tree.started_below == sum(claim.path[: len(path)] == path for claim in running)
-        node = self.engine.ledger.trie.find(path)
+        node = self.engine.table.trie.find(path)
         assert sum(counts(node.held)) == tree.granted + tree.passing if node is not None else not tree.granted
         assert tree.paused == (path in self.model.paused)
         assert tree.closed == (path in self.model.closed)
@@ -381,7 +381,7 @@ class Pair:
             self.do(Resume(path))
         for path in sorted(self.model.closed):
             self.do(Reopen(path))
-        for user in tuple(self.engine.ledger.ready.weights):
+        for user in tuple(self.engine.table.ready.weights):
             self.do(Weigh(user, 1))
         for _ in range(1_000):
             running = [
@@ -398,7 +398,7 @@ class Pair:
         while self.engine.state.shared:
             self.go_to(self.now_ms + SHARED_MS)
             self.do(Tick())
-        for worker in sorted(self.model.untold):
+        for worker in sorted(self.model.undelivered_cancellations):
             self.do(Exchange(worker))
         for limited, _ in list(self.model.limits):
             self.do(DropLimit(limited))

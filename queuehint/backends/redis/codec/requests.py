@@ -112,7 +112,7 @@ def _enqueue(operation: Enqueue) -> Args:
     firing = "" if operation.firing is None else _firing(operation.firing)
     args: Args = [operation.staged or "", parent_id, token_text(token), firing, operation.flow or ""]
     for spec in operation.jobs:
-        needs = "\n".join([f"{fates} {job_id}" for job_id, fates in needs_of(spec)]) if spec.depends_on else ""
+        needs = "\n".join([f"{policy} {job_id}" for job_id, policy in needs_of(spec)]) if spec.depends_on else ""
         args += (spec_head(spec), spec_rest(spec), needs)
     return args
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from queuehint.backends.redis import keys
 from queuehint.backends.redis.codec import codec
-from queuehint.backends.redis.connections import SyncLink, hold
+from queuehint.backends.redis.connections import SyncLink, run
 from queuehint.backends.redis.doctor.findings import first_repairs, problem, repairable
 from queuehint.backends.redis.doctor.server import Checkup
 from queuehint.backends.redis.doctor.sums import Pass, State, Sums
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
 
     from queuehint.backends.redis.backend import RedisBackend
-    from queuehint.backends.redis.session import Desk
-    from queuehint.backends.redis.transport import Ask, Move
+    from queuehint.backends.redis.session import Session
+    from queuehint.backends.redis.transport import Redirect, Send
     from queuehint.backends.report import Repair
 
-    Talk = Generator[Ask | Sleep | Move, Any, Any]
+    Talk = Generator[Send | Sleep | Redirect, Any, Any]
 
 PASSES: Final = 3
 """How often sums over many heads are read again because something changed."""
@@ -82,10 +82,10 @@ def diagnose(backend: RedisBackend, *, fix: bool = False, passes: int = PASSES) 
     Raises:
         BackendUnavailableError, BackendDeniedError: the server cannot be asked.
     """
-    desk = backend.desk
-    link = SyncLink(desk.address)
+    session = backend.session
+    link = SyncLink(session.address)
     try:
-        report: Report = hold(link, _Doctor(desk, passes).examine(fix=fix))
+        report: Report = run(link, _Doctor(session, passes).examine(fix=fix))
     finally:
         link.close()
     return report
@@ -130,10 +130,10 @@ def _batches(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
 
 
 class _Doctor:
-    def __init__(self, desk: Desk, passes: int) -> None:
-        self._desk = desk
+    def __init__(self, session: Session, passes: int) -> None:
+        self._session = session
         self._passes = max(1, passes)
-        self._checkup = Checkup(desk)
+        self._checkup = Checkup(session)
         self._sums = Sums(self._key, self._checkup.facts)
 
     def examine(self, *, fix: bool) -> Talk:
@@ -155,7 +155,7 @@ class _Doctor:
         last: Pass = yield from self._read()
         if last.clock is not None and self._checkup.is_primary:
             found |= last.findings
-            yield from self._desk.converse_script("doctor/turn_back", ())
+            yield from self._session.execute_script("doctor/turn_back", ())
             last = yield from self._read()
         for _ in range(ROUNDS_MAX):
             found |= last.findings
@@ -178,8 +178,8 @@ class _Doctor:
 
     def _report(self, last: Pass, repaired: tuple[Finding, ...] = ()) -> Report:
         return Report(
-            store=self._desk.address.shown,
-            namespace=self._desk.namespace,
+            store=self._session.address.shown,
+            namespace=self._session.namespace,
             facts=self._checkup.facts,
             findings=(*self._checkup.findings, *last.findings.values()),
             repaired=repaired,
@@ -190,10 +190,10 @@ class _Doctor:
     # --- asking ------------------------------------------------------------------------------------------------------
 
     def _plain(self, *command: Any) -> Talk:
-        return (yield from self._desk.plain(*command))
+        return (yield from self._session.plain(*command))
 
     def _key(self, name: str) -> str:
-        return keys.redis_key(self._desk.namespace, name)
+        return keys.redis_key(self._session.namespace, name)
 
     # --- one pass ----------------------------------------------------------------------------------------------------
 
@@ -224,7 +224,7 @@ class _Doctor:
         return this
 
     def _state(self) -> Talk:
-        said = _named((yield from self._desk.converse_script("doctor/counters", ())))
+        said = _named((yield from self._session.execute_script("doctor/counters", ())))
         return State(
             packed=said["packed"],
             kind=_text(said["is"]),
@@ -267,7 +267,7 @@ class _Doctor:
             yield Sleep(0.001)
 
     def _is_settled(self, state: State) -> bool:
-        return state.now_ms > state.clock_ms or not self._desk.has_own_time
+        return state.now_ms > state.clock_ms or not self._session.has_own_time
 
     def _look_at_retention(self, this: Pass) -> Talk:
         """See for how long records are kept, if somebody has said so."""
@@ -310,7 +310,7 @@ class _Doctor:
             if key.is_prefix:
                 this.by_prefix.setdefault(key.name, []).append(name)
         for names in _batches(list(ours), SCAN_COUNT):
-            said = yield from self._desk.converse_script("doctor/kinds", (0, *map(_bytes, names)))
+            said = yield from self._session.execute_script("doctor/kinds", (0, *map(_bytes, names)))
             for name, kind, ttl_ms in zip(names, said[::3], said[1::3], strict=True):
                 self._check_type(this, name, _text(kind), ours[name].type)
                 if ttl_ms >= 0:
@@ -319,7 +319,7 @@ class _Doctor:
         if _NO_SCRIPT in this.unchecked:
             return
         for names in _batches([name for name, key in ours.items() if key.is_prefix or name == "events"], BATCH):
-            said = yield from self._desk.converse_script("doctor/kinds", (1, *map(_bytes, names)))
+            said = yield from self._session.execute_script("doctor/kinds", (1, *map(_bytes, names)))
             for name, is_stray in zip(names, said[2::3], strict=True):
                 if is_stray:
                     what = "is about something that is no more"
@@ -366,7 +366,7 @@ class _Doctor:
             yield from self._look_at_jobs(this, [])
 
     def _look_at_jobs(self, this: Pass, ids: list[bytes]) -> Talk:
-        said = _named((yield from self._desk.converse_script("doctor/heads", tuple(ids))))
+        said = _named((yield from self._session.execute_script("doctor/heads", tuple(ids))))
         self._add_problems(this, said["problems"])
         this.counted.update(_numbers(said["counted"]))
         this.entries.update(_numbers(said["entries"]))
@@ -409,7 +409,7 @@ class _Doctor:
         assert key is not None
         while True:
             args = (_bytes(name), key.type, cursor, OF_INDEX if name == "index" else BATCH)
-            said = _named((yield from self._desk.converse_script("doctor/entries", args)))
+            said = _named((yield from self._session.execute_script("doctor/entries", args)))
             self._add_problems(this, said["problems"])
             this.see(_numbers(said["greatest"]))
             if not this.is_whole:
@@ -434,7 +434,7 @@ class _Doctor:
         """See that no two jobs run whose claims conflict."""
         for pair in _conflicts(this.started):
             # They need not have run at one time: ask for both at once.
-            said = _named((yield from self._desk.converse_script("doctor/heads", tuple(map(_bytes, pair)))))
+            said = _named((yield from self._session.execute_script("doctor/heads", tuple(map(_bytes, pair)))))
             started = dict(_texts(said["started"]))
             if started.keys() == set(pair) and list(_conflicts(started)):
                 what = f"jobs {pair[0]} and {pair[1]} run at once, and their claims conflict"
@@ -451,7 +451,7 @@ class _Doctor:
             now: dict[str, list[str]] = {}
             for batch in _batches(circle, BATCH):
                 now |= _waits(
-                    _named((yield from self._desk.converse_script("doctor/heads", tuple(map(_bytes, batch)))))
+                    _named((yield from self._session.execute_script("doctor/heads", tuple(map(_bytes, batch)))))
                 )
             if all(other in now.get(job_id, ()) for job_id, other in pairwise([*circle, circle[0]])):
                 this.add(circle_finding(self._key("deferred"), circle), circle[0])
@@ -462,7 +462,7 @@ class _Doctor:
         """Do repairs in batches, as long as nobody else changes anything; return whether all were done."""
         for batch in _batches(repairs, REPAIRS):
             flat = [_bytes(part) for repair in batch for part in repair]
-            done, packed = yield from self._desk.converse_script("doctor/repair", (packed, *flat))
+            done, packed = yield from self._session.execute_script("doctor/repair", (packed, *flat))
             if done != b"DONE":
                 return False
         return True

@@ -13,10 +13,10 @@ from queuehint.errors import BackendError
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from queuehint.backends.redis.session import Desk
-    from queuehint.backends.redis.transport import Ask, Move, Sleep
+    from queuehint.backends.redis.session import Session
+    from queuehint.backends.redis.transport import Redirect, Send, Sleep
 
-    Talk = Generator[Ask | Sleep | Move, Any, Any]
+    Talk = Generator[Send | Sleep | Redirect, Any, Any]
 
 _PROBLEMS: Final = {"redis_version": wrong_version, "maxmemory_policy": wrong_policy, "role": wrong_role}
 PINGS: Final = 20
@@ -50,11 +50,11 @@ class Checkup:
     What a server says of itself.
 
     Args:
-        desk: by which it is asked.
+        session: by which it is asked.
     """
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, session: Session) -> None:
+        self._session = session
         self.facts: dict[str, str | int | float] = {}
         self.findings: list[Finding] = []
         self.is_primary = True
@@ -62,7 +62,7 @@ class Checkup:
 
     def look(self) -> Talk:
         """Ask the server; of a cluster, the node that has the namespace."""
-        yield from self._ask("EXISTS", keys.redis_key(self._desk.namespace, "meta"))
+        yield from self._ask("EXISTS", keys.redis_key(self._session.namespace, "meta"))
         info = parse_info((yield from self._ask("INFO", "everything")))
         name = "valkey" if "valkey_version" in info else "redis"
         version = info.get(f"{name}_version", "0")
@@ -85,11 +85,11 @@ class Checkup:
         yield from self._look_at_durability(info)
         self._look_at_memory(info)
         self.facts["latency_ms"] = yield from self._latency_ms()
-        if self._desk.address.is_remote_plaintext:
+        if self._session.address.is_remote_plaintext:
             self._find("tls", "what is sent can be read on the way; use rediss://")
 
     def _ask(self, *command: str) -> Talk:
-        return (yield from self._desk.plain(*command))
+        return (yield from self._session.plain(*command))
 
     def _find(self, where: str, what: str, level: Level = "warning") -> None:
         self.findings.append(Finding(kind="setting", level=level, where=where, what=what))

@@ -35,7 +35,7 @@ _WORDS = {"e": "enqueues", "c": "claims", "f": "finishes", "r": "gives back", "t
 _POLICY = Policy(backoff=Backoff(base=1, cap=1, jitter=0), max_attempts=3)
 
 
-class _Crew:
+class _Clients:
     """Some clients, a store, and how far each client is."""
 
     def __init__(self, programs: Sequence[str], paths: Sequence[Path], make: Callable[[EngineOptions], Store]) -> None:
@@ -82,7 +82,7 @@ class _Crew:
 
     def situation(self) -> tuple[Any, ...]:
         """Return all that decides what may happen from here on."""
-        jobs = sorted(self.store.engine.ledger.jobs.values(), key=lambda job: job.number)
+        jobs = sorted(self.store.engine.table.jobs.values(), key=lambda job: job.number)
         ranks = {job_id: rank for rank, job_id in enumerate(self.store.promises.placed)}
         return (
             tuple(self.at),
@@ -103,7 +103,7 @@ class _Crew:
                 "end",
                 Exchange("end", tuple([Outcome(job_id=g.spec.id, token=g.token, kind=_KINDS["f"]) for g in grants])),
             )
-        states = {job.state for job in engine.ledger.jobs.values()}
+        states = {job.state for job in engine.table.jobs.values()}
         assert states <= {JobState.FINISHED, JobState.CANCELED}, f"at the end there are jobs that are {states}"
         while (next_ms := engine.next_ms) is not None:
             self.store.ask("end", len(self.store.history) + 1, Exchange("end"), next_ms)
@@ -139,7 +139,7 @@ def explore(
             for client, program in enumerate(programs):
                 if order.count(client) == len(program):
                     continue
-                crew = _Crew(programs, paths, make)
+                crew = _Clients(programs, paths, make)
                 try:
                     for each in (*order, client):
                         crew.step(each)

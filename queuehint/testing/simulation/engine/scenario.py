@@ -137,7 +137,7 @@ class Driver:
         if held and not ended and until_ms - BEGIN_MS - now_ms < 2 * LEASE_MS // 3:
             return ("renew",)
         room = 3 - len(held) + len(ended)
-        if not ended and not (room and self._world.store.engine.ledger.ready.sizes()) and random.random() < 0.8:
+        if not ended and not (room and self._world.store.engine.table.ready.sizes()) and random.random() < 0.8:
             return None
         return ("exchange", random.randint(1, room) if room else 0, tuple(ended))
 
@@ -169,7 +169,7 @@ class Driver:
             dead = [book.id for book in promises.books.values() if book.state is FAILED]
             return Redrive(tuple(dead[-2:]), random.random() < 0.5) if roll < 0.88 else Discard((dead[0],))
         if roll < 0.94:
-            parked = list(self._world.store.engine.ledger.parked)
+            parked = list(self._world.store.engine.table.parked)
             return Resume(parked[0]) if parked else Pause(random.choice(PATHS[1:]))
         return Tick()
 

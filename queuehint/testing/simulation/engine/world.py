@@ -371,7 +371,7 @@ class World:
         self.clock_ms = max(self.clock_ms, self.highest_ms - self.now_ms)
         store, number = self.store, 0
         engine = store.engine
-        for path in list(engine.ledger.parked):
+        for path in list(engine.table.parked):
             number += 1
             store.ask("end", number, Resume(path), self.store_ms)
         for _ in range(ROUNDS_MAX):
@@ -385,12 +385,12 @@ class World:
                     [Outcome(job_id=g.spec.id, token=g.token, kind=OutcomeKind.FINISHED) for g in reply.grants]
                 )
                 reply = store.ask("end", number, Exchange("end", settle, limit=100, lease_ms=LEASE_MS), now_ms)
-            if not engine.ledger.jobs:
+            if not engine.table.jobs:
                 break
             next_ms = engine.next_ms
-            assert next_ms is not None, f"{len(engine.ledger.jobs)} jobs wait for nothing that is to come"
+            assert next_ms is not None, f"{len(engine.table.jobs)} jobs wait for nothing that is to come"
             self.now_ms = max(self.now_ms, next_ms - self.clock_ms)
-        assert not engine.ledger.jobs, f"{sorted(engine.ledger.jobs)} are left"
+        assert not engine.table.jobs, f"{sorted(engine.table.jobs)} are left"
         check_empty(engine)
 
 

@@ -13,18 +13,18 @@ import pytest
 from queuehint import InvalidJobTypeError, JobContext, JsonCodec, PayloadError
 from queuehint.handlers import context as context_module
 from queuehint.handlers.codec import decode_json
-from queuehint.handlers.partial_result import Interim
+from queuehint.handlers.partial_result import PartialResult
 from queuehint.operations import Log
 from queuehint.testing.driver import job
 from queuehint.values.outcome import RESULT_BYTES_MAX, Grant
-from queuehint.worker.outbox import Notes
+from queuehint.worker.outbox import OutboxBuffer
 
 CODEC = JsonCodec()
 TOKEN = 7
 
 
-def interim(**fields: Any) -> Interim:
-    made = Interim("a", TOKEN)
+def partial_result(**fields: Any) -> PartialResult:
+    made = PartialResult("a", TOKEN)
     if fields:
         made.update(fields)
     return made
@@ -34,38 +34,38 @@ def stored(result: bytes | None, token: int = TOKEN) -> Any:
     return SimpleNamespace(result=result, token=token)
 
 
-def value(it: Interim, returned: bytes | None = None) -> Any:
+def value(it: PartialResult, returned: bytes | None = None) -> Any:
     return decode_json(it.dump(CODEC, returned))["result"]
 
 
 def test_later_fields_go_over_earlier_ones() -> None:
-    it = interim(a=1, b={"deep": 1})
+    it = partial_result(a=1, b={"deep": 1})
     it.update({"b": {"other": 2}, "c": None})
     assert value(it) == {"a": 1, "b": {"other": 2}, "c": None}
 
 
 def test_it_goes_on_from_what_an_earlier_attempt_has_stored() -> None:
-    it = interim(a=2)
+    it = partial_result(a=2)
     it.load(stored(b'{"result":{"a":1,"z":9}}'), CODEC)
     assert it.is_loaded
     assert value(it) == {"a": 2, "z": 9}
 
 
 def test_a_returned_dict_goes_over_all_others() -> None:
-    it = interim(a=2, b=2)
+    it = partial_result(a=2, b=2)
     it.load(stored(b'{"result":{"a":1,"z":9}}'), CODEC)
     assert value(it, b'{"result":{"b":3}}') == {"a": 2, "b": 3, "z": 9}
 
 
 @pytest.mark.parametrize("result", [None, b'{"result":5}', b'{"result":null}', b"{}", b"\x80", b"[]"])
 def test_what_is_no_dict_is_replaced(result: bytes | None) -> None:
-    it = interim(a=1)
+    it = partial_result(a=1)
     it.load(stored(result), CODEC)
     assert value(it) == {"a": 1}
 
 
 def test_what_is_stored_for_another_token_is_not_ours() -> None:
-    it = interim(a=1)
+    it = partial_result(a=1)
     it.load(stored(b'{"result":{"z":9}}', token=TOKEN + 1), CODEC)
     assert value(it) == {"a": 1}
     it.load(None, CODEC)
@@ -75,16 +75,16 @@ def test_what_is_stored_for_another_token_is_not_ours() -> None:
 def test_what_the_caller_does_later_changes_nothing() -> None:
     inner = [1]
     fields = {"a": inner}
-    it = interim(**fields)
+    it = partial_result(**fields)
     inner.append(2)
     fields["b"] = []
     assert value(it) == {"a": [1]}
 
 
 def test_nothing_said_is_false() -> None:
-    assert not interim()
-    assert interim(a=None)
-    empty = interim()
+    assert not partial_result()
+    assert partial_result(a=None)
+    empty = partial_result()
     empty.update({})
     assert not empty
 
@@ -92,7 +92,7 @@ def test_nothing_said_is_false() -> None:
 @pytest.mark.parametrize("fields", [None, [("a", 1)], "a", 5, {"a"}])
 def test_fields_that_are_no_dict_are_refused(fields: Any) -> None:
     with pytest.raises(InvalidJobTypeError, match="fields must be a dict"):
-        interim().update(fields)
+        partial_result().update(fields)
 
 
 @pytest.mark.parametrize(
@@ -107,14 +107,14 @@ def test_fields_that_are_no_dict_are_refused(fields: Any) -> None:
     ids=["set", "key", "nan", "surrogate", "long"],
 )
 def test_fields_that_are_not_json_are_refused_whole(fields: Any, words: str) -> None:
-    it = interim(b=1)
+    it = partial_result(b=1)
     with pytest.raises(PayloadError, match=words):
         it.update({"c": 2, **fields})
     assert value(it) == {"b": 1}
 
 
 def test_all_fields_together_are_a_mebibyte_at_most() -> None:
-    it = interim(a="x" * (RESULT_BYTES_MAX - 100))
+    it = partial_result(a="x" * (RESULT_BYTES_MAX - 100))
     with pytest.raises(PayloadError, match="1048576"):
         it.update({"b": "x" * 100})
     it.update({"a": 1})
@@ -123,14 +123,14 @@ def test_all_fields_together_are_a_mebibyte_at_most() -> None:
 
 
 def test_with_what_was_stored_before_it_is_a_mebibyte_at_most_too() -> None:
-    it = interim(a="x" * 600_000)
+    it = partial_result(a="x" * 600_000)
     it.load(stored(b'{"result":{"b":"' + b"x" * 600_000 + b'"}}'), CODEC)
     with pytest.raises(PayloadError, match="1048576"):
         it.dump(CODEC)
 
 
 def test_threads_lose_no_field() -> None:
-    it = interim()
+    it = partial_result()
 
     def say(who: int) -> None:
         for n in range(100):
@@ -150,14 +150,14 @@ def test_threads_lose_no_field() -> None:
 
 
 def test_threads_that_are_first_at_once_share_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    barrier, made = threading.Barrier(2), list[Interim]()
+    barrier, made = threading.Barrier(2), list[PartialResult]()
 
-    def make(job_id: str, token: int) -> Interim:
+    def make(job_id: str, token: int) -> PartialResult:
         time.sleep(0.02)
-        made.append(Interim(job_id, token))
+        made.append(PartialResult(job_id, token))
         return made[-1]
 
-    monkeypatch.setattr(context_module, "Interim", make)
+    monkeypatch.setattr(context_module, "PartialResult", make)
     desk: Any = SimpleNamespace(store=lambda _: None)
     context = JobContext(Grant(job("a"), TOKEN, attempt=1, losses=0, lease_until_ms=0), desk)
 
@@ -170,16 +170,16 @@ def test_threads_that_are_first_at_once_share_one(monkeypatch: pytest.MonkeyPatc
         thread.start()
     for thread in threads:
         thread.join()
-    assert context.interim is made[0]
+    assert context.partial_result is made[0]
     assert value(made[0]) == {"a": 1, "b": 1}
 
 
 def test_what_is_said_twice_is_sent_once_and_after_the_lines() -> None:
-    notes, it = Notes(), interim(a=1)
-    assert not notes
-    notes.store(it)
-    notes.log("a", TOKEN, "line")
-    notes.store(it)
-    assert notes
-    assert notes.take() == [Log("a", TOKEN, ("line",)), it]
-    assert not notes
+    buffer, it = OutboxBuffer(), partial_result(a=1)
+    assert not buffer
+    buffer.store(it)
+    buffer.log("a", TOKEN, "line")
+    buffer.store(it)
+    assert buffer
+    assert buffer.take() == [Log("a", TOKEN, ("line",)), it]
+    assert not buffer

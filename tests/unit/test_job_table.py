@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from queuehint.core.jobs.table import Ledger
+from queuehint.core.jobs.table import JobTable
 from queuehint.core.structures.job import START_MARK
 from queuehint.testing.driver import Queue, job
 from queuehint.values.policy import Retention
@@ -18,7 +18,7 @@ FINISHED, FAILED, CANCELED = JobState.FINISHED, JobState.FAILED, JobState.CANCEL
 
 
 def test_records_are_kept_by_state_by_service_or_as_the_job_says() -> None:
-    kept_ms = Ledger(Retention()).kept_ms
+    kept_ms = JobTable(Retention()).kept_ms
     plain, served = job("a"), job("b", service="import")
     assert [kept_ms(plain, state) for state in (FINISHED, FAILED, CANCELED)] == [DAY_MS, 7 * DAY_MS, DAY_MS]
     assert [kept_ms(served, state) for state in (FINISHED, FAILED, CANCELED)] == [90 * DAY_MS] * 3
@@ -26,58 +26,58 @@ def test_records_are_kept_by_state_by_service_or_as_the_job_says() -> None:
     assert kept_ms(job("d", retention_ms=0), FINISHED) == 0
 
 
-def _miscount(ledger: Ledger) -> None:
-    ledger.counts[JobState.QUEUED] += 1
+def _miscount(table: JobTable) -> None:
+    table.counts[JobState.QUEUED] += 1
 
 
-def _forget_a_timer(ledger: Ledger) -> None:
-    entry = ledger.jobs["running"].timer
+def _forget_a_timer(table: JobTable) -> None:
+    entry = table.jobs["running"].timer
     assert entry is not None
-    ledger.timers.drop(entry)
+    table.timers.drop(entry)
 
 
-def _offer_twice(ledger: Ledger) -> None:
-    ledger.ready.add(ledger.jobs["running"])
+def _offer_twice(table: JobTable) -> None:
+    table.ready.add(table.jobs["running"])
 
 
-def _forget_a_place(ledger: Ledger) -> None:
-    ledger.jobs["waiting"].seq = 0
+def _forget_a_place(table: JobTable) -> None:
+    table.jobs["waiting"].seq = 0
 
 
-def _forget_a_path(ledger: Ledger) -> None:
-    ledger.paths.remove(ledger.jobs["waiting"])
+def _forget_a_path(table: JobTable) -> None:
+    table.paths.remove(table.jobs["waiting"])
 
 
-def _forget_who_runs(ledger: Ledger) -> None:
-    del ledger.registry.running["running"]
+def _forget_who_runs(table: JobTable) -> None:
+    del table.registry.running["running"]
 
 
-def _forget_a_key(ledger: Ledger) -> None:
-    ledger.keys.add("gone", ledger.jobs["over"])
+def _forget_a_key(table: JobTable) -> None:
+    table.keys.add("gone", table.jobs["over"])
 
 
-def _forget_who_is_deferred(ledger: Ledger) -> None:
-    ledger.deferred.clear()
+def _forget_who_is_deferred(table: JobTable) -> None:
+    table.deferred.clear()
 
 
-def _open_an_edge_of_one_that_is_queued(ledger: Ledger) -> None:
-    ledger.edges.add(ledger.jobs["waiting"], "running", "dddk")
+def _open_an_edge_of_one_that_is_queued(table: JobTable) -> None:
+    table.edges.add(table.jobs["waiting"], "running", "dddk")
 
 
-def _forget_an_edge(ledger: Ledger) -> None:
-    ledger.jobs["deferred"].blocked.clear()
+def _forget_an_edge(table: JobTable) -> None:
+    table.jobs["deferred"].blocked.clear()
 
 
-def _forget_a_flow(ledger: Ledger) -> None:
-    ledger.flows.remove(ledger.jobs["running"])
+def _forget_a_flow(table: JobTable) -> None:
+    table.flows.remove(table.jobs["running"])
 
 
-def _keep_the_flow_of_one_that_is_gone(ledger: Ledger) -> None:
-    ledger.jobs["running"].gone = True
+def _keep_the_flow_of_one_that_is_gone(table: JobTable) -> None:
+    table.jobs["running"].gone = True
 
 
-def _forget_that_parts_expire(ledger: Ledger) -> None:
-    ledger.jobs[START_MARK + "T"].expiry = None
+def _forget_that_parts_expire(table: JobTable) -> None:
+    table.jobs[START_MARK + "T"].expiry = None
 
 
 @pytest.mark.parametrize(
@@ -99,14 +99,14 @@ def _forget_that_parts_expire(ledger: Ledger) -> None:
     ],
     ids=lambda harm: harm.__name__.strip("_"),
 )
-def test_structures_that_disagree_are_found(harm: Callable[[Ledger], None]) -> None:
+def test_structures_that_disagree_are_found(harm: Callable[[JobTable], None]) -> None:
     queue = Queue(job("over"), job("running", ["x"], flow="f"), job("waiting", ["x"]))
     queue.enqueue(job("deferred", after=["running"]))
     queue.stage("T", job("hidden"))
     queue.start()
     queue.finish("over")
-    ledger = queue.engine.ledger
+    table = queue.engine.table
     queue.engine.check()
-    harm(ledger)
+    harm(table)
     with pytest.raises(AssertionError):
         queue.engine.check()

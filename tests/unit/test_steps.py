@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from queuehint.backends.base import Interest
-from queuehint.backends.steps import Wait, finish, hold, hold_sync
+from queuehint.backends.steps import Wait, run_steps, run_steps_sync, tick_until_done
 from queuehint.errors import BackendUnavailableError, InvalidJobError
 from queuehint.operations import CountJobs, Draw, Tick, Ticked
 
 if TYPE_CHECKING:
-    from queuehint.backends.steps import Dialogue
+    from queuehint.backends.steps import Steps
 
 
 class Store:
@@ -40,68 +40,68 @@ class Store:
         self.said.append((interest, timeout_s))
 
 
-def in_loop(store: Any, dialogue: Dialogue[Any]) -> Any:
-    return asyncio.run(hold(store, dialogue))
+def in_loop(store: Any, steps: Steps[Any]) -> Any:
+    return asyncio.run(run_steps(store, steps))
 
 
-BOTH = pytest.mark.parametrize("held", [in_loop, hold_sync], ids=["async", "sync"])
+BOTH = pytest.mark.parametrize("held", [in_loop, run_steps_sync], ids=["async", "sync"])
 
 
 @BOTH
 def test_each_reply_goes_to_who_asked_and_the_end_is_the_answer(held: Any) -> None:
-    def dialogue() -> Dialogue[list[Any]]:
+    def steps() -> Steps[list[Any]]:
         first = yield Draw(1)
         second = yield CountJobs()
         return [first, second]
 
     store = Store()
-    assert held(store, dialogue()) == [Draw(1), CountJobs()] == store.said
+    assert held(store, steps()) == [Draw(1), CountJobs()] == store.said
 
 
 @BOTH
 def test_what_asks_nothing_answers_at_once(held: Any) -> None:
-    def dialogue() -> Dialogue[int]:
+    def steps() -> Steps[int]:
         return 5
         yield
 
-    assert held(Store(), dialogue()) == 5
+    assert held(Store(), steps()) == 5
 
 
 @BOTH
 def test_a_wait_for_something_is_the_backends_and_one_for_a_time_is_not(held: Any) -> None:
-    def dialogue() -> Dialogue[None]:
+    def steps() -> Steps[None]:
         assert (yield Wait(Interest(jobs=("a",)), 3.0)) is None
         assert (yield Wait(Interest(), 0.0)) is None
 
     store = Store()
-    held(store, dialogue())
+    held(store, steps())
     assert store.said == [(Interest(jobs=("a",)), 3.0)]
 
 
 @BOTH
 def test_an_error_of_the_store_is_raised_where_it_was_asked(held: Any) -> None:
-    def dialogue() -> Dialogue[str]:
+    def steps() -> Steps[str]:
         try:
             yield Draw(1)
         except BackendUnavailableError:
             return "without"
         return "with"
 
-    assert held(Store(BackendUnavailableError("gone")), dialogue()) == "without"
+    assert held(Store(BackendUnavailableError("gone")), steps()) == "without"
     with pytest.raises(BackendUnavailableError):
         held(Store(BackendUnavailableError("gone")), iter_of(Draw(1)))
 
 
 @BOTH
 def test_a_refusal_is_raised_where_it_was_asked_and_is_the_callers_if_nobody_minds(held: Any) -> None:
-    def mindful() -> Dialogue[str]:
+    def mindful() -> Steps[str]:
         try:
             yield Draw(1)
         except InvalidJobError as error:
             return str(error)
         raise AssertionError
 
-    def careless() -> Dialogue[None]:
+    def careless() -> Steps[None]:
         yield Draw(1)
 
     assert held(Store(InvalidJobError("no")), mindful()) == "no"
@@ -111,17 +111,17 @@ def test_a_refusal_is_raised_where_it_was_asked_and_is_the_callers_if_nobody_min
 
 @BOTH
 def test_an_error_that_is_not_of_ours_is_the_callers(held: Any) -> None:
-    def dialogue() -> Dialogue[None]:
+    def steps() -> Steps[None]:
         try:
             yield Draw(1)
         except ZeroDivisionError:
             raise AssertionError from None
 
     with pytest.raises(ZeroDivisionError):
-        held(Store(ZeroDivisionError()), dialogue())
+        held(Store(ZeroDivisionError()), steps())
 
 
-def iter_of(*steps: Any) -> Dialogue[None]:
+def iter_of(*steps: Any) -> Steps[None]:
     for step in steps:  # noqa: UP028 - an iterator of operations takes no replies
         yield step
 
@@ -136,23 +136,23 @@ async def test_others_have_their_turn_between_calls_that_never_suspend() -> None
 
     task = asyncio.create_task(other())
     store: Any = Store()
-    await hold(store, iter_of(Draw(1), Draw(1), Draw(1)))
+    await run_steps(store, iter_of(Draw(1), Draw(1), Draw(1)))
     turns.append("over")
     await task
     assert turns == ["other", "other", "other", "over"]
 
 
 def test_what_is_left_over_is_done_until_nothing_is() -> None:
-    dialogue = finish(more=True)
-    assert next(dialogue) == Tick()
-    assert dialogue.send(Ticked(True, None)) == Tick()
+    steps = tick_until_done(more=True)
+    assert next(steps) == Tick()
+    assert steps.send(Ticked(True, None)) == Tick()
     with pytest.raises(StopIteration):
-        dialogue.send(Ticked(False, None))
-    assert list(finish(more=False)) == []
+        steps.send(Ticked(False, None))
+    assert list(tick_until_done(more=False)) == []
 
 
 def test_that_it_cannot_be_done_now_is_no_error() -> None:
-    dialogue = finish(more=True)
-    next(dialogue)
+    steps = tick_until_done(more=True)
+    next(steps)
     with pytest.raises(StopIteration):
-        dialogue.throw(BackendUnavailableError("gone"))
+        steps.throw(BackendUnavailableError("gone"))

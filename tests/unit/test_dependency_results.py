@@ -15,7 +15,7 @@ from queuehint.values.outcome import Grant
 from queuehint.values.record import JobState
 from queuehint.values.spec import Dependency
 from queuehint.worker import dependency_results as inputs_module
-from queuehint.worker.dependency_results import Results, fetch, filled
+from queuehint.worker.dependency_results import DependencyResults, fetch, filled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -46,13 +46,13 @@ def finished(value: str) -> tuple[JobState, bytes]:
     return FINISHED, f'{{"result":{value}}}'.encode()
 
 
-def get(store: Callable[[Any], Any], *edges: Dependency, all_of_them: bool = True) -> Results | None:
+def get(store: Callable[[Any], Any], *edges: Dependency, all_of_them: bool = True) -> DependencyResults | None:
     grant = Grant(job("j", depends_on=edges), token=3, attempt=1, losses=0, lease_until_ms=0)
     return asyncio.run(fetch(store, grant, JsonCodec(), all_of_them=all_of_them))  # type: ignore[arg-type]
 
 
-def results(payloads: Mapping[str, bytes | None], *edges: Dependency) -> Results:
-    return Results(edges, payloads, JsonCodec())
+def results(payloads: Mapping[str, bytes | None], *edges: Dependency) -> DependencyResults:
+    return DependencyResults(edges, payloads, JsonCodec())
 
 
 # --- fetching --------------------------------------------------------------------------------------------------------
@@ -180,8 +180,8 @@ def test_of_two_with_one_name_the_first_has_it() -> None:
 
 def test_results_are_read_only_and_say_no_values() -> None:
     found = results({"a": b'{"result":"secret"}'}, Dependency("a", name="head"))
-    assert repr(found) == "<Results of head>"
-    assert repr(results({})) == "<Results of nothing>"
+    assert repr(found) == "<DependencyResults of head>"
+    assert repr(results({})) == "<DependencyResults of nothing>"
     with pytest.raises(TypeError):
         found["head"] = 1  # type: ignore[index]
 

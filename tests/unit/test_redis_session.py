@@ -13,7 +13,7 @@ from redis import exceptions as driver
 
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.redis import keys, scripts
-from queuehint.backends.redis import session as conversation
+from queuehint.backends.redis import session as redis_session
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.examination import (
     durability_class,
@@ -30,9 +30,9 @@ from queuehint.backends.redis.session import (
     STANDS_STILL_S,
     STOPPED_S,
     UNKNOWN_MAX,
-    Desk,
+    Session,
 )
-from queuehint.backends.redis.transport import Ask, Move, NotSent, Sleep, Unanswered
+from queuehint.backends.redis.transport import NotSent, Redirect, Send, Sleep, Unanswered
 from queuehint.clock import FakeClock
 from queuehint.errors import (
     BackendDeniedError,
@@ -87,24 +87,24 @@ class Time:
 @pytest.fixture
 def time(monkeypatch: pytest.MonkeyPatch) -> Time:
     time = Time()
-    monkeypatch.setattr(conversation, "time", time)
+    monkeypatch.setattr(redis_session, "time", time)
     return time
 
 
 @pytest.fixture
-def desk(time: Time) -> Desk:
-    """A desk whose server has just been looked at."""
-    desk = Desk(parse_url("redis://ann:hunter2@db:7000/1"), BackendOptions(namespace="n"))
-    desk._checked_s = time.monotonic()
-    desk._may_write = True
-    return desk
+def session(time: Time) -> Session:
+    """A session whose server has just been looked at."""
+    session = Session(parse_url("redis://ann:hunter2@db:7000/1"), BackendOptions(namespace="n"))
+    session._checked_s = time.monotonic()
+    session._may_write = True
+    return session
 
 
 class Talk:
     """A conversation, and what it wants next: ``step``, or once it has ended ``reply`` or ``error``."""
 
-    def __init__(self, desk: Desk, operation: Operation[Any]) -> None:
-        self._steps = desk.converse(operation)
+    def __init__(self, session: Session, operation: Operation[Any]) -> None:
+        self._steps = session.execute(operation)
         self.step: Any = None
         self.reply: Any = None
         self.error: Any = None
@@ -136,7 +136,7 @@ class Talk:
 
     @property
     def command(self) -> tuple[Any, ...]:
-        assert isinstance(self.step, Ask), self.step
+        assert isinstance(self.step, Send), self.step
         return self.step.command
 
     @property
@@ -153,13 +153,13 @@ class Talk:
     def look_around(self, info: bytes = INFO, kind: str = "none", of: str = "jobs") -> Talk:
         """Let it see what the server is like; the key *of* is of this type, the others are not there."""
         self.answer(info)
-        while isinstance(self.step, Ask) and (name := script_of(self)) in {None, "types", "probe"}:
+        while isinstance(self.step, Send) and (name := script_of(self)) in {None, "types", "probe"}:
             self.answer(types_of(**{of: kind}) if name == "types" else 1)
         return self
 
     def skip_move_and_sleep(self) -> Talk:
         """Go to another node if asked to, and wait as asked."""
-        if isinstance(self.step, Move):
+        if isinstance(self.step, Redirect):
             self.answer()
         assert isinstance(self.step, Sleep)
         return self.answer()
@@ -182,8 +182,8 @@ def script_of(talk: Talk) -> str | None:
 # --- all is well -----------------------------------------------------------------------------------------------------
 
 
-def test_an_operation_is_one_request_with_a_lane_a_number_and_the_settings_of_the_namespace(desk: Desk) -> None:
-    talk = Talk(desk, Draw(3))
+def test_an_operation_is_one_request_with_a_lane_a_number_and_the_settings_of_the_namespace(session: Session) -> None:
+    talk = Talk(session, Draw(3))
     assert talk.command[:5] == ("EVALSHA", scripts.script("draw").sha, 2, "{qh:n}", "{qh:n}:meta")
     now, lane, request, *rest = talk.arguments
     assert now == ""
@@ -197,101 +197,101 @@ def test_an_operation_is_one_request_with_a_lane_a_number_and_the_settings_of_th
 
 def test_a_test_tells_the_time_and_how_long_records_are_kept(time: Time) -> None:
     options = BackendOptions(clock=FakeClock(5), retention=Retention(finished=1, failed=2, canceled=3, service=4))
-    desk = Desk(parse_url("redis://"), options, budget=9)
-    desk._checked_s = time.monotonic()
-    desk._may_write = True
-    talk = Talk(desk, Tick())
+    session = Session(parse_url("redis://"), options, budget=9)
+    session._checked_s = time.monotonic()
+    session._may_write = True
+    talk = Talk(session, Tick())
     assert script_of(talk) == "retain"
     assert talk.arguments[8:] == ("1000 2000 3000 4000", 1)
     talk.answer(b"")
     assert talk.arguments[0] == 5
-    assert Talk(desk, Tick()).arguments[3:8] == (1_000, 2_000, 3_000, 4_000, 9)
+    assert Talk(session, Tick()).arguments[3:8] == (1_000, 2_000, 3_000, 4_000, 9)
 
 
 def test_a_retention_that_could_not_be_stated_is_stated_by_the_next_request(time: Time) -> None:
-    desk = Desk(parse_url("redis://"), BackendOptions(retention=Retention(finished=1)))
-    desk._checked_s = time.monotonic()
-    desk._may_write = True
-    first = Talk(desk, Tick())
+    session = Session(parse_url("redis://"), BackendOptions(retention=Retention(finished=1)))
+    session._checked_s = time.monotonic()
+    session._may_write = True
+    first = Talk(session, Tick())
     first.fail(driver.ResponseError("ERR no"))
     assert isinstance(first.error, BackendError)
-    second = Talk(desk, Tick())
+    second = Talk(session, Tick())
     assert second.arguments[8:] == ("1000 604800000 86400000 7776000000", 1)
     assert script_of(second.answer(b"")) == "tick"
 
 
 def test_a_retention_that_cannot_be_read_is_replaced_and_said(time: Time, caplog: pytest.LogCaptureFixture) -> None:
-    desk = Desk(parse_url("redis://"), BackendOptions(retention=Retention(finished=1)))
-    desk._checked_s = time.monotonic()
-    desk._may_write = True
-    assert script_of(Talk(desk, Tick()).answer(b"1 2 3 99999999999999999999")) == "tick"
+    session = Session(parse_url("redis://"), BackendOptions(retention=Retention(finished=1)))
+    session._checked_s = time.monotonic()
+    session._may_write = True
+    assert script_of(Talk(session, Tick()).answer(b"1 2 3 99999999999999999999")) == "tick"
     assert "was (unreadable) and is now (finished 1 s" in caplog.text
 
 
-def test_a_question_has_no_lane_and_leaves_none(desk: Desk) -> None:
-    talk = Talk(desk, Get(("a",)))
+def test_a_question_has_no_lane_and_leaves_none(session: Session) -> None:
+    talk = Talk(session, Get(("a",)))
     assert talk.request == ("", 0)
     assert talk.answer([[]]).reply == Got((None,))
-    assert not desk._lanes
+    assert not session._streams
 
 
-def test_a_lane_whose_request_was_answered_is_used_again_with_the_next_number(desk: Desk) -> None:
-    first = Talk(desk, Tick())
+def test_a_lane_whose_request_was_answered_is_used_again_with_the_next_number(session: Session) -> None:
+    first = Talk(session, Tick())
     lane, number = first.request
     first.answer(DONE)
-    assert Talk(desk, Tick()).request == (lane, number + 1)
+    assert Talk(session, Tick()).request == (lane, number + 1)
 
 
-def test_requests_that_are_under_way_at_once_have_lanes_of_their_own(desk: Desk) -> None:
+def test_requests_that_are_under_way_at_once_have_lanes_of_their_own(session: Session) -> None:
     for _ in range(2):
-        talks = [Talk(desk, Tick()) for _ in range(3)]
+        talks = [Talk(session, Tick()) for _ in range(3)]
         assert len({talk.request[0] for talk in talks}) == 3
         for talk in talks:
             assert talk.answer(DONE).reply == Ticked(more=False, next_ms=None)
-        assert len(desk._lanes) == 3
+        assert len(session._streams) == 3
 
 
-def test_a_fork_has_lanes_of_its_own(desk: Desk, time: Time) -> None:
-    parent = Talk(desk, Tick())
+def test_a_fork_has_lanes_of_its_own(session: Session, time: Time) -> None:
+    parent = Talk(session, Tick())
     lane, _ = parent.request
     parent.answer(DONE)
-    desk.begin()
-    assert desk._checked_s is None
-    desk._checked_s = time.monotonic()
-    desk._may_write = True
-    assert Talk(desk, Tick()).request[0] != lane
+    session.begin()
+    assert session._checked_s is None
+    session._checked_s = time.monotonic()
+    session._may_write = True
+    assert Talk(session, Tick()).request[0] != lane
 
 
-def test_what_carries_too_much_is_refused_before_anything_is_asked(desk: Desk) -> None:
-    talk = Talk(desk, Draw(-1))
+def test_what_carries_too_much_is_refused_before_anything_is_asked(session: Session) -> None:
+    talk = Talk(session, Draw(-1))
     assert isinstance(talk.error, InvalidJobError)
-    assert not desk._lanes
+    assert not session._streams
 
 
 @pytest.mark.parametrize("next_ms, due_s", [(-1, None), (1_000, 1_000.0), (3_500, 1_002.5), (500, 1_000.0)])
 def test_a_reply_says_when_something_is_due_by_the_clock_of_this_process(
-    desk: Desk, next_ms: int, due_s: float | None
+    session: Session, next_ms: int, due_s: float | None
 ) -> None:
-    Talk(desk, Tick()).answer([0, 1_000, next_ms, 0])
-    assert desk.due_s == due_s
+    Talk(session, Tick()).answer([0, 1_000, next_ms, 0])
+    assert session.due_s == due_s
 
 
 # --- scripts that are not there --------------------------------------------------------------------------------------
 
 
-def test_a_script_the_server_does_not_know_is_sent_whole_with_the_same_request(desk: Desk) -> None:
-    talk = Talk(desk, Tick())
+def test_a_script_the_server_does_not_know_is_sent_whole_with_the_same_request(session: Session) -> None:
+    talk = Talk(session, Tick())
     by_sha = talk.command
     talk.fail(driver.NoScriptError("No matching script."))
     script = scripts.script("tick")
     assert by_sha[:2] == ("EVALSHA", script.sha)
     assert talk.command == ("EVAL", script.text, *by_sha[2:])
     assert talk.answer(DONE).reply is not None
-    assert len(desk._lanes) == 1
+    assert len(session._streams) == 1
 
 
-def test_after_a_failure_a_script_is_asked_for_by_its_sha_again(desk: Desk) -> None:
-    talk = Talk(desk, Tick())
+def test_after_a_failure_a_script_is_asked_for_by_its_sha_again(session: Session) -> None:
+    talk = Talk(session, Tick())
     by_sha = talk.command
     talk.fail(driver.NoScriptError("No matching script.")).fail(Unanswered()).skip_move_and_sleep()
     assert talk.command == by_sha
@@ -303,13 +303,13 @@ def test_after_a_failure_a_script_is_asked_for_by_its_sha_again(desk: Desk) -> N
 
 @pytest.mark.parametrize("failure", [NotSent, Unanswered])
 def test_a_request_without_an_answer_is_repeated_with_the_same_lane_and_number(
-    desk: Desk, failure: type[Exception]
+    session: Session, failure: type[Exception]
 ) -> None:
-    talk = Talk(desk, ONE)
+    talk = Talk(session, ONE)
     sent = talk.command
     for number in range(8):
         talk.fail(failure())
-        assert talk.step == Move()
+        assert talk.step == Redirect()
         talk.answer()
         assert talk.step == Sleep(PAUSE_S[min(number, len(PAUSE_S) - 1)])
         talk.answer()
@@ -317,19 +317,19 @@ def test_a_request_without_an_answer_is_repeated_with_the_same_lane_and_number(
     assert talk.answer([*HEADER, 1, b"Q"]).reply.jobs[0].id == "a"
 
 
-def test_what_was_never_sent_is_known_not_to_have_been_done(desk: Desk, time: Time) -> None:
-    talk = Talk(desk, ONE)
+def test_what_was_never_sent_is_known_not_to_have_been_done(session: Session, time: Time) -> None:
+    talk = Talk(session, ONE)
     lane, number = talk.request
     talk.fail(NotSent()).skip_move_and_sleep()
     time.now_s += RETRY_S
     talk.fail(NotSent()).answer()
     assert type(talk.error) is BackendUnavailableError
     # So the lane is free: its next request is a new one.
-    assert Talk(desk, Tick()).request == (lane, number + 1)
+    assert Talk(session, Tick()).request == (lane, number + 1)
 
 
-def test_what_was_sent_and_never_answered_has_an_unknown_outcome(desk: Desk, time: Time) -> None:
-    talk = Talk(desk, ONE)
+def test_what_was_sent_and_never_answered_has_an_unknown_outcome(session: Session, time: Time) -> None:
+    talk = Talk(session, ONE)
     talk.fail(Unanswered()).skip_move_and_sleep()
     time.now_s += RETRY_S
     talk.fail(NotSent()).answer()
@@ -339,8 +339,8 @@ def test_what_was_sent_and_never_answered_has_an_unknown_outcome(desk: Desk, tim
     assert "hunter2" not in str(talk.error)
 
 
-def test_an_operation_is_tried_for_so_long_and_no_longer(desk: Desk, time: Time) -> None:
-    talk = Talk(desk, ONE)
+def test_an_operation_is_tried_for_so_long_and_no_longer(session: Session, time: Time) -> None:
+    talk = Talk(session, ONE)
     time.now_s += RETRY_S - 0.001
     talk.fail(Unanswered()).skip_move_and_sleep()
     assert talk.command
@@ -348,102 +348,102 @@ def test_an_operation_is_tried_for_so_long_and_no_longer(desk: Desk, time: Time)
     assert isinstance(talk.fail(Unanswered()).answer().error, OutcomeUnknownError)
 
 
-def test_a_question_without_an_answer_is_no_unknown_outcome(desk: Desk, time: Time) -> None:
-    talk = Talk(desk, CountJobs())
+def test_a_question_without_an_answer_is_no_unknown_outcome(session: Session, time: Time) -> None:
+    talk = Talk(session, CountJobs())
     time.now_s += RETRY_S
     talk.fail(Unanswered()).answer()
     assert type(talk.error) is BackendUnavailableError
-    assert not desk._unknown
+    assert not session._unknown
 
 
-def test_the_same_operation_object_goes_on_with_the_same_request(desk: Desk, time: Time) -> None:
-    lost = Talk(desk, ONE)
+def test_the_same_operation_object_goes_on_with_the_same_request(session: Session, time: Time) -> None:
+    lost = Talk(session, ONE)
     sent, (lane, number) = lost.command, lost.request
     time.now_s += RETRY_S
     lost.fail(Unanswered()).answer()
     assert isinstance(lost.error, OutcomeUnknownError)
-    other = Talk(desk, Tick())
+    other = Talk(session, Tick())
     assert other.request[0] != lane
-    again = Talk(desk, ONE)
+    again = Talk(session, ONE)
     assert again.command == sent
     again.answer([*HEADER, b"a 1 Q 1 "])
-    assert Talk(desk, ONE).request == (lane, number + 1)
+    assert Talk(session, ONE).request == (lane, number + 1)
 
 
-def test_an_equal_operation_that_is_another_object_is_another_request(desk: Desk, time: Time) -> None:
-    lost = Talk(desk, ONE)
+def test_an_equal_operation_that_is_another_object_is_another_request(session: Session, time: Time) -> None:
+    lost = Talk(session, ONE)
     lane, _ = lost.request
     time.now_s += RETRY_S
     lost.fail(Unanswered()).answer()
     equal = attrs.evolve(ONE)
     assert equal == ONE
-    assert Talk(desk, equal).request[0] != lane
+    assert Talk(session, equal).request[0] != lane
 
 
-def test_a_request_may_stay_unknown_several_times_and_is_still_the_same(desk: Desk, time: Time) -> None:
+def test_a_request_may_stay_unknown_several_times_and_is_still_the_same(session: Session, time: Time) -> None:
     requests = set()
     for _ in range(4):
-        talk = Talk(desk, ONE)
+        talk = Talk(session, ONE)
         requests.add(talk.request)
         time.now_s += RETRY_S
         assert isinstance(talk.fail(Unanswered()).answer().error, OutcomeUnknownError)
     assert len(requests) == 1
-    assert len(desk._unknown) == 1
+    assert len(session._unknown) == 1
 
 
-def test_an_unknown_request_is_forgotten_with_its_operation_so_that_no_other_is_taken_for_it(desk: Desk) -> None:
+def test_an_unknown_request_is_forgotten_with_its_operation_so_that_no_other_is_taken_for_it(session: Session) -> None:
     lanes = set()
     for _ in range(50):
-        talk = Talk(desk, Exchange("w"))
+        talk = Talk(session, Exchange("w"))
         lanes.add(talk.request[0])
         talk.break_off()
         del talk
         gc.collect()
-        assert not desk._unknown
+        assert not session._unknown
     assert len(lanes) == 50
 
 
-def test_so_many_unknown_requests_are_remembered_and_no_more(desk: Desk) -> None:
+def test_so_many_unknown_requests_are_remembered_and_no_more(session: Session) -> None:
     operations = [Draw(number % 1_000) for number in range(UNKNOWN_MAX + 5)]
     sent = []
     for operation in operations:
-        talk = Talk(desk, operation)
+        talk = Talk(session, operation)
         sent.append(talk.request)
         talk.break_off()
-    assert len(desk._unknown) == UNKNOWN_MAX
-    assert Talk(desk, operations[-1]).request == sent[-1]
-    assert Talk(desk, operations[0]).request not in sent
+    assert len(session._unknown) == UNKNOWN_MAX
+    assert Talk(session, operations[-1]).request == sent[-1]
+    assert Talk(session, operations[0]).request not in sent
 
 
 # --- callers that leave ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("failure", [None, Unanswered()], ids=["waiting for an answer", "between two attempts"])
-def test_the_lane_of_a_canceled_caller_is_not_used_by_others(desk: Desk, failure: Exception | None) -> None:
-    talk = Talk(desk, ONE)
+def test_the_lane_of_a_canceled_caller_is_not_used_by_others(session: Session, failure: Exception | None) -> None:
+    talk = Talk(session, ONE)
     sent, (lane, _) = talk.command, talk.request
     if failure is not None:
         talk.fail(failure)
     talk.break_off()
-    assert not desk._lanes
-    assert Talk(desk, Tick()).request[0] != lane
-    assert Talk(desk, ONE).command == sent
+    assert not session._streams
+    assert Talk(session, Tick()).request[0] != lane
+    assert Talk(session, ONE).command == sent
 
 
-def test_a_conversation_that_is_dropped_gives_its_lane_to_nobody(desk: Desk) -> None:
-    talk = Talk(desk, ONE)
+def test_a_conversation_that_is_dropped_gives_its_lane_to_nobody(session: Session) -> None:
+    talk = Talk(session, ONE)
     lane, _ = talk.request
     talk._steps.close()
-    assert not desk._lanes
-    assert Talk(desk, Tick()).request[0] != lane
+    assert not session._streams
+    assert Talk(session, Tick()).request[0] != lane
 
 
-def test_an_error_nobody_expects_leaves_the_outcome_unknown(desk: Desk) -> None:
-    talk = Talk(desk, ONE)
+def test_an_error_nobody_expects_leaves_the_outcome_unknown(session: Session) -> None:
+    talk = Talk(session, ONE)
     talk.fail(ZeroDivisionError())
     assert isinstance(talk.error, ZeroDivisionError)
-    assert not desk._lanes
-    assert list(desk._unknown) == [id(ONE)]
+    assert not session._streams
+    assert list(session._unknown) == [id(ONE)]
 
 
 # --- other nodes -----------------------------------------------------------------------------------------------------
@@ -452,14 +452,16 @@ def test_an_error_nobody_expects_leaves_the_outcome_unknown(desk: Desk) -> None:
 @pytest.mark.parametrize(
     "error, move",
     [
-        (driver.MovedError("3999 10.0.0.1:7001"), Move(("10.0.0.1", 7001))),
-        (driver.MovedError("3999 ::1:7001"), Move(("::1", 7001))),
-        (driver.MovedError("3999 :7001"), Move(("", 7001))),
-        (driver.AskError("3999 10.0.0.1:7001"), Move(("10.0.0.1", 7001), once=True)),
+        (driver.MovedError("3999 10.0.0.1:7001"), Redirect(("10.0.0.1", 7001))),
+        (driver.MovedError("3999 ::1:7001"), Redirect(("::1", 7001))),
+        (driver.MovedError("3999 :7001"), Redirect(("", 7001))),
+        (driver.AskError("3999 10.0.0.1:7001"), Redirect(("10.0.0.1", 7001), once=True)),
     ],
 )
-def test_a_request_follows_the_slot_to_another_node_at_once(desk: Desk, error: driver.AskError, move: Move) -> None:
-    talk = Talk(desk, Tick())
+def test_a_request_follows_the_slot_to_another_node_at_once(
+    session: Session, error: driver.AskError, move: Redirect
+) -> None:
+    talk = Talk(session, Tick())
     sent = talk.command
     talk.fail(error)
     assert talk.step == move
@@ -467,8 +469,8 @@ def test_a_request_follows_the_slot_to_another_node_at_once(desk: Desk, error: d
     assert talk.answer(DONE).reply is not None
 
 
-def test_a_node_that_does_not_know_the_script_gets_it_whole_also_after_a_redirection(desk: Desk) -> None:
-    talk = Talk(desk, Tick())
+def test_a_node_that_does_not_know_the_script_gets_it_whole_also_after_a_redirection(session: Session) -> None:
+    talk = Talk(session, Tick())
     talk.fail(driver.NoScriptError("No matching script."))
     talk.fail(driver.MovedError("1 b:1")).answer()
     assert talk.command[0] == "EVAL"
@@ -479,7 +481,7 @@ def redirect_for_ever(talk: Talk, time: Time) -> None:
     pauses = 0
     for number in range(1_000):
         talk.fail(driver.MovedError(f"1 {'ab'[number % 2]}:1"))
-        while isinstance(talk.step, Move | Sleep):
+        while isinstance(talk.step, Redirect | Sleep):
             if isinstance(talk.step, Sleep):
                 time.now_s += talk.step.seconds
                 pauses += 1
@@ -490,13 +492,13 @@ def redirect_for_ever(talk: Talk, time: Time) -> None:
     assert pauses > 5
 
 
-def test_two_nodes_that_send_a_request_to_each_other_do_not_keep_it_for_ever(desk: Desk, time: Time) -> None:
-    redirect_for_ever(Talk(desk, Tick()), time)
-    assert len(desk._lanes) == 1
+def test_two_nodes_that_send_a_request_to_each_other_do_not_keep_it_for_ever(session: Session, time: Time) -> None:
+    redirect_for_ever(Talk(session, Tick()), time)
+    assert len(session._streams) == 1
 
 
 def test_two_nodes_that_send_a_look_at_the_server_to_each_other_do_not_keep_it_for_ever(time: Time) -> None:
-    redirect_for_ever(Talk(Desk(parse_url("redis+cluster://a,b"), BackendOptions()), Tick()), time)
+    redirect_for_ever(Talk(Session(parse_url("redis+cluster://a,b"), BackendOptions()), Tick()), time)
 
 
 @pytest.mark.parametrize(
@@ -512,12 +514,12 @@ def test_two_nodes_that_send_a_look_at_the_server_to_each_other_do_not_keep_it_f
         ("UNBLOCKED force unblock", True),
     ],
 )
-def test_what_passes_by_itself_is_waited_for(desk: Desk, time: Time, message: str, moves: bool) -> None:
-    talk = Talk(desk, ONE)
+def test_what_passes_by_itself_is_waited_for(session: Session, time: Time, message: str, moves: bool) -> None:
+    talk = Talk(session, ONE)
     sent = talk.command
     talk.fail(driver.ResponseError(message))
     # Who is no primary is left, with all connections to it.
-    assert (talk.step == Move(leaves=True)) is moves
+    assert (talk.step == Redirect(leaves=True)) is moves
     talk.skip_move_and_sleep()
     assert talk.command == sent
     time.now_s += RETRY_S
@@ -527,7 +529,7 @@ def test_what_passes_by_itself_is_waited_for(desk: Desk, time: Time, message: st
     assert type(talk.error) is BackendUnavailableError
     assert message in str(talk.error)
     # Nothing was done, so the lane is free.
-    assert len(desk._lanes) == 1
+    assert len(session._streams) == 1
 
 
 @pytest.mark.parametrize(
@@ -538,20 +540,20 @@ def test_what_passes_by_itself_is_waited_for(desk: Desk, time: Time, message: st
         driver.MasterDownError("Link with MASTER is down"),
     ],
 )
-def test_errors_that_the_driver_knows_by_class_are_waited_for_too(desk: Desk, error: Exception) -> None:
-    talk = Talk(desk, ONE)
+def test_errors_that_the_driver_knows_by_class_are_waited_for_too(session: Session, error: Exception) -> None:
+    talk = Talk(session, ONE)
     sent = talk.command
     talk.fail(error).skip_move_and_sleep()
     assert talk.command == sent
 
 
-def test_what_passes_after_a_request_without_an_answer_leaves_the_outcome_unknown(desk: Desk, time: Time) -> None:
-    talk = Talk(desk, ONE)
+def test_what_passes_after_a_request_without_an_answer_leaves_the_outcome_unknown(session: Session, time: Time) -> None:
+    talk = Talk(session, ONE)
     talk.fail(Unanswered()).skip_move_and_sleep()
     time.now_s += RETRY_S
     talk.fail(driver.ResponseError("LOADING Redis is loading the dataset in memory"))
     assert type(talk.error) is OutcomeUnknownError
-    assert not desk._lanes
+    assert not session._streams
 
 
 # --- what the server refuses -----------------------------------------------------------------------------------------
@@ -576,44 +578,44 @@ def test_what_passes_after_a_request_without_an_answer_leaves_the_outcome_unknow
     ],
 )
 def test_a_refusal_is_an_error_of_ours_that_names_what_is_wrong_and_nothing_was_changed(
-    desk: Desk, error: Exception, kind: type[Exception], words: str
+    session: Session, error: Exception, kind: type[Exception], words: str
 ) -> None:
-    talk = Talk(desk, ONE)
+    talk = Talk(session, ONE)
     lane, number = talk.request
     talk.fail(error)
     assert type(talk.error) is kind
     assert words in str(talk.error)
     assert "hunter2" not in str(talk.error)
-    assert Talk(desk, Tick()).request == (lane, number + 1)
+    assert Talk(session, Tick()).request == (lane, number + 1)
 
 
-def test_a_full_store_says_of_other_operations_that_nothing_was_changed(desk: Desk) -> None:
-    talk = Talk(desk, Cancel(("a",)))
+def test_a_full_store_says_of_other_operations_that_nothing_was_changed(session: Session) -> None:
+    talk = Talk(session, Cancel(("a",)))
     talk.fail(driver.OutOfMemoryError("command not allowed when used memory > 'maxmemory'."))
     assert type(talk.error) is BackendFullError
     assert "nothing was changed" in str(talk.error)
 
 
-def test_an_error_of_the_driver_is_the_cause_of_ours(desk: Desk) -> None:
+def test_an_error_of_the_driver_is_the_cause_of_ours(session: Session) -> None:
     error = driver.ResponseError("ERR what")
-    talk = Talk(desk, ONE).fail(error)
+    talk = Talk(session, ONE).fail(error)
     assert talk.error.__cause__ is error
     assert isinstance(talk.error, QueueHintError)
 
 
-def test_a_refusal_while_an_earlier_attempt_may_be_under_way_leaves_its_lane_alone(desk: Desk) -> None:
-    talk = Talk(desk, ONE)
+def test_a_refusal_while_an_earlier_attempt_may_be_under_way_leaves_its_lane_alone(session: Session) -> None:
+    talk = Talk(session, ONE)
     talk.fail(Unanswered()).skip_move_and_sleep()
     talk.fail(driver.ResponseError("PATH_CLOSED 0 0 0"))
     assert isinstance(talk.error, Exception)
-    assert not desk._lanes
+    assert not session._streams
 
 
 # --- duplicates ------------------------------------------------------------------------------------------------------
 
 
-def test_a_duplicate_is_asked_for_and_the_fields_that_differ_are_named(desk: Desk) -> None:
-    talk = Talk(desk, ONE)
+def test_a_duplicate_is_asked_for_and_the_fields_that_differ_are_named(session: Session) -> None:
+    talk = Talk(session, ONE)
     talk.fail(driver.ResponseError("DUPLICATE_JOB 0"))
     assert script_of(talk) == "spec"
     assert talk.command[-1] == "a"
@@ -621,19 +623,21 @@ def test_a_duplicate_is_asked_for_and_the_fields_that_differ_are_named(desk: Des
     assert isinstance(talk.error, DuplicateJobError)
     assert (talk.error.job_id, talk.error.fields) == ("a", ("task", "priority"))
     assert talk.error.__cause__ is None
-    assert len(desk._lanes) == 1
+    assert len(session._streams) == 1
 
 
 @pytest.mark.parametrize("there", [[], [b"3", b"default", b"", b"t", b"", b"", b"", b"", b"", b"\n{}"]])
-def test_a_duplicate_that_has_gone_or_changed_meanwhile_is_one_all_the_same(desk: Desk, there: list[bytes]) -> None:
-    talk = Talk(desk, ONE).fail(driver.ResponseError("DUPLICATE_JOB 0")).answer(there)
+def test_a_duplicate_that_has_gone_or_changed_meanwhile_is_one_all_the_same(
+    session: Session, there: list[bytes]
+) -> None:
+    talk = Talk(session, ONE).fail(driver.ResponseError("DUPLICATE_JOB 0")).answer(there)
     assert isinstance(talk.error, DuplicateJobError)
     assert talk.error.fields == ("content",)
 
 
-def test_a_key_that_is_taken_needs_no_second_question(desk: Desk) -> None:
+def test_a_key_that_is_taken_needs_no_second_question(session: Session) -> None:
     operation = Enqueue((JobSpec(id="a", task="t", key="k", on_conflict="reject"),))
-    talk = Talk(desk, operation).fail(driver.ResponseError("KEY_TAKEN 0 owner"))
+    talk = Talk(session, operation).fail(driver.ResponseError("KEY_TAKEN 0 owner"))
     assert isinstance(talk.error, DuplicateJobError)
     assert (talk.error.job_id, talk.error.key) == ("owner", "k")
 
@@ -641,13 +645,13 @@ def test_a_key_that_is_taken_needs_no_second_question(desk: Desk) -> None:
 # --- a look at the server --------------------------------------------------------------------------------------------
 
 
-def first_call(time: Time, **options: Any) -> tuple[Desk, Talk]:
-    desk = Desk(parse_url("redis://db"), BackendOptions(namespace="n", **options))
-    return desk, Talk(desk, Tick())
+def first_call(time: Time, **options: Any) -> tuple[Session, Talk]:
+    session = Session(parse_url("redis://db"), BackendOptions(namespace="n", **options))
+    return session, Talk(session, Tick())
 
 
 def test_before_the_first_request_the_server_our_rights_and_the_types_of_our_keys_are_looked_at(time: Time) -> None:
-    desk, talk = first_call(time)
+    session, talk = first_call(time)
     assert talk.command == ("INFO", "everything")
     talk.answer(INFO)
     assert script_of(talk) == "types"
@@ -657,7 +661,7 @@ def test_before_the_first_request_the_server_our_rights_and_the_types_of_our_key
     talk.answer([1])
     assert script_of(talk) == "tick"
     assert talk.answer(DONE).reply is not None
-    assert script_of(Talk(desk, Tick())) == "tick"
+    assert script_of(Talk(session, Tick())) == "tick"
 
 
 def test_a_namespace_whose_time_a_test_tells_is_marked(time: Time) -> None:
@@ -671,53 +675,53 @@ def test_a_namespace_whose_time_a_test_tells_is_marked(time: Time) -> None:
         assert commands.count(("HSET", "{qh:n}:meta", "test", "1")) == times
 
 
-def test_of_those_who_call_at_once_one_looks_each_minute(desk: Desk, time: Time) -> None:
+def test_of_those_who_call_at_once_one_looks_each_minute(session: Session, time: Time) -> None:
     time.now_s += CHECK_EVERY_S
-    looking = Talk(desk, Tick())
+    looking = Talk(session, Tick())
     assert looking.command == ("INFO", "everything")
-    assert script_of(Talk(desk, Tick())) == "tick"
+    assert script_of(Talk(session, Tick())) == "tick"
     looking.break_off()
-    assert Talk(desk, Tick()).command == ("INFO", "everything")
+    assert Talk(session, Tick()).command == ("INFO", "everything")
 
 
 @pytest.mark.parametrize("key", [key for key in keys.KEYS if not key.is_prefix], ids=lambda key: key.name)
 def test_a_key_of_a_wrong_type_is_named_before_anything_is_written(time: Time, key: keys.Key) -> None:
     for kind in ("string", "list", "set", "zset", "hash", "stream"):
-        desk, talk = first_call(time)
+        session, talk = first_call(time)
         talk.look_around(kind=kind, of=key.name)
         if kind == key.type:
             assert script_of(talk) == "tick"
         else:
             assert type(talk.error) is CorruptStateError
             assert str(talk.error).startswith(f"{{qh:n}}:{key.name} is a {kind} and should be a {key.type}")
-            assert Talk(desk, Tick()).command == ("INFO", "everything")
+            assert Talk(session, Tick()).command == ("INFO", "everything")
 
 
 def test_a_user_who_may_not_run_what_scripts_run_is_denied_before_anything_is_changed(time: Time) -> None:
-    desk, talk = first_call(time)
+    session, talk = first_call(time)
     talk.answer(INFO)
     talk.answer(types_of())
     assert script_of(talk) == "probe"
     message = "ACL failure in script: User ann can't run this command script: 12ab, on @user_script:7."
     assert type(talk.fail(driver.ResponseError(message)).error) is BackendDeniedError
-    assert script_of(Talk(desk, Tick())) == "probe"
+    assert script_of(Talk(session, Tick())) == "probe"
 
 
 def test_who_only_asks_needs_no_right_to_write(time: Time) -> None:
-    talk = Talk(Desk(parse_url("redis://db"), BackendOptions(namespace="n")), CountJobs())
+    talk = Talk(Session(parse_url("redis://db"), BackendOptions(namespace="n")), CountJobs())
     talk.answer(INFO)
     talk.answer(types_of())
     assert script_of(talk) == "count_jobs"
 
 
-def test_each_minute_the_settings_are_looked_at_again_and_nothing_else(desk: Desk, time: Time) -> None:
+def test_each_minute_the_settings_are_looked_at_again_and_nothing_else(session: Session, time: Time) -> None:
     time.now_s += CHECK_EVERY_S - 1
-    assert script_of(Talk(desk, Tick())) == "tick"
+    assert script_of(Talk(session, Tick())) == "tick"
     time.now_s += 1
-    talk = Talk(desk, Tick())
+    talk = Talk(session, Tick())
     assert talk.command == ("INFO", "everything")
     assert script_of(talk.answer(INFO)) == "tick"
-    assert script_of(Talk(desk, Tick())) == "tick"
+    assert script_of(Talk(session, Tick())) == "tick"
 
 
 REPLICA = INFO.replace(b"role:master", b"role:slave")
@@ -726,48 +730,48 @@ EVICTS = INFO.replace(b"noeviction", b"allkeys-lru")
 
 @pytest.mark.parametrize("is_first", [True, False], ids=["at first", "each minute"])
 def test_where_jobs_may_be_evicted_nothing_is_enqueued_until_the_policy_is_right(
-    desk: Desk, time: Time, caplog: pytest.LogCaptureFixture, is_first: bool
+    session: Session, time: Time, caplog: pytest.LogCaptureFixture, is_first: bool
 ) -> None:
-    desk._checked_s = None if is_first else time.monotonic() - CHECK_EVERY_S
+    session._checked_s = None if is_first else time.monotonic() - CHECK_EVERY_S
     for _ in range(2):
-        talk = Talk(desk, ONE)
+        talk = Talk(session, ONE)
         assert talk.command == ("INFO", "everything")
         talk.look_around(EVICTS)
         assert type(talk.error) is BackendUnavailableError
         assert "maxmemory-policy is allkeys-lru" in str(talk.error)
-    assert not desk._lanes
-    talk = Talk(desk, ONE)
+    assert not session._streams
+    talk = Talk(session, ONE)
     assert script_of(talk.answer(INFO)) == "enqueue"
-    assert script_of(Talk(desk, ONE)) == "enqueue"
+    assert script_of(Talk(session, ONE)) == "enqueue"
     assert [vars(record)["event"] for record in caplog.records if record.levelno >= logging.ERROR] == ["redis.policy"]
     assert "hunter2" not in caplog.text
 
 
-def test_where_jobs_may_be_evicted_what_runs_is_renewed_settled_and_canceled(desk: Desk, time: Time) -> None:
+def test_where_jobs_may_be_evicted_what_runs_is_renewed_settled_and_canceled(session: Session, time: Time) -> None:
     time.now_s += CHECK_EVERY_S
     done = Outcome(job_id="a", token=1, kind=OutcomeKind.FINISHED)
-    first = Talk(desk, Renew((("a", 1),))).answer(EVICTS)
+    first = Talk(session, Renew((("a", 1),))).answer(EVICTS)
     assert script_of(first) == "renew"
     # Once known, it is not asked for again by what goes on.
     for operation, name in ((Tick(), "tick"), (Cancel(("a",)), "cancel"), (Exchange("w", (done,)), "exchange")):
-        assert script_of(Talk(desk, operation)) == name
+        assert script_of(Talk(session, operation)) == name
 
 
-def test_where_jobs_may_be_evicted_an_exchange_settles_and_claims_nothing(desk: Desk, time: Time) -> None:
+def test_where_jobs_may_be_evicted_an_exchange_settles_and_claims_nothing(session: Session, time: Time) -> None:
     time.now_s += CHECK_EVERY_S
     done = Outcome(job_id="a", token=1, kind=OutcomeKind.FINISHED)
-    settling = Talk(desk, Exchange("w", (done,), limit=5)).answer(EVICTS)
-    without = Talk(desk, Exchange("w", (done,)))
+    settling = Talk(session, Exchange("w", (done,), limit=5)).answer(EVICTS)
+    without = Talk(session, Exchange("w", (done,)))
     assert settling.arguments[3:] == without.arguments[3:]
     # Who only claims would be woken again at once by the marker of what it does not take.
-    claiming = Talk(desk, Exchange("w", limit=5)).answer(EVICTS)
+    claiming = Talk(session, Exchange("w", limit=5)).answer(EVICTS)
     assert claiming.step == Sleep(STOPPED_S)
-    assert claiming.answer().arguments[3:] == Talk(desk, Exchange("w")).arguments[3:]
-    assert Talk(desk, Exchange("w", limit=5)).answer(INFO).arguments[10] == 5
+    assert claiming.answer().arguments[3:] == Talk(session, Exchange("w")).arguments[3:]
+    assert Talk(session, Exchange("w", limit=5)).answer(INFO).arguments[10] == 5
 
 
 def test_where_time_stands_still_the_server_is_looked_at_and_it_is_said_each_minute(
-    desk: Desk, time: Time, caplog: pytest.LogCaptureFixture
+    session: Session, time: Time, caplog: pytest.LogCaptureFixture
 ) -> None:
     def told() -> list[tuple[int, str]]:
         found = [(record.levelno, vars(record)["event"]) for record in caplog.records]
@@ -775,111 +779,113 @@ def test_where_time_stands_still_the_server_is_looked_at_and_it_is_said_each_min
         return found
 
     ahead = [0, 100_000, -1, 0]
-    Talk(desk, Tick()).answer(ahead)
+    Talk(session, Tick()).answer(ahead)
     time.now_s += STANDS_STILL_S
-    Talk(desk, Tick()).answer(ahead)
-    assert desk.clock_behind_ms == 0
-    talk = Talk(desk, Tick()).answer(INFO + b"server_time_usec:40000000\r\n")
-    assert (script_of(talk), desk.clock_behind_ms) == ("tick", 60_000)
+    Talk(session, Tick()).answer(ahead)
+    assert session.clock_behind_ms == 0
+    talk = Talk(session, Tick()).answer(INFO + b"server_time_usec:40000000\r\n")
+    assert (script_of(talk), session.clock_behind_ms) == ("tick", 60_000)
     assert told() == [(logging.ERROR, "redis.clock_behind")]
     talk.answer(ahead)
     for _ in range(3):
         time.now_s += STANDS_STILL_S
-        talk = Talk(desk, Tick())
+        talk = Talk(session, Tick())
         assert script_of(talk) == "tick"
         talk.answer(ahead)
     assert told() == []
     time.now_s += CHECK_EVERY_S
-    Talk(desk, Tick()).answer(INFO + b"server_time_usec:97000000\r\n").answer(ahead)
-    assert (told(), desk.clock_behind_ms) == ([(logging.ERROR, "redis.clock_behind")], 3_000)
+    Talk(session, Tick()).answer(INFO + b"server_time_usec:97000000\r\n").answer(ahead)
+    assert (told(), session.clock_behind_ms) == ([(logging.ERROR, "redis.clock_behind")], 3_000)
     time.now_s += CHECK_EVERY_S
-    Talk(desk, Tick()).answer(INFO + b"server_time_usec:99500000\r\n").answer(ahead)
-    assert (told(), desk.clock_behind_ms) == ([(logging.WARNING, "redis.clock_behind")], 0)
+    Talk(session, Tick()).answer(INFO + b"server_time_usec:99500000\r\n").answer(ahead)
+    assert (told(), session.clock_behind_ms) == ([(logging.WARNING, "redis.clock_behind")], 0)
 
 
-def test_a_server_that_does_not_tell_its_time_is_not_judged_by_it(desk: Desk, time: Time) -> None:
-    Talk(desk, Tick()).answer([0, 100_000, -1, 0])
+def test_a_server_that_does_not_tell_its_time_is_not_judged_by_it(session: Session, time: Time) -> None:
+    Talk(session, Tick()).answer([0, 100_000, -1, 0])
     time.now_s += CHECK_EVERY_S
-    Talk(desk, Tick()).answer(INFO)
-    assert desk.clock_behind_ms == 0
+    Talk(session, Tick()).answer(INFO)
+    assert session.clock_behind_ms == 0
 
 
 @pytest.mark.parametrize("is_first", [True, False], ids=["at first", "each minute"])
 def test_a_node_that_is_a_replica_by_its_own_word_is_left_and_the_primary_is_looked_for(
-    desk: Desk, time: Time, is_first: bool
+    session: Session, time: Time, is_first: bool
 ) -> None:
-    desk._checked_s = None if is_first else time.monotonic() - CHECK_EVERY_S
-    talk = Talk(desk, Tick())
+    session._checked_s = None if is_first else time.monotonic() - CHECK_EVERY_S
+    talk = Talk(session, Tick())
     for attempt in range(3):
         assert talk.command == ("INFO", "everything")
-        assert talk.answer(REPLICA).step == Move(leaves=True)
+        assert talk.answer(REPLICA).step == Redirect(leaves=True)
         assert talk.answer().step == Sleep(PAUSE_S[attempt])
         talk.answer()
     assert script_of(talk.look_around()) == "tick"
 
 
-def test_a_replica_is_refused_by_its_role_once_nothing_else_was_found_for_so_long(desk: Desk, time: Time) -> None:
-    desk._checked_s = None
-    talk = Talk(desk, Tick())
+def test_a_replica_is_refused_by_its_role_once_nothing_else_was_found_for_so_long(session: Session, time: Time) -> None:
+    session._checked_s = None
+    talk = Talk(session, Tick())
     talk.answer(REPLICA).skip_move_and_sleep()
     time.now_s += RETRY_S
     talk.answer(REPLICA)
     assert type(talk.error) is BackendUnavailableError
     assert "its role is slave" in str(talk.error)
     # It is looked for again at the next call.
-    assert Talk(desk, Tick()).command == ("INFO", "everything")
+    assert Talk(session, Tick()).command == ("INFO", "everything")
 
 
 def test_in_a_cluster_the_node_that_has_the_namespace_is_looked_at(time: Time) -> None:
-    talk = Talk(Desk(parse_url("redis+cluster://a,b"), BackendOptions(namespace="n")), Tick())
+    talk = Talk(Session(parse_url("redis+cluster://a,b"), BackendOptions(namespace="n")), Tick())
     assert talk.command == ("EXISTS", "{qh:n}:meta")
-    assert talk.fail(driver.MovedError("1 c:7")).step == Move(("c", 7))
+    assert talk.fail(driver.MovedError("1 c:7")).step == Redirect(("c", 7))
     assert talk.answer().command == ("EXISTS", "{qh:n}:meta")
     assert talk.answer(0).command == ("INFO", "everything")
-    assert talk.answer(REPLICA).step == Move(leaves=True)
+    assert talk.answer(REPLICA).step == Redirect(leaves=True)
     assert talk.answer().answer().command == ("EXISTS", "{qh:n}:meta")
 
 
-def test_what_a_replica_would_answer_too_is_asked_of_a_node_that_was_a_primary_lately(desk: Desk, time: Time) -> None:
+def test_what_a_replica_would_answer_too_is_asked_of_a_node_that_was_a_primary_lately(
+    session: Session, time: Time
+) -> None:
     for _ in range(2):
         time.now_s += ROLE_EVERY_S - 0.001
-        talk = Talk(desk, CountJobs())
+        talk = Talk(session, CountJobs())
         assert script_of(talk) == "count_jobs"
         # A change is taken by a primary alone.
-        Talk(desk, Tick()).answer([0, int(time.now_s * 1000), -1, 0])
+        Talk(session, Tick()).answer([0, int(time.now_s * 1000), -1, 0])
     time.now_s += ROLE_EVERY_S
-    assert script_of(Talk(desk, Tick())) == "tick"
-    talk = Talk(desk, CountJobs())
+    assert script_of(Talk(session, Tick())) == "tick"
+    talk = Talk(session, CountJobs())
     assert talk.command == ("INFO", "replication")
-    assert talk.answer(b"role:slave\r\n").step == Move(leaves=True)
+    assert talk.answer(b"role:slave\r\n").step == Redirect(leaves=True)
     assert talk.answer().answer().command == ("INFO", "replication")
     assert script_of(talk.answer(b"role:master\r\n")) == "count_jobs"
-    assert script_of(Talk(desk, CountJobs())) == "count_jobs"
+    assert script_of(Talk(session, CountJobs())) == "count_jobs"
     time.now_s += ROLE_EVERY_S
-    talk = Talk(desk, CountJobs())
+    talk = Talk(session, CountJobs())
     time.now_s += RETRY_S
     assert type(talk.answer(b"role:slave\r\n").error) is BackendUnavailableError
 
 
 def test_a_replica_in_a_cluster_sends_on_who_asks_it_so_its_role_is_not_asked_for(time: Time) -> None:
-    desk = Desk(parse_url("redis+cluster://a,b"), BackendOptions(namespace="n"))
-    desk._checked_s = time.monotonic()
+    session = Session(parse_url("redis+cluster://a,b"), BackendOptions(namespace="n"))
+    session._checked_s = time.monotonic()
     time.now_s += ROLE_EVERY_S
-    assert script_of(Talk(desk, CountJobs())) == "count_jobs"
+    assert script_of(Talk(session, CountJobs())) == "count_jobs"
 
 
 @pytest.mark.parametrize("failure", [NotSent, Unanswered])
 def test_a_server_that_cannot_be_looked_at_is_unavailable_and_never_unknown(
     time: Time, failure: type[Exception]
 ) -> None:
-    desk, talk = first_call(time)
-    assert talk.fail(failure()).step == Move()
+    session, talk = first_call(time)
+    assert talk.fail(failure()).step == Redirect()
     assert talk.answer().step == Sleep(PAUSE_S[0])
     assert talk.answer().command == ("INFO", "everything")
     time.now_s += RETRY_S
     talk.fail(failure())
     assert type(talk.error) is BackendUnavailableError
-    assert not desk._unknown
+    assert not session._unknown
 
 
 @pytest.mark.parametrize(
@@ -899,7 +905,7 @@ def test_a_look_at_a_server_that_is_loading_is_taken_again(time: Time) -> None:
     _, talk = first_call(time)
     talk.fail(driver.ResponseError("LOADING Redis is loading")).skip_move_and_sleep()
     assert talk.command == ("INFO", "everything")
-    assert talk.fail(driver.MovedError("1 b:7")).step == Move(("b", 7))
+    assert talk.fail(driver.MovedError("1 b:7")).step == Redirect(("b", 7))
     assert talk.answer().command == ("INFO", "everything")
 
 
@@ -926,7 +932,7 @@ def test_an_old_version_is_refused_by_name(version: str) -> None:
 
 
 def test_before_anything_is_asked_of_it_a_server_that_is_too_old_is_refused(time: Time) -> None:
-    talk = Talk(Desk(parse_url("redis://db"), BackendOptions(namespace="n")), ONE)
+    talk = Talk(Session(parse_url("redis://db"), BackendOptions(namespace="n")), ONE)
     assert talk.command[0] == "INFO"
     talk.answer(INFO.replace(b"7.0.15", b"6.2.14"))
     assert type(talk.error) is BackendUnavailableError
@@ -969,10 +975,10 @@ def test_what_a_server_may_lose_is_said_once(
     time: Time, caplog: pytest.LogCaptureFixture, aof: bytes, level: int
 ) -> None:
     caplog.set_level(logging.INFO, "queuehint.redis")
-    desk = Desk(parse_url("redis://ann:hunter2@db"), BackendOptions())
+    session = Session(parse_url("redis://ann:hunter2@db"), BackendOptions())
     info = INFO.replace(b"aof_enabled:1", b"aof_enabled:" + aof)
     for _ in range(2):
-        Talk(desk, Tick()).look_around(info).answer(DONE)
+        Talk(session, Tick()).look_around(info).answer(DONE)
         time.now_s += CHECK_EVERY_S
     events = {vars(record)["event"]: record for record in caplog.records}
     assert len(events) == len(caplog.records) == 2
