@@ -9,12 +9,14 @@ the engine must give the same answers.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from queuehint.backends.redis import keys
 from queuehint.backends.redis.codec import codec
+from queuehint.backends.redis.codec.requests import REQUESTS
 from queuehint.core.engine import Engine, EngineOptions
 from queuehint.core.jobs import archive
 from queuehint.errors import QueueHintError
@@ -24,33 +26,20 @@ from queuehint.operations import (
     Cancel,
     CancelFlow,
     CancelPath,
-    Close,
-    Commit,
     Delete,
-    Discard,
-    Draw,
     DropLimit,
-    DropSchedule,
     Enqueue,
     Exchange,
     Exchanged,
     Firing,
-    Log,
     Operation,
-    Pause,
-    PauseSchedule,
     Push,
     PutSchedule,
     Redrive,
     Renew,
-    Reopen,
     Report,
-    Resume,
-    ResumeSchedule,
     SetLimit,
-    Tick,
     Update,
-    Weigh,
 )
 from queuehint.values.hint import parse_gate_key
 from queuehint.values.limit import Limit
@@ -178,8 +167,6 @@ def parse(name: str, args: list[bytes]) -> Operation[Any] | None:
                 _firing(firing) if firing else None,
                 flow or None,
             )
-        case "commit":
-            return Commit(texts[0], texts[1] or None)
         case "cancel_flow":
             return CancelFlow(texts[0], texts[1])
         case "push":
@@ -191,23 +178,14 @@ def parse(name: str, args: list[bytes]) -> Operation[Any] | None:
             pairs = zip(texts[3::2], texts[4::2], strict=True)
             leases = tuple((job_id, codec.parse_token(token) or 0) for job_id, token in pairs)
             return Renew(leases, int(texts[0]), begun=texts[1] == "1", blocked_ms=int(texts[2]))
-        case "tick":
-            return Tick()
-        case "draw":
-            return Draw(int(texts[0]))
         case "cancel":
             return Cancel(tuple(texts[1:]), texts[0])
         case "cancel_path":
             return CancelPath(parse_gate_key(texts[0]), texts[1])
         case "redrive":
             return Redrive(tuple(texts[1:]), texts[0] == "1")
-        case "discard":
-            return Discard(tuple(texts))
         case "report":
             return Report(texts[0], codec.parse_token(texts[1]) or 0, Progress(*json.loads(texts[2])))
-        case "log":
-            proof = codec.parse_token(texts[1]) or 0 if texts[1] else None
-            return Log(texts[0], proof, tuple(texts[2:]))
         case "update":
             return Update(texts[0], codec.parse_token(texts[1]) or 0, args[3])
         case "amend":
@@ -215,27 +193,41 @@ def parse(name: str, args: list[bytes]) -> Operation[Any] | None:
         case "delete":
             versions = tuple([int(version) for version in texts[1::2] if version])
             return Delete(tuple(texts[::2]), versions or None)
-        case "pause" | "resume" | "close" | "reopen":
-            marks: dict[str, Any] = {"pause": Pause, "resume": Resume, "close": Close, "reopen": Reopen}
-            mark: Operation[Any] = marks[name](parse_gate_key(texts[0]))
-            return mark
         case "set_limit":
             return SetLimit(_limit(*texts))
         case "drop_limit":
             return DropLimit(None if texts[0] == "-" else parse_gate_key(texts[0][1:]))
-        case "weigh":
-            return Weigh(texts[0] or None, int(texts[1]))
         case "put_schedule":
             recurrence = Recurrence(**json.loads(args[4]))
             return PutSchedule(texts[0], codec.parse_head(texts[2], args[3]), recurrence, _number(texts[1]))
-        case "drop_schedule":
-            return DropSchedule(texts[0])
-        case "pause_schedule":
-            return PauseSchedule(texts[0])
-        case "resume_schedule":
-            return ResumeSchedule(texts[0], int(texts[1]), _number(texts[2]))
         case _:
-            return None
+            return _in_order(name, texts)
+
+
+_READERS: Final[dict[str, Callable[[str], Any]]] = {
+    "int": int,
+    "int | None": lambda text: int(text) if text else None,
+    "str": str,
+    "str | None": lambda text: text or None,
+    "Path": parse_gate_key,
+}
+
+
+def _in_order(name: str, texts: list[str]) -> Operation[Any] | None:
+    """Return the operation whose fields are a script's arguments; None for a question, and for what is none."""
+    kind = next((kind for kind, (script, _) in REQUESTS.items() if script == name), None)
+    if kind is None or kind.is_question:
+        return None
+    values: list[Any] = []
+    for field in attrs.fields(kind):
+        if field.type == "tuple[str, ...]":
+            values.append(tuple(texts[len(values) :]))
+        elif field.name == "token":
+            values.append(codec.parse_token(texts[len(values)]))
+        else:
+            values.append(_READERS[field.type](texts[len(values)]))
+    operation: Operation[Any] = kind(*values)
+    return operation
 
 
 def _firing(text: str) -> Firing:

@@ -11,6 +11,8 @@ its own placements and claims.
 
 from __future__ import annotations
 
+from typing import Any
+
 from queuehint.operations.asking import (
     CanDequeue,
     CountEdges,
@@ -244,3 +246,12 @@ __all__ = [
     "Weights",
     "Why",
 ]
+
+KINDS: tuple[type[Operation[Any]], ...] = tuple(
+    [
+        kind
+        for kind in [globals()[name] for name in __all__]
+        if isinstance(kind, type) and issubclass(kind, Operation) and kind is not Operation
+    ]
+)
+"""All operations."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import ClassVar, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar, get_args
 
 import attrs
 
@@ -52,6 +52,8 @@ class Operation(Generic[Reply]):
     """What a backend is asked; `Reply` is the type of the answer."""
 
     __slots__ = ()
+    reply_class: ClassVar[Any]
+    """The class of what it is answered."""
     is_question: ClassVar[bool] = False
     """It changes nothing: a journal does without it, and it may be answered by what only reads."""
     is_repeatable: ClassVar[bool] = False
@@ -60,6 +62,10 @@ class Operation(Generic[Reply]):
     """How many items its fields may have at most, by name; or how great a number of things asked for may be."""
     ranges: ClassVar[Mapping[str, tuple[int, int]]] = {}
     """The least and the greatest number its other fields may hold, by name."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        (cls.reply_class,) = get_args(cls.__orig_bases__[0])  # type: ignore[attr-defined]
 
 
 class Verdict(StrEnum):

@@ -30,7 +30,7 @@ T = TypeVar("T")
 POLL_MIN_S = 0.005
 POLL_MAX_S = 1.0
 JOBS_A_SECOND = 1000
-"""With more jobs left, nobody asks again sooner than so many may have ended; a store of this process says when."""
+"""With more jobs left, nobody asks again sooner than so many may have ended."""
 FEW = 10
 """So many last jobs are waited for themselves."""
 FEW_WAIT_S = 3.0
@@ -86,9 +86,6 @@ class Draining(Hosting):
                     pause_s = least_s if pending.unfinished != left else min(pause_s * 1.5, POLL_MAX_S)
                     left = pending.unfinished
                     until_s = math.inf if deadline is None else max(deadline - loop.time(), 0)
-                    if self.backend.is_local:
-                        await self.backend.wait(Interest(pending=question), min(pause_s, until_s))
-                        continue
                     if left <= FEW and pause_s > FEW_PAUSE_S:
                         await self._wait_for_last(question, min(FEW_WAIT_S, until_s))
                         until_s = FEW_PAUSE_S

@@ -20,6 +20,7 @@ from queuehint.backends.redis.scripts import names, script
 from queuehint.backends.redis.session import Session
 from queuehint.backends.redis.transport import Send
 from queuehint.operations import (
+    KINDS,
     Amend,
     Cancel,
     CancelFlow,
@@ -56,7 +57,6 @@ from queuehint.operations import (
     SetLimit,
     Tick,
     Update,
-    Weigh,
 )
 from queuehint.testing.driver import job
 from queuehint.values.limit import Limit
@@ -70,7 +70,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.conftest import StartServer
-    from tests.servers import Server
+from tests.examples import example
+from tests.servers import Server
 
 pytestmark = pytest.mark.redis
 
@@ -149,7 +150,15 @@ class Shop:
         return Outcome(job_id=job_id, token=self.tokens[job_id], kind=kind, **fields)
 
     def operations(self) -> Iterator[Operation[Any]]:
-        """Yield what each script is asked, so that there is something for it to do."""
+        """Yield what each script is asked that changes something."""
+        seen = set()
+        for operation in self._to_do():
+            seen.add(type(operation))
+            yield operation
+        yield from [example(kind) for kind in KINDS if not kind.is_question and kind not in seen]
+
+    def _to_do(self) -> Iterator[Operation[Any]]:
+        """Yield operations for which there is something to do here."""
         fails = JobError(type="E", message="no", traceback="lines")
         after = job("e2", ["e"], after=["r0"], delay_ms=1, max_attempts=2, key="k", user="ann")
         yield Enqueue((job("e1", ["e"], presence_ms=60_000), after))
@@ -170,7 +179,7 @@ class Shop:
         yield Log("r0", self.tokens["r0"], ("line",))
         yield Amend(job("queued", ["r0"], user="bob", service="s"), 1)
         yield Delete(("over",), (self.apply(Get(("over",))).records[0].version,))
-        yield from (Push("n", "k", b"1", 60_000), Weigh("ann", 3), SetLimit(Limit(path=("y",), rate=(5, 1000))))
+        yield from (Push("n", "k", b"1", 60_000), SetLimit(Limit(path=("y",), rate=(5, 1000))))
         yield from (SetLimit(Limit(path=("z",), max_pending=9)), DropLimit(("y",)), Draw(2), Follow(None), Follow(0))
         yield from (Pause(("q",)), Resume(("q",)), Close(("q",)), Reopen(("q",)), CancelPath(("q",)), CancelFlow("q"))
         yield PutSchedule("other", job("other", priority=2), Recurrence(every_ms=1000), 10**13)

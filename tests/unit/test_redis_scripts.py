@@ -23,64 +23,10 @@ from queuehint.backends.redis.transport import Send
 from queuehint.core.engine import ROOMS
 from queuehint.core.jobs.states import MOVES
 from queuehint.core.state import HANDLERS
-from queuehint.operations import (
-    Amend,
-    Cancel,
-    CancelFlow,
-    CancelPath,
-    CanDequeue,
-    Close,
-    Commit,
-    CountEdges,
-    CountFlow,
-    CountJobs,
-    CountPending,
-    CountRecords,
-    Delete,
-    Discard,
-    Draw,
-    DropLimit,
-    DropSchedule,
-    DueSchedules,
-    Enqueue,
-    Exchange,
-    Fetch,
-    Firing,
-    Follow,
-    Get,
-    List,
-    ListDead,
-    ListFlow,
-    ListLimits,
-    ListSchedules,
-    ListUsers,
-    ListWeights,
-    Log,
-    Operation,
-    Pause,
-    PauseSchedule,
-    Peek,
-    Pull,
-    Push,
-    PutSchedule,
-    Redrive,
-    Renew,
-    Reopen,
-    Report,
-    Resume,
-    ResumeSchedule,
-    SetLimit,
-    Tick,
-    Tree,
-    Update,
-    Weigh,
-    Why,
-)
+from queuehint.operations import KINDS, Enqueue, Firing, PauseSchedule
 from queuehint.values.hint import Claim
-from queuehint.values.limit import Limit
-from queuehint.values.outcome import Outcome, OutcomeKind, Progress
-from queuehint.values.schedule import Recurrence
 from queuehint.values.spec import JobSpec
+from tests.examples import example
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,58 +47,7 @@ def name_of(path: Path) -> str:
 SOURCES = {name_of(path): path.read_text("utf-8") for path in FILES}
 ALL = {f"{name_of(path)}.lua": path.read_text("utf-8") for path in (*FILES, *LIBRARY)}
 
-SETTLED = Outcome(job_id="a", token=1, kind=OutcomeKind.FINISHED, result=b"1")
-EXAMPLES: dict[str, Operation[Any]] = {
-    "enqueue": Enqueue((JobSpec(id="a", task="t", claims=(Claim(("a",)),)),)),
-    "commit": Commit("s"),
-    "draw": Draw(1),
-    "push": Push("n", "k", b"1", 1),
-    "pull": Pull("n", "k"),
-    "set_limit": SetLimit(Limit(path=("a",), most=1)),
-    "drop_limit": DropLimit(("a",)),
-    "list_limits": ListLimits(),
-    "put_schedule": PutSchedule("s", JobSpec(id="s", task="t"), Recurrence(every_ms=1000), 1000),
-    "drop_schedule": DropSchedule("s"),
-    "pause_schedule": PauseSchedule("s"),
-    "resume_schedule": ResumeSchedule("s", 1, 1000),
-    "list_schedules": ListSchedules(),
-    "due_schedules": DueSchedules(),
-    "fetch": Fetch("a", 1, ("b",)),
-    "cancel_flow": CancelFlow("f"),
-    "list_flow": ListFlow("f"),
-    "count_flow": CountFlow("f"),
-    "count_edges": CountEdges(),
-    "cancel": Cancel(("a",)),
-    "cancel_path": CancelPath(("a",)),
-    "redrive": Redrive(("a",)),
-    "discard": Discard(("a",)),
-    "exchange": Exchange("w", settle=(SETTLED,)),
-    "renew": Renew((("a", 1),)),
-    "report": Report("a", 1, Progress()),
-    "log": Log("a", 1, ("line",)),
-    "update": Update("a", 1, b"1"),
-    "amend": Amend(JobSpec(id="a", task="t"), 1),
-    "delete": Delete(("a",)),
-    "peek": Peek(),
-    "list": List(),
-    "count_records": CountRecords(),
-    "list_users": ListUsers("s"),
-    "tick": Tick(),
-    "pause": Pause(()),
-    "resume": Resume(()),
-    "close": Close(()),
-    "reopen": Reopen(()),
-    "follow": Follow(0),
-    "weigh": Weigh("ann", 2),
-    "get": Get(("a",)),
-    "list_dead": ListDead(),
-    "why": Why("a"),
-    "tree": Tree(),
-    "count_jobs": CountJobs(),
-    "can_dequeue": CanDequeue(()),
-    "count_pending": CountPending(),
-    "list_weights": ListWeights(),
-}
+EXAMPLES = {REQUESTS[kind][0]: example(kind) for kind in KINDS}
 # What is asked besides, with its own arguments: by a backend, and by its doctor.
 MORE_EXAMPLES: dict[str, tuple[Any, ...]] = {
     "spec": ("a",),
@@ -225,7 +120,7 @@ def arguments_sent(name: str) -> int:
 def test_there_is_an_example_of_every_script() -> None:
     assert EXAMPLES.keys() | MORE_EXAMPLES.keys() == SOURCES.keys() == set(scripts.names())
     assert all(codec.encode(operation)[0] == name for name, operation in EXAMPLES.items())
-    assert {type(operation) for operation in EXAMPLES.values()} == set(REQUESTS) == set(REPLIES)
+    assert {type(operation) for operation in EXAMPLES.values()} == set(KINDS) == set(REQUESTS) == set(REPLIES)
 
 
 def test_what_every_script_is_given_is_said_once() -> None:
@@ -637,9 +532,11 @@ def test_every_refusal_is_an_error_that_the_codec_knows() -> None:
         "STALE_REQUEST", "CORRUPT", "BAD_SCHEMA", "BAD_ARGUMENT", "WEIGHTS_FULL", "QUEUE_FULL", "LIMITS_FULL",
     }  # fmt: skip
     specs = (JobSpec(id="a", task="t", claims=(Claim(("a",)),)),)
-    example = Enqueue(specs, staged="s", parent=("p", 1), firing=Firing("s", 1, 0, None), flow="f")
+    submission = Enqueue(specs, staged="s", parent=("p", 1), firing=Firing("s", 1, 0, None), flow="f")
     for word in found:
-        assert codec.refusal(PauseSchedule("s") if word == "NO_SCHEDULE" else example, f"{word} 0 0 0 0 0") is not None
+        assert (
+            codec.refusal(PauseSchedule("s") if word == "NO_SCHEDULE" else submission, f"{word} 0 0 0 0 0") is not None
+        )
 
 
 def test_what_a_header_says_is_refused_is_refused_and_the_other_way_round() -> None:
@@ -737,16 +634,7 @@ def test_what_is_put_into_a_script_is_a_file_or_the_table_of_moves() -> None:
 
 
 def test_the_name_of_a_script_is_never_what_a_user_said() -> None:
-    tree = dict(modules())["backends/redis/codec/requests.py"]
-    table = next(
-        node.value
-        for node in ast.walk(tree)
-        if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "REQUESTS"
-    )
-    assert isinstance(table, ast.Dict)
-    for value in table.values:
-        assert isinstance(value, ast.Tuple)
-        assert isinstance(value.elts[0], ast.Constant)
+    assert {name for name, _ in REQUESTS.values()} <= SOURCES.keys()
     for name, module in modules():
         for node in ast.walk(module):
             if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("execute_script"):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 import attrs
 
+from queuehint import operations as op
 from queuehint.backends.redis.codec.reports import edge_stats, pending, stats, tree, why
 from queuehint.backends.redis.codec.specs import (
     DAMAGE,
@@ -19,122 +21,62 @@ from queuehint.backends.redis.codec.specs import (
 )
 from queuehint.backends.redis.scripts import STATES
 from queuehint.errors import CorruptStateError
-from queuehint.operations import (
-    Amend,
-    Cancel,
-    CancelFlow,
-    CancelPath,
-    CanDequeue,
-    Close,
-    Commit,
-    Committed,
-    CountEdges,
-    CountFlow,
-    CountJobs,
-    CountPending,
-    CountRecords,
-    Counts,
-    Delete,
-    Discard,
-    Draw,
-    Drawn,
-    DropLimit,
-    DropSchedule,
-    DueSchedules,
-    Enqueue,
-    Enqueued,
-    EnqueuedJob,
-    Exchange,
-    Exchanged,
-    Fetch,
-    Fetched,
-    Follow,
-    Followed,
-    Get,
-    Got,
-    Judged,
-    Limits,
-    List,
-    ListDead,
-    Listed,
-    ListFlow,
-    ListLimits,
-    ListSchedules,
-    ListUsers,
-    ListWeights,
-    Log,
-    Marked,
-    Noted,
-    Page,
-    Pause,
-    PauseSchedule,
-    Peek,
-    Pull,
-    Pulled,
-    Push,
-    Pushed,
-    PutSchedule,
-    Redrive,
-    Renew,
-    Renewed,
-    Reopen,
-    Report,
-    Resume,
-    ResumeSchedule,
-    Schedules,
-    SetLimit,
-    Swept,
-    SweptPath,
-    Tick,
-    Ticked,
-    Tree,
-    Unreadable,
-    Update,
-    Users,
-    Verdict,
-    Weigh,
-    Weights,
-    Why,
-)
 from queuehint.values.event import Event, EventKind
 from queuehint.values.hint import parse_gate_key
 from queuehint.values.limit import Limit, LimitState, order_of
 from queuehint.values.outcome import Grant, JobError, Progress
 from queuehint.values.record import JobRecord, JobState
-from queuehint.values.report import FlowStats
+from queuehint.values.report import EdgeStats, FlowStats, Reason, Stats, TreeNode
 from queuehint.values.schedule import Recurrence, Schedule
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+REPLIES: Final[dict[type[Any], Callable[[Any, list[Any]], Any]]] = {}
+"""For each operation what reads its script's reply."""
+_READERS: Final[dict[type[Any], Callable[[Any, list[Any]], Any]]] = {}
+
+_Reader = TypeVar("_Reader", bound="Callable[[Any, list[Any]], Any]")
+
+
+def reads(kind: type[Any]) -> Callable[[_Reader], _Reader]:
+    """Return a decorator: the function reads the reply to an operation, or to all that have replies of a class."""
+
+    def enter(reader: _Reader) -> _Reader:
+        assert kind not in _READERS
+        _READERS[kind] = reader
+        return reader
+
+    return enter
+
 
 HEADER: Final = 3
 """How many items every reply to a change begins with: more, now, next."""
 _VERDICTS: Final = {
-    "D": Verdict.DONE,
-    "Q": Verdict.REQUESTED,
-    "R": Verdict.REFUSED,
-    "U": Verdict.UNKNOWN,
-    "L": Verdict.LOST,
-    "C": Verdict.CANCELED,
-    "T": Verdict.STALE,
+    "D": op.Verdict.DONE,
+    "Q": op.Verdict.REQUESTED,
+    "R": op.Verdict.REFUSED,
+    "U": op.Verdict.UNKNOWN,
+    "L": op.Verdict.LOST,
+    "C": op.Verdict.CANCELED,
+    "T": op.Verdict.STALE,
 }
 
 
-def _enqueued(operation: Enqueue, reply: list[Any]) -> Enqueued:
+@reads(op.Enqueued)
+def _enqueued(operation: op.Enqueue, reply: list[Any]) -> op.Enqueued:
     jobs = []
     following = reply[3] + 0
     for spec, line in zip(operation.jobs, reply[4].decode().split("\n") if reply[4] else (), strict=True):
         if len(line) == 1:
-            jobs.append(EnqueuedJob(spec.id, following, STATES[line], True))
+            jobs.append(op.EnqueuedJob(spec.id, following, STATES[line], True))
             following += 1
             continue
         job_id, number, state, created, token = line.split(" ")
-        jobs.append(EnqueuedJob(job_id, int(number), STATES[state], created == "1", parse_token(token)))
+        jobs.append(op.EnqueuedJob(job_id, int(number), STATES[state], created == "1", parse_token(token)))
         following += created == "1"
-    return Enqueued(tuple(jobs), bool(reply[0]))
+    return op.Enqueued(tuple(jobs), bool(reply[0]))
 
 
-def _exchanged(operation: Exchange, reply: list[Any]) -> Exchanged:
+@reads(op.Exchanged)
+def _exchanged(operation: op.Exchange, reply: list[Any]) -> op.Exchanged:
     verdicts = tuple([_VERDICTS[letter] for letter in reply[3].decode()])
     canceled = tuple(reply[4].decode().split("\n")) if reply[4] else ()
     count = (len(reply) - 7) // 2
@@ -148,83 +90,96 @@ def _exchanged(operation: Exchange, reply: list[Any]) -> Exchanged:
         except (CorruptStateError, *DAMAGE) as error:
             # One that nobody can read must not keep the others from being run.
             unreadable.append(_unreadable(head, rest, error))
-    return Exchanged(verdicts, tuple(grants), canceled, bool(reply[0]), bool(reply[5]), tuple(unreadable))
+    return op.Exchanged(verdicts, tuple(grants), canceled, bool(reply[0]), bool(reply[5]), tuple(unreadable))
 
 
-def _unreadable(head: bytes, rest: bytes, error: Exception) -> Unreadable:
+def _unreadable(head: bytes, rest: bytes, error: Exception) -> op.Unreadable:
     job_id, token, _ = head.split(b"\n", 2)
-    return Unreadable(job_id.decode(), parse_token(token.decode()) or 0, _problem(error), may_be_newer(rest))
+    return op.Unreadable(job_id.decode(), parse_token(token.decode()) or 0, _problem(error), may_be_newer(rest))
 
 
 def _problem(error: Exception) -> str:
     return f"its spec cannot be read by this release ({type(error).__name__}): {error}"
 
 
-def _judged(_operation: Any, reply: list[Any]) -> Judged:
+@reads(op.Judged)
+def _judged(_operation: Any, reply: list[Any]) -> op.Judged:
     text = reply[3].decode()
     verdicts = [(_VERDICTS[text[at]], STATES.get(text[at + 1])) for at in range(0, len(text), 2)]
-    return Judged(tuple(verdicts), bool(reply[0]))
+    return op.Judged(tuple(verdicts), bool(reply[0]))
 
 
-def _ticked(_operation: Tick, reply: list[Any]) -> Ticked:
+@reads(op.Ticked)
+def _ticked(_operation: op.Tick, reply: list[Any]) -> op.Ticked:
     more, _, next_ms = reply[:HEADER]
-    return Ticked(bool(more), None if next_ms < 0 else next_ms)
+    return op.Ticked(bool(more), None if next_ms < 0 else next_ms)
 
 
-def _marked(_operation: Any, reply: list[Any]) -> Marked:
-    return Marked(bool(reply[3]), bool(reply[0]))
+@reads(op.Marked)
+def _marked(_operation: Any, reply: list[Any]) -> op.Marked:
+    return op.Marked(bool(reply[3]), bool(reply[0]))
 
 
-def _weights(_operation: ListWeights, reply: list[Any]) -> Weights:
+@reads(op.Weights)
+def _weights(_operation: op.ListWeights, reply: list[Any]) -> op.Weights:
     weights = {user.decode() or None: int(weight) for user, weight in zip(reply[::2], reply[1::2], strict=True)}
-    return Weights(tuple(sorted(weights.items(), key=lambda entry: entry[0] or "")))
+    return op.Weights(tuple(sorted(weights.items(), key=lambda entry: entry[0] or "")))
 
 
-def _noted(_operation: Any, reply: list[Any]) -> Noted:
-    return Noted(_VERDICTS[reply[3].decode()])
+@reads(op.Noted)
+def _noted(_operation: Any, reply: list[Any]) -> op.Noted:
+    return op.Noted(_VERDICTS[reply[3].decode()])
 
 
-def _got(_operation: Get, reply: list[Any]) -> Got:
-    return Got(tuple([_record(item) if item else None for item in reply]))
+@reads(op.Got)
+def _got(_operation: op.Get, reply: list[Any]) -> op.Got:
+    return op.Got(tuple([_record(item) if item else None for item in reply]))
 
 
-def _listed(operation: ListDead, reply: list[Any]) -> Listed:
+@reads(op.ListDead)
+def _listed(operation: op.ListDead, reply: list[Any]) -> op.Listed:
     is_cut, *items = reply
     records = [_record(item) for item in items]
     more = is_cut or len(records) > operation.limit
     records = records[: operation.limit]
-    return Listed(tuple(records), records[-1].number if more else None)
+    return op.Listed(tuple(records), records[-1].number if more else None)
 
 
-def _listed_of_flow(_operation: ListFlow, reply: list[Any]) -> Listed:
-    return Listed(tuple([_record(item) for item in reply[1:]]), abs(reply[0]) or None)
+@reads(op.ListFlow)
+def _listed_of_flow(_operation: op.ListFlow, reply: list[Any]) -> op.Listed:
+    return op.Listed(tuple([_record(item) for item in reply[1:]]), abs(reply[0]) or None)
 
 
-def _page(_operation: List, reply: list[Any]) -> Page:
+@reads(op.Page)
+def _page(_operation: op.List, reply: list[Any]) -> op.Page:
     has_more, key, number, *items = reply
     records = tuple([_record(item) for item in items])
-    return Page(records, (key.decode(), int(number)) if has_more else None)
+    return op.Page(records, (key.decode(), int(number)) if has_more else None)
 
 
-def _counts(_operation: CountRecords, reply: list[Any]) -> Counts:
+@reads(op.Counts)
+def _counts(_operation: op.CountRecords, reply: list[Any]) -> op.Counts:
     has_more, key, number, *counts = reply
-    return Counts(dict(zip(JobState, counts, strict=True)), (key.decode(), int(number)) if has_more else None)
+    return op.Counts(dict(zip(JobState, counts, strict=True)), (key.decode(), int(number)) if has_more else None)
 
 
-def _users_page(_operation: ListUsers, reply: list[Any]) -> Users:
+@reads(op.Users)
+def _users_page(_operation: op.ListUsers, reply: list[Any]) -> op.Users:
     users = tuple([(name.decode(), count) for name, count in zip(reply[1::2], reply[2::2], strict=True)])
-    return Users(users, users[-1][0] if reply[0] else None)
+    return op.Users(users, users[-1][0] if reply[0] else None)
 
 
-def _fetched(_operation: Fetch, reply: list[Any]) -> Fetched:
+@reads(op.Fetched)
+def _fetched(_operation: op.Fetch, reply: list[Any]) -> op.Fetched:
     results: list[tuple[JobState | None, bytes | None]] = []
     for said, result in zip(reply[1::2], reply[2::2], strict=True):
         state, kind = said.decode() or "  "
         results.append((STATES.get(state), b"null" if kind == "n" else result if kind == "s" else None))
-    return Fetched(_VERDICTS[reply[0].decode()], tuple(results))
+    return op.Fetched(_VERDICTS[reply[0].decode()], tuple(results))
 
 
-def _limits(_operation: ListLimits, reply: list[Any]) -> Limits:
+@reads(op.Limits)
+def _limits(_operation: op.ListLimits, reply: list[Any]) -> op.Limits:
     states = []
     for at in range(0, len(reply), 7):
         field = reply[at].decode()
@@ -238,10 +193,11 @@ def _limits(_operation: ListLimits, reply: list[Any]) -> Limits:
             max_pending=max_pending,
         )
         states.append(LimitState(limit=limit, started=started, pending=pending))
-    return Limits(tuple(sorted(states, key=lambda state: order_of(state.limit))))
+    return op.Limits(tuple(sorted(states, key=lambda state: order_of(state.limit))))
 
 
-def _schedules(_operation: Any, reply: list[Any]) -> Schedules:
+@reads(op.ListSchedules)
+def _schedules(_operation: Any, reply: list[Any]) -> op.Schedules:
     now_ms, following, *items = reply
     read, unreadable = [], []
     for item in items:
@@ -250,10 +206,11 @@ def _schedules(_operation: Any, reply: list[Any]) -> Schedules:
         except (CorruptStateError, *DAMAGE):
             # One that nobody can read must not keep the others from being fired.
             unreadable.append(item[0].decode())
-    return Schedules(tuple(read), now_ms + 0, following.decode() or None, tuple(unreadable))
+    return op.Schedules(tuple(read), now_ms + 0, following.decode() or None, tuple(unreadable))
 
 
-def _due_schedules(operation: DueSchedules, reply: list[Any]) -> Schedules:
+@reads(op.DueSchedules)
+def _due_schedules(operation: op.DueSchedules, reply: list[Any]) -> op.Schedules:
     page = _schedules(operation, reply)
     if len(reply) - 2 < operation.limit:
         return page
@@ -351,11 +308,12 @@ def parse_error(item: list[Any]) -> JobError:
     )
 
 
-def _followed(operation: Follow, reply: list[Any]) -> Followed:
+@reads(op.Followed)
+def _followed(operation: op.Follow, reply: list[Any]) -> op.Followed:
     last, first, missed, *texts = reply[HEADER:]
     events = tuple([_event(at, text.decode()) for at, text in enumerate(texts, first)])
     after = events[-1].at if events else last
-    return Followed(events, after, missed, after < last)
+    return op.Followed(events, after, missed, after < last)
 
 
 def _event(at: int, text: str) -> Event:
@@ -377,54 +335,57 @@ def _event(at: int, text: str) -> Event:
     )
 
 
-REPLIES: Final[dict[type[Any], Callable[[Any, list[Any]], Any]]] = {
-    Enqueue: _enqueued,
-    Commit: lambda _, reply: Committed(reply[3], bool(reply[0])),
-    CancelFlow: lambda _, reply: Swept(bool(reply[0])),
-    Push: lambda _, reply: Pushed(bool(reply[3]), bool(reply[0])),
-    Pull: lambda _, reply: Pulled(reply[0] if reply else None),
-    Fetch: _fetched,
-    ListFlow: _listed_of_flow,
-    CountFlow: lambda _, reply: FlowStats(states=dict(zip(JobState, reply, strict=True))),
-    CountEdges: edge_stats,
-    Draw: lambda _, reply: Drawn(reply[3]),
-    Cancel: _judged,
-    CancelPath: lambda _, reply: SweptPath(bool(reply[0]), reply[3], reply[4] or None),
-    Redrive: _judged,
-    Discard: _judged,
-    Exchange: _exchanged,
-    Renew: lambda _, reply: Renewed(tuple([_VERDICTS[letter] for letter in reply[3].decode()]), bool(reply[0])),
-    Report: _noted,
-    Log: _noted,
-    Update: _noted,
-    Amend: _noted,
-    Delete: _judged,
-    Peek: lambda _, reply: Drawn(reply[0]),
-    List: _page,
-    CountRecords: _counts,
-    ListUsers: _users_page,
-    Tick: _ticked,
-    Pause: _marked,
-    Resume: _marked,
-    Close: _marked,
-    Reopen: _marked,
-    SetLimit: _marked,
-    DropLimit: _marked,
-    ListLimits: _limits,
-    PutSchedule: _marked,
-    DropSchedule: _marked,
-    PauseSchedule: _marked,
-    ResumeSchedule: _marked,
-    ListSchedules: _schedules,
-    DueSchedules: _due_schedules,
-    Follow: _followed,
-    Weigh: _marked,
-    ListWeights: _weights,
-    Get: _got,
-    ListDead: _listed,
-    Why: why,
-    Tree: tree,
-    CountJobs: stats,
-    CanDequeue: lambda _, reply: bool(reply[0]),
-    CountPending: pending,
-}
+@reads(op.Committed)
+def _committed(_operation: op.Commit, reply: list[Any]) -> op.Committed:
+    return op.Committed(reply[3], bool(reply[0]))
+
+
+@reads(op.Swept)
+def _swept(_operation: op.CancelFlow, reply: list[Any]) -> op.Swept:
+    return op.Swept(bool(reply[0]))
+
+
+@reads(op.SweptPath)
+def _swept_path(_operation: op.CancelPath, reply: list[Any]) -> op.SweptPath:
+    return op.SweptPath(bool(reply[0]), reply[3], reply[4] or None)
+
+
+@reads(op.Pushed)
+def _pushed(_operation: op.Push, reply: list[Any]) -> op.Pushed:
+    return op.Pushed(bool(reply[3]), bool(reply[0]))
+
+
+@reads(op.Pulled)
+def _pulled(_operation: op.Pull, reply: list[Any]) -> op.Pulled:
+    return op.Pulled(reply[0] if reply else None)
+
+
+@reads(op.Draw)
+def _drawn(_operation: op.Draw, reply: list[Any]) -> op.Drawn:
+    return op.Drawn(reply[3])
+
+
+@reads(op.Peek)
+def _peeked(_operation: op.Peek, reply: list[Any]) -> op.Drawn:
+    return op.Drawn(reply[0])
+
+
+@reads(op.Renewed)
+def _renewed(_operation: op.Renew, reply: list[Any]) -> op.Renewed:
+    return op.Renewed(tuple([_VERDICTS[letter] for letter in reply[3].decode()]), bool(reply[0]))
+
+
+@reads(FlowStats)
+def _flow_stats(_operation: op.CountFlow, reply: list[Any]) -> FlowStats:
+    return FlowStats(states=dict(zip(JobState, reply, strict=True)))
+
+
+@reads(bool)
+def _yes_or_no(_operation: op.CanDequeue, reply: list[Any]) -> bool:
+    return bool(reply[0])
+
+
+for _kind, _read in ((EdgeStats, edge_stats), (op.Pending, pending), (Reason, why), (Stats, stats), (TreeNode, tree)):
+    reads(_kind)(_read)
+for _operation in op.KINDS:
+    REPLIES[_operation] = _READERS.get(_operation) or _READERS[_operation.reply_class]

@@ -1,77 +1,50 @@
-"""Operations as names and arguments of scripts: no I/O."""
+"""
+Operations as names and arguments of scripts: no I/O.
+
+A script is called like its operation. Where its arguments are not the operation's fields in their order, a function
+with `sends` says what they are.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
 
+from queuehint import operations as op
 from queuehint.backends.redis.codec.specs import dump_json, spec_head, spec_rest, text_of, token_text
 from queuehint.backends.redis.scripts import LETTERS
 from queuehint.core.structures.edges import needs_of
-from queuehint.operations import (
-    ANYONE,
-    Amend,
-    Cancel,
-    CancelFlow,
-    CancelPath,
-    CanDequeue,
-    Close,
-    Commit,
-    CountEdges,
-    CountFlow,
-    CountJobs,
-    CountPending,
-    CountRecords,
-    Delete,
-    Discard,
-    Draw,
-    DropLimit,
-    DropSchedule,
-    DueSchedules,
-    Enqueue,
-    Exchange,
-    Fetch,
-    Firing,
-    Follow,
-    Get,
-    List,
-    ListDead,
-    ListFlow,
-    ListLimits,
-    ListSchedules,
-    ListUsers,
-    ListWeights,
-    Log,
-    Pause,
-    PauseSchedule,
-    Peek,
-    Pull,
-    Push,
-    PutSchedule,
-    Redrive,
-    Renew,
-    Reopen,
-    Report,
-    Resume,
-    ResumeSchedule,
-    SetLimit,
-    Tick,
-    Tree,
-    Update,
-    Weigh,
-    Why,
-)
 from queuehint.values.hint import gate_key
 from queuehint.values.outcome import JobError, Outcome, OutcomeKind
 from queuehint.values.policy import Retention
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
+    from queuehint.values.hint import Path
     from queuehint.values.record_filter import RecordFilter
 
 Args = list[Any]
+
+REQUESTS: Final[dict[type[Any], tuple[str, Callable[[Any], Args]]]] = {}
+"""For each operation the name of its script, and what makes it the script's arguments."""
+
+_Request = TypeVar("_Request", bound="Callable[[Any], Args]")
+
+
+def sends(operation: type[op.Operation[Any]]) -> Callable[[_Request], _Request]:
+    """Return a decorator that puts a function into the table: it makes this operation a script's arguments."""
+
+    def enter(request: _Request) -> _Request:
+        assert operation not in REQUESTS
+        name = re.sub(r"\B(?=[A-Z])", "_", operation.__name__).lower()
+        REQUESTS[operation] = name, request
+        return request
+
+    return enter
 
 
 def kept_args(retention: Retention) -> Args:
@@ -107,7 +80,8 @@ def parse_retention(text: str) -> Retention:
         raise ValueError(f"no retention: {text!r}") from error
 
 
-def _enqueue(operation: Enqueue) -> Args:
+@sends(op.Enqueue)
+def _enqueue(operation: op.Enqueue) -> Args:
     parent_id, token = operation.parent or ("", "")
     firing = "" if operation.firing is None else _firing(operation.firing)
     args: Args = [operation.staged or "", parent_id, token_text(token), firing, operation.flow or ""]
@@ -117,24 +91,27 @@ def _enqueue(operation: Enqueue) -> Args:
     return args
 
 
-def _firing(firing: Firing) -> str:
+def _firing(firing: op.Firing) -> str:
     return f"{firing.name}\n{firing.version}\n{firing.last_ms}\n{text_of(firing.next_ms)}"
 
 
-def _set_limit(operation: SetLimit) -> Args:
+@sends(op.SetLimit)
+def _set_limit(operation: op.SetLimit) -> Args:
     limit = operation.limit
     field = "-" if limit.path is None else ("/" if limit.each else "=") + gate_key(limit.path)
     tokens, per_ms = limit.rate or (None, None)
     return [field, text_of(limit.most), text_of(tokens), text_of(per_ms), text_of(limit.max_pending)]
 
 
-def _put_schedule(operation: PutSchedule) -> Args:
+@sends(op.PutSchedule)
+def _put_schedule(operation: op.PutSchedule) -> Args:
     recurrence = dump_json(attrs.asdict(operation.recurrence, filter=lambda _, value: value is not None))
     spec = operation.spec
     return [operation.name, text_of(operation.next_ms), spec_head(spec), spec_rest(spec), recurrence]
 
 
-def _exchange(operation: Exchange) -> Args:
+@sends(op.Exchange)
+def _exchange(operation: op.Exchange) -> Args:
     pools = operation.pools
     args: Args = [operation.worker, operation.lease_ms, -1 if operation.is_last else operation.limit]
     args += (_users(operation.users or ()), _users(operation.steal), int(operation.announces), len(pools), *pools)
@@ -145,9 +122,9 @@ def _exchange(operation: Exchange) -> Args:
 
 
 def _users(users: Iterable[str | None]) -> str:
-    """Return users as lines behind a sign, empty for jobs without one; nothing for none, and `ANYONE` as it is."""
-    if users == ANYONE:
-        return ANYONE
+    """Return users as lines behind a sign, empty for jobs without one; nothing for none, and `op.ANYONE` as it is."""
+    if users == op.ANYONE:
+        return op.ANYONE
     return "=" + "\n".join([user or "" for user in users]) if users else ""
 
 
@@ -180,34 +157,34 @@ def _error(error: JobError | None) -> tuple[str, str, str, str]:
     return ("e", error.type, error.message, "" if error.traceback is None else f"t{error.traceback}")
 
 
-def _renew(operation: Renew) -> Args:
+@sends(op.Renew)
+def _renew(operation: op.Renew) -> Args:
     args: Args = [operation.lease_ms, int(operation.begun), operation.blocked_ms]
     for job_id, token in operation.leases:
         args += (job_id, token_text(token))
     return args
 
 
-def _report(operation: Report) -> Args:
+@sends(op.Report)
+def _report(operation: op.Report) -> Args:
     progress = operation.progress
     packed = dump_json([progress.done, progress.total, progress.note])
     return [operation.job_id, token_text(operation.token), packed]
 
 
-def _log(operation: Log) -> Args:
-    token = "" if operation.token is None else token_text(operation.token)
-    return [operation.job_id, token, *operation.lines]
-
-
-def _update(operation: Update) -> Args:
+@sends(op.Update)
+def _update(operation: op.Update) -> Args:
     result = operation.result
     return [operation.job_id, token_text(operation.token), int(result == b"null"), result]
 
 
-def _amend(operation: Amend) -> Args:
+@sends(op.Amend)
+def _amend(operation: op.Amend) -> Args:
     return [operation.version, spec_head(operation.spec), spec_rest(operation.spec), ""]
 
 
-def _delete(operation: Delete) -> Args:
+@sends(op.Delete)
+def _delete(operation: op.Delete) -> Args:
     versions = operation.versions or ("",) * len(operation.ids)
     return [part for item in zip(operation.ids, versions, strict=True) for part in item]
 
@@ -222,80 +199,100 @@ def _filter(wanted: RecordFilter) -> Args:
     ]
 
 
-def _list(operation: List) -> Args:
+@sends(op.List)
+def _list(operation: op.List) -> Args:
     key, number = operation.after or ("", "")
     return [*_filter(operation.filter), int(operation.newest_first), operation.limit, key, number]
 
 
-REQUESTS: Final[dict[type[Any], tuple[str, Callable[[Any], Args]]]] = {
-    Enqueue: ("enqueue", _enqueue),
-    Commit: ("commit", lambda operation: [operation.staged, operation.flow or ""]),
-    CancelFlow: ("cancel_flow", lambda operation: [operation.flow, operation.reason or "canceled"]),
-    Push: (
-        "push",
-        lambda operation: [f"{operation.namespace}\0{operation.key}", operation.value, operation.ttl_ms],
-    ),
-    Pull: ("pull", lambda operation: [f"{operation.namespace}\0{operation.key}"]),
-    Fetch: ("fetch", lambda operation: [operation.job_id, token_text(operation.token), *operation.ids]),
-    ListFlow: ("list_flow", lambda operation: [operation.flow, operation.cursor, operation.limit]),
-    CountFlow: ("count_flow", lambda operation: [operation.flow]),
-    CountEdges: ("count_edges", lambda _: []),
-    Draw: ("draw", lambda operation: [operation.count]),
-    Cancel: ("cancel", lambda operation: [operation.reason or "canceled", *operation.ids]),
-    CancelPath: ("cancel_path", lambda operation: [gate_key(operation.path), operation.reason or "canceled"]),
-    Redrive: ("redrive", lambda operation: [int(operation.downstream), *operation.ids]),
-    Discard: ("discard", lambda operation: list(operation.ids)),
-    Exchange: ("exchange", _exchange),
-    Renew: ("renew", _renew),
-    Report: ("report", _report),
-    Log: ("log", _log),
-    Update: ("update", _update),
-    Amend: ("amend", _amend),
-    Delete: ("delete", _delete),
-    Peek: ("peek", lambda _: []),
-    List: ("list", _list),
-    CountRecords: (
-        "count_records",
-        lambda operation: [*_filter(operation.filter), *(operation.after or ("", ""))],
-    ),
-    ListUsers: ("list_users", lambda operation: [operation.service, operation.after or "", operation.limit]),
-    Tick: ("tick", lambda _: []),
-    Pause: ("pause", lambda operation: [gate_key(operation.path)]),
-    Resume: ("resume", lambda operation: [gate_key(operation.path)]),
-    Close: ("close", lambda operation: [gate_key(operation.path)]),
-    Weigh: ("weigh", lambda operation: [operation.user or "", operation.weight]),
-    ListWeights: ("list_weights", lambda _: []),
-    Reopen: ("reopen", lambda operation: [gate_key(operation.path)]),
-    SetLimit: ("set_limit", _set_limit),
-    DropLimit: (
-        "drop_limit",
-        lambda operation: ["-" if operation.path is None else "/" + gate_key(operation.path)],
-    ),
-    ListLimits: ("list_limits", lambda _: []),
-    PutSchedule: ("put_schedule", _put_schedule),
-    DropSchedule: ("drop_schedule", lambda operation: [operation.name]),
-    PauseSchedule: ("pause_schedule", lambda operation: [operation.name]),
-    ResumeSchedule: (
-        "resume_schedule",
-        lambda operation: [operation.name, operation.version, text_of(operation.next_ms)],
-    ),
-    ListSchedules: ("list_schedules", lambda operation: [operation.first, operation.limit]),
-    DueSchedules: ("due_schedules", lambda operation: [operation.limit, *(operation.after or ("", ""))]),
-    Follow: (
-        "follow",
-        lambda operation: ["" if operation.after is None else operation.after, operation.limit],
-    ),
-    Get: ("get", lambda operation: list(operation.ids)),
-    ListDead: ("list_dead", lambda operation: [operation.cursor, operation.limit]),
-    Why: ("why", lambda operation: [operation.job_id]),
-    Tree: ("tree", lambda operation: [gate_key(operation.path), operation.depth]),
-    CountJobs: ("count_jobs", lambda _: []),
-    CanDequeue: ("can_dequeue", lambda operation: [gate_key(operation.path), operation.mode[0]]),
-    CountPending: (
-        "count_pending",
-        lambda operation: [
-            "-" if operation.path is None else "/" + gate_key(operation.path),
-            int(operation.include_scheduled),
-        ],
-    ),
+@sends(op.CountRecords)
+def _count_records(operation: op.CountRecords) -> Args:
+    return [*_filter(operation.filter), *(operation.after or ("", ""))]
+
+
+@sends(op.CancelFlow)
+def _cancel_flow(operation: op.CancelFlow) -> Args:
+    return [operation.flow, operation.reason or "canceled"]
+
+
+@sends(op.Cancel)
+def _cancel(operation: op.Cancel) -> Args:
+    return [operation.reason or "canceled", *operation.ids]
+
+
+@sends(op.CancelPath)
+def _cancel_path(operation: op.CancelPath) -> Args:
+    return [gate_key(operation.path), operation.reason or "canceled"]
+
+
+@sends(op.Redrive)
+def _redrive(operation: op.Redrive) -> Args:
+    return [int(operation.downstream), *operation.ids]
+
+
+@sends(op.Push)
+def _push(operation: op.Push) -> Args:
+    return [*_pull(operation), operation.value, operation.ttl_ms]
+
+
+@sends(op.Pull)
+def _pull(operation: op.Push | op.Pull) -> Args:
+    return [f"{operation.namespace}\0{operation.key}"]
+
+
+@sends(op.DropLimit)
+def _drop_limit(operation: op.DropLimit) -> Args:
+    return [_place(operation.path)]
+
+
+@sends(op.CountPending)
+def _count_pending(operation: op.CountPending) -> Args:
+    return [_place(operation.path), int(operation.include_scheduled)]
+
+
+@sends(op.CanDequeue)
+def _can_dequeue(operation: op.CanDequeue) -> Args:
+    return [gate_key(operation.path), operation.mode[0]]
+
+
+@sends(op.DueSchedules)
+def _due_schedules(operation: op.DueSchedules) -> Args:
+    return [operation.limit, *(operation.after or ("", ""))]
+
+
+def _place(path: Path | None) -> str:
+    return "-" if path is None else "/" + gate_key(path)
+
+
+# --- all others, by the types of their fields ------------------------------------------------------------------------
+
+
+def _token(token: int | None) -> str:
+    return "" if token is None else token_text(token)
+
+
+_WRITERS: Final[dict[str, Callable[[Any], Any]]] = {
+    "int": lambda number: number,
+    "int | None": text_of,
+    "str": lambda text: text,
+    "str | None": lambda text: text or "",
+    "Path": gate_key,
 }
+
+
+def _in_order(operation: type[op.Operation[Any]]) -> Callable[[Any], Args]:
+    """Return what makes an operation's fields arguments, one each; those of a last field that has many come apart."""
+    fields = [(field.name, str(field.type)) for field in attrs.fields(operation)]  # type: ignore[arg-type]
+    many = fields.pop()[0] if fields and fields[-1][1] == "tuple[str, ...]" else None
+    rows = [(name, _token if name == "token" else _WRITERS[kind]) for name, kind in fields]
+
+    def request(operation: Any) -> Args:
+        args = [write(getattr(operation, name)) for name, write in rows]
+        return args if many is None else [*args, *getattr(operation, many)]
+
+    return request
+
+
+for _kind in op.KINDS:
+    if _kind not in REQUESTS:
+        sends(_kind)(_in_order(_kind))

@@ -1,0 +1,41 @@
+"""An example of each operation, by the types of its fields."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import attrs
+
+from queuehint import operations as op
+from queuehint.values.hint import Claim
+from queuehint.values.limit import Limit
+from queuehint.values.outcome import Outcome, OutcomeKind, Progress
+from queuehint.values.schedule import Recurrence
+from queuehint.values.spec import JobSpec
+
+_SPEC: Final = JobSpec(id="a", task="t", claims=(Claim(("a",)),))
+_VALUES: Final[dict[str, Any]] = {
+    "str": "a",
+    "str | None": "a",
+    "int": 1,
+    "int | None": 1,
+    "bytes": b"1",
+    "Path": ("a",),
+    "Path | None": ("a",),
+    "tuple[str, ...]": ("a",),
+    "tuple[tuple[str, int], ...]": (("a", 1),),
+    "JobSpec": _SPEC,
+    "tuple[JobSpec, ...]": (_SPEC,),
+    "Limit": Limit(path=("a",), most=1),
+    "Progress": Progress(),
+    "Recurrence": Recurrence(every_ms=1000),
+}
+_SETTLED: Final = Outcome(job_id="a", token=1, kind=OutcomeKind.FINISHED, result=b"1")
+
+
+def example(kind: type[op.Operation[Any]]) -> op.Operation[Any]:
+    """Return an operation with something in each field that has no default."""
+    if kind is op.Exchange:
+        return op.Exchange("a", settle=(_SETTLED,))
+    fields: Any = attrs.fields(kind)  # type: ignore[arg-type]
+    return kind(*[_VALUES[field.type] for field in fields if field.default is attrs.NOTHING])
