@@ -35,6 +35,9 @@ class Limit:
         most: how many jobs with a claim at or below the path are STARTED at once.
         rate: how many starts in how many ms: a bucket of so many tokens, refilled evenly; a start takes one.
         max_pending: how many jobs may be unfinished at or below the path, a job counted once a claim.
+
+    Raises:
+        InvalidJobError, InvalidJobTypeError, InvalidHintError: naming the parameter, the value and the limit.
     """
 
     path: Path | None
@@ -43,23 +46,7 @@ class Limit:
     rate: tuple[int, int] | None = None
     max_pending: int | None = None
 
-    @property
-    def holds_back(self) -> bool:
-        """True if it limits starts."""
-        return self.most is not None or self.rate is not None
-
-    @property
-    def path_key(self) -> str | None:
-        """The queue key of the path, None for the whole namespace."""
-        return None if self.path is None else queue_key(self.path)
-
-    def check(self) -> None:
-        """
-        See that it goes together and is not too large.
-
-        Raises:
-            InvalidJobError, InvalidJobTypeError: naming the parameter, the value and the limit.
-        """
+    def __attrs_post_init__(self) -> None:
         check_bool(self.each, parameter="each")
         if self.path is not None:
             parse_path(self.path)
@@ -74,6 +61,24 @@ class Limit:
             check_int(self.rate[1], parameter="rate: the time in ms", least=1, most=RATE_PER_MAX_MS)
         if self.max_pending is not None:
             check_int(self.max_pending, parameter="max_pending", least=1, most=PENDING_MAX)
+
+    @property
+    def holds_back(self) -> bool:
+        """True if it limits starts."""
+        return self.most is not None or self.rate is not None
+
+    @property
+    def path_key(self) -> str | None:
+        """The queue key of the path, None for the whole namespace."""
+        return None if self.path is None else queue_key(self.path)
+
+    def check(self) -> None:
+        """
+        See that what it limits goes together.
+
+        Raises:
+            InvalidJobError: naming what does not.
+        """
         if self.path is None and (self.holds_back or self.each):
             raise InvalidJobError("path is None, the whole namespace, which takes max_pending alone; [] is the root")
         if self.each and (self.rate is not None or self.max_pending is not None):

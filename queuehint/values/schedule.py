@@ -7,8 +7,9 @@ from typing import Literal, get_args
 
 import attrs
 
+from queuehint.values.checks import TEN_YEARS_MS, check_choice, check_int, check_str
 from queuehint.values.record import moment
-from queuehint.values.spec import JobSpec
+from queuehint.values.spec import RUN_AT_MAX_MS, RUN_AT_MIN_MS, JobSpec
 
 SCHEDULES_MAX = 10_000
 SCHEDULE_BYTES_MAX = 65_536
@@ -31,6 +32,9 @@ class Recurrence:
         missed: what becomes of due times at which nobody was there: ``"skip"`` drops what is more than a minute late,
             ``"once"`` fires once for all of them, ``"all"`` fires for each.
         start_ms, end_ms: no due time is before the one or after the other.
+
+    Raises:
+        InvalidJobError, InvalidJobTypeError: naming the parameter and the value.
     """
 
     cron: str | None = None
@@ -39,6 +43,17 @@ class Recurrence:
     missed: Missed = "skip"
     start_ms: int | None = None
     end_ms: int | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if self.cron is not None:
+            object.__setattr__(self, "cron", check_str(self.cron, parameter="cron"))
+        object.__setattr__(self, "timezone", check_str(self.timezone, parameter="timezone"))
+        object.__setattr__(self, "missed", check_choice(self.missed, MISSED, parameter="missed"))
+        if self.every_ms is not None:
+            check_int(self.every_ms, parameter="every_ms", least=1, most=TEN_YEARS_MS)
+        for name in ("start_ms", "end_ms"):
+            if (time_ms := getattr(self, name)) is not None:
+                check_int(time_ms, parameter=name, least=RUN_AT_MIN_MS, most=RUN_AT_MAX_MS)
 
 
 @attrs.frozen(kw_only=True, weakref_slot=False)

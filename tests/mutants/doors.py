@@ -269,6 +269,14 @@ MUTANTS = (
         caught_by=(tests("tests/unit/test_values_by_hand.py"),),
     ),
     Mutant(
+        name="A recurrence that was made by hand may miss its times in any way",
+        kind="door",
+        file="values/schedule.py",
+        old='        object.__setattr__(self, "missed", check_choice(self.missed, MISSED, parameter="missed"))\n',
+        new="",
+        caught_by=(tests("tests/unit/test_values_by_hand.py"),),
+    ),
+    Mutant(
         name="The repr of a spec holds the arguments of its job",
         kind="door",
         file="values/spec.py",

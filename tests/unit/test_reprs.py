@@ -67,7 +67,7 @@ async def nothing(value: str) -> None: ...
         template("a\n\x1b[31m\u202e" + "b" * 60_000),
         Reference("A", object(), ("field",) * 1000),
         Results([Dependency(job_id) for job_id in IDS], dict.fromkeys(IDS), JsonCodec()),
-        Scheduler().job(nothing, name="é" * 64),
+        Scheduler().job(name="é" * 64)(nothing),
     ],
     ids=lambda value: type(value).__name__,
 )  # fmt: skip

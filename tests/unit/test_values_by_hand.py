@@ -72,14 +72,23 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "a clock too far away": (lambda: FakeClock(2**60), "now_ms must be from"),
     "what cannot be told": (lambda: FakeClock().subscribe(5), "moved must be callable"),  # type: ignore[arg-type]
     "no converter": (lambda: JsonCodec(5), "converter must be a cattrs.Converter"),  # type: ignore[arg-type]
-    "a limit of a list": (lambda: Limit(path=["a"], most=1).check(), "path must be a tuple of str"),  # type: ignore[arg-type]
-    "a limit of a text": (lambda: Limit(path="a", most=1).check(), "path must be a list"),  # type: ignore[arg-type]
-    "a limit of a number": (lambda: Limit(path=(5,), most=1).check(), "path segment 0"),  # type: ignore[arg-type]
-    "a limit of a liar": (lambda: Limit(path=(HostileStr("a"),), most=1).check(), "path must be a tuple of str"),
-    "a limit each maybe": (lambda: Limit(path=(), each=1, most=1).check(), "each must be bool"),  # type: ignore[arg-type]
-    "half a rate": (lambda: Limit(path=(), rate=(5,)).check(), "rate must be a tuple"),  # type: ignore[arg-type]
-    "no rate": (lambda: Limit(path=(), rate=5).check(), "rate must be a tuple"),  # type: ignore[arg-type]
-    "a rate of texts": (lambda: Limit(path=(), rate=("5", 5)).check(), "rate must be int"),  # type: ignore[arg-type]
+    "a limit of a list": (lambda: Limit(path=["a"], most=1), "path must be a tuple of str"),  # type: ignore[arg-type]
+    "a limit of a text": (lambda: Limit(path="a", most=1), "path must be a list"),  # type: ignore[arg-type]
+    "a limit of a number": (lambda: Limit(path=(5,), most=1), "path segment 0"),  # type: ignore[arg-type]
+    "a limit of a liar": (lambda: Limit(path=(HostileStr("a"),), most=1), "path must be a tuple of str"),
+    "a limit each maybe": (lambda: Limit(path=(), each=1, most=1), "each must be bool"),  # type: ignore[arg-type]
+    "half a rate": (lambda: Limit(path=(), rate=(5,)), "rate must be a tuple"),  # type: ignore[arg-type]
+    "no rate": (lambda: Limit(path=(), rate=5), "rate must be a tuple"),  # type: ignore[arg-type]
+    "a rate of texts": (lambda: Limit(path=(), rate=("5", 5)), "rate must be int"),  # type: ignore[arg-type]
+    "a limit of many texts": (lambda: Limit(path=(), most="5"), "most must be int"),  # type: ignore[arg-type]
+    "a limit too large": (lambda: Limit(path=(), max_pending=2**60), "max_pending must be from"),
+    "a time of a number": (lambda: Recurrence(cron=5), "cron must be str"),  # type: ignore[arg-type]
+    "a time of a text": (lambda: Recurrence(every_ms="5"), "every_ms must be int"),  # type: ignore[arg-type]
+    "a time of no time": (lambda: Recurrence(every_ms=0), "every_ms must be from"),
+    "a time of nowhere": (lambda: Recurrence(cron="* * * * *", timezone=None), "timezone must be str"),  # type: ignore[arg-type]
+    "a time missed": (lambda: Recurrence(every_ms=1, missed="x"), "missed must be one of"),  # type: ignore[arg-type]
+    "a time from a fraction": (lambda: Recurrence(every_ms=1, start_ms=1.5), "start_ms must be int"),  # type: ignore[arg-type]
+    "a time to a fraction": (lambda: Recurrence(every_ms=1, end_ms=1.5), "end_ms must be int"),  # type: ignore[arg-type]
     "edges to nothing": (lambda: JobSpec(id="a", task="t", depends_on={5}).check(), "depends_on must be str"),  # type: ignore[arg-type]
     "edges to what": (lambda: JobSpec(id="a", task="t", depends_on={Unshown()}).check(), "depends_on"),  # type: ignore[arg-type]
     "claims of nothing": (lambda: JobSpec(id="a", task="t", claims=(5,)).check(), "claims[0]"),  # type: ignore[arg-type]
@@ -124,7 +133,7 @@ WRONG_FIELDS = list(wrong_operations())
 def test_what_is_made_by_hand_is_refused_by_each_store_before_it_does_anything(
     kind: type[Any], url: str, tmp_path: Path
 ) -> None:
-    """Nothing is looked at as these are made: an outcome is made for each job, a spec may lack its id for a while."""
+    """An outcome is made for each job and is not looked at then; what was looked at may have been changed since."""
     backend = open_backend(url.format(tmp_path))
 
     def kept() -> dict[str, bytes]:
