@@ -1,109 +1,198 @@
 """
 The audit of a namespace, replayed into the engine.
 
-With the field ``audit`` of its ``meta`` set to 1, every script appends what it was asked, when, and what it answered,
-in the order in which the server ran them. Whatever ran in whichever processes, that is one history of operations, and
-the engine must give the same answers.
+The processes of a test load scripts with a few lines more than those of the product: such a script puts down what it
+was asked, when, and what it answered, in the order in which the server ran them. Whatever ran in whichever processes,
+that is one history of operations, and the engine must give the same answers.
+
+`begin_audit` has this process take part, and `environment` those that are started: `tests/startup` is imported by them
+before anything else. An operation travels in the form of `operations.wire`, as one more argument that the script takes
+away before it looks at the others.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+import functools
+import os
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import attrs
 
-from queuehint.backends.redis import keys
+from queuehint.backends.redis import keys, scripts, session
 from queuehint.backends.redis.codec import codec
-from queuehint.backends.redis.codec.requests import REQUESTS
 from queuehint.core.engine import Engine, EngineOptions
 from queuehint.core.jobs import archive
 from queuehint.errors import QueueHintError
-from queuehint.operations import (
-    ANYONE,
-    Amend,
-    Cancel,
-    CancelFlow,
-    CancelPath,
-    Delete,
-    DropLimit,
-    Enqueue,
-    Exchange,
-    Exchanged,
-    Firing,
-    Operation,
-    Push,
-    PutSchedule,
-    Redrive,
-    Renew,
-    Report,
-    SetLimit,
-    Update,
-)
-from queuehint.values.hint import parse_gate_key
-from queuehint.values.limit import Limit
-from queuehint.values.outcome import JobError, Outcome, OutcomeKind, Progress
+from queuehint.operations import Operation, wire
 from queuehint.values.policy import Retention
-from queuehint.values.schedule import Recurrence
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from redis import Redis
 
-COMMON = 8
-"""How many arguments all scripts have in common."""
+VARIABLE = "TESTS_AUDITED"
+"""The namespaces under audit, for processes that are started."""
+STARTUP = Path(__file__).parent / "startup"
 _READ_AT_ONCE = 10_000
 
+_AUDITED: set[str] = set()
+_LOCK = threading.Lock()
 
-def begin_audit(client: Redis, namespace: str) -> None:
+
+# --- scripts that put down what they do ------------------------------------------------------------------------------
+
+_TAKE = """
+local audit = {asked = table.remove(ARGV), notes = {}}
+function audit.note(...) audit.notes[#audit.notes + 1] = string.format(...) end
+"""
+_WRITE = """
+  reply = request.with_specs(reply, granted, specs)
+  local entry = {audit.asked, #audit.notes}
+  for _, note in ipairs(audit.notes) do entry[#entry + 1] = note end
+  entry[#entry + 1], entry[#entry + 2] = string.format('%.0f', NOW), #reply
+  for at = 1, #reply do
+    entry[#entry + 1] = type(reply[at]) == 'number' and string.format(':%.0f', reply[at]) or '$' .. reply[at]
+  end
+  local audit_key = 'audit:' .. KEYS[1]
+  for from = 1, #entry, 4000 do redis.call('RPUSH', audit_key, unpack(entry, from, math.min(from + 3999, #entry))) end
+  return reply
+"""
+_LINES = {
+    "lib/request/epoch": (
+        "  S[RUN] = run\n",
+        "  S[RUN] = run\n  audit.note('epoch %.0f.%.0f %.0f', S[EPOCH], S[GRANTS], S[REAP_FROM])\n",
+    ),
+    "lib/request/memory": (
+        "    lifecycle.forget(job)\n",
+        "    lifecycle.forget(job)\n    audit.note('pruned %s', job.id)\n",
+    ),
+    "lib/request/reply": ("  return request.with_specs(reply, granted, specs)\n", _WRITE),
+}
+"""By file of the product: the line that is looked for, and what takes its place."""
+
+
+@functools.cache
+def audited_script(name: str) -> scripts.Script:
+    """Return a script of the product that also puts down what it does."""
+    read = scripts._read
+
+    def read_more(file: str) -> str:
+        text = read(file)
+        if file not in _LINES:
+            return text
+        line, lines = _LINES[file]
+        assert text.count(line) == 1, f"{file} has changed"
+        return text.replace(line, lines)
+
+    shebang, _, body = read(name).partition("\n")
+    with _LOCK, mock.patch.object(scripts, "_read", read_more):
+        return scripts.Script(name, scripts.assemble(f"{shebang}\n{_TAKE}{body}"))
+
+
+def install() -> None:
+    """Have this process send audited scripts to the namespaces of `begin_audit`, its own and those it was told of."""
+    _AUDITED.update(os.environ.get(VARIABLE, "").split())
+    ask = session.Session._ask
+    if ask.__name__ == "ask_audited":
+        return
+
+    def ask_audited(
+        client: session.Session,
+        which: scripts.Script,
+        args: tuple[Any, ...],
+        operation: Operation[Any] | None,
+        lane: Any,
+    ) -> Generator[Any, Any, Any]:
+        if client.namespace in _AUDITED:
+            entry: Operation[Any] | None = None
+            if operation is not None and not operation.is_question:
+                entry = operation
+            elif which.name == "watch":
+                entry = wire.Await(tuple([str(job_id) for job_id in args[10:]]))
+            if entry is not None:
+                kept = client._retention or Retention()
+                begin = wire.Begin.of(kept, epoch_s=None, budget=client._settings[-1], release="")
+                which = audited_script(which.name)
+                args = (*args, wire.encode(begin) + b"\n" + wire.encode(entry))
+        return ask(client, which, args, operation, lane)
+
+    session.Session._ask = ask_audited  # type: ignore[method-assign,assignment]
+
+
+def environment() -> dict[str, str]:
+    """Return what a process needs of its environment to take part."""
+    return {VARIABLE: " ".join(_AUDITED), "PYTHONPATH": f"{STARTUP}{os.pathsep}{STARTUP.parents[1]}"}
+
+
+# --- what they have put down -----------------------------------------------------------------------------------------
+
+
+def audit_key(namespace: str) -> str:
+    """Return the key of an audit: not one of the namespace, and on the same slot."""
+    return f"audit:{keys.root(namespace)}"
+
+
+def begin_audit(namespace: str) -> None:
     """Have everything put down from now on; before the first operation, for the engine begins with nothing."""
-    client.hset(keys.redis_key(namespace, "meta"), "audit", "1")
+    _AUDITED.add(namespace)
+    install()
+
+
+@attrs.frozen
+class Entry:
+    """One operation as a store ran it."""
+
+    begin: wire.Begin
+    operation: Operation[Any]
+    notes: tuple[str, ...]
+    now_ms: int
+    reply: list[Any]
+
+    def answer(self) -> Any:
+        """Return what the operation's caller was told."""
+        return codec.decode(self.operation, list(self.reply))
+
+
+def entries(client: Redis, namespace: str) -> Iterator[Entry]:
+    """Yield what was put down."""
+    words = _words(client, audit_key(namespace))
+    for asked in words:
+        begin, operation = map(wire.decode, asked.split(b"\n"))
+        assert isinstance(begin, wire.Begin)
+        notes = tuple([next(words).decode() for _ in range(int(next(words)))])
+        now_ms = int(next(words))
+        reply = [next(words) for _ in range(int(next(words)))]
+        told = [int(word[1:]) if word[:1] == b":" else word[1:] for word in reply]
+        yield Entry(begin, operation, notes, now_ms, told)
 
 
 def check_audit(client: Redis, namespace: str) -> int:
     """Replay the audit and compare every reply; return how many operations there were."""
     engine: Engine | None = None
     count = 0
-    for name, argv, notes, now_ms, reply in entries(client, namespace):
+    for entry in entries(client, namespace):
         if engine is None:
-            names = ("finished", "failed", "canceled", "service")
-            *states, kept = [arg.decode() for arg in argv[3:7]]
-            kept, *services = kept.split("\n")
-            retention = Retention(
-                **{name: int(ms) / 1000 for name, ms in zip(names, (*states, kept), strict=True)},
-                services={name: int(ms) / 1000 for name, ms in zip(services[::2], services[1::2], strict=True)},
-            )
-            engine = Engine(EngineOptions(budget=int(argv[7]), retention=retention))
-        if name == "watch":
-            engine.await_ends([job_id.decode() for job_id in argv[COMMON + 1 :]])
-        operation = parse(name, argv[COMMON:])
-        if operation is None:
+            retention = entry.begin.kept()
+            assert retention is not None
+            engine = Engine(EngineOptions(budget=entry.begin.budget, retention=retention))
+        if isinstance(entry.operation, wire.Await):
+            engine.await_ends(entry.operation.job_ids)
             continue
-        for note in notes:
+        for note in entry.notes:
             _before(engine, note)
         try:
-            expected: Any = engine.apply(operation, now_ms)
+            expected: Any = engine.apply(entry.operation, entry.now_ms)
         except QueueHintError as error:
-            raise AssertionError(f"operation {count}, {operation}: the engine refused what the store did") from error
-        seen = codec.decode(operation, _with_specs(operation, reply, engine))
-        assert _plain(seen) == _plain(expected), f"operation {count} at {now_ms}: {operation}"
-        for note in notes:
+            raise AssertionError(f"{count}, {entry.operation}: the engine refused what the store did") from error
+        assert entry.answer() == expected, f"operation {count} at {entry.now_ms}: {entry.operation}"
+        for note in entry.notes:
             _after(engine, note)
         count += 1
     return count
-
-
-def entries(client: Redis, namespace: str) -> Iterator[tuple[str, list[bytes], list[str], int, list[Any]]]:
-    """Yield each entry: the script, its arguments, its notes, the time, the reply."""
-    words = _words(client, keys.redis_key(namespace, "audit"))
-    for name in words:
-        argv = [next(words) for _ in range(int(next(words)))]
-        notes = [next(words).decode() for _ in range(int(next(words)))]
-        now_ms = int(next(words))
-        reply = [next(words) for _ in range(int(next(words)))]
-        yield name.decode(), argv, notes, now_ms, [int(word[1:]) if word[:1] == b":" else word[1:] for word in reply]
 
 
 def _words(client: Redis, key: str) -> Iterator[bytes]:
@@ -133,177 +222,3 @@ def _after(engine: Engine, note: str) -> None:
         table.drop_timer(job)
         archive.prune(table, job)
         engine.lifecycle.pruned += 1
-
-
-def _with_specs(operation: Operation[Any], reply: list[Any], engine: Engine) -> list[Any]:
-    """Put behind the heads of grants the rests of their specs, which an audit does not repeat."""
-    if not isinstance(operation, Exchange):
-        return reply
-    ids = [head.decode().split("\n", 1)[0] for head in reply[7:]]
-    return reply + [codec.spec_rest(engine.table.jobs[job_id].spec) for job_id in ids]
-
-
-def _plain(reply: Any) -> Any:
-    """Sort what has no order: which of a worker's jobs it is told to stop first."""
-    return reply if not isinstance(reply, Exchanged) else attrs.astuple(reply, recurse=False)
-
-
-# --- arguments as operations -----------------------------------------------------------------------------------------
-
-
-def parse(name: str, args: list[bytes]) -> Operation[Any] | None:
-    """Return the operation of a script's own arguments; None for what is none."""
-    texts = [arg.decode("utf-8", "surrogateescape") for arg in args]
-    match name:
-        case "enqueue":
-            staged, parent, token, firing, flow = texts[:5]
-            return Enqueue(
-                tuple(
-                    codec.parse_head(head.decode(), rest)
-                    for head, rest, _ in zip(*(args[at::3] for at in (5, 6, 7)), strict=True)
-                ),
-                staged or None,
-                (parent, codec.parse_token(token) or 0) if parent else None,
-                _firing(firing) if firing else None,
-                flow or None,
-            )
-        case "cancel_flow":
-            return CancelFlow(texts[0], texts[1])
-        case "push":
-            namespace, key = texts[0].split("\0")
-            return Push(namespace, key, args[1], int(texts[2]))
-        case "exchange":
-            return _exchange(args)
-        case "renew":
-            pairs = zip(texts[3::2], texts[4::2], strict=True)
-            leases = tuple((job_id, codec.parse_token(token) or 0) for job_id, token in pairs)
-            return Renew(leases, int(texts[0]), begun=texts[1] == "1", blocked_ms=int(texts[2]))
-        case "cancel":
-            return Cancel(tuple(texts[1:]), texts[0])
-        case "cancel_path":
-            return CancelPath(parse_gate_key(texts[0]), texts[1])
-        case "redrive":
-            return Redrive(tuple(texts[1:]), texts[0] == "1")
-        case "report":
-            return Report(texts[0], codec.parse_token(texts[1]) or 0, Progress(*json.loads(texts[2])))
-        case "update":
-            return Update(texts[0], codec.parse_token(texts[1]) or 0, args[3])
-        case "amend":
-            return Amend(codec.parse_head(texts[1], args[2]), int(texts[0]))
-        case "delete":
-            versions = tuple([int(version) for version in texts[1::2] if version])
-            return Delete(tuple(texts[::2]), versions or None)
-        case "set_limit":
-            return SetLimit(_limit(*texts))
-        case "drop_limit":
-            return DropLimit(None if texts[0] == "-" else parse_gate_key(texts[0][1:]))
-        case "put_schedule":
-            recurrence = Recurrence(**json.loads(args[4]))
-            return PutSchedule(texts[0], codec.parse_head(texts[2], args[3]), recurrence, _number(texts[1]))
-        case _:
-            return _in_order(name, texts)
-
-
-_READERS: Final[dict[str, Callable[[str], Any]]] = {
-    "int": int,
-    "int | None": lambda text: int(text) if text else None,
-    "str": str,
-    "str | None": lambda text: text or None,
-    "Path": parse_gate_key,
-}
-
-
-def _in_order(name: str, texts: list[str]) -> Operation[Any] | None:
-    """Return the operation whose fields are a script's arguments; None for a question, and for what is none."""
-    kind = next((kind for kind, (script, _) in REQUESTS.items() if script == name), None)
-    if kind is None or kind.is_question:
-        return None
-    values: list[Any] = []
-    for field in attrs.fields(kind):
-        if field.type == "tuple[str, ...]":
-            values.append(tuple(texts[len(values) :]))
-        elif field.name == "token":
-            values.append(codec.parse_token(texts[len(values)]))
-        else:
-            values.append(_READERS[field.type](texts[len(values)]))
-    operation: Operation[Any] = kind(*values)
-    return operation
-
-
-def _firing(text: str) -> Firing:
-    name, version, last_ms, next_ms = text.split("\n")
-    return Firing(name, int(version), int(last_ms), _number(next_ms))
-
-
-def _number(text: str) -> int | None:
-    return int(text) if text else None
-
-
-def _limit(field: str, most: str, tokens: str, per_ms: str, max_pending: str) -> Limit:
-    return Limit(
-        path=None if field == "-" else parse_gate_key(field[1:]),
-        each=field[0] == "/",
-        most=_number(most),
-        rate=(int(tokens), int(per_ms)) if tokens else None,
-        max_pending=_number(max_pending),
-    )
-
-
-def _exchange(args: list[bytes]) -> Exchange:
-    worker, lease_ms, limit, users, steal, announces, pool_count = (arg.decode() for arg in args[:7])
-    at = 7 + int(pool_count)
-    pools = tuple(arg.decode() for arg in args[7:at])
-    settle = []
-    while at < len(args):
-        job_id, token, kind = (arg.decode() for arg in args[at : at + 3])
-        size = {"f": 1, "n": 0, "z": 0, "x": 6, "s": 1, "r": 0, "u": 0, "l": 4, "d": 1, "c": 4}[kind]
-        settle.append(_outcome(job_id, codec.parse_token(token) or 0, kind, args[at + 3 : at + 3 + size]))
-        at += 3 + size
-    return Exchange(
-        worker,
-        tuple(settle),
-        pools,
-        max(int(limit), 0),
-        int(lease_ms),
-        users=_users(users),
-        steal=ANYONE if steal == ANYONE else _users(steal) or (),
-        is_last=limit == "-1",
-        announces=announces == "1",
-    )
-
-
-def _users(text: str) -> tuple[str | None, ...] | None:
-    return tuple([user or None for user in text[1:].split("\n")]) if text else None
-
-
-def _outcome(job_id: str, token: int, kind: str, parts: list[bytes]) -> Outcome:
-    facts: dict[str, Any] = {}
-    match kind:
-        case "f" | "n" | "z":
-            facts = {"kind": OutcomeKind.FINISHED, "result": parts[0] if parts else b"null" if kind == "n" else None}
-        case "x":
-            facts = {"kind": OutcomeKind.FAILED, "error": _error(parts), "delay_ms": int(parts[4])}
-            facts["final"] = parts[5] == b"1"
-        case "s":
-            facts = {"kind": OutcomeKind.SNOOZED, "delay_ms": int(parts[0])}
-        case "r":
-            facts = {"kind": OutcomeKind.RELEASED}
-        case "u":
-            facts = {"kind": OutcomeKind.UNKNOWN_TASK}
-        case "l":
-            facts = {"kind": OutcomeKind.LOST, "error": _error(parts)}
-        case "c":
-            result = {b"f": parts[1], b"n": b"null", b"z": None}[parts[0]]
-            children = tuple(parts[3].decode().split("\n")) if parts[3] else ()
-            facts = {"kind": OutcomeKind.CHILDREN, "result": result, "children": children}
-            facts["on_child_failure"] = "fail" if parts[2] == b"f" else "ignore"
-        case _:
-            facts = {"kind": OutcomeKind.DISCARDED, "reason": parts[0].decode()}
-    return Outcome(job_id=job_id, token=token, **facts)
-
-
-def _error(parts: list[bytes]) -> JobError | None:
-    if parts[0] != b"e":
-        return None
-    traceback = parts[3].decode()[1:] if parts[3] else None
-    return JobError(type=parts[1].decode(), message=parts[2].decode(), traceback=traceback)

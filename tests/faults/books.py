@@ -288,29 +288,6 @@ def check_counts(store: RedisBackend, client: Redis) -> dict[str, JobRecord]:
     return found
 
 
-def start_audit(client: Redis, namespace: str) -> None:
-    """Have each script put down its operation and reply, in the order of their running."""
-    client.hset(keys.redis_key(namespace, "meta"), "audit", "1")
-
-
-@attrs.frozen
-class Audited:
-    """One operation as the store ran it."""
-
-    name: str
-    arguments: tuple[bytes, ...]
-    now_ms: int
-    reply: tuple[bytes | int, ...]
-
-
-def read_audit(client: Redis, namespace: str) -> list[Audited]:
-    """Return what the store put down."""
-    return [
-        Audited(name, tuple(argv), now_ms, tuple(reply))
-        for name, argv, _, now_ms, reply in audit.entries(client, namespace)
-    ]
-
-
 def check_audit(client: Redis, namespace: str) -> int:
     """
     Check the audit of a namespace; return how many operations it has.
@@ -318,15 +295,14 @@ def check_audit(client: Redis, namespace: str) -> int:
     Time never goes back, tokens are granted in strictly increasing order, and the engine, given the same operations,
     gives the same answers.
     """
-    last_ms, last_token = 0, (0, 0)
-    for name, _, _, now_ms, reply in audit.entries(client, namespace):
-        assert now_ms >= last_ms, (name, now_ms)
-        last_ms = now_ms
-        if name == "exchange":
-            for head in reply[7:]:
-                epoch, _, count = head.split(b"\n", 2)[1].partition(b".")
-                assert (int(epoch), int(count)) > last_token, head
-                last_token = int(epoch), int(count)
+    last_ms = last_token = 0
+    for entry in audit.entries(client, namespace):
+        assert entry.now_ms >= last_ms, entry
+        last_ms = entry.now_ms
+        if isinstance(entry.operation, Exchange):
+            for grant in entry.answer().grants:
+                assert grant.token > last_token, grant
+                last_token = grant.token
     return audit.check_audit(client, namespace)
 
 
@@ -353,7 +329,7 @@ def close_books(
     store = open_store(url, namespace)
     try:
         found = check_counts(store, client)
-        assert check_keys(client, namespace) <= FINAL | {"audit", "wake:pool:", "wake:session:", "wake:timer"}
+        assert check_keys(client, namespace) <= FINAL | {"wake:pool:", "wake:session:", "wake:timer"}
         assert {record.state for record in found.values()} <= set(states)
         check_audit(client, namespace)
         if history is not None:
@@ -382,7 +358,7 @@ def check_no_residue(client: Redis, url: str, namespace: str, clock: FakeClock |
         stats = store.call_sync(CountJobs())
         assert (stats.enqueued, stats.leftovers, stats.nodes) == (stats.pruned, 0, 0), stats
         left = names_of(client, namespace)
-        assert set(left) <= FIXED | {"audit", "wake:timer"}, left
+        assert set(left) <= FIXED | {"wake:timer"}, left
         assert client.hlen(keys.redis_key(namespace, "receipts")) <= 10
         assert client.zcard(keys.redis_key(namespace, "sessions")) <= 10
     finally:

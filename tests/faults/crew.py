@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests import audit
 from tests.faults import app, books
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class Crew:
         self.lines_path = folder / "lines"
         self._environment = {
             **os.environ,
-            "PYTHONPATH": str(ROOT),
+            **audit.environment(),
             "QUEUEHINT_URL": url,
             app.NAMESPACE: namespace,
             app.FOLDER: str(folder),

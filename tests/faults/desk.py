@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from queuehint.errors import BackendUnavailableError, OutcomeUnknownError
+from tests import audit
 from tests.faults import app, books
 from tests.faults.books import History
 
@@ -44,7 +45,7 @@ class Desk:
         self.near = app.make(near or server.url, namespace=namespace, lease=lease)
         self.history = History()
         self.made = 0
-        books.start_audit(self.client(), namespace)
+        audit.begin_audit(namespace)
 
     @contextlib.asynccontextmanager
     async def working(self, concurrency: int = 8) -> AsyncIterator[Worker]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from queuehint import JobState, QueueFullError, Scheduler
+from tests import audit
 from tests.doors import run
 from tests.faults import app, books
 from tests.faults.books import figures, until_sync
@@ -42,7 +43,7 @@ def test_two_processes_never_run_more_than_a_limit_although_one_is_killed(
     redis_server: Server, namespace: str, tmp_path: Path
 ) -> None:
     client = redis_server.client()
-    books.start_audit(client, namespace)
+    audit.begin_audit(namespace)
     made = app.make(redis_server.url, namespace=namespace, lease=LEASE_S)
     sched, history = made.sched, books.History()
     sched.limit_sync(["tenant"], 3)

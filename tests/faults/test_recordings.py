@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from examples import replay_history, replay_trace
-from queuehint.backends.redis import keys
 from queuehint.values.record import JobState
-from tests.audit import begin_audit, check_audit
+from tests.audit import audit_key, begin_audit, check_audit, environment
 from tests.faults import recordings
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ class Workers:
     def __init__(self, server: Server, namespace: str, file: Path) -> None:
         self._environment = {
             **os.environ,
-            "PYTHONPATH": str(ROOT),
+            **environment(),
             "QUEUEHINT_URL": server.url,
             recordings.NAMESPACE: namespace,
             recordings.FILE: str(file),
@@ -81,7 +80,7 @@ def run(server: Server, namespace: str, file: Path, calls: list[tuple[Any, ...]]
     os.environ[recordings.FILE] = str(file)
     sched, edit, change, check = recordings.make(server.url, namespace)
     jobs = {"edit": edit, "change": change, "check": check}
-    begin_audit(server.client(), namespace)
+    begin_audit(namespace)
 
     async def enqueue() -> None:
         async with sched:
@@ -107,7 +106,7 @@ def run(server: Server, namespace: str, file: Path, calls: list[tuple[Any, ...]]
     assert stats.states[JobState.FINISHED] == len(calls), stats
     sched.close_sync()
     assert check_audit(server.client(), namespace) > kills
-    server.client().delete(keys.redis_key(namespace, "audit"))
+    server.client().delete(audit_key(namespace))
 
 
 def edits(traces: list[replay_trace.Trace], batch: int) -> list[tuple[Any, ...]]:

@@ -14,6 +14,7 @@ import pytest
 from queuehint import JobState
 from queuehint.backends.redis.doctor.doctor import diagnose
 from queuehint.operations import CancelPath, Enqueue, Exchange, Renew, Verdict
+from tests import audit
 from tests.faults import books
 from tests.faults.crew import ROOT
 
@@ -97,7 +98,7 @@ def test_a_server_killed_while_its_disk_is_slow_loses_up_to_two_seconds_of_what_
     it is the end of the history, and the new history goes on without a step of the old one.
     """
     server, client = slow_server, slow_server.client()
-    books.start_audit(client, namespace)
+    audit.begin_audit(namespace)
     store = books.open_store(server.url, namespace)
     store.call_sync(Enqueue((books.job("ends", ["doc1"]), books.job("canceled", ["doc1"]))))
 
@@ -106,7 +107,7 @@ def test_a_server_killed_while_its_disk_is_slow_loses_up_to_two_seconds_of_what_
         return bool(state["aof_pending_bio_fsync"] and not state["aof_buffer_length"])
 
     books.until_sync(is_written, "the disk is busy, and nothing waits to be written")
-    kept = len(books.read_audit(client, namespace))
+    kept = len(list(audit.entries(client, namespace)))
     state = books.dump(client, namespace)
     [grant] = store.call_sync(Exchange("w", limit=1)).grants
     assert store.call_sync(Exchange("w", (books.finished(grant),))).verdicts == (Verdict.DONE,)
@@ -123,7 +124,7 @@ def test_a_server_killed_while_its_disk_is_slow_loses_up_to_two_seconds_of_what_
 
     server.restart()
     client = server.client()
-    assert len(books.read_audit(client, namespace)) == kept
+    assert len(list(audit.entries(client, namespace))) == kept
     assert books.dump(client, namespace) == state, "what came back is a state that was"
     store = books.open_store(server.url, namespace)
     # Tokens of the lost time are worthless, and what ended or was canceled in it runs again, with greater ones.

@@ -42,6 +42,7 @@ from queuehint.operations import (
 from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.policy import Policy
 from queuehint.values.spec import Dependency
+from tests import audit
 from tests.doors import run
 from tests.faults import books
 from tests.faults.books import History, figures, until
@@ -140,7 +141,7 @@ def check_restart_empty(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
             await until(lambda: len(books.read_lines(lines)) == 4, "they run")
             desk.server.kill()
             desk.server.restart()
-            books.start_audit(desk.server.client(), desk.namespace)
+            audit.begin_audit(desk.namespace)
             lost = desk.history
             desk.history = History()
             await desk.enqueue(4)
@@ -256,7 +257,7 @@ def test_a_failover_that_loses_writes_fences_the_old_history(
 def check_truncations(server: Server, namespace: str, cuts: int) -> None:
     """Cut the append-only file anywhere: what is loaded is the state after some operation, whole."""
     clock = FakeClock()
-    books.start_audit(server.client(), namespace)
+    audit.begin_audit(namespace)
     store = books.open_store(server.url, namespace, clock=clock)
     chance = random.Random(8)
     ids = itertools.count(1)
@@ -265,7 +266,7 @@ def check_truncations(server: Server, namespace: str, cuts: int) -> None:
 
     def put_down() -> None:
         state = books.dump(server.client(), namespace)
-        states[len(books.read_audit(server.client(), namespace))] = state
+        states[len(list(audit.entries(server.client(), namespace)))] = state
 
     put_down()
     for _ in range(120):
@@ -301,7 +302,7 @@ def check_truncations(server: Server, namespace: str, cuts: int) -> None:
             file.truncate(chance.randrange(max(0, size - 65_536), size))
         server.restart(aof_load_truncated="yes")
         client = server.client()
-        at = len(books.read_audit(client, namespace))
+        at = len(list(audit.entries(client, namespace)))
         state = books.dump(client, namespace)
         if state:
             assert state == states[at], at
@@ -436,7 +437,7 @@ async def test_a_policy_that_is_changed_at_run_time_stops_the_worker_until_it_is
 def test_a_key_deleted_by_hand_is_an_error_of_the_store_at_worst(redis_server: Server, namespace: str) -> None:
     # What doctor reports and repairs has tests of its own: here nothing else than typed errors may come of it.
     answers: dict[str, set[str]] = {}
-    for number, key in enumerate(key for key in keys.KEYS if key.name not in {"audit", "wake:timer"}):
+    for number, key in enumerate(key for key in keys.KEYS if key.name != "wake:timer"):
         name = f"{namespace}-{number}"
         clock = FakeClock()
         store = books.open_store(redis_server.url, name, clock=clock)

@@ -15,6 +15,7 @@ from queuehint import JobState
 from queuehint.operations import Exchange, Get, Log, Renew, Report, Verdict
 from queuehint.values.outcome import Outcome, OutcomeKind, Progress
 from queuehint.values.record import JobRecord
+from tests import audit
 from tests.deaths import POINTS, VARIABLE
 from tests.faults import app, books
 from tests.faults.books import History, figures, until_sync
@@ -73,7 +74,7 @@ class Site:
 @pytest.fixture
 def site(redis_server: Server, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     monkeypatch.setenv(app.FOLDER, str(tmp_path))
-    books.start_audit(redis_server.client(), namespace)
+    audit.begin_audit(namespace)
     made = app.make(redis_server.url, namespace=namespace, lease=LEASE_S)
     with Crew(redis_server.url, namespace, tmp_path, lease=LEASE_S) as crew:
         yield Site(redis_server, namespace, made, crew, History())
@@ -283,8 +284,8 @@ def check_hog(site: Site, task: str, seconds: float) -> None:
     # Who renews is a process that runs no code of the application.
     renewals = [
         entry
-        for entry in books.read_audit(site.server.client(), site.namespace)
-        if entry.name == "renew" and b"hog" in entry.arguments
+        for entry in audit.entries(site.server.client(), site.namespace)
+        if isinstance(entry.operation, Renew) and "hog" in dict(entry.operation.leases)
     ]
     expected = held_s / (LEASE_S / 3)
     assert len(renewals) >= 0.8 * expected - 2

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from queuehint import Children, InvalidTransitionError, JobContext, JobState, Retry, Scheduler
-from queuehint.backends.redis import keys
-from tests.audit import begin_audit, check_audit
+from tests.audit import audit_key, begin_audit, check_audit
 
 if TYPE_CHECKING:
     from tests.servers import Server
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 async def test_a_busy_namespace_gives_the_answers_of_the_engine(redis_server: Server, namespace: str) -> None:
     client = redis_server.client()
-    begin_audit(client, namespace)
+    begin_audit(namespace)
 
     sched = Scheduler(redis_server.url, namespace=namespace)
     runs = 0
@@ -48,12 +47,12 @@ async def test_a_busy_namespace_gives_the_answers_of_the_engine(redis_server: Se
         await sched.drain(timeout=30)
     await sched.close()
     assert check_audit(client, namespace) > 50
-    client.delete(keys.redis_key(namespace, "audit"))
+    client.delete(audit_key(namespace))
 
 
 async def test_what_flows_and_children_have_done_is_replayed_too(redis_server: Server, namespace: str) -> None:
     client = redis_server.client()
-    begin_audit(client, namespace)
+    begin_audit(namespace)
 
     sched = Scheduler(redis_server.url, namespace=namespace)
 
@@ -92,12 +91,12 @@ async def test_what_flows_and_children_have_done_is_replayed_too(redis_server: S
         await sched.drain(timeout=30)
     await sched.close()
     assert check_audit(client, namespace) > 50
-    client.delete(keys.redis_key(namespace, "audit"))
+    client.delete(audit_key(namespace))
 
 
 def test_an_audit_that_was_changed_is_noticed(redis_server: Server, namespace: str) -> None:
     client = redis_server.client()
-    begin_audit(client, namespace)
+    begin_audit(namespace)
     sched = Scheduler(redis_server.url, namespace=namespace)
 
     @sched.job(queue_hint=["{doc}"])
@@ -106,7 +105,7 @@ def test_an_audit_that_was_changed_is_noticed(redis_server: Server, namespace: s
     edit.enqueue_sync("a")
     edit.enqueue_sync("b")
     sched.close_sync()
-    key = keys.redis_key(namespace, "audit")
+    key = audit_key(namespace)
     words: Any = client.lrange(key, 0, -1)
     # The first reply ends with the number of its job and the letter of its state.
     at = words.index(b"$Q")

@@ -80,7 +80,6 @@ SILENT = frozenset(
         "sessions",
         "receipts",
         "untold",
-        "audit",
         "events",
         "wake:timer",
         "wake:pool:",
@@ -326,7 +325,7 @@ def is_named(report: Report, store: Store, names: Sequence[str]) -> bool:
 def by_turns() -> list[Any]:
     """Return each kind of key, and whether the whole key is deleted; every other pair is for the night."""
     found = []
-    for number, kind in enumerate(key.name for key in keys.KEYS if key.name != "audit"):
+    for number, kind in enumerate(key.name for key in keys.KEYS):
         for whole in (True, False):
             marks = [] if (number + whole) % 2 else [pytest.mark.nightly]
             found.append(pytest.param(kind, whole, id=f"{'the key' if whole else 'an entry'}-{kind}", marks=marks))

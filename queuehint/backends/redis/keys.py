@@ -28,7 +28,7 @@ KEYS: Final = (
     Key(
         "meta",
         "hash",
-        "`state`: the counters of the namespace, packed; `retention`, if it was set; `test`, `audit`: for tests",
+        "`state`: the counters of the namespace, packed; `retention`, if it was set; `test`: for tests",
         "never",
     ),
     Key("jobs", "hash", "id -> head: all that changes of a job, packed", "prune"),
@@ -92,7 +92,6 @@ KEYS: Final = (
     Key("sessions", "zset", "ms -> sessions of clients that were heard of lately", "after ten minutes"),
     Key("receipts", "hash", "session -> its last request and the reply", "after ten minutes"),
     Key("untold", "hash", "worker -> ids of its jobs that it has to be told to stop", "exchange, renewal, end"),
-    Key("audit", "list", "in tests, each operation with its reply, in the order of their running", "the test"),
     Key("wake:timer", "zset", "a marker: something is due earlier than those who sleep know", "who wakes"),
     Key("line:", "zset", "place -> claims that wait at this gate", "claims that move on", is_prefix=True),
     Key("log:", "list", "the last log lines of this job", "end of retention", is_prefix=True),

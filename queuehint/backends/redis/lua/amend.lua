@@ -10,10 +10,10 @@ args.count(12)
 local version = args.int(9)
 local ask = parse_asked(10)
 local job = jobs.find(ask[ID])
-if not job then return request.reply('amend', {'U'}) end
+if not job then return request.reply({'U'}) end
 if lasting_of(ask) ~= lasting_of_job(job) then return redis.error_reply('OTHER_SPEC') end
-if version ~= job[VERSION] then return request.reply('amend', {'T'}) end
-if job[USER] == ask[P_USER] and job[SERVICE] == ask[P_SERVICE] then return request.reply('amend', {'D'}) end
+if version ~= job[VERSION] then return request.reply({'T'}) end
+if job[USER] == ask[P_USER] and job[SERVICE] == ask[P_SERVICE] then return request.reply({'D'}) end
 
 keep_asked(job)
 -- A ready job joins the end of its new user's turns; one that is over is kept as long as its new service says.
@@ -24,4 +24,4 @@ job[USER], job[SERVICE], job[VERSION] = ask[P_USER], ask[P_SERVICE], job[VERSION
 jobs.dirty[job.id] = job
 if is_offered then ready_queue.offer(job) end
 if is_kept_anew then timers.set(job, PRUNE, job[ENDED] + transitions.kept_ms(job, job[STATE])) end
-return request.reply('amend', {'D'})
+return request.reply({'D'})

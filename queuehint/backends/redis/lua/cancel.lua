@@ -19,4 +19,4 @@ for at = 10, #ARGV do
   end
 end
 work.follow()
-return request.reply('cancel', {table.concat(verdicts)})
+return request.reply({table.concat(verdicts)})

@@ -9,4 +9,4 @@ args.count(10)
 S[NUMBERS] = S[NUMBERS] + 1
 work.push({'f', ARGV[9], S[NUMBERS], S[NUMBERS], ARGV[10]})
 work.follow()
-return request.reply('cancel_flow', {})
+return request.reply({})

@@ -8,6 +8,6 @@ args.count(9)
 local changed = redis.call('SISMEMBER', store.closed, ARGV[9]) == 0
 if changed then S[CLOSED_PATHS] = S[CLOSED_PATHS] + 1 end
 work.follow()
-local reply = request.reply('close', {changed and 1 or 0})
+local reply = request.reply({changed and 1 or 0})
 if changed then redis.call('SADD', store.closed, ARGV[9]) end
 return reply

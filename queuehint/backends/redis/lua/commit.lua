@@ -13,4 +13,6 @@ if ARGV[10] ~= '' and edges.count(start.id) > 0 and flow_counts.visible(ARGV[10]
 local staged = transitions.commit(start)
 S[ENQUEUED_IN_ALL] = S[ENQUEUED_IN_ALL] + staged
 work.follow()
-return request.reply('commit', {staged})
+-- What it left over is left to others: a worker that sleeps goes on with it.
+request.leaves_work = true
+return request.reply({staged})

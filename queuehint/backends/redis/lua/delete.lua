@@ -18,4 +18,4 @@ for at = 9, #ARGV, 2 do
   verdicts[#verdicts + 1] = verdict
 end
 work.follow()
-return request.reply('delete', {table.concat(verdicts)})
+return request.reply({table.concat(verdicts)})

@@ -9,4 +9,4 @@ args.count(8, 1)
 local dead, verdicts = sort_out(CANCELED, 9)
 for _, job in ipairs(dead) do lifecycle.discard(job) end
 work.follow()
-return request.reply('discard', {verdicts})
+return request.reply({verdicts})

@@ -7,4 +7,4 @@
 args.count(9)
 local first = S[DRAWN] + 1
 S[DRAWN] = S[DRAWN] + args.int(9)
-return request.reply('draw', {first})
+return request.reply({first})

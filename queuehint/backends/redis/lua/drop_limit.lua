@@ -10,4 +10,4 @@ for _, field in ipairs(key and {'=' .. key, '/' .. key} or {'-'}) do
   changed = limits.set(field, false, false, false, false) or changed
 end
 work.follow()
-return request.reply('drop_limit', {changed and 1 or 0})
+return request.reply({changed and 1 or 0})

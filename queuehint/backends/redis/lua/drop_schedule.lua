@@ -8,4 +8,4 @@ args.count(9)
 local is_there = redis.call('HEXISTS', store.schedules, ARGV[9])
 if is_there == 1 then schedules.change(ARGV[9], false) end
 work.follow()
-return request.reply('drop_schedule', {is_there})
+return request.reply({is_there})

@@ -224,7 +224,7 @@ if #told.ids > 0 then told.ids, told.changed, told.wake = {}, true, false end
 local is_due = S[NEXT_SCHEDULE] >= 0 and S[NEXT_SCHEDULE] <= NOW
 local rest = {table.concat(verdicts), stop_ids, is_due and 1 or 0, memory.dropped}
 for index = 1, #heads do rest[#rest + 1] = heads[index] end
-local reply = request.reply('exchange', rest, granted, specs, sleeps)
+local reply = request.reply(rest, granted, specs, sleeps)
 if is_last then redis.call('UNLINK', store.session_wake(worker)) end
 -- Which pools are served, or users of them, for `why`; those not asked for lately are forgotten.
 for _, name in ipairs(served) do redis.call('ZADD', store.seen, NOW, name) end

@@ -21,4 +21,4 @@ if after then
 end
 local rest = {last, first, missed}
 for at = 1, #found do rest[#rest + 1] = found[at] end
-return request.reply('follow', rest)
+return request.reply(rest)

@@ -17,4 +17,4 @@ if job then
   job[LOGS], job[VERSION] = math.min(job[LOGS] + #ARGV - 10, LINES_MAX + 1), job[VERSION] + 1
   jobs.dirty[job.id] = job
 end
-return request.reply('log', {job and 'D' or token == '' and 'U' or 'L'})
+return request.reply({job and 'D' or token == '' and 'U' or 'L'})

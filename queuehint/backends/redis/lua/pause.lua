@@ -9,6 +9,6 @@ local changed = redis.call('HEXISTS', store.pauses, ARGV[9]) == 0
 if changed then S[PAUSE], S[PAUSED] = S[PAUSE] + 1, S[PAUSED] + 1 end
 work.follow()
 local pause = S[PAUSE]
-local reply = request.reply('pause', {changed and 1 or 0})
+local reply = request.reply({changed and 1 or 0})
 if changed then redis.call('HSET', store.pauses, ARGV[9], pause) end
 return reply

@@ -13,4 +13,4 @@ if changed then
   schedules.change(ARGV[9], schedule)
 end
 work.follow()
-return request.reply('pause_schedule', {changed and 1 or 0})
+return request.reply({changed and 1 or 0})

@@ -19,4 +19,4 @@ for at, gone in ipairs(work.shared_gone) do
 end
 if not stored then S[SHARED_VALUES] = S[SHARED_VALUES] + 1 end
 work.shared_put[#work.shared_put + 1] = {place, string.format('%.0f ', until_ms) .. ARGV[10], string.format('%.0f', until_ms)}
-return request.reply('push', {replaced and 1 or 0})
+return request.reply({replaced and 1 or 0})

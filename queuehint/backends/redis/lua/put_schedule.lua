@@ -20,4 +20,4 @@ if not is_same then
   schedules.set(name, schedule, next_ms)
 end
 work.follow()
-return request.reply('put_schedule', {is_same and 0 or 1})
+return request.reply({is_same and 0 or 1})

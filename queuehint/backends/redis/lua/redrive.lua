@@ -15,4 +15,4 @@ for _, job in ipairs(dead) do
   transitions.redrive(job)
   if downstream then lifecycle.revive_dependents(job) end
 end
-return request.reply('redrive', {verdicts})
+return request.reply({verdicts})

@@ -27,4 +27,4 @@ for at = 12, #ARGV, 2 do
 end
 if renews then epoch.see_lease(lease_ms) end
 work.follow()
-return request.reply('renew', {table.concat(verdicts)})
+return request.reply({table.concat(verdicts)})

@@ -12,4 +12,4 @@ if held then
   job[REPORTED], job[VERSION] = true, job[VERSION] + 1
   jobs.dirty[job.id] = job
 end
-return request.reply('report', {held and 'D' or 'L'})
+return request.reply({held and 'D' or 'L'})

@@ -11,6 +11,6 @@ if pause then
   work.push({'u', tonumber(pause)})
 end
 work.follow()
-local reply = request.reply('resume', {pause and 1 or 0})
+local reply = request.reply({pause and 1 or 0})
 if pause then redis.call('HDEL', store.pauses, ARGV[9]) end
 return reply

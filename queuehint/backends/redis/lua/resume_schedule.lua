@@ -14,4 +14,4 @@ if changed then
   schedules.set(ARGV[9], schedule, next_ms)
 end
 work.follow()
-return request.reply('resume_schedule', {changed and 1 or 0})
+return request.reply({changed and 1 or 0})

@@ -12,4 +12,4 @@ if not tokens ~= not per_ms then args.refuse(12) end
 local changed = limits.set(ARGV[9], args.int_or_none(10), tokens, per_ms, args.int_or_none(13))
 if changed == nil then return redis.error_reply('LIMITS_FULL') end
 work.follow()
-return request.reply('set_limit', {changed and 1 or 0})
+return request.reply({changed and 1 or 0})

@@ -6,6 +6,6 @@
 args.count(8)
 work.follow()
 memory.relieve()
-local reply = request.reply('tick', {memory.dropped})
+local reply = request.reply({memory.dropped})
 request.forget()
 return reply

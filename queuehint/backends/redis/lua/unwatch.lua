@@ -17,4 +17,4 @@ for at = 10, #ARGV do
     end
   end
 end
-return request.reply('unwatch', {})
+return request.reply({})

@@ -17,4 +17,4 @@ if held then
   job[VERSION] = job[VERSION] + 1
   jobs.dirty[job.id] = job
 end
-return request.reply('update', {held and 'D' or 'L'})
+return request.reply({held and 'D' or 'L'})

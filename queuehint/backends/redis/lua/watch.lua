@@ -58,6 +58,6 @@ for at = 11, #ARGV do
   end
 end
 if not waits then return {0, NOW, -1, table.concat(answers)} end
-local reply = request.reply('watch', {table.concat(answers)})
+local reply = request.reply({table.concat(answers)})
 if not keeps then redis.call('ZADD', store.sessions, NOW, ARGV[9]) end
 return reply

@@ -13,6 +13,6 @@ local changed = (stored or '1') ~= weight
 if changed and not stored and S[WEIGHTED] >= WEIGHTS_MAX then return redis.error_reply('WEIGHTS_FULL') end
 if changed then S[WEIGHTED] = S[WEIGHTED] + (stored and 0 or 1) - (weight == '1' and 1 or 0) end
 work.follow()
-local reply = request.reply('weigh', {changed and 1 or 0})
+local reply = request.reply({changed and 1 or 0})
 if weight == '1' then redis.call('HDEL', store.weights, user) else redis.call('HSET', store.weights, user, weight) end
 return reply

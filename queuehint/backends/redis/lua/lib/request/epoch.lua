@@ -22,7 +22,6 @@ function epoch.know()
   -- What was in force is so until then.
   S[LEASE_MAX], S[LEASE_MAX_BEFORE], S[LEASES_SINCE] = 0, longest_ms, NOW
   S[RUN] = run
-  request.notes[#request.notes + 1] = string.format('epoch %.0f.%.0f %.0f', S[EPOCH], S[GRANTS], S[REAP_FROM])
 end
 
 -- Note the length of a lease that is given or renewed now.

@@ -54,7 +54,6 @@ function memory.relieve()
     gates.vacate(job)
     timers.drop(job)
     lifecycle.forget(job)
-    request.notes[#request.notes + 1] = 'pruned ' .. job.id
   end
   memory.dropped = #dropped
   S[DROPPED_IN_ALL] = S[DROPPED_IN_ALL] + #dropped

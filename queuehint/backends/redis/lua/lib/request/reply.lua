@@ -1,44 +1,29 @@
 --[[ reply: commit a plan, put down its receipt, and answer. ]]
 local SESSION_SEEN_MS, SESSION_KEPT_MS = 60000, 600000 -- @const
 
--- Put down what a request is repeated from, and what an audit compares.
-function request.conclude(name, reply, granted, specs)
-  if request.lane ~= '' then
-    local seen_ms = request.seen_ms
-    if not seen_ms or NOW - seen_ms >= SESSION_SEEN_MS then
-      seen_ms = NOW
-      redis.call('ZADD', store.sessions, NOW, request.lane)
-    end
-    redis.call('HSET', store.receipts, request.lane, string.format('%.0f %.0f ', request.number, seen_ms) .. cmsgpack.pack({reply, granted}))
+-- Put down what a request is repeated from.
+local function keep_receipt(reply, granted)
+  local seen_ms = request.seen_ms
+  if not seen_ms or NOW - seen_ms >= SESSION_SEEN_MS then
+    seen_ms = NOW
+    redis.call('ZADD', store.sessions, NOW, request.lane)
   end
-  if request.audited then
-    local entry = {name, #ARGV}
-    for at = 1, #ARGV do entry[#entry + 1] = ARGV[at] end
-    entry[#entry + 1] = #request.notes
-    for _, note in ipairs(request.notes) do entry[#entry + 1] = note end
-    entry[#entry + 1] = string.format('%.0f', NOW)
-    entry[#entry + 1] = #reply
-    for at = 1, #reply do
-      entry[#entry + 1] = type(reply[at]) == 'number' and string.format(':%.0f', reply[at]) or '$' .. reply[at]
-    end
-    for from = 1, #entry, 4000 do redis.call('RPUSH', store.audit, unpack(entry, from, math.min(from + 3999, #entry))) end
-  end
-  return request.with_specs(reply, granted, specs)
+  redis.call('HSET', store.receipts, request.lane, string.format('%.0f %.0f ', request.number, seen_ms) .. cmsgpack.pack({reply, granted}))
 end
 
 -- Commit a plan and reply: whether anything is left over, the time, when something is due next (-1 never), and the rest.
 -- Only a worker that claims sleeps until something is due; who ticks may be a producer on its way.
-function request.reply(name, rest, granted, specs, sleeps)
+function request.reply(rest, granted, specs, sleeps)
   local more, left_over = work.is_more(), work.any_left()
   local next_ms = plan.commit(sleeps)
   if left_over then
     next_ms = NOW
-    -- Who submits leaves it to others: a worker that sleeps goes on with it.
-    if name == 'enqueue' or name == 'commit' then redis.call('ZADD', store['wake:timer'], '0', '1') end
+    if request.leaves_work then redis.call('ZADD', store['wake:timer'], '0', '1') end
   end
   local reply = {more and 1 or 0, NOW, next_ms}
   for at = 1, #rest do reply[#reply + 1] = rest[at] end
-  return request.conclude(name, reply, granted, specs)
+  if request.lane ~= '' then keep_receipt(reply, granted) end
+  return request.with_specs(reply, granted, specs)
 end
 
 -- Forget the sessions that have not been heard of for long, a few at a time.

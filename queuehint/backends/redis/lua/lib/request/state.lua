@@ -23,12 +23,12 @@ local DROPPED_IN_ALL, RELIEF_AT = 66, 67 -- @const
 -- COMMITTING counts the submissions in parts that were committed and have jobs yet to be let go.
 local COMMITTING = 68 -- @const
 local STATE_SIZE, SCHEMA_VERSION = 68, 4 -- @const
-local request = {notes = {}}
+local request = {}
 
 local function corrupt(text) error('CORRUPT ' .. text, 0) end
 
-local stored = redis.call('HMGET', store.meta, 'state', 'audit', 'test', 'retention')
-request.audited, request.retention = stored[2] == '1', stored[4]
+local stored = redis.call('HMGET', store.meta, 'state', 'test', 'retention')
+request.retention = stored[3]
 local S
 if stored[1] then
   S = cmsgpack.unpack(stored[1])
@@ -44,7 +44,7 @@ else
   S[SCHEMA], S[EPOCH], S[RUN], S[LEASE_MAX], S[TOLD_NEXT], S[NEXT_SCHEDULE] = SCHEMA_VERSION, -1, '', 30000, -1, -1
 end
 if ARGV[1] ~= '' then
-  if stored[3] ~= '1' then
+  if stored[2] ~= '1' then
     return redis.error_reply('CORRUPT a time was given, and this namespace is not for tests')
   end
   S[CLOCK] = math.max(S[CLOCK], args.int(1, -INT_MAX))
