@@ -60,9 +60,9 @@ def doctor(
     if as_json:
         typer.echo(json.dumps(report.as_dict()))
     elif sys.stdout.isatty():
-        _print_richly(report)
+        _print_richly(report, fix=fix)
     else:
-        _print_plainly(report)
+        _print_plainly(report, fix=fix)
     if not report.is_clean:
         raise typer.Exit(EXIT_FOUND)
 
@@ -114,12 +114,14 @@ def _all_findings(report: Report) -> list[tuple[str, Finding]]:
     ]
 
 
-def _notes(report: Report) -> list[str]:
-    """Return what else is to be said, one line each."""
+def _notes(report: Report, *, fix: bool = False) -> list[str]:
+    """Return what else is to be said, one line each; *fix*: what could be put right is."""
     notes = [f"not done: {text}" for text in report.unchecked]
     repairable = sum(finding.is_repairable for finding in report.errors)
     if repairable and not report.unchecked:
         notes.append(f"--fix puts {repairable} of {len(report.errors)} errors right")
+    if fix and not report.repaired and not report.unchecked:
+        notes.append("nothing that --fix puts right" if report.errors else "nothing to put right")
     parts = [f"{len(report.errors)} errors", f"{len(report.warnings)} warnings"]
     if report.repaired:
         parts.append(f"{len(report.repaired)} repaired")
@@ -127,16 +129,16 @@ def _notes(report: Report) -> list[str]:
     return notes
 
 
-def _print_plainly(report: Report) -> None:
+def _print_plainly(report: Report, *, fix: bool = False) -> None:
     for name, value in _facts(report):
         typer.echo(plain(f"{name}: {value}"))
     for kind, finding in _all_findings(report):
         typer.echo(plain(f"{kind}: {finding.where}: {finding.what}"))
-    for note in _notes(report):
+    for note in _notes(report, fix=fix):
         typer.echo(plain(note))
 
 
-def _print_richly(report: Report) -> None:
+def _print_richly(report: Report, *, fix: bool = False) -> None:
     # Text, and no markup: what is printed may come from anybody who may write to the store.
     console = Console(highlight=False)
     facts = Table.grid(padding=(0, 2))
@@ -151,5 +153,5 @@ def _print_richly(report: Report) -> None:
         console.print()
         console.print(table)
     console.print()
-    for note in _notes(report):
+    for note in _notes(report, fix=fix):
         console.print(cell(note, "bold" if report.is_clean else "bold red"))

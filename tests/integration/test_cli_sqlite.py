@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -147,13 +149,45 @@ def test_the_doctor_of_a_file_names_jobs_that_wait_for_one_another_and_the_way_o
     backend.close_sync()
     found = CliRunner().invoke(app, ["doctor", url_of(folder), "--json"])
     report = json.loads(found.output)
-    assert (found.exit_code, report["clean"], report["facts"]) == (1, False, {"jobs": 4, "unfinished": 4})
+    assert (found.exit_code, report["clean"]) == (1, False)
+    assert (report["facts"]["jobs"], report["facts"]["unfinished"]) == (4, 4)
     first = report["findings"][0]
     assert [each["kind"] for each in report["findings"]] == ["circle"]
     assert first["what"].endswith(f"wait for one another for ever; cancel one: `queuehint cancel {first['job_id']}`")
+    fixing = CliRunner().invoke(app, ["doctor", url_of(folder), "--fix"])
+    assert (fixing.exit_code, fixing.output.splitlines()[-2:]) == (
+        1, ["nothing that --fix puts right", "1 errors, 0 warnings"]
+    )  # fmt: skip
     cancel = ["cancel", first["job_id"], "--target", url_of(folder), "--yes"]
     assert CliRunner().invoke(app, cancel).exit_code == 0
     assert CliRunner().invoke(app, ["doctor", url_of(folder)]).exit_code == 0
+
+
+def test_the_doctor_of_a_file_says_what_it_has_looked_at_and_that_there_is_nothing_to_put_right(folder: Path) -> None:
+    enqueue(folder)
+    found = CliRunner().invoke(app, ["doctor", url_of(folder), "--fix"])
+    assert found.exit_code == 0
+    *facts, nothing, clean = found.output.splitlines()
+    assert (nothing, clean) == ("nothing to put right", "clean")
+    assert "looked at: the pages of the file, its snapshot and journal, 3 jobs and what they wait for" in facts
+    found = CliRunner().invoke(app, ["doctor", url_of(folder), "--fix", "--json"])
+    report = json.loads(found.output)
+    assert (found.exit_code, report["clean"], report["repaired"], report["unchecked"]) == (0, True, [], [])
+
+
+def test_the_doctor_of_a_file_finds_damaged_pages_and_says_that_fix_is_no_way_out(folder: Path) -> None:
+    enqueue(folder)
+    with contextlib.closing(sqlite3.connect(folder / "jobs.db", isolation_level=None)) as db:
+        db.execute("CREATE TABLE more (text TEXT NOT NULL)")
+        db.execute("INSERT INTO more VALUES ('x')")
+        db.execute("PRAGMA writable_schema = ON")
+        other = "CREATE TABLE more (text TEXT NOT NULL, n INT NOT NULL)"
+        db.execute("UPDATE sqlite_master SET sql = ? WHERE name = 'more'", (other,))
+    found = CliRunner().invoke(app, ["doctor", url_of(folder), "--fix"])
+    assert found.exit_code == 1
+    lines = found.output.splitlines()
+    assert next(line for line in lines if line.startswith("error: ")).endswith("NULL value in more.n")
+    assert lines[-2:] == ["nothing that --fix puts right", "1 errors, 0 warnings"]
 
 
 def test_the_doctor_makes_no_file_and_says_who_has_one(folder: Path) -> None:

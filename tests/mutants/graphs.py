@@ -255,6 +255,14 @@ MUTANTS = (
         caught_by=(tests("tests/integration/test_doctor.py", "-k", "one_another"),),
     ),
     Mutant(
+        name="The doctor of a file passes over damaged pages",
+        kind="bounds",
+        file="backends/sqlite/doctor.py",
+        old="findings=(*damage, *[",
+        new="findings=(*[",
+        caught_by=(tests("tests/integration/test_cli_sqlite.py", "-k", "damaged"),),
+    ),
+    Mutant(
         name="The doctor of a file passes over jobs that wait for one another",
         kind="bounds",
         file="backends/sqlite/backend.py",
