@@ -112,7 +112,7 @@ def install() -> None:
             if operation is not None and not operation.is_question:
                 entry = operation
             elif which.name == "watch":
-                entry = wire.Await(tuple([str(job_id) for job_id in args[10:]]))
+                entry = wire.Await(tuple([str(job_id) for job_id in args[10::2]]))
             if entry is not None:
                 kept = client._retention or Retention()
                 begin = wire.Begin.of(kept, epoch_s=None, budget=client._settings[-1], release="")

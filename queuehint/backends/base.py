@@ -66,7 +66,11 @@ class Backend(Protocol):
         """Do one operation, for code without a loop."""
 
     async def wait(self, interest: Interest, timeout_s: float) -> None:
-        """Return once what is waited for may be there, or after *timeout_s*; returning too early is allowed."""
+        """
+        Return once what is waited for may be there, also if it is already, or after *timeout_s*.
+
+        Returning too early is allowed. Callers look only then: after the whole time they wait again.
+        """
 
     def wait_sync(self, interest: Interest, timeout_s: float) -> None:
         """Like `wait`, for code without a loop."""

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+TICK_S = 0.01
+"""By how much the clock of a store may be coarser than ours."""
+
 
 @attrs.frozen
 class Wait:
@@ -35,6 +38,15 @@ class Wait:
     def is_plain(self) -> bool:
         """True if it is for a time and nothing else."""
         return not (self.interest.jobs or self.interest.pools or self.interest.worker or self.interest.kept)
+
+
+def was_in_vain(begun_s: float, wait_s: float) -> bool:
+    """
+    Return whether a wait that began then, by the monotonic clock, lasted its whole time: nobody need look for news.
+
+    What came at the last moment is told at once by the next wait.
+    """
+    return time.monotonic() - begun_s >= wait_s - TICK_S
 
 
 Steps = Generator[Operation[Any] | Wait, Any, T]

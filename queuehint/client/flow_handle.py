@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from queuehint.backends.base import Interest
-from queuehint.backends.steps import Steps, Wait, run_steps, run_steps_sync, tick_until_done
+from queuehint.backends.steps import Steps, Wait, run_steps, run_steps_sync, tick_until_done, was_in_vain
 from queuehint.client.flow_graph import FlowGraph, draw
 from queuehint.client.handle import Client, JobHandle, outcome
 from queuehint.core.structures.edges import cause_of
@@ -348,11 +348,13 @@ def _watch(awaited: list[str], read: dict[str, JobRecord], until_s: float) -> St
     """
     has_any = bool(awaited)
     while True:
-        yield from _drop_over(awaited, read)
-        left_s = until_s - time.monotonic()
+        begun_s = time.monotonic()
+        left_s = until_s - begun_s
         if left_s <= 0 or (has_any and not awaited):
             return
         yield Wait(Interest(jobs=awaited[-1:]), left_s)
+        if not was_in_vain(begun_s, left_s):
+            yield from _drop_over(awaited, read)
 
 
 def _drop_over(awaited: list[str], read: dict[str, JobRecord]) -> Steps[None]:

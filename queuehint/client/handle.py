@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from queuehint.backends.base import Interest
+from queuehint.backends.steps import was_in_vain
 from queuehint.errors import (
     InvalidJobError,
     InvalidTransitionError,
@@ -215,7 +216,10 @@ class JobHandle(Generic[R]):
         while True:
             # It waits before it looks: what ends in between is then kept for it, however short its retention.
             if not is_in_handler() and (wait_s := _wait_s(deadline)):
+                begun_s = time.monotonic()
                 await backend.wait(Interest(jobs=(self.id,)), wait_s)
+                if was_in_vain(begun_s, wait_s):
+                    continue
             record = await self.record()
             if record.state.is_over:
                 return cast("R", outcome(self._client, record))
@@ -235,7 +239,10 @@ class JobHandle(Generic[R]):
         while True:
             may_wait = not is_in_handler() and not self._client.runs_workers_here()
             if may_wait and (wait_s := _wait_s(deadline)):
+                begun_s = time.monotonic()
                 backend.wait_sync(Interest(jobs=(self.id,)), wait_s)
+                if was_in_vain(begun_s, wait_s):
+                    continue
             record = self.record_sync()
             if record.state.is_over:
                 return cast("R", outcome(self._client, record))
@@ -259,7 +266,11 @@ class JobHandle(Generic[R]):
             if record.state.is_over:
                 return
             refuse_to_wait("events()", self.id)
-            await self._client.backend.wait(Interest(jobs=(self.id,), version=version), WAIT_CEILING_S)
+            is_in_vain = True
+            while is_in_vain:
+                begun_s = time.monotonic()
+                await self._client.backend.wait(Interest(jobs=(self.id,), version=version), WAIT_CEILING_S)
+                is_in_vain = was_in_vain(begun_s, WAIT_CEILING_S)
             await asyncio.sleep(0 if self._client.backend.is_local else EVENTS_PAUSE_S)
 
     def _found(self, record: JobRecord | None) -> JobRecord:

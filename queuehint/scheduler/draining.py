@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import math
 import threading
+import time
 from concurrent.futures import Future
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
 
 from queuehint.backends.base import Interest
-from queuehint.backends.steps import run_steps, run_steps_sync
+from queuehint.backends.steps import run_steps, run_steps_sync, was_in_vain
 from queuehint.errors import DrainStalledError, DrainTimeoutError
 from queuehint.handlers.context import is_in_handler, refuse_to_wait
 from queuehint.operations import CountPending, List, Pending
@@ -33,7 +34,9 @@ JOBS_A_SECOND = 1000
 """With more jobs left, nobody asks again sooner than so many may have ended."""
 FEW = 10
 """So many last jobs are waited for themselves."""
-FEW_WAIT_S = 3.0
+WAIT_S = 5.0
+WAITS_MAX = 2
+"""So often nothing is counted after a wait for the last jobs in which nothing came."""
 FEW_PAUSE_S = 0.02
 """How long it takes to ask again after one of the last jobs has ended."""
 
@@ -76,6 +79,7 @@ class Draining(Hosting):
         async with contextlib.AsyncExitStack() as stack:
             worker = None if self._workers else await stack.enter_async_context(self.worker())
             left, pause_s = 0, POLL_MIN_S
+            last: tuple[str, ...] = ()
             try:
                 while True:
                     pending = await self.backend.call(question)
@@ -83,11 +87,13 @@ class Draining(Hosting):
                     if not pending.unfinished:
                         return
                     least_s = min(max(POLL_MIN_S, pending.unfinished / JOBS_A_SECOND), POLL_MAX_S)
-                    pause_s = least_s if pending.unfinished != left else min(pause_s * 1.5, POLL_MAX_S)
-                    left = pending.unfinished
+                    if pending.unfinished != left:
+                        left, pause_s, last = pending.unfinished, least_s, ()
+                    else:
+                        pause_s = min(pause_s * 1.5, POLL_MAX_S)
                     until_s = math.inf if deadline is None else max(deadline - loop.time(), 0)
                     if left <= FEW and pause_s > FEW_PAUSE_S:
-                        await self._wait_for_last(question, min(FEW_WAIT_S, until_s))
+                        last = await self._wait_for_last(last or await self._last(question), until_s)
                         until_s = FEW_PAUSE_S
                     await asyncio.sleep(min(pause_s, until_s))
             except BaseException:
@@ -95,13 +101,24 @@ class Draining(Hosting):
                     worker.stop(at_once=True)
                 raise
 
-    async def _wait_for_last(self, question: CountPending, timeout_s: float) -> None:
-        """Return when one of the few jobs that are left is over, or after a while."""
+    async def _last(self, question: CountPending) -> tuple[str, ...]:
+        """Return the ids of the few jobs that are left."""
         none = OVER if question.include_scheduled else OVER | {JobState.SCHEDULED}
         left = RecordFilter(path=question.path, states=tuple([state for state in JobState if state not in none]))
         page = await self.backend.call(List(left, limit=FEW))
-        if page.records:
-            await self.backend.wait(Interest(jobs=tuple([record.id for record in page.records])), timeout_s)
+        return tuple([record.id for record in page.records])
+
+    async def _wait_for_last(self, last: tuple[str, ...], timeout_s: float) -> tuple[str, ...]:
+        """Return, when one of the last jobs is over or after a while, those that are left if none is over; else ()."""
+        for _ in range(WAITS_MAX if last else 0):
+            wait_s, begun_s = min(WAIT_S, timeout_s), time.monotonic()
+            await self.backend.wait(Interest(jobs=last), wait_s)
+            if not was_in_vain(begun_s, wait_s):
+                return ()
+            timeout_s -= wait_s
+            if timeout_s <= 0:
+                break
+        return last
 
     def drain_sync(
         self,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("queuehint.events")
 
-PAUSES_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+PAUSES_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 1.25)
 """How long nothing is asked after nothing has happened; the last one is repeated."""
 _AT_MAX = 1 << 53
 

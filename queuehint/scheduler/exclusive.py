@@ -16,6 +16,7 @@ import time
 from typing import TYPE_CHECKING
 
 from queuehint.backends.base import Interest
+from queuehint.backends.steps import was_in_vain
 from queuehint.errors import BackendError, InvalidJobError, JobCanceledError, LeaseLostError, ResultTimeoutError
 from queuehint.operations import Cancel, Enqueue, Exchange, Get, Renew, Verdict
 from queuehint.values.checks import check_duration
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 TASK = "exclusive"
 POOL_PREFIX = "@"
+WAIT_CEILING_S = 5.0
 logger = logging.getLogger("queuehint.exclusive")
 
 _POLICY = Policy(max_attempts=1, max_losses=1, retention_ms=60_000)
@@ -208,11 +210,11 @@ class _Request:
     def pause_s(self) -> float:
         """How long to wait for a wake-up; raises when the time given is over."""
         if self._deadline is None or self.timeout_ms is None:
-            return self.renewal_s
+            return min(self.renewal_s, WAIT_CEILING_S)
         left_s = self._deadline - time.monotonic()
         if left_s <= 0:
             raise ResultTimeoutError(self.id, self.timeout_ms / 1000)
-        return min(left_s, self.renewal_s)
+        return min(left_s, self.renewal_s, WAIT_CEILING_S)
 
 
 def _say_failed(request: _Request, error: Exception) -> None:
@@ -268,13 +270,17 @@ class Exclusive:
             request.token = enqueued.presence_token or 0
             self._forget = backend.adopt(request.leases)
             self._renewing = None if backend.is_local else asyncio.create_task(self._renew(request))
+            is_in_vain = True
             while True:
                 sent_s = now_s()
                 hold = request.granted((await backend.call(request.claim())).grants, sent_s)
                 if hold is not None:
                     return hold
-                request.check_alive((await backend.call(Get((request.id,)))).records[0])
-                await backend.wait(Interest(pools=request.pools, jobs=(request.id,)), request.pause_s())
+                if not is_in_vain:
+                    request.check_alive((await backend.call(Get((request.id,)))).records[0])
+                begun_s, pause_s = time.monotonic(), request.pause_s()
+                await backend.wait(Interest(pools=request.pools, jobs=(request.id,)), pause_s)
+                is_in_vain = was_in_vain(begun_s, pause_s)
         except BaseException:
             self._let_go()
             with contextlib.suppress(BackendError):  # it must not take the place of what is being raised
@@ -345,13 +351,17 @@ class ExclusiveSync:
             self._forget = backend.adopt(request.leases)
             if not backend.is_local:
                 threading.Thread(target=self._renew, args=(request, done), daemon=True, name="queuehint-renew").start()
+            is_in_vain = True
             while True:
                 sent_s = now_s()
                 hold = request.granted(backend.call_sync(request.claim()).grants, sent_s)
                 if hold is not None:
                     return hold
-                request.check_alive(backend.call_sync(Get((request.id,))).records[0])
-                backend.wait_sync(Interest(pools=request.pools, jobs=(request.id,)), request.pause_s())
+                if not is_in_vain:
+                    request.check_alive(backend.call_sync(Get((request.id,))).records[0])
+                begun_s, pause_s = time.monotonic(), request.pause_s()
+                backend.wait_sync(Interest(pools=request.pools, jobs=(request.id,)), pause_s)
+                is_in_vain = was_in_vain(begun_s, pause_s)
         except BaseException:
             self._let_go()
             with contextlib.suppress(BackendError):  # it must not take the place of what is being raised

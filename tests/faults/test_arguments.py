@@ -191,7 +191,8 @@ class Shop:
         for operation in self.operations():
             yield self._taken(next(self.session.execute(operation)))
         for name, args in (
-            ("retain", ("1 2 3 4", 1)), ("watch", ("s", 1, "r0")), ("unwatch", ("s", "r0")), ("doctor/turn_back", ()),
+            ("retain", ("1 2 3 4", 1)),
+            ("watch", ("s", "", "r0", 1)), ("unwatch", ("s", "r0")), ("doctor/turn_back", ()),
         ):  # fmt: skip
             yield self._taken(next(self.session.execute_script(name, args)))
 

@@ -120,6 +120,7 @@ async def test_who_waits_is_told_although_the_connection_for_calls_fails(
     redis_server: Server, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("queuehint.backends.redis.backend.WAIT_CEILING_S", 60.0)
+    monkeypatch.setattr("queuehint.backends.redis.subscriptions.TRUSTED_S", 60.0)
     backend = RedisBackend(parse_url(redis_server.url), BackendOptions(namespace=namespace))
     asked = AsyncLink.ask
 
@@ -374,7 +375,7 @@ def test_processes_that_were_killed_while_they_waited_are_forgotten_by_and_by(
     backend.call_sync(Enqueue((JobSpec(id="a", task="t"),)))
     sizes = []
     for number in range(60):
-        run_steps(backend._sync_link(), backend.session.execute_script("watch", (f"killed-{number:02}", "", "a")))
+        run_steps(backend._sync_link(), backend.session.execute_script("watch", (f"killed-{number:02}", "", "a", "")))
         clock.advance(ms=10_000)
         sizes.append(len(redis_server.client().hget(*head(namespace)) or b""))
     assert max(sizes) == max(sizes[:9])

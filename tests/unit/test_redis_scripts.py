@@ -51,7 +51,7 @@ EXAMPLES = {REQUESTS[kind][0]: example(kind) for kind in KINDS}
 # What is asked besides, with its own arguments: by a backend, and by its doctor.
 MORE_EXAMPLES: dict[str, tuple[Any, ...]] = {
     "spec": ("a",),
-    "watch": ("session", "", "a"),
+    "watch": ("session", "", "a", 1),
     "unwatch": ("session", "a"),
     "doctor/counters": (),
     "doctor/entries": ("jobs", "hash", "0", 10),

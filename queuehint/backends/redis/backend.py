@@ -18,8 +18,9 @@ from queuehint.backends.redis import keys
 from queuehint.backends.redis.address import Address, parse_url
 from queuehint.backends.redis.connections import AsyncLink, SyncLink, run
 from queuehint.backends.redis.session import Session
+from queuehint.backends.redis.subscriptions import Subscriptions
 from queuehint.backends.redis.transport import NotSent, Redirect, Send, Sleep, Unanswered, onward
-from queuehint.backends.redis.waits import FAILED_WAIT_S, ClockWaker, Results, wait_command
+from queuehint.backends.redis.waits import FAILED_WAIT_S, ClockWaker, Results, in_pairs, wait_command
 from queuehint.errors import BackendUnavailableError, QueueHintError
 
 if TYPE_CHECKING:
@@ -35,10 +36,6 @@ LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 END_WAIT_S: Final = 1.0
 """How long a wait that is canceled is given to end at the server, before its connection is dropped."""
-LISTEN_S: Final = 4.0
-"""How long one listens for results at once, whether anybody waits still or not."""
-WATCHED_MAX: Final = 1000
-"""How many jobs are told, at the end of a loop, that nobody waits there any more."""
 _END: Final = b"end"
 """Stands where a worker is told of news, for a wait that has to end."""
 
@@ -118,15 +115,15 @@ class RedisBackend(Backend):
         """Like `wait`, blocking this thread."""
         self._check_usable()
         if interest.kept:
-            run(self._sync_link(), self.session.execute_script("watch", ("", "keep", *interest.kept)))
+            run(self._sync_link(), self.session.execute_script("watch", ("", "keep", *in_pairs(interest.kept))))
         if interest.jobs and not interest.pools and interest.worker is None:
             self._sync_results.wait(interest.jobs, min(timeout_s, WAIT_CEILING_S))
             return
         # One session a thread: a job remembers who waits for it, and should know a patient thread once.
         waiter: str = self._threads.__dict__.setdefault("session", secrets.token_hex(8))
         if interest.jobs:
-            answers = run(self._sync_link(), self.session.execute_script("watch", (waiter, "", *interest.jobs)))[3]
-            if b"o" in answers:
+            talk = self.session.execute_script("watch", (waiter, "", *in_pairs(interest.jobs)))
+            if b"o" in run(self._sync_link(), talk)[3]:
                 return
         wait_s = self.wait_limit_s(interest, timeout_s)
         if wait_s <= 0:
@@ -221,10 +218,7 @@ class _Loop:
         self._link = AsyncLink(backend.session.address)
         self._waits = AsyncLink(backend.session.address, waits=True)
         self._waiter = secrets.token_hex(8)
-        self._futures: dict[str, set[asyncio.Future[None]]] = {}
-        self._watched: dict[str, None] = {}
-        """The jobs that remember this loop, as far as is known."""
-        self._listening: asyncio.Task[None] | None = None
+        self._subscriptions = Subscriptions(self._session, self._waiter, self.run, link=self._link, waits=self._waits)
         self._end = self._until_the_end()
         # Whoever ends a loop in order, as `asyncio.run` does, first closes the generators that were begun on it.
         with suppress(StopIteration):
@@ -235,13 +229,9 @@ class _Loop:
             yield
         finally:
             self._backend.forget_loop(self)
-            if self._listening is not None:
-                self._listening.cancel()
-                await asyncio.gather(self._listening, return_exceptions=True)
-            if self._watched:
-                with suppress(QueueHintError, TimeoutError):
-                    async with asyncio.timeout(END_WAIT_S):
-                        await self.run(self._session.execute_script("unwatch", (self._waiter, *self._watched)))
+            with suppress(QueueHintError, TimeoutError):
+                async with asyncio.timeout(END_WAIT_S):
+                    await self._subscriptions.close()
             await self._link.close()
             await self._waits.close()
 
@@ -267,7 +257,7 @@ class _Loop:
 
     async def wait(self, interest: Interest, timeout_s: float) -> None:
         if interest.kept:
-            await self.run(self._session.execute_script("watch", ("", "keep", *interest.kept)))
+            await self.run(self._session.execute_script("watch", ("", "keep", *in_pairs(interest.kept))))
         wait_s = self._backend.wait_limit_s(interest, timeout_s)
         if wait_s <= 0:
             await asyncio.sleep(0)
@@ -290,7 +280,7 @@ class _Loop:
         bell = self._backend._moved.add(move)  # noqa: SLF001
         try:
             if interest.jobs:
-                tasks.append(asyncio.ensure_future(self._wait_for_jobs(interest, wait_s)))
+                tasks.append(asyncio.ensure_future(self._subscriptions.wait(interest, wait_s)))
             if interest.pools or interest.worker is not None:
                 wanted = attrs.evolve(interest, jobs=())
                 tasks.append(asyncio.ensure_future(self._wait_for_markers(wanted, wait_s)))
@@ -343,62 +333,6 @@ class _Loop:
                     return
                 if taken is not None:
                     await self._link.ask(("ZADD", taken[0], "0", taken[1]))
-
-    # --- results -----------------------------------------------------------------------------------------------------
-
-    async def _wait_for_jobs(self, interest: Interest, wait_s: float) -> None:
-        """Return when one of some jobs is over or changed; all who wait in this loop share one blocked connection."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        job_ids = tuple(interest.jobs)
-        heard = job_ids if interest.version is None else (*job_ids, *[f"~{job_id}" for job_id in job_ids])
-        for job_id in heard:
-            self._futures.setdefault(job_id, set()).add(future)
-        try:
-            if self._listening is None or self._listening.done():
-                self._listening = asyncio.create_task(self._listen())
-            self._watched.update(dict.fromkeys(job_ids))
-            while len(self._watched) > WATCHED_MAX:
-                del self._watched[next(iter(self._watched))]
-            version = "" if interest.version is None else interest.version
-            answers = (await self.run(self._session.execute_script("watch", (self._waiter, version, *job_ids))))[3]
-            if b"v" in answers:
-                return
-            if b"o" in answers:
-                for job_id, answer in zip(job_ids, answers.decode(), strict=True):
-                    if answer == "o":
-                        self._watched.pop(job_id, None)
-            else:
-                async with asyncio.timeout(wait_s):
-                    await future
-        except TimeoutError:
-            pass
-        finally:
-            for job_id in heard:
-                waiting = self._futures.get(job_id, set())
-                waiting.discard(future)
-                if not waiting:
-                    self._futures.pop(job_id, None)
-
-    async def _listen(self) -> None:
-        key = keys.redis_key(self._session.namespace, "wake:session:", self._waiter)
-        while self._futures:
-            try:
-                found = await self._waits.ask(("BZPOPMIN", key, f"{LISTEN_S:.3f}"))
-            except (NotSent, Unanswered, driver.ResponseError) as error:
-                await self._waits.move(onward(error))
-                await asyncio.sleep(FAILED_WAIT_S)
-                continue
-            if found is None:
-                continue
-            told = [found[1]]
-            # Another connection, which may fail without this one: what has been told is passed on all the same.
-            with suppress(NotSent, Unanswered, driver.ResponseError):
-                told += (await self._link.ask(("ZPOPMIN", key, 1000)))[::2]
-            for job_id in told:
-                self._watched.pop(job_id.decode(), None)
-                for future in self._futures.get(job_id.decode(), ()):
-                    if not future.done():
-                        future.set_result(None)
 
     async def close(self) -> None:
         await self._end.aclose()

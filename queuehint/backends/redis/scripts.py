@@ -39,12 +39,14 @@ _TOKEN = re.compile(r"--\[\[.*?\]\]|--[^\n]*|'(?:\\.|[^'\\])*'|[A-Za-z_]\w*", re
 class Script:
     """One script: its name, text and SHA-1, by which a server that knows it runs it."""
 
-    __slots__ = ("name", "sha", "text")
+    __slots__ = ("name", "sha", "text", "writes")
 
     def __init__(self, name: str, text: str) -> None:
         self.name = name
         self.text = text
         self.sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+        self.writes = "no-writes" not in text.partition("\n")[0]
+        """A replica refuses it."""
 
 
 @cache

@@ -279,7 +279,11 @@ class Session:
     def execute_script(self, name: str, args: tuple[Any, ...]) -> Generator[Send | Sleep | Redirect, Any, Any]:
         """Run a script that is no operation and may be run twice; return its reply as it is."""
         now: Any = "" if self._clock is None else self._clock.now_ms()
-        return (yield from self._ask(script(name), (now, "", 0, *self._settings, *args), None, None))
+        asked_s, which = time.monotonic(), script(name)
+        reply = yield from self._ask(which, (now, "", 0, *self._settings, *args), None, None)
+        if which.writes:
+            self._primary_s = asked_s
+        return reply
 
     def _stream_for(self, operation: Operation[Any]) -> RequestStream:
         """Return a stream for a request: that of this very operation if nobody knows yet what became of it."""

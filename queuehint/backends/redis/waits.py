@@ -15,7 +15,7 @@ from queuehint.backends.redis.connections import run
 from queuehint.backends.redis.transport import NotSent, Unanswered, onward
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterable
 
     from queuehint.backends.base import Interest
     from queuehint.backends.redis.connections import SyncLink
@@ -38,6 +38,11 @@ def wait_command(session: Session, interest: Interest, waiter: str, wait_s: floa
         names.append(keys.redis_key(session.namespace, "wake:session:", interest.worker))
         names.append(keys.redis_key(session.namespace, "wake:timer"))
     return ("BZPOPMIN", *names, f"{max(wait_s, 0.001):.3f}")
+
+
+def in_pairs(job_ids: Iterable[str]) -> list[str]:
+    """Return the arguments of the script `watch` for jobs of which only the end is waited for: no version is known."""
+    return [arg for job_id in job_ids for arg in (job_id, "")]
 
 
 class Results:
@@ -63,7 +68,7 @@ class Results:
             for job_id in job_ids:
                 self._waiting.setdefault(job_id, set()).add(over)
         try:
-            talk = self._session.execute_script("watch", (self._waiter, "", *job_ids))
+            talk = self._session.execute_script("watch", (self._waiter, "", *in_pairs(job_ids)))
             if b"o" not in run(self._link(), talk)[3]:
                 self._listen_until(over, time.monotonic() + wait_s)
         finally:

@@ -1,14 +1,15 @@
 #!lua flags=allow-oom
 --[[ watch: have a session woken when jobs are over, or when one changes.
-  ARGV[9] session   str  who waits; ARGV[10] version: "" for the end only, else what the job is known to be, or "keep":
-                         nobody is woken, the records that would go sooner are kept a minute; ARGV[11..] ids
+  ARGV[9] session   str  who waits; ARGV[10] mode: "", or "keep": nobody is woken, the records that would go sooner are
+                         kept a minute; ARGV[11..] pairs of an id and the version that is known, "" for the end only
   Returns more, now, next, and for each id w while it is unfinished and as it is known, o once it is over or if it is
   unknown, v if it has another version. Those that wait for each change are remembered with a "~".
   The record of a job that somebody waits for is kept a minute after its end at least (lib/jobs/transitions). ]]
 -- @include lib/rules
-args.count(10, 1)
+args.count(10, 2)
 local keeps = ARGV[10] == 'keep'
-local version = not keeps and args.int_or_none(10)
+if ARGV[10] ~= '' and not keeps then args.refuse(10) end
+for at = 12, #ARGV, 2 do args.int_or_none(at) end
 local GONE_MS, WATCHERS_ASKED_ABOUT = 60000, 8 -- @const
 local answers, waits = {}, false
 
@@ -30,11 +31,11 @@ local function goes_soon(job)
   return false
 end
 
-local mark = version and '~' or ''
--- No session has this name: nobody is woken.
-local session = keeps and '-' or mark .. ARGV[9]
-for at = 11, #ARGV do
-  local job = jobs.of(ARGV[at])
+for at = 11, #ARGV, 2 do
+  local job, version = jobs.of(ARGV[at]), args.int_or_none(at + 1)
+  local mark = version and '~' or ''
+  -- No session has this name: nobody is woken.
+  local session = keeps and '-' or mark .. ARGV[9]
   if not job or OVER[job[STATE]] then
     answers[#answers + 1] = 'o'
   elseif keeps and not goes_soon(job) then

@@ -1,0 +1,232 @@
+"""
+Subscriptions of one event loop to jobs: all who wait there share one question and one blocked connection.
+
+A job remembers the loop, and tells it of its end and, where somebody waits for changes, of each change: a marker in the
+set of the loop's session. So whoever else waits for the same job asks nothing. What has been subscribed for `TRUSTED_S`
+is asked about again, everything in one request, for a marker may be lost with a connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from contextlib import suppress
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+from redis import exceptions as driver
+
+from queuehint.backends.redis import keys
+from queuehint.backends.redis.transport import NotSent, Unanswered, onward
+from queuehint.backends.redis.waits import FAILED_WAIT_S
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from queuehint.backends.base import Interest
+    from queuehint.backends.redis.connections import AsyncLink
+    from queuehint.backends.redis.session import Session
+
+TRUSTED_S: Final = 5.0
+"""No subscription is trusted longer than this."""
+TOGETHER_S: Final = 1.0
+"""What is to be asked about again so soon is asked about at once."""
+LISTEN_S: Final = 6.0
+"""How long one listens for markers at once, whether anybody waits still or not."""
+ASKED_MAX: Final = 1000
+REMEMBERED_MAX: Final = 1000
+"""How many jobs that nobody waits for are told, at the end of the loop, that nobody waits there any more."""
+
+
+@attrs.define
+class _Subscription:
+    """A job that remembers the loop: since when for certain, and its version if changes of it are told."""
+
+    asked_s: float
+    version: int | None
+
+
+class Subscriptions:
+    """
+    The jobs that somebody waits for in one event loop.
+
+    Args:
+        session: makes the requests.
+        waiter: what the loop is known by in the store.
+        send: sends a request of *session* and returns the reply.
+        link: where markers are taken from the set; not the connection that blocks.
+        waits: the connections that block.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        waiter: str,
+        send: Callable[[Any], Awaitable[Any]],
+        *,
+        link: AsyncLink,
+        waits: AsyncLink,
+    ) -> None:
+        self._session = session
+        self._send = send
+        self._link = link
+        self._waits = waits
+        self._waiter = waiter
+        self._waiting: dict[str, dict[asyncio.Future[None], int | None]] = {}
+        """By job: who waits, and for another version than which; None for the end."""
+        self._known: dict[str, _Subscription] = {}
+        self._told: set[str] | None = None
+        """Of which jobs a marker came while a question was under way: its answer may be older."""
+        self._news = asyncio.Event()
+        self._round: asyncio.Future[None] | None = None
+        """Done when the next question has been answered."""
+        self._asking: asyncio.Task[None] | None = None
+        self._listening: asyncio.Task[None] | None = None
+
+    async def wait(self, interest: Interest, wait_s: float) -> None:
+        """Return when one of some jobs is over or has another version, or *wait_s* after they were asked about."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        job_ids = tuple(interest.jobs)
+        for job_id in job_ids:
+            self._waiting.setdefault(job_id, {})[future] = interest.version
+        try:
+            self._news.set()
+            if self._asking is None or self._asking.done():
+                self._asking = asyncio.create_task(self._ask_on(), name="queuehint-subscriptions")
+            if self._listening is None or self._listening.done():
+                self._listening = asyncio.create_task(self._listen(), name="queuehint-markers")
+            while not (future.done() or all(self._is_covered(job_id, time.monotonic()) for job_id in job_ids)):
+                if self._round is None or self._round.done():
+                    self._round = loop.create_future()
+                await asyncio.wait((future, self._round), return_when=asyncio.FIRST_COMPLETED)
+            async with asyncio.timeout(wait_s):
+                await future
+        except TimeoutError:
+            pass
+        finally:
+            for job_id in set(job_ids):
+                self._leave(job_id, future)
+
+    def _leave(self, job_id: str, future: asyncio.Future[None]) -> None:
+        waiting = self._waiting.get(job_id, {})
+        waiting.pop(future, None)
+        if not waiting:
+            self._waiting.pop(job_id, None)
+            if len(self._known) > REMEMBERED_MAX:
+                self._known.pop(job_id, None)
+
+    async def close(self) -> None:
+        """Stop, and have the jobs forget this loop."""
+        for task in (self._asking, self._listening):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+        for job_id in list(self._waiting):
+            self._wake(job_id)
+        if self._known:
+            job_ids = list(self._known)[-REMEMBERED_MAX:]
+            await self._send(self._session.execute_script("unwatch", (self._waiter, *job_ids)))
+
+    # --- asking ------------------------------------------------------------------------------------------------------
+
+    def _is_covered(self, job_id: str, now_s: float) -> bool:
+        """Return whether a marker will tell all that is waited for of a job."""
+        known = self._known.get(job_id)
+        if known is None or now_s >= known.asked_s + TRUSTED_S:
+            return False
+        versions = set(self._waiting.get(job_id, {}).values()) - {None}
+        return versions <= {known.version}
+
+    async def _ask_on(self) -> None:
+        """Ask about what is not covered, until nobody waits."""
+        while self._waiting:
+            self._news.clear()
+            now_s = time.monotonic()
+            if all(self._is_covered(job_id, now_s) for job_id in self._waiting):
+                oldest_s = min(self._known[job_id].asked_s for job_id in self._waiting)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(oldest_s + TRUSTED_S - now_s):
+                        await self._news.wait()
+                continue
+            later_s = now_s + TOGETHER_S
+            job_ids = list(islice((each for each in self._waiting if not self._is_covered(each, later_s)), ASKED_MAX))
+            try:
+                await self._ask(job_ids)
+            except Exception:  # noqa: BLE001 - the callers look, and are told
+                for job_id in job_ids:
+                    self._wake(job_id)
+                await asyncio.sleep(FAILED_WAIT_S)
+            if self._round is not None and not self._round.done():
+                self._round.set_result(None)
+
+    async def _ask(self, job_ids: list[str]) -> None:
+        """Have jobs remember this loop, and wake those whose wait is over."""
+        asked = [(job_id, self._newest(job_id)) for job_id in job_ids]
+        args = [arg for job_id, version in asked for arg in (job_id, "" if version is None else version)]
+        self._told, asked_s = set(), time.monotonic()
+        for job_id in job_ids:
+            # It may remember this loop although no answer comes.
+            self._known[job_id] = _Subscription(-math.inf, None)
+        try:
+            answers = (await self._send(self._session.execute_script("watch", (self._waiter, "", *args))))[3].decode()
+            told = self._told
+        finally:
+            self._told = None
+        for (job_id, version), answer in zip(asked, answers, strict=True):
+            is_over = answer == "o" or job_id in told
+            has_changed = answer == "v" or f"~{job_id}" in told
+            if is_over:
+                self._known.pop(job_id, None)
+                self._wake(job_id)
+            else:
+                self._known[job_id] = _Subscription(asked_s, None if has_changed else version)
+                self._wake(job_id, version=None if has_changed else version, changes_only=True)
+
+    def _newest(self, job_id: str) -> int | None:
+        """Return the newest version that is known to somebody who waits for changes of a job, None without one."""
+        versions = [version for version in self._waiting.get(job_id, {}).values() if version is not None]
+        return max(versions) if versions else None
+
+    def _wake(self, job_id: str, *, version: int | None = None, changes_only: bool = False) -> None:
+        """Wake those who wait for a job; *changes_only*: only for changes, and that know another version."""
+        for future, known in list(self._waiting.get(job_id, {}).items()):
+            if changes_only and known in {None, version}:
+                continue
+            if not future.done():
+                future.set_result(None)
+            self._leave(job_id, future)
+
+    # --- markers -----------------------------------------------------------------------------------------------------
+
+    async def _listen(self) -> None:
+        key = keys.redis_key(self._session.namespace, "wake:session:", self._waiter)
+        while self._waiting:
+            try:
+                found = await self._waits.ask(("BZPOPMIN", key, f"{LISTEN_S:.3f}"))
+            except (NotSent, Unanswered, driver.ResponseError) as error:
+                await self._waits.move(onward(error))
+                await asyncio.sleep(FAILED_WAIT_S)
+                continue
+            if found is None:
+                continue
+            markers = [found[1]]
+            # Another connection, which may fail without this one: what has been told is passed on all the same.
+            with suppress(NotSent, Unanswered, driver.ResponseError):
+                markers += (await self._link.ask(("ZPOPMIN", key, 1000)))[::2]
+            self._take([marker.decode() for marker in markers])
+
+    def _take(self, markers: Iterable[str]) -> None:
+        """Wake those whom markers concern."""
+        for marker in markers:
+            if self._told is not None:
+                self._told.add(marker)
+            # An id may begin with "~" too: then both are meant.
+            self._known.pop(marker, None)
+            self._wake(marker)
+            if marker.startswith("~"):
+                if (known := self._known.get(marker[1:])) is not None:
+                    known.version = None
+                self._wake(marker[1:], changes_only=True)

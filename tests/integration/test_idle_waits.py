@@ -1,0 +1,124 @@
+"""What those who only wait cost a Redis: the commands that a client sends, each script as one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from queuehint import Scheduler
+from queuehint.backends.redis.connections import AsyncLink
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tests.servers import Server
+
+WARM_S, MEASURED_S = 5.0, 20.0
+PAUSES = (
+    "queuehint.backends.redis.backend.WAIT_CEILING_S",
+    "queuehint.backends.redis.session.ROLE_EVERY_S",
+    "queuehint.backends.redis.subscriptions.LISTEN_S",
+    "queuehint.backends.redis.subscriptions.TOGETHER_S",
+    "queuehint.backends.redis.subscriptions.TRUSTED_S",
+    "queuehint.client.flow_handle.POLL_MAX_S",
+    "queuehint.client.flow_handle.POLL_MIN_S",
+    "queuehint.client.handle.WAIT_CEILING_S",
+    "queuehint.scheduler.draining.POLL_MAX_S",
+    "queuehint.scheduler.draining.WAIT_S",
+    "queuehint.scheduler.event_streams.PAUSES_S",
+    "queuehint.scheduler.exclusive.WAIT_CEILING_S",
+    "queuehint.worker.listening.WAIT_CEILING_S",
+)
+"""All that paces those who wait, but for the leases."""
+
+
+async def follow(events: AsyncIterator[Any]) -> None:
+    async for _ in events:
+        pass
+
+
+async def hold(sched: Scheduler) -> None:
+    async with sched.exclusive(["doc"]):
+        pass
+
+
+async def drain(sched: Scheduler) -> None:
+    async with sched.worker(grace=0):
+        await sched.drain(["doc"])
+
+
+class Waiting:
+    """A scheduler of which somebody waits for what does not come."""
+
+    def __init__(self, url: str, name: str, lease_s: float) -> None:
+        self.sched = sched = Scheduler(url, namespace=f"waits-{name.replace(' ', '-')}", lease=lease_s)
+        self.name = name
+
+        @sched.job(queue_hint=["doc"], pool="default" if name == "drain" else "nobody")
+        async def never() -> None:
+            await asyncio.sleep(3600)
+
+        self._never = never
+
+    async def begin(self) -> list[asyncio.Task[None]]:
+        jobs = [await self._never.enqueue() for _ in range(20 if self.name.startswith("100") else 1)]
+        async with self.sched.flow() as flow:
+            flow.add(self._never)
+        waits: dict[str, list[Any]] = {
+            "result": [jobs[0].result()],
+            "100 results": [job.result() for job in jobs for _ in range(5)],
+            "job events": [follow(jobs[0].events())],
+            "100 job events": [follow(job.events()) for job in jobs for _ in range(5)],
+            "events": [follow(self.sched.events())],
+            "exclusive": [hold(self.sched)],
+            "flow": [flow.result()],
+            "drain": [drain(self.sched)],
+        }
+        for name, coroutines in waits.items():
+            if name != self.name:
+                for coroutine in coroutines:
+                    coroutine.close()
+        return [asyncio.create_task(each) for each in waits[self.name]]
+
+    def sent(self, counts: Counter[AsyncLink]) -> int:
+        backend: Any = self.sched.backend
+        loop = backend._loop()
+        return counts[loop._link] + counts[loop._waits]
+
+
+@pytest.mark.parametrize("faster", [10, pytest.param(1, marks=pytest.mark.nightly)])
+async def test_whoever_waits_sends_a_command_a_second_at_most(
+    redis_server: Server, monkeypatch: pytest.MonkeyPatch, faster: int
+) -> None:
+    for path in PAUSES:
+        module, _, name = path.rpartition(".")
+        pause = getattr(__import__(module, fromlist=[name]), name)
+        paced = tuple([each / faster for each in pause]) if isinstance(pause, tuple) else pause / faster
+        monkeypatch.setattr(path, paced)
+    counts: Counter[AsyncLink] = Counter()
+    asked = AsyncLink.ask
+
+    async def ask(link: AsyncLink, command: tuple[Any, ...]) -> Any:
+        counts[link] += 1
+        return await asked(link, command)
+
+    monkeypatch.setattr(AsyncLink, "ask", ask)
+    names = ("result", "100 results", "job events", "100 job events", "events", "exclusive", "flow", "drain")
+    waiting = [Waiting(redis_server.url, name, 30 / faster) for name in names]
+    tasks = [task for each in waiting for task in await each.begin()]
+    await asyncio.sleep(WARM_S / faster)
+    before = {each.name: each.sent(counts) for each in waiting}
+    await asyncio.sleep(MEASURED_S / faster)
+    sent = {each.name: each.sent(counts) - before[each.name] for each in waiting}
+    assert not [task for task in tasks if task.done()]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    for each in waiting:
+        await each.sched.close()
+    assert {name: count for name, count in sent.items() if count > MEASURED_S} == {}, sent
+    assert min(sent.values()) > 0
+    print(sent)

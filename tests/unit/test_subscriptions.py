@@ -1,0 +1,181 @@
+"""Who waits for jobs in one event loop: one question for all, by hand: no socket."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from queuehint.backends.base import Interest
+from queuehint.backends.redis import subscriptions
+from queuehint.backends.redis.subscriptions import Subscriptions
+from queuehint.errors import BackendError
+from tests.doors import turns, until
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Store:
+    """What is asked of the store, and what it answers by hand: replies, and markers."""
+
+    namespace = "n"
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Any, ...]] = []
+        self.replies: asyncio.Queue[str | Exception] = asyncio.Queue()
+        self.markers: asyncio.Queue[str] = asyncio.Queue()
+        self.known = Subscriptions(self, "session", self.send, link=self, waits=self)  # type: ignore[arg-type]
+
+    def execute_script(self, name: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (name, *args)
+
+    async def send(self, request: tuple[Any, ...]) -> list[Any]:
+        self.asked.append(request)
+        if request[0] == "unwatch":
+            return []
+        reply = await self.replies.get()
+        if isinstance(reply, Exception):
+            raise reply
+        return [0, 0, 0, reply.encode()]
+
+    async def ask(self, command: tuple[Any, ...]) -> Any:
+        if command[0] == "ZPOPMIN":
+            return []
+        return (b"key", (await self.markers.get()).encode(), 0.0)
+
+    def wait(self, *job_ids: str, version: int | None = None, wait_s: float = 60.0) -> asyncio.Task[None]:
+        return asyncio.create_task(self.known.wait(Interest(jobs=job_ids, version=version), wait_s))
+
+    def are_done(self, tasks: Sequence[asyncio.Task[None]]) -> list[bool]:
+        return [task.done() for task in tasks]
+
+
+async def test_all_who_wait_are_asked_about_at_once_and_whoever_comes_later_asks_nothing() -> None:
+    store = Store()
+    early = [store.wait(job_id) for job_id in "aab"]
+    await turns()
+    assert store.asked == [("watch", "session", "", "a", "", "b", "")]
+    store.replies.put_nowait("ww")
+    await turns()
+    late = store.wait("a")
+    await turns()
+    assert len(store.asked) == 1
+    store.markers.put_nowait("a")
+    await turns()
+    assert store.are_done([*early, late]) == [True, True, False, True]
+    # It is over: whoever waits now is told by the store.
+    again = store.wait("a")
+    store.replies.put_nowait("o")
+    await again
+    await store.known.close()
+    await early[2]
+    assert store.asked[-1] == ("unwatch", "session", "b")
+
+
+async def test_a_marker_that_comes_before_an_older_answer_counts() -> None:
+    store = Store()
+    first, change = store.wait("a"), store.wait("b", version=3)
+    await turns()
+    assert store.asked == [("watch", "session", "", "a", "", "b", 3)]
+    store.markers.put_nowait("a")
+    store.markers.put_nowait("~b")
+    await turns()
+    assert (first.done(), change.done()) == (True, True)
+    store.replies.put_nowait("ww")
+    await turns()
+    later = [store.wait("a"), store.wait("b", version=3)]
+    await turns()
+    assert store.asked[1:] == [("watch", "session", "", "a", "", "b", 3)]
+    store.replies.put_nowait("ov")
+    await asyncio.gather(*later)
+    await store.known.close()
+
+
+async def test_who_waits_for_changes_is_woken_by_them_and_who_waits_for_the_end_is_not() -> None:
+    store = Store()
+    end, change = store.wait("a"), store.wait("a", version=3)
+    store.replies.put_nowait("w")
+    await turns()
+    assert store.asked == [("watch", "session", "", "a", 3)]
+    same = store.wait("a", version=3)
+    await turns()
+    assert len(store.asked) == 1
+    store.markers.put_nowait("~a")
+    await turns()
+    assert store.are_done([end, change, same]) == [False, True, True]
+    newer = store.wait("a", version=4)
+    store.replies.put_nowait("w")
+    await turns()
+    assert store.asked[1:] == [("watch", "session", "", "a", 4)]
+    older = store.wait("a", version=3)
+    store.replies.put_nowait("w")
+    await older
+    assert not newer.done()
+    store.markers.put_nowait("a")
+    await asyncio.gather(end, newer)
+    await store.known.close()
+
+
+async def test_a_job_whose_id_looks_like_a_change_of_another_is_told_apart() -> None:
+    store = Store()
+    end, change = store.wait("~a"), store.wait("a", version=1)
+    store.replies.put_nowait("ww")
+    await turns()
+    store.markers.put_nowait("~a")
+    await asyncio.gather(end, change)
+    await store.known.close()
+
+
+async def test_subscriptions_are_asked_about_again_before_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscriptions, "TRUSTED_S", 0.05)
+    monkeypatch.setattr(subscriptions, "TOGETHER_S", 0.01)
+    store = Store()
+    waiting = [store.wait("a"), store.wait("b")]
+    store.replies.put_nowait("ww")
+    await until(lambda: len(store.asked) == 2)
+    assert store.asked[1] == store.asked[0]
+    store.replies.put_nowait("oo")
+    await asyncio.gather(*waiting)
+    await store.known.close()
+
+
+@pytest.mark.parametrize("error", [BackendError("away"), ValueError("a bug")])
+async def test_a_question_that_fails_ends_the_waits_early_and_the_next_one_is_asked_later(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subscriptions, "FAILED_WAIT_S", 0.01)
+    store = Store()
+    store.replies.put_nowait(error)
+    await store.wait("a")
+    again = store.wait("a")
+    store.replies.put_nowait("o")
+    await again
+    assert len(store.asked) == 2
+    await store.known.close()
+
+
+async def test_the_time_of_a_wait_begins_when_it_has_been_asked_about() -> None:
+    store = Store()
+    waiting = store.wait("a", wait_s=0.0)
+    await turns()
+    assert not waiting.done()
+    store.replies.put_nowait("w")
+    await waiting
+    await store.known.close()
+
+
+async def test_many_jobs_are_asked_about_in_several_questions_and_those_nobody_waits_for_are_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(subscriptions, "ASKED_MAX", 2)
+    monkeypatch.setattr(subscriptions, "REMEMBERED_MAX", 3)
+    store = Store()
+    waiting = [store.wait(str(number), wait_s=0.0) for number in range(5)]
+    for reply in ("ww", "ww", "w"):
+        store.replies.put_nowait(reply)
+    await asyncio.gather(*waiting)
+    assert [len(request) for request in store.asked] == [7, 7, 5]
+    await store.known.close()
+    assert len(store.asked[-1]) == 2 + 3
