@@ -28,11 +28,15 @@ A third class says how a store comes near the end of a count of tokens::
 from __future__ import annotations
 
 from queuehint.testing.contract.attempts import Cancellation, Dead, Retries
+from queuehint.testing.contract.cancellation import CanceledByIds, CanceledByPath, KeptIds
+from queuehint.testing.contract.conflicts import Conflicts
 from queuehint.testing.contract.edges import Downstream, Edges, Ends, Refusals
+from queuehint.testing.contract.ends import Attempts, OnDead, Shelf, StartWithin
 from queuehint.testing.contract.events import Events, Following, Totals
 from queuehint.testing.contract.fairness import Levels, Served, Turns
 from queuehint.testing.contract.flows import Counts, Flows, Parts
 from queuehint.testing.contract.identity import Identity, Records
+from queuehint.testing.contract.kept_places import Callers, Grants, KeptPlaces
 from queuehint.testing.contract.keys import KeyHolders, Keys
 from queuehint.testing.contract.leases import Leases, Presence, Waiting
 from queuehint.testing.contract.limits import LimitChanges, LimitsAtOnce, LimitsInAll, LimitsInTime
@@ -53,11 +57,16 @@ __all__ = [
     "Amending",
     "Ancestors",
     "ArrivalOrder",
+    "Attempts",
     "BackendConformance",
     "Binding",
+    "Callers",
+    "CanceledByIds",
+    "CanceledByPath",
     "Cancellation",
     "Children",
     "ClosedPaths",
+    "Conflicts",
     "Counting",
     "Counts",
     "Dead",
@@ -69,8 +78,11 @@ __all__ = [
     "Firings",
     "Flows",
     "Following",
+    "Grants",
     "Identity",
     "Interim",
+    "KeptIds",
+    "KeptPlaces",
     "KeyHolders",
     "Keys",
     "Leases",
@@ -82,6 +94,7 @@ __all__ = [
     "Listing",
     "ListingByPath",
     "Numbers",
+    "OnDead",
     "OpenLog",
     "Parts",
     "Pauses",
@@ -98,7 +111,9 @@ __all__ = [
     "SerialPath",
     "Served",
     "Shared",
+    "Shelf",
     "Siblings",
+    "StartWithin",
     "Store",
     "Submissions",
     "Timetable",
@@ -165,6 +180,17 @@ class BackendConformance(
     Submissions,
     AllOrNothing,
     ClosedPaths,
+    CanceledByIds,
+    CanceledByPath,
+    KeptIds,
+    Conflicts,
+    Attempts,
+    OnDead,
+    Shelf,
+    StartWithin,
+    KeptPlaces,
+    Grants,
+    Callers,
 ):
     """
     All rules that a backend keeps, each a test on both of its shells: asynchronous and not.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 import attrs
-import pytest
 
 from queuehint import (
     Claim,
@@ -17,7 +16,6 @@ from queuehint.operations import (
     TALLY_MS,
     Cancel,
     CancelPath,
-    ListDead,
     Pull,
     Verdict,
 )
@@ -54,16 +52,6 @@ class Retries:
         store.finish("b")
         assert store.start() == ["a"]
 
-    def test_a_place_is_held_no_longer_than_max_hold(self, store: Store) -> None:
-        store.enqueue(job("a", ["doc"], max_hold_ms=500), job("b", ["doc"]))
-        store.start()
-        store.fail("a", error=error(), delay_ms=10_000)
-        store.wait(499)
-        assert store.start() == []
-        store.wait(1)
-        assert store.state("a") is SCHEDULED
-        assert store.start() == ["b"]
-
     def test_a_snooze_counts_for_nothing(self, store: Store) -> None:
         store.enqueue(job("a", max_attempts=1))
         for _ in range(3):
@@ -98,12 +86,6 @@ class Retries:
         store.enqueue(job("a", run_at_ms=0))
         assert store.state("a") is QUEUED
 
-    def test_a_job_not_started_in_time_expires(self, store: Store) -> None:
-        store.enqueue(job("a", ["doc"]), job("b", ["doc"], start_within_ms=1_000))
-        store.start()
-        store.wait(1_000)
-        assert (store.state("b"), store.record("b").cause) == (CANCELED, "expired")
-
     def test_the_time_to_start_in_counts_from_when_a_job_is_due(self, store: Store) -> None:
         store.enqueue(job("a", delay_ms=1_000, start_within_ms=1_000))
         store.wait(1_999)
@@ -129,28 +111,12 @@ class Cancellation:
         assert store.exchange(worker="w").canceled == ()
         assert (store.state("a"), store.record("a").cancel_requested) == (STARTED, True)
 
-    def test_a_renewal_tells_too(self, store: Store) -> None:
-        store.enqueue(job("a"))
-        store.start()
-        store.cancel("a")
-        assert store.renew("a") == [Verdict.CANCELED]
-
     def test_one_that_finishes_all_the_same_is_finished(self, store: Store) -> None:
         store.enqueue(job("a"))
         store.start()
         store.cancel("a")
         store.finish("a")
         assert store.state("a") is FINISHED
-
-    @pytest.mark.parametrize(
-        "kind", [OutcomeKind.FAILED, OutcomeKind.RELEASED, OutcomeKind.SNOOZED, OutcomeKind.LOST, OutcomeKind.DISCARDED]
-    )
-    def test_any_other_end_makes_it_canceled(self, store: Store, kind: OutcomeKind) -> None:
-        store.enqueue(job("a"))
-        store.start()
-        store.apply(Cancel(("a",), "enough"))
-        assert store.settle("a", kind) is Verdict.DONE
-        assert (store.state("a"), store.record("a").cause) == (CANCELED, "enough")
 
     def test_unknown_and_over_jobs_are_named(self, store: Store) -> None:
         store.enqueue(job("a"))
@@ -195,12 +161,6 @@ class Cancellation:
         store.advance(1)
         assert store.apply(Pull(TALLIES, str(reply.number))).value is None
 
-    def test_a_discarding_handler_cancels_its_job(self, store: Store) -> None:
-        store.enqueue(job("a"))
-        store.start()
-        store.settle("a", OutcomeKind.DISCARDED, reason="moot")
-        assert (store.state("a"), store.record("a").cause) == (CANCELED, "moot")
-
 
 def let_one_die(store: Store, **fields: Any) -> None:
     store.enqueue(job("a", ["doc"], max_attempts=1, **fields), job("b", ["doc"]), job("c", ["doc", "1"]))
@@ -216,27 +176,10 @@ class Dead:
         assert store.start() == []
         assert (store.why("b").kind, store.why("b").jobs) == (ReasonKind.DEAD_HOLD, ("a",))
 
-    def test_a_redriven_job_takes_the_place_it_held(self, store: Store) -> None:
-        let_one_die(store, on_dead="hold")
-        assert store.redrive("a") == [Verdict.DONE]
-        assert store.start() == ["a"]
-        assert store.grants["a"].attempt == 1
-
     def test_a_redriven_job_that_held_no_place_goes_to_the_end(self, store: Store) -> None:
         let_one_die(store)
         store.redrive("a")
         assert store.run() == ["b", "c", "a"]
-
-    def test_discarding_a_dead_job_frees_its_place(self, store: Store) -> None:
-        let_one_die(store, on_dead="hold")
-        assert store.discard("a") == [Verdict.DONE]
-        assert store.state("a") is CANCELED
-        assert store.start() == ["b"]
-
-    def test_a_dead_job_cancels_those_behind_it_if_asked_to(self, store: Store) -> None:
-        let_one_die(store, on_dead="cancel_behind")
-        store.wait(0)
-        assert store.states("b", "c") == "CANCELED CANCELED"
 
     def test_a_dead_job_cancels_nothing_that_came_before_it(self, store: Store) -> None:
         before = job("before", claims=(Claim(("doc", "1"), SHARED),), priority=1)
@@ -246,18 +189,3 @@ class Dead:
         store.fail("dead", error=error())
         store.wait(0)
         assert store.states("before", "dead", "behind") == "QUEUED FAILED CANCELED"
-
-    def test_the_shelf_is_read_in_pages(self, store: Store) -> None:
-        store.enqueue(*[job(f"j{n}", max_attempts=1) for n in range(5)])
-        for n in store.start():
-            store.fail(n)
-        page = store.apply(ListDead(0, 3))
-        assert [record.id for record in page.records] == ["j0", "j1", "j2"]
-        assert page.cursor is not None
-        rest = store.apply(ListDead(page.cursor, 3))
-        assert ([record.id for record in rest.records], rest.cursor) == (["j3", "j4"], None)
-
-    def test_what_is_not_dead_is_refused(self, store: Store) -> None:
-        store.enqueue(job("a"))
-        assert store.redrive("a", "b") == [Verdict.REFUSED, Verdict.UNKNOWN]
-        assert store.discard("a", "b") == [Verdict.REFUSED, Verdict.UNKNOWN]

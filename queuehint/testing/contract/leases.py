@@ -22,7 +22,6 @@ from queuehint.operations import (
 )
 from queuehint.testing.contract.store import Store
 from queuehint.testing.driver import job
-from queuehint.values.report import ReasonKind
 
 Reply = TypeVar("Reply")
 
@@ -239,17 +238,6 @@ class Leases:
         record = store.record("a")
         assert (record.state, record.attempts, record.losses) == (QUEUED, 0, 0)
         assert store.start() == ["a"]
-
-    def test_a_job_nobody_knows_is_given_back_with_a_growing_pause(self, store: Store) -> None:
-        store.enqueue(job("a", ["doc"]), job("b", ["doc"]))
-        for pause_ms in (5_000, 10_000, 20_000):
-            assert store.start() == ["a"]
-            store.settle("a", OutcomeKind.UNKNOWN_TASK)
-            assert store.why("a").kind is ReasonKind.UNKNOWN_TASK
-            store.wait(pause_ms - 1)
-            assert store.start() == []
-            store.wait(1)
-        assert store.record("a").attempts == 0
 
     def test_that_pause_begins_anew_once_a_worker_knew_the_job(self, store: Store) -> None:
         store.enqueue(job("a"))

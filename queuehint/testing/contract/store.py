@@ -82,12 +82,16 @@ class Store(Driver):
         """Return all that the store keeps, as far as its binding can tell."""
         return None if self._kept is None else self._kept(self.backend)
 
-    def everything(self) -> object:
-        """Return all that can be asked of the store, and what it keeps: equal later if nothing has changed."""
+    def visible(self) -> list[object]:
+        """Return all that can be asked of the store, to be compared later."""
         questions: list[Operation[Any]] = [
             List(), CountJobs(), CountEdges(), Tree((), 3), Peek(), ListLimits(), ListSchedules(), ListWeights(),
         ]  # fmt: skip
-        return [*[self.apply(question) for question in questions], self.kept()]
+        return [self.apply(question) for question in questions]
+
+    def everything(self) -> list[object]:
+        """Return all that can be asked of the store, and what it keeps: equal later if nothing was written."""
+        return [*self.visible(), self.kept()]
 
     @property
     def is_clean(self) -> bool:
