@@ -142,7 +142,7 @@ class LocalBackend(Backend):
 
     def _index_some(self) -> bool:
         with self._lock:
-            return self.engine.table.past.index_some(INDEXED_AT_ONCE)
+            return self.engine.state.table.past.index_some(INDEXED_AT_ONCE)
 
     def wait_sync(self, interest: Interest, timeout_s: float) -> None:
         """Like `wait`, blocking this thread."""
@@ -179,7 +179,7 @@ class LocalBackend(Backend):
             return ()
         self._check_usable()
         with self._lock:
-            table = self.engine.table
+            table = self.engine.state.table
             known = [table.jobs.get(job_id) for job_id in job_ids if job_id not in table.awaited]
             return tuple([job.id for job in known if job is not None and not job.is_over and table.goes_soon(job)])
 
@@ -190,14 +190,14 @@ class LocalBackend(Backend):
             if self._closed:  # meanwhile: nobody would wake this waiter any more
                 return None
             engine, now_ms = self.engine, self._clock.now_ms()
-            table = engine.table
+            table = engine.state.table
             until_ms = now_ms + round(
                 min(timeout_s, VERSION_POLL_S if interest.version is not None else timeout_s) * 1000
             )
             if any(table.ready.size(pool, interest.users) for pool in interest.pools):
                 return None
             # A worker is up when something is due; where there is none, whoever waits for a result is.
-            next_ms = engine.next_ms if interest.pools or not self._adopted else None
+            next_ms = engine.state.next_ms() if interest.pools or not self._adopted else None
             if next_ms is not None:
                 if next_ms <= now_ms and interest.pools:
                     return None
@@ -217,7 +217,7 @@ class LocalBackend(Backend):
         if self._adopted or self._closed:
             return False
         with self._lock:
-            next_ms = self.engine.next_ms
+            next_ms = self.engine.state.next_ms()
         return next_ms is not None and next_ms <= self._clock.now_ms()
 
     def _leave(self, waiter: Waiter | None) -> None:
@@ -230,13 +230,13 @@ class LocalBackend(Backend):
 
     def _wake(self) -> None:
         """Wake those whose wait is over after an operation."""
-        table, waiting = self.engine.table, self._waiting
+        table, waiting = self.engine.state.table, self._waiting
         if waiting:
             waiting.call("job", table.ended)
             waiting.call("pool", {pool for pool, _ in table.ready.filled})
             waiting.call("user", table.ready.filled)
             waiting.call("worker", list(table.undelivered_cancellations))
-            next_ms = self.engine.next_ms
+            next_ms = self.engine.state.next_ms()
             if next_ms is not None:
                 waiting.call_workers(next_ms)
         table.ready.filled.clear()
@@ -266,7 +266,7 @@ class LocalBackend(Backend):
         """Return the leases to be renewed before something is reaped; none while nothing is due."""
         if not self._adopted:
             return []
-        next_ms = self.engine.table.timers.next_ms()
+        next_ms = self.engine.state.table.timers.next_ms()
         if next_ms is None or next_ms > now_ms:
             return []
         return [lease for held, _ in list(self._adopted.values()) for lease in held()]
@@ -306,7 +306,7 @@ class LocalBackend(Backend):
 
     def _watch_unserved(self, now_ms: int) -> None:
         """Say once that jobs have been ready for a while and no worker runs in this process."""
-        if not self.engine.table.ready.sizes():
+        if not self.engine.state.table.ready.sizes():
             self._unserved_since_ms = None
         elif self._unserved_since_ms is None:
             self._unserved_since_ms = now_ms

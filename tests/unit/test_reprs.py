@@ -17,7 +17,7 @@ from queuehint.operations import Enqueue, Exchange, Fetched, Log, Pulled, Push, 
 from queuehint.values.outcome import Grant, Outcome, OutcomeKind
 from queuehint.values.record import JobRecord, JobState
 from queuehint.values.spec import Dependency, JobSpec
-from queuehint.worker.dependency_results import Results
+from queuehint.worker.dependency_results import DependencyResults
 
 SECRET = "C4NARY"
 IDS = [f"{number}-é" for number in range(500)]
@@ -66,7 +66,7 @@ async def nothing(value: str) -> None: ...
     [
         template("a\n\x1b[31m\u202e" + "b" * 60_000),
         Reference("A", object(), ("field",) * 1000),
-        Results([Dependency(job_id) for job_id in IDS], dict.fromkeys(IDS), JsonCodec()),
+        DependencyResults([Dependency(job_id) for job_id in IDS], dict.fromkeys(IDS), JsonCodec()),
         Scheduler().job(name="é" * 64)(nothing),
     ],
     ids=lambda value: type(value).__name__,

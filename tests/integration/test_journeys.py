@@ -1,0 +1,37 @@
+"""How many files a call runs through, and how often it goes from one to another: limits that only fall."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from scripts.journeys import JOURNEYS, Trace, enqueue_on_redis
+
+if TYPE_CHECKING:
+    from tests.servers import Server
+
+LIMITS = {
+    "enqueue in memory": (33, 56),
+    "enqueue on Redis": (21, 33),
+    "a worker's turn": (38, 177),
+    "a retry": (36, 181),
+    "why": (19, 29),
+}
+"""Of each journey: the files it enters, and the calls from one to another."""
+
+
+def check(trace: Trace, name: str) -> None:
+    """Compare a trace with the limits of its journey."""
+    files, steps = LIMITS[name]
+    assert len(trace.files) <= files, f"{name}: python -m scripts.journeys -v shows the way"
+    assert len(trace.steps) <= steps, f"{name}: python -m scripts.journeys -v shows the way"
+
+
+@pytest.mark.parametrize("name", JOURNEYS)
+def test_a_call_in_memory_enters_no_more_files_than_it_did(name: str) -> None:
+    check(JOURNEYS[name](), name)
+
+
+def test_an_enqueue_on_redis_enters_no_more_files_than_it_did(redis_server: Server, namespace: str) -> None:
+    check(enqueue_on_redis(f"{redis_server.url}?namespace={namespace}"), "enqueue on Redis")
