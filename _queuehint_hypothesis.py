@@ -4,12 +4,60 @@ What Hypothesis calls when it is imported.
 It is no part of the package, whose import would make every import of Hypothesis three times as long.
 """
 
+from __future__ import annotations
+
 import sys
+from importlib.abc import Loader
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+
+PACKAGE = "queuehint"
 
 
 def register() -> None:
-    """Register the types of queuehint if it is there; `queuehint.__init__` does so if it comes second."""
-    if "queuehint" in sys.modules:
-        from queuehint.testing.registration import register as register_types
+    """Register the types of queuehint: now if it is there, else as soon as it is imported."""
+    if PACKAGE in sys.modules:
+        _register_types()
+    elif not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
 
-        register_types()
+
+def _register_types() -> None:
+    from queuehint.testing.registration import register as register_types
+
+    register_types()
+
+
+class _Finder:
+    """Finds the package where it is found anyway, once, and has its types registered when its import is over."""
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
+        if name != PACKAGE:
+            return None
+        sys.meta_path.remove(self)
+        spec = find_spec(name)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Loader(spec.loader)
+        return spec
+
+
+class _Loader(Loader):
+    """Loads a module as another loader does, which the module then says it was loaded by."""
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__loader__ = self._loader
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        self._loader.exec_module(module)
+        _register_types()

@@ -6,7 +6,6 @@ they were queued, all others in parallel.
 """
 
 import logging
-import sys
 
 from queuehint.backends.base import Backend, open_backend
 from queuehint.client.flow import Flow
@@ -178,10 +177,3 @@ __all__ = [
     "queue_key",
     "template",
 ]
-
-# Types are registered with Hypothesis by its plug-in, `_queuehint_hypothesis`, unless it was imported before these.
-if "hypothesis" in sys.modules:
-    from queuehint.testing.registration import register
-
-    register()
-    del register

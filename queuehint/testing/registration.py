@@ -3,7 +3,8 @@ Strategies for the types of queuehint, for `hypothesis.strategies.from_type`.
 
 Hypothesis calls its plug-ins when it is imported, in programs too that have nothing to do with queuehint. So what it
 calls is a module of its own, `_queuehint_hypothesis`, which loads nothing: if queuehint was imported first, the types
-are registered at once, and else when it is imported. Each strategy is made when it is first drawn from.
+are registered at once, and else right after it is imported; queuehint itself imports nothing of the kit. Each strategy
+is made when it is first drawn from.
 
 >>> from hypothesis import find, strategies as st
 >>> from queuehint import JobSpec

@@ -395,5 +395,6 @@ def test_what_hypothesis_calls_loads_nothing_of_ours_until_somebody_else_has() -
 
 def test_registering_draws_in_no_strategy() -> None:
     loaded = "import sys; print('queuehint.testing.strategies' in sys.modules)"
-    assert python(f"import hypothesis, queuehint; {loaded}") == "False"
+    plugin = f"import {_queuehint_hypothesis.__name__} as plugin; plugin.register()"
+    assert python(f"import hypothesis; {plugin}; import queuehint; {loaded}") == "False"
     assert queuehint.testing is not None

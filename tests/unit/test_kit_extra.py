@@ -1,9 +1,10 @@
-"""The kit without Hypothesis and pytest: what needs them says so, all else works."""
+"""The kit without Hypothesis, pytest and redis, and the package without the kit."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 _WITHOUT = """
 import sys
@@ -22,6 +23,34 @@ for name in testing.__all__:
         missing.append(name)
 print(*missing)
 """
+
+_IMPORTS = """
+import sys
+import hypothesis
+import queuehint
+assert not [name for name in sys.modules if name.startswith("queuehint.testing")]
+sys.modules["redis"] = sys.modules["queuehint.backends.redis"] = None
+import importlib, pkgutil
+from queuehint import testing
+names = [module.name for module in pkgutil.walk_packages(testing.__path__, "queuehint.testing.")]
+for name in names:
+    if not name.endswith("__main__"):
+        importlib.import_module(name)
+print(len(names))
+"""
+
+
+def test_the_package_imports_nothing_of_the_kit_and_the_kit_nothing_of_redis() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _IMPORTS],
+        env={"HYPOTHESIS_NO_PLUGINS": "1", "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 50
 
 
 def test_what_needs_hypothesis_or_pytest_names_the_extra_and_the_rest_does_without() -> None:
