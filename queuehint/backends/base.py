@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Sequence
     from urllib.parse import SplitResult
 
-    from queuehint.operations import Operation
+    from queuehint.operations import CountPending, Operation
 
 Reply = TypeVar("Reply")
 
@@ -39,6 +39,7 @@ class Interest:
         worker: until this worker has to be told to stop a job.
         jobs: until one of these is over.
         version: until the one of *jobs* has another version than this, too; a store that cannot tell returns soon.
+        pending: until nothing of this is left; only for a store of this process, others wait the whole time.
         kept: nothing is waited for here: the records of these, up to 1 000, are to be there for a minute after their
             ends, for they will be read together. Of *jobs* they are in any case.
     """
@@ -48,6 +49,7 @@ class Interest:
     worker: str | None = None
     jobs: Collection[str] = ()
     version: int | None = None
+    pending: CountPending | None = None
     kept: Collection[str] = ()
 
 

@@ -204,6 +204,8 @@ class LocalBackend(Backend):
                 until_ms = min(until_ms, next_ms)
             if interest.worker is not None and interest.worker in table.undelivered_cancellations:
                 return None
+            if interest.pending is not None and engine.is_drained(interest.pending):
+                return None
             for job_id in interest.jobs:
                 job = table.jobs.get(job_id)
                 if job is None or job.is_over or interest.version not in {None, job.version}:
@@ -236,6 +238,7 @@ class LocalBackend(Backend):
             waiting.call("pool", {pool for pool, _ in table.ready.filled})
             waiting.call("user", table.ready.filled)
             waiting.call("worker", list(table.undelivered_cancellations))
+            waiting.call_drained(self.engine.is_drained)
             next_ms = self.engine.state.next_ms()
             if next_ms is not None:
                 waiting.call_workers(next_ms)

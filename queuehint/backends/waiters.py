@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from queuehint.backends.base import Interest
+    from queuehint.operations import CountPending
 
 _Topic = tuple[str, object]
 
@@ -16,7 +17,7 @@ _Topic = tuple[str, object]
 class Waiter:
     """Somebody who waits: until when at most, how to wake them, and what for, as topics."""
 
-    __slots__ = ("topics", "until_ms", "wake", "works")
+    __slots__ = ("pending", "topics", "until_ms", "wake", "works")
 
     def __init__(self, interest: Interest, until_ms: int, wake: Callable[[], None]) -> None:
         topics: list[_Topic] = [("pool", pool) for pool in interest.pools]
@@ -27,6 +28,7 @@ class Waiter:
             topics.append(("worker", interest.worker))
         self.topics = topics
         self.works = bool(interest.pools)
+        self.pending = interest.pending
         self.until_ms = until_ms
         self.wake = wake
 
@@ -37,6 +39,7 @@ class WaitingRoom:
     def __init__(self) -> None:
         self._by_topic: dict[_Topic, dict[Waiter, None]] = {}
         self._workers: dict[Waiter, None] = {}
+        self._drains: dict[Waiter, None] = {}
         self._latest_ms = 0
         """No worker here sleeps longer than this."""
         self._all: dict[Waiter, None] = {}
@@ -49,6 +52,8 @@ class WaitingRoom:
         self._all[waiter] = None
         for topic in waiter.topics:
             self._by_topic.setdefault(topic, {})[waiter] = None
+        if waiter.pending is not None:
+            self._drains[waiter] = None
         if waiter.works:
             self._workers[waiter] = None
             self._latest_ms = max(self._latest_ms, waiter.until_ms)
@@ -59,6 +64,7 @@ class WaitingRoom:
             return
         del self._all[waiter]
         self._workers.pop(waiter, None)
+        self._drains.pop(waiter, None)
         for topic in waiter.topics:
             waiters = self._by_topic.get(topic)
             if waiters is not None:
@@ -70,6 +76,13 @@ class WaitingRoom:
         """Wake those who wait for any of these."""
         for name in names:
             for waiter in list(self._by_topic.get((kind, name), ())):
+                self.leave(waiter)
+                waiter.wake()
+
+    def call_drained(self, is_drained: Callable[[CountPending], bool]) -> None:
+        """Wake those who wait until nothing is left of what they asked for."""
+        for waiter in list(self._drains):
+            if waiter.pending is not None and is_drained(waiter.pending):
                 self.leave(waiter)
                 waiter.wake()
 

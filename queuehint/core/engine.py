@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from queuehint.core.jobs.lifecycle import Lifecycle
     from queuehint.core.jobs.table import JobTable
-    from queuehint.operations import Operation, Verdict
+    from queuehint.operations import CountPending, Operation, Verdict
 
 __all__ = ["EPOCH_BEGIN_S", "ROOMS", "Engine", "EngineOptions"]
 
@@ -138,6 +138,10 @@ class Engine:
         state.see_time(now_ms)
         for job in state.table.timers.of(TimerKind.LEASE):
             state.table.set_lease(job, state.now_ms)
+
+    def is_drained(self, question: CountPending) -> bool:
+        """Return whether nothing is left of what a question counts; False too where a look at a few does not tell."""
+        return why.is_drained(self.state, question)
 
     def await_ends(self, job_ids: Iterable[str]) -> None:
         """Note that somebody waits for jobs: the records of those that are unfinished are kept a minute at least."""

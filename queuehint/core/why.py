@@ -26,6 +26,7 @@ from queuehint.values.report import Delays, EdgeStats, Reason, ReasonKind, Stats
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from queuehint.core.jobs.table import JobTable
     from queuehint.core.state import State
     from queuehint.core.structures.job import Job
 
@@ -34,6 +35,7 @@ REASONS_MAX = 100
 DEFERRED_LOOKED_AT_MAX = 1000
 EDGES_LOOKED_AT_MAX = 4000
 ORPHANS_MAX = 100
+DRAINED_LOOKED_AT_MAX = 10
 PENDING_LOOKED_AT_MAX = 1000
 _SHARED = "shared"
 
@@ -325,9 +327,7 @@ def count_pending(state: State, question: op.CountPending) -> op.Pending:
     table = state.table
     blockers = Blockers(table)
     if question.path is None:
-        unfinished = sum(count for each, count in table.counts.items() if each not in OVER)
-        if not question.include_scheduled:
-            unfinished -= table.counts[JobState.SCHEDULED]
+        unfinished = _unfinished(table, question)
         if not unfinished or _anything_moves(state, question):
             return op.Pending(unfinished, moving=unfinished > 0, reasons=())
         # Nothing runs, is ready or backs off: whatever is left waits for a person, or for a time that does not count.
@@ -342,6 +342,25 @@ def count_pending(state: State, question: op.CountPending) -> op.Pending:
         moving = moving or _anything_moves(state, question)
     reasons = () if moving else _stalled(state, some[:REASONS_MAX], blockers, circles)
     return op.Pending(len(some), moving=moving, reasons=reasons)
+
+
+def is_drained(state: State, question: op.CountPending) -> bool:
+    """
+    Return whether nothing is left of what a question counts; False too where a look at a few jobs does not tell.
+
+    Complexity: O(1), below a path O(log paths).
+    """
+    if question.path is None:
+        return not _unfinished(state.table, question)
+    some = list(islice(state.table.paths.below(question.path), DRAINED_LOOKED_AT_MAX + 1))
+    return len(some) <= DRAINED_LOOKED_AT_MAX and not any(_counts(job, question) for job in some)
+
+
+def _unfinished(table: JobTable, question: op.CountPending) -> int:
+    """Return how many jobs of the namespace a question counts."""
+    of = table.counts
+    scheduled = of[JobState.SCHEDULED] if question.include_scheduled else 0
+    return scheduled + of[JobState.DEFERRED] + of[JobState.QUEUED] + of[JobState.STARTED]
 
 
 def _stalled(state: State, left: Iterable[Job], blockers: Blockers, circles: _Circles) -> tuple[Reason, ...]:

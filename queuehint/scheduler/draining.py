@@ -31,7 +31,7 @@ T = TypeVar("T")
 POLL_MIN_S = 0.005
 POLL_MAX_S = 1.0
 JOBS_A_SECOND = 1000
-"""With more jobs left, nobody asks again sooner than so many may have ended."""
+"""With more jobs left, nobody asks again sooner than so many may have ended; a store of this process says when."""
 FEW = 10
 """So many last jobs are waited for themselves."""
 WAIT_S = 5.0
@@ -92,6 +92,9 @@ class Draining(Hosting):
                     else:
                         pause_s = min(pause_s * 1.5, POLL_MAX_S)
                     until_s = math.inf if deadline is None else max(deadline - loop.time(), 0)
+                    if self.backend.is_local:
+                        await self.backend.wait(Interest(pending=question), min(pause_s, until_s))
+                        continue
                     if left <= FEW and pause_s > FEW_PAUSE_S:
                         last = await self._wait_for_last(last or await self._last(question), until_s)
                         until_s = FEW_PAUSE_S

@@ -100,7 +100,7 @@ class AttemptRunner:
         self._last_life = asyncio.Lock()
         self._waiting = self._most_waiting = 0
 
-    async def run_to_end(self, slot: Slot) -> Outcome:
+    async def run(self, slot: Slot) -> Outcome:
         """Run an attempt, once one of the same job that goes on has ended, and the hooks after it; never raises."""
         try:
             if slot.previous is not None:

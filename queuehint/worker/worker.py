@@ -451,7 +451,7 @@ class Worker:
         self._slots.enter(slot)
         if slot.previous is not None:
             self._stopping.hold_back(slot, slot.previous)
-        run = self._runner.run_to_end(slot)
+        run = self._runner.run(slot)
         # Without a factory of the application's, `create_task` does nothing more than this.
         slot.task = self._loop.create_task(run) if self._loop.get_task_factory() else asyncio.Task(run, loop=self._loop)
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import datetime as dt
 import uuid
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
@@ -35,9 +35,13 @@ from queuehint import (
     Snooze,
     WouldDeadlockError,
 )
-from queuehint.operations import Tick
+from queuehint.operations import CountPending, Tick
 from queuehint.values.report import ReasonKind
 from tests.doors import Gate, memory, scheduler, turns, until
+from tests.folders import quick_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 
@@ -1057,6 +1061,39 @@ async def test_drain_uses_the_worker_that_is_there() -> None:
         assert list(sched._workers) == [worker]
         assert (await handle.record()).state is FINISHED
     assert not sched._workers
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def local_url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Where a scheduler finds each store of its own process."""
+    with quick_folder() as folder:
+        yield "memory://" if request.param == "memory" else f"sqlite:///{folder}/jobs.db?durability=process"
+
+
+@pytest.mark.parametrize("path", [None, [], ["b"]])
+@pytest.mark.parametrize("include_scheduled", [False, True])
+async def test_drain_on_a_store_of_this_process_ends_with_the_last_job(
+    local_url: str, path: list[str] | None, include_scheduled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Nothing is asked a second time before the test has failed.
+    monkeypatch.setattr("queuehint.scheduler.draining.POLL_MIN_S", 600)
+    monkeypatch.setattr("queuehint.scheduler.draining.POLL_MAX_S", 600)
+    sched = Scheduler(local_url)
+    snoozed: list[str] = []
+
+    @sched.job(queue_hint=["{doc}"], on_retry="yield")
+    async def work(doc: str, n: int) -> Snooze | None:
+        if n != 5 or doc in snoozed:
+            return None
+        snoozed.append(doc)
+        return Snooze(0.001 if include_scheduled else 600)
+
+    await work.enqueue_many([(doc, n) for n in range(40) for doc in "ab"])
+    async with asyncio.timeout(60):
+        await sched.drain(path, include_scheduled=include_scheduled)
+    question = CountPending(None if path is None else tuple(path), include_scheduled)
+    assert not (await sched.backend.call(question)).unfinished
+    await sched.close()
 
 
 async def test_drain_of_a_path_leaves_the_rest() -> None:

@@ -8,8 +8,9 @@ import pytest
 
 from queuehint.core.state import POOL_SEEN_MS, EngineOptions
 from queuehint.core.structures.edges import AFTER
+from queuehint.core.why import DRAINED_LOOKED_AT_MAX
 from queuehint.errors import JobNotFoundError
-from queuehint.operations import Close, Get, Tree
+from queuehint.operations import Close, CountPending, Get, Tree
 from queuehint.testing.driver import SHARED, Queue, claim, job
 from queuehint.values.outcome import OutcomeKind
 from queuehint.values.record import JobState
@@ -242,6 +243,28 @@ def test_an_empty_queue_has_nothing_pending() -> None:
     for path in (None, (), ("x",)):
         pending = queue.pending(path)
         assert (pending.unfinished, pending.moving, pending.reasons) == (0, False, ())
+
+
+@pytest.mark.parametrize("path", [None, (), ("doc",)])
+def test_a_queue_is_drained_when_nothing_that_counts_is_left(path: tuple[str, ...] | None) -> None:
+    queue = Queue()
+    some, all_of_them = CountPending(path), CountPending(path, include_scheduled=True)
+    assert queue.engine.is_drained(some)
+    queue.enqueue(job("later", ["doc"], delay_ms=1000), job("now", ["doc", "x"]))
+    queue.start()
+    assert not queue.engine.is_drained(some)
+    queue.finish("now")
+    assert queue.engine.is_drained(some)
+    assert not queue.engine.is_drained(all_of_them)
+    queue.cancel("later")
+    assert queue.engine.is_drained(all_of_them)
+
+
+def test_below_a_path_few_jobs_are_looked_at_to_see_whether_it_is_drained() -> None:
+    queue = Queue(*[job(f"later{n:02}", ["doc"], delay_ms=1000) for n in range(DRAINED_LOOKED_AT_MAX + 1)])
+    assert not queue.engine.is_drained(CountPending(("doc",))), "it cannot be told"
+    queue.cancel("later00")
+    assert queue.engine.is_drained(CountPending(("doc",)))
 
 
 def test_scheduled_jobs_are_pending_only_if_asked_for() -> None:

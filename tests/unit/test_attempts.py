@@ -59,7 +59,7 @@ class Stage:
             spec = JobSpec(id=f"j{n}", task="t", arguments=b"{}", policy=Policy(max_losses=3))
             grant = Grant(spec, n, 1, 2, 0)
             slot = Slot(grant, JobContext(grant, cast("Any", None)))
-            slot.task = asyncio.ensure_future(cast("Any", self.attempts.run_to_end(slot)))
+            slot.task = asyncio.ensure_future(cast("Any", self.attempts.run(slot)))
             self.slots.append(slot)
             tasks.append(cast("asyncio.Task[Outcome]", slot.task))
         return tasks
