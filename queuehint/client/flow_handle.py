@@ -31,7 +31,7 @@ from queuehint.values.report import FlowStats
 from queuehint.values.spec import When
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Sequence
+    from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
     from datetime import timedelta
 
     from queuehint.client.handle import InFlow
@@ -46,8 +46,8 @@ The pause grows with the wait, so a stop is noticed after half as long again as 
 """
 READ_AT_ONCE = 100
 READ_EVERY_S = 30.0
-READ_EVERY_MAX = 1000
-"""What a flow ends with may be kept for no longer than a minute: up to so many are looked at so often."""
+"""What a flow ends with may be kept for no longer than a minute: so often it is looked at, if anything has ended."""
+READ_OVER_AT_ONCE = 250
 _MOVING = (JobState.SCHEDULED, JobState.QUEUED, JobState.STARTED)
 
 
@@ -260,7 +260,7 @@ class FlowHandle:
         pause_s = POLL_MIN_S
         awaited: list[str] | None = None
         read: dict[str, JobRecord] = {}
-        read_s = time.monotonic()
+        read_s, read_states = time.monotonic(), None
         may_wait = not is_in_handler() and not (blocks and self._client.runs_workers_here())
         if may_wait:
             yield from self._keep()
@@ -289,9 +289,9 @@ class FlowHandle:
                 yield from _drop_over(awaited, read)
                 raise ResultTimeoutError(awaited[-1] if awaited else self.id, limit_ms / 1000)
             yield from _watch(awaited, read, min(deadline, asked_s + pause_s))
-            if asked_s - read_s > READ_EVERY_S and len(awaited) <= READ_EVERY_MAX:
+            if asked_s - read_s > READ_EVERY_S and stats.states != read_states:
                 yield from _read_over(awaited, read)
-                read_s = asked_s
+                read_s, read_states = asked_s, stats.states
             pause_s = min(pause_s * 1.5, POLL_MAX_S)
 
     def _known_ends(self) -> Steps[tuple[str, ...]]:
@@ -311,8 +311,7 @@ class FlowHandle:
         if self._ends is None:
             records = _ends((yield from self._all()))
         else:
-            # One that had failed may have been redriven.
-            left = [each for each in self._ends if each not in read or read[each].state is not JobState.FINISHED]
+            left = _unfinished(self._ends, read)
             for begin in range(0, len(left), READ_AT_ONCE):
                 ids = tuple(left[begin : begin + READ_AT_ONCE])
                 for job_id, record in zip(ids, (yield Get(ids)).records, strict=True):
@@ -371,11 +370,17 @@ def _drop_over(awaited: list[str], read: dict[str, JobRecord]) -> Steps[None]:
 
 
 def _read_over(awaited: list[str], read: dict[str, JobRecord]) -> Steps[None]:
-    """Read those of a list that are over, which those at its end need not be."""
-    for begin in range(0, len(awaited), READ_AT_ONCE):
-        for record in (yield Get(tuple(awaited[begin : begin + READ_AT_ONCE]))).records:
+    """Read those of a list that are over and were not FINISHED when they were read."""
+    left = _unfinished(awaited, read)
+    for begin in range(0, len(left), READ_OVER_AT_ONCE):
+        for record in (yield Get(tuple(left[begin : begin + READ_OVER_AT_ONCE]))).records:
             if record is not None and record.state.is_over:
                 read[record.id] = record
+
+
+def _unfinished(job_ids: Iterable[str], read: dict[str, JobRecord]) -> list[str]:
+    """Return those that were not FINISHED when they were read: one that had failed may have been redriven."""
+    return [each for each in job_ids if each not in read or read[each].state is not JobState.FINISHED]
 
 
 def _fail(client: Client, record: JobRecord) -> NoReturn:

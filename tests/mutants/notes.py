@@ -173,4 +173,12 @@ MUTANTS = (
         new="        self._outbox = Outbox(backend, codec, self._event.set)\n",
         caught_by=(tests("tests/integration/test_worker_notes.py", "-k", "often or alone"),),
     ),
+    Mutant(
+        name="The ends of a flow are read only as long as it has few of them",
+        kind="door",
+        file="client/flow_handle.py",
+        old="            if asked_s - read_s > READ_EVERY_S and stats.states != read_states:\n",
+        new="            if asked_s - read_s > READ_EVERY_S and len(awaited) <= 1000:\n",
+        caught_by=(tests("tests/integration/test_flow_results.py", "-k", "ends_of_a_long"),),
+    ),
 )
