@@ -1,8 +1,7 @@
 """
 Points at which a worker process of a test dies: around what it asks of its store, and before a handler runs.
 
-``TESTS_DIE_AT=claim.after_reply:3`` kills the process with SIGKILL when it passes that point the third time (without
-a number: the first time). The application of the test calls `install`; the worker knows nothing of it.
+The application of the test calls `install`; the worker knows nothing of it.
 """
 
 from __future__ import annotations
@@ -12,14 +11,13 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from queuehint.backends.redis.backend import RedisBackend
-from queuehint.crash import armed
 from queuehint.handlers.handler import Handler
 from queuehint.operations import Exchange
+from tests.dying import VARIABLE, armed
 
 if TYPE_CHECKING:
     from queuehint.operations import Operation
 
-VARIABLE = "TESTS_DIE_AT"
 POINTS = ("claim.sent", "claim.after_reply", "handler", "settle.before", "settle.after")
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,18 +21,31 @@ from queuehint.backends.sqlite import backend as backend_module
 from queuehint.backends.sqlite.address import Address
 from queuehint.backends.sqlite.backend import SqliteBackend
 from queuehint.backends.sqlite.file import JournalFile
-from queuehint.crash import FILE_POINTS, VARIABLE
 from queuehint.operations import CountJobs, Enqueue, Exchange, Get, Tick, Verdict
 from queuehint.testing.driver import job
 from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.record import JobState
+from tests.dying import VARIABLE, armed
 from tests.folders import quick_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 ROOT = Path(__file__).parents[2]
 PATHS = (["a"], ["a", "b"], ["a", "c"], ["d"])
+
+
+FILE_POINTS = (
+    "file.made",
+    "journal.begun",
+    "journal.written",
+    "journal.committed",
+    "journal.applied",
+    "snapshot.begun",
+    "snapshot.written",
+    "snapshot.committed",
+    "file.closing",
+)
 
 
 class Books:
@@ -139,17 +153,60 @@ def say(*what: Any) -> None:
     sys.stdout.flush()
 
 
+def around(
+    kind: type[Any], name: str, before: Callable[[], object] | None = None, after: Callable[[], object] | None = None
+) -> None:
+    """Have something done before and after each call of a method."""
+    method = getattr(kind, name)
+
+    def call(*args: Any, **more: Any) -> Any:
+        if before is not None:
+            before()
+        result = method(*args, **more)
+        if after is not None:
+            after()
+        return result
+
+    setattr(kind, name, call)
+
+
+def die_around_the_file(reach: Callable[[str], None]) -> None:
+    """Reach the points: around what the backend does with its file, and before each transaction's end."""
+
+    def at(point: str) -> Callable[[], None]:
+        return lambda: reach(point)
+
+    around(JournalFile, "__init__", after=at("file.made"))
+    around(SqliteBackend, "_do", after=at("journal.applied"))
+    around(SqliteBackend, "_end", before=at("file.closing"))
+    around(SqliteBackend, "_make_snapshot", before=at("snapshot.begun"))
+    transaction = JournalFile._transaction
+    of_what = ""
+
+    @contextmanager
+    def transaction_to_its_end(self: JournalFile) -> Iterator[None]:
+        with transaction(self):
+            yield
+            reach(f"{of_what}.written")
+
+    JournalFile._transaction = transaction_to_its_end  # type: ignore[method-assign]
+    for method, name, begun in (("append", "journal", at("journal.begun")), ("replace", "snapshot", lambda: None)):
+
+        def begin(name: str = name, begun: Callable[[], None] = begun) -> None:
+            nonlocal of_what
+            of_what = name
+            begun()
+
+        around(JournalFile, method, begin, at(f"{name}.committed"))
+
+
 def main(path: Path, life: int) -> None:
     """Enqueue, claim and finish, and say what was answered; the disk is slow, so that it is killed while it writes."""
     backend_module.SNAPSHOT_ROWS = 40  # type: ignore[misc]
-    append = JournalFile.append
-
-    def append_slowly(self: JournalFile, rows: Any, owner: str | None = None) -> None:
-        time.sleep(0.002)
-        append(self, rows, owner)
-        time.sleep(0.001)
-
-    JournalFile.append = append_slowly  # type: ignore[method-assign]
+    reach = armed(os.environ.get(VARIABLE), FILE_POINTS)
+    if reach is not None:
+        die_around_the_file(reach)
+    around(JournalFile, "append", lambda: time.sleep(0.002), lambda: time.sleep(0.001))
     store = SqliteBackend(Address(path=path, durability="process"), BackendOptions())
     store.call_sync(CountJobs())
     say("begun")

@@ -16,7 +16,8 @@ from queuehint.operations import Exchange, Get, Log, Renew, Report, Verdict
 from queuehint.values.outcome import Outcome, OutcomeKind, Progress
 from queuehint.values.record import JobRecord
 from tests import audit
-from tests.deaths import POINTS, VARIABLE
+from tests.deaths import POINTS
+from tests.dying import VARIABLE
 from tests.faults import app, books
 from tests.faults.books import History, figures, until_sync
 from tests.faults.crew import Crew

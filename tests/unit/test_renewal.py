@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Self
 import pytest
 
 from queuehint import BackendUnavailableError, Progress
-from queuehint.crash import FILE_POINTS, armed
 from queuehint.operations import Log, Renew, Renewed, Report, Verdict
 from queuehint.values.outcome import Grant, Outcome, OutcomeKind
 from queuehint.values.policy import Policy
@@ -478,34 +477,6 @@ def test_the_oldest_lines_are_dropped_when_there_are_too_many(
     for n in range(5):
         buffer.log("c", 3, str(n))
     assert buffer.take() == [Log("c", 3, ("0", "1", "2", "3", "4"))]
-
-
-# --- points at which tests let a process die ----------------------------------------------------------------------
-
-
-def test_without_the_variable_there_is_nothing_to_call() -> None:
-    assert armed(None) is None
-    assert armed("") is None
-
-
-@pytest.mark.parametrize("point", FILE_POINTS)
-def test_a_process_dies_at_the_nth_pass(point: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    killed: list[tuple[int, int]] = []
-    monkeypatch.setattr("queuehint.crash.os.kill", lambda *call: killed.append(call))
-    reach = armed(f"{point}:2")
-    assert reach is not None
-    for name in FILE_POINTS:
-        reach(name)
-    assert killed == []
-    reach(point)
-    reach(point)
-    assert killed == [(os.getpid(), signal.SIGKILL)]
-
-
-@pytest.mark.parametrize("setting", ["nowhere", "journal.written:x", ":1"])
-def test_a_point_that_is_not_there_is_refused(setting: str) -> None:
-    with pytest.raises(ValueError, match=r"."):
-        armed(setting)
 
 
 def test_the_leases_of_a_worker_that_is_stopped_for_long_are_let_go_until_it_goes_on(

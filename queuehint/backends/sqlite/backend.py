@@ -47,7 +47,6 @@ from queuehint.backends.sqlite.recovery import begin_engine, begin_with, recover
 from queuehint.backends.sqlite.snapshot import SCHEMA, freeze, pack
 from queuehint.backends.sqlite.writer import Ticket, under_lock, write
 from queuehint.core.engine import EPOCH_BEGIN_S, Engine, EngineOptions
-from queuehint.crash import reach
 from queuehint.errors import (
     BackendError,
     BackendUnavailableError,
@@ -333,8 +332,6 @@ class SqliteBackend(LocalBackend):
                     )
                 elif ticket.error is None:
                     self._do_one(ticket, now_ms)
-        if reach is not None:
-            reach("journal.applied")
 
     def _do_one(self, ticket: Ticket, now_ms: int) -> None:
         assert ticket.operation is not None
@@ -353,8 +350,6 @@ class SqliteBackend(LocalBackend):
     def _append(self, rows: list[tuple[int, bytes]], owner: str | None = None) -> None:
         if not rows:
             return
-        if reach is not None:
-            reach("journal.begun")
         assert self._file is not None
         self._check_there()
         try:
@@ -381,8 +376,6 @@ class SqliteBackend(LocalBackend):
 
     def _end(self, ticket: Ticket) -> None:
         """Let go of the file, and of those who came too late."""
-        if reach is not None:
-            reach("file.closing")
         try:
             if self._is_open:
                 with suppress(BackendUnavailableError):
@@ -413,8 +406,6 @@ class SqliteBackend(LocalBackend):
             if self._file_lock is None:
                 self._file_lock = take_lock(self.address.path)
             self._file = JournalFile(self.address, self.namespace)
-            if reach is not None:
-                reach("file.made")
             with without_collector():
                 found = recover(self._file, self._engine_options)
             self._snapshot_number, self._snapshot_bytes = found.snapshot_number, found.snapshot_bytes
@@ -473,8 +464,6 @@ class SqliteBackend(LocalBackend):
     def _make_snapshot(self) -> None:
         """Put a snapshot in place of the journal; if that fails the journal is there still, and it is tried later."""
         assert self._file is not None
-        if reach is not None:
-            reach("snapshot.begun")
         file = self._file
         self._snapshot_number, self._journaled_bytes = file.number, 0
         try:

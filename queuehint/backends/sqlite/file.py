@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import attrs
 
-from queuehint.crash import reach
 from queuehint.errors import (
     BackendDeniedError,
     BackendError,
@@ -194,11 +193,7 @@ class JournalFile:
             self._db.executemany("INSERT INTO journal VALUES (?, ?, ?)", numbered)
             if owner is not None:
                 self._db.execute("INSERT OR REPLACE INTO meta VALUES ('owner', ?)", (owner,))
-            if reach is not None:
-                reach("journal.written")
         self.number += len(numbered)
-        if reach is not None:
-            reach("journal.committed")
 
     def replace(self, parts: Iterable[bytes], header: Header) -> None:
         """
@@ -220,11 +215,7 @@ class JournalFile:
             said = json.dumps(attrs.asdict(header))
             db.execute("INSERT OR REPLACE INTO meta VALUES ('snapshot', ?)", (said,))
             db.execute("DELETE FROM journal WHERE number <= ?", (header.number,))
-            if reach is not None:
-                reach("snapshot.written")
         self.header = header
-        if reach is not None:
-            reach("snapshot.committed")
 
     def close(self) -> None:
         """Let go of the file; what is in the log is moved to the database if that is possible."""

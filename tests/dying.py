@@ -1,9 +1,8 @@
 """
-Points at which a process that keeps a file can be made to die, for tests only.
+Points at which a process of a test dies, by its own hand.
 
-``QUEUEHINT_CRASH_AT=journal.written:3`` kills the process with SIGKILL when it passes that point the third time
-(without a number: the first time). The variable is read once, at import; without it `reach` is None and a point
-costs one comparison.
+A variable such as ``TESTS_DIE_AT=claim.after_reply:3`` kills the process with SIGKILL when it passes that point the
+third time (without a number: the first time). Who reaches a point is wrapped from outside: the package knows of none.
 """
 
 from __future__ import annotations
@@ -15,21 +14,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-VARIABLE = "QUEUEHINT_CRASH_AT"
-FILE_POINTS = (
-    "file.made",
-    "journal.begun",
-    "journal.written",
-    "journal.committed",
-    "journal.applied",
-    "snapshot.begun",
-    "snapshot.written",
-    "snapshot.committed",
-    "file.closing",
-)
+VARIABLE = "TESTS_DIE_AT"
 
 
-def armed(setting: str | None, points: Sequence[str] = FILE_POINTS) -> Callable[[str], None] | None:
+def armed(setting: str | None, points: Sequence[str]) -> Callable[[str], None] | None:
     """
     Return what to call at each of some points, None if there is nothing to do.
 
@@ -51,6 +39,3 @@ def armed(setting: str | None, points: Sequence[str] = FILE_POINTS) -> Callable[
                 os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))
 
     return reach
-
-
-reach: Callable[[str], None] | None = armed(os.environ.get(VARIABLE))
