@@ -7,20 +7,13 @@ from typing import Any
 import pytest
 
 from queuehint.core.engine import Engine, EngineOptions
-from queuehint.errors import InvalidJobError
 from queuehint.operations import (
     Cancel,
     CancelPath,
     Close,
-    CountJobs,
     Discard,
-    Draw,
     Enqueue,
     Exchange,
-    Fetch,
-    Get,
-    ListDead,
-    ListFlow,
     Operation,
     Pause,
     Redrive,
@@ -35,113 +28,6 @@ from queuehint.values.outcome import OutcomeKind
 from queuehint.values.record import JobState
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
-
-
-# --- limits of each operation ----------------------------------------------------------------------------------------
-
-
-def ids(count: int) -> tuple[str, ...]:
-    return tuple(str(number) for number in range(count))
-
-
-@pytest.mark.parametrize(
-    "operation, text",
-    [
-        (lambda queue: Cancel(ids(1001)), "ids: 1001 in one operation, limit 1000"),
-        (lambda queue: Redrive(ids(1001)), "ids: 1001 in one operation, limit 1000"),
-        (lambda queue: Discard(ids(1001)), "ids: 1001 in one operation, limit 1000"),
-        (lambda queue: Get(ids(1001)), "ids: 1001 in one operation, limit 1000"),
-        (lambda queue: Draw(1001), "count: 1001 in one operation, limit 1000"),
-        (lambda queue: Draw(-1), "count: -1 in one operation, limit 1000"),
-        (lambda queue: Exchange("w", settle=(queue.outcome("a"),) * 1001), "settle: 1001 in one operation, limit 1000"),
-        (lambda queue: Exchange("w", (queue.outcome("a"),), limit=1001), "limit: 1001 in one operation, limit 1000"),
-        (lambda queue: Exchange("w", (queue.outcome("a"),), limit=-1), "limit: -1 in one operation, limit 1000"),
-        (lambda queue: Exchange("w", (queue.outcome("a"),), ids(65), 1), "pools: 65 in one operation, limit 64"),
-        (lambda queue: Renew((("a", 1),) * 16_001), "leases: 16001 in one operation, limit 16000"),
-        (lambda queue: Fetch("a", 1, ids(101)), "ids: 101 in one operation, limit 100"),
-        (
-            lambda queue: Exchange("w", settle=(queue.outcome("a", OutcomeKind.CHILDREN, children=ids(1001)),)),
-            "children: 1001 in one operation, limit 1000",
-        ),
-        (lambda queue: ListFlow("f", limit=201), "limit must be from 1 to 200, got 201"),
-        (lambda queue: ListDead(limit=0), "limit must be from 1 to 200, got 0"),
-        (lambda queue: ListDead(limit=201), "limit must be from 1 to 200, got 201"),
-        (lambda queue: ListDead(limit=-1), "limit must be from 1 to 200, got -1"),
-    ],
-)
-def test_an_operation_over_its_limit_is_refused_and_changes_nothing(operation: Any, text: str) -> None:
-    queue = Queue(job("a", ["x"]), job("b", ["x"]), job("c", delay_ms=1), checked=False)
-    queue.start()
-    before = queue.everything()
-    with pytest.raises(InvalidJobError) as caught:
-        queue.apply(operation(queue))
-    assert str(caught.value) == text
-    assert queue.everything() == before
-
-
-@pytest.mark.parametrize(
-    "operation",
-    [
-        Cancel(ids(1000)),
-        Redrive(ids(1000)),
-        Discard(ids(1000)),
-        Get(ids(1000)),
-        Draw(1000),
-        Exchange("w", limit=1000, pools=ids(64)),
-        Renew((("a", 1),) * 16_000),
-        Fetch("a", 1, ids(100)),
-        ListFlow("f", limit=200),
-        ListDead(limit=200),
-        ListDead(cursor=10**9),
-    ],
-    ids=lambda operation: type(operation).__name__,
-)
-def test_an_operation_at_its_limit_is_done(operation: Operation[object]) -> None:
-    Queue().apply(operation)
-
-
-def test_an_exchange_with_no_pools_claims_nothing() -> None:
-    queue = Queue(job("a"))
-    assert queue.start(pools=()) == []
-    assert queue.start() == ["a"]
-    assert queue.exchange(queue.outcome("a"), pools=(), limit=5).verdicts == (Verdict.DONE,)
-
-
-# --- order of work ---------------------------------------------------------------------------------------------------
-
-
-def test_an_exchange_settles_before_it_claims() -> None:
-    queue = Queue(job("a", ["x"]), job("b", ["x"]))
-    queue.start()
-    reply = queue.exchange(queue.outcome("a"), limit=1)
-    assert [grant.spec.id for grant in reply.grants] == ["b"]
-
-
-def test_a_settlement_goes_before_a_lease_that_ends_at_the_same_time() -> None:
-    queue = Queue(job("a", ["x"]), now_ms=0)
-    queue.start(lease_ms=1000)
-    queue.now_ms = 1000
-    assert queue.settle("a") is Verdict.DONE
-
-
-def test_a_job_that_is_due_takes_its_place_before_one_that_comes_in_the_same_step() -> None:
-    queue = Queue(job("due", ["x"], delay_ms=1000), now_ms=0)
-    queue.now_ms = 1000
-    queue.enqueue(job("new", ["x"]))
-    assert queue.run() == ["due", "new"]
-
-
-def test_a_claim_gets_what_has_become_due_or_was_reaped_in_the_same_step() -> None:
-    queue = Queue(job("due", delay_ms=1000), job("lost"), now_ms=0)
-    queue.start(lease_ms=1000)
-    queue.now_ms = 1000
-    assert queue.start() == ["due", "lost"]
-
-
-def test_what_a_cancellation_frees_is_free_in_the_same_step() -> None:
-    queue = Queue(job("a", ["x"]), job("b", ["x"]))
-    queue.cancel("a")
-    assert queue.stats().ready == {"default": 1}
 
 
 # --- bounded work ----------------------------------------------------------------------------------------------------
@@ -253,17 +139,6 @@ def test_a_clock_that_goes_backwards_counts_as_standing_still() -> None:
     assert queue.state("a") is QUEUED
 
 
-def test_next_ms_is_the_next_time_something_is_due() -> None:
-    queue = Queue(now_ms=0)
-    assert queue.tick().next_ms is None
-    queue.enqueue(job("a", ["x"], delay_ms=500), job("b", ["y"], start_within_ms=300))
-    assert queue.tick().next_ms == 300
-    queue.start(lease_ms=400)
-    assert queue.tick().next_ms == 400
-    queue.finish("b")
-    assert queue.tick().next_ms == 500
-
-
 def test_the_same_operations_at_the_same_times_give_the_same_replies() -> None:
     def history() -> list[object]:
         queue = Queue(now_ms=0, budget=5)
@@ -287,51 +162,6 @@ def test_tokens_carry_the_epoch_in_their_upper_half() -> None:
 # --- pauses ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_pause_stops_starts_at_and_below_its_path_and_keeps_places() -> None:
-    queue = Queue(
-        job("at", ["a", "b"]),
-        job("below", ["a", "b", "c"]),
-        job("part", claims=job("p", ["a", "b", "d"]).claims + job("p", ["z"]).claims),
-        job("beside", ["a", "x"]),
-        job("like", ["a", "bc"]),
-        job("none"),
-    )
-    assert queue.pause("a", "b") is True
-    assert queue.pause("a", "b") is False
-    assert queue.start() == ["beside", "like", "none"]
-    queue.finish("beside", "like", "none")
-    queue.enqueue(job("above", ["a"]))
-    assert queue.start() == []
-    assert queue.resume("a", "b") is True
-    assert queue.resume("a", "b") is False
-    assert queue.run() == ["at", "below", "part", "above"]
-    assert queue.is_clean
-
-
-def test_jobs_on_ancestors_and_without_hint_go_on_during_a_pause() -> None:
-    queue = Queue(job("none"), job("root", []), job("above", ["a"]), job("at", ["a", "b"]))
-    queue.pause("a", "b")
-    assert queue.run() == ["none", "root", "above"]
-
-
-def test_a_pause_lets_what_runs_end_and_come_back_to_its_place() -> None:
-    queue = Queue(job("a", ["x"]), job("b", ["x"]))
-    queue.start()
-    queue.pause("x")
-    queue.fail("a")
-    assert queue.start() == []
-    queue.resume("x")
-    assert queue.run() == ["a", "b"]
-
-
-def test_a_pause_of_the_root_stops_every_job_that_has_a_place() -> None:
-    queue = Queue(job("a", ["x"]), job("none"))
-    queue.pause()
-    assert queue.run() == ["none"]
-    queue.resume()
-    assert queue.run() == ["a"]
-
-
 def test_of_two_pauses_both_have_to_be_undone() -> None:
     for first, second in [(("a",), ("a", "b")), (("a", "b"), ("a",))]:
         queue = Queue(job("j", ["a", "b"]))
@@ -342,23 +172,6 @@ def test_of_two_pauses_both_have_to_be_undone() -> None:
         assert queue.start() == []
         queue.resume(*second)
         assert queue.start() == ["j"]
-
-
-def test_a_paused_job_may_be_canceled_or_expire_and_is_offered_no_more() -> None:
-    queue = Queue(job("a", ["x"]), job("b", ["y"], start_within_ms=10), now_ms=0)
-    queue.pause()
-    assert queue.start() == []
-    queue.cancel("a")
-    queue.wait(10)
-    queue.resume()
-    assert queue.start() == []
-    assert queue.states("a", "b") == "CANCELED CANCELED"
-
-
-def test_a_mark_that_is_set_or_undone_already_is_told() -> None:
-    queue = Queue()
-    marks: list[Any] = [Pause, Pause, Resume, Resume, Close, Close, Reopen, Reopen]
-    assert [queue.apply(mark(("a",))).changed for mark in marks] == [True, False] * 4
 
 
 def test_resuming_is_bounded_and_goes_in_order_of_number() -> None:
@@ -384,39 +197,3 @@ def test_setting_paused_jobs_aside_is_bounded() -> None:
     for _ in range(5):
         found += queue.start(1)
     assert found == ["z"]
-
-
-# --- counts ----------------------------------------------------------------------------------------------------------
-
-
-def test_the_counts_add_up() -> None:
-    queue = Queue(now_ms=0)
-    queue.enqueue(*[job(f"j{number}", ["a", str(number)], max_attempts=1) for number in range(6)])
-    queue.enqueue(job("timed", delay_ms=10**6), job("j0", ["a", "0"], max_attempts=1), job("kept", retention_ms=0))
-    queue.start(5)
-    queue.finish("j0", "j1")
-    queue.fail("j2")
-    queue.settle("j3", OutcomeKind.LOST)
-    queue.cancel("j5")
-    stats = queue.stats()
-    assert stats.states == {SCHEDULED: 1, DEFERRED: 0, QUEUED: 2, STARTED: 1, FINISHED: 2, FAILED: 1, CANCELED: 1}
-    assert (stats.enqueued, stats.started, stats.settled, stats.lost, stats.pruned) == (8, 5, 4, 1, 0)
-    assert stats.ready == {"default": 2}
-    assert stats.nodes == 3
-    queue.start()
-    queue.finish("j3", "kept")
-    stats = queue.stats()
-    assert sum(stats.states.values()) == 7
-    queue.wait(10**9)
-    stats = queue.stats()
-    assert sum(stats.states.values()) + stats.pruned == stats.enqueued == 8
-
-
-def test_a_question_changes_nothing() -> None:
-    queue = Queue(job("a", ["x"]), job("b", ["x"]))
-    before = queue.everything()
-    queue.why("b")
-    queue.pending()
-    queue.pending(("x",))
-    queue.apply(CountJobs())
-    assert queue.everything() == before

@@ -27,6 +27,7 @@ A third class says how a store comes near the end of a count of tokens::
 
 from __future__ import annotations
 
+from queuehint.testing.contract.answers import Trees, WhatIsLeft, WhyAJobWaits
 from queuehint.testing.contract.attempts import Cancellation, Dead, Retries
 from queuehint.testing.contract.cancellation import CanceledByIds, CanceledByPath, KeptIds
 from queuehint.testing.contract.conflicts import Conflicts
@@ -41,12 +42,15 @@ from queuehint.testing.contract.keys import KeyHolders, Keys
 from queuehint.testing.contract.leases import Leases, Presence, Waiting
 from queuehint.testing.contract.limits import LimitChanges, LimitsAtOnce, LimitsInAll, LimitsInTime
 from queuehint.testing.contract.listing import Counting, Listing, ListingByPath
+from queuehint.testing.contract.parents import FailedParents, Parents
 from queuehint.testing.contract.places import Ancestors, ArrivalOrder, Pauses, Root, SerialPath, Siblings
 from queuehint.testing.contract.reasons import Reasons
 from queuehint.testing.contract.record_writes import Amending, Deletion, Interim, Numbers, OpenLog
 from queuehint.testing.contract.restarts import Restarts
 from queuehint.testing.contract.results import Children, Results, Shared
 from queuehint.testing.contract.schedules import Firings, SchedulePauses, ScheduleWaits, Timetable
+from queuehint.testing.contract.slots import LimitsTold, Rates, Slots
+from queuehint.testing.contract.steps import Bounds, PausedPlaces, Steps
 from queuehint.testing.contract.store import Binding, Store
 from queuehint.testing.contract.submissions import AllOrNothing, ClosedPaths, Submissions
 from queuehint.testing.contract.tokens import Tokens
@@ -60,6 +64,7 @@ __all__ = [
     "Attempts",
     "BackendConformance",
     "Binding",
+    "Bounds",
     "Callers",
     "CanceledByIds",
     "CanceledByPath",
@@ -75,6 +80,7 @@ __all__ = [
     "Edges",
     "Ends",
     "Events",
+    "FailedParents",
     "Firings",
     "Flows",
     "Following",
@@ -91,14 +97,18 @@ __all__ = [
     "LimitsAtOnce",
     "LimitsInAll",
     "LimitsInTime",
+    "LimitsTold",
     "Listing",
     "ListingByPath",
     "Numbers",
     "OnDead",
     "OpenLog",
+    "Parents",
     "Parts",
+    "PausedPlaces",
     "Pauses",
     "Presence",
+    "Rates",
     "Reasons",
     "Records",
     "Refusals",
@@ -113,14 +123,19 @@ __all__ = [
     "Shared",
     "Shelf",
     "Siblings",
+    "Slots",
     "StartWithin",
+    "Steps",
     "Store",
     "Submissions",
     "Timetable",
     "Tokens",
     "Totals",
+    "Trees",
     "Turns",
     "Waiting",
+    "WhatIsLeft",
+    "WhyAJobWaits",
     "WrongValues",
 ]
 
@@ -191,6 +206,17 @@ class BackendConformance(
     KeptPlaces,
     Grants,
     Callers,
+    WhyAJobWaits,
+    Trees,
+    WhatIsLeft,
+    Parents,
+    FailedParents,
+    Slots,
+    Rates,
+    LimitsTold,
+    Steps,
+    Bounds,
+    PausedPlaces,
 ):
     """
     All rules that a backend keeps, each a test on both of its shells: asynchronous and not.

@@ -50,17 +50,6 @@ class LimitsAtOnce:
         store.finish("a0", "a2")
         assert store.start() == ["a3", "a4"]
 
-    def test_each_child_of_a_path_has_its_own(self, store: Store) -> None:
-        store.enqueue(*at("t:a", 3), *at("t:b", 2))
-        limit(store, "t", most=1, each=True)
-        assert store.start() == ["t:a0", "t:b0"]
-        assert started(store) == [2]
-        assert store.why("t:a1").path_key == "t:a"
-        store.finish("t:b0")
-        assert store.start() == ["t:b1"]
-        store.finish("t:a0")
-        assert store.start() == ["t:a1"]
-
     def test_a_job_with_several_claims_below_a_path_counts_once(self, store: Store) -> None:
         store.enqueue(JobSpec(id="two", task="t", claims=(Claim(("a", "x")), Claim(("a", "y")))), *at("a", 2))
         limit(store, "a", most=2)
@@ -177,14 +166,6 @@ class LimitsInTime:
         assert store.start() == []
         store.wait(10_000)
         assert len(store.start()) == 3
-
-    def test_spent_tokens_stay_spent_when_the_rate_changes(self, store: Store) -> None:
-        store.enqueue(*at("a", 9))
-        limit(store, "a", rate=(4, 1000))
-        assert len(store.start(limit=3)) == 3
-        limit(store, "a", rate=(5, 2000))
-        assert len(store.start()) == 2
-        assert not limit(store, "a", rate=(5, 2000))
 
 
 class LimitsInAll:

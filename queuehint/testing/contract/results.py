@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from queuehint import CycleError, JobState, OutcomeKind
+from queuehint import JobState, OutcomeKind
 from queuehint.errors import LeaseLostError
 from queuehint.operations import Enqueue, Fetch, Pull, Push, Verdict
 from queuehint.testing.contract.store import DAY_MS
@@ -95,13 +95,6 @@ class Children:
                 store.apply(Enqueue((job("b"),), parent=parent))
         assert store.find("b") is None
 
-    def test_a_child_cannot_depend_on_its_parent(self, store: Store) -> None:
-        store.enqueue(job("p"), job("b", after=["p"]), job("c", after=["b"]))
-        store.start()
-        for dependency in ("p", "c"):
-            with pytest.raises(CycleError):
-                store.enqueue_from("p", job("child", after=[dependency]))
-
     def test_a_job_that_waits_for_its_children_frees_its_place_for_them(self, store: Store) -> None:
         start_parent(store, "a", "b")
         assert store.start() == []
@@ -146,13 +139,6 @@ class Children:
         store.await_children("r", "b", result=b"1", on_child_failure="ignore")
         assert store.states("p", "q", "r") == "FINISHED FAILED FINISHED"
         assert [store.record(each).result for each in "pqr"] == [b"1", None, b"1"]
-
-    def test_a_child_that_is_not_there_fails_the_job_for_good(self, store: Store) -> None:
-        start_parent(store, max_attempts=9)
-        store.await_children("p", "nobody")
-        record = store.record("p")
-        assert (record.state, record.cause) == (FAILED, "failed")
-        assert record.errors[0].type == "queuehint.errors.UnknownDependencyError"
 
     def test_a_circle_through_any_number_of_jobs_fails_the_job(self, store: Store) -> None:
         store.enqueue(job("p"))
@@ -199,18 +185,6 @@ class Children:
         assert store.cancel("q") == [Verdict.DONE]
         store.finish("a")
         assert store.states("q", "a") == "CANCELED FINISHED"
-
-    def test_a_redriven_parent_runs_again(self, store: Store) -> None:
-        start_parent(store, "a")
-        store.await_children("p", "a")
-        store.start()
-        store.fail("a")
-        assert store.state("p") is FAILED
-        store.redrive("p")
-        assert store.start() == ["p"]
-        assert store.grants["p"].attempt == 1
-        store.finish("p")
-        assert store.state("p") is FINISHED
 
 
 class Shared:

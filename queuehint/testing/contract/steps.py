@@ -1,0 +1,237 @@
+"""The rules of one step: what an operation does first, what it refuses, and what pauses hold back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from queuehint.errors import InvalidJobError
+from queuehint.operations import (
+    Cancel,
+    Close,
+    CountJobs,
+    Discard,
+    Draw,
+    Exchange,
+    Fetch,
+    Get,
+    ListDead,
+    ListFlow,
+    Operation,
+    Pause,
+    Redrive,
+    Renew,
+    Reopen,
+    Resume,
+    Verdict,
+)
+from queuehint.testing.contract.store import one_shell
+from queuehint.testing.driver import job
+from queuehint.values.outcome import OutcomeKind
+from queuehint.values.record import JobState
+
+if TYPE_CHECKING:
+    from queuehint.testing.contract.store import Store
+
+
+SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
+
+
+@one_shell
+class Steps:
+    """An operation does what is due, then settles, then claims."""
+
+    def test_an_exchange_with_no_pools_claims_nothing(self, store: Store) -> None:
+        store.enqueue(job("a"))
+        assert store.start(pools=()) == []
+        assert store.start() == ["a"]
+        assert store.exchange(store.outcome("a"), pools=(), limit=5).verdicts == (Verdict.DONE,)
+
+    def test_a_settlement_goes_before_a_lease_that_ends_at_the_same_time(self, store: Store) -> None:
+        store.enqueue(job("a", ["x"]))
+        store.start(lease_ms=1000)
+        store.advance(1000)
+        assert store.settle("a") is Verdict.DONE
+
+    def test_a_job_that_is_due_takes_its_place_before_one_that_comes_in_the_same_step(self, store: Store) -> None:
+        store.enqueue(job("due", ["x"], delay_ms=1000))
+        store.advance(1000)
+        store.enqueue(job("new", ["x"]))
+        assert store.run() == ["due", "new"]
+
+    def test_a_claim_gets_what_has_become_due_or_was_reaped_in_the_same_step(self, store: Store) -> None:
+        store.enqueue(job("due", delay_ms=1000), job("lost"))
+        store.start(lease_ms=1000)
+        store.advance(1000)
+        assert store.start() == ["due", "lost"]
+
+    def test_what_a_cancellation_frees_is_free_in_the_same_step(self, store: Store) -> None:
+        store.enqueue(job("a", ["x"]), job("b", ["x"]))
+        store.cancel("a")
+        assert store.stats().ready == {"default": 1}
+
+    def test_next_ms_is_the_next_time_something_is_due(self, store: Store) -> None:
+        assert store.tick().next_ms is None
+        store.enqueue(job("a", ["x"], delay_ms=500), job("b", ["y"], start_within_ms=300))
+        assert store.tick().next_ms == store.began_ms + 300
+        store.start(lease_ms=400)
+        assert store.tick().next_ms == store.began_ms + 400
+        store.finish("b")
+        assert store.tick().next_ms == store.began_ms + 500
+
+    def test_a_question_changes_nothing(self, store: Store) -> None:
+        store.enqueue(job("a", ["x"]), job("b", ["x"]))
+        before = store.everything()
+        store.why("b")
+        store.pending()
+        store.pending(("x",))
+        store.apply(CountJobs())
+        assert store.everything() == before
+
+    def test_the_counts_add_up(self, store: Store) -> None:
+        store.enqueue(*[job(f"j{number}", ["a", str(number)], max_attempts=1) for number in range(6)])
+        store.enqueue(job("timed", delay_ms=10**6), job("j0", ["a", "0"], max_attempts=1), job("kept", retention_ms=0))
+        store.start(5)
+        store.finish("j0", "j1")
+        store.fail("j2")
+        store.settle("j3", OutcomeKind.LOST)
+        store.cancel("j5")
+        stats = store.stats()
+        assert stats.states == {SCHEDULED: 1, DEFERRED: 0, QUEUED: 2, STARTED: 1, FINISHED: 2, FAILED: 1, CANCELED: 1}
+        assert (stats.enqueued, stats.started, stats.settled, stats.lost, stats.pruned) == (8, 5, 4, 1, 0)
+        assert stats.ready == {"default": 2}
+        assert stats.nodes == 3
+        store.start()
+        store.finish("j3", "kept")
+        stats = store.stats()
+        assert sum(stats.states.values()) == 7
+        store.wait(10**9)
+        stats = store.stats()
+        assert sum(stats.states.values()) + stats.pruned == stats.enqueued == 8
+
+
+def ids(count: int) -> tuple[str, ...]:
+    return tuple([str(number) for number in range(count)])
+
+
+@one_shell
+class Bounds:
+    """An operation that is too large is refused and changes nothing."""
+
+    @pytest.mark.parametrize(
+        "operation, text",
+        [
+            (lambda store: Cancel(ids(1001)), "ids: 1001 in one operation, limit 1000"),
+            (lambda store: Redrive(ids(1001)), "ids: 1001 in one operation, limit 1000"),
+            (lambda store: Discard(ids(1001)), "ids: 1001 in one operation, limit 1000"),
+            (lambda store: Get(ids(1001)), "ids: 1001 in one operation, limit 1000"),
+            (lambda store: Draw(1001), "count: 1001 in one operation, limit 1000"),
+            (lambda store: Draw(-1), "count: -1 in one operation, limit 1000"),
+            (
+                lambda store: Exchange("w", settle=(store.outcome("a"),) * 1001),
+                "settle: 1001 in one operation, limit 1000",
+            ),
+            (
+                lambda store: Exchange("w", (store.outcome("a"),), limit=1001),
+                "limit: 1001 in one operation, limit 1000",
+            ),
+            (lambda store: Exchange("w", (store.outcome("a"),), limit=-1), "limit: -1 in one operation, limit 1000"),
+            (lambda store: Exchange("w", (store.outcome("a"),), ids(65), 1), "pools: 65 in one operation, limit 64"),
+            (lambda store: Renew((("a", 1),) * 16_001), "leases: 16001 in one operation, limit 16000"),
+            (lambda store: Fetch("a", 1, ids(101)), "ids: 101 in one operation, limit 100"),
+            (
+                lambda store: Exchange("w", settle=(store.outcome("a", OutcomeKind.CHILDREN, children=ids(1001)),)),
+                "children: 1001 in one operation, limit 1000",
+            ),
+            (lambda store: ListFlow("f", limit=201), "limit must be from 1 to 200, got 201"),
+            (lambda store: ListDead(limit=0), "limit must be from 1 to 200, got 0"),
+            (lambda store: ListDead(limit=201), "limit must be from 1 to 200, got 201"),
+            (lambda store: ListDead(limit=-1), "limit must be from 1 to 200, got -1"),
+        ],
+    )
+    def test_an_operation_over_its_limit_is_refused_and_changes_nothing(
+        self, store: Store, operation: Any, text: str
+    ) -> None:
+        store.enqueue(job("a", ["x"]), job("b", ["x"]), job("c", delay_ms=1))
+        store.start()
+        before = store.everything()
+        with pytest.raises(InvalidJobError) as caught:
+            store.apply(operation(store))
+        assert str(caught.value) == text
+        assert store.everything() == before
+
+    @pytest.mark.parametrize(
+        "operation",
+        [
+            Cancel(ids(1000)),
+            Redrive(ids(1000)),
+            Discard(ids(1000)),
+            Get(ids(1000)),
+            Draw(1000),
+            Exchange("w", limit=1000, pools=ids(64)),
+            Renew((("a", 1),) * 16_000),
+            Fetch("a", 1, ids(100)),
+            ListFlow("f", limit=200),
+            ListDead(limit=200),
+            ListDead(cursor=10**9),
+        ],
+        ids=lambda operation: type(operation).__name__,
+    )
+    def test_an_operation_at_its_limit_is_done(self, store: Store, operation: Operation[object]) -> None:
+        store.apply(operation)
+
+
+@one_shell
+class PausedPlaces:
+    """A pause holds back what has a place at or below its path, until it is undone."""
+
+    def test_a_pause_stops_starts_at_and_below_its_path_and_keeps_places(self, store: Store) -> None:
+        store.enqueue(
+            job("at", ["a", "b"]),
+            job("below", ["a", "b", "c"]),
+            job("part", claims=job("p", ["a", "b", "d"]).claims + job("p", ["z"]).claims),
+            job("beside", ["a", "x"]),
+            job("like", ["a", "bc"]),
+            job("none"),
+        )
+        assert store.pause("a", "b") is True
+        assert store.pause("a", "b") is False
+        assert store.start() == ["beside", "like", "none"]
+        store.finish("beside", "like", "none")
+        store.enqueue(job("above", ["a"]))
+        assert store.start() == []
+        assert store.resume("a", "b") is True
+        assert store.resume("a", "b") is False
+        assert store.run() == ["at", "below", "part", "above"]
+        assert store.is_clean
+
+    def test_a_pause_lets_what_runs_end_and_come_back_to_its_place(self, store: Store) -> None:
+        store.enqueue(job("a", ["x"]), job("b", ["x"]))
+        store.start()
+        store.pause("x")
+        store.fail("a")
+        assert store.start() == []
+        store.resume("x")
+        assert store.run() == ["a", "b"]
+
+    def test_a_pause_of_the_root_stops_every_job_that_has_a_place(self, store: Store) -> None:
+        store.enqueue(job("a", ["x"]), job("none"))
+        store.pause()
+        assert store.run() == ["none"]
+        store.resume()
+        assert store.run() == ["a"]
+
+    def test_a_paused_job_may_be_canceled_or_expire_and_is_offered_no_more(self, store: Store) -> None:
+        store.enqueue(job("a", ["x"]), job("b", ["y"], start_within_ms=10))
+        store.pause()
+        assert store.start() == []
+        store.cancel("a")
+        store.wait(10)
+        store.resume()
+        assert store.start() == []
+        assert store.states("a", "b") == "CANCELED CANCELED"
+
+    def test_a_mark_that_is_set_or_undone_already_is_told(self, store: Store) -> None:
+        marks: list[Any] = [Pause, Pause, Resume, Resume, Close, Close, Reopen, Reopen]
+        assert [store.apply(mark(("a",))).changed for mark in marks] == [True, False] * 4
