@@ -22,8 +22,10 @@ from queuehint.operations.wire import OPERATIONS, VALUES, Begin, Extend, decode,
 from queuehint.testing.state_machine.generator import OperationGenerator
 from queuehint.testing.state_machine.styles import ALL_AT_ONCE
 from queuehint.values.hint import Claim
+from queuehint.values.limit import Limit
 from queuehint.values.outcome import Outcome, OutcomeKind, Progress
 from queuehint.values.policy import Backoff, Policy, Retention
+from queuehint.values.schedule import MISSED, Recurrence
 from queuehint.values.spec import Dependency, JobSpec, Priority
 
 # --- values of every class -------------------------------------------------------------------------------------------
@@ -41,10 +43,30 @@ policies = st.builds(
     retention_ms=st.none() | st.integers(0, 10**9),
 )
 dependencies = st.builds(Dependency, ids, st.sampled_from(["success", "done"]), st.none() | ids, st.booleans())
+numbers = st.none() | st.integers(1, 10**6)
+limits = st.builds(
+    Limit,
+    path=st.none() | st.lists(ids, max_size=3).map(tuple),
+    each=st.booleans(),
+    most=numbers,
+    rate=st.none() | st.tuples(st.integers(1, 9), st.integers(1, 9)),
+    max_pending=numbers,
+)
+recurrences = st.builds(
+    Recurrence,
+    cron=st.none() | texts,
+    every_ms=numbers,
+    timezone=texts,
+    missed=st.sampled_from(MISSED),
+    start_ms=numbers,
+    end_ms=numbers,
+)
 _CHECKED: dict[Any, st.SearchStrategy[Any]] = {
     Policy: policies,
     Backoff: backoffs,
     Dependency: dependencies,
+    Limit: limits,
+    Recurrence: recurrences,
     str: texts,
     bytes: data,
     int: st.integers(),
