@@ -1,1 +1,1 @@
-"""Where jobs are remembered: one protocol, several stores."""
+"""Backends: one protocol, several stores."""

@@ -1,4 +1,4 @@
-"""The one interface of every store, and how a URL becomes one."""
+"""The protocol of every backend, its options, and the registry of URL schemes."""
 
 from __future__ import annotations
 

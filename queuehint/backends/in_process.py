@@ -1,8 +1,8 @@
 """
-What the stores of one process have in common: the engine behind a lock, a clock, and those who wait.
+Base class of the in-process backends: the engine behind a lock, a clock, and waiters.
 
-Such a store belongs to the process that uses it. Whoever holds leases lives in this process too, so the store renews
-these itself in the step before it reaps, and no stalled loop loses its own work.
+Such a store belongs to one process. The holders of its leases live in this process too, so the store renews these
+leases itself in the step before it reaps, and a stalled loop does not lose its own jobs.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ class LocalBackend(Backend):
             return waiter
 
     def _is_left_to_waiters(self) -> bool:
-        """Say whether something is due that those do who wait for results, in a process without a worker."""
+        """Return whether something is due that those do who wait for results, in a process without a worker."""
         if self._adopted or self._closed:
             return False
         with self._lock:
@@ -296,7 +296,7 @@ class LocalBackend(Backend):
             )
 
     def _is_gone(self) -> bool:
-        """Say whether threads that had the lock may be gone for good: in a fork, or at the very end."""
+        """Return whether threads that had the lock may be gone for good: in a fork, or at the very end."""
         return self._is_forked() or sys.is_finalizing()
 
     def _begin_use(self) -> None:

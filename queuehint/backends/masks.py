@@ -1,7 +1,7 @@
 """
-What of a URL may be shown: one place, for errors, logs, reprs and the command line.
+Redaction of URLs, in one place for errors, logs, reprs and the command line.
 
-A URL is taken apart, and what is known to be harmless is shown; nothing is hidden because it looks like a secret.
+A URL is parsed, and only parts known to be harmless are shown; nothing is hidden because it looks like a secret.
 """
 
 from __future__ import annotations

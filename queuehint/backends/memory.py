@@ -1,8 +1,8 @@
 """
-The store of one process: the engine, a clock and a wake-up.
+The memory backend: the engine, a clock and a wake-up.
 
-Everything is lost when the process ends. Any thread may call; one lock keeps operations apart, and none of them
-waits for anything, so the asynchronous calls never suspend.
+Its jobs are lost when the process ends. Any thread may call; one lock serializes the operations, and none of them
+waits, so the asynchronous calls never suspend.
 """
 
 from __future__ import annotations

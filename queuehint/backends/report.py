@@ -1,4 +1,4 @@
-"""What a doctor says of a store: findings, and the report."""
+"""Reports of the doctors of all stores: findings and repairs."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """
-What is said to a backend, step by step, written once for callers with a loop and for those without.
+Multi-step backend calls as generators, written once and driven by asyncio or by plain code.
 
-A dialogue is a generator. It yields operations and is sent their replies, yields waits and is sent None; what it
-returns is the answer. What an operation is refused with is raised where it was yielded, so that a dialogue may go on
-without a reply; what it does not catch is the caller's.
+A generator yields operations and receives their replies, yields waits and receives None; its return value is the
+answer. A refused operation raises at its ``yield``, so that the generator may catch the error and continue; an error
+that it does not catch goes to the caller.
 """
 
 from __future__ import annotations

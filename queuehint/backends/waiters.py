@@ -1,4 +1,4 @@
-"""Those who wait in one process, by what for: what an operation did wakes just those whom it concerns."""
+"""Waiters of one process, indexed by topic: an operation wakes only those whom it concerns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command `queuehint`; its needs are the extra ``queuehint[cli]``."""
+"""The command `queuehint`, of the extra ``queuehint[cli]``."""
 
 from __future__ import annotations
 

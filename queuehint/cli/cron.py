@@ -1,4 +1,4 @@
-"""``queuehint cron ls, pause, resume, run, rm``: what fires jobs by the clock."""
+"""``queuehint cron ls, pause, resume, run, rm``: schedules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``queuehint doctor``: whether a store and the jobs in it are as they should be, and how they become so."""
+"""``queuehint doctor``: examine and repair a store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options that choose jobs: whose they are, what they are, where, since when."""
+"""Options that select jobs: by user, state, place and time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``queuehint tree, graph``: places as a tree, a flow as one."""
+"""``queuehint tree, graph``: the tree of places, the graph of a flow."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """
-Health: whether the process still gets answers from the store, as a file and as a port.
+Health checks: whether the process still gets answers from the store, as a file and as a port.
 
-It is told by a thread with a loop of its own, so that a handler that blocks the worker's loop does not make a
-healthy worker look dead.
+A thread with a loop of its own reports it, so that a handler that blocks the worker's loop does not make a healthy
+worker look dead.
 """
 
 from __future__ import annotations

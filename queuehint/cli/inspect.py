@@ -1,4 +1,4 @@
-"""``queuehint show, why, stats``: what is known of a job and of all jobs."""
+"""``queuehint show, why, stats``: one job, its reasons, counts of all jobs."""
 
 from __future__ import annotations
 

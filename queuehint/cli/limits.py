@@ -1,4 +1,4 @@
-"""``queuehint limits ls, set, drop``: how much may run, start and wait at a place."""
+"""``queuehint limits ls, set, drop``: rate and concurrency limits of places."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``queuehint top, watch``: what is shown as it happens, until it is over or somebody presses Ctrl-C."""
+"""``queuehint top, watch``: live views, until the end or Ctrl-C."""
 
 from __future__ import annotations
 

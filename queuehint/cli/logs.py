@@ -1,4 +1,4 @@
-"""Log records as lines, for people or for programs: the message is constant, the facts are in its fields."""
+"""Log formatters for people and for programs: the message is constant, the facts are in its fields."""
 
 from __future__ import annotations
 

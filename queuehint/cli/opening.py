@@ -1,4 +1,4 @@
-"""What all commands that look at jobs take, and how they end: which store, as JSON or not, exit codes."""
+"""Options shared by all commands on jobs (store, JSON), and their exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``queuehint cancel, retry, pause, resume, close, reopen, drain``: what an operator orders."""
+"""``queuehint cancel, retry, pause, resume, close, reopen, drain``: commands of an operator."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def hidden(text: str) -> str:
 
 
 def mentions_url(text: str) -> bool:
-    """Say whether a text mentions a URL that stands among the words of the command."""
+    """Return whether a text mentions a URL that stands among the words of the command."""
     folded = text.casefold()
     return any(form.casefold() in folded for piece in _pieces() for form in (piece, repr(piece)[1:-1]))
 

@@ -1,1 +1,1 @@
-"""What a producer holds: jobs, options, submissions, handles, flows."""
+"""The producer's side: jobs, options, submissions, handles, flows."""

@@ -1,4 +1,4 @@
-"""Several jobs with edges as one submission: built node by node, or out of tasks that say what they depend on."""
+"""Flows: several jobs with edges as one submission, built node by node or from tasks with dependencies."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """
-From the nodes and groups of a flow to specs with all their edges.
+Edges of groups: specs of a flow with all their edges.
 
-What waits for a group waits for those of its nodes that nobody in it waits for, and a group's own `after` is for those
-that wait for nobody in it. Which these are is known once all nodes are there, so these edges are made last, group by
-group, those below others first: an edge from or to a group changes the ends and starts only of groups above it.
+An edge from a group is an edge from its last nodes, those that no node of the group waits for; an edge to a group is
+an edge to its first nodes, which wait for no node of it. These are known once all nodes are there, so group edges are
+made last, inner groups first: an edge of a group changes the first and last nodes of its enclosing groups only.
 """
 
 from __future__ import annotations

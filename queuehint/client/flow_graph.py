@@ -1,8 +1,8 @@
 """
-A flow as a picture: its jobs and edges as Mermaid, DOT or JSON.
+Drawings of a flow: its jobs and edges as Mermaid, DOT or JSON.
 
-Names are users' texts. In a picture each job has a name of ours (``n0``, ``n1``, …) and theirs is only ever the text of
-a label, in which everything that could mean something to Mermaid, Graphviz or a browser is written as a code.
+Names are users' texts. In a drawing each job has a generated name (``n0``, ``n1``, …), and the user's is only ever the
+text of a label, with all characters escaped that Mermaid, Graphviz or a browser would interpret.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A flow as its producer holds it: how far it is, its results, its picture."""
+"""`FlowHandle`: state, results and drawing of a submitted flow."""
 
 from __future__ import annotations
 
@@ -403,7 +403,7 @@ def _ends(records: Sequence[JobRecord]) -> list[JobRecord]:
 
 
 def _was_not_needed(record: JobRecord) -> bool:
-    """Say whether a job was to run only if another one failed, and that one has finished."""
+    """Return whether a job was to run only if another one failed, and that one has finished."""
     return record.state is JobState.CANCELED and any(
         edge.when == "failure" and record.cause == cause_of(edge.id, JobState.FINISHED)
         for edge in record.spec.depends_on

@@ -1,8 +1,8 @@
 """
-What a flow is built of: nodes, groups of nodes, and the registry that knows them all.
+Nodes of a flow, groups of nodes, and the registry of all nodes.
 
-A node is a call of a job, made when it is added: what is wrong with it is said there. The nodes it depends on are named
-by their names in the flow, which the submission resolves, so that ids may be drawn as late as that.
+A node is a call of a job, checked when it is added. It refers to its dependencies by their names in the flow, which the
+submission resolves, so that ids may be drawn that late.
 """
 
 from __future__ import annotations
@@ -306,7 +306,7 @@ class FlowRegistry:
             raise InvalidJobError(f"flow {shown(self.flow_id)} is not submitted: no job outside of it can wait for it")
 
     def owns(self, item: object) -> TypeGuard[FlowGroup]:
-        """Say whether an item of `after` is a group of this flow."""
+        """Return whether an item of `after` is a group of this flow."""
         return isinstance(item, FlowGroup) and item.registry is self
 
     def id_for(self, spec: JobSpec, name: str, job: Job[..., Any]) -> str:

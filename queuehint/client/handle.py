@@ -1,4 +1,4 @@
-"""A job as its producer holds it."""
+"""`JobHandle`: state, result and control of one enqueued job."""
 
 from __future__ import annotations
 

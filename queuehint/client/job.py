@@ -1,4 +1,4 @@
-"""A function as a job: call it, enqueue it, enqueue it otherwise."""
+"""`Job`: a registered function that can be called, enqueued, or enqueued with other options."""
 
 from __future__ import annotations
 

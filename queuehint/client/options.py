@@ -1,4 +1,4 @@
-"""All that a job may be told besides its arguments: what each option is checked for, and what it becomes."""
+"""Options of a job besides its arguments: their checks and defaults."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """
-From job specs to operations: checked, their names resolved, put in order, cut into submissions within the limits.
+From job specs to operations: check them, resolve names, sort them, and split them into submissions within the limits.
 
-Specs that depend on one another, and those of a flow, take effect all at once: in one `Enqueue` if they fit, else in
-parts that nobody sees until their `Commit`. Any others are several submissions in order, as many as it takes.
+Specs that depend on one another, and those of a flow, take effect atomically: in one `Enqueue` if they fit, else in
+parts that stay hidden until their `Commit`. Any others are several submissions in order, as many as it takes.
 """
 
 from __future__ import annotations

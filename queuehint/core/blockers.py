@@ -1,9 +1,8 @@
 """
-Who stands before a job that waits for its place, named the same on every store.
+The blockers of a queued job: the jobs that hold or precede it at a gate, named the same on every store.
 
-A walk waits at a gate for those that hold it in a mode that does not fit, and for those ahead in its line. Dead jobs
-that hold the gate against it, or against somebody ahead of it, are what it waits for in the end: only a person frees
-their places, so they alone are named where there are any.
+A walk waits at a gate for the holders in a mode that does not fit, and for the walks ahead in its line. Dead jobs among
+the holders block the line until a person frees their places, so where there are any, only they are named.
 """
 
 from __future__ import annotations
@@ -112,7 +111,7 @@ _SEQ = attrgetter("seq")
 
 
 def _holds(job: Job, node: Node, depth: int, clashes: int) -> bool:
-    """Say whether a job holds a gate, *depth* segments below the root, in one of the modes that clash."""
+    """Return whether a job holds a gate, *depth* segments below the root, in one of the modes that clash."""
     for walk in job.walks:
         here = walk.node
         if here is node:

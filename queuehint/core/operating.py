@@ -1,4 +1,4 @@
-"""What operators ask: cancellations, dead jobs, pauses, closed paths, limits, schedules, weights."""
+"""Operations of operators: cancel, redrive, pause, close, limit, schedule, weigh."""
 
 from __future__ import annotations
 

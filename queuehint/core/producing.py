@@ -1,4 +1,4 @@
-"""What producers ask: jobs enqueued, parts committed, ids drawn, values handed on."""
+"""Operations of producers: enqueue jobs, commit submissions, draw ids, share values."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def _entries(
 
 
 def _is_first(key: str, job: Job, path: Path) -> bool:
-    """Say whether a key is the first of a job's claims at or below a path."""
+    """Return whether a key is the first of a job's claims at or below a path."""
     claims = job.spec.claims
     return len(claims) == 1 or key == min(key_of(claim.path) for claim in claims if is_prefix(path, claim.path))
 

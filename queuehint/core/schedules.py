@@ -1,9 +1,8 @@
 """
-The schedules of a namespace: which are due, and who of those who see it may fire.
+The schedules of a namespace: which are due, and optimistic locking of their firings.
 
-When a schedule is due next is worked out by whoever fires it, for no store can read a cron expression. So a firing
-carries the version of the schedule it was worked out from, is refused if that is not the version there is, and makes
-another one: of all who fire at a due time, one does.
+Workers compute the next due time, for no store can read a cron expression. A firing carries the version of the schedule
+that it was computed from; it is refused if the version has changed, and changes it. So one worker fires at a due time.
 """
 
 from __future__ import annotations
@@ -134,7 +133,7 @@ class Timetable:
         return found
 
     def is_due(self, now_ms: int) -> bool:
-        """Say whether a schedule is due."""
+        """Return whether a schedule is due."""
         return bool(self._dues) and self._dues[0][0] <= now_ms
 
     def next_ms(self, now_ms: int) -> int | None:

@@ -1,4 +1,4 @@
-"""All that an engine remembers, and the table of who answers which operation."""
+"""The state of an engine, and the table of functions that answer operations."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class State:
         return min((at for at in (next_ms, self.timetable.next_ms(self.now_ms)) if at is not None), default=None)
 
     def is_served(self, pool: str, user: str | None) -> bool:
-        """Say whether a worker has asked for a user's jobs in a pool lately."""
+        """Return whether a worker has asked for a user's jobs in a pool lately."""
         since_ms = self.now_ms - POOL_SEEN_MS
         return any(ms is not None and ms >= since_ms for ms in (self.seen.get(pool), self.seen.get((pool, user))))
 
@@ -121,7 +121,7 @@ class State:
 
 
 def proves(token: object, newest: int | None) -> bool:
-    """Say whether a token is that of a job's newest grant; a float that happens to be equal is not."""
+    """Return whether a token is that of a job's newest grant; a float that happens to be equal is not."""
     return token == newest and type(token) is int
 
 

@@ -1,7 +1,7 @@
 """
-Why jobs wait, and how a store is: reasons, pending work, the tree of places, counts.
+Reasons and counts: why jobs wait, pending work, the tree of places, statistics.
 
-Answered without changing anything.
+Read-only.
 """
 
 from __future__ import annotations
@@ -373,7 +373,7 @@ def _stalled(state: State, left: Iterable[Job], blockers: Blockers, circles: _Ci
 
 
 def _anything_moves(state: State, question: op.CountPending) -> bool:
-    """Say whether any job at all can go on without a person; O(pools, users asked for and jobs in back-off)."""
+    """Return whether any job at all can go on without a person; O(pools, users asked for and jobs in back-off)."""
     table = state.table
     if table.leftovers or table.counts[JobState.STARTED]:
         return True
@@ -396,7 +396,7 @@ _WAITS_FOR_JOBS = frozenset({ReasonKind.PLACE, ReasonKind.DEPENDENCY})
 def _moves(
     state: State, job: Job, known: dict[str, bool], question: op.CountPending, blockers: Blockers, circles: _Circles
 ) -> bool:
-    """Say whether a job can go on without a person: neither it nor what it waits for, as far as named, is stuck."""
+    """Return whether a job can go on without a person: neither it nor what it waits for, as far as named, is stuck."""
     seen = {job.id}
     todo = [job]
     all_wait = True

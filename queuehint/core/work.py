@@ -1,4 +1,4 @@
-"""What follows from an operation: leftovers, then due timers, within an exact budget."""
+"""Follow-up work of operations: leftovers, then due timers, within an exact budget."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def follow(state: State) -> None:
 
 
 def more(state: State) -> bool:
-    """Say whether anything is left that could be done now."""
+    """Return whether anything is left that could be done now."""
     if state.table.leftovers or state.cut:
         return True
     next_ms = state.next_timer_ms()

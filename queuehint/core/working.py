@@ -1,4 +1,4 @@
-"""What workers ask: jobs claimed and settled, leases renewed, progress and log lines written."""
+"""Operations of workers: claim and settle jobs, renew leases, write progress and log lines."""
 
 from __future__ import annotations
 

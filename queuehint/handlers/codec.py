@@ -150,7 +150,7 @@ def _make_converter() -> cattrs.Converter:
 
 
 def _is_plain(annotation: Any) -> bool:
-    """Say whether values of this annotation are JSON as they are, both ways."""
+    """Return whether values of this annotation are JSON as they are, both ways."""
     if annotation in (Any, object, None) or annotation in _SCALARS:
         return True
     origin, args = get_origin(annotation), get_args(annotation)

@@ -1,4 +1,4 @@
-"""What a handler sees of its job, and the answers it may return instead of a result."""
+"""The context of a running job, and the answers that a handler may return instead of a result."""
 
 from __future__ import annotations
 
@@ -371,7 +371,7 @@ CURRENT: ContextVar[JobContext | None] = ContextVar("queuehint_job", default=Non
 
 
 def is_in_handler() -> bool:
-    """Say whether the caller runs inside a handler."""
+    """Return whether the caller runs inside a handler."""
     context = CURRENT.get()
     return context is not None and not context.is_over
 

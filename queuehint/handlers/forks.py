@@ -1,10 +1,10 @@
 """
-Children of a worker's process: what they must not keep, and the end of those that come back as the worker.
+Forks of a worker's process: what a child must close, and its end when it returns into the worker's code.
 
-A handler may fork, by `os.fork` or with `multiprocessing`. Its child is a copy of the worker: it has the code of all
-jobs beside it, the sockets that listen, the signals. So whoever runs code of users looks, when that comes back, raises
-or lets its loop go on, whether it is still the same process, and ends any other one at once, cleaning up nothing: what
-there is to clean up is its parent's.
+A handler may fork, by `os.fork` or with `multiprocessing`. The child is a copy of the worker: it has the code of all
+running jobs, the listening sockets, the signal handlers. So after user code has returned, raised or yielded to the
+loop, the worker checks that it is still in the same process; in a fork it exits at once, without cleaning up: the
+resources are the parent's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
-A handler: what a task's function takes, where its jobs go, and how its arguments travel.
+Handlers: the function of a task, its signature, its place and the encoding of its arguments.
 
-Everything that can be known when the function is registered is worked out then: whether it wants the context, its
+Everything that depends on the function alone is computed when it is registered: whether it takes the context, its
 annotations, and the template of its queue hint, which is checked against the signature.
 """
 

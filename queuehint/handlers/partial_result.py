@@ -1,8 +1,8 @@
 """
-What a running job has stored of its result so far: fields, merged over what an earlier attempt has left.
+Partial results of a running job: fields, merged over those of earlier attempts.
 
-The handler says fields, from any thread; the worker reads once what is stored, and sends the whole whenever there is
-something new. Of what is said quickly one after the other only the sum is sent.
+A handler updates fields from any thread; the worker reads the stored result once, and sends the merged one after a
+change. Several quick updates are sent as one.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class PartialResult:
         self._lock = threading.Lock()
 
     def __bool__(self) -> bool:
-        """Say whether this attempt has said anything."""
+        """Return whether this attempt has said anything."""
         return bool(self._fields)
 
     def update(self, fields: Any) -> None:

@@ -1,9 +1,8 @@
 """
-Results that are not there yet, as arguments: a reference to another job's result, and a text with such in it.
+References to results of other jobs in the arguments of a call: as a value, or as a placeholder inside a text.
 
-Both stand in the arguments of a call like values. When the job is made they are replaced by their text, and the places
-where they stood are noted as JSON pointers: only these are filled when the job starts (see
-`queuehint.handlers.templates`).
+When the job is made they are replaced by their text, and their positions are kept as JSON pointers: only these are
+filled when the job starts (see `queuehint.handlers.templates`).
 """
 
 from __future__ import annotations
@@ -242,7 +241,7 @@ class _Taking:
 
 
 def _holds_mark(value: Any, known: dict[int, bool], depth: int) -> bool:
-    """Say whether a value is or holds a mark, and note it in *known* for each container by its id."""
+    """Return whether a value is or holds a mark, and note it in *known* for each container by its id."""
     kind = type(value)
     if kind is Reference or kind is Template:
         return True

@@ -58,7 +58,7 @@ Pieces = tuple[str | Placeholder, ...]
 
 
 def is_name(text: str) -> bool:
-    """Say whether a placeholder can be written with this name, or with this field."""
+    """Return whether a placeholder can be written with this name, or with this field."""
     return _WHOLE_NAME.fullmatch(text) is not None
 
 
@@ -178,7 +178,7 @@ class _Values:
 
 
 def _is_value(pieces: Pieces) -> bool:
-    """Say whether a template becomes a value, whatever its type, and not a text."""
+    """Return whether a template becomes a value, whatever its type, and not a text."""
     return len(pieces) == 1 and isinstance(pieces[0], Placeholder)
 
 

@@ -1,1 +1,1 @@
-"""What a scheduler measures, for Prometheus (`queuehint[prometheus]`) and OpenTelemetry (`queuehint[otel]`)."""
+"""Metrics of a scheduler, for Prometheus (`queuehint[prometheus]`) and OpenTelemetry (`queuehint[otel]`)."""

@@ -1,8 +1,8 @@
 """
-The measures: one table from which both ecosystems' names are made, and how the store is asked for them.
+The metrics: one table from which both ecosystems' names are made, and the query of the store.
 
-Counts come from the store, so any one process can tell those of all. A store that does not answer must not hold up who
-asks: it is asked in a thread of its own, one question at a time, and not again for a while after it has failed.
+Counts come from the store, so any one process can report those of all. A store that does not answer must not block a
+scrape: it is queried in a thread of its own, one question at a time, and not again for a while after a failure.
 """
 
 from __future__ import annotations

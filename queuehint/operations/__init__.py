@@ -1,12 +1,12 @@
 """
 The vocabulary of every backend: each change and each question is one value with a typed reply.
 
-A history is a list of operations: what is recorded, replayed, simulated and compared is the same thing. An
-operation that cannot be done raises and has changed nothing. A reply's ``more`` says that work which follows from
-this or an earlier operation is left over; the caller's side sends `Tick` at once.
+A history is a list of operations: recordings, replays, simulations and comparisons all use it. An operation that is
+refused raises and has changed nothing. ``more`` in a reply means that follow-up work is left over, of this or an
+earlier operation; the client sends `Tick` at once.
 
-Every mutating operation does, in this order: settle what it carries, leftovers first in first out, due timers,
-its own placements and claims.
+A mutating operation does, in this order: settlements, leftovers first in first out, due timers, its own placements and
+claims.
 """
 
 from __future__ import annotations

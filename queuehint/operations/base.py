@@ -1,4 +1,4 @@
-"""What operations have in common: their class, the verdicts of replies, and how much one may hold."""
+"""Base class of operations, verdicts of replies, and size limits."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """
-How much an operation may carry, and which of its fields do not fit together: checks of the operation alone.
+Checks of an operation alone: its size limits, and fields that contradict one another.
 
-Counts and ranges stand on its class, as `Operation.sizes` and `Operation.ranges`; here is what says more than that.
+Counts and ranges are attributes of its class, `Operation.sizes` and `Operation.ranges`; the other checks are here.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """
-Whether the fields of an operation hold what they name: types, ids, names, texts, numbers in their ranges.
+Type and range checks of the fields of operations: types, ids, names, texts, numbers.
 
-Stores read fields in different ways: what one takes for a number, another sends as text, and a third cannot write at
-all. So every store refuses alike, before anything is written, whatever is not exactly of the type that the class of the
-operation says; subclasses too, which may be anything else.
+Stores read fields in different ways: one accepts as a number what another sends as text and a third cannot write. So
+every store refuses, before anything is written, a value that is not exactly of the annotated type; subclasses too,
+which may behave in any way.
 
 The checks follow from the annotations of `queuehint.operations`, compiled once a class. A field that holds its default
-costs a comparison; a spec that was checked where it was made is not checked again.
+costs a comparison; a spec that was checked when it was made is not checked again.
 """
 
 from __future__ import annotations

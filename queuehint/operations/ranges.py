@@ -1,7 +1,7 @@
 """
-Which field of an operation is an id, a name, a text, a number or a payload, and how long or great it may be.
+Kinds of fields by name: id, name, text, number or payload, with their lengths and ranges.
 
-Fields are known by their names, so that a field of a new operation is checked like those of the same name.
+A field of a new operation is checked like those of the same name.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """
-Operations as bytes and back: what is written to a journal, and read from one by another process or another release.
+Operations as bytes and back, for a journal that another process or another release reads.
 
 The bytes are ASCII JSON. A value of one of our classes is an object that names its class under the key ``""`` and has
 the fields that differ from their defaults; bytes are such an object too, of text where they are UTF-8, else of base64;
 a tuple is an array. Classes are looked up in a closed table: nothing is imported because a journal named it. A field
-that was added later has its default; one that is unknown is an error.
+that was added later has its default; an unknown field is an error.
 
-Reads back to an equal value of the same types, and the engine gives the same reply to both: a history of these, with
-the times at which they were applied, is the whole of what has happened.
+A value is read back equal and of the same types, and the engine gives the same reply to both: so the operations with
+the times at which they were applied are the whole history.
 """
 
 from __future__ import annotations

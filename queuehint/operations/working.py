@@ -1,4 +1,4 @@
-"""Operations of workers: claim and settle, renew, report, and do what is due."""
+"""Operations of workers: claim and settle, renew, report, and do due work."""
 
 from __future__ import annotations
 

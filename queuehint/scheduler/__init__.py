@@ -1,1 +1,1 @@
-"""The door of an application: one `Scheduler` and its rooms."""
+"""The application's interface: one `Scheduler` and its rooms."""

@@ -121,7 +121,7 @@ class SchedulerBase:
         return [JobHandle(self, job.id, created=job.created) for job in jobs]
 
     def runs_workers_here(self) -> bool:
-        """Say whether the calling thread runs a loop on which this scheduler has workers."""
+        """Return whether the calling thread runs a loop on which this scheduler has workers."""
         return threading.get_ident() in self._workers.values()
 
     # --- life ----------------------------------------------------------------------------------------------------

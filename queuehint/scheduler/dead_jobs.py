@@ -1,4 +1,4 @@
-"""The dead shelf: jobs that are FAILED, until somebody redrives or discards them or their records expire."""
+"""The dead-letter shelf: FAILED jobs, until they are redriven or discarded or their records expire."""
 
 from __future__ import annotations
 

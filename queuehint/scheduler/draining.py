@@ -1,4 +1,4 @@
-"""Waiting until nothing is left to do."""
+"""Drains: run or wait until no work is left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The events of a namespace, one after the other, for a loop of one's own."""
+"""Async and sync iterators over the events of a namespace."""
 
 from __future__ import annotations
 

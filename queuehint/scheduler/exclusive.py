@@ -1,7 +1,7 @@
 """
-A place for plain code: a job without a handler that only its caller may start.
+Exclusive sections for plain code: a job without a handler that only its caller may start.
 
-The job goes to a pool of its own, so that nobody else can claim it, and carries a presence lease from the moment it
+The job goes to a pool of its own, so that no worker can claim it, and carries a presence lease from the moment it
 waits: if the caller dies, waiting or holding, the job is CANCELED (``waiter_lost``) and the place is free.
 """
 

@@ -1,9 +1,9 @@
 """
-Listeners of events: functions that are told what happens, apart from the work.
+Event listeners: functions called with events, independent of workers.
 
 In a process one task follows the events of a namespace, whatever workers it has. Each listener has a bounded queue and
-a task of its own, and a plain function runs in a thread: one that is slow loses the oldest events of its own queue, one
-that raises is logged, and neither holds up a job, the follower or another listener.
+a task of its own, and a plain function runs in a thread: a slow one loses the oldest events of its own queue, an
+exception is logged, and neither holds up a job, the follower or another listener.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an operator asks and orders: why a job waits, what goes on where, cancel, pause, close."""
+"""Questions and commands of an operator: why, tree, stats, cancel, pause, close, limit."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Control(SchedulerBase):
         return self.backend.call_sync(_tree(path, depth))
 
     async def can_dequeue(self, hint: Sequence[str] | None, mode: Mode = "exclusive") -> bool:
-        """Say whether nothing that executes now conflicts with *hint*; None conflicts with nothing."""
+        """Return whether nothing that executes now conflicts with *hint*; None conflicts with nothing."""
         question = _can_dequeue(hint, mode)
         return question is None or await self.backend.call(question)
 

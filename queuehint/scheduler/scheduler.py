@@ -1,4 +1,4 @@
-"""The application's door: one object that registers handlers, takes jobs, runs workers and answers questions."""
+"""`Scheduler`: registers handlers, enqueues jobs, runs workers, answers questions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedules, at the door: jobs that are fired by the clock."""
+"""The schedules of a scheduler: jobs fired by the clock."""
 
 from __future__ import annotations
 

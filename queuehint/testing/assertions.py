@@ -206,7 +206,7 @@ class _Look:
         self.found: list[JobRecord] = []
 
     def has_found(self, records: Iterable[JobRecord]) -> bool:
-        """Say whether enough is there; raise if it is not and the time is over."""
+        """Return whether enough is there; raise if it is not and the time is over."""
         records = list(records)
         self.found = self.question.fitting(records)
         if len(self.found) == self.count or (self.count is None and self.found):

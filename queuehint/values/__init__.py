@@ -1,1 +1,1 @@
-"""Frozen values that cross rooms, and their checks at the door."""
+"""Frozen values that all rooms share, and the checks of user input."""

@@ -1,8 +1,8 @@
 """
-What happens to jobs, as values: one `Event` for each move of each job, whoever made it.
+Events: one `Event` for each state transition of each job.
 
-Events come from the store itself, so those of every process are seen, and those nobody asked for: a job that is due,
-a worker that died, a record that expired.
+The store emits them, so they cover all processes, and transitions that no process requested: a job that is due, a
+worker that died, a record that expired.
 """
 
 from __future__ import annotations

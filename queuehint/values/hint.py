@@ -185,7 +185,7 @@ def normalise(claims: Iterable[Claim]) -> tuple[Claim, ...]:
 
 def is_prefix(path: Path, other: Path) -> bool:
     """
-    Say whether *path* is *other* or an ancestor of it.
+    Return whether *path* is *other* or an ancestor of it.
 
     >>> is_prefix(("doc1",), ("doc1", "scope1")), is_prefix(("doc1",), ("doc10",))
     (True, False)
@@ -194,7 +194,7 @@ def is_prefix(path: Path, other: Path) -> bool:
 
 
 def meet(path: Path, other: Path) -> bool:
-    """Say whether one of two paths is a prefix of the other."""
+    """Return whether one of two paths is a prefix of the other."""
     return is_prefix(path, other) or is_prefix(other, path)
 
 

@@ -1,7 +1,7 @@
 """
-Ids: of jobs, made by producers, unique and in order of time; and of the process that this is.
+Ids of jobs, made by producers, unique and in order of time; and an identity of this process.
 
-A fork is noticed by the interpreter, which calls `_begin_child`: so neither costs a system call each time.
+The interpreter calls `_begin_child` after a fork, so neither costs a system call each time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a worker gets and reports: a grant, how far the job is, and how the attempt ended."""
+"""Values that workers receive and report: grants, progress, outcomes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a job that does not simply finish, and how long its record is kept."""
+"""Policies: retries, timeouts, failures, dead jobs, and how long records are kept."""
 
 from __future__ import annotations
 

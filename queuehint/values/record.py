@@ -1,7 +1,7 @@
 """
-What is known of a job: its state and its record.
+Job records: the states of a job, and its public record.
 
-Times are ints of ms since the epoch and end in ``_ms``; the door turns them into datetimes.
+Times are ints of ms since the epoch and end in ``_ms``; the public API turns them into datetimes.
 """
 
 from __future__ import annotations

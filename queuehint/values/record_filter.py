@@ -1,4 +1,4 @@
-"""Which records a question is about."""
+"""A filter of job records."""
 
 from __future__ import annotations
 

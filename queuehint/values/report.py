@@ -1,4 +1,4 @@
-"""Answers to questions about jobs: why one waits, what goes on where, how many there are."""
+"""Replies to questions about jobs: reasons, trees of places, statistics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What fires jobs by the clock: when it is due, and all that is known of it; frozen values."""
+"""Schedules: recurrences and their stored state, as frozen values."""
 
 from __future__ import annotations
 

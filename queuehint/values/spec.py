@@ -1,4 +1,4 @@
-"""What is asked of a job: its spec and its edges, and their limits."""
+"""Job specs: the task, arguments, claims, options and edges of a job, and their limits."""
 
 from __future__ import annotations
 
@@ -318,14 +318,14 @@ def check_templates(value: object) -> bool | tuple[str, ...]:
 
 
 def _are_the_same(items: object, others: object) -> bool:
-    """Say whether two values are equal and of the very same items, which may be of classes that lie about it."""
+    """Return whether two values are equal and of the very same items, which may be of classes that lie about it."""
     if type(items) is not tuple or type(others) is not tuple:
         return items is others
     return len(items) == len(others) and all(map(is_, items, others))
 
 
 def _are_plain(claims: tuple[Claim, ...]) -> bool:
-    """Say whether claims consist of nothing but plain tuples and strings, no subclasses."""
+    """Return whether claims consist of nothing but plain tuples and strings, no subclasses."""
     return type(claims) is tuple and all(
         (type(claim.path), type(claim.mode)) == (tuple, str) and all(type(segment) is str for segment in claim.path)
         for claim in claims

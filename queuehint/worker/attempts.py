@@ -1,16 +1,15 @@
 """
-One attempt of one job: the hooks before it, its arguments, its handler on the loop or in a thread.
+One attempt of one job: hooks, arguments, the handler on the loop or in a thread.
 
-An attempt is over when its code has *really* ended: a thread cannot be stopped, and its place must not be freed
-under it.
+An attempt is over when its code has *really* ended: a thread cannot be stopped, and its place must not be freed before.
 
-A job that has cost so many workers their lives that one more makes it FAILED is on its **last life**. Of the jobs
-that ran together when a worker died only one was to blame, so such jobs begin one at a time: the next one begins when
-the one before has ended, or has lived for `LAST_LIFE_S`. The store is told before the code of each begins, and a lease
-that ends before that counts as no loss: the job that kills its worker at once is then given up without the others.
+A job with one loss left (one more lost worker makes it FAILED) is a suspected poison job, on its **last life**. Of the
+jobs that ran together when a worker died only one is to blame, so suspected jobs start one at a time: the next one
+starts when the one before has ended, or has run for `LAST_LIFE_S`. The store records the start of each one's code, and
+a lease that expires before that counts as no loss: so a job that kills its worker at once is given up alone.
 
-Where many wait, as after a whole machine was lost, each is less to be suspected, and they are let in faster: whatever
-their number, those that wait begin within `LAST_LIVES_WITHIN_S`.
+Where many are suspected, as after a whole machine was lost, each is less so, and they start faster: all that wait start
+within `LAST_LIVES_WITHIN_S`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """
-What a job gets from the jobs it depends on: their results are fetched once it is granted, before its handler runs, and
-the templates among its arguments are filled from them.
+Dependency results: fetched when a job is granted, before its handler runs; templates are filled from them.
 
-Results are decoded when they are asked for, so that what nobody reads costs nothing and breaks nothing.
+A result is decoded on access, so an unused one costs nothing and raises nothing.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """
-When a schedule is due: from a recurrence to times.
+Due times: from a recurrence to times.
 
-An interval counts from the time it was due last, so it keeps its beat whatever is late. A cron expression is read in
-its time zone by cronsim, by the rules of Debian's cron where clocks change. One at a fixed time (neither minute nor
-hour begins with ``*``) fires once a day: in the hour that is left out it fires when that is over, in the hour that
-comes twice the first time. Any other follows the clock on the wall, so it fires in both of two equal hours.
+An interval counts from the last due time, so a late firing does not shift it. A cron expression is read in its time
+zone by cronsim, by the rules of Debian's cron at clock changes. One at a fixed time (neither minute nor hour begins
+with ``*``) fires once a day: after a skipped hour when that is over, in a repeated hour the first time. Any other
+follows the local time, so it fires in both of two equal hours.
 """
 
 from __future__ import annotations

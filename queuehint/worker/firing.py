@@ -1,8 +1,8 @@
 """
-Firing what is due.
+Firing of due schedules.
 
-Every worker may, and there is no leader: a firing is worked out here and takes effect only on the version of the
-schedule it was worked out from, so that of all who fire at a due time one does. The time is the store's.
+Every worker may fire, and there is no leader: a firing takes effect only on the version of the schedule that it was
+computed from (optimistic locking), so one worker fires at a due time. The time is the store's.
 """
 
 from __future__ import annotations

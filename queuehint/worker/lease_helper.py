@@ -318,7 +318,7 @@ class Renewer:
         return Outcome(job_id=job_id, token=token, kind=OutcomeKind.LOST, error=error)
 
     def _is_orphan(self) -> bool:
-        """Say whether the worker is dead; its files are closed a moment before it is."""
+        """Return whether the worker is dead; its files are closed a moment before it is."""
         until_s = now_s() + 2
         while os.getppid() == self._worker:
             if now_s() > until_s:
@@ -328,7 +328,7 @@ class Renewer:
 
 
 def is_stopped(pid: int) -> bool:
-    """Say whether a process is stopped, as by SIGSTOP; False where the system does not tell."""
+    """Return whether a process is stopped, as by SIGSTOP; False where the system does not tell."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:

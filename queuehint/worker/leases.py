@@ -1,18 +1,18 @@
 """
-Renewal: the leases one worker holds, until when each surely lasts, and who renews them.
+Lease renewal: the leases of one worker, their known expiry, and their renewal.
 
-The worker says what it holds and what it has settled. Two threads do the rest, so that a handler that blocks the
-worker's loop loses nothing:
+The worker records its grants and settlements. Two threads do the rest, so that a handler that blocks the worker's loop
+loses nothing:
 
-- *watching* never waits for the store. It hears the helper process, starts it anew when it has died, and **fences**:
-  a lease that could not be renewed until a margin before its end is about to be somebody else's, so its code is
-  asked to stop. A lease surely lasts from the moment *before* its grant or renewal was sent; by this machine's
-  monotonic clock, for two clocks are never compared.
-- *renewing* renews what has not been renewed for a third of the lease. With a helper process, which renews every
-  third of a lease from outside, it has nothing to do; it takes over whatever the helper leaves for half a lease.
+- *watching* never waits for the store. It reads from the helper process, restarts it when it has died, and **fences**:
+  a lease that could not be renewed until a margin before its expiry may be granted to another worker, so its code is
+  asked to stop. A lease is valid from the moment *before* its grant or renewal was sent; by this machine's monotonic
+  clock, for two clocks are never compared.
+- *renewing* renews leases that have not been renewed for a third of their length. With a helper process, which renews
+  every third of a lease from outside, it has nothing to do; it takes over after half a lease without a renewal.
 
-Without a helper, code that keeps the interpreter to itself (a C function that holds the GIL) stops both threads, and
-its lease may be lost. `queuehint worker` has a helper; a worker inside an application has none, and says so once.
+Without a helper, code that holds the GIL (a C function) stops both threads, and its lease may be lost. `queuehint
+worker` has a helper; a worker inside an application has none, and logs so once.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def margin_s(lease_s: float) -> float:
 
 
 def is_on_last_life(grant: Grant) -> bool:
-    """Say whether one more loss makes the job FAILED, and it has had some."""
+    """Return whether one more loss makes the job FAILED, and it has had some."""
     return 0 < grant.losses >= grant.spec.policy.max_losses - 1
 
 
@@ -237,7 +237,7 @@ class Renewal:
             self._helper.send(".\n")
 
     def is_short(self, sent_s: float) -> bool:
-        """Say whether what was granted by an exchange sent then may have to be fenced at once."""
+        """Return whether what was granted by an exchange sent then may have to be fenced at once."""
         return self.now_s() >= sent_s + self._lease_s - self._margin_s
 
     # --- watching ------------------------------------------------------------------------------------------------

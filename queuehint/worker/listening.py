@@ -1,7 +1,7 @@
 """
-What a worker listens to: the pools, users and others it serves, checked, and the wait for work of theirs.
+The pools and users that a worker serves, checked, and its wait for their jobs.
 
-The main task of the worker waits for one event, `Wakeup`; listening sets it, as do jobs that end and notes to send.
+The main task of the worker waits for one event, `Wakeup`; listening sets it, as do jobs that end and outbox messages.
 """
 
 from __future__ import annotations

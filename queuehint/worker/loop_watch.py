@@ -1,9 +1,9 @@
 """
-Watch of the event loop: a beat every second, and what is done for the other jobs while code blocks it.
+Watchdog of the event loop: a heartbeat every second, and measures for the other jobs while code blocks the loop.
 
-Nobody but another thread sees a loop that is blocked: the one that renews leases looks every second, tells of it, with
-the lines of code that block, and gives back the jobs whose code has not begun. For a store of this process no thread
-looks; it asks itself, and the loop tells when it turns again.
+Only another thread notices a blocked loop: the renewal thread checks every second, reports the lines of code that
+block, and gives back the jobs whose code has not begun. For an in-process store no thread checks; the store asks, and
+the loop reports when it runs again.
 """
 
 from __future__ import annotations

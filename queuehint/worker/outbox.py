@@ -1,11 +1,11 @@
 """
 Outbox: log lines, progress and partial results, buffered within bounds and sent; they never stop an exchange.
 
-While a job goes on its notes are sent together, a few times a second; the last go before its settlement. What the
-store refuses is dropped, counted and logged, once a minute. Two refusals are waited out: a store that is out of reach
-gets everything later, in order, and one without memory gets a partial result later, for the job's settlement merges it
-in any case. A settlement waits for notes that could not be sent only until an exchange shows that the store is there;
-lines that are left then are appended to the settled record.
+While a job runs its messages are sent together, a few times a second; the last go before its settlement. Messages that
+the store refuses are dropped, counted and logged, once a minute. Two refusals are retried: an unreachable store gets
+everything later, in order, and a store without memory gets a partial result later, for the job's settlement merges it
+in any case. A settlement waits for unsent messages only until an exchange shows that the store is reachable; remaining
+lines are then appended to the settled record.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-What a handler returned or raised -> the outcome its worker settles the job with, and the batches these go in.
+Outcomes: from a handler's result or exception to the settlement of its job, and batches of settlements.
 
 Nothing a handler does may harm its worker: texts are cut, redacted and made encodable, exceptions whose ``str``
 raises are named by their type, and tracebacks hold source lines, never the values of variables.

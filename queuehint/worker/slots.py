@@ -1,9 +1,9 @@
 """
-The slots of one worker: whose code runs in them, by the grant it runs for, and how it and the worker stop.
+The slots of one worker: one for each running grant, and how code and worker stop.
 
-A lease may end while its code goes on: the worker could not renew, and another had the job reaped. The job may then
-be granted to the same worker again. Its slot is **previous** from then on, and the new one waits for it, so that no two
-runs of one job go on in one process. Code is therefore known by its job and its token, never by its job alone.
+A lease may expire while its code runs: the worker could not renew it, and the job was reaped. The job may then be
+granted to the same worker again. Its slot is the **previous** one from then on, and the new slot waits for it, so that
+two attempts of one job never run in one process at once. Code is therefore identified by job and token.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
 """
 Claim, run, settle, renew, stop gracefully.
 
-A worker lives on one asyncio loop. Its main task exchanges with the backend: the outcomes at hand go out, as many
-grants as there are free slots come back, in one round trip; it never waits to fill a batch. Each grant runs in a
+A worker lives on one asyncio loop. Its main task exchanges with the backend: finished outcomes are sent and as many
+grants as there are free slots received, in one round trip; it never waits to fill a batch. Each grant runs in a
 task of its own: async handlers in it, plain functions in a thread.
 
-A job is settled when its code has *really* ended. A time-out or a cancellation asks the code to stop (async code is
+A job is settled when its code has *really* ended. A timeout or a cancellation asks the code to stop (async code is
 canceled, a thread sees ``ctx.canceled``); until it does, slot, lease and place are kept, and after a while it is
-reported as overdue. So no two conflicting jobs' code ever runs at once in workers that live. Code that never ends is
-given up with its process only: a worker that has one to itself lets its other jobs end and ends it. A job that is
-granted again while its code goes on for a lease that has ended waits for that code, in a slot of its own.
+reported as overdue. So code of two conflicting jobs never runs at once in live workers. Code that never ends is given
+up with its process only: a worker with a process of its own lets its other jobs end and exits. A job that is granted
+again while its code still runs on an expired lease waits for that code, in a slot of its own.
 
-An exchange whose reply did not come is sent again as it was, so that a backend can tell the repetition and answer
-what it has answered before.
+An exchange without a reply is sent again unchanged, so that a backend recognizes the repetition and gives the same
+answer.
 """
 
 from __future__ import annotations

@@ -154,7 +154,7 @@ def read_lines(path: Path) -> list[Line]:
 
 
 def conflict(left: tuple[str, ...] | None, right: tuple[str, ...] | None) -> bool:
-    """Say whether exclusive jobs at two paths exclude one another."""
+    """Return whether exclusive jobs at two paths exclude one another."""
     if left is None or right is None:
         return False
     size = min(len(left), len(right))

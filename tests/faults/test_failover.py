@@ -98,13 +98,13 @@ def check_followed(
 
 
 def in_step(primary: Server, replica: Server) -> bool:
-    """Say whether a replica has all of its primary."""
+    """Return whether a replica has all of its primary."""
     said = replica.info("replication")
     return bool(said.get("slave_repl_offset", -1) >= primary.info("replication")["master_repl_offset"])
 
 
 def has_role(server: Server, role: str) -> bool:
-    """Say whether a server has a role; what changes it closes the connections of those who ask."""
+    """Return whether a server has a role; what changes it closes the connections of those who ask."""
     try:
         return bool(server.info("replication")["role"] == role)
     except RedisError:

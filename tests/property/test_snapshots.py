@@ -89,7 +89,7 @@ def digest(engine: Engine) -> str:
 
 
 def is_changed(cls: type[Any]) -> bool:
-    """Say whether objects of a class are changed while they are there."""
+    """Return whether objects of a class are changed while they are there."""
     return not attrs.has(cls) and not issubclass(cls, Enum)
 
 

@@ -172,7 +172,7 @@ def idle_jobs(
 
 
 def may_stand_in_line(path: tuple[str, ...], earlier: Sequence[TraceJob]) -> bool:
-    """Say whether a shared claim may find a line on its way: somebody holds a node whom somebody else waits for."""
+    """Return whether a shared claim may find a line on its way: somebody holds a node whom somebody else waits for."""
     return any(
         any(claim.path == node for job in earlier for claim in job.claims)
         and any(claim.mode == "exclusive" and is_prefix(node, claim.path) for job in earlier for claim in job.claims)

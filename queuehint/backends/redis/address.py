@@ -1,8 +1,8 @@
 """
-Where a store is: URLs, and which node to ask.
+Addresses of Redis stores: URLs, and the node to send a request to.
 
-All keys of a namespace lie in one slot, so a cluster is a plain server that may answer "ask there" (``MOVED``), and
-Sentinel is a plain server whose address has to be asked for first.
+All keys of a namespace lie in one slot, so a cluster is treated as one server that may answer with a redirection
+(``MOVED``), and Sentinel as one server whose address is asked for first.
 """
 
 from __future__ import annotations
@@ -198,14 +198,14 @@ def _nodes(hosts: str, parts: SplitResult, shown: str, port: int) -> tuple[Node,
 
 
 def _ends_later(parts: SplitResult) -> bool:
-    """Say whether user and password seem to go on behind where they end: behind a slash or a question mark."""
+    """Return whether user and password seem to go on behind where they end: behind a slash or a question mark."""
     if "@" in parts.path and parts.scheme != "unix":
         return True
     return "@" in parts.path + parts.query and ":" in parts.netloc and "@" not in parts.netloc
 
 
 def _is_loopback(host: str) -> bool:
-    """Say whether what is sent to a host stays in this machine, going by its name alone."""
+    """Return whether what is sent to a host stays in this machine, going by its name alone."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

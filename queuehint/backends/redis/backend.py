@@ -1,4 +1,4 @@
-"""Two thin shells, asynchronous and synchronous, around one conversation: the store that many processes share."""
+"""The Redis backend: an asynchronous and a synchronous shell around one session without I/O."""
 
 from __future__ import annotations
 

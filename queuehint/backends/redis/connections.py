@@ -1,9 +1,10 @@
 """
-Connections to the node that has the namespace: one request, one reply, nothing is ever sent twice.
+Connections to the node that has the namespace: one request, one reply, no automatic retry.
 
-redis-py makes the connections; its own re-sending is switched off, for only a conversation knows what may be repeated.
-A node that is no primary any more is left: no connection to it is used again, so a new one, which a name may lead
-elsewhere, is made. Calls share a bounded number of connections; who finds none waits for one, in the order of coming.
+redis-py makes the connections; its own retries are switched off, for only the session knows which requests may be
+repeated. When a node is no primary any more, all connections to it are dropped, so that a new one, which the same name
+may resolve elsewhere, is made. Calls share a bounded number of connections; a caller without one waits, first come
+first served.
 """
 
 from __future__ import annotations
@@ -136,7 +137,7 @@ class _Link:
         return kind, options | {"host": host, "port": port}
 
     def _is_used(self, pool: Any) -> bool:
-        """Say whether a pool was not left since a connection of it was taken."""
+        """Return whether a pool was not left since a connection of it was taken."""
         return pool in self._pools.values()
 
     def _to_sentinel(self, node: Node) -> Any:

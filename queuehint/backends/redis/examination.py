@@ -1,7 +1,7 @@
 """
-Examination of a server when it is first used, and each minute: version, role, types of our keys, eviction, clock.
+Examination of a server at its first use and each minute: version, role, types of our keys, eviction, clock.
 
-What is wrong for good is raised. What may pass is kept and logged when it changes: while the server may evict jobs no
+A permanent problem is raised. A temporary one is kept, and logged when it changes: while the server may evict jobs, no
 job is enqueued or claimed.
 """
 

@@ -2,8 +2,8 @@
 Every Redis key of a namespace.
 
 All begin with one hash tag, so that a namespace lies in one slot of a cluster. Text of users is only ever a field, a
-member, a value, or what follows the fixed prefix of a key. No key has a time to live: each entry is deleted by the
-script that ends what it stands for. ``lua/lib/request/keys.lua`` builds the same names; a test compares them.
+member, a value, or the part after the fixed prefix of a key. No key has a time to live: the script that ends a job,
+session or limit deletes its entries. ``lua/lib/request/keys.lua`` builds the same names; a test compares them.
 """
 
 from __future__ import annotations

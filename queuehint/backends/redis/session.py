@@ -1,11 +1,11 @@
 """
-How one operation is carried out on a store that may fail at any moment: no I/O.
+Client session of a Redis store: idempotent requests with retries, without I/O.
 
-A conversation is a generator. It yields what is to be done (`Send`, `Sleep`, `Redirect`), gets the reply or the
-failure sent in, and returns the operation's reply; the two shells carry it out. Requests are numbered in *streams*. A
-stream has one request in flight, and the store keeps a receipt of its last one, so a request may be repeated as long
-as nobody has answered it. What could not be found out is raised as `OutcomeUnknownError`; calling with the *same
-operation object* again goes on with the same request.
+`Session.execute` is a generator. It yields actions (`Send`, `Sleep`, `Redirect`), receives the reply or the failure of
+each, and returns the operation's reply; the two shells carry the actions out. Requests are numbered in *streams*. A
+stream has one request in flight, and the store keeps a receipt of its last one, so a request may be repeated until it
+is answered. A request without an answer raises `OutcomeUnknownError`; calling with the *same operation object* again
+continues the same request.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-What a session has its connection do, and how that may fail: no I/O.
+Actions of a session on its connection, and the failures they raise: no I/O.
 
 A session yields `Send`, `Sleep` and `Redirect`; a shell carries them out, and raises `NotSent`, `Unanswered` or the
 server's refusal into it.

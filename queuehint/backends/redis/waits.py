@@ -1,4 +1,4 @@
-"""Waits on a server: the command that blocks, threads that wait for results, and tests that move the clock."""
+"""Blocking waits on a server: the wait command, threads that wait for results, a test clock's wake-up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a file of jobs is, and what its owner asks of the disk."""
+"""URLs of SQLite stores: the file, and its durability setting."""
 
 from __future__ import annotations
 

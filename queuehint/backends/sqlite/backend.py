@@ -1,26 +1,26 @@
 """
-The store of one process that outlives it: the engine, and a file with all that it was ever told.
+The SQLite backend: the engine, and a write-ahead journal of its operations in a file.
 
-Theory of operation. The engine is deterministic: the same operations at the same times give the same state. So what
-is durable is not the state but the *journal*, the operations in the order in which they were applied, each with its
-time; a *snapshot* of the engine takes the place of a long journal now and then, so that opening the file is quick.
+Theory of operation. The engine is deterministic: the same operations at the same times give the same state. So the
+durable data is not the state but the *journal*, the operations in the order in which they were applied, each with its
+time; a *snapshot* of the engine replaces a long journal now and then, so that opening the file is quick.
 
     caller --ticket--> writer thread:  encode -> append to the journal, commit -> apply to the engine -> reply
 
-- An operation is in the file before the engine hears of it, and the engine before anybody has the reply. If it cannot
-  be written nothing has changed anywhere. If the process dies in between, the operation may have been done and nobody
-  was told: the next process has done it, and whoever asks again (jobs by their ids, settlements by their tokens) is
-  told so. What the engine refuses is refused again when it is replayed, and changes as little.
-- One thread writes. What has come together while it was busy goes into one transaction, so the disk is waited for once
-  for many callers, and never on anybody's event loop.
+- An operation is in the file before it is applied, and is applied before anybody has the reply. If it cannot be
+  written, nothing has changed anywhere. If the process dies in between, the operation may have been done without a
+  reply: the next process replays it, and a repeated request (jobs by their ids, settlements by their tokens) gets its
+  answer. An operation that the engine refuses is refused again in a replay, and changes as little.
+- One thread writes. Operations that arrive while it is busy share one transaction, so the disk is waited for once for
+  many callers, and never on an event loop.
 - Questions change nothing and are answered at once, on the caller's own thread, by the engine. While something is
-  being written they see no later time than that, or the engine would be ahead of what the file says.
-- What the store does by itself is journaled too: renewing the leases of this process, and being opened.
-- One process at a time uses a file. Whoever opens it has the lock, so all who held leases are dead, unless they are
-  this process, and all leases end at once: a job goes on after a restart without waiting for its lease, and its
-  loss is counted. Tokens count from a new epoch, in case power was lost and with it what nobody was promised.
-- When the engine and the file may differ (the disk failed while it was asked to keep something, an operation raised
-  what it should not) the engine is thrown away, and the next operation begins with the file.
+  being written they see no later time than that, or the engine would be ahead of the file.
+- The store's own changes are journaled too: the renewal of this process's leases, and each opening.
+- One process at a time uses a file. The process that opens it has the lock, so all other lease holders are dead, and
+  all their leases expire at once: a job is retried after a restart without waiting for its lease, and its loss is
+  counted. Tokens count from a new epoch, in case a power failure lost operations that had no durable commit.
+- When the engine and the file may differ (the disk failed during a commit, an operation raised an unexpected error) the
+  engine is thrown away, and the next operation loads the file again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether a file is whole and its jobs can all go on."""
+"""Examination of a SQLite store: integrity of the file, and cycles of jobs."""
 
 from __future__ import annotations
 

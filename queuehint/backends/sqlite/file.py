@@ -1,9 +1,9 @@
 """
-The database: a snapshot, and the journal of what came after it.
+The database: a snapshot, and the journal of the operations after it.
 
 Three tables. ``journal`` has a row for each operation, numbered without a gap; ``snapshot`` the parts of the newest
-snapshot; ``meta`` what is said of the whole. A snapshot takes the place of the older one and of the rows it covers in
-one transaction. The database is in WAL mode: a commit appends to one file and, if asked for, waits for the disk once.
+snapshot; ``meta`` facts about the whole. A snapshot replaces the older one and the rows it covers in one transaction.
+The database is in WAL mode: a commit appends to one file and, if asked for, waits for the disk once.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """
-The lock that lets one process at a time use a file.
+An exclusive lock: one process at a time uses a file.
 
-It is a lock of the operating system on a file beside the one it is for, so that it ends with the process, however that
-ends. It belongs to the opened file, not to the process: a second store in the same process is refused too. A fork
-inherits the opened file and closes it at once, or it would keep the lock when its parent has died.
+It is a lock of the operating system on a second file beside it, so that it ends with the process in every case. It
+belongs to the opened file, not to the process: a second store in the same process is refused too. A fork inherits the
+opened file and closes it at once, or it would keep the lock after its parent has died.
 """
 
 from __future__ import annotations

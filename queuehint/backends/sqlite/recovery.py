@@ -1,10 +1,10 @@
 """
-Recovery: the engine that a file makes, from its snapshot and the operations of its journal applied again.
+Recovery: load the snapshot of a file and apply the operations of its journal again.
 
-Determinism is of one release. A file that was closed has a snapshot, which any release reads that knows its layout.
-One that was not, and is opened by another release, is replayed by the newer rules: no job is lost and no order
-broken, but what was in between may turn out as it would have then. A warning says so, and a snapshot is made at once:
-what is answered from then on is not made anew by a third one.
+The engine is deterministic within one release. A file that was closed has a snapshot, which every release that knows
+its layout reads. A file that was not closed, opened by another release, is replayed by the newer rules: no job is lost
+and no order broken, but details may differ from the answers given then. A warning reports it, and a snapshot is made at
+once, so that a third release does not replay the same operations again.
 """
 
 from __future__ import annotations

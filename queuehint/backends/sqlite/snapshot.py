@@ -1,22 +1,22 @@
 """
-The whole state of an engine as bytes, and an engine that goes on from there as if nothing had happened.
+Snapshots: the whole state of an engine as bytes, and an engine restored from them.
 
-Theory of operation. An engine is a graph of objects: jobs, gates, walks, heaps, leftovers half done, each pointing at
-others, often in circles. What it does next follows from this graph alone, down to the order of dictionaries. So the
-graph itself is written down, object by object, rather than what a reader thinks follows from it: a snapshot taken
-between any two operations, in the middle of a sweep too, is exact, and needs no rule to be said twice.
+Theory of operation. An engine is a graph of objects: jobs, gates, walks, heaps, leftovers half done, with references
+to one another, often in cycles. Its behaviour follows from this graph alone, down to the order of dictionaries. So the
+graph itself is written, object by object: a snapshot taken between any two operations, in the middle of a sweep too,
+is exact, and no rule is written twice.
 
 - Every object but a number, a text, True, False and None is a *row*: its kind, then its fields or items. A field that
-  points at another object holds the row's number in a list of one. What is shared is one row, and is shared again.
+  refers to another object holds the row's number in a list of one. A shared object is one row, and is shared again.
 - The classes are a closed table. Nothing is imported because a file named it, and no code runs but `__new__`.
 - Fields go by their names, which the file has once for each class, and rows are JSON, packed. Rows are *frozen* under
-  the engine's lock and made text a few at a time: as lists, those of a large store would be more objects for the
-  garbage collector than all else in the process, and each of its passes stops all threads. Packing is done without
+  the engine's lock and converted to text a few at a time: as lists, those of a large store would be more objects for
+  the garbage collector than all else in the process, and each of its passes stops all threads. Packing is done without
   the lock.
-- What can be worked out anew is left out: dead entries of heaps, bits of blocks, and what the options say.
+- Derived data is left out: dead entries of heaps, bits of blocks, and the engine's options.
 
-`SCHEMA` is the number of this layout. A test holds a fingerprint of the fields of all these classes: who changes one
-has to give the layout another number, and a file of another number is refused before anything is read.
+`SCHEMA` is the number of this layout. A test holds a fingerprint of the fields of all these classes: a change of one
+needs a new number, and a file of another number is refused before anything is read.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The writer thread of a file: tickets, batches, and how others get the lock that it may have for long."""
+"""The writer thread of a file: tickets, batches, and fair access to its lock."""
 
 from __future__ import annotations
 

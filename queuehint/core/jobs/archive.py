@@ -1,9 +1,4 @@
-"""
-Jobs that are over and whose records are kept: discard, redrive and revive them, drop their records.
-
-A record is dropped in two steps: `forget` leaves the id taken, so that a late repetition of its enqueue is recognized;
-`prune` removes the id too.
-"""
+"""Records of finished jobs: discard, redrive and revive the jobs, drop the records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What always holds of a job table between two operations, as assertions for tests."""
+"""Invariants of a job table between two operations, as assertions for tests."""
 
 from __future__ import annotations
 

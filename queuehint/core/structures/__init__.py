@@ -1,1 +1,1 @@
-"""What the rules stand on: trie, queues, heaps, indexes."""
+"""Data structures of the rules: trie, queues, heaps, indexes."""

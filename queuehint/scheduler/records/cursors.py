@@ -1,9 +1,9 @@
 """
-Where a listing goes on, as a text that users hand back.
+Pagination cursors, as text that users hand back.
 
-A cursor is a position and a digest of it together with what was asked: one of another question, a changed one or a
-made-up one is refused instead of answered with a page that has nothing to do with the one before. It is no secret
-and needs none: whoever makes one up with a digest that fits gets a page of what they ask for anyway.
+A cursor is a position and a digest of it together with the question: a cursor of another question, a changed or an
+invented one is refused instead of answered with an unrelated page. It is no secret and needs none: an invented cursor
+with a fitting digest gets a page that its user may ask for anyway.
 """
 
 from __future__ import annotations

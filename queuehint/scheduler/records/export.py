@@ -1,8 +1,8 @@
 """
-Records as JSON: one object a record, every field, nothing that only queuehint can read.
+Records as JSON: one object a record, every field, readable without queuehint.
 
-Times are ISO 8601 in UTC and end in ``_at``, durations are ms and end in ``_ms``. What only its codec can read
-is base64, and says so in its name: ``arguments_base64``, ``result_base64``.
+Times are ISO 8601 in UTC and end in ``_at``, durations are ms and end in ``_ms``. Payloads that only their codec can
+read are base64, and named so: ``arguments_base64``, ``result_base64``.
 """
 
 from __future__ import annotations

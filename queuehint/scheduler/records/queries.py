@@ -1,4 +1,4 @@
-"""What users pass to ask about records, checked, and what is said to the store; once for both ways to call."""
+"""Questions about records: user input checked, and the steps on the backend, once for both colours."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def _example(hint: Any, name: str) -> Any:
 
 
 def _allows(hint: Any, value: Any) -> bool:
-    """Say whether an annotation allows a value, by its types alone."""
+    """Return whether an annotation allows a value, by its types alone."""
     kinds, origin = get_args(hint), get_origin(hint)
     if origin is tuple:
         if type(value) is not tuple:
@@ -104,7 +104,7 @@ def _allows(hint: Any, value: Any) -> bool:
 
 
 def _unfit(value: Any) -> bool:
-    """Say whether no field may hold a value, whatever its type."""
+    """Return whether no field may hold a value, whatever its type."""
     if type(value) is tuple:
         return any(map(_unfit, value))
     if type(value) is str:

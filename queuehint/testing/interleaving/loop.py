@@ -68,7 +68,7 @@ class SteppedLoop(asyncio.AbstractEventLoop):
     # --- whose turn it is ---
 
     def can_step(self, owner: int | None) -> bool:
-        """Say whether an owner has something to do that waits for nobody else."""
+        """Return whether an owner has something to do that waits for nobody else."""
         ready = self._ready.get(owner)
         while ready:
             if not ready[0].cancelled():

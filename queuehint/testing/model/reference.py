@@ -121,7 +121,7 @@ class ReferenceModel(Refusals):
         """Whom the last cancellation by path canceled or asked to stop."""
 
     def knows(self, operation: Operation[Any]) -> bool:
-        """Say whether `follow` can judge what an operation is answered."""
+        """Return whether `follow` can judge what an operation is answered."""
         return isinstance(operation, (Exchange, Tick)) or type(operation) in _NAMES
 
     def can_dequeue(self, claim: Claim) -> bool:
@@ -257,7 +257,7 @@ class ReferenceModel(Refusals):
         return Marked(changed, more=False)
 
     def answer_can_dequeue(self, question: CanDequeue, told: bool | None) -> bool:
-        """Say whether anything that runs conflicts with a claim."""
+        """Return whether anything that runs conflicts with a claim."""
         return self.can_dequeue(Claim(question.path, question.mode))
 
 

@@ -21,7 +21,7 @@ STEADY_LEASE_MS, STEADY_DELAY_MS, STEADY_LOSS = 15_000, 5_000, 0.2
 
 
 def has_time(lease_ms: int, plan: FaultPlan) -> bool:
-    """Say whether a worker that lives renews its leases in time."""
+    """Return whether a worker that lives renews its leases in time."""
     return (
         lease_ms >= STEADY_LEASE_MS
         and plan.delay_ms <= STEADY_DELAY_MS
@@ -59,7 +59,7 @@ class Crew:
         self._is_upset = True
 
     def is_busy(self, process: Process) -> bool:
-        """Say whether a worker has something to do, or is yet to begin."""
+        """Return whether a worker has something to do, or is yet to begin."""
         worker = self._workers.get(process)
         return worker is None or bool(worker.running)
 

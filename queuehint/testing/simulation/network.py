@@ -55,7 +55,7 @@ class FarEnd(Protocol):
         """Do an operation at once."""
 
     def is_there(self, interest: Interest) -> bool:
-        """Say whether what somebody waits for may be there."""
+        """Return whether what somebody waits for may be there."""
 
     def due_s(self) -> float | None:
         """Return in how many seconds something is due, None if nothing is."""

@@ -342,7 +342,7 @@ class HandlerWorld:
         return self._apply("at once", self._asked, operation)
 
     def is_there(self, interest: Interest) -> bool:
-        """Say whether what somebody waits for may be there."""
+        """Return whether what somebody waits for may be there."""
         engine = self.store.engine
         table = engine.table
         if any(table.ready.size(pool, interest.users) for pool in interest.pools):

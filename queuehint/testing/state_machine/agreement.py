@@ -32,7 +32,7 @@ class Refused:
 
 
 def agree(expected: Any, actual: Any) -> bool:
-    """Say whether a store answers what the engine does, as far as that is promised."""
+    """Return whether a store answers what the engine does, as far as that is promised."""
     if isinstance(expected, Pending) and isinstance(actual, Pending):
         return _pending_agree(expected, actual)
     return bool(expected == actual)

@@ -334,7 +334,7 @@ class Checker:
             self._blame(Rule.DEPENDENCY, event, life, other, said)
 
     def _is_met(self, edge: Dependency, job: TraceJob) -> bool:
-        """Say whether a job has ended in a way that opens an edge; a resolved edge stays so."""
+        """Return whether a job has ended in a way that opens an edge; a resolved edge stays so."""
         other = self.lives.get(edge.id)
         if other is None:
             return False

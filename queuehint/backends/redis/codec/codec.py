@@ -1,8 +1,8 @@
 """
-The one place where operations become calls of scripts, and what these say becomes replies or errors: no I/O.
+The codec: operations to script calls, and their replies to values or errors; no I/O.
 
-The parts: `specs`, how a job's spec is written; `requests`, operations as arguments; `replies` and `reports`, what
-comes back; `refusals`, errors.
+The parts: `specs`, the encoding of a job's spec; `requests`, operations as arguments; `replies` and `reports`, their
+replies; `refusals`, errors.
 """
 
 from __future__ import annotations

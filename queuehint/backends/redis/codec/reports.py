@@ -1,4 +1,4 @@
-"""What scripts say of waiting and of numbers: reasons, counts and trees. No I/O."""
+"""Replies of scripts about waiting jobs: reasons, counts and trees. No I/O."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """
 Specs of jobs as text and bytes, and back: no I/O.
 
-A job's spec travels in two parts. What the rules look at (priority, pool, claims, ...) is a *head*, lines of text that
-a script takes apart; the rest is opaque to every script: one line of JSON, then the arguments as they are. Of the
-policy the rules see one line, empty for the default policy. A token is ``epoch.count``.
+A job's spec travels in two parts. The fields that the rules read (priority, pool, claims, ...) are a *head*, lines of
+text that a script parses; the rest is opaque to every script: one line of JSON, then the arguments as they are. The
+policy's fields in the head are one line, empty for the default policy. A token is ``epoch.count``.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """
-What is wrong with a namespace and its server, and how it is put right: ``queuehint doctor``.
+Examination and repair of a namespace and its server: ``queuehint doctor``.
 
-Everything a namespace holds follows from the heads of its jobs (``lib/structures/indexes.lua``), so the doctor reads
-the heads in batches and compares. Whether a head has its entries, and an entry its head, a script answers for one
-moment, so that is exact whatever else goes on. What is summed over many heads (gates, counters) is exact only if
-nothing changed while they were read, or if they are few enough for one script: else it is read again, and at last
-listed as not checked. Nothing is ever reported that may have been a change between two reads.
+Everything in a namespace follows from the heads of its jobs (``lib/structures/indexes.lua``), so the doctor reads the
+heads in batches and compares. A script checks at one moment that a head has its entries and an entry its head, so that
+is exact during any other work. Sums over many heads (gates, counters) are exact only if nothing changed while they were
+read, or if they are few enough for one script: else they are read again, and in the end listed as not checked. A
+finding is never a change between two reads.
 
-Repairs are conditional on the state: the server's clock is in it, so it changes with every operation. A script of
-repairs that comes after any other change does nothing, and what a script does it does whole.
+Repairs are conditional on the state: the server's clock is in it, so it changes with every operation. A repair script
+that comes after any other change does nothing; else it is done whole.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the doctor of Redis says: how findings read, which repairs they lead to and in what order."""
+"""Findings of the doctor of Redis: their texts, the repairs they lead to, and the order of these."""
 
 from __future__ import annotations
 

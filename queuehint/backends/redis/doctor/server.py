@@ -1,4 +1,4 @@
-"""How a server is set, and what of that endangers jobs: the part of ``queuehint doctor`` that is not about jobs."""
+"""Server checks of ``queuehint doctor``: settings that endanger jobs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LUA_FIXES: Final[dict[str, dict[tuple[int, int], int]]] = {
 
 def lacks_lua_fixes(name: str, version: str) -> bool:
     """
-    Say whether a release has known faults of its Lua engine, going by its number.
+    Return whether a release has known faults of its Lua engine, going by its number.
 
     >>> lacks_lua_fixes("redis", "7.2.10"), lacks_lua_fixes("redis", "7.2.11"), lacks_lua_fixes("redis", "8.4.0")
     (True, False, False)

@@ -1,8 +1,8 @@
 """
-What is counted anew: the sums over all jobs of a namespace, and how those that are stored compare with them.
+Recounted sums over all jobs of a namespace, compared with the stored ones.
 
-Counters, gates and tallies are sums over many heads. A pass adds up what its batches of heads tell; what is stored is
-compared once all of them were read at one moment.
+Counters, gates and tallies are sums over many heads. A pass adds up its batches of heads; the stored sums are compared
+once all of them were read at one moment.
 """
 
 from __future__ import annotations

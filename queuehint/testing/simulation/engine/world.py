@@ -275,7 +275,7 @@ class World:
     # --- what clients may believe ------------------------------------------------------------------------------------
 
     def _is_sure(self, holding: Holding) -> bool:
-        """Say whether a lease lasts, by whatever clock, of a grant that the store has not lost."""
+        """Return whether a lease lasts, by whatever clock, of a grant that the store has not lost."""
         return self.now_ms < holding.until_ms and self.store_ms < holding.until_store_ms and holding.index >= 0
 
     def _check_lost(self, client: Client, holding: Holding) -> None:
@@ -395,5 +395,5 @@ class World:
 
 
 def conflict_of(one: Grant, other: Grant) -> bool:
-    """Say whether the jobs of two grants conflict, by the definition."""
+    """Return whether the jobs of two grants conflict, by the definition."""
     return conflict(one.spec.claims, other.spec.claims)
