@@ -31,6 +31,7 @@ from queuehint.testing.contract.answers import Trees, WhatIsLeft, WhyAJobWaits
 from queuehint.testing.contract.attempts import Cancellation, Dead, Retries
 from queuehint.testing.contract.cancellation import CanceledByIds, CanceledByPath, KeptIds
 from queuehint.testing.contract.conflicts import Conflicts
+from queuehint.testing.contract.dependents import Dependents, Judged, KeptResults, Unknowns
 from queuehint.testing.contract.edges import Downstream, Edges, Ends, Refusals
 from queuehint.testing.contract.ends import Attempts, OnDead, Shelf, StartWithin
 from queuehint.testing.contract.events import Events, Following, Totals
@@ -43,11 +44,13 @@ from queuehint.testing.contract.leases import Leases, Presence, Waiting
 from queuehint.testing.contract.limits import LimitChanges, LimitsAtOnce, LimitsInAll, LimitsInTime
 from queuehint.testing.contract.listing import Counting, Listing, ListingByPath
 from queuehint.testing.contract.parents import FailedParents, Parents
+from queuehint.testing.contract.parts import Commits, FlowsTold, HiddenParts
 from queuehint.testing.contract.places import Ancestors, ArrivalOrder, Pauses, Root, SerialPath, Siblings
 from queuehint.testing.contract.reasons import Reasons
 from queuehint.testing.contract.record_writes import Amending, Deletion, Interim, Numbers, OpenLog
 from queuehint.testing.contract.restarts import Restarts
 from queuehint.testing.contract.results import Children, Results, Shared
+from queuehint.testing.contract.revivals import EdgesTold, Revivals
 from queuehint.testing.contract.schedules import Firings, SchedulePauses, ScheduleWaits, Timetable
 from queuehint.testing.contract.slots import LimitsTold, Rates, Slots
 from queuehint.testing.contract.steps import Bounds, PausedPlaces, Steps
@@ -71,24 +74,31 @@ __all__ = [
     "Cancellation",
     "Children",
     "ClosedPaths",
+    "Commits",
     "Conflicts",
     "Counting",
     "Counts",
     "Dead",
     "Deletion",
+    "Dependents",
     "Downstream",
     "Edges",
+    "EdgesTold",
     "Ends",
     "Events",
     "FailedParents",
     "Firings",
     "Flows",
+    "FlowsTold",
     "Following",
     "Grants",
+    "HiddenParts",
     "Identity",
     "Interim",
+    "Judged",
     "KeptIds",
     "KeptPlaces",
+    "KeptResults",
     "KeyHolders",
     "Keys",
     "Leases",
@@ -115,6 +125,7 @@ __all__ = [
     "Restarts",
     "Results",
     "Retries",
+    "Revivals",
     "Root",
     "SchedulePauses",
     "ScheduleWaits",
@@ -133,6 +144,7 @@ __all__ = [
     "Totals",
     "Trees",
     "Turns",
+    "Unknowns",
     "Waiting",
     "WhatIsLeft",
     "WhyAJobWaits",
@@ -217,6 +229,15 @@ class BackendConformance(
     Steps,
     Bounds,
     PausedPlaces,
+    Dependents,
+    Judged,
+    KeptResults,
+    Unknowns,
+    HiddenParts,
+    Commits,
+    FlowsTold,
+    Revivals,
+    EdgesTold,
 ):
     """
     All rules that a backend keeps, each a test on both of its shells: asynchronous and not.

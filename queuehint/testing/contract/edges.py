@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from queuehint import (
-    CycleError,
     DuplicateJobError,
-    InvalidJobError,
     JobState,
     OutcomeKind,
     UnknownDependencyError,
@@ -171,13 +169,6 @@ class Edges:
 class Refusals:
     """A submission with a wrong edge is refused as a whole."""
 
-    def test_an_unknown_dependency_is_named(self, store: Store) -> None:
-        store.enqueue(job("a"))
-        with pytest.raises(UnknownDependencyError) as caught:
-            store.enqueue(job("b"), job("c", after=["a", "nobody"]))
-        assert (caught.value.job_id, caught.value.dependency) == ("c", "nobody")
-        assert store.find("b") is None
-
     def test_a_dependency_whose_record_has_expired_is_unknown(self, store: Store) -> None:
         store.enqueue(job("a", retention_ms=0))
         store.run()
@@ -186,19 +177,6 @@ class Refusals:
             store.enqueue(job("b", after=["a"]))
         with pytest.raises(UnknownDependencyError):
             store.enqueue(job("a", retention_ms=0), job("b", after=["a"]))
-
-    @pytest.mark.parametrize("edges", [{"a": "a"}, {"a": "b", "b": "a"}, {"a": "c", "b": "a", "c": "b", "d": "a"}])
-    def test_a_circle_is_named_with_just_the_jobs_on_it(self, store: Store, edges: dict[str, str]) -> None:
-        with pytest.raises(CycleError) as caught:
-            store.enqueue(*[job(each, after=others) for each, others in edges.items()])
-        assert set(caught.value.cycle) == set(edges) - {"d"}
-        assert store.stats().unfinished == 0
-
-    def test_a_job_cannot_depend_on_one_whose_key_may_make_it_another(self, store: Store) -> None:
-        with pytest.raises(InvalidJobError):
-            store.enqueue(job("a", key="k"), job("b", after=["a"]))
-        store.enqueue(job("a", key="k", on_conflict="reject"), job("b", after=["a"]))
-        assert store.run() == ["a", "b"]
 
 
 class Ends:
@@ -225,39 +203,10 @@ class Ends:
         elif expected is QUEUED:
             assert store.start() == ["b"]
 
-    @pytest.mark.parametrize(
-        "edge, how, state",
-        [
-            (Dependency("a", when="failure"), "finished", CANCELED),
-            (Dependency("a", when="failure"), "failed", QUEUED),
-            (Dependency("a", when="failure"), "canceled", CANCELED),
-            (Dependency("a", when="done"), "finished", QUEUED),
-            (Dependency("a", when="done"), "failed", QUEUED),
-            (Dependency("a", when="done"), "canceled", QUEUED),
-            (Dependency("a", data=True), "failed", DEFERRED),
-            (Dependency("a", data=True), "canceled", CANCELED),
-            (Dependency("a", when="done", data=True), "failed", CANCELED),
-        ],
-    )
-    def test_a_condition_says_after_which_ends_a_job_runs(
-        self, store: Store, edge: Dependency, how: str, state: JobState
-    ) -> None:
-        store.enqueue(job("a"), job("b", after=[edge]))
-        end(store, "a", how)
-        assert store.state("b") is state
-
     def test_a_cancellation_goes_on_down_the_graph(self, store: Store) -> None:
         store.enqueue(job("a"), job("b", after=["a"], **CANCELING), job("c", after=["b"], **CANCELING))
         end(store, "a", "failed")
         assert [store.record(each).cause for each in "bc"] == ["dependency a has failed", "dependency b was canceled"]
-
-    def test_a_job_canceled_at_enqueue_is_over_with_all_that_depends_on_it(self, store: Store) -> None:
-        store.enqueue(job("a"))
-        end(store, "a", "failed")
-        reply = store.enqueue(job("c", after=["b"], **CANCELING), job("b", ["doc"], after=["a"], **CANCELING))
-        assert [made.state for made in reply.jobs] == [DEFERRED, CANCELED]
-        store.wait(0)
-        assert store.states("b", "c") == "CANCELED CANCELED"
 
     def test_a_lost_worker_s_job_fails_its_dependents_when_it_is_dead(self, store: Store) -> None:
         store.enqueue(job("a", max_losses=1), job("b", after=["a"], **CANCELING))

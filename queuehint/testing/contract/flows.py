@@ -9,11 +9,9 @@ import pytest
 from queuehint import InvalidJobError, JobNotFoundError, JobState, OutcomeKind, UnknownDependencyError
 from queuehint.errors import DuplicateFlowError, DuplicateJobError, FlowNotFoundError
 from queuehint.operations import STAGED_KEPT_MS, Cancel, CancelFlow, Commit, Enqueue, Get, ListFlow, Verdict
-from queuehint.testing.contract.edges import end
 from queuehint.testing.contract.store import DAY_MS
 from queuehint.testing.driver import job
 from queuehint.values.policy import ON_DEPENDENCY_FAILURE
-from queuehint.values.report import EdgeStats
 
 if TYPE_CHECKING:
     from queuehint.testing.contract.store import Store
@@ -47,15 +45,6 @@ class Parts:
         assert store.start() == []
         assert store.commit("T") == 2
 
-    def test_a_commit_has_all_take_effect_in_order(self, store: Store) -> None:
-        store.stage("T", job("a", ["doc"]))
-        store.enqueue(job("other", ["doc"]))
-        store.stage("T", job("b", ["doc"]), job("c", ["doc"], after=["a"]))
-        assert store.commit("T") == 3
-        store.wait(0)
-        assert store.stats().enqueued == 4
-        assert store.run() == ["other", "a", "b", "c"]
-
     def test_a_large_submission_is_there_at_once(self, store: Store) -> None:
         for part in range(6):
             ids = [f"{part}-{number}" for number in range(500)]
@@ -65,23 +54,6 @@ class Parts:
         store.wait(0)
         stats = store.stats()
         assert (stats.states[QUEUED], stats.states[DEFERRED]) == (500, 2500)
-
-    def test_times_count_from_the_commit(self, store: Store) -> None:
-        store.stage("T", job("a", delay_ms=1_000), job("b", start_within_ms=1_000))
-        store.wait(5_000)
-        store.commit("T")
-        store.wait(999)
-        assert store.states("a", "b") == "SCHEDULED QUEUED"
-        store.wait(1)
-        assert store.states("a", "b") == "QUEUED CANCELED"
-
-    def test_what_became_of_a_dependency_meanwhile_is_judged_at_the_commit(self, store: Store) -> None:
-        store.enqueue(job("a"))
-        store.stage("T", job("b", after=["a"], **CANCELING), job("c", after=["a"]))
-        end(store, "a", "failed")
-        store.commit("T")
-        store.wait(0)
-        assert store.states("b", "c") == "CANCELED DEFERRED"
 
     def test_parts_never_committed_are_gone_after_ten_minutes(self, store: Store) -> None:
         stage_two(store)
@@ -104,14 +76,6 @@ class Parts:
         assert [made.created for made in store.stage("T", *parts).jobs] == [True, True]
         assert [made.created for made in store.stage("T", *parts).jobs] == [False, False]
         assert store.commit("T") == 2
-
-    def test_an_id_that_is_hidden_elsewhere_is_taken_by_who_asks_anew(self, store: Store) -> None:
-        store.stage("T", job("a", ["old"]), job("b", after=["a"]))
-        assert store.enqueue(job("c", after=["a"]), job("a", ["new"])).jobs[1].created
-        assert store.commit("T") == 1
-        store.wait(0)
-        assert (store.record("a").path, store.why("b").jobs, store.why("c").jobs) == (("new",), ("a",), ("a",))
-        assert sorted(store.run()) == ["a", "b", "c"]
 
     def test_whoever_takes_an_id_after_the_commit_is_not_what_was_depended_on(self, store: Store) -> None:
         """What a job needs is a job and not an id: else one that is taken up late waits for one that waits for it."""
@@ -264,34 +228,6 @@ class Flows:
 
 class Counts:
     """Edges are counted; nothing is left of them when all is over."""
-
-    def test_edges_are_counted(self, store: Store) -> None:
-        store.enqueue(*[job(each, max_attempts=1) for each in "abc"])
-        began = store.clock.now_ms()
-        store.enqueue(job("d", after="abc"), job("e", after="ab"), job("f", after="c"))
-        store.start()
-        store.fail("c")
-        store.finish("a")
-        assert store.edges() == EdgeStats(
-            deferred=3,
-            open_edges=4,
-            oldest_id="d",
-            oldest_ms=began,
-            looked_at=3,
-            most_blocked=2,
-            most_awaited=2,
-            behind_dead=2,
-            orphans=(),
-        )
-
-    def test_why_names_ten_of_those_a_job_waits_for(self, store: Store) -> None:
-        ids = [f"a{number:02}" for number in range(15)]
-        store.enqueue(*[job(each, max_attempts=1) for each in ids], job("b", after=ids[::-1]))
-        assert store.why("b").jobs == tuple(ids[:10])
-        store.start()
-        store.fail("a14")
-        store.fail("a12")
-        assert store.why("b").jobs == ("a12", "a14")
 
     def test_nothing_is_left_of_a_graph_when_all_is_over(self, store: Store) -> None:
         specs: list[JobSpec] = []

@@ -1,0 +1,278 @@
+"""The rules of submissions in parts: hidden until their commit, and dropped if none comes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from queuehint.errors import (
+    CycleError,
+    DuplicateJobError,
+    InvalidJobError,
+    LeaseLostError,
+    PathClosedError,
+    UnknownDependencyError,
+)
+from queuehint.operations import STAGED_KEPT_MS, CancelFlow, Close, Enqueue, ListFlow, Reopen
+from queuehint.testing.contract.store import DAY_MS, one_shell
+from queuehint.testing.driver import job
+from queuehint.values.record import JobState
+from queuehint.values.spec import Dependency
+
+if TYPE_CHECKING:
+    from queuehint.testing.contract.store import Store
+
+
+SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
+
+
+def stage_two(store: Store) -> None:
+    """Send a part of two jobs, `b` after `a`."""
+    store.stage("T", job("a", ["x"], flow="f"), job("b", ["x", "y"], after=["a"], flow="f"))
+
+
+@one_shell
+class HiddenParts:
+    """Nobody knows of a part before the commit."""
+
+    def test_the_jobs_of_a_part_are_told_as_deferred(self, store: Store) -> None:
+        reply = store.stage("T", job("a"), job("b", after=["a"]))
+        assert [(made.id, made.state, made.created) for made in reply.jobs] == [
+            ("a", DEFERRED, True),
+            ("b", DEFERRED, True),
+        ]
+        assert not reply.more
+
+    def test_sweeps_pass_over_what_is_hidden(self, store: Store) -> None:
+        stage_two(store)
+        store.cancel_path()
+        store.cancel_flow("f")
+        store.wait(0)
+        assert store.commit("T") == 2
+        assert store.states("a", "b") == "QUEUED DEFERRED"
+
+    def test_a_hidden_job_is_no_dependency_for_others_and_nobody_s_child(self, store: Store) -> None:
+        stage_two(store)
+        with pytest.raises(UnknownDependencyError):
+            store.enqueue(job("c", after=["a"]))
+        with pytest.raises(UnknownDependencyError):
+            store.stage("other", job("c", after=["a"]))
+        store.enqueue(job("parent"))
+        store.start()
+        store.await_children("parent", "a")
+        assert store.record("parent").errors[0].type == "queuehint.errors.UnknownDependencyError"
+
+    def test_a_part_may_depend_on_earlier_parts_on_itself_and_on_what_is_there(self, store: Store) -> None:
+        store.enqueue(job("there"))
+        store.stage("T", job("a", after=["there"]), job("c", after=["b"]), job("b", after=["a"]))
+        store.stage("T", job("d", after=["c", "a", "there"]))
+        assert store.commit("T") == 4
+        assert store.run() == ["there", "a", "b", "c", "d"]
+        assert store.is_clean
+
+    def test_a_page_of_a_flow_passes_over_what_is_hidden(self, store: Store) -> None:
+        store.enqueue(job("a", flow="f"))
+        store.stage("T", job("b", flow="f"), job("c", flow="f"))
+        store.enqueue(job("d", flow="f"))
+        page = store.apply(ListFlow("f", limit=2))
+        assert [record.id for record in page.records] == ["a"]
+        assert [record.id for record in store.apply(ListFlow("f", page.cursor or 0, 2)).records] == ["d"]
+
+
+@one_shell
+class Commits:
+    """A commit has all parts take effect, in their order, as of now."""
+
+    def test_a_commit_has_all_parts_take_effect_in_their_order(self, store: Store) -> None:
+        store.enqueue(job("before", ["x"]))
+        store.stage("T", job("a", ["x"]))
+        store.enqueue(job("meanwhile", ["x"]))
+        store.stage("T", job("b", ["x"]), job("c", ["x"]))
+        store.enqueue(job("last", ["x"]))
+        assert store.commit("T") == 3
+        assert store.stats().enqueued == 6
+        assert store.run() == ["before", "meanwhile", "last", "a", "b", "c"]
+        assert store.is_clean
+
+    def test_times_count_from_the_commit(self, store: Store) -> None:
+        store.stage(
+            "T",
+            job("delayed", delay_ms=1000),
+            job("timed", run_at_ms=store.began_ms + 5000),
+            job("hasty", start_within_ms=1000, pool="nobody"),
+            job("past", run_at_ms=store.began_ms + 1000),
+        )
+        store.wait(4000)
+        store.commit("T")
+        assert [store.record(each).enqueued_ms for each in ("delayed", "timed", "hasty", "past")] == [
+            store.began_ms + 4000
+        ] * 4
+        assert store.states("delayed", "timed", "hasty", "past") == "SCHEDULED SCHEDULED QUEUED QUEUED"
+        assert store.record("delayed").due_ms == store.began_ms + 5000
+        store.wait(999)
+        assert store.states("delayed", "hasty") == "SCHEDULED QUEUED"
+        store.wait(1)
+        assert store.states("delayed", "timed", "hasty") == "QUEUED QUEUED CANCELED"
+        assert store.record("hasty").cause == "expired"
+
+    @pytest.mark.parametrize(
+        "how, on_failure, state, cause",
+        [
+            ("finish", "wait", QUEUED, None),
+            ("fail", "wait", DEFERRED, None),
+            ("fail", "cancel", CANCELED, "dependency a has failed"),
+            ("fail", "run", QUEUED, None),
+            ("cancel", "wait", QUEUED, None),
+            ("cancel", "cancel", CANCELED, "dependency a was canceled"),
+            ("expire", "wait", CANCELED, "dependency a has expired"),
+            ("expire", "run", CANCELED, "dependency a has expired"),
+        ],
+    )
+    def test_what_became_of_a_dependency_meanwhile_is_judged_at_the_commit(
+        self, store: Store, how: str, on_failure: str, state: JobState, cause: str | None
+    ) -> None:
+        store.enqueue(job("a", max_attempts=1, retention_ms=1000))
+        store.stage("T", job("b", after=["a"], on_dependency_failure=on_failure), job("c", after=["b"]))
+        if how != "cancel":
+            store.start()
+        acts: dict[str, Callable[[], Any]] = {
+            "finish": lambda: store.finish("a"),
+            "fail": lambda: store.fail("a"),
+            "cancel": lambda: store.cancel("a"),
+            "expire": lambda: store.finish("a"),
+        }
+        acts[how]()
+        if how == "expire":
+            store.wait(1000)
+        store.commit("T")
+        assert (store.state("b"), store.record("b").cause) == (state, cause)
+        assert store.state("c") is (QUEUED if state is CANCELED else DEFERRED)
+
+    def test_a_commit_that_comes_late_but_before_the_parts_were_dropped_counts(self, store: Store) -> None:
+        stage_two(store)
+        store.advance(2 * STAGED_KEPT_MS)
+        assert store.commit("T") == 2
+        assert store.run() == ["a", "b"]
+
+    def test_a_name_is_free_again_once_its_submission_is_over(self, store: Store) -> None:
+        stage_two(store)
+        store.commit("T")
+        store.stage("T", job("c"))
+        assert store.commit("T") == 1
+
+    def test_an_id_whose_submission_expires_in_the_same_step_is_free(self, store: Store) -> None:
+        stage_two(store)
+        store.advance(STAGED_KEPT_MS)
+        assert store.enqueue(job("a", ["new"])).jobs[0].created
+        assert store.record("a").path == ("new",)
+        assert store.find("b") is None
+        assert store.run() == ["a"]
+        assert store.is_clean
+
+    def test_what_has_become_hidden_in_another_submission_is_no_dependency_any_more(self, store: Store) -> None:
+        store.stage("S", job("a"), job("b", after=["a"]))
+        store.stage("T", job("a"))
+        assert store.commit("S") == 1
+        assert (store.state("b"), store.record("b").cause) == (CANCELED, "dependency a has expired")
+        assert store.commit("T") == 1
+
+    def test_a_part_may_name_jobs_that_are_there_already(self, store: Store) -> None:
+        store.enqueue(job("a"))
+        reply = store.stage("T", job("a"), job("b", after=["a"]))
+        assert [(made.id, made.state, made.created) for made in reply.jobs] == [
+            ("a", QUEUED, False),
+            ("b", DEFERRED, True),
+        ]
+        with pytest.raises(DuplicateJobError):
+            store.stage("T", job("a", ["x"]))
+        assert store.commit("T") == 1
+
+    @pytest.mark.parametrize("part", [None, "S"])
+    @pytest.mark.parametrize("order", [1, -1])
+    def test_an_id_that_is_hidden_elsewhere_is_taken_by_whoever_asks_for_it_anew(
+        self, store: Store, part: str | None, order: int
+    ) -> None:
+        store.stage("T", job("a", ["old"]), job("b", after=["a"]))
+        specs = [job("a", ["new"]), job("mine", after=["a"])][::order]
+        made = store.enqueue(*specs) if part is None else store.stage(part, *specs)
+        assert [each.created for each in made.jobs] == [True, True]
+        if part is not None:
+            store.commit(part)
+        assert store.record("a").path == ("new",)
+        assert store.states("a", "mine") == "QUEUED DEFERRED"
+        assert store.commit("T") == 1
+        assert store.why("b").jobs == ("a",)
+        assert sorted(store.run()) == ["a", "b", "mine"]
+        assert store.is_clean
+
+    def test_a_part_that_is_refused_changes_nothing(self, store: Store) -> None:
+        stage_two(store)
+        store.apply(Close(("closed",)))
+        before = store.everything()
+        bad: list[tuple[type[Exception], Any]] = [
+            (UnknownDependencyError, job("c", after=["nobody"], flow="f")),
+            (CycleError, job("c", after=["c"], flow="f")),
+            (PathClosedError, job("c", ["closed"], flow="f")),
+            (DuplicateJobError, job("a", ["y"], flow="f")),
+        ]
+        for error, spec in bad:
+            with pytest.raises(error):
+                store.stage("T", job("new", flow="f"), spec)
+        with pytest.raises(LeaseLostError):
+            store.apply(Enqueue((job("c", flow="f"),), staged="T", parent=("nobody", 1)))
+        assert store.everything() == before
+        store.apply(Reopen(("closed",)))
+        assert store.commit("T") == 2
+
+    def test_a_handler_may_send_parts(self, store: Store) -> None:
+        store.enqueue(job("parent"))
+        store.start()
+        parent = ("parent", store.grants["parent"].token)
+        store.apply(Enqueue((job("a"), job("b", after=["a"])), staged="T", parent=parent))
+        with pytest.raises(CycleError):
+            store.apply(Enqueue((job("c", after=["parent"]),), staged="T", parent=parent))
+        store.commit("T")
+        store.await_children("parent", "a", "b")
+        assert store.run() == ["a", "b"]
+        assert store.state("parent") is FINISHED
+
+
+@one_shell
+class FlowsTold:
+    """A flow is counted, listed and canceled as long as its records are kept."""
+
+    def test_the_jobs_of_a_flow_are_counted_by_state_while_their_records_are_kept(self, store: Store) -> None:
+        store.enqueue(job("a", flow="f", max_attempts=1), job("b", after=["a"], flow="f"), job("c", flow="g"), job("d"))
+        assert store.flow("f").states == {**dict.fromkeys(JobState, 0), QUEUED: 1, DEFERRED: 1}
+        store.start()
+        store.fail("a")
+        stats = store.flow("f")
+        assert (stats.states[FAILED], stats.total, stats.unfinished) == (1, 2, 1)
+        store.wait(8 * DAY_MS)
+        assert store.flow("f").total == 1
+        store.wait(DAY_MS)
+        assert store.flow("f").total == store.flow("nobody").total == 0
+
+    def test_a_flow_is_listed_in_pages_in_order_of_number(self, store: Store) -> None:
+        store.enqueue(*[job(f"j{number}", flow="f" if number != 3 else "g") for number in range(6)])
+        page = store.apply(ListFlow("f", limit=2))
+        assert [record.id for record in page.records] == ["j0", "j1"]
+        rest = store.apply(ListFlow("f", page.cursor or 0, 3))
+        assert ([record.id for record in rest.records], rest.cursor) == (["j2", "j4", "j5"], None)
+        assert store.apply(ListFlow("nobody")).records == ()
+        for limit in (0, 201):
+            with pytest.raises(InvalidJobError):
+                store.apply(ListFlow("f", limit=limit))
+
+    def test_a_flow_is_canceled_with_a_reason(self, store: Store) -> None:
+        store.enqueue(job("a", flow="f"), job("b", after=["a"], flow="f"))
+        assert not store.apply(CancelFlow("f", "moot")).more
+        assert [store.record(each).cause for each in "ab"] == ["moot", "moot"]
+        assert not store.cancel_flow("nobody")
+
+    def test_a_dependency_between_flows_is_an_edge_like_any_other(self, store: Store) -> None:
+        store.enqueue(job("a", flow="f"), job("b", flow="g", after=[Dependency("a", when="done")]))
+        store.cancel_flow("f")
+        assert store.states("a", "b") == "CANCELED QUEUED"

@@ -1,0 +1,111 @@
+"""The rules of revivals: what a redrive brings back, and what is told of edges."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from queuehint.testing.contract.store import one_shell
+from queuehint.testing.driver import job
+from queuehint.values.record import JobState
+from queuehint.values.report import EdgeStats
+from queuehint.values.spec import Dependency
+
+if TYPE_CHECKING:
+    from queuehint.testing.contract.store import Store
+
+SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
+
+
+@one_shell
+class Revivals:
+    """A redrive downstream brings back what was canceled because of a job, and nothing else."""
+
+    def test_what_was_canceled_by_hand_is_not_revived(self, store: Store) -> None:
+        store.enqueue(job("a", max_attempts=1), job("b"))
+        store.enqueue(job("b2", after=["a"], on_dependency_failure="cancel"))
+        store.cancel("b2")
+        store.start()
+        store.fail("a")
+        store.redrive("a", downstream=True)
+        store.wait(0)
+        assert store.state("b2") is CANCELED
+
+    def test_a_revived_job_whose_needs_are_all_over_takes_its_place_at_once(self, store: Store) -> None:
+        store.enqueue(job("a", max_attempts=1), job("x", max_attempts=1))
+        store.enqueue(
+            job("b", after=["a", Dependency("x", when="failure")], on_dependency_failure="cancel"),
+            job("c", after=["b"], on_dependency_failure="cancel"),
+        )
+        store.start()
+        store.fail("a", final=True)
+        store.fail("x", final=True)
+        store.redrive("a", downstream=True)
+        store.wait(0)
+        assert store.states("b", "c") == "DEFERRED DEFERRED"
+        assert store.why("b").jobs == ("a",)
+        assert store.run() == ["a", "b", "c"]
+
+
+@one_shell
+class EdgesTold:
+    """Edges are counted, and those that a job waits for are named."""
+
+    def test_why_names_ten_of_those_a_job_waits_for_and_the_dead_ones_if_there_are_any(self, store: Store) -> None:
+        ids = [f"a{number:02}" for number in range(15)]
+        store.enqueue(*[job(each, max_attempts=1) for each in ids])
+        store.enqueue(job("b", after=ids[::-1]))
+        assert store.why("b").jobs == tuple(ids[:10])
+        assert str(store.why("b")).startswith("b is DEFERRED: waits for the end of a00, a01")
+        store.start()
+        store.fail("a14", final=True)
+        store.fail("a12", final=True)
+        assert (store.why("b").jobs, store.why("b").stuck) == (("a12", "a14"), True)
+        assert str(store.why("b")) == "b is DEFERRED: waits for a redrive of a12, a14"
+
+    def test_edges_are_counted(self, store: Store) -> None:
+        nothing = EdgeStats(
+            deferred=0,
+            open_edges=0,
+            oldest_id=None,
+            oldest_ms=None,
+            looked_at=0,
+            most_blocked=0,
+            most_awaited=0,
+            behind_dead=0,
+            orphans=(),
+        )
+        assert store.edges() == nothing
+        store.enqueue(*[job(each, max_attempts=1) for each in "abc"])
+        store.advance(6)
+        store.enqueue(job("d", after="abc"), job("e", after="ab"), job("f", after="c"), job("g", after="a", delay_ms=9))
+        assert store.edges() == EdgeStats(
+            deferred=3,
+            open_edges=7,
+            oldest_id="d",
+            oldest_ms=store.began_ms + 6,
+            looked_at=3,
+            most_blocked=3,
+            most_awaited=3,
+            behind_dead=0,
+            orphans=(),
+        )
+        store.start()
+        store.fail("c")
+        store.finish("a")
+        stats = store.edges()
+        assert (stats.deferred, stats.open_edges, stats.behind_dead, stats.most_blocked) == (3, 4, 2, 2)
+
+    def test_what_waits_behind_a_dead_job_is_pending_and_does_not_move(self, store: Store) -> None:
+        store.enqueue(job("a", max_attempts=1), job("b", ["x"], after=["a"]), job("c", ["x"], after=["b"]))
+        store.start()
+        assert store.pending(("x",)).moving
+        store.fail("a")
+        for path in (None, ("x",)):
+            pending = store.pending(path)
+            assert (pending.unfinished, pending.moving, len(pending.reasons)) == (2, False, 2)
+        assert store.pending(("x",)).reasons[0] == store.why("b")
+
+    def test_what_waits_for_a_time_through_others_is_moving(self, store: Store) -> None:
+        store.enqueue(job("a", delay_ms=1000), job("b", ["x"], after=["a"]))
+        assert store.pending().moving
+        assert store.pending(("x",)).moving
