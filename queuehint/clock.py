@@ -12,17 +12,17 @@ if TYPE_CHECKING:
 
 
 MS_MAX = 2**53
-"""As far from the epoch as a time may be: all stores count so far exactly."""
+"""Largest distance of a time from the epoch that all stores represent exactly."""
 
 
 class Clock(Protocol):
-    """What tells the time."""
+    """Source of the current time."""
 
     def now_ms(self) -> int:
         """Return ms since the epoch."""
 
     def subscribe(self, moved: Callable[[], None]) -> None:
-        """Have *moved* called whenever the time jumps instead of passing by itself."""
+        """Register a callback for time jumps, for clocks of tests."""
 
 
 class SystemClock:
@@ -33,12 +33,12 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
     def subscribe(self, moved: Callable[[], None]) -> None:
-        """Do nothing: this clock never jumps on purpose."""
+        """Do nothing: this clock never jumps."""
 
 
 class FakeClock:
     """
-    A time that moves only when told to, for tests.
+    A clock for tests, moved by `advance` only.
 
     >>> clock = FakeClock(1_000)
     >>> clock.advance(seconds=1.5)
@@ -55,7 +55,7 @@ class FakeClock:
         return self._now_ms
 
     def subscribe(self, moved: Callable[[], None]) -> None:
-        """Have *moved* called after each move."""
+        """Register a callback for each move."""
         self._subscribers.append(check_callable(moved, parameter="moved"))
 
     def advance(self, *, seconds: float = 0, ms: int = 0) -> None:

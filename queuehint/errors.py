@@ -35,7 +35,7 @@ Class = TypeVar("Class", bound=type[Any])
 
 
 def shows_itself(kind: Class) -> Class:
-    """Note that the ``__repr__`` of a class of ours is short: it is a name that was checked."""
+    """Declare that the ``__repr__`` of a class of ours is short: it is a name that was checked."""
     _SHORT.add(kind)
     return kind
 
@@ -78,7 +78,7 @@ def clipped(text: str) -> str:
 
 def printable(text: str) -> str:
     r"""
-    Return text on one line, with the codes of what cannot be printed.
+    Return text on one line, with unprintable characters as their codes.
 
     >>> print(printable("a\x1b[31m\nb\u202e"))
     a\x1b[31m\nb\u202e
@@ -89,10 +89,10 @@ def printable(text: str) -> str:
 
 
 def _parts(value: Any) -> Iterator[str]:
-    """Yield the repr of a value bit by bit, so that who has enough of it need not pay for the rest."""
+    """Yield the repr of a value piece by piece, so that a caller may stop early."""
     kind: Any = type(value)
     name = "" if kind in _CONTAINERS else kind.__name__
-    # By the methods of the classes that are known: what a subclass makes of them may be anything.
+    # By the methods of the known classes: a subclass may override them.
     if isinstance(value, str):
         yield repr(str.__getitem__(value, _SHOWN))
     elif isinstance(value, bytes):
@@ -327,7 +327,7 @@ class DrainStalledError(QueueHintError):
 
 
 class MissingExtraError(QueueHintError, ImportError):
-    """What was asked for needs a package that an extra of queuehint installs."""
+    """A feature needs a package that an extra of queuehint installs."""
 
     def __init__(self, extra: str, what: str) -> None:
         self.extra = extra
@@ -406,7 +406,7 @@ class BackendDeniedError(BackendError):
 
 
 class BackendInUseError(BackendDeniedError):
-    """Another process has the store, which one at a time may use: *path* says which, *pid* who, None if not known."""
+    """Another process uses the store, which takes one at a time: *path* is the file, *pid* the process or None."""
 
     def __init__(self, path: str, pid: int | None) -> None:
         self.path = path
@@ -453,4 +453,4 @@ class OutcomeUnknownError(BackendError):
 
 
 class CorruptStateError(BackendError):
-    """What is stored breaks an invariant; nothing was changed."""
+    """Stored data breaks an invariant; nothing was changed."""

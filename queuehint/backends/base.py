@@ -31,12 +31,12 @@ _NAMESPACE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 @attrs.frozen(kw_only=True)
 class Interest:
     """
-    What somebody waits for.
+    Topics of a wait.
 
     Args:
         pools: until one of these may have a ready job, or something is due.
         users: only if it is a job of one of these (None for jobs without a user); by default anyone's.
-        worker: until this worker has to be told to stop a job.
+        worker: until this worker has to stop a job.
         jobs: until one of these is over.
         version: until the one of *jobs* has another version than this, too; a store that cannot tell returns soon.
         pending: until nothing of this is left; only for a store of this process, others wait the whole time.
@@ -62,14 +62,14 @@ class Backend(Protocol):
     """
 
     async def call(self, operation: Operation[Reply]) -> Reply:
-        """Do one operation."""
+        """Carry out one operation."""
 
     def call_sync(self, operation: Operation[Reply]) -> Reply:
-        """Do one operation, for code without a loop."""
+        """Carry out one operation, for code without a loop."""
 
     async def wait(self, interest: Interest, timeout_s: float) -> None:
         """
-        Return once what is waited for may be there, also if it is already, or after *timeout_s*.
+        Return once a topic may have news, also if it has them already, or after *timeout_s*.
 
         Returning too early is allowed. Callers look only then: after the whole time they wait again.
         """
@@ -92,7 +92,7 @@ class Backend(Protocol):
         """
 
     async def close(self) -> None:
-        """Let go of everything; further calls raise `BackendUnavailableError`."""
+        """Close all resources; further calls raise `BackendUnavailableError`."""
 
     def close_sync(self) -> None:
         """Like `close`, for code without a loop."""
@@ -109,7 +109,7 @@ class Backend(Protocol):
     @property
     def identity(self) -> Hashable:
         """
-        What this store is known by: equal for two backends whose jobs are the same, by all that can be told unasked.
+        Identity of the store: equal for two backends of the same jobs, as far as known without asking.
 
         By default a store is the one of this very backend.
         """
@@ -118,7 +118,7 @@ class Backend(Protocol):
 
 @attrs.frozen(kw_only=True)
 class BackendOptions:
-    """What a scheduler tells the store it opens."""
+    """Options of a backend."""
 
     namespace: str = "default"
     retention: Retention | None = None
@@ -144,7 +144,7 @@ def open_backend(url: str, options: BackendOptions | None = None) -> Backend:
     try:
         parts = urlsplit(url)
     except ValueError:
-        # What it says may hold the password.
+        # Its message may hold the password.
         raise InvalidJobError(f"url {masked(url)!r} is not a URL") from None
     options = attrs.evolve(options, namespace=_namespace_of(parts, options.namespace))
     found = entry_points(group=ENTRY_POINTS, name=parts.scheme)
@@ -178,13 +178,13 @@ def _namespace_of(parts: SplitResult, otherwise: str) -> str:
     if said is None:
         return check_namespace(otherwise)
     if not _NAMESPACE.fullmatch(said):
-        # Not shown: what follows in the URL may have ended up in it.
+        # Not shown: the rest of the URL may have ended up in it.
         raise InvalidJobError("the namespace in the url must be 1 to 64 of A-Z a-z 0-9 _ . -")
     return said
 
 
 def say_retention_changed(logger: logging.Logger, kind: str, store: str, before: object, now: object) -> None:
-    """Warn that a namespace keeps its records for other times from now on, because this process was told so."""
+    """Warn that this process has changed the retention of a namespace."""
     logger.warning(
         "the retention of %s was (%s) and is now (%s), as this process was told; the newest one that says so counts",
         store,

@@ -41,21 +41,21 @@ OWN_LEASE_MS = 30_000
 READY_WITHOUT_WORKER_MS = 5_000
 INDEXED_AT_ONCE = 1_000
 VERSION_POLL_S = 0.05
-"""How often whoever waits for changes of a job looks; each end wakes them at once."""
+"""Poll interval of waits for changes of a job; each end wakes them at once."""
 
 
 class LocalBackend(Backend):
     """
-    An engine that only this process has, and those who wait for it.
+    An engine of this process alone, and its waiters.
 
     ``engine`` is set by whoever inherits from this, before anybody may ask or wait; it is touched under ``_lock`` only.
     """
 
     kind: ClassVar[str]
-    """What it is called in errors, and in the names of events."""
+    """Its name in errors and in events of the log."""
     logger: ClassVar[logging.Logger]
     unserved: ClassVar[str]
-    """What is said, once, when jobs are ready and nobody in this process works."""
+    """Logged once when jobs are ready and no worker runs in this process."""
     engine: Engine
 
     def __init__(self, options: BackendOptions) -> None:
@@ -78,15 +78,15 @@ class LocalBackend(Backend):
 
     @abstractmethod
     async def call(self, operation: Operation[Reply]) -> Reply:
-        """Do one operation."""
+        """Carry out one operation."""
 
     @abstractmethod
     def call_sync(self, operation: Operation[Reply]) -> Reply:
-        """Do one operation, for code without a loop."""
+        """Carry out one operation, for code without a loop."""
 
     @abstractmethod
     async def _await_ends(self, job_ids: tuple[str, ...]) -> None:
-        """Have the engine know that somebody waits for jobs."""
+        """Tell the engine that a caller waits for jobs."""
 
     @abstractmethod
     def _await_ends_sync(self, job_ids: tuple[str, ...]) -> None:
@@ -95,7 +95,7 @@ class LocalBackend(Backend):
     # --- waiting -------------------------------------------------------------------------------------------------
 
     async def wait(self, interest: Interest, timeout_s: float) -> None:
-        """Return once what is waited for may be there, or after *timeout_s*."""
+        """Return once a topic may have news, or after *timeout_s*."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
 
@@ -123,11 +123,11 @@ class LocalBackend(Backend):
             await self.call(Tick())
 
     async def _apart(self, act: Callable[[], T], _undo: Callable[[T], None] | None = None) -> T:
-        """Do what takes the lock without standing in the way of this loop for long."""
+        """Run a function that takes the lock without blocking this loop for long."""
         return act()
 
     def _leave_soon(self, waiter: Waiter) -> None:
-        """Forget somebody who waits no more, without standing in the way of this loop for long."""
+        """Remove a waiter without blocking this loop for long."""
         self._leave(waiter)
 
     async def _prepare(self, question: List | CountRecords) -> None:
@@ -184,10 +184,10 @@ class LocalBackend(Backend):
             return tuple([job.id for job in known if job is not None and not job.is_over and table.goes_soon(job)])
 
     def _enter(self, interest: Interest, timeout_s: float, wake: Callable[[], None]) -> Waiter | None:
-        """Register somebody who waits; None if what they wait for is there."""
+        """Register a waiter; return None if it has news already."""
         self._check_usable()
         with self._lock:
-            if self._closed:  # meanwhile: nobody would wake this waiter any more
+            if self._closed:  # closed meanwhile: this waiter would never be woken
                 return None
             engine, now_ms = self.engine, self._clock.now_ms()
             table = engine.state.table
@@ -253,7 +253,7 @@ class LocalBackend(Backend):
     # --- what every operation does -------------------------------------------------------------------------------
 
     def _apply(self, operation: Operation[Reply], now_ms: int) -> Reply:
-        """Have the engine answer, and wake whom it concerns; under the lock."""
+        """Apply an operation to the engine and wake the waiters concerned; under the lock."""
         engine = self.engine
         try:
             reply = engine.apply(operation, now_ms)
@@ -300,7 +300,7 @@ class LocalBackend(Backend):
         return self._is_forked() or sys.is_finalizing()
 
     def _begin_use(self) -> None:
-        """Let only this process use it from now on."""
+        """Bind it to this process."""
         self._pid, self._process = os.getpid(), this_process()
 
     def _is_forked(self) -> bool:
@@ -308,7 +308,7 @@ class LocalBackend(Backend):
         return self._process is not None and self._process is not this_process()
 
     def _watch_unserved(self, now_ms: int) -> None:
-        """Say once that jobs have been ready for a while and no worker runs in this process."""
+        """Log once that jobs have been ready for a while and no worker runs in this process."""
         if not self.engine.state.table.ready.sizes():
             self._unserved_since_ms = None
         elif self._unserved_since_ms is None:

@@ -34,7 +34,7 @@ _BETWEEN = re.compile(r"([:/@?#&;=,]+)")
 
 def masked(url: str) -> str:
     """
-    Return of a URL what is known to be harmless: scheme, hosts, ports, database, file, names of options, namespace.
+    Return the harmless parts of a URL: scheme, hosts, ports, database, file, names of options, namespace.
 
     It is taken apart; whatever is not one of these, or stands where a password may have ended up, is ``***``.
 
@@ -43,7 +43,7 @@ def masked(url: str) -> str:
     >>> masked("redis://ann:sec/ret@db:6379/0")
     'redis://***'
 
-    What was masked stays as it is.
+    Masking twice changes nothing.
     """
     scheme, colon, rest = url.partition(":")
     if not url or not colon or not _SCHEME.fullmatch(scheme):
@@ -62,7 +62,7 @@ def masked(url: str) -> str:
 
 
 def _masked_tail(scheme: str, tail: str) -> str:
-    """Return what may be shown of what follows the hosts: path, query and fragment."""
+    """Return the harmless parts behind the hosts: path, query and fragment."""
     tail, hash_sign, _ = tail.partition("#")
     path, question, query = tail.partition("?")
     if scheme not in _OF_FILES:

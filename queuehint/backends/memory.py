@@ -52,7 +52,7 @@ class MemoryBackend(LocalBackend):
 
     def call_sync(self, operation: Operation[Reply]) -> Reply:
         """
-        Do one operation.
+        Carry out one operation.
 
         Raises:
             BackendUnavailableError: the backend was closed, or this process was forked from the one that made it.
@@ -76,11 +76,11 @@ class MemoryBackend(LocalBackend):
             self.engine.await_ends(job_ids)
 
     async def close(self) -> None:
-        """Forget everything; whoever waits is woken."""
+        """Drop all jobs and wake all waiters."""
         self.close_sync()
 
     def close_sync(self) -> None:
-        """Forget everything; whoever waits is woken."""
+        """Drop all jobs and wake all waiters."""
         if self._is_gone():
             self._closed = True
             return

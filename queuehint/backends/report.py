@@ -66,13 +66,13 @@ class Finding:
 @attrs.frozen(kw_only=True)
 class Report:
     """
-    What a doctor found.
+    Report of a doctor.
 
     Args:
-        facts: what the server is and how it is set; name -> value.
-        findings: what is wrong now.
-        repaired: what was wrong and is put right.
-        unchecked: what could not be looked at or put right, and why.
+        facts: version and settings of the server; name -> value.
+        findings: present problems.
+        repaired: problems that were repaired.
+        unchecked: omitted checks and repairs, with the reasons.
         was_quiet: nothing changed during the last pass.
     """
 
@@ -86,12 +86,12 @@ class Report:
 
     @property
     def errors(self) -> tuple[Finding, ...]:
-        """What is wrong, without the warnings."""
+        """The findings without the warnings."""
         return tuple(finding for finding in self.findings if finding.level == "error")
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
-        """What should be otherwise, and breaks nothing."""
+        """The findings that are only warnings."""
         return tuple(finding for finding in self.findings if finding.level == "warning")
 
     @property

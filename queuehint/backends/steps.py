@@ -29,7 +29,7 @@ TICK_S = 0.01
 
 @attrs.frozen
 class Wait:
-    """Wait until what is of interest may be there, at most *timeout_s*; if nothing is, so long."""
+    """Wait for news of a topic, at most *timeout_s*; without a topic, for the whole time."""
 
     interest: Interest
     timeout_s: float
@@ -73,7 +73,7 @@ async def _take(backend: Backend, step: Operation[Any] | Wait) -> Any:
         return await (asyncio.sleep(step.timeout_s) if step.is_plain else backend.wait(step.interest, step.timeout_s))
     reply = await backend.call(step)
     if backend.is_local:
-        # The call never suspends: who calls on and on in a loop would starve the workers on it.
+        # The call never suspends: a caller in a loop would starve the workers on it.
         await asyncio.sleep(0)
     return reply
 
@@ -106,7 +106,7 @@ def _take_sync(backend: Backend, step: Operation[Any] | Wait) -> Any:
 
 def tick_until_done(*, more: bool, at_most: int | None = None) -> Steps[None]:
     """
-    Have what an operation left over done, so that it waits for no worker.
+    Send `Tick` until the leftovers of an operation are done.
 
     Args:
         at_most: how many steps to do, for callers who should not pay for what others have left; the next to call, a
@@ -117,5 +117,5 @@ def tick_until_done(*, more: bool, at_most: int | None = None) -> Steps[None]:
         try:
             more = (yield Tick()).more
         except BackendError:
-            # What was asked for is done; the next to call goes on with the rest.
+            # The operation itself is done; the next caller continues with the rest.
             return

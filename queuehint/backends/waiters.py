@@ -15,7 +15,7 @@ _Topic = tuple[str, object]
 
 
 class Waiter:
-    """Somebody who waits: until when at most, how to wake them, and what for, as topics."""
+    """A waiter: its deadline, its wake-up, its topics."""
 
     __slots__ = ("pending", "topics", "until_ms", "wake", "works")
 
@@ -34,7 +34,7 @@ class Waiter:
 
 
 class WaitingRoom:
-    """Those who wait, by topic."""
+    """Waiters by topic."""
 
     def __init__(self) -> None:
         self._by_topic: dict[_Topic, dict[Waiter, None]] = {}
@@ -48,7 +48,7 @@ class WaitingRoom:
         return len(self._all)
 
     def enter(self, waiter: Waiter) -> None:
-        """Take in somebody."""
+        """Add a waiter."""
         self._all[waiter] = None
         for topic in waiter.topics:
             self._by_topic.setdefault(topic, {})[waiter] = None
@@ -59,7 +59,7 @@ class WaitingRoom:
             self._latest_ms = max(self._latest_ms, waiter.until_ms)
 
     def leave(self, waiter: Waiter) -> None:
-        """Forget somebody who waits no more; they may be gone already."""
+        """Remove a waiter; it may be gone already."""
         if waiter not in self._all:
             return
         del self._all[waiter]
@@ -73,14 +73,14 @@ class WaitingRoom:
                     del self._by_topic[topic]
 
     def call(self, kind: str, names: Iterable[object]) -> None:
-        """Wake those who wait for any of these."""
+        """Wake the waiters of any of these topics."""
         for name in names:
             for waiter in list(self._by_topic.get((kind, name), ())):
                 self.leave(waiter)
                 waiter.wake()
 
     def call_drained(self, is_drained: Callable[[CountPending], bool]) -> None:
-        """Wake those who wait until nothing is left of what they asked for."""
+        """Wake the waiters whose count has reached zero."""
         for waiter in list(self._drains):
             if waiter.pending is not None and is_drained(waiter.pending):
                 self.leave(waiter)

@@ -93,7 +93,7 @@ def namespace_of(backend: RedisBackend | SqliteBackend) -> str:
 
 
 def _facts(report: Report) -> list[tuple[str, str]]:
-    """Return what is known of the server, for people."""
+    """Return the server's facts for people."""
     facts = [("store", report.store), ("namespace", report.namespace)]
     for name, value in report.facts.items():
         shown = _size(int(value)) if name in _BYTES else f"{value} ms" if name == "latency_ms" else str(value)

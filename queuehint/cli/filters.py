@@ -31,7 +31,7 @@ def filtered(
     until: Annotated[str | None, typer.Option(metavar="TIME", help="Enqueued before that.")] = None,
 ) -> Filter:
     """
-    Return which jobs are meant; what is not said is left out.
+    Return the filter of the given options.
 
     Raises:
         UsageError, InvalidHintError: a time or a path is none.
@@ -54,7 +54,7 @@ OPTIONS = tuple(inspect.signature(filtered, eval_str=True).parameters.values())
 
 def choosing(command: Callable[..., None]) -> Callable[..., None]:
     """
-    Give a command the options that choose jobs, behind its own.
+    Append the options that select jobs to a command.
 
     It is called with *choose*, a `Choose`.
     """

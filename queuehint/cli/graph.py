@@ -103,7 +103,7 @@ def graph(
 
 
 def _jobs(found: FlowGraph, depth_max: int) -> Iterator[tuple[int, Text]]:
-    """Yield each job below those it waits for; the second time its name alone, without what is below it."""
+    """Yield each job below its dependencies; a repeated job as its name alone."""
     nodes = {node.id: node for node in found.nodes}
     edges: dict[str, list[FlowEdge]] = {}
     for known in found.edges:

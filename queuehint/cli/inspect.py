@@ -21,7 +21,7 @@ from queuehint.values.report import Reason, ReasonKind, Stats
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="Of a job.")]
 PAYLOADS = ("arguments", "arguments_base64")
-"""The fields that are shown only to those who ask for them."""
+"""Fields shown on request only."""
 _WAYS_OUT = {
     ReasonKind.PAUSED: "resume the path: queuehint resume {path}",
     ReasonKind.DEAD_HOLD: "redrive it, or give it up: queuehint dead retry {job}, queuehint dead purge {job}",
@@ -115,19 +115,19 @@ def places(record: JobRecord) -> str:
 
 
 def progress(record: JobRecord) -> str | None:
-    """Return how far a job is, for people; None if it has not said."""
+    """Return the progress of a job for people; None without any."""
     said = record.progress
     return None if said is None else spoken(said.done, said.total, said.note)
 
 
 def spoken(done: float | None, total: float | None, note: str | None) -> str:
-    """Return what a handler said of its progress, for people."""
+    """Return a handler's progress note for people."""
     counts = "/".join(f"{number:g}" for number in (done, total) if number is not None)
     return " ".join(part for part in (counts, note) if part)
 
 
 def _policy(policy: Policy) -> str:
-    """Return what of a policy is not as it is by default."""
+    """Return the fields of a policy that differ from the defaults."""
     default = Policy()
     changed = {
         field.name: getattr(policy, field.name)

@@ -28,7 +28,7 @@ from queuehint.values.report import Stats
 Every = Annotated[float, typer.Option("--every", metavar="SECONDS", min=0.1, max=3600, help="How often to look.")]
 
 EXIT_OF = {JobState.FINISHED: 0, JobState.FAILED: 4, JobState.CANCELED: 5}
-"""What `watch` ends with."""
+"""Exit codes of `watch`."""
 WATCH_S = 0.5
 RUNNING_SHOWN = 50
 """How many of the jobs that run `top` shows, and counts by user."""
@@ -41,7 +41,7 @@ Look = Callable[[], tuple[Any, Sequence[Block | str]]]
 
 def repeat(printer: Printer, look: Look, *, every_s: float, times: int | None) -> None:
     """
-    Show what *look* finds, again and again.
+    Show the results of *look* periodically.
 
     In a terminal each replaces the one before, for JSON each is a line. Ctrl-C ends it; for what has no end of its own
     that is no failure. A store that goes away is told below what was found last, and looked for again.
@@ -76,7 +76,7 @@ def _show(printer: Printer, live: Live | None, value: Any, blocks: Sequence[Bloc
 
 @contextlib.contextmanager
 def _whole_screen(printer: Printer) -> Iterator[Live | None]:
-    """Take the terminal, if it is one, and give it back as it was, also when told to end."""
+    """Set up the terminal, if it is one, and restore it, also after a signal."""
     if not printer.is_terminal:
         yield None
         return
@@ -186,7 +186,7 @@ def watch(
 
 
 def _follow(printer: Printer, sched: Scheduler, job_id: str, timeout: float | None) -> int:
-    """Print what is new of a job until it is over, and return what the command ends with."""
+    """Print changes of a job until it is over; return the exit code."""
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar
 

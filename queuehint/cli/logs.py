@@ -20,7 +20,7 @@ class LogFormat(StrEnum):
 
 
 class LogLevel(StrEnum):
-    """What is logged."""
+    """The log message."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -29,7 +29,7 @@ class LogLevel(StrEnum):
 
 
 def fields(record: logging.LogRecord) -> dict[str, Any]:
-    """Return what was given as `extra`."""
+    """Return the fields given as `extra`."""
     return {name: value for name, value in vars(record).items() if name not in _STANDARD}
 
 

@@ -44,7 +44,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
 class UsageError(Exception):
-    """What was asked for makes no sense; the text says why."""
+    """A wrong combination of options; the text says why."""
 
 
 @contextlib.contextmanager

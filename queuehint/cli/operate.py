@@ -105,7 +105,7 @@ def cancel_path(sched: Scheduler, path: str | None, reason: str | None, *, yes: 
 
 def judge(sched: Scheduler, ids: Sequence[str], make: Callable[[tuple[str, ...]], Any], *, as_json: bool) -> None:
     """
-    Have an order obeyed for jobs, as many at a time as an operation takes, and print what became of each.
+    Apply an operation to jobs, in batches of its limit, and print the verdict of each.
 
     The command ends with 1 if one of them was not found or refused.
     """

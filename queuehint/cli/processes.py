@@ -132,7 +132,7 @@ class Processes:
         )
 
     def _signal(self) -> None:
-        """Have all children stop; the second time at once."""
+        """Stop all children; the second time at once."""
         self._signals += 1
         self._stop()
 
@@ -146,7 +146,7 @@ class Processes:
         asyncio.get_running_loop().call_later(within_s, self._kill)
 
     def _say(self, child: asyncio.subprocess.Process) -> None:
-        """Say to a child that it is to stop, or to stop at once."""
+        """Ask a child to stop, or to stop at once."""
         assert child.stdin is not None
         with contextlib.suppress(OSError, RuntimeError):  # it has ended
             child.stdin.write(b"now\n" if self._signals > 1 else b"stop\n")
@@ -161,7 +161,7 @@ class Processes:
                 child.kill()
 
     def _known(self) -> dict[str, Any]:
-        """Return what a probe is told."""
+        """Return the health report."""
         children = [self._read(index) for index in range(self._count)]
         trips = [child.get("last_round_trip") or 0 for child in children]
         return {

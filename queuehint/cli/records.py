@@ -66,7 +66,7 @@ def export(
             count = sched.records.export_sync(file, newest_first=newest, **choose(states_of(state)))
         except OSError as error:
             if file is None:
-                raise  # whoever reads it has gone
+                raise  # the reader has gone
             raise UsageError(f"{file} cannot be written: {error.strerror}") from None
         sys.stdout.flush()
         if file is not None:

@@ -221,7 +221,7 @@ Block = Facts | Grid | Lines
 
 class Printer:
     """
-    Prints what a command has found out.
+    Prints the results of a command.
 
     Args:
         as_json: for programs: objects, one a line.
@@ -238,7 +238,7 @@ class Printer:
 
     @property
     def is_terminal(self) -> bool:
-        """True if people look at it."""
+        """True if it prints to a terminal."""
         return self.console.is_terminal and not self.as_json
 
     def json(self, value: Any) -> None:
@@ -246,7 +246,7 @@ class Printer:
         print(json.dumps(value, separators=(", ", ": ")), flush=True)
 
     def head(self, text: str) -> None:
-        """Print what stands above somebody's text."""
+        """Print the header of a user's text."""
         self.say(text if self.is_terminal else f"{text}:", "bold")
 
     def put(self, *blocks: Block | str) -> None:

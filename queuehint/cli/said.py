@@ -80,7 +80,7 @@ class Commands(TyperGroup):
     """All commands; what the parser says of their words is said by us."""
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        """Take note of the words of the command."""
+        """Store the words of the command."""
         _typed[:] = args
         with _parser_says():
             return super().make_context(info_name, args, parent, **extra)

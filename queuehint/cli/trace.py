@@ -40,7 +40,7 @@ class Format(StrEnum):
 
 
 class Tracks(StrEnum):
-    """What stands on one track of a drawing."""
+    """One track of a drawing."""
 
     PATH = "path"
     WORKER = "worker"

@@ -57,7 +57,7 @@ _CLOCKS_APART_S = time.time() - now_s()
 
 @attrs.frozen(kw_only=True)
 class Options:
-    """What was asked for on the command line."""
+    """Options of the command line."""
 
     target: str
     concurrency: int
@@ -277,7 +277,7 @@ async def _serve(scheduler: Scheduler, made: Worker, options: Options) -> None:
 
 
 class _Stops:
-    """What each further wish to stop means."""
+    """The effect of each further stop request."""
 
     def __init__(self, made: Worker) -> None:
         self._worker = made
@@ -292,7 +292,7 @@ class _Stops:
             self._worker.abandon()
 
     def stop(self) -> None:
-        """Stop, however often that is said."""
+        """Stop; idempotent."""
         self._worker.stop()
 
     def at_once(self) -> None:
@@ -302,7 +302,7 @@ class _Stops:
 
 @contextlib.contextmanager
 def _heard(loop: asyncio.AbstractEventLoop, number: signal.Signals, call: Callable[[], None]) -> Any:
-    """Have a signal call something on the loop."""
+    """Call a function on the loop at a signal."""
     try:
         loop.add_signal_handler(number, call)
     except NotImplementedError:  # pragma: no cover - Windows
@@ -322,7 +322,7 @@ def _forget_signals() -> None:
 
 
 class _SignalWatch:
-    """Tells, once each, of signals that somebody else has taken: this worker would not hear that it is to stop."""
+    """Logs once for each signal handler that was replaced: this worker would miss a stop request."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -351,7 +351,7 @@ def _name_of(handler: object) -> str:
 
 
 def _obey(loop: asyncio.AbstractEventLoop, stops: _Stops) -> None:
-    """Do what the parent process says; its end is a wish to stop."""
+    """Carry out commands of the parent process; its end is a stop request."""
     with contextlib.suppress(RuntimeError, OSError, ValueError):  # the loop is closed: there is nothing to stop
         for line in sys.stdin:
             loop.call_soon_threadsafe(stops.at_once if line.strip() == "now" else stops.stop)
@@ -359,7 +359,7 @@ def _obey(loop: asyncio.AbstractEventLoop, stops: _Stops) -> None:
 
 
 def _known(made: Worker, backend: Backend) -> dict[str, Any]:
-    """Return what a probe is told."""
+    """Return the health report."""
     answered_s = made.answered_s
     age_s = now_s() - answered_s if answered_s else None
     return {

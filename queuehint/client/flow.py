@@ -56,7 +56,7 @@ class Flow(FlowGroup, FlowHandle):
 
     async def submit(self) -> None:
         """
-        Submit what was added; ``async with`` does it on leaving.
+        Submit the flow; ``async with`` does it on leaving.
 
         Up to 1 000 jobs with 4 MiB of arguments, 16 000 gates and 4 000 edges are one operation; larger flows, up to
         100 000 jobs, are sent in parts and take effect at once.
@@ -67,7 +67,7 @@ class Flow(FlowGroup, FlowHandle):
                 than 1 000 dependencies of one job.
             CycleError: the edges close a circle; it names just the jobs on it.
             UnknownDependencyError: a job depends on one that is neither in the flow nor enqueued.
-            TemplateError: a template names what its job does not depend on.
+            TemplateError: a template names a job that its own does not depend on.
             DuplicateFlowError: a flow of this id is there already, with other jobs.
             DuplicateJobError, PathClosedError: as `Job.enqueue`.
         """
@@ -86,7 +86,7 @@ class Flow(FlowGroup, FlowHandle):
             raise FlowNotFoundError(self.id) from None
 
     def give_up(self) -> None:
-        """Let nothing more be added, and submit nothing."""
+        """Close the flow without submitting it."""
         self.registry.is_left = True
 
     def _begin(self) -> list[JobSpec]:

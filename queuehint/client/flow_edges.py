@@ -40,7 +40,7 @@ def specs_of(registry: FlowRegistry) -> list[JobSpec]:
 
 
 class _Edges:
-    """Who waits for whom in a flow, and the edges that groups add to that."""
+    """The edges of a flow, with those that groups add."""
 
     def __init__(self, registry: FlowRegistry) -> None:
         self._registry = registry

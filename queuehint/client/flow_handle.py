@@ -52,7 +52,7 @@ _MOVING = (JobState.SCHEDULED, JobState.QUEUED, JobState.STARTED)
 
 
 class FlowState(StrEnum):
-    """What a flow is as a whole."""
+    """State of a flow as a whole."""
 
     RUNNING = "RUNNING"
     """Some of its jobs are not over."""
@@ -111,7 +111,7 @@ class FlowHandle:
 
     async def state(self) -> FlowState:
         """
-        Return what it is as a whole.
+        Return the state of the flow as a whole.
 
         A job that was to run only if another one failed, and was not needed, counts for nothing.
         """
@@ -177,7 +177,7 @@ class FlowHandle:
 
     async def result(self, timeout: float | timedelta | None = None) -> dict[str, Any]:
         """
-        Wait until the flow is over and return what it ends with.
+        Wait until the flow is over and return its results.
 
         What ends while somebody waits is kept a minute at least, however short its retention is; jobs of a flow that
         was not built here count from the first look on.

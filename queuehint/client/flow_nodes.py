@@ -68,7 +68,7 @@ class Node(JobHandle[R], Generic[R]):
         self.called = called
         self.within = within
         self.spec = spec
-        """What it was added as; edges from groups come with the submission."""
+        """Its spec; edges from groups are added at the submission."""
 
     def __repr__(self) -> str:
         return f"Node({self.name!r})"
@@ -90,7 +90,7 @@ class Node(JobHandle[R], Generic[R]):
 
     def edges(self, when: When, client: Client, flow: InFlow | None = None) -> Sequence[Dependency]:
         """
-        Return what another job waits for when it waits for this one.
+        Return the edges of a job that depends on this one.
 
         Raises:
             InvalidJobError: that job is not of this flow, which is not submitted.
@@ -138,7 +138,7 @@ class FlowGroup:
 
     @property
     def name(self) -> str:
-        """What it is called in the flow."""
+        """Its name in the flow."""
         return self._prefix[:-1]
 
     def __getitem__(self, name: str) -> Node[Any]:
@@ -242,7 +242,7 @@ class FlowGroup:
 
     def edges(self, when: When, client: Client, flow: InFlow | None = None) -> Sequence[Dependency]:
         """
-        Return what another job waits for when it waits for this group; none yet for one of the same flow.
+        Return the edges of a job that depends on this group; none yet for one of the same flow.
 
         Raises:
             InvalidJobError: that job is not of this flow, which is not submitted.
@@ -360,5 +360,5 @@ class FlowRegistry:
             self.waits.append((node, sources))
 
     def note_outside(self, job_id: str) -> None:
-        """Take note of the id of a job outside of the flow that one in it waits for."""
+        """Record the id of a job outside of the flow that one in it depends on."""
         self.outside[job_id] = None

@@ -40,7 +40,7 @@ R = TypeVar("R")
 
 WAIT_CEILING_S = 5.0
 EVENTS_PAUSE_S = 0.02
-"""What changes within this time is seen as one."""
+"""Changes within this time are seen as one."""
 
 
 class Client(Protocol):
@@ -80,16 +80,16 @@ class Client(Protocol):
 
 
 class InFlow(Protocol):
-    """A flow that a job is added to, as what the job waits for sees it."""
+    """A flow under construction, as its jobs' dependencies see it."""
 
     def note_outside(self, job_id: str) -> None:
-        """Take note of the id of a job outside of the flow that one in it waits for."""
+        """Record the id of a job outside of the flow that one in it depends on."""
 
 
 @shows_itself
 class JobHandle(Generic[R]):
     """
-    One job: its state, its result, what it waits for.
+    A handle of one job: its state, result and reasons to wait.
 
     Args:
         id: the job's id.
@@ -108,7 +108,7 @@ class JobHandle(Generic[R]):
 
     def edges(self, when: When, client: Client, flow: InFlow | None = None) -> Sequence[Dependency]:
         """
-        Return what another job waits for when it waits for this one; see `Job.using`.
+        Return the edges of a job that depends on this one; see `Job.using`.
 
         Args:
             client: where that one is submitted.
@@ -171,7 +171,7 @@ class JobHandle(Generic[R]):
         return self.record_sync().progress
 
     async def why(self) -> Reason:
-        """Return what the job waits for and which jobs stand in the way; raises as `record`."""
+        """Return why the job waits and its blockers; raises as `record`."""
         return await self._client.backend.call(Why(self.id))
 
     def why_sync(self) -> Reason:

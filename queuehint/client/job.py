@@ -91,12 +91,12 @@ class Job(Generic[P, R]):
 
     @property
     def handler(self) -> Handler:
-        """What it runs."""
+        """Its handler."""
         return self._handler
 
     @property
     def options(self) -> Options:
-        """What it was told."""
+        """Its options."""
         return self._options
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -190,7 +190,7 @@ class Job(Generic[P, R]):
 
     def spec(self, *args: P.args, **kwargs: P.kwargs) -> JobSpec:
         """
-        Return what `enqueue` would submit, with an id of its own.
+        Return the spec that `enqueue` would submit, with an id of its own.
 
         Raises:
             InvalidJobTypeError: the call does not fit the handler's signature.

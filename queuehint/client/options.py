@@ -42,12 +42,12 @@ class Awaited(Protocol):
     """What `Job.using(after=...)` takes besides ids and `Dependency` values: handles, nodes and flows."""
 
     def edges(self, when: When, client: Client, flow: InFlow | None = None) -> Sequence[Dependency]:
-        """Return what a job of *client*, in *flow* if it is added to one, waits for when it waits for this."""
+        """Return the edges of a job of *client*, in *flow* if it is added to one, that depends on this."""
 
 
 @attrs.frozen(kw_only=True)
 class Options:
-    """All that a job may be told besides its arguments, checked."""
+    """Checked options of a job."""
 
     given: dict[str, Any] = attrs.field(factory=dict)
     """The policy's options as they were given, from which `policy` was made."""

@@ -166,7 +166,7 @@ class Arranged:
     stand_ins: tuple[str, ...] = ()
 
     def as_given(self, items: list[T]) -> list[T]:
-        """Return what there is for each spec in the order in which the specs were given."""
+        """Return the outcomes in the order of the given specs."""
         if self.order is None:
             return items
         given = items.copy()
@@ -329,7 +329,7 @@ def _check_ids(specs: list[JobSpec]) -> None:
 
 
 def _check_keys(specs: list[JobSpec]) -> None:
-    """Refuse in a flow what may turn out to be a job outside it."""
+    """Refuse an id in a flow that may turn out to be a job outside it."""
     for index, spec in enumerate(specs):
         if spec.key is not None and spec.on_conflict != "reject":
             raise InvalidJobError(
@@ -339,7 +339,7 @@ def _check_keys(specs: list[JobSpec]) -> None:
 
 
 def _check_parts(specs: list[JobSpec]) -> None:
-    """Refuse what cannot take effect at once although it does not fit into one submission."""
+    """Refuse specs that must be atomic but do not fit into one submission."""
     if len(specs) > FLOW_JOBS_MAX:
         raise InvalidJobError(f"{len(specs)} jobs are to take effect at once, limit {FLOW_JOBS_MAX}")
     for index, spec in enumerate(specs):
@@ -359,7 +359,7 @@ def _check_parts(specs: list[JobSpec]) -> None:
 
 
 def _renumbered(spec: JobSpec, drawn: dict[str, str]) -> JobSpec:
-    """Replace what stands for ids by the ids."""
+    """Replace placeholders by ids."""
     changes: dict[str, Any] = {}
     if spec.id in drawn:
         changes["id"] = drawn[spec.id]

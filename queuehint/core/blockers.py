@@ -31,7 +31,7 @@ ENTRIES_LOOKED_AT_MAX = 5000
 
 class Blockers:
     """
-    What is found for one question; what was found at a gate is not looked for again.
+    Blockers found for one question, each gate visited once.
 
     Complexity: bounded, whatever stands in the line or below the gate.
     """

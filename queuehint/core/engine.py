@@ -54,7 +54,7 @@ class Engine:
     ['a']
 
     Args:
-        state: what an earlier engine remembered, to go on from.
+        state: the state of an earlier engine, to continue from.
     """
 
     def __init__(self, options: EngineOptions | None = None, state: State | None = None) -> None:
@@ -72,7 +72,7 @@ class Engine:
 
     @property
     def now_ms(self) -> int:
-        """The latest time that was told; ms since the epoch."""
+        """The latest time of an operation; ms since the epoch."""
         return self.state.now_ms
 
     @property
@@ -103,7 +103,7 @@ class Engine:
 
     def extend(self, leases: Sequence[tuple[str, int]], lease_ms: int, now_ms: int) -> list[Verdict]:
         """
-        Extend leases and do nothing else: nothing follows, nobody is told. For a backend that renews its own.
+        Extend leases and do nothing else: no follow-up work, no cancellations delivered. For in-process backends.
 
         Returns:
             One verdict for each, as of `Renewed`.
@@ -120,17 +120,17 @@ class Engine:
         Begin a new history of tokens, as a store does that was restarted.
 
         Args:
-            token: what the next tokens count up from, greater than every earlier one.
-            reap_from_ms: until then nothing is reaped, for nobody could renew.
+            token: the next tokens count up from it; greater than every earlier one.
+            reap_from_ms: no lease is reaped before, for no worker could renew it.
         """
         self.state.token = token
         self.state.lifecycle.reap_from_ms = reap_from_ms
 
     def end_leases(self, now_ms: int) -> None:
         """
-        Let every lease end now, and the presence of every waiting caller: all who held them are known to be dead.
+        Expire every lease now, and the presence of every waiting caller: their holders are known to be dead.
 
-        They are reaped in what follows from the next operation.
+        They are reaped as follow-up work of the next operation.
 
         Complexity: O(n log n) of the leases.
         """
@@ -140,11 +140,11 @@ class Engine:
             state.table.set_lease(job, state.now_ms)
 
     def is_drained(self, question: CountPending) -> bool:
-        """Return whether nothing is left of what a question counts; False too where a look at a few does not tell."""
+        """Return whether a question counts zero; False too where a search of a few jobs does not prove it."""
         return why.is_drained(self.state, question)
 
     def await_ends(self, job_ids: Iterable[str]) -> None:
-        """Note that somebody waits for jobs: the records of those that are unfinished are kept a minute at least."""
+        """Record that a caller waits for jobs: records of those unfinished are kept for a minute at least."""
         table = self.state.table
         for job_id in job_ids:
             job = table.jobs.get(job_id)

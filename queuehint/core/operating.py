@@ -48,7 +48,7 @@ def cancel(state: State, operation: op.Cancel) -> op.Judged:
 def cancel_path(state: State, operation: op.CancelPath) -> op.SweptPath:
     """Answer `CancelPath`."""
     table = state.table
-    # The cancellation takes a number itself: what comes after it, by enqueue or redrive, is not covered.
+    # The cancellation takes a number itself: jobs enqueued or redriven later are not covered.
     table.last_number += 1
     cause = operation.reason or "canceled"
     sweep = CancelSweep((operation.path,), table.last_number, cause, table.last_seq)

@@ -34,7 +34,7 @@ def enqueue(state: State, operation: op.Enqueue) -> op.Enqueued:
     follow(state)
     jobs, now_ms = state.table.jobs, state.now_ms
     for job in submission.elsewhere:
-        # Nobody knows of it, and whoever asks for it now has asked for it anew.
+        # It is not visible yet, so this enqueue replaces it.
         if jobs.get(job.id) is job:
             state.lifecycle.drop(job)
     enqueued = []
@@ -56,7 +56,7 @@ def enqueue(state: State, operation: op.Enqueue) -> op.Enqueued:
 
 
 def _start_of(state: State, operation: op.Enqueue) -> Job:
-    """Return the start of a submission in parts, which waits for its commit anew."""
+    """Return the start of a submission in parts, with a new expiry until its commit."""
     start_id = f"{START_MARK}{operation.staged}"
     start = state.table.jobs.get(start_id)
     if start is None:
@@ -67,7 +67,7 @@ def _start_of(state: State, operation: op.Enqueue) -> Job:
 
 
 def _enqueue_special(state: State, spec: JobSpec, submission: Submission, start: Job | None) -> op.EnqueuedJob:
-    """Enqueue what may be there already, by its id or by its key, what waits for others or for its own caller."""
+    """Enqueue a job that may exist already (by id or key), has dependencies, or waits for its own caller."""
     table = state.table
     existing = submission.existing(spec)
     after = None
@@ -91,7 +91,7 @@ def _enqueue_special(state: State, spec: JobSpec, submission: Submission, start:
 
 
 def _admit(state: State, spec: JobSpec, submission: Submission, start: Job | None, after: Job | None) -> Job:
-    """Take in a new job, with its edges."""
+    """Add a new job with its edges."""
     table, now_ms = state.table, state.now_ms
     needs = needs_of(spec)
     if start is not None:

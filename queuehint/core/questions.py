@@ -122,7 +122,7 @@ def count_records(state: State, question: op.CountRecords) -> op.Counts:
 
 
 def _count_by_number(table: JobTable, question: op.CountRecords, states: dict[JobState, int]) -> op.Position | None:
-    """Count into *states*; return what to go on behind, None at the end."""
+    """Count into *states*; return the position to continue after, None at the end."""
     wanted = question.filter
     after = None if question.after is None else question.after[1]
     left, edge = op.RECORDS_COUNTED_MAX, 0
@@ -146,7 +146,7 @@ def _count_by_number(table: JobTable, question: op.CountRecords, states: dict[Jo
 def _count_by_path(
     table: JobTable, question: op.CountRecords, path: Path, states: dict[JobState, int]
 ) -> op.Position | None:
-    """Count into *states*; return what to go on behind, None at the end."""
+    """Count into *states*; return the position to continue after, None at the end."""
     place: op.Position = ("", 0)
     for looked_at, (key, number, job) in enumerate(_entries(table, question.filter, path, question.after)):
         if looked_at == op.RECORDS_COUNTED_MAX:

@@ -37,7 +37,7 @@ WEIGHTS_FULL = f"weights: {WEIGHTS_MAX} users have one other than 1, limit {WEIG
 
 class Submission:
     """
-    What is asked by one `Enqueue`, and what is there of it already.
+    One `Enqueue` and the jobs of it that exist already.
 
     ``ids`` holds the ids of its jobs, ``elsewhere`` the jobs of these ids that belong to another submission in parts.
     """
@@ -53,13 +53,13 @@ class Submission:
         self.ids = frozenset([spec.id for spec in self._specs]) if self._has_edges() else frozenset()
 
     def existing(self, spec: JobSpec) -> Job | None:
-        """Return the job that has a spec's id; one of another submission in parts is known to nobody."""
+        """Return the existing job with a spec's id; staged jobs of other submissions are invisible."""
         job = self._table.jobs.get(spec.id)
         return job if job is not None and self._is_known(job) else None
 
     def check(self) -> None:
         """
-        Refuse what cannot be enqueued whole.
+        Refuse a submission that cannot be enqueued as a whole.
 
         Raises:
             LeaseLostError: the parent does not run under this token any more.
@@ -113,7 +113,7 @@ class Submission:
             raise DuplicateFlowError(flow)
 
     def _check_room(self) -> None:
-        """Count what is new, job by job."""
+        """Count new jobs against the limits, job by job."""
         most_of = self._table.limits.max_pending
         new: Counter[Path | None] = Counter()
         keys: set[str] = set()

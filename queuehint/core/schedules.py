@@ -64,7 +64,7 @@ class Timetable:
 
     def pause(self, name: str) -> bool:
         """
-        Have a schedule due at no time; return whether it was.
+        Pause the firings of a schedule; return whether it was active.
 
         Raises:
             ScheduleNotFoundError: there is none of this name.
@@ -99,7 +99,7 @@ class Timetable:
             raise ScheduleChangedError(firing.name)
 
     def fire(self, firing: Firing, last_id: str | None) -> None:
-        """Note what has been fired, None for nothing, and when the schedule is due next."""
+        """Record the last firing (None for none) and the next due time."""
         there = attrs.evolve(self._by_name[firing.name], next_ms=firing.next_ms)
         self._become(there if last_id is None else attrs.evolve(there, last_ms=firing.last_ms, last_id=last_id))
 

@@ -31,12 +31,12 @@ POOL_SEEN_MS = 60_000
 @attrs.frozen(kw_only=True)
 class EngineOptions:
     """
-    What an engine is told when it is made.
+    Options of an engine.
 
     Args:
         epoch_s: seconds since 2020 at which this history began; the upper half of every token.
         budget: units of following work an operation may do.
-        retention: how long records are kept; None where nobody has said so, then the default.
+        retention: how long records are kept; None for the default.
     """
 
     epoch_s: int = 0
@@ -70,7 +70,7 @@ class State:
         self.arrived: list[Walk] = []
 
     def see_time(self, now_ms: int) -> None:
-        """Let the time be *now_ms*; one before an earlier one counts as that one."""
+        """Set the time; it never goes back."""
         if now_ms > self.now_ms:
             self.now_ms = self.lifecycle.now_ms = self.table.limits.now_ms = now_ms
             self.table.journal.see_time(now_ms)
@@ -126,7 +126,7 @@ def proves(token: object, newest: int | None) -> bool:
 
 
 HANDLERS: Final[dict[type[Any], Callable[[State, Any], Any]]] = {}
-"""Who answers which operation, by its class."""
+"""The function that answers each class of operation."""
 
 _Handler = TypeVar("_Handler", bound="Callable[[State, Any], Any]")
 

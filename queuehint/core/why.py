@@ -102,7 +102,7 @@ def why(state: State, question: op.Why) -> Reason:
 
 
 def _circle_text(circle: list[str], job_id: str) -> str:
-    """Return what is said of a job on a circle, or of one that waits for it."""
+    """Return the reason of a job on a cycle, or of one that waits for it."""
     who = "they wait" if job_id in circle else "it waits for jobs that wait"
     named, more = ", ".join(circle[:JOBS_NAMED_MAX]), len(circle) - JOBS_NAMED_MAX
     return f"{who} for one another, cancel one: {named}" + (f" and {more} more" if more > 0 else "")
@@ -129,7 +129,7 @@ def _reason(state: State, job: Job, blockers: Blockers) -> Reason:
 
 def blocked_text(blocked_ms: int) -> str:
     """
-    Return what `Why` adds to the detail of a job whose worker's event loop is blocked.
+    Return the detail that `Why` adds when the event loop of the job's worker is blocked.
 
     >>> blocked_text(12_700)
     ', its event loop blocked for 12 s'
@@ -139,7 +139,7 @@ def blocked_text(blocked_ms: int) -> str:
 
 def _reason_deferred(state: State, job: Job) -> Reason:
     known = state.table.jobs
-    # One that is staged waits for what the commit brings, which nobody knows by name.
+    # A staged job waits for the commit, whose other jobs are not visible.
     jobs = sorted([job_id for job_id in job.blocked if job_id[0] != START_MARK])
     dead = [job_id for job_id in jobs if (other := known.get(job_id)) is not None and other.state is JobState.FAILED]
     return Reason(
@@ -254,10 +254,10 @@ def tree(state: State, question: op.Tree) -> TreeNode:
 
 
 def _subtree(state: State, path: Path, node: Node, depth: int, room: list[int]) -> TreeNode:
-    """Describe a node and what is below it, *depth* (at most 64) levels deep, while there is room."""
+    """Describe a node and *depth* (at most 64) levels below it, while there is room."""
     children: list[TreeNode] = []
     if depth > 0 and node.children:
-        # Sorting a million children would stall whoever asks: only as many as are shown are looked at.
+        # Sorting a million children would block the caller: only as many as are shown are visited.
         some = [segment for segment, _ in zip(node.children, range(room[0]), strict=False)]
         for segment in sorted(some):
             if room[0] <= 0:
@@ -346,7 +346,7 @@ def count_pending(state: State, question: op.CountPending) -> op.Pending:
 
 def is_drained(state: State, question: op.CountPending) -> bool:
     """
-    Return whether nothing is left of what a question counts; False too where a look at a few jobs does not tell.
+    Return whether a question counts zero; False too where a search of a few jobs does not prove it.
 
     Complexity: O(1), below a path O(log paths).
     """
@@ -396,13 +396,13 @@ _WAITS_FOR_JOBS = frozenset({ReasonKind.PLACE, ReasonKind.DEPENDENCY})
 def _moves(
     state: State, job: Job, known: dict[str, bool], question: op.CountPending, blockers: Blockers, circles: _Circles
 ) -> bool:
-    """Return whether a job can go on without a person: neither it nor what it waits for, as far as named, is stuck."""
+    """Return whether a job can proceed without a person: neither it nor its named blockers are stuck."""
     seen = {job.id}
     todo = [job]
     all_wait = True
     while todo:
         reason = _reason(state, todo.pop(), blockers)
-        # Where nobody could be named, whatever moves at all may be what it waits for.
+        # Without a named blocker, any job that moves may be the one it waits for.
         is_lost = reason.kind is ReasonKind.PLACE and not reason.jobs and not _anything_moves(state, question)
         if reason.stuck or is_lost or known.get(reason.job_id) is False:
             known[job.id] = False

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def follow(state: State) -> None:
-    """Do leftovers, then due timers, until nothing is left or the budget is used."""
+    """Carry out leftovers, then due timers, within the budget."""
     units = state.options.budget
     state.cut = False
     leftovers, timers, trie, arrived = state.table.leftovers, state.table.timers, state.table.trie, state.arrived
@@ -45,7 +45,7 @@ def follow(state: State) -> None:
 
 
 def more(state: State) -> bool:
-    """Return whether anything is left that could be done now."""
+    """Return whether work is left that could be done now."""
     if state.table.leftovers or state.cut:
         return True
     next_ms = state.next_timer_ms()

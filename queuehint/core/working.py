@@ -136,7 +136,7 @@ def _claim_of(
 
 
 def _see(state: State, operation: op.Exchange) -> None:
-    """Remember which pools, or users of them, are served, for `why`; what was not asked for lately is forgotten."""
+    """Record the pools and users that are served, for `why`; drop those not requested lately."""
     seen, now_ms, among = state.seen, state.now_ms, operation.among
     asked: Iterable[tuple[str, str | None] | str] = (
         operation.pools if among is None else product(operation.pools, among)

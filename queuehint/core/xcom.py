@@ -16,7 +16,7 @@ Place = tuple[str, str]
 
 
 class SharedStore:
-    """Values, opaque, each until its time is over; those whose time is over are dropped a few at a time."""
+    """Opaque values with a time to live; expired ones are dropped a few at a time."""
 
     def __init__(self) -> None:
         self._values: dict[Place, tuple[bytes, Entry]] = {}
@@ -34,7 +34,7 @@ class SharedStore:
         return there is not None and there[1][0] > now_ms
 
     def pull(self, place: Place, now_ms: int) -> bytes | None:
-        """Return what is stored, None if there is nothing or its time is over."""
+        """Return the stored value, None if there is none or it has expired."""
         there = self._values.get(place)
         return there[0] if there is not None and there[1][0] > now_ms else None
 
@@ -44,7 +44,7 @@ class SharedStore:
         return None if first is None else first[0]
 
     def expire(self, now_ms: int) -> None:
-        """Drop up to 1 000 values whose time is over."""
+        """Drop up to 1 000 expired values."""
         for _ in range(EXPIRED_AT_ONCE):
             first = self._ends.first()
             if first is None or first[0] > now_ms:

@@ -87,7 +87,7 @@ class JsonCodec:
                 try:
                     values[name] = self._converter.structure(values[name], annotation)
                 except Exception as error:  # noqa: BLE001 - a hook of the application may raise anything
-                    # Not what it says, which holds values.
+                    # Not its message, which holds values.
                     raise PayloadError(_misfit(error, annotation, name), path=f"$.{name}") from None
         return values
 
@@ -113,7 +113,7 @@ class JsonCodec:
 
 
 def _misfit(error: Exception, annotation: Any, name: str) -> str:
-    """Say where a value does not fit its annotation and what belongs there: no value, and no words of who found it."""
+    """Describe where a value does not fit its annotation, without the value and without the converter's message."""
     if isinstance(error, BaseValidationError):
         places = cattrs.transform_error(error, f"$.{name}", _expected)
         more = f", and {len(places) - PLACES_MAX} more" if len(places) > PLACES_MAX else ""
@@ -132,7 +132,7 @@ def _expected(error: BaseException, kind: Any) -> str:
 
 
 def _called(annotation: Any) -> str:
-    """Return what an annotation is called: it is the application's own, and no value."""
+    """Return the name of an annotation: it is code of the application, and no value."""
     return _cut(annotation.__name__ if isinstance(annotation, type) else repr(annotation))
 
 
@@ -142,7 +142,7 @@ def _cut(text: str) -> str:
 
 def _make_converter() -> cattrs.Converter:
     converter = make_converter()
-    # What is not annotated is not converted by the way it happens to look: it must be JSON already.
+    # A value without an annotation is not converted by its type: it must be JSON already.
     converter.register_unstructure_hook_func(lambda annotation: annotation is Any, lambda value: value)
     converter.register_unstructure_hook(UUID, str)
     converter.register_structure_hook(UUID, lambda value, _: UUID(value))
@@ -236,7 +236,7 @@ def check_json(value: Any, path: str = "$", bytes_max: int = PAYLOAD_BYTES_MAX) 
     Complexity: O(size), iterative.
     """
     size = 0
-    # Each level of the stack iterates over one container; what it is called there and its id are kept on the way down.
+    # Each level of the stack iterates over one container; its key there and its id are kept on the way down.
     stack: list[Iterator[tuple[str | int, Any]]] = [iter([(0, value)])]
     steps: list[str | int] = [0]
     above: list[int] = []

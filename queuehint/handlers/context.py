@@ -42,7 +42,7 @@ PROGRESS_MAX = 2**63
 CHILDREN_MAX = 1000
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _FIRST = threading.Lock()
-"""Held where an attempt's partial result begins: its threads share one."""
+"""Lock for creating an attempt's partial result: its threads share one."""
 
 
 def _reason(value: str) -> str:
@@ -110,7 +110,7 @@ class Children:
     result: Any = attrs.field(default=None, repr=sized)
     on_child_failure: OnChildFailure = "fail"
     handles: tuple[Any, ...] = attrs.field(default=(), eq=False, repr=False)
-    """Those of *jobs* that are handles: where they are from is seen when the job is settled."""
+    """The handles among *jobs*; their scheduler is checked when the job is settled."""
 
     def __init__(self, *jobs: Any, result: Any = None, on_child_failure: OnChildFailure = "fail") -> None:
         ids = tuple(dict.fromkeys(_child_id(job) for job in jobs))
@@ -131,7 +131,7 @@ def _child_id(job: Any) -> str:
 
 
 class AttemptHost(Protocol):
-    """What a context needs of the worker that runs its job; all may be called from any thread."""
+    """The worker as a context sees it; thread-safe."""
 
     def report(self, job_id: str, token: int, progress: Progress) -> None:
         """Send progress, soon."""
@@ -140,7 +140,7 @@ class AttemptHost(Protocol):
         """Send a log line, soon."""
 
     def store(self, partial_result: PartialResult) -> None:
-        """Send what a job has stored of its result, soon."""
+        """Send a job's partial result soon."""
 
     @property
     def scheduler(self) -> Any:
@@ -165,14 +165,14 @@ class JobContext:
     sent together, about five times a second, and before the job is settled.
     """
 
-    # What most handlers never change lies in the class.
+    # Defaults that most handlers never change lie in the class.
     _offspring: _Offspring | None = None
     _stop = False
     _results = _NOTHING
     partial_result: PartialResult | None = None
-    """What `update` has merged, if it was called."""
+    """The partial result, if `update` was called."""
     is_over = False
-    """The handler has ended; what it left running in the background may wait for jobs."""
+    """The handler has ended; its background tasks may wait for jobs."""
 
     def __init__(self, grant: Grant, host: AttemptHost) -> None:
         self._grant = grant
@@ -206,7 +206,7 @@ class JobContext:
 
     @property
     def user(self) -> str | None:
-        """Whose job it is."""
+        """The user of the job."""
         return self._grant.spec.user
 
     @property
@@ -223,7 +223,7 @@ class JobContext:
     @property
     def results(self) -> Mapping[str, Any]:
         """
-        What the jobs it depends on have returned, plain JSON values: of those that are FINISHED.
+        Results of the FINISHED jobs it depends on, as plain JSON values.
 
         By name or id; each comes once when they are gone through, by its name if it has one.
         """
@@ -236,12 +236,12 @@ class JobContext:
 
     @property
     def canceled(self) -> bool:
-        """True once the job is to stop: it was canceled, timed out, or the worker ends. Plain functions look at it."""
+        """True once the job is to stop: it was canceled, timed out, or the worker ends. Plain functions poll it."""
         return self._stop
 
     def progress(self, done: float | None = None, total: float | None = None, note: str | None = None) -> None:
         """
-        Say how far the job is.
+        Report the progress of the job.
 
         Args:
             done, total: in any unit; either may be None.
@@ -263,7 +263,7 @@ class JobContext:
 
     def update(self, fields: dict[str, Any]) -> None:
         """
-        Merge fields into the job's result while it runs: whoever reads its record sees how far it is.
+        Merge fields into the job's result while it runs; readers of its record see them.
 
         Another attempt goes on from what is stored. When the handler returns None, the fields are the job's result; a
         dict that it returns is merged over them, any other value replaces them. Without a call in an attempt, what it
@@ -350,7 +350,7 @@ class JobContext:
 
     def check_children(self, answer: Children) -> None:
         """
-        See that the handles in an answer are those of jobs that this one can wait for; called by the worker.
+        Check that this job can wait for the handles in its answer; called by the worker.
 
         Raises:
             InvalidJobError: one is of another namespace or store, or of a flow that is not submitted.

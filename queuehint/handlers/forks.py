@@ -63,7 +63,7 @@ def _begin_child() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    # A child that is told to end before it has let go of its parent's handlers would take that for its parent's.
+    # A child that gets a signal before it has dropped its parent's handlers would act on it as its parent.
     os.register_at_fork(before=_hold_signals, after_in_parent=_let_signals_through, after_in_child=_begin_child)
 
 
@@ -88,7 +88,7 @@ def _exit_code(error: BaseException | None) -> int:
     if error is None:
         return 0
     if not isinstance(error, SystemExit):
-        # Its text may hold what is not to be shown.
+        # Its text may hold secrets.
         what = f"queuehint: a child of worker process {os.getppid()} has ended with {type(error).__name__}\n"
         with contextlib.suppress(Exception):
             sys.stderr.write(what)

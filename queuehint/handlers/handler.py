@@ -72,7 +72,7 @@ class Handler:
         """The annotations with some taken as Any; kept, for a codec may know annotations by their identity."""
         self.result_annotations = {_RESULT: _without_answers(annotations.get("return", Any))}
         self._nothing: tuple[Codec, bytes] | None = None
-        """What None is as a result, by the codec that said so: the result of most handlers."""
+        """None as an encoded result, by codec: the result of most handlers."""
         self._positional = tuple(p.name for p in parameters if p.kind in _POSITIONAL)
         self._required = sum(p.kind in _POSITIONAL and p.default is p.empty for p in parameters)
         self._simple = all(p.kind in _POSITIONAL for p in parameters)
@@ -122,7 +122,7 @@ class Handler:
         Return the positional and keyword arguments of a call from bytes.
 
         Raises:
-            PayloadError: not what this handler's annotations say.
+            PayloadError: they do not fit this handler's annotations.
             InvalidJobTypeError: the arguments do not fit the signature (any more).
         """
         values = codec.loads(payload, self.annotations)
@@ -172,7 +172,7 @@ class _Recent:
         self._old: dict[tuple[Mode, Path], tuple[Claim, ...]] = {}
 
     def get(self, place: tuple[Mode, Path]) -> tuple[Claim, ...] | None:
-        """Return what was put for a place."""
+        """Return the value of a placeholder."""
         found = self._young.get(place)
         if found is None and (found := self._old.get(place)) is not None:
             self.put(place, found)
@@ -225,7 +225,7 @@ class Placement:
         Return the claims of a call's job: one, or none without a place. Jobs at one place share the value.
 
         Raises:
-            InvalidHintError: what the template or the callable gives is not a hint.
+            InvalidHintError: the template or the callable gives no valid hint.
         """
         known = self._known
         if self._plain is not None:
@@ -251,7 +251,7 @@ class Placement:
         Return the path of a call's job.
 
         Raises:
-            InvalidHintError: what the template or the callable gives is not a hint.
+            InvalidHintError: the template or the callable gives no valid hint.
         """
         if self._callable is not None:
             return parse_hint(self._callable(**self._handler.with_defaults(arguments)))

@@ -34,19 +34,19 @@ class PartialResult:
         self.job_id = job_id
         self.token = token
         self.is_loaded = False
-        """What is stored has been read."""
+        """The stored result has been read."""
         self._base: dict[str, Any] = {}
         self._fields: dict[str, Any] = {}
         self._sizes: dict[str, int] = {}
         self._lock = threading.Lock()
 
     def __bool__(self) -> bool:
-        """Return whether this attempt has said anything."""
+        """Return whether this attempt has updated anything."""
         return bool(self._fields)
 
     def update(self, fields: Any) -> None:
         """
-        Merge fields over those there are; what the caller does with them later changes nothing here.
+        Merge a copy of fields over the present ones.
 
         Raises:
             InvalidJobTypeError, PayloadError: they are no dict of JSON values, or all together take more than 1 MiB;
@@ -66,7 +66,7 @@ class PartialResult:
             self._fields |= {key: decode_json(payload) for key, payload in payloads.items()}
 
     def load(self, record: JobRecord | None, codec: Codec) -> None:
-        """Take what is stored; what cannot be read, or is no dict, is replaced."""
+        """Load the stored result; an unreadable one, or no dict, is replaced."""
         self.is_loaded = True
         if record is None or record.result is None or record.token != self.token:
             return

@@ -215,7 +215,7 @@ class _Taking:
         self._above: list[int] = []
 
     def plain(self, value: Any, pointer: str) -> Any:
-        """Return a value without marks; what holds none stays the very same."""
+        """Return a value without marks; one without any is returned itself."""
         kind = type(value)
         if kind is Reference or kind is Template:
             self.pointers.append(pointer)
@@ -249,7 +249,7 @@ def _holds_mark(value: Any, known: dict[int, bool], depth: int) -> bool:
         return False  # deeper values are refused when they are written
     found = known.get(id(value))
     if found is None:
-        found = known[id(value)] = False  # what holds itself holds no more marks for it
+        found = known[id(value)] = False  # a container inside itself adds no marks
         items: Iterable[Any] = value.values() if isinstance(value, dict) else value
         for item in items:
             if type(item) not in _PLAIN and _holds_mark(item, known, depth + 1):

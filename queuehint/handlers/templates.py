@@ -156,7 +156,7 @@ class _Values:
         return 2 + sum(_quoted(piece) if isinstance(piece, str) else self._text(piece)[1] for piece in pieces)
 
     def filled(self, pieces: Pieces) -> Any:
-        """Return what a template becomes."""
+        """Return the filled template."""
         if _is_value(pieces):
             return self._value(pieces[0])[0]
         return "".join([piece if isinstance(piece, str) else self._text(piece)[0] for piece in pieces])

@@ -34,7 +34,7 @@ TIMED = (EventKind.STARTED, EventKind.FINISHED, EventKind.FAILED, EventKind.RETR
 
 @attrs.frozen
 class Answer:
-    """What the store has said."""
+    """Last answers of the store."""
 
     stats: Stats
     edges: EdgeStats
@@ -166,7 +166,7 @@ class Source:
         self._asked_s = 0.0
 
     def answer(self) -> Answer | None:
-        """Return what the store says, None if it does not within the time-out."""
+        """Return the store's answers, None after the timeout."""
         with self._lock:
             asked = self._asked
             if asked is None or (asked.done() and time.monotonic() - self._asked_s >= self._fresh_s):
@@ -190,6 +190,6 @@ class Source:
 
 
 def timings(event: Event) -> Iterator[tuple[str, float]]:
-    """Return what an event says of time: ``wait`` or ``run``, and seconds."""
+    """Return the duration in an event: ``wait`` or ``run``, and seconds."""
     if event.took_ms is not None:
         yield "wait" if event.kind is EventKind.STARTED else "run", event.took_ms / 1000

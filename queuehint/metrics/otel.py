@@ -98,7 +98,7 @@ def observe(scheduler: Scheduler, *, meter: Meter | None = None) -> None:
 
 def trace_jobs(scheduler: Scheduler, *, tracer: Tracer | None = None) -> None:
     """
-    Have each attempt of this process run inside a span, ``process <task>``, which is an error where the job fails.
+    Run each attempt of this process inside a span, ``process <task>``, with status error if the job fails.
 
     What the handler does is below it. The span of whoever enqueued the job is not known to it.
 

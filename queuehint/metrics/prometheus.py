@@ -56,7 +56,7 @@ class SchedulerCollector(Collector):
         self._source = Source(scheduler, timeout=timeout, fresh=fresh)
 
     def describe(self) -> Iterator[Metric]:
-        """Tell the names without asking the store."""
+        """Describe the metrics without asking the store."""
         yield self._up(0)
         yield from [self._family(measure, None) for measure in MEASURES]
 

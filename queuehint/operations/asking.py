@@ -24,7 +24,7 @@ def _sizes(results: tuple[tuple[JobState | None, bytes | None], ...]) -> str:
 @attrs.frozen
 class Fetched:
     """
-    What a running job's dependencies have brought.
+    Results of a running job's dependencies.
 
     Args:
         verdict: LOST if the token is not that of the newest grant; then there are no results.
@@ -53,7 +53,7 @@ class Followed:
     The next events of a namespace, in the order in which they happened.
 
     Args:
-        after: what to pass for the next.
+        after: the position to pass for the next page.
         missed: how many events before these are not there any more.
         is_more: others are there already.
     """
@@ -67,9 +67,9 @@ class Followed:
 @attrs.frozen
 class Follow(Operation[Followed]):
     """
-    Read the next events, up to 1 000, and say that somebody listens.
+    Read the next events, up to 1 000, and renew the subscription.
 
-    For 60 s from now the last 10 000 events are kept; when nobody asks for that long they are dropped.
+    For 60 s from now the last 10 000 events are kept; without a further call for that long they are dropped.
 
     Args:
         after: the number of the last event seen; None begins now. One that is yet to come is of another history of the
@@ -181,7 +181,7 @@ class Counts:
 
     @property
     def complete(self) -> bool:
-        """True if nothing is left to look at."""
+        """True if no record is left to count."""
         return self.after is None
 
     @property
@@ -213,7 +213,7 @@ class Users:
     The users of a service with the number of their records, in order of name.
 
     Args:
-        after: what to pass for the next page, None at the end.
+        after: the position to pass for the next page, None at the end.
     """
 
     users: tuple[tuple[str, int], ...]
@@ -241,7 +241,7 @@ class CountFlow(Operation[FlowStats]):
 
 @attrs.frozen
 class CountEdges(Operation[EdgeStats]):
-    """Ask about edges: how many, who waits longest, whether one leads nowhere."""
+    """Ask about edges: their number, the longest wait, cycles."""
 
     is_question: ClassVar[bool] = True
 
@@ -294,7 +294,7 @@ class DueSchedules(Operation[Schedules]):
 @attrs.frozen
 class Why(Operation[Reason]):
     """
-    Ask what a job waits for.
+    Ask why a job waits.
 
     Raises:
         JobNotFoundError: no such job.
@@ -352,7 +352,7 @@ class Limits:
 
 @attrs.frozen
 class ListLimits(Operation[Limits]):
-    """Ask which limits there are, and what counts towards them now."""
+    """Ask for the limits and their present counts."""
 
     is_question: ClassVar[bool] = True
 
@@ -360,7 +360,7 @@ class ListLimits(Operation[Limits]):
 @attrs.frozen
 class Pending:
     """
-    What is left at or below a path.
+    Pending work at or below a path.
 
     Args:
         unfinished: how many jobs are unfinished there; below a path at most 1 000 are counted, once a claim.
@@ -375,7 +375,7 @@ class Pending:
 
 @attrs.frozen
 class CountPending(Operation[Pending]):
-    """Ask what is unfinished at or below *path* (None: everywhere), SCHEDULED jobs only if asked for."""
+    """Ask for the unfinished jobs at or below *path* (None: everywhere), SCHEDULED ones only if asked for."""
 
     is_question: ClassVar[bool] = True
     path: Path | None = None

@@ -49,13 +49,13 @@ Reply = TypeVar("Reply", covariant=True)  # noqa: PLC0105 - one name for the one
 
 
 class Operation(Generic[Reply]):
-    """What a backend is asked; `Reply` is the type of the answer."""
+    """A request to a backend; `Reply` is the type of its answer."""
 
     __slots__ = ()
     reply_class: ClassVar[Any]
-    """The class of what it is answered."""
+    """The class of its reply."""
     is_question: ClassVar[bool] = False
-    """It changes nothing: a journal does without it, and it may be answered by what only reads."""
+    """It changes nothing: it is not journaled, and a read-only script may answer it."""
     is_repeatable: ClassVar[bool] = False
     """It changes something, and may be done twice: a repeat reads again, so that it needs no receipt."""
     sizes: ClassVar[Mapping[str, int]] = {}
@@ -69,11 +69,11 @@ class Operation(Generic[Reply]):
 
 
 class Verdict(StrEnum):
-    """What became of one item of a batch."""
+    """Result of one item of a batch."""
 
     DONE = "done"
     REQUESTED = "requested"
-    """The job runs: its worker is told; a settlement "finished" still wins."""
+    """The job runs: its worker is asked to stop it; a settlement "finished" still wins."""
     REFUSED = "refused"
     """The job is in a state this cannot be done from."""
     UNKNOWN = "unknown"
@@ -83,7 +83,7 @@ class Verdict(StrEnum):
     CANCELED = "canceled"
     """Renewed, and asked to stop."""
     STALE = "stale"
-    """The record has another version than was said; nothing was changed."""
+    """The record has another version than the given one; nothing was changed."""
 
 
 @attrs.frozen

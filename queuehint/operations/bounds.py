@@ -26,7 +26,7 @@ OTHER_FLOW = "all parts of one submission belong to one flow"
 
 def check_limits(operation: op.Operation[Any]) -> None:
     """
-    Refuse an operation that holds what its fields do not name, carries too much, or one id twice.
+    Refuse an operation with wrong field types, too many items, or a repeated id.
 
     Every backend does this before any I/O.
 
@@ -129,7 +129,7 @@ def _check_submission_size(specs: tuple[JobSpec, ...]) -> None:
 
 
 def _check_edges(operation: op.Enqueue) -> None:
-    """Refuse edges that a look at the submission alone shows to be wrong."""
+    """Refuse edges that are wrong within the submission alone."""
     specs = operation.jobs
     if operation.staged is not None:
         if len({spec.flow for spec in specs}) > 1:

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from queuehint.operations import Exchange
 
 Check = Callable[[Any], None]
-"""Raises unless a value is what a field names."""
+"""Check a value against a field; raise if it does not fit."""
 BULK: Final = 8
 """So many items and more are looked at together first."""
 _OF_DATA: Final = frozenset({JobSpec, Outcome})
-"""Classes that hold an application's own data: what stands in place of one is not shown."""
+"""Classes that hold an application's own data: a wrong value in their place is not shown."""
 _NO_DEFAULT: Final = object()
 
 _FAIL: Final = attrs.fields(Outcome).on_child_failure.default
@@ -53,7 +53,7 @@ def check_fields(operation: Operation[Any]) -> None:
     Refuse an operation of which a field holds something else than it names.
 
     Raises:
-        InvalidJobTypeError, InvalidHintTypeError: naming the operation, the field and what it holds.
+        InvalidJobTypeError, InvalidHintTypeError: naming the operation, the field and its value.
         InvalidJobError, InvalidHintError, PayloadError: a text or a number that no such field may hold.
 
     Complexity: O(n) of what the operation holds.
@@ -109,7 +109,7 @@ def is_usual(exchange: Exchange) -> bool:
 
 
 def note_usual(exchange: Exchange) -> None:
-    """Note the names in an exchange with which nothing was wrong, for the next of its worker."""
+    """Cache the checked names of an exchange for the next one of its worker."""
     if len(_seen) > SEEN_MAX:
         _seen.clear()
     _seen.add(exchange.worker)
@@ -154,7 +154,7 @@ def _default(field: attrs.Attribute[Any]) -> object:
 
 
 def _compile(hint: Any, name: str, where: str) -> Check:
-    """Return the check of what an annotation says."""
+    """Return the check of an annotation."""
     origin = get_origin(hint)
     if origin in (Union, UnionType):
         return _either(get_args(hint), name, where)
@@ -217,7 +217,7 @@ def _value(kind: type[Any], where: str) -> Check:
 
 
 def _check_whole(check: Callable[[Any], object], value: Any, where: str) -> None:
-    """Have a value see whether its fields go together, and name the operation in what it says."""
+    """Run a value's own check of its fields, and name the operation in its error."""
     try:
         check(value)
     except CycleError:
@@ -397,7 +397,7 @@ def _text(where: str, most: int) -> Check:
 
 
 def _bulk(item: Any, name: str) -> Callable[[Sequence[Any]], bool]:
-    """Return whether many items are all fine, for what is often sent by the thousand; if not, each is looked at."""
+    """Return whether many items all pass a fast check; if not, each is checked alone."""
     if item is str and name in IDS:
         return _are_ids
     if get_args(item) == (str, int) and name in IDS:

@@ -1,4 +1,4 @@
-"""Operations of people who run a queue: cancel, redrive, delete, pause, limit, weigh, schedule."""
+"""Operations of operators: cancel, redrive, delete, pause, limit, weigh, schedule."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Judged:
 
 @attrs.frozen
 class Cancel(Operation[Judged]):
-    """Cancel up to 1 000 jobs by id: those that run are told, all others are CANCELED at once."""
+    """Cancel up to 1 000 jobs by id: running ones are asked to stop, all others are CANCELED at once."""
 
     sizes: ClassVar[Mapping[str, int]] = {"ids": IDS_MAX}
     ids: tuple[str, ...]
@@ -34,7 +34,7 @@ class Cancel(Operation[Judged]):
 
 @attrs.frozen
 class Swept:
-    """A sweep was begun; it covers what was enqueued before it, and goes on while ``more``."""
+    """A sweep was begun; it covers the jobs enqueued before it, and goes on while ``more``."""
 
     more: bool
 
@@ -80,7 +80,7 @@ class CancelFlow(Operation[Swept]):
 @attrs.frozen
 class Redrive(Operation[Judged]):
     """
-    Queue up to 1 000 dead jobs again, attempts and losses counted anew; a held place is kept.
+    Requeue up to 1 000 dead jobs with attempts and losses reset; a held place is kept.
 
     Args:
         downstream: also revive, in bounded steps, the jobs that were canceled because of these.
@@ -202,7 +202,7 @@ class DropSchedule(Operation[Marked]):
 @attrs.frozen
 class PauseSchedule(Operation[Marked]):
     """
-    Have a schedule fire nothing.
+    Pause a schedule.
 
     Raises:
         ScheduleNotFoundError: there is none of this name.
@@ -250,7 +250,7 @@ class DropLimit(Operation[Marked]):
 @attrs.frozen
 class Weigh(Operation[Marked]):
     """
-    Give a user, or jobs without one, up to *weight* starts a turn, 1–100; 1, as for everyone, forgets it.
+    Give a user, or jobs without one, up to *weight* starts a turn, 1–100; the default 1 removes the entry.
 
     Raises:
         InvalidJobError: 1 000 users have a weight other than 1 already.

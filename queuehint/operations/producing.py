@@ -39,7 +39,7 @@ class Firing:
 
     Args:
         name: the schedule's.
-        version: that of the schedule they were worked out from; whoever comes second finds another one.
+        version: that of the schedule they were computed from; a second firing finds another one.
         last_ms: the due time of the last of the jobs.
         next_ms: when the schedule is due next, None if never again.
     """
@@ -74,7 +74,7 @@ class Enqueue(Operation[Enqueued]):
         CycleError: the edges close a circle, by themselves or with the parent's.
         LeaseLostError: the parent's token is not that of its newest grant.
         QueueFullError: more jobs would be unfinished than a limit allows; jobs that are there already are not new.
-        ScheduleChangedError: the schedule has another version: somebody else has fired.
+        ScheduleChangedError: the schedule has another version: another worker has fired.
     """
 
     jobs: tuple[JobSpec, ...]
@@ -95,7 +95,7 @@ class Committed:
 @attrs.frozen
 class Commit(Operation[Committed]):
     """
-    Have all parts of a submission take effect at once; their times count from now.
+    Commit a staged submission: its jobs become visible at once; their times count from now.
 
     Args:
         flow: the parts are all jobs of this flow.
@@ -158,7 +158,7 @@ class Pulled:
 
 @attrs.frozen
 class Pull(Operation[Pulled]):
-    """Read what is stored under a key of a namespace."""
+    """Read the value of a key of a namespace."""
 
     is_question: ClassVar[bool] = True
     namespace: str

@@ -67,7 +67,7 @@ class Extend(Operation[None]):
 
 @attrs.frozen
 class Await(Operation[None]):
-    """Somebody waits for these jobs, whose records would else be dropped before they can be read."""
+    """Callers wait for these jobs; their records are kept until they can be read."""
 
     job_ids: tuple[str, ...]
 
@@ -80,7 +80,7 @@ class Begin(Operation[None]):
     Args:
         epoch_s: tokens count from here on, in seconds since 2020; None if the same process has opened it again: then
             whoever has leases may still be there.
-        retention: finished, failed, canceled, of services, in ms; None where nobody has said so.
+        retention: finished, failed, canceled, of services, in ms; None for the default.
         services: the retention of single services, by name, in ms.
         budget: as of `EngineOptions`.
         release: the version of queuehint that has opened it.
@@ -132,7 +132,7 @@ class _Form:
         self._make: Callable[..., Any] = _MAKERS.get(cls, cls)
 
     def dump(self, value: Any) -> dict[str, Any]:
-        """Return a value as an object of JSON, what is as by default left out."""
+        """Return a value as a JSON object, without fields that have their defaults."""
         # 0 and False are equal, and not the same.
         fields = {
             name: field
@@ -164,7 +164,7 @@ def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
 
 
 def _refuse_objects(value: Any) -> None:
-    """Refuse what JSON takes for an object and nobody could read again: a journal with one such row is lost."""
+    """Refuse an object that could not be read again: a journal with one such row is lost."""
     if isinstance(value, dict):
         raise InvalidJobTypeError(f"an operation holds a {type(value).__name__}: {shown(value)}")
     if isinstance(value, (tuple, list)):
@@ -240,7 +240,7 @@ def encode(operation: Operation[Any]) -> bytes:
 
     Raises:
         InvalidJobTypeError: it holds a value that is none of ours.
-        InvalidJobError: it holds a number or a word that nobody could read again.
+        InvalidJobError: it holds a number or a word that could not be read again.
 
     >>> encode(operations.Cancel(("a",)))
     b'{"":"Cancel","ids":["a"]}'

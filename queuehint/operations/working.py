@@ -40,14 +40,14 @@ class Unreadable:
 @attrs.frozen
 class Exchanged:
     """
-    What a worker gets back.
+    Reply to a worker's exchange.
 
     Args:
         verdicts: one for each settlement, DONE or LOST.
         grants: jobs to run now.
         canceled: ids of this worker's jobs that were asked to stop since it was last told.
         due: schedules are due: ask `DueSchedules`.
-        unreadable: granted besides, but nobody can run them by this release.
+        unreadable: granted too, but not runnable by this release.
     """
 
     verdicts: tuple[Verdict, ...]
@@ -72,7 +72,7 @@ class Exchange(Operation[Exchanged]):
         users: claim only jobs of these, up to 64, None among them for jobs without a user; by default of everyone.
         steal: up to 64 others whose jobs are claimed while none of *users* has any ready in these pools; `ANYONE` for
             all others. Pools times users named may be 1 000.
-        is_last: the worker leaves; what only it was told of, ready jobs and due times, others are woken for.
+        is_last: the worker leaves; others are woken for the ready jobs and due times that only it was told of.
         announces: this worker says by `Renew` with *begun* when the code of a job on its last life begins (a job that
             has lost workers, and is FAILED by one more loss); until then a lease that ends is not counted as a loss.
 
@@ -93,7 +93,7 @@ class Exchange(Operation[Exchanged]):
 
     @property
     def among(self) -> tuple[str | None, ...] | None:
-        """Whose jobs may be claimed at all; None for everyone's."""
+        """The users whose jobs may be claimed; None for all."""
         if self.users is None or self.steal == ANYONE:
             return None
         return (*self.users, *self.steal)
@@ -150,7 +150,7 @@ class Log(Operation[Noted]):
 @attrs.frozen
 class Update(Operation[Noted]):
     """
-    Store what a running job has so far as its result; a later attempt finds it there.
+    Store a running job's partial result; a later attempt continues from it.
 
     It is replaced by the next, and by the result of a job that finishes with one; a job that fails or is canceled has
     no result.
@@ -174,4 +174,4 @@ class Ticked:
 
 @attrs.frozen
 class Tick(Operation[Ticked]):
-    """Do what is left over and what is due: promote, reap, prune. Any worker may; there is no leader."""
+    """Do leftover and due work: promote, reap, prune. Any worker may; there is no leader."""

@@ -127,7 +127,7 @@ class SchedulerBase:
     # --- life ----------------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Let go of the store; a further call opens it anew."""
+        """Close the store; a further call opens it again."""
         backend, self._backend = self._backend, None
         if backend is not None:
             await backend.close()

@@ -150,7 +150,7 @@ def _question(path: object, include_scheduled: object) -> CountPending:
 
 
 def _judge(pending: Pending, timed_out_ms: int | None) -> None:
-    """Raise if what is left cannot move, or if the time is over."""
+    """Raise if the remaining jobs are stuck, or after the timeout."""
     if pending.unfinished and not pending.moving:
         raise DrainStalledError(pending.reasons)
     if pending.unfinished and timed_out_ms is not None:

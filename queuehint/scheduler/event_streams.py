@@ -86,13 +86,13 @@ class _Stream:
 
 
 def log_missed(count: int) -> None:
-    """Say that events are gone that somebody wanted to read."""
+    """Log that events were dropped before they were read."""
     logger.warning("%d events were missed", count, extra={"event": "events.missed", "count": count})
 
 
 class EventStream(_Stream):
     """
-    What `Scheduler.events` returns: ``async for event in sched.events(): ...``
+    Iterator of `Scheduler.events`: ``async for event in sched.events(): ...``
 
     It begins with the first event asked for, or with ``async with sched.events() as events:``. After an error of the
     store it can be read on.

@@ -99,13 +99,13 @@ class Hold:
         return self.lost
 
     def extend(self, until_s: float) -> None:
-        """Take note of a renewal; one that comes too late changes nothing."""
+        """Record a renewal; a late one changes nothing."""
         with self._lock:
             if not self.lost:
                 self._until_s = max(self._until_s, until_s)
 
     def lose(self) -> None:
-        """Take note that the place is another's."""
+        """Record that the lease is lost."""
         with self._lock:
             self._until_s = -math.inf
             wakes = list(self._wakes)
@@ -203,7 +203,7 @@ class _Request:
             self.hold.extend(self.until_s(sent_s))
 
     def check_alive(self, record: JobRecord | None) -> None:
-        """Raise if somebody ended the job that stands for the caller."""
+        """Raise if the job of the caller was canceled or deleted."""
         if record is None or record.state.is_over:
             raise JobCanceledError(self.id, record.cause if record is not None else None)
 

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 DEFAULT_CONCURRENCY = 16
 WORKER_OPTIONS = frozenset({"abandon_after", "give_up", "helper", "executor", "renewal"})
-"""What `Scheduler.make_worker` hands on to a worker as it is given."""
+"""Options that `Scheduler.make_worker` passes through to a worker."""
 
 L = TypeVar("L", bound="Callable[[Any], Any]")
 
 
 class Hosting(SchedulerBase):
-    """The part of `Scheduler` that runs workers, and tells functions what happens."""
+    """The part of `Scheduler` that runs workers and event listeners."""
 
     def make_worker(
         self,
@@ -202,7 +202,7 @@ class Hosting(SchedulerBase):
     def on(self, kinds: Any) -> Callable[[L], L]: ...
     def on(self, kinds: Any, listener: Any = None) -> Any:
         """
-        Have a function called with each `Event` of some kinds: ``sched.on("failed", tell)`` or ``@sched.on("failed")``.
+        Call a function with each `Event` of some kinds: ``sched.on("failed", tell)`` or ``@sched.on("failed")``.
 
         Listeners are told while a worker of this scheduler runs in this process, or inside `listening`. They hear of
         the jobs of all processes; with several processes each has its own listeners, and each of these hears of all.
@@ -227,7 +227,7 @@ class Hosting(SchedulerBase):
 
     def off(self, listener: Callable[[Any], Any]) -> None:
         """
-        Have a listener told no more.
+        Remove a listener.
 
         Raises:
             InvalidJobTypeError: it cannot be called, so it is none.
@@ -241,7 +241,7 @@ class Hosting(SchedulerBase):
 
     def listening(self) -> contextlib.AbstractAsyncContextManager[None]:
         """
-        Tell the listeners what happens while the block runs: ``async with sched.listening(): ...``
+        Call the listeners with events while the block runs: ``async with sched.listening(): ...``
 
         A worker does that by itself. At the end listeners have 5 s to be told what has happened last.
         """
@@ -249,7 +249,7 @@ class Hosting(SchedulerBase):
 
 
 async def _first(awaited: Coroutine[Any, Any, Any], running: asyncio.Task[None]) -> None:
-    """Await what a running task brings about, or what it raises."""
+    """Wait for an effect of a running task, or for its exception."""
     waiting = asyncio.ensure_future(awaited)
     try:
         await asyncio.wait({waiting, running}, return_when=asyncio.FIRST_COMPLETED)

@@ -36,7 +36,7 @@ WAITING_MAX = 1000
 """How many events wait for one listener; then the oldest make room."""
 SAY_EVERY_S = 60.0
 GRACE_S = 5.0
-"""How long listeners have to be told the last events when nobody listens any more."""
+"""How long listeners have for their last events when listening ends."""
 STORE_PAUSE_S = 1.0
 TURN_S = 0.5
 MISSED = "missed"
@@ -63,7 +63,7 @@ class ListenerState:
 
 
 class _Listener:
-    """One function, what waits for it, and what became of it."""
+    """One listener: its function, queue and counters."""
 
     def __init__(self, kinds: frozenset[str], call: Callable[[Any], Any]) -> None:
         self.kinds = kinds
@@ -94,7 +94,7 @@ class _Listener:
             self._news.set()
 
     def miss(self, count: int) -> None:
-        """Note that events are gone; one that asked for it is told so, before those that wait."""
+        """Count dropped events; notify a listener of "missed" first."""
         self.missed += count
         if MISSED in self.kinds:
             self._untold += count
@@ -104,7 +104,7 @@ class _Listener:
             logger.warning("listener %s has missed %d events", self.name, self.missed, extra=extra)
 
     async def run(self) -> None:
-        """Tell the function what is in the queue, until `close`."""
+        """Call the function with queued events, until `close`."""
         self._news, self._is_closing = asyncio.Event(), False
         is_async = inspect.iscoroutinefunction(self.call)
         while True:
@@ -148,7 +148,7 @@ class _Listener:
         return missed
 
     def close(self) -> None:
-        """Have `run` end once the queue is empty."""
+        """End `run` once the queue is empty."""
         self._is_closing = True
         self._news.set()
 
@@ -182,21 +182,21 @@ class Announcer:
         return tuple([listener.state for listener in self._listeners])
 
     def add(self, kinds: frozenset[str], call: Callable[[Any], Any]) -> None:
-        """Have a function told; also while others are told already."""
+        """Add a listener, also while others run already."""
         self._listeners.append(_Listener(kinds, call))
         for loop, wake in list(self._wakes.items()):
             with contextlib.suppress(RuntimeError):  # that loop has ended meanwhile
                 loop.call_soon_threadsafe(wake.set)
 
     def remove(self, call: Callable[[Any], Any]) -> None:
-        """Have a function told no more; what waits for it is dropped."""
+        """Remove a listener; its queued events are dropped."""
         for listener in [listener for listener in self._listeners if listener.call == call]:
             self._listeners.remove(listener)
             listener.waiting.clear()
 
     @contextlib.asynccontextmanager
     async def announcing(self) -> AsyncIterator[None]:
-        """Tell the listeners what happens from now on, while the block runs."""
+        """Call the listeners with events from now on, while the block runs."""
         if self._pid != os.getpid():
             self._begin_process()
         stop = asyncio.Event()
@@ -212,7 +212,7 @@ class Announcer:
             await task
 
     async def _begin(self) -> None:
-        """Take note of where events begin, so that the first job's are told too."""
+        """Read the present position of the events, so that those of the first job are included."""
         if self._after is None:
             with contextlib.suppress(BackendError):
                 self._after = (await self._client.backend.call(Follow())).after
@@ -241,7 +241,7 @@ class Announcer:
     async def _announce(
         self, stop: asyncio.Event, wake: asyncio.Event, tasks: dict[_Listener, asyncio.Task[None]]
     ) -> None:
-        """Read events and hand them out; at the end once more, for what has happened last."""
+        """Read events and dispatch them; at the end once more, for the last ones."""
         idle = 0
         while True:
             is_last = stop.is_set()

@@ -119,7 +119,7 @@ class Control(SchedulerBase):
 
     def events(self, kinds: Any = None, *, after: int | None = None) -> EventStream:
         """
-        Follow what happens to jobs, whoever makes it happen: ``async for event in sched.events(): ...``
+        Follow the events of all jobs, of every process: ``async for event in sched.events(): ...``
 
         An event comes half a second after it happened at most. While somebody follows the last 10 000 events are kept;
         who asks for none for a minute misses those of that time. What was missed is counted in the stream's ``missed``,
@@ -258,7 +258,7 @@ class Control(SchedulerBase):
         max_pending: int | None = None,
     ) -> bool:
         """
-        Limit what runs, starts or waits at a place, in place of the limit it has; what is None is not limited.
+        Limit the running, starting or waiting jobs of a place, replacing its limit; None is unlimited.
 
         A limit never changes the order of jobs that conflict: it acts on jobs that are ready. What runs goes on: where
         more runs than may, nothing starts until enough has ended.
@@ -303,7 +303,7 @@ class Control(SchedulerBase):
         return run_steps_sync(self.backend, _mark(_unlimit(path)))
 
     async def limits(self) -> Sequence[LimitState]:
-        """Return all limits, with what counts towards each now: the namespace first, then in order of path."""
+        """Return all limits with their present counts: the namespace first, then in order of path."""
         return (await self.backend.call(ListLimits())).limits
 
     def limits_sync(self) -> Sequence[LimitState]:

@@ -43,7 +43,7 @@ R = TypeVar("R")
 
 
 class _Decorator:
-    """What ``@sched.job(...)`` returns: takes the function."""
+    """Decorator that ``@sched.job(...)`` returns."""
 
     def __init__(self, register: Callable[[Callable[..., Any]], Job[..., Any]]) -> None:
         self._register = register
@@ -195,12 +195,12 @@ class Scheduler(Control, Draining, Scheduling):
         return job
 
     def before_job(self, hook: Callable[[JobContext], Any]) -> Callable[[JobContext], Any]:
-        """Have *hook*, plain or async, called with the context before each handler; if it raises, the attempt fails."""
+        """Call *hook*, plain or async, with the context before each handler; if it raises, the attempt fails."""
         self._before.append(check_callable(hook, parameter="hook"))
         return hook
 
     def after_job(self, hook: Callable[..., Any]) -> Callable[..., Any]:
-        """Have *hook*, plain or async, called with context and outcome after each handler; what it raises is logged."""
+        """Call *hook*, plain or async, with context and outcome after each handler; its exceptions are logged."""
         self._after.append(check_callable(hook, parameter="hook"))
         return hook
 

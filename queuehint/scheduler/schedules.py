@@ -95,7 +95,7 @@ class ScheduleBook:
 
     async def pause(self, name: str) -> bool:
         """
-        Have a schedule fire nothing until `resume`; False if it was paused already.
+        Pause a schedule until `resume`; False if it was paused already.
 
         Raises:
             ScheduleNotFoundError: there is none of this name.
@@ -183,7 +183,7 @@ class Scheduling(SchedulerBase):
         **how: Unpack[Recurring],
     ) -> Schedule:
         """
-        Have a job enqueued again and again, by whichever worker is there: once for each due time.
+        Enqueue a job periodically, once for each due time, by any worker.
 
         The same again changes nothing. Anything else replaces the schedule of that name from now on, and keeps its
         pause.

@@ -25,7 +25,7 @@ class XCom:
 
     async def push(self, key: str, value: Any, *, namespace: str = "default", ttl: float | timedelta = TTL_S) -> bool:
         """
-        Store a value under a key, in place of what was there.
+        Store a value under a key, replacing the old one.
 
         Args:
             key, namespace: 1–256 UTF-8 bytes, printable.

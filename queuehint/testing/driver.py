@@ -227,7 +227,7 @@ class Driver(ABC):
         return " ".join(self.state(job_id) for job_id in ids)
 
     def why(self, id: str) -> Reason:
-        """Return what a job waits for."""
+        """Return why a job waits."""
         return self.apply(Why(id))
 
     def stats(self) -> Stats:

@@ -25,7 +25,7 @@ ATTEMPTS_MAX = 1000
 LEASE_MIN_MS = 1000
 LEASE_MAX_MS = 24 * 3600 * 1000
 
-# What may not stand in an id: white space, control and bidi control characters, lone surrogates.
+# Characters refused in an id: white space, control and bidi control characters, lone surrogates.
 _NOT_IN_ID = re.compile("[\\s\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _NOT_IN_NAME = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -91,7 +91,7 @@ def check_items(value: object, *, parameter: str, most: int | None = None) -> li
 
 def each_item(value: object, *, parameter: str, most: int) -> Iterator[Any]:
     """
-    Yield what is given as `check_items` returns it, for what is looked at one after the other as it is read.
+    Yield items checked like `check_items`, one after the other.
 
     Where there is too much is known at once if that can be asked, else when it comes. No item is shown: these are jobs.
     """
@@ -107,7 +107,7 @@ def each_item(value: object, *, parameter: str, most: int) -> Iterator[Any]:
 
 def sized(value: object) -> str:
     """
-    Return what a repr says of an application's own data, which it never shows: how much there is.
+    Return the size of an application's data for a repr, which never shows the data itself.
 
     >>> sized(b'{"token":"secret"}'), sized({"token": "secret"}), sized(None)
     ('<18 bytes>', '<dict>', 'None')
@@ -118,12 +118,12 @@ def sized(value: object) -> str:
 
 
 def counted(lines: tuple[str, ...]) -> str:
-    """Return what a repr says of the lines of a log, which may be 4 MiB and are the handler's: how many there are."""
+    """Return the number of log lines for a repr, which never shows the lines themselves."""
     return f"<{len(lines)} lines>"
 
 
 def count_of(value: object, most: int) -> str:
-    """Return how many there are of what is known to be more than *most*; an iterator would have to be read for it."""
+    """Return the number of items known to be more than *most*; "more than *most*" for an iterator."""
     return str(len(value)) if type(value) in _SIZED else f"more than {most}"  # type: ignore[arg-type]
 
 
@@ -277,7 +277,7 @@ def _span(duration_ms: int) -> str:
 
 def encodable(text: str) -> str:
     r"""
-    Return a text as every store takes it: what UTF-8 has no bytes for is escaped.
+    Return a text that UTF-8 can encode: lone surrogates are escaped.
 
     >>> print(encodable("x\udce9.txt"))
     x\udce9.txt

@@ -15,10 +15,10 @@ from queuehint.values.record import JobState
 
 
 class EventKind(StrEnum):
-    """What happened to a job."""
+    """Kind of an event."""
 
     ENQUEUED = "enqueued"
-    """It is there; its state says what it waits for."""
+    """It was added; its state tells what it waits for."""
     SCHEDULED = "scheduled"
     """It waits for a time: taken off its place by a long back-off, or given a time by its key or its commit."""
     DEFERRED = "deferred"
@@ -80,6 +80,6 @@ class Event:
 
 @attrs.frozen(kw_only=True)
 class Missed:
-    """*count* events that are gone: nobody asked for them in time, or who listens is too slow for them."""
+    """*count* events were dropped: they were not read in time, or the listener is too slow."""
 
     count: int

@@ -54,7 +54,7 @@ _ESCAPED = re.compile(r"[\\:]")
 @attrs.frozen(weakref_slot=False)
 class Claim:
     """
-    What a job wants of one path.
+    A claim of a job on one path.
 
     Args:
         path: the tuple of segments; ``()`` is the root.
@@ -247,7 +247,7 @@ def queue_key(path: Sequence[str]) -> str:
 
 
 def key_of(path: Path) -> str:
-    """Return the key of what is known to be a path."""
+    """Return the key of a checked path."""
     key = ":".join(path)
     if "\\" in key or key.count(":") >= len(path) or key == ROOT_KEY:
         if not path:

@@ -50,7 +50,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def this_process() -> object:
-    """Return what stands for this process: always the same object, until a fork begins with another one."""
+    """Return an object that identifies this process; a fork gets another one."""
     return _process
 
 
@@ -65,7 +65,7 @@ def new_id() -> str:
 
 @contextlib.contextmanager
 def ids_from(make: Callable[[], str]) -> Iterator[None]:
-    """Have ids made by *make* while the block runs: where the same is to happen again, ids have to be the same."""
+    """Make ids with *make* while the block runs, for reproducible simulations."""
     global _maker  # noqa: PLW0603 - one a process
     before, _maker = _maker, _Maker(make)
     try:

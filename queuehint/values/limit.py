@@ -26,7 +26,7 @@ TOO_MANY_LIMITS = f"a namespace has at most {LIMITS_MAX} limits"
 @attrs.frozen(kw_only=True)
 class Limit:
     """
-    What is limited at one place; one that limits nothing stands for none.
+    Limits of one place; one that limits nothing stands for none.
 
     Args:
         path: the place; None for the whole namespace, jobs without a place included, which takes `max_pending` alone.
@@ -74,7 +74,7 @@ class Limit:
 
     def check(self) -> None:
         """
-        See that what it limits goes together.
+        Check that its fields go together.
 
         Raises:
             InvalidJobError: naming what does not.
@@ -88,11 +88,11 @@ class Limit:
 @attrs.frozen(kw_only=True)
 class LimitState:
     """
-    A limit, and what counts towards it now.
+    A limit and its present counts.
 
     Args:
         started: jobs that run and count, with ``each`` once a child; None if it does not limit starts.
-        pending: what is unfinished; None if it does not limit that.
+        pending: the number of unfinished jobs; None if it does not limit that.
     """
 
     limit: Limit
@@ -107,7 +107,7 @@ def order_of(limit: Limit) -> tuple[bool, Path, bool]:
 
 def check_limit(path: Any, most: Any = None, *, each: Any = False, rate: Any = None, max_pending: Any = None) -> Limit:
     """
-    Check what a user says of a limit.
+    Check a user's limit.
 
     Raises:
         InvalidHintError, InvalidHintTypeError: the path is none.

@@ -101,7 +101,7 @@ class Backoff:
 @attrs.frozen(kw_only=True)
 class Policy:
     """
-    What becomes of a job that does not simply finish; one value is shared by all jobs of a task.
+    Retries, timeouts and failure rules of a job; one value is shared by all jobs of a task.
 
     Raises:
         InvalidJobError, InvalidJobTypeError: a value of the wrong type or out of its range.
@@ -163,7 +163,7 @@ class Policy:
         retention: object = None,
     ) -> Policy:
         """
-        Make a policy from what a user passed: durations as timedelta or seconds, words as str.
+        Make a policy from user input: durations as timedelta or seconds, words as str.
 
         Raises:
             InvalidJobError, InvalidJobTypeError: naming the parameter, the value and the limit.

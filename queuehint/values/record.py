@@ -51,7 +51,7 @@ OVER = frozenset({JobState.FINISHED, JobState.FAILED, JobState.CANCELED})
 @attrs.frozen(kw_only=True)
 class JobRecord:
     """
-    All that is known of a job; a copy, unaffected by what happens later.
+    Record of a job: a snapshot, unaffected by later changes.
 
     Args:
         number: order of enqueue, for ever.

@@ -18,7 +18,7 @@ _NAMES = ("service", "user", "task", "pool")
 @attrs.frozen(kw_only=True)
 class RecordFilter:
     """
-    What a record must be: all that is said has to hold, and what is None, or ``()``, says nothing.
+    Conditions on records, joined by AND; None or ``()`` is no condition.
 
     Args:
         service, user, task, pool: exactly these names.

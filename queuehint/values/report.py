@@ -10,7 +10,7 @@ from queuehint.values.record import OVER, JobState, moment
 
 
 class ReasonKind(StrEnum):
-    """What a job waits for."""
+    """Why a job waits."""
 
     OVER = "over"
     RUNNING = "running"
@@ -192,7 +192,7 @@ class FlowStats:
 
     @property
     def unfinished(self) -> int:
-        """Those that are not over."""
+        """The unfinished jobs."""
         return sum(count for state, count in self.states.items() if state not in OVER)
 
 

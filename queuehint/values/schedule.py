@@ -59,7 +59,7 @@ class Recurrence:
 @attrs.frozen(kw_only=True, weakref_slot=False)
 class Schedule:
     """
-    All that is known of a schedule; a copy, unaffected by what happens later.
+    Stored state of a schedule: a snapshot, unaffected by later changes.
 
     Args:
         name: unique in a namespace.

@@ -113,7 +113,7 @@ class _Checked:
 @attrs.frozen(kw_only=True, weakref_slot=False)
 class JobSpec(_Checked):
     """
-    What is asked of a job: the layer below the decorator, for tools and other languages.
+    Specification of a job: the layer below the decorator, for tools and other languages.
 
     Args:
         id: 1–128 UTF-8 bytes, no white space or control characters; made by the producer, so that a repeated
@@ -136,7 +136,7 @@ class JobSpec(_Checked):
         flow: the id of the flow it belongs to.
         parent: the id of the job whose handler made it.
         schedule, scheduled_ms: the name of the schedule that fired it, and the due time it was fired for.
-        policy: what becomes of it when it does not simply finish.
+        policy: retries, timeouts and failure rules.
     """
 
     id: str
@@ -168,7 +168,7 @@ class JobSpec(_Checked):
         Raises:
             InvalidJobError, InvalidJobTypeError, InvalidHintError, PayloadError: naming the field.
         """
-        # What comes out of a check is another object only if what went in was a subclass or not normal.
+        # A check returns another object only for a subclass or a value that is not normalized.
         plain: dict[str, Any] = {"id": check_id(self.id), "task": check_name(self.task, parameter="task")}
         claims = parse_claims(self.claims)
         check_payload_size(self.arguments, parameter="arguments", bytes_max=PAYLOAD_BYTES_MAX)
@@ -236,7 +236,7 @@ class JobSpec(_Checked):
 
 
 def note_checked(spec: JobSpec) -> JobSpec:
-    """Note that all fields of a spec were checked, but that its id may be empty, and return it."""
+    """Mark a spec as checked, except that its id may be empty, and return it."""
     object.__setattr__(spec, "_is_checked", True)
     return spec
 
@@ -247,7 +247,7 @@ def is_checked(spec: JobSpec) -> bool:
 
 
 def evolved(spec: JobSpec, **changes: Any) -> JobSpec:
-    """Return a spec with some fields replaced by values that were checked; what was known of the others still is."""
+    """Return a spec with some fields replaced by checked values; the others keep their mark."""
     other = attrs.evolve(spec, **changes)
     return note_checked(other) if getattr(spec, "_is_checked", False) else other
 

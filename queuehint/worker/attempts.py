@@ -49,7 +49,7 @@ logger = logging.getLogger("queuehint.worker")
 LAST_LIFE_S = 5.0
 LAST_LIVES_WITHIN_S = 60.0
 LOADS_MAX = 5
-"""How often what a job has stored of its result is asked for, `PAUSE_S` apart, before the job is given back."""
+"""How often a job's partial result is requested, `PAUSE_S` apart, before the job is given back."""
 
 
 class AttemptRunner:
@@ -147,7 +147,7 @@ class AttemptRunner:
                 self.outcomes.log_failed_hook("after_job hook failed", error, **what)
 
     def close(self) -> None:
-        """Let go of the threads; one that runs still is not waited for."""
+        """Shut the threads down, without waiting for running ones."""
         if self._own_executor is not None:
             self._own_executor.shutdown(wait=False)
 
@@ -235,14 +235,14 @@ class AttemptRunner:
         return self.outcomes.of_result(grant, handler, result, why_stop, slot.context)
 
     def _arm(self, slot: Slot, timeout_ms: int) -> float:
-        """Have code asked to stop when its timeout is over; return that time, by the clock of the loop."""
+        """Schedule the timeout of an attempt; return its deadline, by the clock of the loop."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + timeout_ms / 1000
         slot.timer = loop.call_at(deadline_s, self._stop, slot, "timeout")
         return deadline_s
 
     async def _load(self, slot: Slot, partial_result: PartialResult) -> bool:
-        """Read what the job has stored of its result, which its result goes over; False if it cannot be had."""
+        """Load the stored partial result, to merge the result over it; False if it cannot be read now."""
         slot.stoppable = False
         if slot.timer is not None:
             slot.timer.cancel()
@@ -255,7 +255,7 @@ class AttemptRunner:
                 reply = await self._backend.call(Get((partial_result.job_id,)))
                 partial_result.load(reply.records[0], self._codec)
             except asyncio.CancelledError:
-                # Asked to stop when its code had ended already: what it has done counts.
+                # Asked to stop when its code had ended already: its result counts.
                 continue
             except BackendError as error:
                 pause_s = PAUSE_S

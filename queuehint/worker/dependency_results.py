@@ -137,7 +137,7 @@ def filled(spec: JobSpec, results: DependencyResults) -> bytes:
     Return the arguments of a job with its templates filled.
 
     Raises:
-        TemplateError: a template names what is not there.
+        TemplateError: a template names a missing result.
         PayloadError: the arguments or a result are not JSON, or they take more than 1 MiB.
     """
     arguments = fill(decode_json(spec.arguments), spec.templates, results, bytes_max=PAYLOAD_BYTES_MAX)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 GRACE_MS = 60_000
-"""What is later than this was missed, where missed due times are skipped."""
+"""A firing later than this is missed, where missed due times are skipped."""
 EVERY_MIN_MS = 1000
 CRON_LENGTH_MAX = 256
 
@@ -163,7 +163,7 @@ def come_due(
     Return for which of the due times that have come to fire now, and the first one after them.
 
     Args:
-        next_ms: the first due time for which nobody has fired.
+        next_ms: the first due time without a firing.
         most: of these at most so many; the one after them may have come too.
 
     >>> come_due(Recurrence(every_ms=60_000), 60_000, 300_000)

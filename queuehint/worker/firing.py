@@ -48,7 +48,7 @@ REST_S = 5.0
 
 @attrs.frozen(kw_only=True)
 class Definition:
-    """What is asked of a schedule: *spec* is what each of its jobs is to be, but for the id."""
+    """Definition of a schedule: *spec* is that of its jobs, except the id."""
 
     name: str
     spec: JobSpec
@@ -85,7 +85,7 @@ def find(name: str) -> Steps[tuple[Schedule | None, int]]:
 
 
 def store(definition: Definition) -> Steps[bool]:
-    """Have a schedule be as it is defined; return whether it was not. One that is so is left as it is."""
+    """Store a schedule's definition; return whether that changed it."""
     there, now_ms = yield from find(definition.name)
     if there is not None and (there.spec, there.recurrence) == (definition.spec, definition.recurrence):
         return False
@@ -129,13 +129,13 @@ def fire_due() -> Steps[bool]:
             if not is_alone:
                 break
         if not is_alone:
-            # Where somebody else is at work there is nothing to be won: begin anew, elsewhere in the page.
+            # Another worker fires here: restart elsewhere in the page.
             begin, after, has_moved = random.randrange(len(reply.schedules)), None, False
             continue
         begin, after = 0, reply.behind
         if after is None and not has_moved:
             return not stuck and not unreadable
-        # What was fired may be due again, at a place that this pass has left behind.
+        # A fired schedule may be due again, at a position that this pass has left behind.
         has_moved = has_moved and after is not None
 
 
@@ -146,9 +146,9 @@ def say_unreadable(names: Sequence[str]) -> None:
 
 
 def _fire(schedule: Schedule, now_ms: int) -> Steps[bool]:
-    """Fire a schedule for the due times that have come; return False if somebody else has."""
+    """Fire a schedule for its past due times; return False if another worker has."""
     assert schedule.next_ms is not None
-    # What is left is due still, and is fired next.
+    # The rest is due still, and is fired next.
     most = min(FIRINGS_MAX, BYTES_PER_SUBMISSION_MAX // max(1, len(schedule.spec.arguments)))
     come = times, next_ms = come_due(schedule.recurrence, schedule.next_ms, now_ms, most)
     while True:
@@ -201,7 +201,7 @@ def _fire_at(schedule: Schedule, times: list[int], next_ms: int | None) -> Steps
 
 class Timekeeper:
     """
-    What fires schedules beside a worker's jobs: a task of its own, so that no job waits for it.
+    The task of a worker that fires schedules, so that no job waits for it.
 
     Args:
         definitions: schedules to store before the first look; told when the worker has reached the store.
@@ -222,7 +222,7 @@ class Timekeeper:
         self._task: asyncio.Task[None] | None = None
 
     def see(self, *, due: bool) -> None:
-        """Learn from an exchange whether schedules are due, and do what is to be done."""
+        """Check the reply of an exchange for due schedules, and start to fire them."""
         if self._is_stored and not due:
             return
         if (self._task is None or self._task.done()) and self._now_s() >= self._rests_until_s:

@@ -67,7 +67,7 @@ _Lease = tuple[str, int]
 
 class RenewerProcess:
     """
-    The worker's end: starts the helper, tells it and hears it. One thread may `send` while another does the rest.
+    The worker's end of the pipe. One thread may `send` while another does the rest.
 
     Args:
         url, namespace: the store.
@@ -116,7 +116,7 @@ class RenewerProcess:
         self.send(config)
 
     def send(self, lines: str) -> None:
-        """Tell the helper something; never waits, never raises."""
+        """Send lines to the helper; never waits, never raises."""
         with self._lock:
             process = self._process
             if process is None or process.stdin is None or self._is_deaf:
@@ -130,7 +130,7 @@ class RenewerProcess:
                 self._is_deaf = True
 
     def hear(self, timeout_s: float) -> list[str]:
-        """Return the lines the helper has said, after waiting for them for *timeout_s* at most."""
+        """Return the helper's lines, after waiting for them for *timeout_s* at most."""
         process = self._process
         if process is None or process.stdout is None:
             return []
@@ -154,7 +154,7 @@ class RenewerProcess:
                 pipe.close()
 
     def end(self, *, at_once: bool = False) -> None:
-        """Let the process end, by itself or *at_once*; killed, it does not take the end of its input for a death."""
+        """Stop the process, gracefully or *at_once*; killed, it does not report the worker's death."""
         with self._lock:
             process, self._process = self._process, None
         if process is None:
@@ -200,7 +200,7 @@ class Renewer:
         self._lock = threading.Lock()
 
     def take(self, lines: list[str]) -> None:
-        """Take in what the worker has said."""
+        """Process lines of the worker."""
         with self._lock:
             for line in lines:
                 if line == ".":
@@ -220,7 +220,7 @@ class Renewer:
                     self._gone.pop(lease, None)
 
     def renew(self) -> None:
-        """Renew all leases in one call and say what came of it."""
+        """Renew all leases in one call and report the results."""
         with self._lock:
             leases, seen = tuple(self._held)[:LEASES_MAX], self._seen
         if not leases:
@@ -288,7 +288,7 @@ class Renewer:
             os.kill(self._worker, signal.SIGKILL)
 
     def _see_stopped(self) -> None:
-        """Let the leases of a worker go that has been stopped for long, by SIGSTOP or a debugger: nobody works."""
+        """Stop renewing for a worker that has been stopped for long, by SIGSTOP or a debugger."""
         if not is_stopped(self._worker):
             self._stopped_s, self._lets_go = None, False
             return
@@ -299,7 +299,7 @@ class Renewer:
             sys.stderr.write(f"queuehint: worker process {self._worker} is stopped, its leases are not renewed\n")
 
     def leave(self) -> None:
-        """End this process; if the worker is dead, what it held is lost, and somebody else may have it at once."""
+        """Exit; if the worker is dead, report its leases lost, so that its jobs are retried at once."""
         with self._lock:
             outcomes = [self._last_outcome(lease) for lease in self._held]
         with contextlib.suppress(Exception):

@@ -37,7 +37,7 @@ MARGIN_MIN_S = 0.5
 BEAT_S = 1.0
 """How often a worker's loop says that it turns."""
 BLOCKED_S = 5.0
-"""How long code may block the loop until it is told, and what has not begun is given back."""
+"""How long code may block the loop before a report, and before jobs that have not begun are given back."""
 TICK_MAX_S = 1.0
 PAUSE_MAX_S = 5.0
 RESTART_PAUSE_MAX_S = 30.0
@@ -75,7 +75,7 @@ def is_on_last_life(grant: Grant) -> bool:
 
 
 class _Lease:
-    """One lease: until when it surely lasts, when its timeout is over, and which line told the helper of it."""
+    """One lease: its known expiry, its timeout, and the line that told the helper of it."""
 
     __slots__ = ("has_begun", "is_fenced", "line", "overdue_s", "until_s")
 
@@ -93,19 +93,19 @@ class _Lease:
 
 
 class Helper(Protocol):
-    """A process that renews: told of leases by lines, it answers by lines; see `queuehint.worker.lease_helper`."""
+    """A process that renews leases, over a pipe; see `queuehint.worker.lease_helper`."""
 
     def start(self, lease_s: float) -> None:
         """Start the process; it knows of no leases."""
 
     def send(self, lines: str) -> None:
-        """Tell it something; never waits."""
+        """Send lines to it; never waits."""
 
     def hear(self, timeout_s: float) -> list[str]:
-        """Return the lines it has said, after waiting for them for *timeout_s* at most."""
+        """Return its lines, after waiting for them for *timeout_s* at most."""
 
     def end(self, *, at_once: bool = False) -> None:
-        """Let it end, or end it."""
+        """Stop it, gracefully or at once."""
 
     @property
     def is_dead(self) -> bool:
@@ -194,7 +194,7 @@ class Renewal:
 
     def exchange(self, settled: Iterable[Outcome], granted: Iterable[Grant], sent_s: float) -> None:
         """
-        Forget what was settled and hold what was granted, before any code of it runs.
+        Drop settled leases and add granted ones, before any code of them runs.
 
         Args:
             sent_s: when the exchange was sent, for the first time if it was repeated.
@@ -219,7 +219,7 @@ class Renewal:
                 self._helper.send("".join(text))
 
     def begin(self, grant: Grant) -> None:
-        """Say that the code of a job on its last life runs now: it has not from the moment of its grant."""
+        """Record that the code of a job on its last life runs now: not yet at its grant."""
         job_id, token = grant.spec.id, grant.token
         with self._lock:
             lease = self._held.get((job_id, token))
@@ -232,7 +232,7 @@ class Renewal:
             self._helper.send(lease.told(job_id, token, began_s))
 
     def beat(self) -> None:
-        """Say that the worker's loop turns."""
+        """Record a heartbeat of the worker's loop."""
         if self._helper is not None:
             self._helper.send(".\n")
 
@@ -260,7 +260,7 @@ class Renewal:
                 helper.end()
 
     def _hear(self, helper: Helper) -> float:
-        """Take in what the helper says and keep it alive; return when all that had been said is known."""
+        """Process the helper's lines and keep it alive; return when all of them are processed."""
         lines = helper.hear(self._tick_s)
         # Code that holds the GIL may keep this thread at any line for long. So first the time, then all that was said
         # until now: only then it can be told who had not been renewed by that time.
@@ -300,7 +300,7 @@ class Renewal:
         self._heard_s = self._started_s = self.now_s()
 
     def _take(self, lines: list[str]) -> None:
-        """Take in what the helper has said."""
+        """Process lines of the helper."""
         for line in lines:
             word, _, rest = line.partition(" ")
             if word == "renewed":
@@ -322,7 +322,7 @@ class Renewal:
                     lease.until_s = max(lease.until_s, sent_s + self._lease_s)
 
     def _judge(self, job_id: str, token: int, verdict: Verdict) -> None:
-        """Take in a verdict other than DONE."""
+        """Process a verdict other than DONE."""
         if verdict is Verdict.LOST:
             with self._lock:
                 lease = self._held.pop((job_id, token), None)
@@ -367,7 +367,7 @@ class Renewal:
                     logger.exception("looking at a worker failed", extra={"event": "renewal.look_failed"})
 
     def _due(self) -> tuple[tuple[str, int], ...]:
-        """Return all leases once one of them is due, or the store is to be told of the loop; none before."""
+        """Return all leases once one of them is due, or a blocked loop is to be reported; none before."""
         oldest_s = self.now_s() + self._lease_s - self._due_s
         is_news = self._helper is None and bool(self._blocked_ms()) is not self._told_blocked
         with self._lock:
@@ -382,7 +382,7 @@ class Renewal:
         self._take_in(leases, reply, sent_s)
 
     def _take_in(self, leases: tuple[tuple[str, int], ...], reply: Renewed, sent_s: float) -> None:
-        """Take in the answer to a renewal that was sent then."""
+        """Process the reply to a renewal that was sent then."""
         with self._lock:
             self.answered_s = max(self.answered_s, sent_s)
             for key, verdict in zip(leases, reply.verdicts, strict=True):

@@ -41,12 +41,12 @@ class Wakeup(asyncio.Event):
         self._is_full = True
 
     def set(self) -> None:
-        """Have an exchange made."""
+        """Request an exchange."""
         self._is_full = True
         super().set()
 
     def set_for_notes(self) -> None:
-        """Have notes sent, with an exchange only if one is made anyway."""
+        """Request that the outbox is sent, without an exchange of its own."""
         super().set()
 
     def take(self) -> bool:
@@ -116,7 +116,7 @@ class Listening:
 def check_served(
     pools: Iterable[str], users: Iterable[str | None] | None, steal: Iterable[str | None]
 ) -> tuple[tuple[str, ...], tuple[str | None, ...] | None, tuple[str | None, ...] | Literal["*"]]:
-    """Return whom a worker serves: which pools, whose jobs, None for everyone's, and whom it helps."""
+    """Return the pools and users that a worker serves (None for all users), and the users it helps."""
     to_serve = _check_pools(pools)
     own = None if users is None else _check_users(users, "users")
     helped = _check_helped(steal)
@@ -130,7 +130,7 @@ def _check_users(users: Iterable[str | None], parameter: str) -> tuple[str | Non
 
 
 def _once(names: Sequence[AnyName], parameter: str) -> tuple[AnyName, ...]:
-    """Refuse a list that names somebody twice: whoever wrote it meant another one."""
+    """Refuse a list with a repeated user: it is a mistake."""
     seen: set[str | None] = set()
     for name in names:
         if name in seen:

@@ -60,7 +60,7 @@ class LoopWatch:
         self._unbegun: list[Slot] = []
 
     def attach(self, renewal: Renewal) -> None:
-        """Go by the clock of what renews the leases of the worker, whose thread looks, and tell it of each beat."""
+        """Use the clock of the lease renewal, whose thread watches, and report each heartbeat to it."""
         self._renewal = renewal
         self._now_s = renewal.now_s
 
@@ -77,7 +77,7 @@ class LoopWatch:
             self._timer.cancel()
 
     def _beat(self) -> None:
-        """Have it known, every second, that this loop turns."""
+        """Send a heartbeat every second: this loop is responsive."""
         assert self._loop is not None
         self._timer = self._loop.call_later(BEAT_S, self._beat)
         self._turned_s = now = self._now_s()
@@ -98,7 +98,7 @@ class LoopWatch:
         return 0.0 if turned_s is None else max(0.0, self._now_s() - turned_s - BEAT_S)
 
     def blocked_ms(self) -> int:
-        """Return for how long code has blocked the loop, 0 if not for so long that it is told."""
+        """Return for how long code has blocked the loop, 0 below the reporting threshold."""
         blocked_s = self.blocked_s
         # A thread has looked whether it was only that the whole process stood still; no thread looks for a local store.
         is_told = blocked_s >= BLOCKED_S if self._renewal is None else self._is_blocked
@@ -110,7 +110,7 @@ class LoopWatch:
         return self.blocked_s > max(self._stuck_after_s, BLOCKED_S)
 
     def look(self) -> None:
-        """Tell of code that holds up the loop, and give back what it keeps from beginning."""
+        """Report code that blocks the loop, and give back the jobs that it keeps from beginning."""
         now, looked_s = self._now_s(), self._looked_s
         self._looked_s = now
         if looked_s and now - looked_s > STOOD_STILL_S and self._turned_s is not None:
@@ -132,7 +132,7 @@ class LoopWatch:
         self._give_back_unbegun()
 
     def _give_back_unbegun(self) -> None:
-        """Give back the jobs whose code has not begun; what fails is tried again at the next look."""
+        """Give back the jobs whose code has not begun; failures are retried at the next check."""
         self._unbegun += [slot for slot in self._slots if slot.begin()]
         while self._unbegun:
             slots = self._unbegun[:SETTLEMENTS_MAX]

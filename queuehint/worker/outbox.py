@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("queuehint.worker")
 
 LINES_MAX = 10_000
-"""How many lines may wait, over all jobs: what handlers say while the store is away must not fill the memory."""
+"""The most lines buffered over all jobs, so that an unreachable store does not fill the memory."""
 LINES_PER_MESSAGE = 200
 LINES_AT_ONCE = 100
 """How many lines go out before others on the loop have their turn: a call to memory never suspends."""
@@ -72,17 +72,17 @@ class OutboxBuffer:
         return bool(self._progress or self._lines or self._partial_results)
 
     def report(self, job_id: str, token: int, progress: Progress) -> None:
-        """Take progress; it replaces what the job said before."""
+        """Buffer progress; it replaces earlier progress of the job."""
         with self._lock:
             self._progress[job_id, token] = progress
 
     def store(self, partial_result: PartialResult) -> None:
-        """Take note that a job's partial result has changed."""
+        """Buffer a changed partial result."""
         with self._lock:
             self._partial_results[partial_result.job_id, partial_result.token] = partial_result
 
     def log(self, job_id: str, token: int, line: str) -> None:
-        """Take a line; beyond `LINES_MAX` the oldest of the job that spoke first is dropped, which is said once."""
+        """Buffer a log line; beyond `LINES_MAX` drop the oldest one of the first job, and log that once."""
         with self._lock:
             self._lines.setdefault((job_id, token), deque()).append(line)
             self._count += 1
@@ -90,7 +90,7 @@ class OutboxBuffer:
                 self._drop_oldest()
 
     def take(self, leases: Iterable[_Lease] | None = None) -> list[Log | Report | PartialResult]:
-        """Return all that was said since, or by the jobs of some leases, as few messages."""
+        """Remove and return all buffered messages, or those of some leases, joined."""
         if not self:
             return []
         with self._lock:
@@ -130,7 +130,7 @@ class OutboxBuffer:
 
 class Outbox:
     """
-    Sends what handlers of one worker say.
+    Sends the buffered messages of one worker's handlers.
 
     Args:
         codec: how partial results travel.
@@ -158,7 +158,7 @@ class Outbox:
         return bool(self._waiting or self.buffer or self._refused)
 
     def open(self) -> None:
-        """Have what is said from now on sent by the loop that runs."""
+        """Send messages on the running loop from now on."""
         self._loop = asyncio.get_running_loop()
 
     def report(self, job_id: str, token: int, progress: Progress) -> None:
@@ -177,7 +177,7 @@ class Outbox:
         self._tell_of_notes()
 
     def _tell_of_notes(self) -> None:
-        """Have notes sent, as soon as it is time; from any thread."""
+        """Schedule the next sending; from any thread."""
         if not self._is_posting and self._loop is not None:
             self._is_posting = True
             with contextlib.suppress(RuntimeError):  # the loop was closed over this worker
@@ -189,7 +189,7 @@ class Outbox:
         if left_s > 0:
             self._timer = self._loop.call_later(left_s, self._post)
         else:
-            # What is said from here on is told anew.
+            # A later message schedules again.
             self._is_posting = False
             self._due()
 
@@ -205,10 +205,10 @@ class Outbox:
 
     async def send(self, settled: Iterable[_Lease] = (), *, is_last: bool = False) -> bool:
         """
-        Send all there is, if it is time, else what goes before a settlement.
+        Send all messages if it is time, else those that go before a settlement.
 
         Args:
-            settled: the leases that are settled next; what their jobs have said goes first.
+            settled: the leases that are settled next; the messages of their jobs go first.
             is_last: there is no other time.
 
         Returns:
@@ -224,7 +224,7 @@ class Outbox:
             self._full_until_s = -math.inf
         is_due = is_last or now_s >= self._due_s
         count = messages = 0
-        # What could not be sent last time is not yet in the store, and what was said since comes after it.
+        # Unsent messages of the last time go first, newer ones after them.
         for newest in (False, True):
             if newest:
                 self._waiting += self.buffer.take(None if is_due else settled)
@@ -248,12 +248,12 @@ class Outbox:
         return asyncio.get_running_loop().time()
 
     def see_answer(self) -> bool:
-        """Take note that an exchange went through; return whether to try again at once what has to wait."""
+        """Record that an exchange succeeded; return whether to retry waiting messages at once."""
         is_back, self._is_passed_over = self._is_away and not self._is_passed_over, self._is_away
         return is_back
 
     def forget(self, verdicts: Mapping[_Lease, Verdict]) -> None:
-        """Take note of what was settled: only lines that its job has said are sent still."""
+        """Drop messages of settled jobs, except their log lines."""
         self._refused = {
             lease: partial_result for lease, partial_result in self._refused.items() if lease not in verdicts
         }
@@ -269,14 +269,14 @@ class Outbox:
         self._waiting = waiting
 
     async def close(self) -> None:
-        """Send what is left, once, for the worker ends."""
+        """Send the remaining messages, once: the worker ends."""
         if self:
             await self.send(is_last=True)
             for message in (*self._waiting, *self.buffer.take()):
                 self._drop(message, "the worker ends")
 
     def _is_left(self, settled: Iterable[_Lease]) -> bool:
-        """Leave what is not sent for later; return whether settlements go on without it."""
+        """Keep unsent messages for later; return whether settlements go on without them."""
         self._waiting += self.buffer.take(settled)
         self._is_away = True
         if self._is_passed_over:
@@ -304,7 +304,7 @@ class Outbox:
         return True
 
     async def _store(self, partial_result: PartialResult) -> None:
-        """Send what a job has stored of its result, over what was stored before."""
+        """Send a partial result, merged over the stored one."""
         if self._now_s() < self._full_until_s:
             self._refused[partial_result.job_id, partial_result.token] = partial_result
             return

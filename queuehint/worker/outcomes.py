@@ -69,7 +69,7 @@ class OutcomeBuilder:
         self, grant: Grant, handler: Handler, result: Any, why_stop: str | None, context: JobContext | None = None
     ) -> Outcome:
         """
-        Turn what a handler returned into an outcome.
+        Turn a handler's return value into an outcome.
 
         Args:
             why_stop: why it was asked to stop, if it was.
@@ -87,7 +87,7 @@ class OutcomeBuilder:
     def of_error(
         self, grant: Grant, error: BaseException, why_stop: str | None = None, *, final: bool = False
     ) -> Outcome:
-        """Turn what a handler raised into an outcome; *final*: another attempt would end the same way."""
+        """Turn a handler's exception into an outcome; *final*: another attempt would end the same way."""
         if why_stop in GIVE_BACK and isinstance(error, (Exception, asyncio.CancelledError)):
             # It was asked to stop and stopped, by whatever it raised; that is no failed attempt.
             return outcome_of(grant, OutcomeKind.RELEASED)
@@ -102,7 +102,7 @@ class OutcomeBuilder:
         return self._failed(grant, described, final=final)
 
     def of_accident(self, grant: Grant, error: BaseException) -> Outcome:
-        """Turn what went wrong around a handler into an outcome."""
+        """Turn an error around a handler into an outcome."""
         described = JobError(type=self._text(qualified_name(error)), message=self._text(_safe_str(error)))
         wait_ms = grant.spec.policy.backoff.delay_ms(grant.attempt, random.random())
         return outcome_of(grant, OutcomeKind.FAILED, error=described, delay_ms=wait_ms)
@@ -128,7 +128,7 @@ class OutcomeBuilder:
         try:
             payload = handler.dump_result(self._codec, result)
             if result is None:
-                # What an earlier attempt has stored stays.
+                # The partial result of an earlier attempt stays.
                 payload = partial_result.dump(self._codec) if partial_result else None
             elif partial_result and isinstance(result, dict):
                 payload = partial_result.dump(self._codec, payload)
@@ -163,7 +163,7 @@ class OutcomeBuilder:
     def _special(
         self, grant: Grant, handler: Handler, result: Any, why_stop: str | None, context: JobContext | None
     ) -> Outcome | None:
-        """Turn an answer, or what is no result at all, into an outcome; None for a result."""
+        """Turn an answer, or an invalid return value, into an outcome; None for a result."""
         if isinstance(result, Children):
             return self._of_children(grant, handler, result, why_stop, context)
         if isinstance(result, Retry):
@@ -196,7 +196,7 @@ class OutcomeBuilder:
         return outcome_of(grant, OutcomeKind.FAILED, error=described, delay_ms=after_ms, final=final)
 
     def log_failed_hook(self, message: str, error: BaseException, **extra: Any) -> None:
-        """Log what a hook raised: with its traceback, which is redacted like all that handlers say."""
+        """Log a hook's exception with its traceback, redacted like texts of handlers."""
         extra["error"] = qualified_name(error)
         if self._redact is None:
             logger.error(message, extra=extra, exc_info=error)
@@ -260,14 +260,14 @@ class Settlements:
         return tuple(batch)
 
     def settled(self, count: int) -> None:
-        """Let go of the first ones, which the store has taken."""
+        """Remove the first ones, which the store has accepted."""
         for _ in range(count):
             self._outcomes.popleft()
         if count:
             self._most = min(2 * self._most, SETTLEMENTS_MAX)
 
     def halve(self, count: int) -> bool:
-        """Have fewer sent at once, for so many failed together; return False if it was one."""
+        """Halve the batch after a failure; return False if it was a single outcome."""
         self._most = max(1, count // 2)
         return count > 1
 
@@ -277,7 +277,7 @@ class Settlements:
         return is_suspect
 
     def replace(self, outcome: Outcome) -> Outcome | None:
-        """Have another outcome sent for the job of the first one; return the old one if it has been replaced before."""
+        """Replace the first outcome by another one; return the old one if it was replaced before."""
         old = self._outcomes.popleft()
         if old is self._replaced:
             return old
@@ -306,7 +306,7 @@ def log_exchange(worker: str, settled: tuple[Outcome, ...], reply: Exchanged) ->
 
 
 def qualified_name(error: BaseException) -> str:
-    """Return what an exception is called, whatever its class makes of that."""
+    """Return the name of an exception's class, even if the class overrides it."""
     kind = type(error)
     try:
         name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

@@ -61,7 +61,7 @@ class Slot:
 
 
 class Slots:
-    """What runs in one worker. Changed on its loop only, looked at from any thread."""
+    """The running attempts of one worker. Changed on its loop only, read from any thread."""
 
     def __init__(self) -> None:
         self._newest: dict[str, Slot] = {}
@@ -82,7 +82,7 @@ class Slots:
         self._newest[job_id] = slot
 
     def leave(self, slot: Slot) -> None:
-        """Let one go that has ended."""
+        """Remove the slot of an ended attempt."""
         slot.previous = None
         if self._newest.get(slot.grant.spec.id) is slot:
             del self._newest[slot.grant.spec.id]
@@ -137,7 +137,7 @@ class Stopping:
         """The process was told to end."""
 
     def open(self) -> None:
-        """Have code asked on the loop that runs."""
+        """Send stop requests on the running loop."""
         self._loop = asyncio.get_running_loop()
 
     def close(self) -> None:
@@ -147,7 +147,7 @@ class Stopping:
                 timer.cancel()
 
     def begin_grace(self) -> None:
-        """Have what still runs given back when the grace time is over, or now if a second stop says at once."""
+        """Give running jobs back when the grace time is over, or at once after a second stop."""
         assert self._loop is not None
         if self._grace is not None:
             if self._grace_begun_s == self._grace_s:
@@ -189,7 +189,7 @@ class Stopping:
         self._give_up(job_ids)
 
     def hold_back(self, slot: Slot, previous: Slot) -> None:
-        """Have a job that was granted again wait for its code, which goes on although that lease has ended."""
+        """Delay a re-granted job until its previous attempt, running on an expired lease, has ended."""
         spec = slot.grant.spec
         logger.warning(
             "a job was granted again while its code runs still for a lease that has ended; it waits for that",
@@ -217,7 +217,7 @@ class Stopping:
             self.ask(slot, why)
 
     def tell(self, job_id: str, token: int, why: str) -> None:
-        """Have a job's code asked to stop, from any thread; a plain function hears of it although the loop is busy."""
+        """Ask a job's code to stop, from any thread; a plain function notices even while the loop is busy."""
         slot = self._slots.find(job_id, token)
         if slot is None or self._loop is None:
             return
@@ -244,7 +244,7 @@ class Stopping:
 
 
 async def end_of(slot: Slot) -> None:
-    """Return when a slot's task has ended, whoever cancels the one that waits: a thread cannot be stopped."""
+    """Wait until a slot's task has ended, ignoring cancellation: a thread cannot be stopped."""
     assert slot.task is not None
     while not slot.task.done():
         with contextlib.suppress(asyncio.CancelledError):

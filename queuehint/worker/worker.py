@@ -275,7 +275,7 @@ class Worker:
         return False
 
     async def _leave(self) -> None:
-        """Stop listening, and have others woken for what only this worker was told of, if the store can be reached."""
+        """Stop listening, and wake others for work that only this worker was told of, if the store is reachable."""
         if self._backend.is_local:
             return
         with contextlib.suppress(BackendError, TimeoutError):
@@ -298,7 +298,7 @@ class Worker:
 
     @property
     def is_stopping(self) -> bool:
-        """True once it was told to stop."""
+        """True once a stop was requested."""
         return self._stopping.is_begun
 
     @property
@@ -335,7 +335,7 @@ class Worker:
             await asyncio.to_thread(self._renewal.join, RELEASE_S)
 
     async def _exchange(self) -> bool:
-        """Send what is at hand and take what fits; return whether it makes no sense to listen for more."""
+        """Send outcomes and claim jobs for free slots; return whether listening for more makes no sense."""
         again = self._unanswered
         settle = self._outcomes.batch() if again is None else again[0].settle
         # All that the jobs to be settled have said goes first; what others say meanwhile goes with the next.
@@ -363,7 +363,7 @@ class Worker:
         return Exchange(self.name, settle, pools, limit, lease_ms, self._users, self._steal, announces=True)
 
     async def _survive(self, operation: Exchange, error: Exception) -> bool:
-        """Go on after an exchange that failed with what is no error of the store: an outcome may be to blame."""
+        """Recover from an exchange that failed without a store error: an outcome may be to blame."""
         if self._outcomes.halve(len(operation.settle)):
             return True
         nothing, sent_s = self._ask((), 0), self._now_s()
@@ -427,7 +427,7 @@ class Worker:
         return True
 
     async def _call(self, operation: Any) -> Any:
-        """Do one operation; None if the backend cannot be reached now."""
+        """Carry out one operation; None if the backend is unreachable now."""
         try:
             return await self._backend.call(operation)
         except BackendError as error:
@@ -439,7 +439,7 @@ class Worker:
             return None
 
     def _leases(self) -> tuple[tuple[str, int], ...]:
-        """Return what runs, and what has ended and is still to be settled: nobody may reap that either."""
+        """Return the leases of running and of unsettled jobs: neither may be reaped."""
         running = [(slot.grant.spec.id, slot.grant.token) for slot in self._slots]
         return tuple(running + [(outcome.job_id, outcome.token) for outcome in self._outcomes])
 
@@ -456,7 +456,7 @@ class Worker:
         slot.task = self._loop.create_task(run) if self._loop.get_task_factory() else asyncio.Task(run, loop=self._loop)
 
     async def _begin_last_life(self, grant: Grant) -> bool:
-        """Say to the store, and then to the helper, that the code of a job begins; False if it must not."""
+        """Report to the store, then to the helper, that the code of a job begins; False if it must not."""
         job_id, token = grant.spec.id, grant.token
         reply = await self._call(Renew(((job_id, token),), self._lease_ms, begun=True))
         if reply is None or reply.verdicts[0] is not Verdict.DONE:

@@ -82,7 +82,7 @@ class Address:
         return known[(known.index(node) + 1) % len(known) if node in known else 0]
 
     def learn_owner(self, node: Node) -> None:
-        """Note which node of a cluster has the namespace."""
+        """Record the cluster node that has the namespace."""
         if self.learned[:1] != [node]:
             self.learned[:] = list(dict.fromkeys((node, *self.learned)))[:LEARNED_MAX]
 
@@ -92,7 +92,7 @@ class Address:
 
     @property
     def is_remote_plaintext(self) -> bool:
-        """True if what is sent can be read on the way."""
+        """True if the traffic can be read on the way."""
         return not self.is_tls and any(not _is_loopback(host) for host, _ in self.nodes)
 
 
@@ -117,7 +117,7 @@ def parse_url(url: str) -> Address:
     try:
         parts = urlsplit(url)
     except ValueError:
-        # What it says may hold the password.
+        # Its message may hold the password.
         raise InvalidJobError(f"url {shown!r} is not a URL") from None
     kind, is_tls = SCHEMES[parts.scheme]
     if not url.partition(":")[2].startswith("//"):
@@ -187,7 +187,7 @@ def _nodes(hosts: str, parts: SplitResult, shown: str, port: int) -> tuple[Node,
             one = urlsplit(f"//{item}")
             found = (one.hostname or "localhost", port if one.port is None else one.port)
         except ValueError:
-            # What it says may hold the password.
+            # Its message may hold the password.
             found = ("", 0)
         if not found[1]:
             raise InvalidJobError(f"url {shown!r}: host {number} is no host and port, which is 1 to 65535")
@@ -205,7 +205,7 @@ def _ends_later(parts: SplitResult) -> bool:
 
 
 def _is_loopback(host: str) -> bool:
-    """Return whether what is sent to a host stays in this machine, going by its name alone."""
+    """Return whether a host is this machine, going by its name alone."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

@@ -79,7 +79,7 @@ class RedisBackend(Backend):
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """Where the server is, the database and the namespace; whoever it is that asks."""
+        """Server, database and namespace, without the user."""
         address = self.session.address
         nodes = frozenset(("localhost" if host in LOOPBACK else host, port) for host, port in address.nodes)
         database = address.options.get("db", 0)
@@ -89,7 +89,7 @@ class RedisBackend(Backend):
 
     async def call(self, operation: Operation[Reply]) -> Reply:
         """
-        Do one operation.
+        Carry out one operation.
 
         Raises:
             OutcomeUnknownError: no answer came; the same operation object may be called with again.
@@ -108,7 +108,7 @@ class RedisBackend(Backend):
     # --- waits -------------------------------------------------------------------------------------------------------
 
     async def wait(self, interest: Interest, timeout_s: float) -> None:
-        """Return once what is waited for may be there, something is due, or after *timeout_s*; or too early."""
+        """Return once a topic may have news, something is due, or after *timeout_s*; spurious returns are allowed."""
         await self._loop().wait(interest, timeout_s)
 
     def wait_sync(self, interest: Interest, timeout_s: float) -> None:
@@ -119,7 +119,7 @@ class RedisBackend(Backend):
         if interest.jobs and not interest.pools and interest.worker is None:
             self._sync_results.wait(interest.jobs, min(timeout_s, WAIT_CEILING_S))
             return
-        # One session a thread: a job remembers who waits for it, and should know a patient thread once.
+        # One waiter a thread: a job stores its waiters, and should store a waiting thread once.
         waiter: str = self._threads.__dict__.setdefault("session", secrets.token_hex(8))
         if interest.jobs:
             talk = self.session.execute_script("watch", (waiter, "", *in_pairs(interest.jobs)))
@@ -137,7 +137,7 @@ class RedisBackend(Backend):
             time.sleep(min(wait_s, FAILED_WAIT_S))
 
     def wait_limit_s(self, interest: Interest, timeout_s: float) -> float:
-        """How long to wait at most; whoever works wakes when something is due."""
+        """The longest wait; workers wake when something is due."""
         wait_s = min(timeout_s, WAIT_CEILING_S)
         due_s = self.session.due_s
         if due_s is not None and (interest.pools or interest.worker is not None):
@@ -147,7 +147,7 @@ class RedisBackend(Backend):
     def adopt(
         self, leases: Callable[[], Sequence[tuple[str, int]]], blocked_ms: Callable[[], int] = int
     ) -> Callable[[], None]:
-        """Do nothing: whoever holds leases of a store that others share renews them."""
+        """Do nothing: the workers of a shared store renew their leases themselves."""
         return lambda: None
 
     # --- life --------------------------------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ class RedisBackend(Backend):
 
 
 class _Loop:
-    """What belongs to one running loop: its connections, and one listener for all who wait for results there."""
+    """Connections of one running event loop, and its listener for results."""
 
     def __init__(self, backend: RedisBackend) -> None:
         self._backend = backend
@@ -236,7 +236,7 @@ class _Loop:
             await self._waits.close()
 
     async def run(self, talk: Generator[Send | Sleep | Redirect, Any, Any]) -> Any:
-        """Do what a conversation asks for, until it ends."""
+        """Carry out the actions of a session until it ends."""
         link = self._link
         try:
             step = next(talk)
@@ -309,7 +309,7 @@ class _Loop:
 
     async def _end_wait(self, asked: asyncio.Future[Any], interest: Interest) -> None:
         """
-        Have the server end a wait that is canceled, and put back the marker it may have taken meanwhile.
+        End a canceled wait on the server, and put back the marker it may have taken.
 
         A connection that is dropped may take one with it, which nobody would hear of before the ceiling of a wait.
         Whoever is no worker waits for markers that are for nobody else.

@@ -64,7 +64,7 @@ class _Where:
         self._next = 0
 
     def move(self, redirect: Redirect) -> None:
-        """Go to another node, as far as that is known without asking."""
+        """Redirect to another node, as far as known without asking."""
         if redirect.node is not None:
             host, port = redirect.node
             node = (host or (self.node or ("localhost", 0))[0], port)
@@ -94,7 +94,7 @@ def _said_before_connecting(error: BaseException) -> BaseException:
 
 class _Link:
     """
-    What both kinds of links share: where the node is, and what its connections are made of.
+    Base class of links: the address of the node and the settings of its connections.
 
     Args:
         library: the driver, synchronous or not.
@@ -141,7 +141,7 @@ class _Link:
         return pool in self._pools.values()
 
     def _to_sentinel(self, node: Node) -> Any:
-        """Return a connection to a sentinel, which is not told the password of the server."""
+        """Return a connection to a sentinel, without the server's password."""
         address = self._where.address
         options = {name: value for name, value in self._options.items() if name not in {"username", "password"}}
         options |= address.sentinel_options | {"db": 0, "socket_timeout": CONNECT_TIMEOUT_S}
@@ -153,7 +153,7 @@ class _Link:
         return "SENTINEL", "GET-MASTER-ADDR-BY-NAME", str(self._where.address.service)
 
     def _nobody(self, said: list[str]) -> NotSent:
-        """Return what is raised when no sentinel names a primary."""
+        """Return the error for sentinels that name no primary."""
         failure = NotSent()
         failure.__cause__ = driver.ConnectionError(f"no sentinel names a primary: {'; '.join(said)}")
         return failure
@@ -177,7 +177,7 @@ class SyncLink(_Link):
         if self._free is None:
             return self._ask(command)
         while not self._free.acquire(timeout=session.RETRY_S):
-            # As long as others come and go it is a queue, and no failure.
+            # While others come and go this is a queue, and no failure.
             if time.monotonic() - self._left_s >= session.RETRY_S:
                 raise NotSent from _none_free()
         try:
@@ -288,7 +288,7 @@ class _Room:
             raise
 
     def leave(self) -> None:
-        """Give a place to the first in line."""
+        """Hand a connection to the first caller in line."""
         while self._line:
             turn = self._line.popleft()
             if not turn.done():
@@ -389,7 +389,7 @@ class AsyncLink(_Link):
 
 
 def run(link: SyncLink, talk: Generator[Send | Sleep | Redirect, Any, Any]) -> Any:
-    """Do what a conversation asks for, until it ends."""
+    """Carry out the actions of a session until it ends."""
     try:
         step = next(talk)
         while True:

@@ -29,7 +29,7 @@ CLOCK_LATE_MS: Final = 1000
 
 
 class Server(Protocol):
-    """What an examination needs of the session whose server it looks at."""
+    """The session as an examination of its server sees it."""
 
     address: Address
     namespace: str
@@ -47,11 +47,11 @@ class Server(Protocol):
         """Run a script that is no operation and may be run twice."""
 
     def ask_primary(self, section: str) -> Generator[Send | Sleep | Redirect, Any, dict[str, str]]:
-        """Return what the primary says of itself."""
+        """Return a section of the primary's INFO."""
 
 
 class Examination:
-    """What is known of a server's settings."""
+    """Known settings of a server."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -97,7 +97,7 @@ class Examination:
             logger.info("%s: jobs are claimed and enqueued again", self._server.address.shown, extra=extra)
 
     def _judge_clock(self, info: dict[str, str]) -> None:
-        """Say each minute that the server's clock is behind what it was, and when it is no more."""
+        """Log each minute that the server's clock is behind, and when it has caught up."""
         time_ms = self._server.time_ms
         if not self._server.has_own_time or not time_ms or "server_time_usec" not in info:
             return
@@ -126,7 +126,7 @@ class Examination:
         self._server.address.learn([(host.decode(), port) for host, port, *_ in nodes if host])
 
     def _say(self, info: dict[str, str]) -> None:
-        """Say once what this store can lose, and who can read what is sent."""
+        """Log once the durability of this store, and whether its traffic is encrypted."""
         durability = durability_class(info)
         level = logging.WARNING if durability.startswith("D0") else logging.INFO
         logger.log(level, "durability class %s", durability, extra={"event": "redis.durability"})

@@ -15,7 +15,7 @@ import attrs
 
 @attrs.frozen
 class Key:
-    """One key, or one prefix of keys: what is in it, and who deletes an entry."""
+    """One key or prefix of keys: its content, and the script that deletes an entry."""
 
     name: str
     type: str
@@ -108,7 +108,7 @@ KEYS: Final = (
 
 def root(namespace: str) -> str:
     """
-    Return what all keys of a namespace begin with, without the last colon.
+    Return the common prefix of a namespace's keys, without the last colon.
 
     >>> root("docs")
     '{qh:docs}'

@@ -68,7 +68,7 @@ def names() -> list[str]:
 
 def assemble(text: str) -> str:
     """
-    Put in what a script includes and write its constants in place of their names.
+    Expand the includes of a script and substitute its constants.
 
     Raises:
         ValueError: an include stands within itself, or a constant has two values.

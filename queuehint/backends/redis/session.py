@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("queuehint.redis")
 
 RETRY_S: Final = 10.0
-"""How long an operation is tried before its caller is told."""
+"""How long an operation is retried before its error is raised."""
 PAUSE_S: Final = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Between attempts; the last one is repeated."""
 CHECK_EVERY_S: Final = 60.0
@@ -80,7 +80,7 @@ class RequestStream:
 
 class Session:
     """
-    What both shells of a backend share: streams, what is unknown, what has been checked, when something is due.
+    The state that both shells of a backend share: streams, unknown outcomes, checks, the next due time.
 
     Safe across threads; a fork begins anew.
     """
@@ -113,7 +113,7 @@ class Session:
         # A thread that does not exist in a fork may have held the old one.
         self._lock = threading.Lock()
         self._streams: deque[RequestStream] = deque()
-        # By identity, for as long as somebody has the operation: nobody else can ask with it again.
+        # By identity, while the operation object lives: only its owner can repeat it.
         self._unknown: OrderedDict[int, tuple[weakref.ref[Operation[Any]], RequestStream]] = OrderedDict()
         self._checked_s: float | None = None
         self._primary_s = 0.0
@@ -125,7 +125,7 @@ class Session:
         self._other_retention = ""
         """What the store was last seen to keep in place of what this process has stated."""
         self.time_ms, self._time_s = 0, 0.0
-        """The newest time that the store has told, and when it was told first."""
+        """The newest time of the store, and when it was first received."""
         self.due_s: float | None = None
         """When something is due, by this process's monotonic clock, as far as it was told."""
 
@@ -213,7 +213,7 @@ class Session:
             operation = following
 
     def _see_time(self, now_ms: int) -> None:
-        """Look at the server anew if the store's time stands still."""
+        """Examine the server again if the store's time stands still."""
         moment_s = time.monotonic()
         if now_ms != self.time_ms:
             self.time_ms, self._time_s = now_ms, moment_s
@@ -222,7 +222,7 @@ class Session:
             self._checked_s, self._time_s = min(self._checked_s, moment_s - CHECK_EVERY_S), moment_s
 
     def _watch_history(self, token: int) -> None:
-        """Say it when the store began a new history: it was started anew, or another one took its place."""
+        """Warn when the token epoch changes: the server restarted or was replaced."""
         before, self._token = self._token, token
         if before is None or before >> 32 == token >> 32:
             return
@@ -238,7 +238,7 @@ class Session:
 
     def _state_retention(self) -> Generator[Send | Sleep | Redirect, Any, None]:
         """
-        Have the namespace keep its records for the times that this process was told.
+        Set the retention of the namespace to that of this process.
 
         The first time they take the place of what is there: the process that has begun last is the one of the newest
         deploy. After that, once a minute, only of nothing: a server that was started empty learns them again.
@@ -269,7 +269,7 @@ class Session:
     def _name_fields(
         self, operation: Operation[Any], error: DuplicateJobError
     ) -> Generator[Send | Sleep | Redirect, Any, DuplicateJobError]:
-        """Say in which fields a job differs from the one that has its id."""
+        """Return the fields in which a job differs from the stored one of its id."""
         reply = yield from self.execute_script("spec", (error.job_id,))
         asked = next(spec for spec in operation.jobs if spec.id == error.job_id)  # type: ignore[attr-defined]
         there = codec.decode_spec(error.job_id, reply)
@@ -286,7 +286,7 @@ class Session:
         return reply
 
     def _stream_for(self, operation: Operation[Any]) -> RequestStream:
-        """Return a stream for a request: that of this very operation if nobody knows yet what became of it."""
+        """Return a stream for a request: that of the same operation object if its outcome is unknown."""
         with self._lock:
             known = self._unknown.pop(id(operation), None)
             if known is not None and known[0]() is operation:
@@ -392,7 +392,7 @@ class Session:
 
     def _check(self) -> Generator[Send | Sleep | Redirect, Any, Any]:
         """
-        See that the store may be used: version, role, types of our keys, eviction; once, and the settings each minute.
+        Check the store: version, role, types of our keys, eviction; once, and the settings each minute.
 
         Where jobs may be evicted, what runs goes on to be renewed and settled, but nothing more is enqueued or claimed.
 
@@ -401,7 +401,7 @@ class Session:
         """
         before, first = self._checked_s, self._checked_s is None
         if not first:
-            # Those who call meanwhile need not look too.
+            # Concurrent callers need not check too.
             self._checked_s = time.monotonic()
         try:
             yield from self._examination.look(first=first)
@@ -426,7 +426,7 @@ class Session:
 
     def ask_primary(self, section: str) -> Generator[Send | Sleep | Redirect, Any, dict[str, str]]:
         """
-        Return what the primary says of itself.
+        Return a section of the primary's INFO.
 
         A node that is none any more is left, and another one or a new connection is tried; the answer is that of a
         replica only if nothing else is found for as long as an operation is tried.

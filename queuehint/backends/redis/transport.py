@@ -33,7 +33,7 @@ class Sleep:
 @attrs.frozen
 class Redirect:
     """
-    Go to another node: to *node* if it is named, else look for the right one.
+    Redirect to another node: *node* if it is named, else search for the right one.
 
     Args:
         once: for the next request only.

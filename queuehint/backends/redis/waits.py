@@ -101,7 +101,7 @@ class Results:
                 return
 
     def _listen(self, left_s: float) -> bool:
-        """Tell those who wait which jobs are over; False if the server could not be asked."""
+        """Wake the waiters of finished jobs; False if the server could not be asked."""
         key = keys.redis_key(self._session.namespace, "wake:session:", self._waiter)
         link = self._wait_link()
         try:
@@ -132,14 +132,14 @@ class ClockWaker:
         self._waiting: dict[object, Callable[[], None]] = {}
 
     def add(self, wake: Callable[[], None]) -> object:
-        """Have *wake* called when the clock moves; return what `remove` takes."""
+        """Call *wake* when the clock moves; return the key for `remove`."""
         key = object()
         with self._lock:
             self._waiting[key] = wake
         return key
 
     def remove(self, key: object) -> None:
-        """Call no longer what was added."""
+        """Remove a callback."""
         with self._lock:
             self._waiting.pop(key, None)
 

@@ -105,13 +105,13 @@ class SqliteBackend(LocalBackend):
         self._queue: queue.SimpleQueue[Ticket] = queue.SimpleQueue()
         self._queueing = threading.Lock()
         self._missed: dict[int, Ticket] = {}
-        """Those for whose answer nobody waits any more, by the identities of their operations."""
+        """Tickets of canceled callers, by the identities of their operations."""
         self._writer: threading.Thread | None = None
         self._closing: Ticket | None = None
         self._is_open = False
         """The engine is what the file says; changed by the writer, under the lock."""
         self._until_ms: int | None = None
-        """The time of what is being written."""
+        """The time of the operation being written."""
         self._journaled_bytes = 0
         self._snapshot_bytes = 0
         self._snapshot_number = 0
@@ -213,7 +213,7 @@ class SqliteBackend(LocalBackend):
         return self._say_blocked(answer)
 
     async def wait(self, interest: Interest, timeout_s: float) -> None:
-        """Return once what is waited for may be there, or after *timeout_s*."""
+        """Return once a topic may have news, or after *timeout_s*."""
         if not self._is_open:
             await self.call(Peek())
         await super().wait(interest, timeout_s)
@@ -231,7 +231,7 @@ class SqliteBackend(LocalBackend):
         self.call_sync(Await(job_ids))
 
     async def close(self) -> None:
-        """Make a snapshot, and let go of the file; whoever waits is woken."""
+        """Make a snapshot, close the file, and wake all waiters."""
         mine = Ticket(None, asyncio.get_running_loop())
         ticket = self._begin_to_close(mine)
         try:
@@ -288,13 +288,13 @@ class SqliteBackend(LocalBackend):
     # --- the writer ----------------------------------------------------------------------------------------------
 
     def _do_together(self, batch: list[Ticket]) -> None:
-        """Write, apply and answer; whatever goes wrong is said to those who wait."""
+        """Write, apply and answer a batch; errors go to the callers."""
         try:
             self._open()
             self._do(batch)
         except BaseException as error:  # noqa: BLE001 - nobody else would hear of it
             if not isinstance(error, QueueHintError):
-                self._is_open = False  # nobody knows how far the engine came
+                self._is_open = False  # the state of the engine is unknown
             for ticket in batch:
                 if ticket.reply is None and ticket.error is None:
                     ticket.error = error
@@ -343,7 +343,7 @@ class SqliteBackend(LocalBackend):
         except QueueHintError as error:
             ticket.error = error
         except Exception as error:  # noqa: BLE001 - who asked is told
-            # The engine may be half changed. What the file says is what the next process would make of it.
+            # The engine may be half changed. The file is the truth, as for the next process.
             ticket.error = error
             self._is_open = False
 
@@ -375,7 +375,7 @@ class SqliteBackend(LocalBackend):
             raise
 
     def _end(self, ticket: Ticket) -> None:
-        """Let go of the file, and of those who came too late."""
+        """Close the file, and refuse late callers."""
         try:
             if self._is_open:
                 with suppress(BackendUnavailableError):
@@ -397,7 +397,7 @@ class SqliteBackend(LocalBackend):
     # --- the file ------------------------------------------------------------------------------------------------
 
     def _open(self) -> None:
-        """Have the engine be what the file says; does nothing if it is."""
+        """Load the engine from the file, unless it is loaded."""
         if self._is_open:
             return
         had_lock = self._file_lock is not None
@@ -422,7 +422,7 @@ class SqliteBackend(LocalBackend):
             self._make_snapshot()  # or the next release would make something else again of what is answered now
 
     def _take_over(self, engine: Engine, file: JournalFile) -> None:
-        """Note that this process has the file, with its options."""
+        """Journal that this process has opened the file, with its options."""
         owner = f"{os.getpid()}-{_process}"
         now_ms = max(self._clock.now_ms(), engine.now_ms)
         epoch_s = None if file.owner == owner else max(0, now_ms // 1000 - EPOCH_BEGIN_S)
@@ -453,7 +453,7 @@ class SqliteBackend(LocalBackend):
     # --- snapshots -----------------------------------------------------------------------------------------------
 
     def _make_snapshot_if_due(self) -> None:
-        """Make one when the journal is long, and longer than what takes its place."""
+        """Make a snapshot when the journal is long, and longer than the snapshot."""
         if not self._is_open or self._file is None:
             return
         rows = self._file.number - self._snapshot_number

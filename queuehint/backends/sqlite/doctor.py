@@ -49,7 +49,7 @@ def diagnose(backend: SqliteBackend) -> Report:
 
 
 def _damage(path: Path) -> list[str]:
-    """Return what is wrong with the pages of a file; O(file)."""
+    """Return problems of the pages of a file; O(file)."""
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
             found = [str(text) for (text,) in db.execute(f"PRAGMA quick_check({DAMAGE_MAX})")]

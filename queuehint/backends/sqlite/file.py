@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from queuehint.backends.sqlite.address import Address
 
 APPLICATION_ID: Final = 0x71756875
-"""What tells our files from other databases: "quhu", at a fixed place of the first page."""
+"""The application id of our files: "quhu", at a fixed place of the first page."""
 TABLES: Final = 1
 """The number of these tables' layout, ``user_version`` of the database."""
 BUSY_S: Final = 5.0
-"""How long to wait for somebody who looks into the file with another program."""
+"""How long to wait for another program that has locked the file."""
 
 _MAKE = """
     CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -52,7 +52,7 @@ _IOERR_WRITE: Final = 778
 @attrs.frozen(kw_only=True)
 class Header:
     """
-    What is said of a snapshot.
+    Metadata of a snapshot.
 
     Args:
         number: of the last row of the journal that it covers.
@@ -166,7 +166,7 @@ class JournalFile:
 
     def rows(self) -> Iterator[tuple[int, bytes]]:
         """
-        Yield what came after the snapshot: when, and the operation.
+        Yield the times and operations after the snapshot.
 
         Raises:
             CorruptStateError: the file is damaged.
@@ -218,7 +218,7 @@ class JournalFile:
         self.header = header
 
     def close(self) -> None:
-        """Let go of the file; what is in the log is moved to the database if that is possible."""
+        """Close the file; move the write-ahead log to the database if possible."""
         with self._judged():
             self._db.close()
 
@@ -226,7 +226,7 @@ class JournalFile:
 
     def check_there(self) -> None:
         """
-        See that the name still leads to this file; what is written to another one is gone with this process.
+        Check that the name still leads to this file: writes to a removed one are lost with this process.
 
         Raises:
             BackendUnavailableError: the file was removed, moved away or replaced.
@@ -287,7 +287,7 @@ class JournalFile:
             raise CorruptStateError(f"{self.path} is damaged: {error!r}") from error
 
     def _judge(self, error: sqlite3.Error) -> NoReturn:
-        """Say what an error means to somebody who knows nothing of SQLite."""
+        """Translate an error of SQLite."""
         raise _judgement(error, f"{self.path}") from error
 
 
@@ -298,7 +298,7 @@ def _make_private(path: Path) -> None:
 
 
 def _identity(path: Path) -> tuple[int, int]:
-    """Return what tells the file that a name leads to from all others."""
+    """Return the identity of the file that a name leads to."""
     found = path.stat()
     return found.st_dev, found.st_ino
 

@@ -43,7 +43,7 @@ else:
 
 
 class FileInUseError(Exception):
-    """Another has the lock; *pid* is who, None if they have not said so yet."""
+    """Another process has the lock; *pid* is None if it has not written it yet."""
 
     def __init__(self, pid: int | None) -> None:
         self.pid = pid
@@ -77,7 +77,7 @@ class FileLock:
         _held.add(self)
 
     def release(self) -> None:
-        """Let others have it; does nothing the second time."""
+        """Release the lock; idempotent."""
         file, self._file = self._file, None
         if file is not None:
             os.close(file)

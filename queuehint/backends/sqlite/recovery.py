@@ -90,7 +90,7 @@ def recover(file: JournalFile, options: EngineOptions) -> Recovered:
 
 
 def _replay(file: JournalFile, engine: Engine, operation: Operation[Any], at_ms: int) -> None:
-    """Apply again what was applied."""
+    """Apply the journaled operations again."""
     try:
         if isinstance(operation, Begin):
             begin_engine(engine, operation, at_ms)

@@ -104,7 +104,7 @@ CLASSES: Final[tuple[type[Any], ...]] = (
     Recurrence,
     Schedule,
 )
-"""Whose objects an engine consists of."""
+"""The classes of an engine's objects."""
 
 ENUMERATIONS: Final = (EventKind, JobState, Priority, timers.TimerKind)
 
@@ -115,7 +115,7 @@ OMITTED: Final[dict[type[Any], frozenset[str]]] = {
     JobSpec: frozenset({"_is_checked"}),
     table.JobTable: frozenset({"retention"}),
 }
-"""Fields that are worked out anew."""
+"""Derived fields, which are recomputed."""
 
 _LEAVES: Final = frozenset({int, str, bool, float, type(None)})
 _OF_OTHERS: Final = (str, int)
@@ -369,7 +369,7 @@ def _setter(name: str) -> Callable[[Any, Any], None]:
 
 
 def _complete(made: list[Any], options: engine.EngineOptions) -> engine.Engine:
-    """Add what was left out."""
+    """Recompute the derived fields."""
     whole = made[0]
     if type(whole) is not state.State:
         raise TypeError("its first row is no state of an engine")

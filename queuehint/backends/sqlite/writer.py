@@ -19,7 +19,7 @@ TOGETHER_MAX: Final = 500
 
 
 class Ticket:
-    """An operation that somebody waits for; None closes the store."""
+    """An operation with a waiting caller; None closes the store."""
 
     __slots__ = ("_done", "_future", "_loop", "error", "operation", "reply")
 
@@ -33,7 +33,7 @@ class Ticket:
         self._done.acquire()
 
     def end(self) -> None:
-        """Have whoever waits go on."""
+        """Wake the caller."""
         self._done.release()
         if self._loop is not None:
             try:
@@ -69,7 +69,7 @@ def write(
     end: Callable[[Ticket], None],
 ) -> None:
     """
-    Do what was asked for, until the store is closed.
+    Process tickets until the store is closed.
 
     Args:
         do_together: writes, applies and answers.
@@ -94,7 +94,7 @@ def write(
 
 async def under_lock(lock: threading.RLock, act: Callable[[], T], undo: Callable[[T], None] | None = None) -> T:
     """
-    Do what takes the lock at once if it is free, else in a thread: the writer may have it for long.
+    Run a function that takes the lock: at once if it is free, else in a thread, for the writer may hold it long.
 
     Args:
         undo: called with the answer if nobody waits for it any more.

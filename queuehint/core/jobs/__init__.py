@@ -1,1 +1,1 @@
-"""The life of a job: its states, the table of jobs, what moves them."""
+"""The life of a job: its states, the job table, the transitions."""

@@ -2,7 +2,7 @@
 Job lifecycle rules: retries, losses, timers (promote, reap, prune), and the effect of an end on dependents.
 
 The engine receives an operation, these rules decide what it means for a job, and the job table makes the transition.
-What follows for other jobs is appended to the leftovers and done in bounded steps.
+Consequences for other jobs are appended to the leftovers and done in bounded steps.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Lifecycle:
         left = self.table.end(job, state, cause, self.now_ms, keep_place=keep_place)
         self._resolve_dependents(job)
         extras = job.extras
-        # A dead job may be redriven: what it needs is kept for it.
+        # A dead job may be redriven: results of its dependencies are kept for it.
         if extras is not None and (extras.blocked or (extras.holds and state is not FAILED)):
             self.table.leftovers.append(ReleaseSweep(job))
         return left
@@ -157,12 +157,12 @@ class Lifecycle:
     # --- children ------------------------------------------------------------------------------------------------
 
     def await_children(self, job: Job, outcome: Outcome) -> None:
-        """Let a job that has run wait for its children; fail it if that closes a cycle or cannot be checked."""
+        """Make a job that has run wait for its children; fail it if that closes a cycle or cannot be checked."""
         jobs, edge = self.table.jobs, OF_CHILD[outcome.on_child_failure]
         failed: tuple[str, JobState] | None = None
         children: list[tuple[str, str]] = []
         for child_id in dict.fromkeys(outcome.children):
-            # Of one whose record has expired it is still known how it ended.
+            # The state of a child is known even after its record has expired.
             child = jobs.get(child_id)
             if child is None or child.is_hidden:
                 error = JobError(
@@ -224,7 +224,7 @@ class Lifecycle:
         if edge is None:
             return 0
         what = edge_action(edge, dependency.state)
-        # What was dropped has no end; of what has one and is gone, only those that were to wait on find it expired.
+        # A dropped dependency has no end; an ended one counts as expired only for edges that keep waiting.
         if dependency.gone and edge[-1] == KEPT and (dependency.ended_ms is None or what == WAIT):
             return self.end(job, CANCELED, cause_of(dependency.id, None))
         if what == WAIT:
@@ -388,7 +388,7 @@ class Lifecycle:
         if not job.is_over or self._is_pinned(job):
             return False
         self.table.drop_timer(job)
-        # Of what follows from its end something may be left over, which comes first: its id goes when its turn comes.
+        # Consequences of its end may be left over and come first: its id is removed when its timer fires.
         self._forget(job, digest_from=0)
         return True
 
@@ -423,7 +423,7 @@ class Lifecycle:
         is_told = job.state is FAILED and self._has_edges(job)
         holds = job.extras is not None and job.extras.holds
         assert job.ended_ms is not None
-        # What others are told now, or have still to be told, is over before a timer comes up again.
+        # Its dependents are resolved, now or as leftovers, before its timer fires again.
         archive.forget(table, job, max(job.ended_ms + ID_KEPT_MS, self.now_ms), digest_from=digest_from)
         if is_told:
             self._resolve_dependents(job)

@@ -31,7 +31,7 @@ def open_start(table: JobTable, job_id: str, flow: str | None, now_ms: int) -> J
 
 
 def keep_start(table: JobTable, start: Job, until_ms: int) -> None:
-    """Let a submission expire at *until_ms* unless another part or the commit comes before."""
+    """Set the expiry of a staged submission; a further part or the commit replaces it."""
     if start.expiry is not None:
         table.timers.drop(start.expiry)
     start.expiry = table.timers.add(EXPIRY, until_ms, start)

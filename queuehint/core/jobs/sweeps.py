@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def step(lifecycle: Lifecycle, item: Leftover, budget: int) -> tuple[int, bool]:
-    """Do a leftover until *budget* units are used; return the units used and whether anything is left."""
+    """Carry out a leftover within *budget* units; return the units used and whether anything is left."""
     return _STEPS[type(item)](lifecycle, item, budget)
 
 
@@ -194,7 +194,7 @@ def _next_dependent(lifecycle: Lifecycle, item: DependentsSweep) -> Job | None:
     """
     Return the next dependent, without removing it from the list.
 
-    A staged job becomes a dependent when it is released, at its old number: the list is then made anew.
+    A staged job becomes a dependent when it is released, at its old number: the list is then rebuilt.
     """
     edges, dependency_id = lifecycle.table.edges, item.dependency.id
     if item.late_added != edges.late_added:

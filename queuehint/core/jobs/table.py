@@ -99,7 +99,7 @@ class JobTable:
         self.last_seq = 0
 
     def begin_step(self) -> None:
-        """Reset what counts for one operation only."""
+        """Reset the state of one operation."""
         self.ended.clear()
         self.inheritance.heirs_left = HEIRS_OF_STEP_MAX
 
@@ -277,7 +277,7 @@ class JobTable:
             self.backing_off[job.id] = None
 
     def hold_until(self, job: Job, look_ms: int) -> None:
-        """Let the timer of a job in back-off fire at *look_ms*, to take its place from it after `max_hold`."""
+        """Make the timer of a job in back-off fire at *look_ms*, to vacate its place after `max_hold`."""
         assert job.timer is not None
         self.timers.drop(job.timer)
         job.timer = self.timers.add(DUE, look_ms, job)
@@ -297,7 +297,7 @@ class JobTable:
         return left
 
     def defer(self, job: Job) -> None:
-        """Let a due job wait for its edges: -> DEFERRED."""
+        """Make a due job wait for its edges: -> DEFERRED."""
         self.become(job, DEFERRED)
         self.journal.note(job, EventKind.DEFERRED, SCHEDULED)
         job.due_ms = None
@@ -328,7 +328,7 @@ class JobTable:
         """
         old = job.state
         if job.block is None:
-            # It was committed, and is over before it was let go.
+            # It was committed, and ends before it was released.
             self.catalog.add(job)
             self.journal.note(job, ENQUEUED, None)
         if old is STARTED:

@@ -9,7 +9,7 @@ long the result at its other end is kept. Others (a child's, a key's) leave ``wa
 The policy of an edge is four letters: what becomes of the dependent when the dependency is FINISHED, FAILED and
 CANCELED, and whether the edge is kept when it closes.
 
-Source: FairQueue's dependency sets; what a failed dependency does follows the table of the documentation.
+Source: FairQueue's dependency sets; failed dependencies follow the table of the documentation.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def edge_policy(edge: Dependency, on_failure: OnDependencyFailure) -> str:
     """
     if edge.when == "failure":
         return CANCEL + DROP + CANCEL + KEPT
-    # What needs a result cannot do without it.
+    # A dependent that needs the result cannot run without it.
     drop = CANCEL if edge.data else DROP
     if edge.when == "done" or on_failure == "run":
         return DROP + drop + drop + KEPT
@@ -76,7 +76,7 @@ def needs_of(spec: JobSpec) -> Needs:
 
 
 def edge_action(edge: str, state: JobState) -> str:
-    """Return what the end of a dependency in *state* does, by the policy of the edge."""
+    """Return the action of an edge when its dependency ends in *state*."""
     return edge[_AT[state]]
 
 
@@ -241,7 +241,7 @@ class DependencySets:
             seen.add(job_id)
             job = jobs.get(job_id)
             if job is not None and not job.is_over:
-                # One that was committed and not taken up yet will wait for what it was told to depend on.
+                # A committed job that is not released yet will wait for its dependencies.
                 is_staged = job.extras is not None and job.extras.start is not None
                 todo += sorted(_meant(job, jobs) if is_staged else job.blocked)
         return False

@@ -121,7 +121,7 @@ class PathIndex:
                     yield key, number, jobs[number]
 
     def _keys(self, path: Path, first: str | None, *, newest_first: bool) -> Iterator[str]:
-        """Yield the keys at or below *path* in order, beginning with *first* or what comes behind it."""
+        """Yield the keys at or below *path* in order, from *first* on."""
         index = self._jobs
         if not path:
             low, high = (None, first) if newest_first else (first, None)
@@ -189,7 +189,7 @@ class LatePathIndex:
     def entries(
         self, path: Path, after: tuple[str, int] | None = None, *, newest_first: bool = False
     ) -> Iterator[tuple[str, int, Job]]:
-        """Index what is new, then yield as `PathIndex.entries`."""
+        """Index new records, then yield as `PathIndex.entries`."""
         self.index_some(len(self._new))
         return self._index.entries(path, after, newest_first=newest_first)
 

@@ -100,7 +100,7 @@ class Job:
     ``cancel`` is why a cancellation was requested while it ran. ``first_ms`` is when it was first started, ``gone``
     says that its record has expired and only its id is kept. ``block`` is the block of the record index that
     lists it, None while it is hidden: only the index looks into it, and a change of the job's state sets its ``states``
-    to None. ``level`` is what it is ranked by: its priority, or a higher one inherited from a job behind it.
+    to None. ``level`` is its rank: its priority, or a higher one inherited from a job behind it.
     """
 
     __slots__ = (

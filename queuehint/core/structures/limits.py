@@ -49,7 +49,7 @@ CALLED_MAX = 100
 
 
 class Limiter:
-    """A limit in force: its number, its counters by path, and what was spent of its bucket at a time."""
+    """A limit in force: its number, its counters by path, and the spent part of its bucket at a time."""
 
     __slots__ = ("counters", "limit", "number", "spent", "spent_at_ms")
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class TimerKind(IntEnum):
-    """What a timer is for."""
+    """Purpose of a timer."""
 
     DUE = 0
     """SCHEDULED: it is due. QUEUED: its back-off is over, or has held the place for `max_hold`."""

@@ -48,7 +48,7 @@ CLASHES = (
 
 
 def counts(held: int) -> tuple[int, int, int, int]:
-    """Unpack what is held into its four counts, ``(IS, IX, S, X)``."""
+    """Unpack the held claims into four counts, ``(IS, IX, S, X)``."""
     return (held & _COUNT, held >> _BITS & _COUNT, held >> 2 * _BITS & _COUNT, held >> 3 * _BITS)
 
 
@@ -177,7 +177,7 @@ class PathTrie:
 
     def advance(self, node: Node, budget: int, arrived: list[Walk]) -> tuple[int, bool]:
         """
-        Let the line of *node* move on while its head fits.
+        Advance the line of *node* while its head fits.
 
         Args:
             budget: stop once this many gates were visited; the walk under way is finished first.

@@ -71,7 +71,7 @@ class Filter(TypedDict, total=False):
 
 class Ownership(TypedDict, total=False):
     """
-    Whose a job is.
+    Owner of a job.
 
     Args:
         service, user: None for nobody's.
@@ -217,7 +217,7 @@ def list_page(asked: RecordFilter, newest_first: object, limit: object, cursor: 
 
 
 def count(asked: RecordFilter) -> Steps[Counts]:
-    """Count what fits: the store is asked on until it has looked at all."""
+    """Count the records that pass the filter, in as many steps as it takes."""
     states = dict.fromkeys(JobState, 0)
     after: Position | None = None
     while True:

@@ -293,7 +293,7 @@ class RecordStore:
     # --- numbers -------------------------------------------------------------------------------------------------
 
     async def next_id(self) -> str:
-        """Draw the next number for a job, as with ``ids="sequence"``; nobody else gets it."""
+        """Draw the next number for a job, as with ``ids="sequence"``; it is unique."""
         return str((await self._client.backend.call(Draw(1))).first)
 
     def next_id_sync(self) -> str:

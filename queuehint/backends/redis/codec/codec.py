@@ -51,7 +51,7 @@ __all__ = [
 ]
 
 PAGE_CUT: Final = 2
-"""What a page begins with that has no room for more records, see ``lua/list.lua``."""
+"""First item of a page without room for more records, see ``lua/list.lua``."""
 _DROPPED_AT: Final = {Exchange: 6, Tick: 3}
 """Where replies say how many records were dropped."""
 
@@ -82,7 +82,7 @@ def decode(operation: Operation[Any], reply: list[Any]) -> Any:
     Return an operation's typed reply.
 
     Raises:
-        CorruptStateError: what is stored cannot be read.
+        CorruptStateError: stored data cannot be read.
         JobNotFoundError: as the operation says.
     """
     try:

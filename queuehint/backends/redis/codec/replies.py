@@ -30,7 +30,7 @@ from queuehint.values.report import EdgeStats, FlowStats, Reason, Stats, TreeNod
 from queuehint.values.schedule import Recurrence, Schedule
 
 REPLIES: Final[dict[type[Any], Callable[[Any, list[Any]], Any]]] = {}
-"""For each operation what reads its script's reply."""
+"""The reader of each operation's reply."""
 _READERS: Final[dict[type[Any], Callable[[Any, list[Any]], Any]]] = {}
 
 _Reader = TypeVar("_Reader", bound="Callable[[Any, list[Any]], Any]")
@@ -88,7 +88,7 @@ def _exchanged(operation: op.Exchange, reply: list[Any]) -> op.Exchanged:
             spec = parse_spec(job_id, lines, rest)
             grants.append(Grant(spec, parse_token(token) or 0, int(attempts), int(losses), lease_until_ms))
         except (CorruptStateError, *DAMAGE) as error:
-            # One that nobody can read must not keep the others from being run.
+            # An unreadable job must not keep the others from being run.
             unreadable.append(_unreadable(head, rest, error))
     return op.Exchanged(verdicts, tuple(grants), canceled, bool(reply[0]), bool(reply[5]), tuple(unreadable))
 
@@ -204,7 +204,7 @@ def _schedules(_operation: Any, reply: list[Any]) -> op.Schedules:
         try:
             read.append(_schedule(item))
         except (CorruptStateError, *DAMAGE):
-            # One that nobody can read must not keep the others from being fired.
+            # An unreadable schedule must not keep the others from being fired.
             unreadable.append(item[0].decode())
     return op.Schedules(tuple(read), now_ms + 0, following.decode() or None, tuple(unreadable))
 

@@ -16,7 +16,7 @@ from queuehint.values.report import Delays, EdgeStats, Reason, ReasonKind, Stats
 
 
 def edge_stats(_operation: CountEdges, reply: list[Any]) -> EdgeStats:
-    """Return what is told of edges."""
+    """Return statistics of edges."""
     deferred, open_edges, oldest_id, oldest_ms, looked_at, most_blocked, most_awaited, behind_dead, orphans = reply
     return EdgeStats(
         deferred=deferred,
@@ -55,7 +55,7 @@ def _overdue(reason: Reason, started: bytes, now_ms: bytes, rest: bytes) -> Reas
 
 
 def why(operation: Why, reply: list[Any]) -> Reason:
-    """Return what a job waits for."""
+    """Return why a job waits."""
     if not reply:
         raise JobNotFoundError(operation.job_id)
     return _overdue(_reason(reply), *reply[8:])
@@ -100,7 +100,7 @@ _STATS = (
 
 
 def stats(_operation: CountJobs, reply: list[Any]) -> Stats:
-    """Return what is counted over a namespace."""
+    """Return the counts of a namespace."""
     states, totals, stuck, ready, (resolved, sum_ms, max_ms), oldest = reply
     return Stats(
         states=dict(zip(JobState, states, strict=True)),

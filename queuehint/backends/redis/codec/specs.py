@@ -35,7 +35,7 @@ DAMAGE: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, T
 
 
 def token_text(token: object) -> str:
-    """Return a token as scripts know it; what is no token proves nothing."""
+    """Return a token in the form of the scripts; other values match no grant."""
     return f"{token >> 32}.{token & 0xFFFFFFFF}" if type(token) is int else "-"
 
 
@@ -75,7 +75,7 @@ def _parse_claims_text(text: str) -> tuple[Claim, ...]:
 
 @lru_cache(maxsize=1024)
 def policy_line(policy: Policy) -> str:
-    """Return what the rules see of a policy."""
+    """Return the fields of a policy that the rules read."""
     words = (
         policy.max_attempts,
         policy.max_losses,
@@ -101,7 +101,7 @@ _DEFAULT_WORDS: Final = (
 
 @lru_cache(maxsize=1024)
 def _rest_of_policy(policy: Policy) -> dict[str, Any]:
-    """Return what only workers see of a policy, defaults left out."""
+    """Return the fields of a policy for workers only, defaults left out."""
     rest: dict[str, Any] = {}
     if policy.backoff != DEFAULT_BACKOFF:
         rest["backoff"] = [policy.backoff.base, policy.backoff.factor, policy.backoff.cap, policy.backoff.jitter]
@@ -141,7 +141,7 @@ dump_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_key
 
 
 def spec_head(spec: JobSpec) -> str:
-    """Return what the rules see of a spec."""
+    """Return the fields of a spec that the rules read."""
     return (
         f"{spec.id}\n{spec.priority}\n{spec.pool}\n{spec.user or ''}\n{spec.task}\n{spec.service or ''}\n"
         f"{spec.key or ''}\n{spec.on_conflict}\n"
@@ -202,7 +202,7 @@ def _facts(line: bytes, policy_text: str) -> dict[str, Any]:
 
 
 def _checked_facts(said: Any) -> dict[str, Any]:
-    """See that the first line of a rest is one of ours: `JobSpec` itself checks nothing."""
+    """Check the types of the first line of a rest: `JobSpec` itself checks nothing."""
     if type(said) is not dict:
         raise TypeError("no options")
     if "depends_on" in said:

@@ -73,11 +73,11 @@ _SMALL: Final = (
 
 def diagnose(backend: RedisBackend, *, fix: bool = False, passes: int = PASSES) -> Report:
     """
-    Look at a namespace and its server, by a connection of its own.
+    Examine a namespace and its server over a connection of its own.
 
     Args:
-        fix: put right what can be, as long as nothing else changes the namespace meanwhile.
-        passes: how often to read again what is exact only if nothing changes.
+        fix: repair findings, as long as nothing else changes the namespace meanwhile.
+        passes: how often to read sums again that are exact only without changes.
 
     Raises:
         BackendUnavailableError, BackendDeniedError: the server cannot be asked.
@@ -137,7 +137,7 @@ class _Doctor:
         self._sums = Sums(self._key, self._checkup.facts)
 
     def examine(self, *, fix: bool) -> Talk:
-        """Look at everything, and put it right if that is asked for."""
+        """Examine everything, and repair it if asked for."""
         yield from self._checkup.look()
         if not self._checkup.runs_scripts:
             this = Pass()
@@ -270,7 +270,7 @@ class _Doctor:
         return state.now_ms > state.clock_ms or not self._session.has_own_time
 
     def _look_at_retention(self, this: Pass) -> Talk:
-        """See for how long records are kept, if somebody has said so."""
+        """Read the stored retention."""
         stored = yield from self._plain("HGET", self._key("meta"), "retention")
         if stored is None:
             self._checkup.facts["retention"] = f"{Retention()} (nobody said otherwise)"
@@ -285,7 +285,7 @@ class _Doctor:
     # --- keys --------------------------------------------------------------------------------------------------------
 
     def _look_at_fixed_keys(self, this: Pass) -> Talk:
-        """See that fixed keys are of their types."""
+        """Check the types of fixed keys."""
         for key in keys.KEYS:
             if not key.is_prefix:
                 kind = _text((yield from self._plain("TYPE", self._key(key.name))))
@@ -298,7 +298,7 @@ class _Doctor:
             this.unchecked[:] = [_NO_SCRIPT]
 
     def _look_at_keys(self, this: Pass) -> Talk:
-        """See of every key of the namespace that it is one of ours, without a time to live, and has a reason."""
+        """Check every key of the namespace: in the schema, without a time to live, and in use."""
         ours: dict[str, keys.Key] = {}
         for name in sorted((yield from self._scan_keys(this))):
             key = _key_of(name)
@@ -386,7 +386,7 @@ class _Doctor:
             this.stored_counters = _numbers(said["counters"])
 
     def _look_at_entries(self, this: Pass, before: State) -> Talk:
-        """See of every entry that it has a reason to be there, unless counting has shown it."""
+        """Check that every entry belongs to something, unless counting has shown it."""
         after = yield from self._state()
         is_quiet = before.packed == after.packed
         for name in _INDEXES:
@@ -431,7 +431,7 @@ class _Doctor:
     # --- running together, waiting in circles ------------------------------------------------------------------------
 
     def _look_at_conflicts(self, this: Pass) -> Talk:
-        """See that no two jobs run whose claims conflict."""
+        """Check that no two running jobs conflict."""
         for pair in _conflicts(this.started):
             # They need not have run at one time: ask for both at once.
             said = _named((yield from self._session.execute_script("doctor/heads", tuple(map(_bytes, pair)))))
@@ -441,7 +441,7 @@ class _Doctor:
                 this.add(Finding(kind="conflict", where=self._key("jobs"), what=what, job_id=pair[0]), pair[1])
 
     def _look_at_circles(self, this: Pass) -> Talk:
-        """See that no jobs wait for one another along open edges; none of those that do ever goes on."""
+        """Check that open edges form no cycle, in which no job would ever run."""
         waits = {job_id: others for job_id, others in this.waits.items() if not this.waits.keys().isdisjoint(others)}
         for found, circle in enumerate(circles(waits)):
             if found == CIRCLES_MAX:
@@ -459,7 +459,7 @@ class _Doctor:
     # --- repairs -----------------------------------------------------------------------------------------------------
 
     def _repair(self, packed: bytes, repairs: list[Repair]) -> Talk:
-        """Do repairs in batches, as long as nobody else changes anything; return whether all were done."""
+        """Carry out repairs in batches while nothing else changes; return whether all were done."""
         for batch in _batches(repairs, REPAIRS):
             flat = [_bytes(part) for repair in batch for part in repair]
             done, packed = yield from self._session.execute_script("doctor/repair", (packed, *flat))

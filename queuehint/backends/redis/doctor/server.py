@@ -47,7 +47,7 @@ def lacks_lua_fixes(name: str, version: str) -> bool:
 
 class Checkup:
     """
-    What a server says of itself.
+    Facts and findings about a server.
 
     Args:
         session: by which it is asked.

@@ -65,7 +65,7 @@ class Pass:
     def __init__(self) -> None:
         self.findings: dict[tuple[str, str, str], Finding] = {}
         self.unchecked: list[str] = []
-        """Why jobs were not looked at; and, in the end, what else was not done."""
+        """Reasons for unchecked jobs and other omissions."""
         self.notes: list[str] = []
         self.is_quiet = False
         self.packed = b""
@@ -75,7 +75,7 @@ class Pass:
         self.begin_sums()
 
     def begin_sums(self) -> None:
-        """Forget what was counted and what is stored, to read both again."""
+        """Reset counted and stored sums, to read both again."""
         self.counted: Counter[str] = Counter()
         self.entries: Counter[str] = Counter()
         self.gates: dict[str, list[int]] = {}
@@ -102,7 +102,7 @@ class Pass:
 
 class Sums:
     """
-    Compare what is stored with what a pass counted.
+    Compare the stored sums with those a pass counted.
 
     Args:
         key: returns the whole name of a key of the namespace.
