@@ -259,7 +259,7 @@ MUTANTS = (
         kind="bounds",
         file="backends/sqlite/doctor.py",
         old="findings=(*damage, *[",
-        new="findings=(*[",
+        new="findings=(*[], *[",
         caught_by=(tests("tests/integration/test_cli_sqlite.py", "-k", "damaged"),),
     ),
     Mutant(
