@@ -67,8 +67,8 @@ _LINES = {
         "  S[RUN] = run\n  audit.note('epoch %.0f.%.0f %.0f', S[EPOCH], S[GRANTS], S[REAP_FROM])\n",
     ),
     "lib/request/memory": (
-        "    lifecycle.forget(job)\n",
-        "    lifecycle.forget(job)\n    audit.note('pruned %s', job.id)\n",
+        "    archive.prune(job)\n",
+        "    archive.prune(job)\n    audit.note('pruned %s', job.id)\n",
     ),
     "lib/request/reply": ("  return request.with_specs(reply, granted, specs)\n", _WRITE),
 }

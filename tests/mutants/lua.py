@@ -126,9 +126,9 @@ MUTANTS = (
     Mutant(
         name="Lua: a place is free as soon as its running job is asked to stop",
         kind="exclusion",
-        file=f"{LUA}/lib/jobs/sweeps.lua",
-        old="  if job[STATE] ~= STARTED then return transitions.finish(job, CANCELED, cause, false) end\n",
-        new="  if job[STATE] ~= FINISHED then return transitions.finish(job, CANCELED, cause, false) end\n",
+        file=f"{LUA}/lib/jobs/lifecycle.lua",
+        old="  if job[STATE] ~= STARTED then return lifecycle.finish(job, CANCELED, cause, false) end\n",
+        new="  if job[STATE] ~= FINISHED then return lifecycle.finish(job, CANCELED, cause, false) end\n",
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     Mutant(
@@ -183,7 +183,7 @@ MUTANTS = (
     Mutant(
         name="Lua: the loop of a worker before is called blocked",
         kind="worker",
-        file=f"{LUA}/exchange.lua",
+        file=f"{LUA}/lib/jobs/transitions.lua",
         old="  if job[LOOP_BLOCKED] then job[LOOP_BLOCKED] = false end\n",
         new="",
         caught_by=(CONFORMANCE_ON_REDIS,),
@@ -191,7 +191,7 @@ MUTANTS = (
     Mutant(
         name="Lua: a redriven job has not begun",
         kind="leases",
-        file=f"{LUA}/lib/jobs/transitions.lua",
+        file=f"{LUA}/lib/jobs/archive.lua",
         old="  job[PARENT], job[CHILD_FAILED], job[TO_BEGIN] = false, false, false\n",
         new="  job[PARENT], job[CHILD_FAILED] = false, false\n",
         caught_by=(CONFORMANCE_ON_REDIS,),
@@ -319,9 +319,9 @@ MUTANTS = (
     Mutant(
         name="Lua: a lease is reaped one ms before its end",
         kind="leases",
-        file=f"{LUA}/exchange.lua",
-        old="  timers.set(job, LEASE, NOW + lease_ms)\n",
-        new="  timers.set(job, LEASE, NOW + lease_ms - 1)\n",
+        file=f"{LUA}/lib/jobs/transitions.lua",
+        old="  timers.set(job, LEASE, lease_until_ms)\n",
+        new="  timers.set(job, LEASE, lease_until_ms - 1)\n",
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     Mutant(
@@ -344,8 +344,8 @@ MUTANTS = (
         name="Lua: a lease begins by another reading of the clock",
         kind="leases",
         file=f"{LUA}/exchange.lua",
-        old="  timers.set(job, LEASE, NOW + lease_ms)\n",
-        new="  timers.set(job, LEASE, redis.call('TIME')[1] * 1000 + lease_ms)\n",
+        old="  transitions.start(job, worker, token, NOW + lease_ms, announces)\n",
+        new="  transitions.start(job, worker, token, redis.call('TIME')[1] * 1000 + lease_ms, announces)\n",
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     # --- edges ---
@@ -382,9 +382,9 @@ MUTANTS = (
     Mutant(
         name="Lua: only a success is told to those that wait",
         kind="edges",
-        file=f"{LUA}/lib/jobs/transitions.lua",
-        old="  transitions.tell_dependents(job)\n  -- A dead job",
-        new="  if state == FINISHED then transitions.tell_dependents(job) end\n  -- A dead job",
+        file=f"{LUA}/lib/jobs/lifecycle.lua",
+        old="  lifecycle.resolve_dependents(job)\n  -- A dead job",
+        new="  if state == FINISHED then lifecycle.resolve_dependents(job) end\n  -- A dead job",
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     Mutant(
@@ -398,7 +398,7 @@ MUTANTS = (
     Mutant(
         name="Lua: a canceled job stays among those that wait for others",
         kind="edges",
-        file=f"{LUA}/lib/jobs/transitions.lua",
+        file=f"{LUA}/lib/jobs/lifecycle.lua",
         old="  if job[BLOCKED] > 0 or (job[NEEDS] == HELD and state ~= FAILED) then work.push({'p', job.id}) end\n",
         new="  if job[NEEDS] == HELD and state == FINISHED then work.push({'p', job.id}) end\n",
         caught_by=(CONFORMANCE_ON_REDIS,),
@@ -431,15 +431,15 @@ MUTANTS = (
         name="Lua: a job is revived while its end is still told to those that wait for it",
         kind="edges",
         file=f"{LUA}/lib/jobs/dependents.lua",
-        old="    if job[AWAITED] == TELLING then return used + 1, true end\n",
+        old="    if job[AWAITED] == RESOLVING then return used + 1, true end\n",
         new="",
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     Mutant(
         name="Lua: the end of a job counts as told when the first that waits for it has been told",
         kind="edges",
-        file=f"{LUA}/lib/jobs/transitions.lua",
-        old="  job[AWAITED] = TELLING\n",
+        file=f"{LUA}/lib/jobs/lifecycle.lua",
+        old="  job[AWAITED] = RESOLVING\n",
         new="",
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
@@ -447,8 +447,8 @@ MUTANTS = (
         name="Lua: a committed job depends on whoever has the id by then",
         kind="edges",
         file=f"{LUA}/lib/jobs/lifecycle.lua",
-        old="lifecycle.judge(needs, {}, function(other) return edges.is_late(job, other) end)",
-        new="lifecycle.judge(needs, {})",
+        old="lifecycle.evaluate(needs, {}, function(other) return edges.is_late(job, other) end)",
+        new="lifecycle.evaluate(needs, {})",
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     Mutant(
@@ -463,8 +463,8 @@ MUTANTS = (
         name="Lua: a revived job depends on whoever has the id by then",
         kind="edges",
         file=f"{LUA}/lib/jobs/lifecycle.lua",
-        old="lifecycle.judge(needs, {}, function(other) return other[ENQUEUED] > job[ENQUEUED] end)",
-        new="lifecycle.judge(needs, {})",
+        old="lifecycle.evaluate(needs, {}, function(other) return other[ENQUEUED] > job[ENQUEUED] end)",
+        new="lifecycle.evaluate(needs, {})",
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     Mutant(
@@ -504,8 +504,8 @@ MUTANTS = (
         name="Lua: the tally of a cancellation that was cut counts its last step alone",
         kind="cancel",
         file=f"{LUA}/lib/jobs/sweeps.lua",
-        old="function sweeps.step_cancel(item, budget)\n",
-        new="function sweeps.step_cancel(item, budget)\n  item[11] = 0\n",
+        old="function sweeps.cancel_paths(item, budget)\n",
+        new="function sweeps.cancel_paths(item, budget)\n  item[11] = 0\n",
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     Mutant(
@@ -519,7 +519,7 @@ MUTANTS = (
     Mutant(
         name="Lua: a dead job that was discarded holds its place",
         kind="cancel",
-        file=f"{LUA}/lib/jobs/lifecycle.lua",
+        file=f"{LUA}/lib/jobs/archive.lua",
         old="  if job[WALKS] then gates.vacate(job) end\n",
         new="",
         caught_by=(CONFORMANCE_ON_REDIS,),

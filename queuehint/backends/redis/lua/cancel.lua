@@ -14,7 +14,7 @@ for at = 10, #ARGV do
   elseif OVER[job[STATE]] then
     verdicts[#verdicts + 1] = 'R' .. job[STATE]
   else
-    sweeps.cancel_job(job, ARGV[9])
+    lifecycle.cancel(job, ARGV[9])
     verdicts[#verdicts + 1] = (job[STATE] == STARTED and 'Q' or 'D') .. job[STATE]
   end
 end

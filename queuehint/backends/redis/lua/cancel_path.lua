@@ -7,8 +7,8 @@
 args.count(10)
 -- The cancellation takes a number itself: what comes after it, by enqueue or redrive, is not covered.
 S[NUMBERS] = S[NUMBERS] + 1
-local sweep = sweeps.cancel({ARGV[9]}, S[NUMBERS], ARGV[10], false)
+local sweep = work.cancel_sweep({ARGV[9]}, S[NUMBERS], ARGV[10], false)
 work.push(sweep)
 work.follow()
-local number = sweep[13] and 0 or sweeps.leave_tally(sweep)
+local number = sweep[13] and 0 or work.leave_tally(sweep)
 return request.reply({sweep[11], number})

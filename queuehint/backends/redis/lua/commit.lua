@@ -10,7 +10,7 @@ args.count(10)
 local start = jobs.of(START_MARK .. ARGV[9])
 if not start or OVER[start[STATE]] then return redis.error_reply('FLOW_GONE') end
 if ARGV[10] ~= '' and edges.count(start.id) > 0 and flow_counts.visible(ARGV[10]) > 0 then return redis.error_reply('FLOW_EXISTS') end
-local staged = transitions.commit(start)
+local staged = staging.commit(start)
 S[ENQUEUED_IN_ALL] = S[ENQUEUED_IN_ALL] + staged
 work.follow()
 -- What it left over is left to others: a worker that sleeps goes on with it.

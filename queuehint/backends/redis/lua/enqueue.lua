@@ -42,7 +42,7 @@ local keyed = {}
 -- The newest unfinished job of a key, false if there is none.
 local function newest(key)
   local found = false
-  for _, some in ipairs({keyed[key] or {}, transitions.renewed[key] or {}}) do
+  for _, some in ipairs({keyed[key] or {}, archive.restarted[key] or {}}) do
     for _, job in ipairs(some) do
       if not OVER[job[STATE]] and (not found or job[NUMBER] > found[NUMBER]) then found = job end
     end
@@ -208,17 +208,17 @@ local function admit(ask, after, start)
     return job
   end
   S[ENQUEUED_IN_ALL] = S[ENQUEUED_IN_ALL] + 1
-  local needs, blocked, felled_by, state = nil, {}, nil, nil
+  local needs, blocked, canceled_by, state = nil, {}, nil, nil
   if ask[P_NEEDS] ~= '' then
     needs = needs_of(ask)
-    blocked, felled_by, state = lifecycle.judge(needs, ids)
+    blocked, canceled_by, state = lifecycle.evaluate(needs, ids)
   end
   local job = make(id, ask)
   if needs then job[NEEDS], edges.told[id] = KNOWN, ask[P_NEEDS] end
-  if felled_by then
+  if canceled_by then
     job[STATE] = DEFERRED
-    transitions.note(job, 'enqueued', false)
-    lifecycle.fell(job, felled_by, state)
+    event_log.note(job, 'enqueued', false)
+    lifecycle.cancel_because_of(job, canceled_by, state)
     return job
   end
   if after then
@@ -242,9 +242,9 @@ local function admit(ask, after, start)
   elseif #blocked > 0 then
     job[STATE] = DEFERRED
   else
-    transitions.take_place(job)
+    transitions.place(job)
   end
-  transitions.note(job, 'enqueued', false)
+  event_log.note(job, 'enqueued', false)
   return job
 end
 
@@ -280,20 +280,20 @@ local function respec(job, ask)
     gates.vacate(job)
     local old = job[STATE]
     transitions.become(job, SCHEDULED)
-    transitions.note(job, 'scheduled', old)
+    event_log.note(job, 'scheduled', old)
     timers.set(job, DUE, job[DUE_AT])
   elseif job[BLOCKED] > 0 then
     local old = job[STATE]
     transitions.become(job, DEFERRED)
-    transitions.note(job, 'deferred', old)
+    event_log.note(job, 'deferred', old)
   elseif job[SEQ] == 0 then
     transitions.queue(job)
   else
     priority.see(job)
     if gates.has_all(job) then
-      ready_queue.offer(job)
+      ready_queue.add(job)
     elseif priority.lowest < priority.of(job) then
-      priority.hand_on(job)
+      priority.inherit(job)
     end
   end
 end

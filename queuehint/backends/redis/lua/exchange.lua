@@ -62,7 +62,7 @@ end
 local function give_back(job, kind, first)
   if job[PRESENCE] then
     -- Only its caller could start it again, and the caller has left.
-    transitions.finish(job, CANCELED, 'waiter_lost', false)
+    lifecycle.finish(job, CANCELED, 'waiter_lost', false)
   elseif kind == 'l' then
     lifecycle.lose(job, error_at(first))
   elseif kind == 'c' then
@@ -84,18 +84,18 @@ end
 
 local function settle(job, kind, first)
   if kind == 'f' or kind == 'n' or kind == 'z' then
-    if keep_result(job, kind, ARGV[first]) then transitions.finish(job, FINISHED, false, false) end
+    if keep_result(job, kind, ARGV[first]) then lifecycle.finish(job, FINISHED, false, false) end
   elseif job[CANCEL] then
-    transitions.finish(job, CANCELED, job[CANCEL], false)
+    lifecycle.finish(job, CANCELED, job[CANCEL], false)
   elseif kind == 'x' then
-    transitions.record_error(job, error_at(first))
+    lifecycle.record_error(job, error_at(first))
     if args.flag(first + 5) or job[ATTEMPTS] >= form.policy(job)[MAX_ATTEMPTS] or job[PRESENCE] then
       lifecycle.die(job, 'failed')
     else
       lifecycle.back_off(job, args.int(first + 4), 'retried', error_at(first))
     end
   elseif kind == 'd' then
-    transitions.finish(job, CANCELED, ARGV[first], false)
+    lifecycle.finish(job, CANCELED, ARGV[first], false)
   else
     give_back(job, kind, first)
   end
@@ -132,23 +132,14 @@ end
 
 local heads, granted, specs = {}, {}, {}
 
--- Grant a ready job, just taken from the ready queue: -> STARTED.
+-- Grant a ready job, and say what its worker has to know of it.
 local function grant(job)
   local token = epoch.next_token()
-  gates.check(job)
-  transitions.become(job, STARTED)
-  if S[LIMITS] > 0 then limits.enter(job) end
-  job[EXPIRY_MS] = false
-  timers.set(job, LEASE, NOW + lease_ms)
-  job[ATTEMPTS], job[TOKEN], job[WORKER] = job[ATTEMPTS] + 1, token, worker
-  if job[LOSSES] > 0 then job[TO_BEGIN] = announces and job[LOSSES] >= form.policy(job)[MAX_LOSSES] - 1 end
-  if job[LOOP_BLOCKED] then job[LOOP_BLOCKED] = false end
-  transitions.note(job, 'started', QUEUED)
-  job[STARTED_AT], job[FIRST] = NOW, job[FIRST] or NOW
+  transitions.start(job, worker, token, NOW + lease_ms, announces)
   local spec = redis.call('HGET', store.specs, job.id)
   if not spec then
     -- Nobody can run what nobody knows, and it must not keep the others of this batch from being run.
-    transitions.record_error(job, 'store_damaged', 'its arguments are gone', false)
+    lifecycle.record_error(job, 'store_damaged', 'its arguments are gone', false)
     lifecycle.die(job, 'failed')
     return
   end
@@ -175,7 +166,7 @@ local function claim_of(among, found)
       else
         if pause then
           job[OFFER] = pause
-          if S[LIMITS] > 0 then limits.left(job) end
+          if S[LIMITS] > 0 then limits.job_left(job) end
         else
           limits.park(job, gauge)
         end
@@ -217,7 +208,7 @@ if users and ARGV[13] ~= '*' then
 end
 S[STARTED_IN_ALL] = S[STARTED_IN_ALL] + #granted
 
-local told = transitions.untold_of(worker)
+local told = transitions.undelivered_of(worker)
 local stop_ids = table.concat(told.ids, '\n')
 if #told.ids > 0 then told.ids, told.changed, told.wake = {}, true, false end
 

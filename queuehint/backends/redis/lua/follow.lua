@@ -10,7 +10,7 @@ args.count(10)
 local FOLLOWED_FOR_MS = 60000 -- @const
 local after, limit, last = args.int_or_none(9), args.int(10), S[JOURNAL]
 local kept = 0
-if S[FOLLOWED] >= NOW then kept = redis.call('LLEN', store.events) else transitions.drops_events = true end
+if S[FOLLOWED] >= NOW then kept = redis.call('LLEN', store.events) else event_log.drops = true end
 S[FOLLOWED] = NOW + FOLLOWED_FOR_MS
 local first, missed, found = last + 1, 0, {}
 if after then

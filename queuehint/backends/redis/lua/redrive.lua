@@ -12,7 +12,7 @@ local dead, verdicts = sort_out(QUEUED, 10)
 work.follow()
 table.sort(dead, function(left, right) return left[NUMBER] < right[NUMBER] end)
 for _, job in ipairs(dead) do
-  transitions.redrive(job)
+  archive.redrive(job)
   if downstream then lifecycle.revive_dependents(job) end
 end
 return request.reply({verdicts})

@@ -22,7 +22,7 @@ for at = 12, #ARGV, 2 do
     timers.set(job, LEASE, NOW + lease_ms)
     renews = true
     verdicts[#verdicts + 1] = job[CANCEL] and 'C' or 'D'
-    if job[CANCEL] then transitions.tell(job) end
+    if job[CANCEL] then transitions.forget_cancellation(job) end
   end
 end
 if renews then epoch.see_lease(lease_ms) end

@@ -48,7 +48,7 @@ local function check_edges(id, job)
   local size = redis.call('HLEN', store.blocked(id))
   if size ~= job[BLOCKED] then problem('edges', 'blocked:' .. id, '', id, size) end
   if job[STATE] == DEFERRED and job[BLOCKED] == 0 and not jobs.is_start(id) then problem('edges', 'jobs', id, id, 0) end
-  if job[AWAITED] == TELLING and OVER[job[STATE]] and not job[GONE] and not examine.is_left('r', id) then
+  if job[AWAITED] == RESOLVING and OVER[job[STATE]] and not job[GONE] and not examine.is_left('r', id) then
     problem('unresolved', 'left', '', id, '')
   end
   if not job[NEEDS] then return end

@@ -246,7 +246,7 @@ function REPAIR.unresolved(_, id)
     work.push({job[STATE] == FINISHED and 'k' or 'x', id, 0, S[NUMBERS]})
   else
     work.push({'r', id, 0, S[NUMBERS], job and (job[GONE] and 'gone' .. job[STATE] or transitions.end_of(job)) or 'gone'})
-    if job and not job[GONE] then job[AWAITED], jobs.dirty[id] = TELLING, job end
+    if job and not job[GONE] then job[AWAITED], jobs.dirty[id] = RESOLVING, job end
   end
 end
 
@@ -271,7 +271,7 @@ function REPAIR.unswept(_, id)
   S[NUMBERS] = S[NUMBERS] + 1
   local gate_keys = {}
   for _, claim in ipairs(form.claims(job[CLAIMS])) do gate_keys[#gate_keys + 1] = claim.keys[#claim.keys] end
-  work.push(sweeps.cancel(gate_keys, S[NUMBERS], 'behind the dead job ' .. id, job))
+  work.push(work.cancel_sweep(gate_keys, S[NUMBERS], 'behind the dead job ' .. id, job))
 end
 
 -- What a head says of things that are lost for good: it says so no more.
@@ -293,7 +293,7 @@ function REPAIR.amend(_, id)
   end
   -- What it was told to depend on says which open edges were lost.
   if job[NEEDS] == HELD and not OVER[job[STATE]] and (job[STATE] == DEFERRED or job[STATE] == SCHEDULED) then
-    for _, need in ipairs((lifecycle.judge(edges.needs_of(job), {}))) do
+    for _, need in ipairs((lifecycle.evaluate(edges.needs_of(job), {}))) do
       if not edges.of(job, need[1]) then edges.add(job, need[1], need[2]) end
     end
   end

@@ -15,9 +15,12 @@
 -- @include lib/jobs/priority
 -- @include lib/structures/edges
 -- @include lib/request/epoch
+-- @include lib/structures/event_log
 -- @include lib/jobs/transitions
--- @include lib/jobs/sweeps
+-- @include lib/jobs/staging
+-- @include lib/jobs/archive
 -- @include lib/jobs/lifecycle
+-- @include lib/jobs/sweeps
 -- @include lib/jobs/dependents
 -- @include lib/request/memory
 -- @include lib/jobs/work

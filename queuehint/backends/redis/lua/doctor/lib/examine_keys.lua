@@ -78,7 +78,7 @@ local function is_unresolved(id, fates)
   if job == nil or not fates then return false end
   if jobs.is_start(id) then return not job or (OVER[job[STATE]] and not examine.is_left('k', id) and not examine.is_left('x', id)) end
   if job and not OVER[job[STATE]] then return false end
-  local fate = job and not job[GONE] and edges.fate(fates, job[STATE])
+  local fate = job and not job[GONE] and edges.edge_action(fates, job[STATE])
   return fate ~= TO_WAIT and not examine.is_left('r', id)
 end
 

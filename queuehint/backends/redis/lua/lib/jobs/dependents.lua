@@ -30,7 +30,7 @@ local function goes_on(sweep)
 end
 
 -- Go through the jobs that depended on one when the sweep began, in order of number; those over are passed over.
-function dependents.step(sweep, budget)
+function dependents.go_through(sweep, budget)
   local used, act = 0, ACT[sweep[1]]
   while goes_on(sweep) do
     local job, order = edges.next_dependent(sweep)
@@ -46,15 +46,15 @@ function dependents.step(sweep, budget)
   local dependency = jobs.of(sweep[2])
   if sweep[1] ~= 'r' then
     if sweep[1] == 'k' then S[COMMITTING] = math.max(S[COMMITTING] - 1, 0) end
-    transitions.remove(dependency)
+    staging.remove(dependency)
   elseif dependency and transitions.end_of(dependency) == sweep[5] then
-    transitions.end_telling(dependency)
+    edges.end_resolving(dependency)
   end
   return used, false
 end
 
 -- Remove all edges of a job that cannot run any more.
-function dependents.step_release(item)
+function dependents.release(item)
   local job = jobs.of(item[2])
   return job and edges.release(job) or 0, false
 end
@@ -63,16 +63,16 @@ end
 -- canceled anew is not looked at again: item[3] is the last number looked at. Each only once its own end is told to all that
 -- wait for it: one that is revived is bound to what it needs without a search, and this closes no circle because no
 -- unfinished job waits for it.
-function dependents.step_revive(item, budget)
+function dependents.revive(item, budget)
   local used = 0
   while true do
     local origin = jobs.of(item[2])
     -- One that has failed again meanwhile would cancel them again.
-    local job = not (origin and (origin[STATE] == FAILED or origin[STATE] == CANCELED)) and edges.first_fallen(item[2], item[3])
+    local job = not (origin and (origin[STATE] == FAILED or origin[STATE] == CANCELED)) and edges.first_canceled_by(item[2], item[3])
     if not job then return used, false end
     if used >= budget then return used, true end
     -- The sweep of its end has its turn first.
-    if job[AWAITED] == TELLING then return used + 1, true end
+    if job[AWAITED] == RESOLVING then return used + 1, true end
     item[3] = job[NUMBER]
     used = used + 1 + lifecycle.revive(job)
   end

@@ -5,12 +5,12 @@
   OFFER: false, 'r' in the ready queue, the number of the pause it is put aside by, or the place of the limit (lib/structures/limits).
   RESULT: false, 'n' for JSON null, 's' for what is stored in RESULTS. POLICY: see codec.py; '' is the default.
   USER, SERVICE: '' is none.
-  AWAITED: other jobs have waited for this one; TELLING while it is over and those that wait for it are still gone through.
+  AWAITED: other jobs have waited for this one; RESOLVING while it is over and those that wait for it are still gone through.
   SINCE: 0 where it is the number.
   STAGED: the token of the submission in parts that has not let it go yet; DELAYED and RUN_AT are kept for it meanwhile.
   CAME: meanwhile the newest number when its part was sent; once it is let go the number of the commit, since which it is
   known. The start has that as SINCE.
-  NEEDS: HELD while it is in WAITING of all it was told to depend on, KNOWN after that. FALLEN: the job because of which
+  NEEDS: HELD while it is in WAITING of all it was told to depend on, KNOWN after that. CANCELED_BY: the job because of which
   it is canceled. PARENT: it has run and waits for its children; CHILD_FAILED: state and id of the first that failed.
   LEVEL: what it is ranked by, if a job behind it has handed on a better one than its PRIORITY.
   TO_BEGIN: it was granted on its last life, and its worker has not said yet that its code begins.
@@ -20,9 +20,9 @@ local STARTED_AT, TIMER, TIMER_MS, WALKS, OFFER, PRIORITY, POOL, USER, TASK, SER
 local POLICY, CLAIMS = 21, 22 -- @const
 local ENDED, RESULT, KEY, DUE_AT, EXPIRY_MS, LOSSES, CANCEL, CAUSE, ERRORS, BACKING_OFF = 23, 24, 25, 26, 27, 28, 29, 30, 31, 32 -- @const
 local GONE, PRESENCE, WATCHERS, LOGS, REPORTED, SINCE, STRANGERS, BLOCKED, AWAITED = 33, 34, 35, 36, 37, 38, 39, 40, 41 -- @const
-local FLOW, STAGED, NEEDS, FALLEN, PARENT, CHILD_FAILED, DELAYED, RUN_AT, LEVEL = 42, 43, 44, 45, 46, 47, 48, 49, 50 -- @const
+local FLOW, STAGED, NEEDS, CANCELED_BY, PARENT, CHILD_FAILED, DELAYED, RUN_AT, LEVEL = 42, 43, 44, 45, 46, 47, 48, 49, 50 -- @const
 local TO_BEGIN, CAME, LOOP_BLOCKED = 51, 52, 53 -- @const
-local HELD, KNOWN, TELLING, START_MARK, START_TASK, START_SPEC = 'h', 'k', 't', ' ', 'start', '\n{}' -- @const
+local HELD, KNOWN, RESOLVING, START_MARK, START_TASK, START_SPEC = 'h', 'k', 't', ' ', 'start', '\n{}' -- @const
 
 local SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = 'S', 'D', 'Q', 'R', 'F', 'X', 'C' -- @const
 local OVER = {F = true, X = true, C = true}

@@ -25,3 +25,15 @@ function work.any_left()
   return work.left_added_at <= #work.left_added or left_at <= #left_stored
     or (not left_read and redis.call('LLEN', store.left) > work.left_taken)
 end
+
+-- A sweep that cancels: its paths' gate keys, the number it covers up to, why, and the dead job it is behind, if any;
+-- then where it is, how many it has reached, whether it leaves that as its tally, and whether it is over.
+function work.cancel_sweep(gate_keys, before, cause, behind)
+  return {'c', gate_keys, before, cause, behind and behind.id, behind and behind[SEQ] or 0, S[PLACES], 1, 1, false, 0, false, false}
+end
+
+-- Have a sweep store how many it reached when it is over; return the number under which that will be.
+function work.leave_tally(item)
+  item[12] = true
+  return item[3]
+end

@@ -1,38 +1,71 @@
 --[[ lifecycle: what becomes of a job that does not simply finish, and of one whose timer has come up; mirrors core.jobs.lifecycle. ]]
-local ID_KEPT_MS, PINNED_LOOK_MIN_MS, PINNED_LOOK_MAX_MS = 600000, 60000, 3600000 -- @const
+local PINNED_LOOK_MIN_MS, PINNED_LOOK_MAX_MS = 60000, 3600000 -- @const
 local UNSEARCHABLE = 'whether a child waits for this job cannot be told by looking at 1000 jobs'
 local lifecycle = {}
 
 lazily(lifecycle, function()
+-- End a job and begin to resolve the edges of those that depend on it; return the gates left.
+function lifecycle.finish(job, state, cause, keep_place)
+  local left = transitions.finish(job, state, cause, keep_place)
+  lifecycle.resolve_dependents(job)
+  -- A dead job may be redriven: what it needs is kept for it.
+  if job[BLOCKED] > 0 or (job[NEEDS] == HELD and state ~= FAILED) then work.push({'p', job.id}) end
+  return left
+end
+
+-- Begin to resolve the edges to a job that is over. A sweep over dependents: kind, whose, the number it has come to, the
+-- number at which it began, which end of the job it is about, and when it began.
+function lifecycle.resolve_dependents(job)
+  edges.end_resolving(job)
+  if not edges.has_dependents(job) then return end
+  work.push({'r', job.id, 0, S[NUMBERS], transitions.end_of(job), NOW})
+  job[AWAITED] = RESOLVING
+  jobs.dirty[job.id] = job
+end
+
+-- Cancel an unfinished job at once, or ask the one that runs to stop; return the gates left.
+function lifecycle.cancel(job, cause)
+  if job[STATE] ~= STARTED then return lifecycle.finish(job, CANCELED, cause, false) end
+  if not job[CANCEL] then transitions.ask_to_stop(job, cause) end
+  return 0
+end
+
+function lifecycle.record_error(job, kind, message, traceback)
+  if not kind then return end
+  local added = transitions.errors_added[job.id]
+  if not added then
+    added = {}
+    transitions.errors_added[job.id] = added
+  end
+  added[#added + 1] = cmsgpack.pack({job[ATTEMPTS], NOW, kind, message, traceback})
+  job[ERRORS] = math.min(job[ERRORS] + 1, 20)
+  jobs.dirty[job.id] = job
+end
 
 -- End a job FAILED and do with its place what it asked for; return the gates left.
 function lifecycle.die(job, cause)
   local on_dead = form.policy(job)[ON_DEAD]
-  local left = transitions.finish(job, FAILED, cause, on_dead ~= 'continue')
+  local left = lifecycle.finish(job, FAILED, cause, on_dead ~= 'continue')
   if on_dead == 'cancel_behind' and job[WALKS] then
     S[NUMBERS] = S[NUMBERS] + 1
     local gate_keys = {}
     for _, claim in ipairs(form.claims(job[CLAIMS])) do gate_keys[#gate_keys + 1] = claim.keys[#claim.keys] end
-    work.push(sweeps.cancel(gate_keys, S[NUMBERS], 'behind the dead job ' .. job.id, job))
+    work.push(work.cancel_sweep(gate_keys, S[NUMBERS], 'behind the dead job ' .. job.id, job))
   end
   return left
 end
 
--- Count an attempt that failed for good.
-function lifecycle.fail(job, kind, message)
-  transitions.record_error(job, kind, message, false)
-  return lifecycle.die(job, 'failed')
+-- Discard a dead job, and resolve the edges of those that waited for a redrive.
+function lifecycle.discard(job)
+  archive.discard(job)
+  lifecycle.resolve_dependents(job)
+  if job[NEEDS] == HELD then work.push({'p', job.id}) end
 end
 
--- Take a dead job off the shelf: it cannot be redriven any more.
-function lifecycle.discard(job)
-  if job[WALKS] then gates.vacate(job) end
-  transitions.become(job, CANCELED)
-  transitions.note(job, 'canceled', FAILED, 'discarded')
-  job[CAUSE] = 'discarded'
-  timers.set(job, PRUNE, NOW + transitions.kept_ms(job, CANCELED))
-  transitions.tell_dependents(job)
-  if job[NEEDS] == HELD then work.push({'p', job.id}) end
+-- Count an attempt that failed for good.
+function lifecycle.fail(job, kind, message)
+  lifecycle.record_error(job, kind, message, false)
+  return lifecycle.die(job, 'failed')
 end
 
 -- Whether a child waits for a job; nil if that takes too long. It is looked for along what the children wait for, and if
@@ -61,7 +94,7 @@ function lifecycle.await_children(job, ids, on_failure)
       end
       if not OVER[child[STATE]] then
         children[#children + 1], child_ids[#child_ids + 1] = {id, fates}, id
-      elseif not failed and edges.fate(fates, child[STATE]) == TO_NOTE then
+      elseif not failed and edges.edge_action(fates, child[STATE]) == TO_NOTE then
         failed = child[STATE] .. id
       end
     end
@@ -77,18 +110,18 @@ end
 -- End a job whose children are over; return the gates left.
 function lifecycle.end_parent(job)
   local failed = job[CHILD_FAILED]
-  if not failed then return transitions.finish(job, FINISHED, false, false) end
+  if not failed then return lifecycle.finish(job, FINISHED, false, false) end
   local state = string.sub(failed, 1, 1) == FAILED and 'FAILED' or 'CANCELED'
-  transitions.record_error(job, 'child_failed', 'child ' .. string.sub(failed, 2) .. ' is ' .. state, false)
+  lifecycle.record_error(job, 'child_failed', 'child ' .. string.sub(failed, 2) .. ' is ' .. state, false)
   return lifecycle.die(job, 'child_failed')
 end
 
 local HAS_ENDED = {F = ' has finished', X = ' has failed', C = ' was canceled'}
 
 -- Cancel a job because of another one's end, its state; false if the other's record has expired. Returns the gates left.
-function lifecycle.fell(job, id, state, gone)
-  local left = transitions.finish(job, CANCELED, 'dependency ' .. id .. (state and HAS_ENDED[state] or ' has expired'), false)
-  if state and not gone then edges.fall(job, id) end
+function lifecycle.cancel_because_of(job, id, state, gone)
+  local left = lifecycle.finish(job, CANCELED, 'dependency ' .. id .. (state and HAS_ENDED[state] or ' has expired'), false)
+  if state and not gone then edges.set_canceled_by(job, id) end
   return left
 end
 
@@ -103,11 +136,11 @@ end
 function lifecycle.resolve(job, id, state, gone, since_ms)
   local fates = edges.of(job, id)
   if not fates then return 0 end
-  local fate = edges.fate(fates, state or CANCELED)
-  if gone and string.sub(fates, 4) == IS_KEPT and (not state or fate == TO_WAIT) then return lifecycle.fell(job, id, false) end
+  local fate = edges.edge_action(fates, state or CANCELED)
+  if gone and string.sub(fates, 4) == IS_KEPT and (not state or fate == TO_WAIT) then return lifecycle.cancel_because_of(job, id, false) end
   state = state or CANCELED
   if fate == TO_WAIT then return 0 end
-  if fate == TO_CANCEL then return lifecycle.fell(job, id, state, gone) end
+  if fate == TO_CANCEL then return lifecycle.cancel_because_of(job, id, state, gone) end
   if fate == TO_NOTE and not job[CHILD_FAILED] then job[CHILD_FAILED] = state .. id end
   edges.close(job, id)
   if job[BLOCKED] > 0 then return 0 end
@@ -120,7 +153,7 @@ end
 -- Judge what a job is told to depend on: what it has to wait for, and the first because of which it has to be canceled,
 -- if there is one, with its state, false if its record has expired. *is_late* says of a job that it came too late to be
 -- meant, and only has the id: what was meant has expired.
-function lifecycle.judge(needs, coming, is_late)
+function lifecycle.evaluate(needs, coming, is_late)
   local blocked = {}
   for _, need in ipairs(needs) do
     local job = jobs.of(need[1])
@@ -128,7 +161,7 @@ function lifecycle.judge(needs, coming, is_late)
     if not job or job[GONE] or jobs.is_hidden(job) or (is_late and is_late(job)) then
       if job or not coming[need[1]] then return {}, need[1], false end
     elseif OVER[job[STATE]] then
-      local fate = edges.fate(need[2], job[STATE])
+      local fate = edges.edge_action(need[2], job[STATE])
       if fate == TO_CANCEL then return {}, need[1], job[STATE] end
       waits = fate == TO_WAIT
     end
@@ -140,42 +173,42 @@ end
 -- Take up a job of a submission that was committed; return the units used.
 function lifecycle.begin(job)
   local needs = edges.needs_of(job)
-  local blocked, felled_by, state = lifecycle.judge(needs, {}, function(other) return edges.is_late(job, other) end)
-  local commit_ms = transitions.unstage(job)
-  if felled_by then return #needs + lifecycle.fell(job, felled_by, state) end
-  return #needs + transitions.begin(job, needs, blocked, commit_ms)
+  local blocked, canceled_by, state = lifecycle.evaluate(needs, {}, function(other) return edges.is_late(job, other) end)
+  local commit_ms = staging.unstage(job)
+  if canceled_by then return #needs + lifecycle.cancel_because_of(job, canceled_by, state) end
+  return #needs + staging.begin(job, needs, blocked, commit_ms)
 end
 
 -- Drop a job of a submission that was never committed; others that wait for it find its record expired.
 function lifecycle.drop(job)
   job[GONE], job[STATE] = true, CANCELED
   if edges.has_dependents(job) then work.push({'r', job.id, 0, S[NUMBERS], 'gone', NOW}) end
-  transitions.remove(job)
+  staging.remove(job)
   return 0
 end
 
 -- Bring back a job that was canceled because of another, if what it depends on allows it; return the units used.
 function lifecycle.revive(job)
   local needs = edges.needs_of(job)
-  local blocked, felled_by, state = lifecycle.judge(needs, {}, function(other) return other[ENQUEUED] > job[ENQUEUED] end)
-  if felled_by then
-    job[FALLEN] = false
+  local blocked, canceled_by, state = lifecycle.evaluate(needs, {}, function(other) return other[ENQUEUED] > job[ENQUEUED] end)
+  if canceled_by then
+    job[CANCELED_BY] = false
     jobs.dirty[job.id] = job
-    if state then edges.fall(job, felled_by) end
+    if state then edges.set_canceled_by(job, canceled_by) end
     return #needs
   end
-  local visited = transitions.revive(job, needs, blocked)
+  local visited = archive.revive(job, needs, blocked)
   lifecycle.revive_dependents(job)
   return #needs + visited
 end
 
 function lifecycle.revive_dependents(job)
-  if edges.first_fallen(job.id, 0) then work.push({'v', job.id, 0}) end
+  if edges.first_canceled_by(job.id, 0) then work.push({'v', job.id, 0}) end
 end
 
 -- Count a loss; the job is ready again at its old place, or dead.
 function lifecycle.lose(job, kind, message, traceback)
-  transitions.record_error(job, kind, message, traceback)
+  lifecycle.record_error(job, kind, message, traceback)
   job[ATTEMPTS], job[LOSSES] = job[ATTEMPTS] - 1, job[LOSSES] + 1
   S[LOST_IN_ALL] = S[LOST_IN_ALL] + 1
   if job[LOSSES] >= form.policy(job)[MAX_LOSSES] then return lifecycle.die(job, 'worker_lost') end
@@ -205,7 +238,7 @@ function lifecycle.promote(job)
   end
   if job[BLOCKED] > 0 then
     transitions.become(job, DEFERRED)
-    transitions.note(job, 'deferred', SCHEDULED)
+    event_log.note(job, 'deferred', SCHEDULED)
     job[DUE_AT] = false
     return 0
   end
@@ -219,10 +252,10 @@ function lifecycle.reap(job)
     timers.set(job, LEASE, S[REAP_FROM])
     return 0
   end
-  if job[PRESENCE] then return transitions.finish(job, CANCELED, 'waiter_lost', false) end
+  if job[PRESENCE] then return lifecycle.finish(job, CANCELED, 'waiter_lost', false) end
   if job[CANCEL] then
     S[LOST_IN_ALL] = S[LOST_IN_ALL] + 1
-    return transitions.finish(job, CANCELED, job[CANCEL], false)
+    return lifecycle.finish(job, CANCELED, job[CANCEL], false)
   end
   if job[TO_BEGIN] then
     -- Its code has not begun, so it is not to blame for the end of its worker.
@@ -233,25 +266,11 @@ function lifecycle.reap(job)
   return lifecycle.lose(job, 'worker_lost', 'worker ' .. job[WORKER] .. ' did not renew its lease', false)
 end
 
--- Drop all that is known of a job that is over.
-function lifecycle.forget(job)
-  if not job[GONE] then transitions.note(job, 'pruned', job[STATE]) end
-  job.pruned = true
-  jobs.all[job.id] = false
-  jobs.dirty[job.id] = job
-  S[PRUNED_IN_ALL] = S[PRUNED_IN_ALL] + 1
-end
-
 -- Drop a record but its id, and tell of a dead job those that wait for it; return the gates left.
-local function forget_record(job, digest_from)
-  local left = gates.vacate(job)
+local function forget(job, digest_from)
   local has_dependents, holds = edges.has_dependents(job), job[NEEDS] == HELD
   local is_told = job[STATE] == FAILED and not job[GONE] and (holds or has_dependents)
-  if not job[GONE] then transitions.note(job, 'pruned', job[STATE]) end
-  job[GONE], job[RESULT], job[ERRORS], job[LOGS], job[REPORTED], job[FALLEN] = true, false, 0, 0, false, false
-  if not holds then job[NEEDS] = false end
-  jobs.forgotten[job.id] = digest_from
-  timers.set(job, PRUNE, math.max(job[ENDED] + ID_KEPT_MS, NOW))
+  local left = archive.forget(job, digest_from)
   if is_told then
     if has_dependents then work.push({'r', job.id, 0, S[NUMBERS], 'gone' .. job[STATE], NOW}) end
     if holds then work.push({'p', job.id}) end
@@ -263,7 +282,7 @@ end
 function lifecycle.delete(job)
   if not OVER[job[STATE]] or (job[STATE] == FINISHED and edges.has_dependents(job)) then return false end
   -- Of what follows from its end something may be left over, which comes first: its id goes when its turn comes.
-  forget_record(job, 0)
+  forget(job, 0)
   return true
 end
 
@@ -276,19 +295,19 @@ function lifecycle.prune(job)
     return 0
   end
   local is_woven = not job[GONE] and (job[NEEDS] == HELD or has_dependents)
-  if job[ENDED] + ID_KEPT_MS > NOW or is_woven then return forget_record(job, DIGEST_FROM) end
+  if job[ENDED] + ID_KEPT_MS > NOW or is_woven then return forget(job, DIGEST_FROM) end
   local left = gates.vacate(job)
-  lifecycle.forget(job)
+  archive.prune(job)
   return left
 end
 
-function lifecycle.come_up(kind, job)
+function lifecycle.fire_timer(kind, job)
   if kind == EXPIRY and jobs.is_start(job.id) then
-    transitions.close_start(job, CANCELED)
+    staging.close_start(job, CANCELED)
     work.push({'x', job.id, 0, S[NUMBERS]})
     return 0
   end
-  if kind == EXPIRY then return transitions.finish(job, CANCELED, 'expired', false) end
+  if kind == EXPIRY then return lifecycle.finish(job, CANCELED, 'expired', false) end
   if kind == LEASE then return lifecycle.reap(job) end
   if kind == PRUNE then return lifecycle.prune(job) end
   return lifecycle.promote(job)

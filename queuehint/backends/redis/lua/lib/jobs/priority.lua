@@ -80,7 +80,7 @@ local function before(heir, key, depth)
 end
 
 -- Let what stands before a job that waits take its level, if that is better; up to so many jobs are looked at.
-function priority.hand_on(job)
+function priority.inherit(job)
   local level, room, waiting = priority.of(job), math.min(HEIRS_MAX, heirs_left), {job}
   if room == 0 then return end
   if not priority.by_gate then

@@ -2,25 +2,6 @@
 local sweeps = {}
 
 lazily(sweeps, function()
--- Cancel an unfinished job at once, or ask the one that runs to stop; return the gates left.
-function sweeps.cancel_job(job, cause)
-  if job[STATE] ~= STARTED then return transitions.finish(job, CANCELED, cause, false) end
-  if not job[CANCEL] then transitions.ask_to_stop(job, cause) end
-  return 0
-end
-
--- A sweep that cancels: its paths' gate keys, the number it covers up to, why, and the dead job it is behind, if any;
--- then where it is, how many it has reached, whether it leaves that as its tally, and whether it is over.
-function sweeps.cancel(gate_keys, before, cause, behind)
-  return {'c', gate_keys, before, cause, behind and behind.id, behind and behind[SEQ] or 0, S[PLACES], 1, 1, false, 0, false, false}
-end
-
--- Have a sweep store how many it reached when it is over; return the number under which that will be.
-function sweeps.leave_tally(item)
-  item[12] = true
-  return item[3]
-end
-
 local TALLY_MS = 600000 -- @const
 
 local function store_tally(item)
@@ -56,7 +37,7 @@ local function next_swept(item)
   end
 end
 
-function sweeps.step_cancel(item, budget)
+function sweeps.cancel_paths(item, budget)
   local before, cause, behind_id, behind_seq, last_seq = item[3], item[4], item[5], item[6], item[7]
   local used = 0
   while used < budget do
@@ -77,7 +58,7 @@ function sweeps.step_cancel(item, budget)
       if since < before and not jobs.is_hidden(job) and (not behind_id or (job[STATE] == QUEUED and behind_seq < seq and seq <= last_seq)) then
         -- One with two claims below the path is met twice while it runs.
         if job[STATE] ~= STARTED or not job[CANCEL] then item[11] = item[11] + 1 end
-        used = used + sweeps.cancel_job(job, cause)
+        used = used + lifecycle.cancel(job, cause)
       end
     end
   end
@@ -115,12 +96,12 @@ function sweeps.next_parked(by)
 end
 
 -- Offer again what was put aside by a pause or a limit that is no more.
-function sweeps.step_unpark(item, budget)
+function sweeps.unpark(item, budget)
   local used = 0
   local job = sweeps.next_parked(item[2])
   while job and used < budget do
     job[OFFER] = false
-    ready_queue.offer(job)
+    ready_queue.add(job)
     used = used + 1
     job = sweeps.next_parked(item[2])
   end
@@ -129,7 +110,7 @@ end
 
 -- Cancel the jobs of a flow, the last first, so that what waits for others is canceled before these. A sweep: its flow,
 -- the number it covers up to, the number it has come to, why.
-function sweeps.step_flow(item, budget)
+function sweeps.cancel_flow(item, budget)
   local flow, used = item[2], 0
   local members, position = {}, 1
   while true do
@@ -146,7 +127,7 @@ function sweeps.step_flow(item, budget)
       used = used + 1
       local since = job[SINCE] > 0 and job[SINCE] or number
       if not OVER[job[STATE]] and not jobs.is_hidden(job) and since < item[3] then
-        used = used + sweeps.cancel_job(job, item[5])
+        used = used + lifecycle.cancel(job, item[5])
       end
     end
     item[4], position = number, position + 1

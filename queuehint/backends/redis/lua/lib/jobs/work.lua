@@ -2,13 +2,13 @@
   Leftovers first in first out, then due timers, each timer's own leftovers before the next timer. ]]
 function work.step(item, budget)
   local kind = item[1]
-  if kind == 'g' then return gates.advance(item[2], item[3], budget, ready_queue.offer) end
-  if kind == 'c' then return sweeps.step_cancel(item, budget) end
-  if kind == 'u' then return sweeps.step_unpark(item, budget) end
-  if kind == 'p' then return dependents.step_release(item) end
-  if kind == 'v' then return dependents.step_revive(item, budget) end
-  if kind == 'f' then return sweeps.step_flow(item, budget) end
-  return dependents.step(item, budget)
+  if kind == 'g' then return gates.advance(item[2], item[3], budget, ready_queue.add) end
+  if kind == 'c' then return sweeps.cancel_paths(item, budget) end
+  if kind == 'u' then return sweeps.unpark(item, budget) end
+  if kind == 'p' then return dependents.release(item) end
+  if kind == 'v' then return dependents.revive(item, budget) end
+  if kind == 'f' then return sweeps.cancel_flow(item, budget) end
+  return dependents.go_through(item, budget)
 end
 
 local EXPIRED_AT_ONCE = 1000 -- @const
@@ -32,7 +32,7 @@ function work.follow()
     else
       local kind, job = timers.pop_due()
       local used
-      if kind then used = lifecycle.come_up(kind, job) elseif S[LIMITS] > 0 then used = limits.come_up() end
+      if kind then used = lifecycle.fire_timer(kind, job) elseif S[LIMITS] > 0 then used = limits.recheck() end
       if not used then break end
       work.units = work.units - 1 - used
     end
@@ -41,6 +41,6 @@ function work.follow()
 end
 
 -- Whether work is left over.
-function work.is_more()
+function work.more()
   return work.any_left() or work.cut or timers.first_due() ~= nil or (S[LIMITS] > 0 and limits.is_due())
 end

@@ -53,7 +53,7 @@ function memory.relieve()
   for _, job in ipairs(dropped) do
     gates.vacate(job)
     timers.drop(job)
-    lifecycle.forget(job)
+    archive.prune(job)
   end
   memory.dropped = #dropped
   S[DROPPED_IN_ALL] = S[DROPPED_IN_ALL] + #dropped

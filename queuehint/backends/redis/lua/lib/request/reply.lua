@@ -14,7 +14,7 @@ end
 -- Commit a plan and reply: whether anything is left over, the time, when something is due next (-1 never), and the rest.
 -- Only a worker that claims sleeps until something is due; who ticks may be a producer on its way.
 function request.reply(rest, granted, specs, sleeps)
-  local more, left_over = work.is_more(), work.any_left()
+  local more, left_over = work.more(), work.any_left()
   local next_ms = plan.commit(sleeps)
   if left_over then
     next_ms = NOW

@@ -55,15 +55,15 @@ end
 -- Events are kept while somebody asks for them.
 local EVENTS_KEPT = 10000 -- @const
 local function write_events()
-  local events = transitions.events
-  if S[FOLLOWED] > 0 and S[FOLLOWED] < NOW then S[FOLLOWED], transitions.drops_events = 0, true end
-  if transitions.drops_events then redis.call('UNLINK', store.events) end
+  local events = event_log.events
+  if S[FOLLOWED] > 0 and S[FOLLOWED] < NOW then S[FOLLOWED], event_log.drops = 0, true end
+  if event_log.drops then redis.call('UNLINK', store.events) end
   for from = 1, #events, 1000 do redis.call('RPUSH', store.events, unpack(events, from, math.min(from + 999, #events))) end
   if #events > 0 then redis.call('LTRIM', store.events, -EVENTS_KEPT, -1) end
 end
 
 local function write_told()
-  for worker, list in pairs(transitions.untold) do
+  for worker, list in pairs(transitions.undelivered) do
     if list.changed then
       if #list.ids == 0 then
         if list.stored then redis.call('HDEL', store.untold, worker) end
@@ -108,7 +108,7 @@ local function see_types()
   if S[USERS_SEEN] > 0 then
     for key in pairs(ready_queue.users) do redis.call('ZCARD', store.user_wake(key)) end
   end
-  for worker, list in pairs(transitions.untold) do
+  for worker, list in pairs(transitions.undelivered) do
     if list.wake then redis.call('ZCARD', store.session_wake(worker)) end
   end
   for _, job in ipairs(transitions.ended) do

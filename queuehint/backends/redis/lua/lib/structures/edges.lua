@@ -186,21 +186,21 @@ function edges.next_dependent(sweep)
 end
 
 -- The first job, of a number greater than *after*, that is canceled because of another.
-function edges.first_fallen(id, after)
+function edges.first_canceled_by(id, after)
   local found = nil
   local walk = paths.walk(store.fallen, {{'[' .. id .. '\0' .. form.sortable(after + 1), '(' .. id .. '\1'}}, 1, false, 16)
   local member = walk.next()
   while member do
     local _, fallen_id = form.split(member, #id + 2)
     local job = jobs.of(fallen_id)
-    if job and job[FALLEN] == id then
+    if job and job[CANCELED_BY] == id then
       found = job
       break
     end
     member = walk.next()
   end
   for _, job in pairs(edges.felled) do
-    if job[FALLEN] == id and job[NUMBER] > after and (not found or job[NUMBER] < found[NUMBER]) then found = job end
+    if job[CANCELED_BY] == id and job[NUMBER] > after and (not found or job[NUMBER] < found[NUMBER]) then found = job end
   end
   return found
 end
@@ -208,14 +208,14 @@ end
 -- Those that were canceled because of another in this step.
 edges.felled = {}
 
-function edges.fall(job, id)
-  job[FALLEN] = id
+function edges.set_canceled_by(job, id)
+  job[CANCELED_BY] = id
   edges.felled[job.id] = job
   jobs.dirty[job.id] = job
 end
 
 -- What the end of a dependency in a state does, by the fates of the edge.
-function edges.fate(fates, state) return string.sub(fates, FATE_AT[state], FATE_AT[state]) end
+function edges.edge_action(fates, state) return string.sub(fates, FATE_AT[state], FATE_AT[state]) end
 
 -- The number from which on a job is known: its own, or that of the commit of its submission in parts.
 function edges.came(job)
@@ -297,6 +297,14 @@ function edges.is_awaited_by(job_id, ids)
     at = at + 1
   end
   return false
+end
+
+-- Note that the edges to a job are resolved, or open again.
+function edges.end_resolving(job)
+  if job[AWAITED] == RESOLVING then
+    job[AWAITED] = true
+    jobs.dirty[job.id] = job
+  end
 end
 
 function edges.write()

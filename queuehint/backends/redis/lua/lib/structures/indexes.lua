@@ -174,7 +174,7 @@ end
 local function write_edges(was, job)
   local deferred, was_deferred = defers(job), defers(was)
   put(store.deferred, was_deferred and was.id, was_deferred and was[NUMBER], deferred and job.id, deferred and job[NUMBER])
-  local fallen, was_fallen = job and job[FALLEN], was and was[FALLEN]
+  local fallen, was_fallen = job and job[CANCELED_BY], was and was[CANCELED_BY]
   if fallen or was_fallen then
     put(store.fallen, was_fallen and was_fallen .. '\0' .. form.tag(was), '0', fallen and fallen .. '\0' .. form.tag(job), '0')
   end

@@ -142,7 +142,7 @@ local function take_parked(gauge)
 end
 
 -- Call up to *count* jobs if there is room, and work out when to look again; return how many were called.
-local function tend(gauge, count)
+local function refresh(gauge, count)
   local called, look_ms = 0, false
   if gauge.parked > 0 and not is_full(gauge) then
     look_ms = token_ms(gauge.meter)
@@ -151,7 +151,7 @@ local function tend(gauge, count)
       for _ = 1, called do
         local job = take_parked(gauge)
         gauge.parked = gauge.parked - 1
-        ready_queue.offer(job)
+        ready_queue.add(job)
       end
       look_ms = gauge.parked > 0 and NOW + LOOK_MS
     end
@@ -178,8 +178,8 @@ function limits.park(job, gauge)
   gauge.parked, gauge.is_changed = gauge.parked + 1, true
   gauge.added[#gauge.added + 1] = {ready_queue.rank_of(job), job[NUMBER], job}
   gauge.added_ids[job.id], gauge.is_sorted = true, false
-  tend(gauge, 1)
-  limits.left(job, gauge)
+  refresh(gauge, 1)
+  limits.job_left(job, gauge)
 end
 
 -- Order a job that is put aside by the level it has now, which is a better one.
@@ -203,7 +203,7 @@ function limits.enter(job)
       changed_meters[meter.field] = true
     end
   end
-  for _, at in ipairs(limits.places(job)) do tend(gauge_at(at), 1) end
+  for _, at in ipairs(limits.places(job)) do refresh(gauge_at(at), 1) end
 end
 
 -- Count a job no more that has stopped running.
@@ -213,7 +213,7 @@ function limits.leave(job)
     gauge.started, gauge.is_changed = gauge.started - 1, true
     if gauge.started < 0 then corrupt('fewer than no jobs run at ' .. form.queue_key(at.key) .. ' by ' .. store.gauges(at.meter.number)) end
   end
-  for _, at in ipairs(limits.places(job)) do tend(gauge_at(at), 1) end
+  for _, at in ipairs(limits.places(job)) do refresh(gauge_at(at), 1) end
 end
 
 -- Take back a job that was put aside.
@@ -230,11 +230,11 @@ end
 
 -- Have others called in the stead of a job that is not in the ready queue any more and was not started; those at or below
 -- the gauge where it was put aside, if it was, could not start either.
-function limits.left(job, parked_at)
+function limits.job_left(job, parked_at)
   for _, at in ipairs(limits.places(job)) do
     local key = parked_at and parked_at.key
     local is_below = key and (key == '' or at.key == key or string.sub(at.key, 1, #key + 1) == key .. ':')
-    if not is_below then tend(gauge_at(at), 1) end
+    if not is_below then refresh(gauge_at(at), 1) end
   end
 end
 
@@ -259,11 +259,11 @@ end
 function limits.is_due() return first_due() ~= nil end
 
 -- Let the first gauge look whose time has come; return how many jobs it called, nil if there is no gauge.
-function limits.come_up()
+function limits.recheck()
   local gauge = first_due()
   if not gauge then return nil end
   local count = math.min(2 * gauge.calls, CALLED_MAX)
-  return tend(gauge, count > 0 and count or 1)
+  return refresh(gauge, count > 0 and count or 1)
 end
 
 -- Look again at what was to be looked at later, by a clock that was ahead, and let tokens come from now on.

@@ -73,7 +73,7 @@ local function join_turns(user)
 end
 
 -- Offer a job; a user who had nothing ready joins the end of the turns.
-function ready_queue.offer(job)
+function ready_queue.add(job)
   local pool = pool_of(job[POOL])
   local user = user_of(pool, job[USER])
   if user.size == 0 then
@@ -105,7 +105,7 @@ local function count_taken(user)
 end
 
 -- Take back an offer.
-function ready_queue.withdraw(job)
+function ready_queue.remove(job)
   job[OFFER] = false
   jobs.dirty[job.id] = job
   count_taken(user_of(pool_of(job[POOL]), job[USER]))
