@@ -1,13 +1,13 @@
 """
-The audit of a namespace, replayed into the engine.
+An audit log of a namespace, replayed into the engine.
 
-The processes of a test load scripts with a few lines more than those of the product: such a script puts down what it
-was asked, when, and what it answered, in the order in which the server ran them. Whatever ran in whichever processes,
-that is one history of operations, and the engine must give the same answers.
+Test processes load scripts with a few more lines than those of the product: each script appends its request, its time
+and its reply, in the order in which the server ran them. Over all processes this is one history of operations, and the
+engine must give the same replies.
 
-`begin_audit` has this process take part, and `environment` those that are started: `tests/startup` is imported by them
-before anything else. An operation travels in the form of `operations.wire`, as one more argument that the script takes
-away before it looks at the others.
+`begin_audit` enables it for this process, and `environment` for child processes: they import `tests/startup` before
+anything else. An operation travels in the form of `operations.wire`, as one more argument that the script removes
+before it reads the others.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What all tests share: Hypothesis profiles, readable asserts, doctests in Markdown, cheap coverage, real servers."""
+"""Fixtures of all tests: Hypothesis profiles, readable asserts, doctests in Markdown, cheap coverage, real servers."""
 
 from __future__ import annotations
 

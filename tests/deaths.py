@@ -1,5 +1,5 @@
 """
-Points at which a worker process of a test dies: around what it asks of its store, and before a handler runs.
+Points at which a worker process of a test dies: around its calls of the store, and before a handler runs.
 
 The application of the test calls `install`; the worker knows nothing of it.
 """

@@ -1,4 +1,4 @@
-"""What the tests of the door share: a guarded loop, a scheduler whose time is moved by hand, and turns to wait by."""
+"""Fixtures of scheduler tests: a guarded loop, a scheduler with a manual clock, and waits by loop turns."""
 
 from __future__ import annotations
 

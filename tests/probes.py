@@ -1,4 +1,4 @@
-"""What looks at a worker process from outside: its port, and whether something has come about."""
+"""Probes of a worker process from outside: its port, and polling for a condition."""
 
 from __future__ import annotations
 

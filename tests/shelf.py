@@ -1,4 +1,4 @@
-"""What tests of records share: jobs without handlers that are started and ended by hand, on either store."""
+"""Fixtures of tests of records: jobs without handlers, started and ended by hand, on either store."""
 
 from __future__ import annotations
 

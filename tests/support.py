@@ -1,4 +1,4 @@
-"""What several rooms of tests share: hostile values."""
+"""Hostile values, for tests of several rooms."""
 
 from __future__ import annotations
 

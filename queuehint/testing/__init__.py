@@ -1,8 +1,8 @@
 """
-What it takes to prove ordering rules: of handlers, of production logs, of backends, of queues of any make.
+The testing kit: proofs of ordering rules for handlers, production logs, backends and other queues.
 
-Needs the extra ``queuehint[testing]``, but for what reads traces. A name is imported when it is first used, so a
-program that asks for one part carries no other. What needs Hypothesis or pytest is a `MissingExtraError` without.
+Needs the extra ``queuehint[testing]``, except the part for traces. A name is imported when it is first used, so a
+program that uses one part loads no other. A part that needs Hypothesis or pytest raises `MissingExtraError` without.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the checks of handlers are given: functions, and jobs as tuples. Needs neither Hypothesis nor pytest."""
+"""Arguments of the checks of handlers: functions, and jobs as tuples. Needs neither Hypothesis nor pytest."""
 
 from __future__ import annotations
 

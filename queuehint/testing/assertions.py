@@ -1,8 +1,8 @@
 """
-What an application has enqueued, as assertions.
+Assertions on enqueued jobs of an application.
 
-Each names what a job must be, as much of it as matters: its task, some of its arguments, its place, its user. The
-message of one that fails lists what was enqueued instead, the most similar jobs first, and what they differ in.
+Each describes the expected jobs by their task, some of their arguments, their place, their user. The message of a
+failed one lists the enqueued jobs, the most similar first, and their differences.
 """
 
 from __future__ import annotations

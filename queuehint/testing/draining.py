@@ -1,8 +1,8 @@
 """
-Jobs of an application, run inside a test: on a store of the test's own, in a time that moves when it is told to.
+Run the jobs of an application inside a test, on a store of the test's own and in virtual time.
 
-`on_memory` gives an application's scheduler a fresh store and a clock for a while. `drain` runs what is there, and
-moves the clock to when the next thing is due, as often as it takes; nothing waits for a time to pass.
+`on_memory` gives an application's scheduler a fresh store and a clock for a while. `drain` runs its jobs and moves the
+clock to the next due time, as often as it takes; nothing waits for real time to pass.
 """
 
 from __future__ import annotations

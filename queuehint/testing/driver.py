@@ -1,4 +1,4 @@
-"""Job specs in a few letters, and who drives a store by operations with the newest grant of each job in hand."""
+"""Short notation of job specs, and a client of a store that keeps the newest grant of each job."""
 
 from __future__ import annotations
 

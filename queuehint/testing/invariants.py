@@ -1,4 +1,4 @@
-"""What holds of an engine after every step: the rules, told by looking at all its jobs."""
+"""Invariants of an engine after every step, checked by visiting all its jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values written as the code that makes them, without what goes without saying: a history can be pasted into a test."""
+"""Python source of values, without default fields: a history can be pasted into a test."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """
-The application that the fault tests run: a scheduler, and handlers that say what they do in lines of JSON.
+The application of the fault tests: a scheduler, and handlers that print their progress as lines of JSON.
 
 Worker processes import it as ``tests.faults.app:sched`` and find their store in the environment; tests `make` one with
 the same tasks for themselves. One line is one write, and CLOCK_MONOTONIC is the same in all processes of a machine, so
 the lines of all workers together are one history.
 
-``python -m tests.faults.app`` is a caller of `exclusive`: it says when it waits and when it holds, and stays.
+``python -m tests.faults.app`` is a caller of `exclusive`: it prints when it waits and when it holds, and stays.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """
-What must hold after every fault, whatever it was: the books of a namespace are read and compared with what clients saw.
+Bookkeeping of fault tests: the state of a namespace, read and compared with the answers that clients got.
 
-A client keeps a `History` of what it was told; handlers write lines (see `tests.faults.app`); the store is read by
-plain commands, past the code under test. `close_books` puts all of it together and ends with a prune of everything,
-after which a namespace has nothing left but its fixed keys.
+A client keeps a `History` of its answers; handlers write lines (see `tests.faults.app`); the store is read by plain
+commands, past the code under test. `close_books` checks all of it together and ends with a prune of everything, after
+which a namespace has nothing left but its fixed keys.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What fault tests share beside `tests/conftest.py`."""
+"""Fixtures of fault tests beside `tests/conftest.py`."""
 
 from __future__ import annotations
 

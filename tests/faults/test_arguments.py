@@ -1,6 +1,7 @@
-"""M-sweep: a script that is given what its header does not say changes nothing: it looks before its first write.
+"""
+M-sweep: a script with invalid arguments changes nothing: it checks before its first write.
 
-Questions change nothing in any case: they refuse it in the words of every script, and never fail in the middle.
+Questions change nothing in any case: they refuse with the words of every script, and never fail in the middle.
 """
 
 from __future__ import annotations

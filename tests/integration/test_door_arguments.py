@@ -1,4 +1,4 @@
-"""What no call can mean: refused at once, in one printable line that names the parameter, and not read to its end."""
+"""Invalid arguments: refused at once, in one printable line that names the parameter."""
 
 from __future__ import annotations
 

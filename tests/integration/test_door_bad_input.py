@@ -1,4 +1,4 @@
-"""What bad input gets at the door: one of our errors, by name, value and limit, before anything is changed."""
+"""Bad input: one of our errors, with name, value and limit, before anything is changed."""
 
 from __future__ import annotations
 

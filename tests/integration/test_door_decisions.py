@@ -1,4 +1,4 @@
-"""What the door does where a user could expect this or that."""
+"""Decisions of the public API where a user could expect either behaviour."""
 
 from __future__ import annotations
 

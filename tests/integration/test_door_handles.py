@@ -1,4 +1,4 @@
-"""Handles, on every store: each is refused wherever it is not from, by namespace and by store, and nothing is done."""
+"""Handles of another namespace or store are refused everywhere, and nothing is done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts of classes of their own, on every store: what a check returns is what is used, an exact `str`."""
+"""Subclasses of `str` as arguments, on every store: the checked exact `str` is used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests against real servers rest on: servers that start, die, stop and come back; a proxy that does harm."""
+"""The test harness itself: servers that start, die, stop and come back; a proxy that injects faults."""
 
 from __future__ import annotations
 

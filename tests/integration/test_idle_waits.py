@@ -1,4 +1,4 @@
-"""What those who only wait cost a Redis: the commands that a client sends, each script as one."""
+"""Cost of idle waits on Redis: the commands that a client sends, each script as one."""
 
 from __future__ import annotations
 

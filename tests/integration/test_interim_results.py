@@ -1,4 +1,4 @@
-"""What a handler stores of its result while it runs."""
+"""Partial results that a handler stores while it runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who pays for what an operation has left over: nobody more than a bounded share, and somebody always."""
+"""Leftover work is shared: every caller pays a bounded part, and some caller always pays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds in odd places: cancellations at any moment, second uses, failures around a handler, long sweeps."""
+"""Edge cases: cancellation at any moment, repeated use, failures around a handler, long sweeps."""
 
 from __future__ import annotations
 

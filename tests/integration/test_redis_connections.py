@@ -1,4 +1,4 @@
-"""How many connections a process has, and what is left of calls and loops that are over."""
+"""Connections of a process, and leaks of finished calls and loops."""
 
 from __future__ import annotations
 

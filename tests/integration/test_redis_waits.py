@@ -1,4 +1,4 @@
-"""Who waits for results on Redis: what stays of it in the store, and where they wait in a cluster."""
+"""Waits for results on Redis: what they leave in the store, and which node they use in a cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""For how long records are kept: one setting of a namespace, whoever ends a job."""
+"""Retention: one setting of a namespace for all processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What fires schedules beside a worker: what it does when it cannot, and that nobody waits for it."""
+"""The task that fires schedules: failures, and that jobs never wait for it."""
 
 from __future__ import annotations
 

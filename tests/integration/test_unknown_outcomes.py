@@ -1,4 +1,4 @@
-"""Whoever gets no answer to a submission is told the ids, and asks again with them: no job is made twice."""
+"""A submission without an answer raises its ids; repeating it creates no job twice."""
 
 from __future__ import annotations
 

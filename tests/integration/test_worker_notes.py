@@ -1,4 +1,4 @@
-"""What travels beside jobs, log lines, progress and partial results, never stops a worker."""
+"""Outbox: log lines, progress and partial results never stop a worker."""
 
 from __future__ import annotations
 

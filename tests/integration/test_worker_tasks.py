@@ -1,4 +1,4 @@
-"""No task of a worker ends in silence: what is no error of the store is survived and logged, or ends the worker."""
+"""Background tasks of a worker never end silently: errors are survived and logged, or end the worker."""
 
 from __future__ import annotations
 

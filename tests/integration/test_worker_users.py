@@ -1,4 +1,4 @@
-"""Workers that are there for some users: whom they serve and help, and that they neither spin nor sleep too long."""
+"""Workers for some users: whom they serve and help, without spinning or oversleeping."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is to notice mutants: the parts of the kit, each bound to a backend of ours."""
+"""Catchers of mutants: the parts of the kit, each bound to a backend of ours."""
 
 from tests.mutants.gate import Catcher
 from tests.servers import find_redis

@@ -1,4 +1,4 @@
-"""Mutants of the door: what is checked there, what is said there, and what is not."""
+"""Mutants of the public API: its checks and error messages."""
 
 from tests.mutants.gate import Mutant, tests
 

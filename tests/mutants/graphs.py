@@ -1,4 +1,4 @@
-"""Mutants of the edges in the engine: what waits for what, and what an end means for those that wait."""
+"""Mutants of the edges in the engine: dependencies, and the effect of ends on dependents."""
 
 from tests.mutants.catchers import CONFORMANCE, SIMULATION
 from tests.mutants.gate import Mutant, tests

@@ -1,4 +1,4 @@
-"""Mutants of what becomes of single jobs in the engine: leases, retries, ends, records, and what operators set."""
+"""Mutants of single jobs in the engine: leases, retries, ends, records, and operators' settings."""
 
 from tests.mutants.catchers import CONFORMANCE, SIMULATION
 from tests.mutants.gate import Mutant, tests

@@ -1,4 +1,4 @@
-"""Mutants of what travels beside jobs, and of what is too large or too odd for one message."""
+"""Mutants of the outbox, and of messages that are too large or malformed."""
 
 from tests.mutants.gate import Mutant, tests
 

@@ -1,4 +1,4 @@
-"""Mutants of the gates in the engine: who comes before whom, and who keeps whom out."""
+"""Mutants of the gates in the engine: order and exclusion."""
 
 from tests.mutants.catchers import CONFORMANCE, MACHINE, SIMULATION, TRACES
 from tests.mutants.gate import Mutant

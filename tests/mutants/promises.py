@@ -1,7 +1,7 @@
 """
-Mutants of what is promised besides the rules: refusals, bounds, secrets, what is said of a store.
+Mutants of promises besides the rules: refusals, bounds, secrets, durability warnings.
 
-Behind each stands what it breaks: a promise of `docs/reference/promises.md` (P), a fault (F) or a threat (S).
+Each names what it breaks: a promise of `docs/reference/promises.md` (P), a fault (F) or a threat (S).
 """
 
 from tests.mutants.gate import Mutant, tests

@@ -1,4 +1,4 @@
-"""Mutants of what stands around the rules: the conversation with a store, workers, renewal, the memory backend."""
+"""Mutants around the rules: the Redis session, workers, renewal, the memory backend."""
 
 from tests.mutants.gate import Mutant, tests
 

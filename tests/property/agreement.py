@@ -1,11 +1,11 @@
 """
-What keeps the two backends honest: an engine and a store in step, on one virtual clock.
+Lockstep of the engine and a Redis store on one virtual clock.
 
 Every operation goes to both, and every reply, refusal, due time and question is compared. `RedisLockstep` does and
-compares; `PayloadGenerator` makes up what an `OperationGenerator` does not: results, errors, logs, and text that means
-something to somebody.
+compares; `PayloadGenerator` draws payloads in addition to an `OperationGenerator`: results, errors, logs, and text with
+special characters.
 
-What is not promised to be the same is said in `queuehint.testing.state_machine.agreement`.
+Permitted differences are listed in `queuehint.testing.state_machine.agreement`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Our backends in step with the engine and the reference model; and whoever breaks a rule is convicted."""
+"""Our backends in lockstep with the engine and the reference model; broken backends are detected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Engines that are written down and read again, or told everything again, go on as if nothing had happened."""
+"""Engines restored from a snapshot or by replay behave as if never interrupted."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """
-What a trace may not hold, by looking through all of it again at every start: slow, and plain.
+A slow and plain checker of traces: it reads the whole trace again at every start.
 
-Where a job is follows from its own events alone, so that is worked out anew from the beginning each time it is asked.
+The place of a job follows from its own events alone, so it is computed from the beginning each time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a process of a fault test does before anything else: take part in the audit, if there is one."""
+"""Start-up of a process of a fault test: take part in the audit, if there is one."""
 
 import os
 

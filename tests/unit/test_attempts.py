@@ -1,4 +1,4 @@
-"""Attempts: when jobs on their last life begin, by a clock that nobody waits for."""
+"""Attempts of suspected poison jobs: when they start, on a virtual clock."""
 
 from __future__ import annotations
 

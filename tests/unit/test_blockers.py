@@ -1,4 +1,4 @@
-"""Whom a job waits for at its place: what the contract does not reach, bounds and a line about to move."""
+"""Blockers of a queued job beyond the contract: bounds, and a line about to advance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The catalog: which records pass a filter, found by bits and found by looking at every one."""
+"""The record index: records that pass a filter, found by bits and by visiting every one."""
 
 from __future__ import annotations
 

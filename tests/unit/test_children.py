@@ -1,4 +1,4 @@
-"""The answer `Children`, and the outcome it becomes."""
+"""The answer `Children`, and its outcome."""
 
 from __future__ import annotations
 

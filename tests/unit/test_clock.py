@@ -1,4 +1,4 @@
-"""The time, moved by hand."""
+"""The manual clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operators are answered, step by step."""
+"""Operators' commands, step by step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cursors: where a listing goes on, and nowhere else."""
+"""Pagination cursors are accepted by their own listing only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job gets from the jobs it depends on: how it is asked for, and how it is read."""
+"""Dependency results: how they are fetched and decoded."""
 
 from __future__ import annotations
 

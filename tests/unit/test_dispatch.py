@@ -1,4 +1,4 @@
-"""Which of the jobs that are ready goes next."""
+"""The ready queue: which job is next."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a caller that holds a place knows of its lease, by its own clock."""
+"""The lease of an exclusive section, by the caller's own clock."""
 
 from __future__ import annotations
 

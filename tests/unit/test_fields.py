@@ -1,4 +1,4 @@
-"""What the fields of operations hold: what is seen at once is what the closer look says too."""
+"""Fields of operations: the fast check and the full check agree."""
 
 from __future__ import annotations
 

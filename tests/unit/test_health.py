@@ -1,4 +1,4 @@
-"""Health: what a probe is told, by one process and by one that watches over several."""
+"""Health reports of one process and of a parent of several."""
 
 from __future__ import annotations
 

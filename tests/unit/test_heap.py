@@ -1,4 +1,4 @@
-"""A heap from which any entry can be taken."""
+"""Priority queue with lazy deletion."""
 
 from __future__ import annotations
 

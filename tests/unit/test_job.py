@@ -1,4 +1,4 @@
-"""A job inside the core: what is kept of its history."""
+"""A job inside the core: its bounded history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All jobs and the structures that know them: retention, and the invariants that tests lean on."""
+"""The job table: retention, and the invariants that tests rely on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits in the core: what may start at a place, when there is room again, and who is called then."""
+"""Limits in the core: which jobs may start, when there is room, and which job is released then."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a URL is shown: what is known to be harmless, wherever it is shown."""
+"""Redaction of URLs: only harmless parts are shown, everywhere."""
 
 from __future__ import annotations
 

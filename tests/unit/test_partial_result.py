@@ -1,4 +1,4 @@
-"""What a running job has stored of its result: fields merged over fields."""
+"""Partial results: fields merged over fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The codec of the Redis backend: what goes out comes back, and what is damaged is said to be."""
+"""The codec of the Redis backend: round trips, and errors for damaged data."""
 
 from __future__ import annotations
 

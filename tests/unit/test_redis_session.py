@@ -1,4 +1,4 @@
-"""How one operation is carried out on a store that may fail at any moment, by hand: no socket, no sleep."""
+"""The Redis session without a server: retries, receipts, redirections, unknown outcomes; no socket, no sleep."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of questions: why a job waits, what stands where, and whether what is left moves."""
+"""The rules of questions: why a job waits, what the tree shows, whether pending work moves."""
 
 from __future__ import annotations
 

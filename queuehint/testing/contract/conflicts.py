@@ -1,4 +1,4 @@
-"""The rules of who conflicts with whom, and of what a blocked job never does."""
+"""The rules of conflicts: which claims exclude one another, and that a blocked job never starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of dependents: how long they wait, for whom, and what the end of each does to them."""
+"""The rules of dependents: how long they wait, for which jobs, and the effect of each end on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of explicit edges: who waits for whom, and what an end does to those who wait."""
+"""The rules of explicit edges: dependencies, and the effect of an end on dependents."""
 
 from __future__ import annotations
 

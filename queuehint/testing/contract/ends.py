@@ -1,4 +1,4 @@
-"""The rules of how a job ends: its attempts, its death, the shelf of the dead, and its time to start."""
+"""The rules of ends: attempts, failure, the dead-letter shelf, and the deadline to start."""
 
 from __future__ import annotations
 

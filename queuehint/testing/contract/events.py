@@ -1,4 +1,4 @@
-"""The rules of events and of what is counted."""
+"""The rules of events and counters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of fairness: users in turn, by weight, levels handed on, and workers that are there for some users."""
+"""The rules of fairness: users in turn, weights, priority inheritance, and workers that serve some users."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of identity: ids, keys, and the record that a job is."""
+"""The rules of identity: ids, deduplication keys, and records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of places that are kept or given up, of grants, and of callers that hold a place themselves."""
+"""The rules of kept and vacated places, of grants, and of callers that hold a place themselves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of keys: what becomes of a job whose key another has, and which job a key names."""
+"""The rules of deduplication keys: the effect of a second job of a key, and the job that a key names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of leases: who may settle a job, who loses it, and who is woken."""
+"""The rules of leases: settlement, loss, and wake-ups."""
 
 from __future__ import annotations
 

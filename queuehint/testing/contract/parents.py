@@ -1,4 +1,4 @@
-"""The rules of parents: what a job that waits for its children is meanwhile, and what makes it fail."""
+"""The rules of parents: the state of a job that waits for its children, and how it fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of places: who runs beside whom, in which order, and what a pause holds back."""
+"""The rules of places: concurrency, order, and pauses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of reasons: whom `Why` names before a job that waits for its place, however many there are."""
+"""The rules of reasons: which blockers `Why` names, and how many."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of restarts, for a backend whose jobs outlive what keeps them."""
+"""The rules of restarts, for backends with durable jobs."""
 
 from __future__ import annotations
 

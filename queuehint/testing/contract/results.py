@@ -1,4 +1,4 @@
-"""The rules of what one job has of another: results, the ends of children, and shared values."""
+"""The rules of data between jobs: results, children, and shared values."""
 
 from __future__ import annotations
 

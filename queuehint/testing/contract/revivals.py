@@ -1,4 +1,4 @@
-"""The rules of revivals: what a redrive brings back, and what is told of edges."""
+"""The rules of revivals: the jobs that a redrive requeues, and statistics of edges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of schedules: who fires, when they are due, what a pause and a change do."""
+"""The rules of schedules: firings, due times, pauses and changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of slots: who gets one, when it is free again, and who is called then."""
+"""The rules of concurrency slots: who gets one, when it is free, which job is released next."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of one step: what an operation does first, what it refuses, and what pauses hold back."""
+"""The rules of one operation: the order of its work, its refusals, and pauses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A backend with its clock in hand, and how a test class opens one."""
+"""A backend with its clock, and how a test class opens one."""
 
 from __future__ import annotations
 

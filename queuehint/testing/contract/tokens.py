@@ -1,4 +1,4 @@
-"""The rules of tokens at the end of a count, for a backend whose tests can bring it there."""
+"""The rules of tokens at the end of a count, for a backend whose tests can reach it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rule of what operations hold: what a field does not name is refused, and nothing has changed."""
+"""The rule of field types: a wrong value in any field is refused, and changes nothing."""
 
 from __future__ import annotations
 

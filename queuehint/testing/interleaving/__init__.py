@@ -1,4 +1,4 @@
-"""Handlers in every order that the rules allow."""
+"""Race detection: run handlers in every order that the rules allow."""
 
 from queuehint.testing.interleaving.check import SerialEquivalence, check_serial_equivalence
 

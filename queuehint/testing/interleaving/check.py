@@ -1,9 +1,9 @@
 """
-Handlers are proved against chance: in every order that the rules allow they leave the state of one after the other.
+Race detection for handlers: in every order that the rules allow they leave the state of some serial order.
 
-The handlers run as they are, on a loop that lets one job at a time make a step, from one ``await`` to the next. Which
-jobs may run side by side is asked of the engine, by their places and edges. All orders of steps are tried, those with
-few switches first, until there are too many; then some are drawn by chance.
+The handlers run unchanged, on a loop that lets one job at a time make a step, from one ``await`` to the next. The
+engine decides by places and edges which jobs may run side by side. All orders of steps are tried, those with few
+switches first, until there are too many; then some are drawn at random.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """
-In which orders the steps of jobs are tried.
+Search of the orders of steps.
 
-A **preemption** is a switch from a job that could have gone on. All orders without one come first, then those with
-one, with two, ... , each order once. So the first order that is found to go wrong is one with the fewest preemptions,
-and what is left out when there are too many orders are those with the most. Of these some are drawn by chance.
+A **preemption** is a switch from a job that could have continued. All orders without one come first, then those with
+one, with two, ... , each order once. So the first failing order is one with the fewest preemptions, and when there are
+too many orders, those with the most are left out; some of these are drawn at random.
 
 Source: Musuvathi and Qadeer 2007, "Iterative context bounding for systematic testing of multithreaded programs".
 """

@@ -1,13 +1,13 @@
 """
-An event loop that does one thing at a time, and leaves to its caller whose turn it is.
+An event loop that runs one callback at a time, chosen by its caller.
 
-Everything that is called through the loop belongs to an **owner**: the job whose code asked for it, also from a task
-that it began. The caller lets an owner make one step, which is one callback: code from one ``await`` to the next.
-Inside one owner callbacks keep their order.
+Every callback of the loop belongs to an **owner**: the job whose code scheduled it, also from a task that it started.
+The caller lets an owner make one step, which is one callback: code from one ``await`` to the next. Inside one owner
+callbacks keep their order.
 
-Time is an owner's own and moves when it makes a step that it has slept for. To the others a sleep may take any time at
-all: how long one job sleeps proves nothing about where another one is. A time-out strikes only its owner's own sleeps,
-or where nothing else can go on: it is there for code that hangs.
+Each owner has its own time, which moves when it makes a step after a sleep. To the others a sleep may take any time:
+the length of one job's sleep proves nothing about the progress of another. A timeout fires only against its owner's
+own sleeps, or where nothing else can run: it is there for code that hangs.
 """
 
 from __future__ import annotations

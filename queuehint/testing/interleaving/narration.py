@@ -1,4 +1,4 @@
-"""What a check has found, as text."""
+"""Messages of failed checks."""
 
 from __future__ import annotations
 

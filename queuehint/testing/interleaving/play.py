@@ -1,4 +1,4 @@
-"""One run of all jobs: whose step comes when is chosen from outside, everything else follows from it."""
+"""One run of all jobs in an order of steps that is given from outside."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules as the plainest program that is obviously right: what every backend must answer; see `reference`."""
+"""The reference model: the rules as the plainest program; see `reference`."""
 
 from queuehint.testing.model.jobs import Actor
 from queuehint.testing.model.reference import ReferenceModel

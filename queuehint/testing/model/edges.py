@@ -1,5 +1,5 @@
 """
-Edges between jobs: what a job has to wait for, and what the end of one job does to those that depend on it.
+Edges between jobs: the dependencies of a job, and the effect of a job's end on its dependents.
 
 Children are edges too: a parent that waits for its children holds no place, and ends when the last of them has ended.
 """

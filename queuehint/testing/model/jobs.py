@@ -1,7 +1,7 @@
 """
-What is known of jobs: one `Actor` each, and `Jobs`, all of them with what can be asked about them.
+Jobs of the model: one `Actor` each, and `Jobs`, all of them with queries.
 
-Nothing is kept that can be asked: who depends on whom is found by looking at all jobs.
+Nothing derived is stored: the dependents of a job are found by visiting all jobs.
 """
 
 from __future__ import annotations

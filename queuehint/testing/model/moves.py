@@ -1,7 +1,7 @@
 """
-The moves of a job: how it takes its place, starts over, and ends.
+State transitions of a job: take a place, start over, end.
 
-Who waits for a job that ends, and what becomes of them, is said in `edges`.
+The effect of an end on dependents is in `edges`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Records: what people do to them, and what can be read of jobs, flows and edges."""
+"""Records: commands of operators on jobs, and queries of jobs, flows and edges."""
 
 from __future__ import annotations
 

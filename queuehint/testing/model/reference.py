@@ -1,19 +1,19 @@
 """
 The reference: the scheduler by the plain definition of its rules, readable as their specification.
 
-No trie, no index, no heap, nothing kept that can be asked. Read the modules in this order:
+No trie, no index, no heap, nothing derived is stored. Read the modules in this order:
 
-1. `places`: R1 and R2, who is in whose way and who may start, as functions of a few lines;
-2. `jobs`: what is known of a job;
-3. `moves`: how a job takes its place, starts over and ends;
-4. `edges`: what the end of a job does to those that depend on it;
-5. `times`: what comes to be due;
-6. `limits`: what else keeps jobs from being started.
+1. `places`: R1 and R2, conflicts and readiness, as functions of a few lines;
+2. `jobs`: the state of a job;
+3. `moves`: its transitions: take a place, start over, end;
+4. `edges`: the effect of a job's end on its dependents;
+5. `times`: due times, leases, expiry;
+6. `limits`: rate and concurrency limits.
 
-These are the rules. The others say what that means for each operation: `submissions`, `work` and `records` what is
-answered, `refusals` what is refused. `ReferenceModel` brings them together.
+These are the rules. The others apply them to each operation: `submissions`, `work` and `records` answer, `refusals`
+refuses. `ReferenceModel` combines them.
 
-The model does at once what follows, so it speaks for a backend whose budget is not used up.
+The model does all follow-up work at once, so it stands for a backend within its budget.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is refused, with which error; nothing that is refused changes anything."""
+"""Refusals: which error each invalid operation raises; a refused operation changes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Submissions: jobs come in, alone or together, as one of their key, or in parts that take effect at once."""
+"""Submissions: single jobs, several at once, deduplication keys, and staged parts."""
 
 from __future__ import annotations
 

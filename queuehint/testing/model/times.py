@@ -1,4 +1,4 @@
-"""What time does: jobs come to be due, leases end, waits expire, records are dropped; and what follows is done."""
+"""Time: due jobs, expired leases, waits and records, and the follow-up work."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-Work: what a worker reports of its jobs, and which it may be given.
+Work: settlements and reports of a worker, and the jobs it may be granted.
 
 The rules do not say which of the ready jobs a worker gets, but that it gets one, that its limits allow it, and that of
 the jobs of one user in one pool the most urgent comes first.

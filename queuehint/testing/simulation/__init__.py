@@ -1,8 +1,8 @@
 """
-A deterministic world on a virtual clock: the same seed, the same story.
+Deterministic simulation in virtual time: the same seed, the same run.
 
 Workers crash, pause beyond their leases and wake again; requests and replies are lost, doubled and delayed; the clock
-of the store is set, the store is started anew without its last steps. After each step what is promised is checked.
+of the store jumps, the store restarts without its last steps. After each step all safety properties are checked.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
-What goes wrong in a simulation, how often, and what befalls each request of a process.
+Fault schedule: the faults of each request, derived from the seed.
 
-All of it is drawn when the request is sent, by the seed, by who sends it and how many it has sent: so a fault can be
-left out and all others stay where they are.
+The faults of a request are drawn when it is sent, from the seed, the sender and its count of requests: so one fault can
+be left out and all others stay the same.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Leases that are kept on the loop: what a worker in a simulated world renews with."""
+"""Lease renewal on the event loop, for workers in a simulated world."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is promised of workers that live: nothing is taken from them, and of their jobs no two conflict."""
+"""Safety of live workers: no lost leases, no conflicting jobs."""
 
 from __future__ import annotations
 

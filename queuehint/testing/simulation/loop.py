@@ -1,10 +1,10 @@
 """
-An event loop on which no time passes while code waits, and processes that can be killed in the middle of anything.
+An event loop in virtual time, with processes that can be killed at any point.
 
-Time is virtual: when nothing is ready it jumps to the next timer, so ``asyncio.sleep(3600)`` takes no time. All runs on
-one thread, in one order. What is called through the loop belongs to the **process** whose code asked for it, also from
-a task that it began: a context variable says so. The callbacks of a process that stands still wait until it goes on;
-those of one that was killed never run again, so that no ``finally`` and no ``except`` of its code does.
+When nothing is ready, the time jumps to the next timer, so ``asyncio.sleep(3600)`` takes no time. Everything runs on
+one thread, in one order. A callback belongs to the **process** whose code scheduled it, also from a task that it
+started: a context variable holds it. Callbacks of a paused process wait until it continues; those of a killed process
+never run again, so that no ``finally`` and no ``except`` of its code does.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """
-The store as a simulated process sees it: a backend behind a wire that may fail at any moment.
+The store as a simulated process sees it: a backend behind a network that may fail at any moment.
 
-A call is a request in a lane, with its number, sent again as long as nobody answers; the store keeps a receipt of the
-lane's last one. What is not answered in ten seconds is unknown (`OutcomeUnknownError`), and calling with the same
-operation object again goes on with the same request: all as on Redis. Requests and answers are on their way whatever
-becomes of the process that waits for them.
+A call is a numbered request in a stream, sent again until it is answered; the store keeps a receipt of the stream's
+last one. A request without an answer for ten seconds raises `OutcomeUnknownError`, and calling with the same operation
+object again continues the same request: all as on Redis. Messages travel on even after their process has died.
 """
 
 from __future__ import annotations

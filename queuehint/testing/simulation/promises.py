@@ -1,11 +1,11 @@
 """
-What is promised of a store, checked after every step from the moves of its jobs alone.
+Safety of a store, checked after every step from the state transitions of its jobs alone.
 
-The books say of each job what its moves have made of it: its state, its place, its token, until when its lease lasts.
-They are kept apart from the engine, from the events it tells, so that the two may be compared; order of place is the
-order in which jobs came to be QUEUED, whatever the engine says.
+The books hold of each job the result of its transitions: state, place, token, lease expiry. They are independent of the
+engine, apart from its events, so that the two may be compared; the order of places is the order in which jobs became
+QUEUED, whatever the engine says.
 
-A step costs what it moves. Twenty steps apart `check_all` compares all pairs, and has all structures recounted.
+A step costs O(its transitions). Every twenty steps `check_all` compares all pairs and recounts all structures.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is said of a simulation that failed: which promise, by which steps, and how to see it again."""
+"""Failure reports of a simulation: the broken property, the steps, and the command to repeat it."""
 
 from __future__ import annotations
 

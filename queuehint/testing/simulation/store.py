@@ -1,9 +1,9 @@
 """
-A store that can fail: the engine behind sessions, with what it needs to be started anew.
+A store that can fail: the engine behind sessions, with the history to restart it.
 
-A client numbers its requests in a lane, one in flight at a time; the store keeps a receipt of the lane's last one, so
-that a repeat is answered and changes nothing. This is what the conversation with Redis amounts to. All that was done
-is remembered: a store that is started anew without its last steps is the others done again.
+A client numbers its requests in a stream, one in flight at a time; the store keeps a receipt of the stream's last one,
+so that a repeat is answered and changes nothing, as on Redis. All operations are recorded: a restart without the last
+steps replays the others.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
-A world in which the real worker runs real handlers: processes on a virtual loop, a wire, one store.
+A world in which the real worker runs real handlers: processes on a virtual loop, a network, one store.
 
-What befalls whom is drawn in `luck`.
+The faults of each process are drawn in `faults`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """
-When two answers are the same: all of it, but for tokens, which are each store's own, and for what is not promised: in
-which order `CountPending` tells its reasons.
+Equality of two replies: all fields, except tokens, which each store draws for itself, and the unspecified order of the
+reasons of `CountPending`.
 """
 
 from __future__ import annotations

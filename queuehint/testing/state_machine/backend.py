@@ -1,4 +1,4 @@
-"""`BackendStateMachine`: what somebody who writes a backend subclasses, to see it keep the rules whatever happens."""
+"""`BackendStateMachine`: the class that authors of a backend subclass to test it against the rules."""
 
 from __future__ import annotations
 

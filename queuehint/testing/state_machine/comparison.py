@@ -1,4 +1,4 @@
-"""A backend beside the engine and its model: every operation goes to all three, and what they say is compared."""
+"""A backend beside the engine and its model: every operation goes to all three, and replies are compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The steps of a walk: a player makes up operations for a world that it sees through the engine."""
+"""Random operations for a walk, drawn from the state of an engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An engine beside its model: every operation goes to both, and all that can be seen is compared."""
+"""An engine beside its model: every operation goes to both, and all visible state is compared."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """
-Of what operations are made up: small parts that print short and meet often.
+Small parts of operations that print short and collide often.
 
-Paths are over two letters, at most four levels deep, and written as queue keys; jobs have few wishes.
+Paths are over two letters, at most four levels deep, and written as queue keys; jobs have few options.
 """
 
 from __future__ import annotations

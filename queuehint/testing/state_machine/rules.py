@@ -1,7 +1,7 @@
 """
-What producers, workers, people and the time may do, as rules of a Hypothesis state machine.
+Operations of producers, workers, operators and the clock, as rules of a Hypothesis state machine.
 
-`OperationMachine` makes the operations up, of the small parts that `parts` draws. A subclass says what is done with
+`OperationMachine` builds the operations from the small parts that `parts` draws. A subclass defines what is done with
 them.
 """
 

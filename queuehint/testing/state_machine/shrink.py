@@ -1,8 +1,8 @@
 """
-What makes a history that fails a short one, by leaving out what is not needed.
+Shrinking: make a failing history short by leaving out operations.
 
-Hypothesis shrinks what it drew, one choice at a time; here whole operations are left out, then parts of them. The
-history is done anew each time, which takes milliseconds, so that a minute's work is a second's.
+Hypothesis shrinks its draws, one choice at a time; here whole operations are left out, then parts of them. The history
+is run again each time, which takes milliseconds, so that a minute's work is a second's.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Styles of walks: what a player likes, and of what small values its steps are made.
+Styles of walks: the weights of operations, and the small values they are made of.
 
 Times are in minutes, so that leases, back-offs, retention and the ten minutes for which an id is kept all meet.
 """

@@ -1,4 +1,4 @@
-"""What the arguments of strategies must be."""
+"""Checks of the arguments of strategies."""
 
 from __future__ import annotations
 

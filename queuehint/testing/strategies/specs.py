@@ -1,4 +1,4 @@
-"""Strategies for jobs, for what becomes of them, and for graphs of them."""
+"""Strategies for jobs, their outcomes, and graphs of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A strategy for what goes wrong in a simulation."""
+"""A strategy for faults of a simulation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strategies for small values: what handlers answer, and what goes into operations."""
+"""Strategies for small values: results of handlers, fields of operations."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """
-Strategies for operations: all that can be asked of a backend.
+Strategies for operations.
 
-What an operation names, ids and tokens and paths, is drawn from few, so that it often names something that is there:
-by default the ids that `queuehint.testing.jobs` gives first.
+Ids, tokens and paths are drawn from few, so that they often name something that exists: by default the ids that
+`queuehint.testing.jobs` draws first.
 """
 
 from __future__ import annotations

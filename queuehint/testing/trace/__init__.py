@@ -1,5 +1,5 @@
 """
-Traces: what happened in a queue, of whatever make, held against the rules of order.
+Traces: the history of any queue, checked against the rules of order.
 
 Needs neither Hypothesis nor pytest.
 """

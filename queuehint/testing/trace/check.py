@@ -1,4 +1,4 @@
-"""The entry points: whether a trace breaks the rules of order, which it breaks, and what could not be judged."""
+"""Entry points: check a trace against the rules of order, and list the faults and the unjudged events."""
 
 from __future__ import annotations
 

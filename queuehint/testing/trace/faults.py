@@ -1,4 +1,4 @@
-"""What a checker finds: faults, each with its rule and its two jobs, and what could not be judged."""
+"""Faults of a trace, each with its rule and its two jobs, and events that could not be judged."""
 
 from __future__ import annotations
 

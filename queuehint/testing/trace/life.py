@@ -1,4 +1,4 @@
-"""What a checker of traces knows of one job at one moment."""
+"""The state of one job while a trace is checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lines of the log of a worker say of jobs: ``queuehint worker --log-format json --log-level debug``."""
+"""Traces from the log of a worker: ``queuehint worker --log-format json --log-level debug``."""
 
 from __future__ import annotations
 

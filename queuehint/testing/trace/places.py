@@ -1,10 +1,10 @@
 """
-Who has a place where, so that the first one in a job's way is found in O(depth).
+Places of jobs, so that the first conflicting one is found in O(depth).
 
-Independent of the engine on purpose: nobody waits in line here. Each node of a tree of paths knows who claims it and
-who claims something at or below it, all of them and the exclusive ones, in the order in which they came. What conflicts
-with a claim at a path is what claims a node above it, and what claims something at or below it: of each of these sets
-the first is at hand, for numbers are given in order and an `OrderedDict` keeps it.
+Independent of the engine on purpose: there are no lines. Each node of a tree of paths holds its claims and those at or
+below it, all of them and the exclusive ones, in order of arrival. A claim conflicts with claims at the nodes above it
+and with claims at or below it: the first of each set is at hand, for numbers are given in order and an `OrderedDict`
+keeps it.
 """
 
 from __future__ import annotations

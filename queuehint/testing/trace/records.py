@@ -1,9 +1,9 @@
 """
-What records tell of the past: when a job took its place, ran last and was over.
+Traces from records: when a job took its place, ran last and ended.
 
-A record is no history. Left out is what it does not tell for certain: where a job was that was canceled, or that waited
-for children of its own after its handler had ended, and the place of a dead job that was brought back. Of unfinished
-jobs nothing is told: the next record is read a little later.
+A record is no history. Uncertain facts are left out: the place of a canceled job, of one that waited for its children
+after its handler had ended, and of a dead job that was redriven. Unfinished jobs are left out: the next record is read
+a little later.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which jobs are ready, which slots are free, and since when."""
+"""Ready jobs and free slots over time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a trace consists of: the jobs of a queue, and what happened to them when."""
+"""Values of a trace: the jobs of a queue, and its events."""
 
 from __future__ import annotations
 

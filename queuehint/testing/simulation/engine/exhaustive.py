@@ -1,10 +1,10 @@
 """
-Every order in which the requests of a few clients can arrive, none left out.
+Every order in which the requests of a few clients can arrive.
 
-Each client does what its program says, a letter an operation: ``e`` enqueues a job at its path, ``c`` claims one job,
-of whomever, ``f`` finishes what it holds, ``r`` gives it back, ``t`` has it tried again at once, ``x`` cancels its
-first job. Which client is next is tried in all ways. Orders that lead to one and the same situation are gone on with
-once: what matters of it is how far each client is, the state and place of each job, and who holds it.
+Each client follows its program, a letter an operation: ``e`` enqueues a job at its path, ``c`` claims one job of any
+client, ``f`` finishes the job it holds, ``r`` gives it back, ``t`` retries it at once, ``x`` cancels its first job. All
+choices of the next client are tried. Orders that reach the same situation are continued once: the progress of each
+client, the state and place of each job, and its holder.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """
-The bare gates: a trie and the registry beside it, without states, leases or timers, against R1 and R2 by definition.
+The bare gates: a trie and its registry, without states, leases or timers, against the definition of R1 and R2.
 
-Up to twelve jobs are there at once. A step places one, starts one that was granted, ends or cancels one, or lets the
-lines that may move go on, by one gate at a time too. By definition a job may start when no job that conflicts with it
-and was placed before it is left: a set of such jobs is one int, so that this is asked after every step.
+Up to twelve jobs exist at once. A step places one, starts a granted one, ends or cancels one, or advances lines, by one
+gate at a time too. By definition a job may start when no conflicting job placed before it is left: a set of such jobs
+is one int, so that this is checked after every step.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The world of operations, one seed at a time: play it, and tell what went wrong in the fewest steps."""
+"""Simulation of the engine, one seed at a time: run it, and shrink a failure to the fewest steps."""
 
 from __future__ import annotations
 

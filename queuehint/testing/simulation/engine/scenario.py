@@ -1,8 +1,8 @@
 """
-Who makes up a story: a seed and a plan of faults.
+Scenarios: the steps of a run, drawn from a seed and a plan of faults.
 
-Events lie in a heap, by virtual time: a client is about to act, a request or an answer arrives, a fault ends. Whatever
-is not yet settled by the events before is drawn when its turn comes, so the same seed makes the same story.
+Events lie in a heap, by virtual time: a client acts, a request or an answer arrives, a fault ends. Each choice is drawn
+when its turn comes, so the same seed makes the same run.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 """
-A world of operations: clients that speak to one store over a wire, each with what it may believe.
+A world of operations: clients that talk to one store over a network, each with its own beliefs.
 
-A world does *steps*: a client sends a request, a copy of it arrives, the answer arrives, a client dies, stands still
-and goes on, the store's clock is set, the store is started anew. What a step cannot do any more, because what it speaks
-of was left out, it does not. So a story is a list of steps; who makes one up is said in `driver`.
+A world carries out *steps*: a client sends a request, a copy of it arrives, the answer arrives, a client dies, stands
+still and continues, the store's clock jumps, the store restarts. A step whose precondition is missing, because an
+earlier step was left out, does nothing. So a run is a list of steps; `scenario` draws them.
 
-Beside what is promised of every store (`promises`), each client may believe:
+Besides the safety of every store (`promises`), each client may believe:
 
-- a job whose enqueue was answered is there, unless the store has lost that step;
-- while a lease surely lasts, by the client's clock and by the store's, the job is its own: the store says so too, a
-  settlement is accepted, and no other client has a conflicting job of which it may believe the same;
-- what the store says it runs, it has been told of.
+- a job whose enqueue was answered exists, unless the store has lost that step;
+- while a lease is valid, by the client's clock and by the store's, the job is its own: the store agrees, a settlement
+  is accepted, and no other client has a conflicting job of which it may believe the same;
+- it was told of every job that the store says it runs.
 """
 
 from __future__ import annotations
