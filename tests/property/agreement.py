@@ -72,7 +72,7 @@ from queuehint.operations import (
     Why,
 )
 from queuehint.testing.invariants import check_circles, check_empty
-from queuehint.testing.state_machine.agreement import agree
+from queuehint.testing.state_machine.agreement import Refused, agree
 from queuehint.testing.state_machine.generator import OperationGenerator
 from queuehint.testing.state_machine.lockstep import RETENTION, filters
 from queuehint.testing.state_machine.styles import MINUTE, POOLS
@@ -166,19 +166,6 @@ def arguments_of(command: tuple[Any, ...]) -> tuple[Any, ...]:
     return command[3 + command[2] :]
 
 
-@attrs.frozen
-class Refused:
-    """An error, as far as a caller can tell it from another one."""
-
-    type: type[Exception]
-    message: str
-    facts: dict[str, Any]
-
-    @classmethod
-    def of(cls, error: Exception) -> Refused:
-        return cls(type(error), str(error), vars(error))
-
-
 # --- lockstep --------------------------------------------------------------------------------------------------------
 
 
@@ -265,7 +252,7 @@ class RedisLockstep:
         try:
             return act()
         except QueueHintError as error:
-            return Refused.of(error)
+            return Refused(type(error), {**vars(error), "message": str(error)})
 
     # --- comparisons -------------------------------------------------------------------------------------------------
 

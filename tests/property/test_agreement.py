@@ -13,7 +13,7 @@ import attrs
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
+from hypothesis.stateful import initialize, invariant, rule
 
 from queuehint.backends.redis import keys
 from queuehint.core.engine import EPOCH_BEGIN_S
@@ -25,9 +25,7 @@ from queuehint.operations import (
     RECORDS_PER_BLOCK,
     Amend,
     Cancel,
-    CancelFlow,
     CancelPath,
-    Close,
     Commit,
     CountEdges,
     CountFlow,
@@ -35,32 +33,36 @@ from queuehint.operations import (
     CountRecords,
     Delete,
     Discard,
-    Draw,
     Enqueue,
     Exchange,
-    Fetch,
     Get,
     List,
     ListFlow,
     ListUsers,
     Log,
-    Pause,
     Pull,
-    Push,
     Redrive,
     Renew,
-    Reopen,
-    Report,
-    Resume,
     Tick,
 )
-from queuehint.testing.state_machine.styles import ALL_AT_ONCE, LEASE_MS, MINUTE, MIXED, PATHS, POLICIES, STYLES, Style
-from queuehint.values.hint import Claim, normalise
-from queuehint.values.outcome import JobError, Outcome, OutcomeKind, Progress
+from queuehint.testing.state_machine.parts import first_jobs
+from queuehint.testing.state_machine.rules import OperationMachine
+from queuehint.testing.state_machine.styles import (
+    ALL_AT_ONCE,
+    FLOWS,
+    LEASE_MS,
+    MINUTE,
+    MIXED,
+    SHARED_KEYS,
+    STYLES,
+    Style,
+)
+from queuehint.values.hint import Claim
+from queuehint.values.outcome import JobError, Outcome, OutcomeKind
 from queuehint.values.policy import Policy
 from queuehint.values.record_filter import RecordFilter
 from queuehint.values.spec import Dependency, JobSpec
-from tests.property.agreement import FIXED, KEPT_MS, PayloadGenerator, RedisLockstep, walk_together
+from tests.property.agreement import ALPHABETS, FIXED, KEPT_MS, PayloadGenerator, RedisLockstep, walk_together
 from tests.property.test_graphs import Tangle
 from tests.support import thorough
 
@@ -524,345 +526,66 @@ def test_a_store_that_starts_anew_begins_an_epoch_and_reaps_nothing_for_the_leng
 
 # --- a state machine, whose failures shrink --------------------------------------------------------------------------
 
-paths = st.sampled_from([*PATHS[:15], ("root",), ("root", "a"), ("a:b",), ("a", "b:"), ("a\\",)])
-claims = st.lists(
-    st.builds(Claim, paths, st.sampled_from(["exclusive", "exclusive", "shared"])), min_size=0, max_size=3
-).map(normalise)
-delays = st.sampled_from([0, 1, MINUTE, 3 * MINUTE])
-policies = st.sampled_from((*POLICIES, Policy(timeout_ms=1), Policy(retention_ms=0, max_attempts=1)))
-results = st.sampled_from([None, b"null", b"1", b'"\xc3\xa9"'])
-errors = st.sampled_from([None, JobError(type="E", message="no"), JobError(type="é", message="", traceback="\n")])
 lanes = st.integers(0, 3)
 
 
-edges = st.sampled_from([("success", False)] * 3 + [("success", True), ("failure", False), ("done", False)])
-flows = st.sampled_from([None, None, "f", "g"])
+def spelled(value: Any, names: dict[str, str]) -> Any:
+    """Return an operation, or a part of one, with other names for the segments of its paths."""
+    if isinstance(value, tuple):
+        return tuple([spelled(item, names) for item in value])
+    if not attrs.has(type(value)):
+        return value
+    changed: dict[str, Any] = {}
+    for field in attrs.fields(type(value)):
+        held = getattr(value, field.name)
+        if field.init and field.name == "path" and isinstance(held, tuple):
+            changed[field.name] = tuple([names.get(segment, segment) for segment in held])
+        elif field.init and isinstance(held, tuple):
+            changed[field.name] = spelled(held, names)
+    return attrs.evolve(value, **changed) if changed else value
 
 
-def edges_of(needs: Any) -> tuple[Dependency, ...]:
-    """Return edges to some jobs, each once."""
-    return tuple([Dependency(job_id, when, data=data) for job_id, (when, data) in dict(needs).items()])
-
-
-class AgreementMachine(RuleBasedStateMachine):
-    """Every rule is an act of a client or operator; `RedisLockstep.do` compares what the engine and the store say."""
-
-    ids = Bundle("ids")
-    live = Bundle("live")
-    stale = Bundle("stale")
+class AgreementMachine(OperationMachine):
+    """What the kit does with a store, and what a net and a server do besides; both are compared at every step."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.made = 0
         self.shell = "sync"
 
-    @initialize(budget=st.sampled_from([BUDGET, BUDGET, 1, 2, 5]), start_ms=st.sampled_from([0, IN_2020_MS + 999]))
-    def begin(self, budget: int, start_ms: int) -> None:
+    @initialize(
+        target=OperationMachine.ids,
+        budget=st.sampled_from([BUDGET, BUDGET, 1, 2, 5]),
+        start_ms=st.sampled_from([0, IN_2020_MS + 999]),
+        alphabet=st.sampled_from(ALPHABETS),
+        jobs=first_jobs,
+    )
+    def begin(self, budget: int, start_ms: int, alphabet: tuple[str, str], jobs: list[Any]) -> Any:
         self.lockstep = RedisLockstep(budget=budget, start_ms=start_ms)
+        self.names = dict(zip("ab", alphabet, strict=True))
+        return self.begin_with(jobs)
 
     def do(self, operation: Any) -> Any:
-        return self.lockstep.do(operation, shell=self.shell)
+        return self.lockstep.do(spelled(operation, self.names), shell=self.shell)
 
-    # --- producers ---
+    @property
+    def now_ms(self) -> int:
+        return self.lockstep.now_ms
 
-    def enqueue(self, *specs: JobSpec) -> Any:
-        self.do(Enqueue(specs))
-        return multiple(*[spec.id for spec in specs])
+    def go_to(self, now_ms: int) -> None:
+        self.lockstep.go_to(now_ms)
 
-    def next_id(self) -> str:
-        self.made += 1
-        return f"{self.made}"
+    def next_ms(self) -> int | None:
+        return self.lockstep.engine.next_ms
 
-    @rule(
-        target=ids,
-        wanted=st.lists(claims, min_size=1, max_size=3),
-        policy=policies,
-        priority=st.sampled_from([1, 3, 5, 9]),
-        pool=st.sampled_from(["default", "p"]),
-        user=st.sampled_from([None, "u", "é:"]),
-        service=st.sampled_from([None, None, "s"]),
-    )
-    def enqueue_jobs(self, wanted: list[Any], policy: Any, priority: int, pool: str, user: Any, service: Any) -> Any:
-        return self.enqueue(
-            *[
-                JobSpec(
-                    id=self.next_id(),
-                    task="t",
-                    claims=each,
-                    policy=policy,
-                    priority=priority,
-                    pool=pool,
-                    user=user,
-                    service=service,
-                )
-                for each in wanted
-            ]
-        )
-
-    @rule(target=ids, wanted=claims, policy=policies, delay_ms=delays)
-    def enqueue_for_later(self, wanted: Any, policy: Any, delay_ms: int) -> Any:
-        return self.enqueue(JobSpec(id=self.next_id(), task="t", claims=wanted, policy=policy, delay_ms=delay_ms))
-
-    @rule(target=ids, wanted=claims, from_now_ms=st.sampled_from([-MINUTE, 0, MINUTE]))
-    def enqueue_for_a_time(self, wanted: Any, from_now_ms: int) -> Any:
-        run_at_ms = self.lockstep.now_ms + from_now_ms
-        return self.enqueue(JobSpec(id=self.next_id(), task="t", claims=wanted, run_at_ms=run_at_ms))
-
-    @rule(
-        target=ids,
-        wanted=claims,
-        key=st.sampled_from("kkl"),
-        on_conflict=st.sampled_from(["return", "replace", "after", "reject"]),
-        delay_ms=st.none() | delays,
-        policy=policies,
-    )
-    def enqueue_with_key(self, wanted: Any, key: str, on_conflict: Any, delay_ms: int | None, policy: Any) -> Any:
-        return self.enqueue(
-            JobSpec(
-                id=self.next_id(),
-                task="t",
-                claims=wanted,
-                key=key,
-                on_conflict=on_conflict,
-                delay_ms=delay_ms,
-                policy=policy,
-            )
-        )
-
-    @rule(target=ids, wanted=claims)
-    def enqueue_for_a_caller(self, wanted: Any) -> Any:
-        return self.enqueue(JobSpec(id=self.next_id(), task="t", claims=wanted, presence_ms=3 * MINUTE))
-
-    @rule(
-        target=ids,
-        wanted=claims,
-        needs=st.lists(st.tuples(ids | st.just("nobody"), edges), max_size=4),
-        policy=policies,
-        flow=flows,
-        delay_ms=delays,
-        key=st.none() | st.just("k"),
-    )
-    def enqueue_with_edges(
-        self, wanted: Any, needs: Any, policy: Any, flow: str | None, delay_ms: int, key: str | None
-    ) -> Any:
-        spec = JobSpec(
-            id=self.next_id(),
-            task="t",
-            claims=wanted,
-            depends_on=edges_of(needs),
-            policy=policy,
-            flow=flow,
-            delay_ms=delay_ms,
-            key=key,
-            on_conflict="after",
-        )
-        return self.enqueue(spec)
-
-    @rule(
-        target=ids,
-        wanted=st.lists(claims, min_size=2, max_size=4),
-        edge=edges,
-        backwards=st.booleans(),
-        policy=policies,
-    )
-    def enqueue_a_chain(self, wanted: list[Any], edge: Any, backwards: bool, policy: Any) -> Any:
-        specs: list[JobSpec] = []
-        for each in wanted:
-            needs = edges_of([(specs[-1].id, edge)]) if specs else ()
-            specs.append(JobSpec(id=self.next_id(), task="t", claims=each, depends_on=needs, policy=policy, flow="f"))
-        return self.enqueue(*(specs[::-1] if backwards else specs))
-
-    @rule(
-        target=ids,
-        staged=st.sampled_from("ST"),
-        wanted=st.lists(claims, max_size=3),
-        needs=st.lists(st.tuples(ids, edges), max_size=2),
-        policy=policies,
-        delay_ms=delays,
-    )
-    def enqueue_a_part(self, staged: str, wanted: list[Any], needs: Any, policy: Any, delay_ms: int) -> Any:
-        specs = [
-            JobSpec(
-                id=self.next_id(),
-                task="t",
-                claims=each,
-                depends_on=edges_of(needs),
-                policy=policy,
-                delay_ms=delay_ms,
-                flow=f"flow-{staged}",
-            )
-            for each in wanted
-        ]
-        self.do(Enqueue(tuple(specs), staged=staged))
-        return multiple(*[spec.id for spec in specs])
-
-    @rule(staged=st.sampled_from("ST"))
-    def commit(self, staged: str) -> None:
-        self.do(Commit(staged))
-
-    @rule(target=ids, parent=live | stale, needs=st.lists(st.tuples(ids, edges), max_size=2))
-    def enqueue_a_child(self, parent: tuple[str, int], needs: Any) -> Any:
-        spec = JobSpec(id=self.next_id(), task="t", parent=parent[0], depends_on=edges_of(needs))
-        self.do(Enqueue((spec,), parent=parent))
-        return spec.id
-
-    @rule(job_id=ids, task=st.sampled_from(["t", "other"]))
-    def enqueue_an_id_again(self, job_id: str, task: str) -> None:
-        self.do(Enqueue((JobSpec(id=job_id, task=task),)))
-
-    @rule(back=st.integers(1, 5))
-    def enqueue_a_submission_again(self, back: int) -> None:
-        submissions = [operation for _, operation in self.lockstep.history if isinstance(operation, Enqueue)]
-        self.do(submissions[-min(back, len(submissions))])
-
-    @rule(count=st.integers(0, 1_000))
-    def draw(self, count: int) -> None:
-        self.do(Draw(count))
-
-    # --- workers ---
-
-    @rule(target=live, limit=st.integers(1, 5), worker=st.sampled_from("wx"), pools=st.permutations(["default", "p"]))
-    def claim(self, limit: int, worker: str, pools: list[str]) -> Any:
-        asked = Exchange(worker, pools=tuple(pools), limit=limit, lease_ms=LEASE_MS, announces=worker == "x")
-        reply = self.do(asked)
-        return multiple(*[(grant.spec.id, grant.token) for grant in reply.grants])
-
-    def settle(self, settled: Any, kind: OutcomeKind, limit: int, **fields: Any) -> Any:
-        outcomes = [Outcome(job_id=job_id, token=token, kind=kind, **fields) for job_id, token in settled]
-        reply = self.do(Exchange("w", settle=tuple(outcomes), limit=limit, lease_ms=LEASE_MS))
-        return [(grant.spec.id, grant.token) for grant in reply.grants] if reply is not None else []
-
-    @rule(
-        target=stale,
-        settled=st.lists(consumes(live), min_size=1, max_size=3),
-        limit=st.sampled_from([0, 3]),
-        result=results,
-    )
-    def finish(self, settled: Any, limit: int, result: bytes | None) -> Any:
-        return multiple(*settled, *self.settle(settled, OutcomeKind.FINISHED, limit, result=result))
-
-    @rule(
-        target=stale,
-        settled=st.lists(consumes(live), min_size=1, max_size=3),
-        error=errors,
-        delay_ms=delays,
-        final=st.booleans(),
-    )
-    def fail(self, settled: Any, error: JobError | None, delay_ms: int, final: bool) -> Any:
-        return multiple(
-            *settled, *self.settle(settled, OutcomeKind.FAILED, 3, error=error, delay_ms=delay_ms, final=final)
-        )
-
-    @rule(
-        target=stale,
-        settled=st.lists(consumes(live), min_size=1, max_size=3),
-        kind=st.sampled_from(OutcomeKind),
-        delay_ms=delays,
-        reason=st.sampled_from([None, "", "why"]),
-    )
-    def settle_otherwise(self, settled: Any, kind: OutcomeKind, delay_ms: int, reason: str | None) -> Any:
-        return multiple(*settled, *self.settle(settled, kind, 0, delay_ms=delay_ms, reason=reason))
-
-    @rule(
-        target=stale,
-        grant=consumes(live),
-        children=st.lists(ids | st.just("nobody"), max_size=3),
-        on_child_failure=st.sampled_from(["fail", "ignore"]),
-        result=results,
-    )
-    def settle_with_children(
-        self, grant: tuple[str, int], children: list[str], on_child_failure: Any, result: bytes | None
-    ) -> Any:
-        more = {"children": tuple(children), "on_child_failure": on_child_failure, "result": result}
-        return multiple(grant, *self.settle([grant], OutcomeKind.CHILDREN, 1, **more))
-
-    @rule(grant=live | stale, some=st.lists(ids, max_size=3))
-    def fetch(self, grant: tuple[str, int], some: list[str]) -> None:
-        self.do(Fetch(*grant, tuple(some)))
-
-    @rule(key=st.sampled_from("xy"), value=st.sampled_from([b"", b"1"]), ttl_ms=st.sampled_from([1, MINUTE]))
-    def push(self, key: str, value: bytes, ttl_ms: int) -> None:
-        self.do(Push("n", key, value, ttl_ms))
-
-    @rule(grant=stale, kind=st.sampled_from(OutcomeKind), result=results)
-    def settle_with_a_stale_token(self, grant: tuple[str, int], kind: OutcomeKind, result: bytes | None) -> None:
-        self.settle([grant], kind, 0, result=result, delay_ms=1)
-
-    @rule(job_id=ids, token=st.sampled_from([0, -1, 1, 2**63 - 1, 1.0, "1", None]))
-    def settle_without_a_token(self, job_id: str, token: Any) -> None:
-        self.settle([(job_id, token)], OutcomeKind.FINISHED, 0)
-
-    @rule(
-        leases=st.lists(live | stale | st.tuples(ids, st.sampled_from([0, 1])), max_size=3),
-        lease_ms=st.sampled_from([MINUTE, LEASE_MS]),
-        begun=st.booleans(),
-        blocked_ms=st.sampled_from([0, 7_000]),
-    )
-    def renew(self, leases: Any, lease_ms: int, *, begun: bool, blocked_ms: int) -> None:
-        self.do(Renew(tuple(leases), lease_ms, begun=begun, blocked_ms=blocked_ms))
-
-    @rule(grant=live | stale, lines=st.lists(st.sampled_from(["", "a", "é\n"]), max_size=3))
-    def log(self, grant: tuple[str, int], lines: list[str]) -> None:
-        self.do(Log(*grant, tuple(lines)))
-
-    @rule(grant=live | stale, done=st.none() | st.integers(0, 9), note=st.sampled_from([None, "é"]))
-    def report(self, grant: tuple[str, int], done: int | None, note: str | None) -> None:
-        self.do(Report(*grant, Progress(done, 9, note)))
-
-    # --- people ---
-
-    @rule(some=st.lists(ids | st.just("nobody"), min_size=1, max_size=3), reason=st.sampled_from([None, "", "why"]))
-    def cancel(self, some: list[str], reason: str | None) -> None:
-        self.do(Cancel(tuple(some), reason))
-
-    @rule(path=paths, reason=st.sampled_from([None, "why"]))
-    def cancel_path(self, path: Any, reason: str | None) -> None:
-        self.do(CancelPath(path, reason))
-
-    @rule(some=st.lists(ids | st.just("nobody"), min_size=1, max_size=5), what=st.sampled_from([Redrive, Discard]))
-    def redrive_or_discard(self, some: list[str], what: Any) -> None:
-        self.do(what(tuple(some)))
-
-    @rule(some=st.lists(ids, min_size=1, max_size=5))
-    def redrive_with_what_fell(self, some: list[str]) -> None:
-        self.do(Redrive(tuple(some), downstream=True))
-
-    @rule(flow=st.sampled_from(["f", "g", "flow-S"]))
-    def cancel_a_flow(self, flow: str) -> None:
-        self.do(CancelFlow(flow))
-
-    @rule(flow=st.sampled_from(["f", "g", "flow-S", "flow-T"]), key=st.sampled_from("xy"))
-    def ask_about_edges(self, flow: str, key: str) -> None:
+    def ask_everything(self, claim: Claim) -> None:
+        path = spelled(claim, self.names).path
+        self.lockstep.ask(path, mode=claim.mode, depth=len(path))
         self.do(CountEdges())
-        self.do(CountFlow(flow))
-        self.do(ListFlow(flow, limit=2))
-        self.do(Pull("n", key))
-
-    @rule(path=paths, what=st.sampled_from([Pause, Resume, Close, Reopen]))
-    def mark(self, path: Any, what: Any) -> None:
-        self.do(what(path))
-
-    # --- time ---
-
-    @rule()
-    def tick(self) -> None:
-        self.do(Tick())
-
-    @rule(
-        passed_ms=st.sampled_from([0, 1, MINUTE, LEASE_MS - 1, LEASE_MS, LEASE_MS + 1, 11 * MINUTE]),
-        ticks=st.booleans(),
-    )
-    def pass_time(self, passed_ms: int, ticks: bool) -> None:
-        self.lockstep.go_to(self.lockstep.now_ms + passed_ms)
-        if ticks:
-            self.tick()
-
-    @rule()
-    def pass_time_until_something_is_due(self) -> None:
-        self.lockstep.go_to(self.lockstep.engine.next_ms or 0)
-        self.tick()
-
-    # --- what the net does ---
+        for flow in FLOWS:
+            self.do(CountFlow(flow))
+            self.do(ListFlow(flow, limit=2))
+        for key in SHARED_KEYS:
+            self.do(Pull("n", key))
 
     @rule(lane=lanes)
     def send_a_request_again(self, lane: int) -> None:
@@ -876,27 +599,13 @@ class AgreementMachine(RuleBasedStateMachine):
     def go_on_in_a_shell(self, shell: str) -> None:
         self.shell = shell
 
-    @rule()
-    def forget_scripts(self) -> None:
-        self.lockstep.forget_scripts()
+    @rule(what=st.sampled_from(["forget_scripts", "cut_connections", "close_pools"]))
+    def interrupt(self, what: str) -> None:
+        getattr(self.lockstep, what)()
 
-    @rule()
-    def cut_connections(self) -> None:
-        self.lockstep.cut_connections()
-
-    @rule()
-    def close_pools(self) -> None:
-        self.lockstep.close_pools()
-
-    # --- questions ---
-
-    @rule(some=st.lists(ids, min_size=1, max_size=3))
+    @rule(some=st.lists(OperationMachine.ids, min_size=1, max_size=3))
     def watch(self, some: list[str]) -> None:
         self.lockstep.watch(tuple(some))
-
-    @rule(path=paths, mode=st.sampled_from(["exclusive", "shared"]), depth=st.sampled_from([0, 1, 4]))
-    def ask(self, path: Any, mode: Any, depth: int) -> None:
-        self.lockstep.ask(path, mode=mode, depth=depth)
 
     @invariant()
     def indexes_hold_what_they_should(self) -> None:
