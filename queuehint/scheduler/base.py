@@ -26,6 +26,7 @@ from queuehint.values.checks import (
 )
 from queuehint.values.ids import new_id
 from queuehint.values.policy import Retention
+from queuehint.worker.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from queuehint.handlers.handler import Handler
     from queuehint.values.spec import JobSpec
     from queuehint.worker.firing import Definition
-    from queuehint.worker.worker import Worker
 
 URL_VARIABLE = "QUEUEHINT_URL"
 IDS: tuple[Literal["time", "sequence"], ...] = ("time", "sequence")
@@ -79,6 +79,7 @@ class SchedulerBase:
         self._jobs: dict[str, Job[..., Any]] = {}
         self._definitions: dict[str, tuple[Definition, Any]] = {}
         self._workers: dict[Worker, int] = {}
+        self._worker_class = Worker
         self._before: list[Callable[..., Any]] = []
         self._after: list[Callable[..., Any]] = []
         self._announcer = Announcer(self)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from queuehint.scheduler.listening import ListenerState
 
 DEFAULT_CONCURRENCY = 16
-WORKER_OPTIONS = frozenset({"abandon_after", "give_up", "helper", "executor", "renewal"})
+WORKER_OPTIONS = frozenset({"abandon_after", "give_up", "helper", "executor"})
 """Options that `Scheduler.make_worker` passes through to a worker."""
 
 L = TypeVar("L", bound="Callable[[Any], Any]")
@@ -47,7 +47,7 @@ class Hosting(SchedulerBase):
         Return a worker, to be run by a program that is nothing else.
 
         Args:
-            options: *abandon_after*, *give_up*, *helper*, *executor* and *renewal* of `Worker`.
+            options: *abandon_after*, *give_up*, *helper* and *executor* of `Worker`.
 
         Raises:
             InvalidJobError, InvalidJobTypeError: naming the parameter, the value and the limit.
@@ -57,7 +57,7 @@ class Hosting(SchedulerBase):
             raise InvalidJobTypeError(f"a worker has no option {shown(unknown[0])}; there are {known}")
         if pools is None:
             pools = sorted({"default", *(job.pool for job in self._jobs.values())})
-        return Worker(
+        return self._worker_class(
             scheduler=self,
             backend=self.backend,
             handlers=self._handlers,

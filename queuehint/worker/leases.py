@@ -17,6 +17,7 @@ worker` has a helper; a worker inside an application has none, and logs so once.
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 import time
@@ -43,8 +44,6 @@ PAUSE_MAX_S = 5.0
 RESTART_PAUSE_MAX_S = 30.0
 SILENCE_MAX_S = 15.0
 """How much longer than a lease a helper may be silent: a store that does not answer keeps it for a while."""
-
-_said: list[bool] = []
 
 if hasattr(time, "CLOCK_BOOTTIME"):
 
@@ -170,12 +169,8 @@ class Renewal:
         if self._helper is not None:
             self._helper.start(self._lease_s)
             self._heard_s = self._started_s = self.now_s()
-        elif not _said:
-            _said.append(True)
-            logger.info(
-                "leases are renewed by a thread: code that holds the GIL for longer than a lease loses it",
-                extra={"event": "worker.renews_by_thread", "lease_s": self._lease_s},
-            )
+        else:
+            _say_renewed_by_thread(self._lease_s)
         for target in (self._watch, self._renew):
             thread = threading.Thread(target=target, name=f"queuehint-renewal{target.__name__}", daemon=True)
             thread.start()
@@ -394,3 +389,12 @@ class Renewal:
                 self._judge(job_id, token, verdict)
         if reply.more:
             self._more()
+
+
+@functools.cache
+def _say_renewed_by_thread(lease_s: float) -> None:
+    """Say what a worker without a helper cannot do, once in a process for each length of leases."""
+    logger.info(
+        "leases are renewed by a thread: code that holds the GIL for longer than a lease loses it",
+        extra={"event": "worker.renews_by_thread", "lease_s": lease_s},
+    )

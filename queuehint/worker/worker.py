@@ -23,7 +23,7 @@ import logging
 import os
 import secrets
 import socket
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 
@@ -101,8 +101,10 @@ class Worker:
             jobs whose code has not ended, once all others have been settled.
         helper: renews the leases from another process; without it a thread does.
         executor: what runs plain functions, by default threads of the worker's own; it is not shut down.
-        renewal: makes what keeps the leases.
     """
+
+    renewal_class: ClassVar[type[Renewal]] = Renewal
+    """Keeps the leases of its jobs."""
 
     def __init__(
         self,
@@ -125,11 +127,9 @@ class Worker:
         give_up: Callable[[list[str]], None] | None = None,
         helper: Helper | None = None,
         executor: Executor | None = None,
-        renewal: Callable[..., Renewal] = Renewal,
     ) -> None:
         self.scheduler = scheduler
         self._backend = check_object(backend, "call", "wait", parameter="backend", what="a Backend")
-        check_callable(renewal, parameter="renewal")
         self._concurrency = check_int(concurrency, parameter="concurrency", least=1, most=GRANTS_MAX)
         self._pools, self._users, self._steal = check_served(pools, users, steal)
         self._lease_ms = check_duration(lease, parameter="lease", least_ms=LEASE_MIN_MS, most_ms=LEASE_MAX_MS)
@@ -173,7 +173,7 @@ class Worker:
         self._unanswered: tuple[Exchange, float] | None = None
         self._renewal: Renewal | None = None
         if not backend.is_local:
-            self._renewal = renewal(
+            self._renewal = self.renewal_class(
                 backend,
                 self._lease_ms,
                 tell=self._stopping.tell,

@@ -16,7 +16,7 @@ from queuehint import Children, JobContext, JobSpec, Retry, Scheduler, Snooze
 from queuehint.errors import InvalidJobError, InvalidJobTypeError
 from queuehint.operations import Tick
 from queuehint.testing import FaultPlan, SimulationError, simulate
-from queuehint.testing.simulation.leases import LoopRenewal
+from queuehint.testing.simulation.leases import LoopRenewal, LoopWorker
 from queuehint.testing.simulation.live_workers import Crew
 from queuehint.testing.simulation.loop import Process
 from queuehint.testing.simulation.store import Store
@@ -247,7 +247,7 @@ def test_code_that_goes_on_when_it_is_to_stop_is_found() -> None:
             return ()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("queuehint.testing.simulation.worker_world.LoopRenewal", Deaf)
+        patch.setattr(LoopWorker, "renewal_class", Deaf)
         error = failure(lambda: simulate(sched, [("stubborn", ["a"])], faults=plan))
     assert "was taken from worker" in error.reason
     assert "which lives" in error.reason
@@ -270,7 +270,7 @@ def test_a_fault_in_what_renews_is_told(monkeypatch: pytest.MonkeyPatch) -> None
         def _take_in(self, *_: object) -> None:
             raise TypeError("mistaken")
 
-    monkeypatch.setattr("queuehint.testing.simulation.worker_world.LoopRenewal", Broken)
+    monkeypatch.setattr(LoopWorker, "renewal_class", Broken)
 
     async def nap() -> None:
         await asyncio.sleep(25)
@@ -284,7 +284,7 @@ def test_a_job_without_a_place_that_runs_twice_at_once_is_found(monkeypatch: pyt
         def _due(self) -> tuple[tuple[str, int], ...]:
             return ()
 
-    monkeypatch.setattr("queuehint.testing.simulation.worker_world.LoopRenewal", Deaf)
+    monkeypatch.setattr(LoopWorker, "renewal_class", Deaf)
 
     async def stubborn() -> None:
         for _ in range(10):

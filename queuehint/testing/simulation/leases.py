@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from queuehint.errors import BackendError
 from queuehint.operations import Renew
 from queuehint.worker.leases import Renewal
+from queuehint.worker.worker import Worker
 
 if TYPE_CHECKING:
     from queuehint.backends.base import Backend
@@ -53,6 +54,12 @@ class LoopRenewal(Renewal):
                     logger.warning("leases were not renewed", extra={"event": "renewal.failed", "error": str(error)})
                 else:
                     self._take_in(leases, reply, sent_s)
+
+
+class LoopWorker(Worker):
+    """`Worker` whose leases are kept by tasks."""
+
+    renewal_class = LoopRenewal
 
 
 def _tell(task: asyncio.Task[None]) -> None:

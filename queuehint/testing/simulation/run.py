@@ -17,6 +17,7 @@ from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown
 from queuehint.scheduler.scheduler import Scheduler
 from queuehint.testing.arguments import check_function, off_the_loop, read_call
 from queuehint.testing.simulation.faults import Fault, FaultPlan, check_seed
+from queuehint.testing.simulation.leases import LoopWorker
 from queuehint.testing.simulation.loop import EndlessError
 from queuehint.testing.simulation.report import SimulationError, reason_of
 from queuehint.testing.simulation.shrink import shrunk
@@ -288,14 +289,14 @@ class _Case:
 def _hosted(sched: Scheduler, world: HandlerWorld, seed: int) -> Iterator[None]:
     """Have a scheduler work in a world, and all that is random be the seed's."""
     made = count(1)
-    state, before = random.getstate(), sched._backend
+    state, before = random.getstate(), (sched._backend, sched._worker_class)
     random.seed(seed)
-    sched._backend = world.backend
+    sched._backend, sched._worker_class = world.backend, LoopWorker
     try:
         with ids_from(lambda: f"id{next(made)}"):
             yield
     finally:
-        sched._backend = before
+        sched._backend, sched._worker_class = before
         random.setstate(state)
 
 

@@ -17,7 +17,6 @@ from queuehint.core.engine import EngineOptions
 from queuehint.errors import BackendError, BackendUnavailableError, QueueHintError
 from queuehint.testing.simulation.engine.world import CHECK_EVERY
 from queuehint.testing.simulation.faults import FaultSchedule
-from queuehint.testing.simulation.leases import LoopRenewal
 from queuehint.testing.simulation.live_workers import Crew, has_time
 from queuehint.testing.simulation.loop import PROCESS, Process, VirtualLoop
 from queuehint.testing.simulation.network import Unreachable, WireBackend
@@ -172,7 +171,7 @@ class HandlerWorld:
 
     async def _work(self, process: Process) -> None:
         try:
-            worker = self._sched.make_worker(self._concurrency, renewal=LoopRenewal)
+            worker = self._sched.make_worker(self._concurrency)
             worker.name = process.name
             self._crew.join(process, worker)
             await worker.run()
