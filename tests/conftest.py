@@ -8,6 +8,7 @@ import inspect
 import logging
 import os
 import re
+import zlib
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,14 +19,14 @@ from tests.proxy import Proxy
 from tests.servers import Server, find_redis, find_servers, find_valkey, new_namespace, shared_server, why_no_server
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
 # The contract suite and its friends are shipped in the package: pytest has to be told that they assert.
 pytest.register_assert_rewrite("queuehint.testing")
 
 # No deadlines: how long something takes is for the benchmarks to say, not for a busy machine. Few examples: they are
 # others at every run, and many at night.
-settings.register_profile("dev", deadline=None, max_examples=40)
+settings.register_profile("dev", deadline=None, max_examples=30)
 # The same examples at every run: a change is judged by its own faults. Fresh examples are for dev and nightly.
 settings.register_profile(
     "ci",
@@ -73,20 +74,58 @@ _COVERING = ("tests/unit/", "tests/contract/test_memory.py")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Before `-m` chooses, mark what takes a server from a fixture, and rules of which it is not the turn."""
+    for item in items:
+        if not _SERVER_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
+            item.add_marker("redis")
+        if item.nodeid.startswith("tests/contract/") and not _is_its_turn(item):
+            item.add_marker("nightly")
+
+
+def _is_its_turn(item: pytest.Item) -> bool:
+    """
+    Return whether a rule goes through this shell of a backend at every run; at night it goes through both.
+
+    By day one shell takes it on memory and on Redis, and the other one in a file and on Valkey.
+    """
+    assert isinstance(item, pytest.Function)
+    params = item.callspec.params if hasattr(item, "callspec") else {}
+    is_other = params.get("choose") == "valkey" or item.path.name == "test_sqlite.py"
+    turn = zlib.crc32(item.originalname.encode()) + is_other
+    return params.get("store") in {None, ("sync", "async")[turn % 2]}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """
+    Stop measuring where tests are handed out to others, and in these what has measured until now.
+
+    Before it measures the tests that a process is handed, pytest-cov measures as if that handed them out. This it does
+    not stop: it would go on beneath in every test that is not measured, and take as long.
+    """
+    config = session.config
+    controller = _coverage(config)
+    if controller is not None and (config.pluginmanager.hasplugin("dsession") or hasattr(config, "workerinput")):
+        controller.cov.stop()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """
     Measure coverage in unit tests and in the contract of memory alone, and not in heavy ones: what the others run would
     take twice as long, and what nothing but a walk or a race reaches is to have a test of its own.
-    Who takes a server from a fixture is marked `redis`, before `-m` chooses.
-    At every run both shells speak to Redis, and one of them to Valkey too.
     """
-    is_redis_there = not isinstance(find_redis(), str)
-    for item in items:
-        if not item.nodeid.startswith(_COVERING) or item.get_closest_marker("heavy"):
-            item.add_marker("no_cover")
-        if not _SERVER_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
-            item.add_marker("redis")
-        if is_redis_there and item.nodeid.startswith("tests/contract/") and "[valkey-async" in item.nodeid:
-            item.add_marker("nightly")
+    controller = _coverage(item.config)
+    is_covering = item.nodeid.startswith(_COVERING) and not item.get_closest_marker("heavy")
+    if controller is not None and controller.started != is_covering:
+        # Not around each test, as `no_cover` does: most of the time neighbours are alike, and switching is slow.
+        (controller.resume if is_covering else controller.pause)()
+    return (yield)
+
+
+def _coverage(config: pytest.Config) -> Any:
+    """Return what measures coverage in this process, if something does."""
+    return getattr(config.pluginmanager.getplugin("_cov"), "cov_controller", None)
 
 
 def pytest_collection_finish() -> None:

@@ -48,7 +48,7 @@ class Servers(Binding):
     def open(self, clock: FakeClock) -> Backend:
         self.namespace = new_namespace()
         options = BackendOptions(namespace=self.namespace, clock=clock)
-        return RedisBackend(parse_url(shared_server(self.binary).url), options)
+        return RedisBackend(parse_url(shared_server(self.binary).unix_url), options)
 
 
 class TestRedis(Servers, BackendConformance):

@@ -38,6 +38,7 @@ from tests.doors import run
 from tests.faults import app, books
 from tests.faults.books import History, figures
 from tests.faults.desk import Desk, repeated
+from tests.support import thorough
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -301,7 +302,7 @@ def prefixes(spec: Any) -> list[tuple[str, ...]]:
 
 
 def test_many_clients_on_one_path_run_its_jobs_one_by_one_in_order(redis_server: Server, namespace: str) -> None:
-    count, clients = 300, 16
+    count, clients = thorough(300, quick=100), thorough(16, quick=8)
     store = books.open_store(redis_server.url, namespace)
     store.call_sync(Enqueue(tuple(books.job(f"j{number:03}", ["hot"]) for number in range(count))))
     order: list[str] = []
@@ -591,7 +592,7 @@ def finish(site: Site) -> None:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_after_thousands_of_random_operations_nothing_is_left(alone: Site, seed: int) -> None:
-    check_leaks(alone, 2_500, seed)
+    check_leaks(alone, thorough(2_500, quick=600), seed)
 
 
 @pytest.mark.nightly

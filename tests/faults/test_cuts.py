@@ -171,7 +171,15 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redis_session, "PAUSE_S", (0.001,))
 
 
-@pytest.mark.parametrize("step", STEPS)
+def by_turns(turn: int) -> list[Any]:
+    """Return all steps; every other one is for the night."""
+    return [
+        pytest.param(step, marks=[pytest.mark.nightly] if (number + turn) % 2 else [])
+        for number, step in enumerate(STEPS)
+    ]
+
+
+@pytest.mark.parametrize("step", by_turns(0))
 def test_a_cut_before_the_request_arrives_only_delays_it(
     redis_server: Server, start_proxy: StartProxy, step: str
 ) -> None:
@@ -181,7 +189,7 @@ def test_a_cut_before_the_request_arrives_only_delays_it(
         check_step(redis_server, proxy, step, after=False, times=times, by_loop=times == 2)
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", by_turns(1))
 def test_a_cut_after_the_request_was_applied_does_not_apply_it_twice(
     redis_server: Server, start_proxy: StartProxy, step: str
 ) -> None:

@@ -11,11 +11,12 @@ import pytest
 from queuehint import Dependency, JobSpec, JobState, Outcome, OutcomeKind, open_backend
 from queuehint.operations import CountEdges, CountJobs, Enqueue, Exchange, Get, Tick
 from tests.servers import new_namespace, shared_server
+from tests.support import thorough
 
 if TYPE_CHECKING:
     from multiprocessing.synchronize import Barrier
 
-ROUNDS = 1000
+ROUNDS = thorough(1000, quick=200)
 PARENTS = 3
 AT_ONCE = 100
 LIMIT_S = 60

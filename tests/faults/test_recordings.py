@@ -20,6 +20,7 @@ from examples import replay_history, replay_trace
 from queuehint.values.record import JobState
 from tests.audit import audit_key, begin_audit, check_audit, environment
 from tests.faults import recordings
+from tests.support import thorough
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -149,7 +150,7 @@ def test_a_git_history_ends_as_recorded_though_workers_are_killed(
     file = tmp_path / "resource.sqlite"
     recordings.prepare(file, {}, history.start)
     calls = history_calls(history, every=10)
-    run(redis_server, namespace, file, calls, kills=5)
+    run(redis_server, namespace, file, calls, kills=thorough(5, quick=2))
     with recordings.resource(str(file)) as store:
         seen = {number for (number,) in store.execute("SELECT number FROM checks")}
     assert seen == {call[1] for call in calls if call[0] == "check"}
@@ -159,10 +160,13 @@ def test_a_git_history_ends_as_recorded_though_workers_are_killed(
 def test_documents_end_as_recorded_though_workers_are_killed(
     redis_server: Server, namespace: str, tmp_path: Path
 ) -> None:
-    traces = [recorded_text(f"document {number}", "the quick brown fox ", 15 + number) for number in range(4)]
+    traces = [
+        recorded_text(f"document {number}", "the quick brown fox ", 15 + number)
+        for number in range(thorough(4, quick=2))
+    ]
     file = tmp_path / "resource.sqlite"
     recordings.prepare(file, {trace.name: trace.start for trace in traces}, {})
-    run(redis_server, namespace, file, edits(traces, 1), kills=5)
+    run(redis_server, namespace, file, edits(traces, 1), kills=thorough(5, quick=2))
     check_texts(file, traces)
 
 

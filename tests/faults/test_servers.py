@@ -48,6 +48,7 @@ from tests.faults import books
 from tests.faults.books import History, figures, until
 from tests.faults.desk import Desk
 from tests.servers import Server
+from tests.support import thorough
 
 if TYPE_CHECKING:
     from queuehint.backends.redis.backend import RedisBackend
@@ -321,7 +322,7 @@ def check_truncations(server: Server, namespace: str, cuts: int) -> None:
 def test_an_append_only_file_that_ends_anywhere_is_a_whole_prefix_of_the_history(
     start_server: StartServer, namespace: str
 ) -> None:
-    check_truncations(start_server(appendonly="yes", appendfsync="no"), namespace, 20)
+    check_truncations(start_server(appendonly="yes", appendfsync="no"), namespace, thorough(20, quick=6))
 
 
 @pytest.mark.nightly
@@ -487,7 +488,7 @@ def fill(store: RedisBackend, clock: FakeClock) -> None:
 
 
 def test_a_full_server_refuses_new_jobs_changes_nothing_and_drains(start_server: StartServer, namespace: str) -> None:
-    server = start_server(maxmemory="20mb")
+    server = start_server(maxmemory="12mb")
     store = books.open_store(server.url, namespace)
     history = History()
     numbers = itertools.count()

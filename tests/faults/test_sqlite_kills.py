@@ -27,6 +27,7 @@ from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.record import JobState
 from tests.dying import VARIABLE, armed
 from tests.folders import quick_folder
+from tests.support import thorough
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -117,16 +118,17 @@ def books() -> Iterator[Books]:
 def test_wherever_it_dies_all_that_was_answered_is_there(books: Books, point: str) -> None:
     assert books.live(point=f"{point}:1") == -signal.SIGKILL
     books.check()
-    books.live(point=f"{point}:3")
-    books.check()
+    for _ in range(thorough(1, quick=0)):
+        books.live(point=f"{point}:3")
+        books.check()
     assert books.live() == 0
     books.check()
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(thorough(3, quick=1)))
 def test_whenever_it_is_killed_all_that_was_answered_is_there(books: Books, seed: int) -> None:
     chance = random.Random(seed)
-    for _ in range(6):
+    for _ in range(thorough(6, quick=4)):
         books.live(after_s=chance.uniform(0, 0.1))
     books.check()
 

@@ -21,6 +21,7 @@ from tests.dying import VARIABLE
 from tests.faults import app, books
 from tests.faults.books import History, figures, until_sync
 from tests.faults.crew import Crew
+from tests.support import thorough
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -149,7 +150,7 @@ def check_kills(site: Site, at_points: int, at_random: int) -> None:
 
 
 def test_workers_killed_at_any_point_lose_no_job(site: Site) -> None:
-    check_kills(site, 5, 5)
+    check_kills(site, 5, thorough(5, quick=1))
 
 
 @pytest.mark.nightly

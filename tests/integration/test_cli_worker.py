@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from typer.testing import CliRunner
 
 from queuehint import JobState, Scheduler
 from queuehint.backends.memory import MemoryBackend
+from queuehint.cli.app import app as app_of_commands
 from queuehint.cli.health import Health
 from queuehint.cli.loading import TargetError, check_shared, load_scheduler
 from queuehint.cli.logs import JsonFormatter, TextFormatter
@@ -284,7 +286,7 @@ def test_a_worker_process_runs_jobs_in_order_until_it_is_told_to_stop(desk: Desk
     assert {"time", "logger", "message", "pid", "worker", "concurrency"} <= set(line)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.nightly)])
 def test_after_a_signal_running_jobs_end_and_no_other_begins(desk: Desk, number: signal.Signals) -> None:
     process = desk.worker()
     first, second = desk.enqueue("wait", "first"), desk.enqueue("wait", "second")
@@ -299,6 +301,7 @@ def test_after_a_signal_running_jobs_end_and_no_other_begins(desk: Desk, number:
     assert helpers_of(process) == []
 
 
+@pytest.mark.nightly  # by day that of `tests/faults/test_workers.py`
 def test_what_does_not_end_within_the_grace_time_is_given_back(desk: Desk) -> None:
     process = desk.worker("--grace=0.2")
     handle = desk.enqueue("wait", "first")
@@ -309,6 +312,7 @@ def test_what_does_not_end_within_the_grace_time_is_given_back(desk: Desk) -> No
     assert (record.state, record.attempts, record.losses) == (QUEUED, 0, 0)
 
 
+@pytest.mark.nightly  # by day that of `tests/faults/test_workers.py`
 def test_a_second_signal_gives_back_at_once(desk: Desk) -> None:
     process = desk.worker()
     handle = desk.enqueue("wait", "first")
@@ -417,6 +421,12 @@ def test_a_worker_process_is_told_whose_jobs_to_run_and_whom_to_help(desk: Desk)
     assert jobs["cy"].state_sync() is QUEUED
     process.send_signal(signal.SIGTERM)
     assert finish(process) == 0
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("desk", [REDIS], indirect=True)
+def test_children_are_told_whom_to_help(desk: Desk) -> None:
+    jobs = {"cy": desk.enqueue("pid", 0, user="cy")}
     children = desk.worker("--processes=2", "--users=ann,bob", QUEUEHINT_STEAL="*")
     jobs["cy"].result_sync(LIMIT_S)
     children.send_signal(signal.SIGTERM)
@@ -426,6 +436,7 @@ def test_a_worker_process_is_told_whose_jobs_to_run_and_whom_to_help(desk: Desk)
 # --- leases ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly  # by day that of `tests/faults/test_workers.py`
 @pytest.mark.parametrize("task", ["hold_gil", "block_loop"])
 def test_a_handler_that_keeps_the_interpreter_to_itself_keeps_its_lease(desk: Desk, task: str) -> None:
     process = desk.worker("--lease=2")
@@ -442,6 +453,7 @@ def test_a_handler_that_keeps_the_interpreter_to_itself_keeps_its_lease(desk: De
     assert not {"job.fenced", "renewal.restarted", "job.lease_lost"} & set(desk.events())
 
 
+@pytest.mark.nightly  # by day that of `tests/faults/test_workers.py`
 def test_the_jobs_of_a_worker_that_is_stopped_are_another_s_after_a_while(desk: Desk) -> None:
     process = desk.worker("--lease=1", "--abandon-after=1")
     handle = desk.enqueue("wait", "name")
@@ -503,6 +515,7 @@ def test_without_its_helper_too_a_killed_worker_s_jobs_are_another_s_when_the_le
     assert finish(other) == 0
 
 
+@pytest.mark.nightly  # by day that of `tests/faults/test_workers.py`
 def test_a_job_that_kills_its_workers_is_given_up(desk: Desk) -> None:
     desk.worker("--lease=1", "--processes=2")
     # The other one may be in each process that dies.
@@ -514,7 +527,7 @@ def test_a_job_that_kills_its_workers_is_given_up(desk: Desk) -> None:
 
 
 @pytest.mark.redis
-@pytest.mark.parametrize("how", ["refuse", "blackhole"])
+@pytest.mark.parametrize("how", ["refuse", pytest.param("blackhole", marks=pytest.mark.nightly)])
 def test_a_worker_that_is_cut_off_fences_itself_and_comes_back(
     tmp_path: Path, redis_server: Server, namespace: str, start_proxy: StartProxy, how: str
 ) -> None:
@@ -640,6 +653,7 @@ def test_an_error_that_no_restart_mends_ends_all(desk: Desk) -> None:
 # --- points at which a process may die ---------------------------------------------------------------------------
 
 
+@pytest.mark.nightly  # by day that of `tests/faults/test_workers.py`
 @pytest.mark.parametrize("point", POINTS)
 def test_wherever_a_worker_dies_each_job_ends_once(desk: Desk, point: str) -> None:
     handles = [desk.enqueue("edit", f"d{n % 2}", n) for n in range(10)]
@@ -711,8 +725,8 @@ def test_the_command_says_what_is_wrong_and_ends_with_2(tmp_path: Path) -> None:
     ended = command("worker", "app:sched", PYTHONPATH=os.pathsep.join([ROOT, str(tmp_path)]), QUEUEHINT_URL="memory://")
     assert ended.returncode == EXIT_USAGE
     assert ended.stderr.startswith("queuehint worker: Scheduler('memory://'")
-    assert command("worker").returncode == EXIT_USAGE
-    assert command("worker", "app:sched", "--concurrency=0").returncode == EXIT_USAGE
+    assert CliRunner().invoke(app_of_commands, ["worker"]).exit_code == EXIT_USAGE
+    assert CliRunner().invoke(app_of_commands, ["worker", "app:sched", "--concurrency=0"]).exit_code == EXIT_USAGE
 
 
 def test_the_command_tells_its_version() -> None:

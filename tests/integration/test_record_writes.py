@@ -25,6 +25,7 @@ from queuehint import (
 from queuehint.values.outcome import OutcomeKind
 from queuehint.values.record import LOG_LINE_BYTES_MAX, LOG_LINES_MAX
 from tests.shelf import FEW, MANY, ids, on, settle, spec, write_lines
+from tests.support import thorough
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 LIMIT_S = 60
@@ -34,6 +35,7 @@ ROOT = Path(__file__).parents[2]
 # --- writers ----------------------------------------------------------------------------------------------------------
 
 
+WRITERS = thorough(8, quick=3)
 WRITER = """
 import sys
 from queuehint import Scheduler
@@ -44,29 +46,29 @@ sched.close_sync()
 """
 
 
-def test_lines_of_eight_writers_are_all_kept_up_to_the_limit(url: str) -> None:
+def test_lines_of_several_writers_are_all_kept_up_to_the_limit(url: str) -> None:
     """Threads where one process has the store, processes on Redis."""
     sched = Scheduler(url)
     sched.submit_sync([spec("few"), spec("many")])
     if sched.backend.is_local:
-        threads = [threading.Thread(target=write_lines, args=(sched, who)) for who in range(8)]
+        threads = [threading.Thread(target=write_lines, args=(sched, who)) for who in range(WRITERS)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(LIMIT_S)
     else:
         command = [sys.executable, "-c", WRITER, url]
-        writers = [subprocess.Popen([*command, str(who)], cwd=ROOT) for who in range(8)]
-        assert [writer.wait(LIMIT_S) for writer in writers] == [0] * 8
+        writers = [subprocess.Popen([*command, str(who)], cwd=ROOT) for who in range(WRITERS)]
+        assert [writer.wait(LIMIT_S) for writer in writers] == [0] * WRITERS
     few, many = sched.records.list_by_ids_sync(["few", "many"])
     sched.close_sync()
     assert [(len(record.logs), record.logs_truncated) for record in (few, many)] == [
-        (8 * FEW, False),
+        (WRITERS * FEW, False),
         (LOG_LINES_MAX, True),
     ]
     for record, lines in ((few, FEW), (many, MANY)):
         said = [tuple(map(int, line.split())) for line in record.logs]
-        for who in range(8):
+        for who in range(WRITERS):
             mine = [n for writer, n in said if writer == who]
             assert mine == list(range(lines - len(mine), lines))
 

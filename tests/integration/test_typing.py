@@ -22,8 +22,10 @@ CHECKERS = [
 ]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("arguments", CHECKERS)
 def test_right_calls_pass_and_wrong_ones_are_found(arguments: list[str]) -> None:
+    """By day `make type` says so."""
     done = subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -183,7 +183,7 @@ class RedisLockstep:
         self.server = server or shared_server()
         self.namespace = new_namespace("lockstep")
         self.clock = FakeClock(start_ms)
-        address = parse_url(self.server.url)
+        address = parse_url(self.server.unix_url)
         options = BackendOptions(namespace=self.namespace, clock=self.clock, retention=RETENTION)
         self.backend = RedisBackend(address, options, budget=budget)
         self.session = Wiretap(address, options, budget=budget)

@@ -83,6 +83,17 @@ def named(style: Style) -> str:
     return f"shared={style.shared} keyed={style.keyed} jobs={style.unfinished_max}"
 
 
+def by_turns() -> list[Any]:
+    """Return all styles with all budgets; every other pair is for the night."""
+    return [
+        pytest.param(
+            style, budget, id=f"{named(style)}-{budget}", marks=[pytest.mark.nightly] if (at + number) % 2 else []
+        )
+        for at, style in enumerate(STYLES)
+        for number, budget in enumerate(BUDGETS)
+    ]
+
+
 def walk(seed: int, style: Style, steps: int, budget: int, server: Server | None = None) -> int:
     """Walk, compare all there is, end everything, and see that nothing is left; return the steps compared."""
     lockstep = RedisLockstep(budget=budget, start_ms=(0, IN_2020_MS + 999)[seed % 2], server=server)
@@ -112,12 +123,11 @@ def lockstep() -> Iterator[RedisLockstep]:
 
 
 def test_the_walks_below_are_thousands_of_steps() -> None:
-    assert len(STYLES) * len(BUDGETS) * STEPS >= thorough(7_000, quick=2_000)
+    assert len(STYLES) * len(BUDGETS) * STEPS >= thorough(7_000, quick=2_000)  # half of them by day
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("budget", BUDGETS)
-@pytest.mark.parametrize("style", STYLES, ids=named)
+@pytest.mark.parametrize("style, budget", by_turns())
 def test_the_engine_and_a_store_give_the_same_answers_at_every_step(style: Style, budget: int) -> None:
     parts = thorough(3, quick=1)
     compared = sum(walk(10 * BUDGETS.index(budget) + part, style, STEPS, budget) for part in range(parts))

@@ -399,7 +399,7 @@ def test_what_cannot_be_meant_is_refused_by_us_at_once_and_changes_nothing(
 ) -> None:
     luck = random.Random(f"{thing}.{name}")
     values = list(VALUES)
-    few = thorough(len(values), quick=8)
+    few = thorough(len(values), quick=6)
     wrong = list(wrong_answers(runner, lambda: "memory://", thing, name, lambda: luck.sample(values, few)))
     assert not wrong, "\n".join(wrong)
 

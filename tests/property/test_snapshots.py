@@ -100,7 +100,7 @@ def replay(seed: int, told: list[tuple[int, bytes]]) -> Engine:
     return engine
 
 
-@pytest.mark.parametrize("seed", range(thorough(12, quick=6)))
+@pytest.mark.parametrize("seed", range(thorough(12, quick=4)))
 def test_who_is_read_again_goes_on_as_the_other(seed: int) -> None:
     walk(seed, 0.05)
 

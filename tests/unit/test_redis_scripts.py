@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -558,9 +559,10 @@ def test_an_error_reply_is_made_of_a_known_word_first(name: str) -> None:
 # --- where the text of a script comes from ---------------------------------------------------------------------------
 
 
-def modules() -> Iterator[tuple[str, ast.Module]]:
-    for path in sorted(PACKAGE.rglob("*.py")):
-        yield str(path.relative_to(PACKAGE)), ast.parse(path.read_text("utf-8"))
+@functools.cache
+def modules() -> list[tuple[str, ast.Module]]:
+    paths = sorted(PACKAGE.rglob("*.py"))
+    return [(str(path.relative_to(PACKAGE)), ast.parse(path.read_text("utf-8"))) for path in paths]
 
 
 def strings_of(tree: ast.AST) -> Iterator[str]:

@@ -446,10 +446,10 @@ def work(text: str) -> float:
     expression = templates._PLACEHOLDER
 
     def once() -> float:
-        begin = time.perf_counter()
+        begin = time.thread_time()
         for _ in expression.finditer(text):
             pass
-        return time.perf_counter() - begin
+        return time.thread_time() - begin
 
     return min(once() for _ in range(5))
 
