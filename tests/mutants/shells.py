@@ -308,6 +308,48 @@ MUTANTS = (
         caught_by=(tests("tests/faults/test_failover.py", "-k", "no_connection_to_an_old_primary"),),
     ),
     Mutant(
+        name="The connection of a loop to a node that is no primary any more is kept",
+        kind="wire",
+        file="backends/redis/connections.py",
+        old="        if (line := self._lines.pop(self._at, None)) is not None:\n            line.leave()\n",
+        new="        pass\n",
+        caught_by=(tests("tests/faults/test_failover.py", "-k", "no_connection_to_an_old_primary"),),
+    ),
+    Mutant(
+        name="A connection on which nothing comes is waited for",
+        kind="wire",
+        file="backends/redis/pipeline.py",
+        old="        if self._loop.time() < until_s:\n",
+        new="        if self._loop.time() < until_s or self._asked:\n",
+        caught_by=(tests("tests/integration/test_redis_pipeline.py", "-k", "silence"),),
+    ),
+    Mutant(
+        name="A call that is canceled leaves its reply to the next",
+        kind="wire",
+        file="backends/redis/pipeline.py",
+        old="                future = asked.popleft()\n                if future.done():\n",
+        new="                future = asked.popleft()\n"
+        "                future = asked.popleft() if future.done() else future\n"
+        "                if future.done():\n",
+        caught_by=(tests("tests/integration/test_redis_pipeline.py", "-k", "canceled_drops_its_own"),),
+    ),
+    Mutant(
+        name="What is in flight on a connection that fails waits for ever",
+        kind="wire",
+        file="backends/redis/pipeline.py",
+        old="                future.set_exception(_unanswered(self._failure))\n",
+        new="                pass\n",
+        caught_by=(tests("tests/integration/test_redis_pipeline.py", "-k", "all_in_flight_unanswered"),),
+    ),
+    Mutant(
+        name="Calls are sent without bound to a server that does not read",
+        kind="wire",
+        file="backends/redis/pipeline.py",
+        old="        while self._may_write is not None:\n            await asyncio.shield(self._may_write)\n",
+        new="",
+        caught_by=(tests("tests/integration/test_redis_pipeline.py", "-k", "does_not_read"),),
+    ),
+    Mutant(
         name="Of a cluster only the nodes in the URL are asked",
         kind="wire",
         file="backends/redis/address.py",
@@ -332,11 +374,11 @@ MUTANTS = (
         caught_by=(CONVERSATION,),
     ),
     Mutant(
-        name="Each call that finds no connection makes one",
+        name="Each call makes a connection",
         kind="wire",
         file="backends/redis/connections.py",
-        old="        self._room = None if waits else _Room(CONNECTIONS_MAX)\n",
-        new="        self._room = None\n",
+        old="            if line is None or not line.is_usable:\n                line = await self._line(node)\n",
+        new="            line = await self._connect(node)\n",
         caught_by=(tests("tests/integration/test_redis_connections.py", "-k", "bounded_number"),),
     ),
     Mutant(

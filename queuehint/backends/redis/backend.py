@@ -16,7 +16,7 @@ from redis import exceptions as driver
 from queuehint.backends.base import Backend, BackendOptions, Interest
 from queuehint.backends.redis import keys
 from queuehint.backends.redis.address import Address, parse_url
-from queuehint.backends.redis.connections import AsyncLink, SyncLink, run
+from queuehint.backends.redis.connections import AsyncLink, SyncLink, WaitLink, run
 from queuehint.backends.redis.session import Session
 from queuehint.backends.redis.subscriptions import Subscriptions
 from queuehint.backends.redis.transport import NotSent, Redirect, Send, Sleep, Unanswered, onward
@@ -216,7 +216,7 @@ class _Loop:
         self._backend = backend
         self._session = backend.session
         self._link = AsyncLink(backend.session.address)
-        self._waits = AsyncLink(backend.session.address, waits=True)
+        self._waits = WaitLink(backend.session.address)
         self._waiter = secrets.token_hex(8)
         self._subscriptions = Subscriptions(self._session, self._waiter, self.run, link=self._link, waits=self._waits)
         self._end = self._until_the_end()

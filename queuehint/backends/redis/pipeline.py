@@ -1,0 +1,244 @@
+"""
+A connection on which requests are in flight one behind the other, answered in the order in which they were sent.
+
+In place of the driver's own asynchronous client, which makes a task and several turns of the loop of each call: here a
+call is one write and one future. A connection that fails takes all its requests with it: none of them is known to have
+been done or not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import attrs
+from redis import exceptions as driver
+
+from queuehint.backends.redis.resp import open_reader, pack
+from queuehint.backends.redis.transport import NotSent, Unanswered
+
+if TYPE_CHECKING:
+    import ssl
+
+CONNECT_TIMEOUT_S: Final = 3.0
+BROKEN: Final = (driver.ConnectionError, driver.TimeoutError, OSError, TimeoutError)
+"""How a connection fails, by the driver or the system."""
+_UNSENT_MAX: Final = 4 << 20
+"""How many bytes may wait to be sent before a call waits too."""
+
+
+@attrs.frozen
+class Endpoint:
+    """
+    A server to connect to, and what is said to it first.
+
+    Args:
+        path: of a Unix socket, in place of host and port.
+        tls: None for plain text.
+        greeting: requests that have to succeed before any other is sent, passwords among them.
+    """
+
+    host: str
+    port: int
+    path: str | None = None
+    tls: ssl.SSLContext | None = None
+    greeting: tuple[tuple[str, ...], ...] = attrs.field(default=(), repr=False)
+
+
+class Pipeline(asyncio.Protocol):
+    """
+    One connection to a server; made by `open_pipeline`.
+
+    Args:
+        timeout_s: for how long nothing may come while a reply is due; a half-open connection is noticed then.
+    """
+
+    def __init__(self, timeout_s: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._timeout_s = timeout_s
+        self._reader = open_reader()
+        self._asked: deque[asyncio.Future[Any]] = deque()
+        self._transport: asyncio.Transport | None = None
+        self._failure: BaseException | None = None
+        self._is_leaving = False
+        self._heard_s = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._may_write: asyncio.Future[None] | None = None
+
+    # --- requests ----------------------------------------------------------------------------------------------------
+
+    @property
+    def is_usable(self) -> bool:
+        """True as long as requests may be sent."""
+        return self._transport is not None
+
+    @property
+    def is_idle(self) -> bool:
+        """True if no reply is due."""
+        return not self._asked
+
+    async def ask(self, *commands: tuple[Any, ...]) -> Any:
+        """
+        Send requests in one piece and return the reply to the last one; the others have to succeed.
+
+        Canceled in between, the reply is dropped; whether it was done is not known.
+
+        Raises:
+            NotSent: the connection had ended before, or the server does nothing yet.
+            Unanswered: it failed after the request was sent, wholly or in part.
+            redis.exceptions.ResponseError: the server refused.
+        """
+        data = pack(commands[0]) if len(commands) == 1 else b"".join(map(pack, commands))
+        while self._may_write is not None:
+            await asyncio.shield(self._may_write)
+        transport = self._transport
+        if transport is None:
+            raise NotSent from self._failure
+        if not self._asked:
+            self._heard_s = self._loop.time()
+            if self._timer is None:
+                self._timer = self._loop.call_at(self._heard_s + self._timeout_s, self._look)
+        replies = [self._loop.create_future() for _ in commands]
+        self._asked.extend(replies)
+        transport.write(data)
+        if len(replies) == 1:
+            return await replies[0]
+        said = await asyncio.gather(*replies, return_exceptions=True)
+        for reply in said:
+            if isinstance(reply, BaseException):
+                raise reply
+        return said[-1]
+
+    def leave(self) -> None:
+        """Send nothing more, and close the connection when the last reply has come."""
+        self._is_leaving = True
+        if not self._asked:
+            self._end(None)
+
+    def abort(self) -> None:
+        """Close the connection at once; what is in flight is unanswered."""
+        self._end(driver.ConnectionError("the connection was closed"))
+
+    # --- what the loop calls -----------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the connection, for the loop."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=_UNSENT_MAX)
+
+    def data_received(self, data: bytes) -> None:
+        """Hand replies to those who wait, for the loop."""
+        reader, asked = self._reader, self._asked
+        self._heard_s = self._loop.time()
+        try:
+            reader.feed(data)
+            while (reply := reader.gets()) is not False:
+                if not asked:
+                    # Said to nobody: that there are too many clients, as a rule, before the connection is closed.
+                    self._end(reply if isinstance(reply, Exception) else driver.InvalidResponse("nothing was asked"))
+                    return
+                future = asked.popleft()
+                if future.done():
+                    continue
+                if isinstance(reply, Exception):
+                    future.set_exception(_refused(reply))
+                else:
+                    future.set_result(reply)
+        except driver.InvalidResponse as error:
+            self._end(error)
+        if self._is_leaving and not asked:
+            self._end(None)
+
+    def pause_writing(self) -> None:
+        """Let calls wait until the server reads, for the loop."""
+        self._may_write = self._loop.create_future()
+
+    def resume_writing(self) -> None:
+        """Let them go on, for the loop."""
+        if self._may_write is not None and not self._may_write.done():
+            self._may_write.set_result(None)
+        self._may_write = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell those who wait, for the loop."""
+        self._end(exc or driver.ConnectionError("the server closed the connection"))
+
+    # --- its end -----------------------------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """End a connection on which nothing comes though a reply is due."""
+        self._timer = None
+        if not self._asked:
+            return
+        until_s = self._heard_s + self._timeout_s
+        if self._loop.time() < until_s:
+            self._timer = self._loop.call_at(until_s, self._look)
+        else:
+            self._end(driver.TimeoutError(f"no answer within {self._timeout_s:g} s"))
+
+    def _end(self, failure: BaseException | None) -> None:
+        transport, self._transport = self._transport, None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if transport is not None:
+            self._failure = failure or driver.ConnectionError("the connection was closed")
+            if failure is None:
+                transport.close()
+            else:
+                transport.abort()
+        self.resume_writing()
+        while self._asked:
+            future = self._asked.popleft()
+            if not future.done():
+                future.set_exception(_unanswered(self._failure))
+
+
+def _refused(reply: Exception) -> Exception:
+    """Return what is raised for a refusal: some are no answer to a request."""
+    if not isinstance(reply, driver.BusyLoadingError) and isinstance(reply, driver.ResponseError):
+        return reply
+    # The server is there and does nothing yet, or has too many clients: nothing was done.
+    unsent = NotSent()
+    unsent.__cause__ = reply
+    return unsent
+
+
+def _unanswered(failure: BaseException | None) -> Unanswered:
+    unanswered = Unanswered()
+    unanswered.__cause__ = failure
+    return unanswered
+
+
+async def open_pipeline(endpoint: Endpoint, timeout_s: float) -> Pipeline:
+    """
+    Connect.
+
+    Raises:
+        NotSent: no connection could be made, or it failed before anything was asked.
+        redis.exceptions.ResponseError: the server refuses the greeting: a wrong password, no such database.
+    """
+    loop = asyncio.get_running_loop()
+
+    def make() -> Pipeline:
+        return Pipeline(timeout_s)
+
+    pipeline: Pipeline | None = None
+    try:
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            if endpoint.path is not None:
+                _, pipeline = await loop.create_unix_connection(make, endpoint.path)
+            else:
+                _, pipeline = await loop.create_connection(make, endpoint.host, endpoint.port, ssl=endpoint.tls)
+        if endpoint.greeting:
+            await pipeline.ask(*endpoint.greeting)
+    except Unanswered as error:
+        raise NotSent from error.__cause__
+    except BROKEN as error:
+        raise NotSent from error
+    except BaseException:
+        if pipeline is not None:
+            pipeline.abort()
+        raise
+    return pipeline
