@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 
 HIDDEN = "***"
-"""Stands where something of a URL is not shown."""
+"""Placeholder for hidden parts of a URL."""
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,31}")
 _SERVED = ("memory", "sqlite", "redis", "rediss", "unix", "redis+cluster", "rediss+cluster", "redis+sentinel")
-"""Schemes that are shown without slashes behind them too: what else begins so may be a user, or a password."""
+"""Schemes that are shown even without slashes behind them; another text before a colon may be a user or a password."""
 _OF_FILES = ("sqlite", "unix")
 _HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
 _DATABASE = re.compile(r"[0-9]{0,5}")

@@ -13,9 +13,9 @@ Level = Literal["error", "warning"]
 Repair = tuple[str, str, str]
 """Kind, key or counter, item; see ``redis/lua/doctor/repair.lua``."""
 CIRCLES_MAX: Final = 100
-"""How many circles one look tells of."""
+"""The most cycles that one examination reports."""
 CIRCLE_NAMED_MAX: Final = 10
-"""How many jobs of a circle are named."""
+"""The most jobs of a cycle that are named."""
 MORE_CIRCLES: Final = f"jobs that wait for one another: there are more than {CIRCLES_MAX} circles; look again then"
 
 

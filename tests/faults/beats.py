@@ -1,7 +1,7 @@
 """
 A worker whose time is a file: ``python -m tests.faults.beats URL FILE``.
 
-Its job does nothing. Whoever writes another time into the file moves the clocks of all that read it.
+Its job does nothing. Writing another time into the file moves the clocks of all its readers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What tests on all stores share."""
+"""Fixtures of tests on all stores."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def logs_of_commands_end() -> Iterator[None]:
-    """Take away what a command, run in this process, has set up to log to an output that is closed by then."""
+    """Remove log handlers of commands that ran in this process: their output is closed by then."""
     yield
     root = logging.getLogger()
     for handler in [handler for handler in root.handlers if type(handler) is logging.StreamHandler]:

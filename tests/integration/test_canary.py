@@ -1,4 +1,4 @@
-"""A canary in what a job takes, returns and keeps: where that is refused or breaks, no message or log line sings."""
+"""Payloads never leak: a canary in arguments, results and shared values is in no error message and no log line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics: what the store counts, in the words of Prometheus and of OpenTelemetry, and never in the way of the work."""
+"""Metrics for Prometheus and OpenTelemetry, which never hold up the work."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """
-A canary in each part of a URL, in arguments, in results and in what `redact` is given is in no message, no log line,
-no chain of exceptions and no `repr`, where each of these refuses or breaks; on all stores.
+Secrets never leak: a canary in each part of a URL, in arguments, in results and in texts given to `redact` appears in
+no message, log line, exception chain or `repr` of any failure; on all stores.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A place for plain code: it excludes jobs and is excluded by them, and is free when its caller is gone."""
+"""Exclusive sections: they exclude jobs and are excluded by them, and end with their caller."""
 
 from __future__ import annotations
 

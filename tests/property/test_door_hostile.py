@@ -1,9 +1,9 @@
 """
-Every public callable with values that it cannot mean: an error of ours in one printable line, or Python's own for a
-call that does not fit; at once, and nothing is changed.
+Every public callable with invalid values: an error of ours in one printable line, or Python's own for a call that does
+not fit; at once, and nothing is changed.
 
-What is called is found by itself, from `queuehint.__all__` and the public methods of what a scheduler gives: what is
-new is in it. What is left out says why. On memory all of it; with a file and on Redis each parameter gets one value.
+The callables are collected from `queuehint.__all__` and the public methods of a scheduler's objects, so new ones are
+included; each exclusion has its reason. On memory every value is tried; with a file and on Redis one per parameter.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Handlers that keep to their places are never convicted; the same without places always are, with two jobs."""
+"""Race detection: handlers that stay in their places always pass; without places they always fail, with two jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine: how far one question about records looks, and how long those of a service are kept."""
+"""The engine: bounds of one question about records, and retention by service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Edges from and to groups: few of them, and all that they stand for."""
+"""Edges from and to groups: a minimal set that implies all others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The line of calls before the connections of a loop, without a server."""
+"""The queue of calls for the connections of a loop, without a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values that users make by hand: what a field does not name is refused where it is made, or where it is checked."""
+"""Values constructed by users: a field of a wrong type is refused when it is made, or when it is checked."""
 
 from __future__ import annotations
 

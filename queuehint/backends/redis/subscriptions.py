@@ -1,9 +1,9 @@
 """
-Subscriptions of one event loop to jobs: all who wait there share one question and one blocked connection.
+Subscriptions of one event loop to jobs: all its waiters share one question and one blocking connection.
 
-A job remembers the loop, and tells it of its end and, where somebody waits for changes, of each change: a marker in the
-set of the loop's session. So whoever else waits for the same job asks nothing. What has been subscribed for `TRUSTED_S`
-is asked about again, everything in one request, for a marker may be lost with a connection.
+A job stores its subscribers. At its end and, for waiters of changes, at each change it puts a marker into the set of
+the loop's session. So a further waiter of the same job sends no request. After `TRUSTED_S` all subscriptions are
+checked again in one request, for a marker may be lost with a connection.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from queuehint.backends.sqlite.backend import SqliteBackend
 
 DAMAGE_MAX: Final = 20
-"""How much damage of a file one look tells of."""
+"""The most damaged places of a file that one examination reports."""
 
 
 def diagnose(backend: SqliteBackend) -> Report:

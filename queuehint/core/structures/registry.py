@@ -23,7 +23,7 @@ class ActiveExecutions:
     STARTED jobs by id, and at each gate the counts of their claims by mode.
 
     Args:
-        trie: whose nodes carry the counts; a node lives as long as a granted claim below it does.
+        trie: its nodes carry the counts; a node lives as long as a granted claim below it does.
     """
 
     def __init__(self, trie: PathTrie) -> None:

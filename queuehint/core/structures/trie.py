@@ -3,15 +3,15 @@ FIFO gates on a path trie: multi-granularity locks with a fair line at every nod
 
 Theory of operation. A claim on ``a:b:c`` passes a
 gate at the root, at ``a`` and at ``a:b`` with an *intention* (``IS`` or ``IX``) and at ``a:b:c`` with its own mode
-(``S`` or ``X``). What is held at a gate is four counts, packed into one int, so that "does this mode fit" and
-"count it" are one operation each.
+(``S`` or ``X``). A gate counts its granted claims by mode, four counts packed into one int, so that "does this mode
+fit" and "count it" are one operation each.
 
-- *place*: walk from the root. Where the line is empty and the mode fits what is held, count it and go one level down;
+- *place*: walk from the root. Where the line is empty and the mode fits the counts, count it and go one level down;
   else join the line and stop. At its own node the claim is granted.
 - *advance*: while the head of a line fits, take it out, count it and let it walk on from there.
 - *leave*: from the deepest gate up, drop the counts; a line whose head fits now is left to be advanced.
 
-Invariants, stated by `check`: what is held at a node is the sum of the walks that passed it; walks that stand in a
+Invariants, asserted by `check`: the counts of a node are the sum of the walks that passed it; walks that stand in a
 line are in order of place; no head of a line fits unless its node waits to be advanced; a node exists only while
 something is held or waits there, or a child exists.
 

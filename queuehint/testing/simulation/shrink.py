@@ -1,4 +1,4 @@
-"""The fewest steps that fail: steps are left out, many at first, then one by one, as long as the rest still fails."""
+"""Shrinking: leave out steps, many at first, then one by one, as long as the rest still fails."""
 
 from __future__ import annotations
 

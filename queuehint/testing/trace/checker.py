@@ -1,18 +1,18 @@
 """
-Whether what happened in a queue is what its rules allow.
+The checker of traces: one pass over the events of a queue.
 
-The events are gone through once. What counts is when a job took its place (it was queued), when it ran and when it was
-over; a job that is put back keeps its place unless its events or its job say otherwise. A start is held against
+Three times of a job matter: when it took its place (it was queued), when it ran and when it ended; a job that is put
+back keeps its place unless its events or its job say otherwise. A start is checked against
 
 - the jobs that run: none may conflict,
 - the jobs with an earlier place: none that conflicts may have its place still. Exactly this is the rule for exclusive
   claims; with shared ones a queue may let more jobs wait, never fewer,
 - the jobs it depends on.
 
-A trace may begin in the middle: what is not known is not held against anybody, but told as not judged.
+A trace may begin in the middle: a start that depends on unknown events is no fault, but listed as not judged.
 
-Complexity: O(depth) for each event and claim, beside sorting; who waits in vain for a slot is found by asking again
-those that wait for a job when it is over.
+Complexity: O(depth) for each event and claim, beside sorting; idle slots are found by checking the waiters of a job
+again when it ends.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Steps in words: a line each."""
+"""Descriptions of steps: one line each."""
 
 from __future__ import annotations
 
