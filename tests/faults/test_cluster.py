@@ -242,9 +242,7 @@ def test_a_cluster_that_is_down_is_waited_for(namespace: str, lines: Path) -> No
 # --- a URL that names one node ---------------------------------------------------------------------------------------
 
 
-def test_whoever_knows_one_node_of_a_cluster_goes_on_without_it(
-    namespace: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_client_of_one_cluster_node_survives_its_loss(namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redis_session, "RETRY_S", 5.0)
     with Cluster(cluster_require_full_coverage="no", cluster_node_timeout=1000) as cluster:
         slot = slot_of(cluster, namespace)
@@ -290,7 +288,7 @@ def role_of(server: Server) -> str:
     return str(server.info("replication")["role"])
 
 
-async def test_whoever_knows_one_node_that_is_down_is_told_and_goes_on_when_it_is_back(
+async def test_a_client_of_one_dead_node_gets_an_error_and_recovers_with_it(
     cluster: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(redis_session, "RETRY_S", 0.5)

@@ -356,7 +356,7 @@ def test_a_store_nobody_else_can_look_into_is_refused() -> None:
     assert "memory:// lives in one process, and nobody else can look into it" in result.output
 
 
-def test_who_says_nothing_is_told_what_to_say(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_without_a_store_asks_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("QUEUEHINT_URL", "QUEUEHINT_SCHEDULER"):
         monkeypatch.delenv(name, raising=False)
     result = CliRunner().invoke(app, ["stats"])

@@ -144,7 +144,7 @@ def test_what_was_masked_already_stays_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("url", [*ODD, *WITH_SECRETS])
-def test_who_quotes_a_part_of_a_url_says_no_password(url: str) -> None:
+def test_a_message_that_quotes_a_part_of_a_url_has_no_password(url: str) -> None:
     door._typed[:] = ["ls", "--target", url]
     parts = re.split("[:/@?#&;=,]", url)
     texts = [url, repr(url), url[url.casefold().index(SECRET.casefold()) :], *url.split("@"), *url.split("?"), *parts]

@@ -1225,7 +1225,7 @@ def test_a_server_that_is_almost_full_is_a_warning(start_server: StartServer) ->
     assert "maxmemory" in settings_of(server, level="warning")
 
 
-def test_who_may_not_scan_or_read_settings_is_told_what_was_not_looked_at(start_server: StartServer) -> None:
+def test_without_the_rights_to_scan_or_read_settings_omitted_checks_are_listed(start_server: StartServer) -> None:
     server = start_server(acl=["user ann on >secret ~* &* +@all -scan -config"])
     backend = RedisBackend(parse_url(server.url.replace("redis://", "redis://ann:secret@")))
     backend.call_sync(Enqueue((job("1", "a"), job("2", "a"))))

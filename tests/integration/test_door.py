@@ -636,7 +636,7 @@ async def test_a_result_not_there_in_time_is_a_timeout_and_the_job_goes_on() -> 
     assert await handle.result(0) == "a0"
 
 
-async def test_who_waits_for_a_result_is_woken() -> None:
+async def test_a_waiter_for_a_result_is_woken() -> None:
     sched, _ = scheduler()
     handles = await make_job(sched).enqueue_many([("doc", n) for n in range(20)])
     waiting = [asyncio.create_task(handle.result()) for handle in handles]

@@ -132,7 +132,7 @@ ITERABLES: dict[str, tuple[int, Callable[[Any], Any]]] = {
 
 
 @pytest.mark.parametrize("name", ITERABLES)
-def test_of_what_has_no_end_one_more_than_the_limit_is_read(name: str) -> None:
+def test_an_endless_iterator_is_read_to_one_more_than_the_limit(name: str) -> None:
     limit, call = ITERABLES[name]
     items = Endless()
     with pytest.raises(InvalidJobError, match=f"more than {limit} in one call, limit {limit}"):
@@ -175,7 +175,7 @@ def test_jobs_are_read_up_to_so_many_bytes(name: str, monkeypatch: pytest.Monkey
     assert items.read <= 5001
 
 
-def test_of_lists_that_have_no_end_one_more_than_the_limit_is_read() -> None:
+def test_an_endless_list_is_read_to_one_more_than_the_limit() -> None:
     ids = EndlessList("a")
     with pytest.raises(InvalidJobError, match="depends_on names more than 1000 jobs, limit 1000"):
         JobSpec(id="x", task="t", depends_on=ids).check()  # type: ignore[arg-type]
@@ -191,7 +191,7 @@ def test_of_lists_that_have_no_end_one_more_than_the_limit_is_read() -> None:
     assert [each.endless.read for each in (ids, edges, pointers, segments)] == [1001, 1001, 1001, 65]
 
 
-def test_of_mappings_that_have_no_end_one_more_than_the_limit_is_read() -> None:
+def test_an_endless_mapping_is_read_to_one_more_than_the_limit() -> None:
     from collections.abc import Mapping
 
     class EndlessMapping(Mapping[str, int]):

@@ -122,7 +122,7 @@ class NotOne:
         return iter(["ann"])
 
 
-def test_whom_a_worker_helps_is_known_by_the_text_that_was_checked() -> None:
+def test_a_worker_helps_users_by_their_checked_names() -> None:
     sched, _ = scheduler()
     one = sched.make_worker(users=["ben"], steal=HostileStr(ANYONE))
     assert (type(one._steal), one._steal) == (str, ANYONE)

@@ -50,7 +50,7 @@ def waits_of(sched: Scheduler, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 @pytest.mark.parametrize("built_here", [True, False])
-def test_whoever_waits_for_a_flow_gets_its_results_without_retention(
+def test_a_waiter_for_a_flow_gets_its_results_without_retention(
     url: str, monkeypatch: pytest.MonkeyPatch, *, built_here: bool
 ) -> None:
     async def main(sched: Scheduler) -> None:
@@ -70,9 +70,7 @@ def test_whoever_waits_for_a_flow_gets_its_results_without_retention(
     on(url, main, retention=AT_ONCE)
 
 
-def test_whoever_waits_for_a_flow_is_told_the_job_that_failed_without_retention(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_waiter_for_a_flow_gets_the_failed_job_without_retention(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main(sched: Scheduler) -> None:
         gate = Gate()
         step = tasks(sched, gate)
@@ -150,7 +148,7 @@ async def test_the_ends_of_a_long_flow_are_read_before_their_records_go(
         assert await waiting == {"long": 2} | {f"brief-{number}": "brief" for number in range(count)}
 
 
-def test_of_a_flow_that_nobody_waits_for_nothing_is_kept(url: str) -> None:
+def test_a_flow_without_a_waiter_keeps_no_records(url: str) -> None:
     async def main(sched: Scheduler) -> None:
         gate = Gate()
         step = tasks(sched, gate)

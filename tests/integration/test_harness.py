@@ -407,7 +407,7 @@ def test_a_reset_ends_all_connections_at_once(server: Server, proxy: Proxy, clie
         assert client.ping() and other.ping()
 
 
-def test_who_is_refused_is_reset(proxy: Proxy, client: redis.Redis) -> None:
+def test_a_refused_connection_is_reset(proxy: Proxy, client: redis.Redis) -> None:
     proxy.refuse()
     assert client.ping()
     with connect(proxy.url) as other:

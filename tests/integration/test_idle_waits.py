@@ -90,7 +90,7 @@ class Waiting:
 
 
 @pytest.mark.parametrize("faster", [10, pytest.param(1, marks=pytest.mark.nightly)])
-async def test_whoever_waits_sends_a_command_a_second_at_most(
+async def test_a_waiter_sends_at_most_one_command_a_second(
     redis_server: Server, monkeypatch: pytest.MonkeyPatch, faster: int
 ) -> None:
     for path in PAUSES:

@@ -55,7 +55,7 @@ def test_an_enqueue_answers_when_its_own_work_is_done_and_does_its_share(
     on(url, main)
 
 
-def test_who_cancels_a_path_is_answered_when_all_is_canceled(url: str) -> None:
+def test_cancel_path_returns_when_all_jobs_are_canceled(url: str) -> None:
     async def main(sched: Scheduler) -> None:
         leave_over(sched)
         assert await sched.cancel(path=["doc1"]) == 0

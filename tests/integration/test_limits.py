@@ -83,7 +83,7 @@ def test_an_idle_worker_is_woken_when_a_token_comes(url: str) -> None:
     run(main(*scheduler(url)))
 
 
-async def test_who_holds_a_place_is_counted_too(url: str) -> None:
+async def test_an_exclusive_holder_is_counted_too(url: str) -> None:
     sched, _ = scheduler(url)
     work, counts, go = counting(sched)
     await sched.limit(["t"], 1)

@@ -214,7 +214,7 @@ def settle(backend: MemoryBackend, id: str) -> None:
     ],
 )
 @pytest.mark.parametrize("how", ["async", "sync"])
-async def test_who_waits_is_woken_by_what_they_wait_for(
+async def test_a_waiter_is_woken_by_its_topic(
     interest: Interest, wake: Callable[[MemoryBackend, FakeClock], Any], how: str
 ) -> None:
     clock = FakeClock()
@@ -238,7 +238,7 @@ async def test_who_waits_is_woken_by_what_they_wait_for(
     "interest",
     [Interest(pools=("nothing",)), Interest(jobs=("b",)), Interest(worker="nobody"), Interest(jobs=("a", "b"))],
 )
-async def test_who_waits_for_something_else_sleeps_on(interest: Interest) -> None:
+async def test_a_waiter_for_another_topic_sleeps_on(interest: Interest) -> None:
     backend = MemoryBackend(BackendOptions(clock=FakeClock()))
     backend.call_sync(Enqueue((job("a"), job("b"), job("c"))))
     backend.call_sync(Exchange("w", limit=2))
@@ -266,7 +266,7 @@ async def test_a_wait_for_nothing_leaves_nothing_behind() -> None:
     await waiting
 
 
-def test_who_waited_on_a_loop_that_is_gone_harms_nobody() -> None:
+def test_a_waiter_on_a_closed_loop_does_no_harm() -> None:
     backend = MemoryBackend()
     loop = asyncio.new_event_loop()
     task = loop.create_task(backend.wait(Interest(pools=("default",)), 60))

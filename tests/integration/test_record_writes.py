@@ -91,7 +91,7 @@ def test_lines_are_appended_whatever_the_state(url: str) -> None:
     on(url, main)
 
 
-def test_of_a_text_of_very_many_lines_the_last_are_kept(url: str) -> None:
+def test_the_last_lines_of_a_very_long_text_are_kept(url: str) -> None:
     async def main(sched: Scheduler) -> None:
         await sched.submit([spec("a"), spec("b")])
         await sched.records.append_log("a", "\n".join(map(str, range(100_000))))

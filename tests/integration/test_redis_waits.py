@@ -59,7 +59,7 @@ def test_a_wait_that_the_server_refuses_does_not_return_at_once(
     backend.close_sync()
 
 
-def test_who_ticks_on_the_way_does_not_keep_a_sleeping_worker_asleep() -> None:
+def test_ticks_of_others_do_not_keep_a_worker_asleep() -> None:
     lockstep = RedisLockstep(budget=1)
     try:
         lockstep.do(Exchange("w", limit=1))  # told that nothing is due: the worker sleeps
@@ -116,7 +116,7 @@ def test_a_loop_that_ends_closes_its_connections_though_nobody_closed_the_backen
     backend.close_sync()
 
 
-async def test_who_waits_is_told_although_the_connection_for_calls_fails(
+async def test_a_waiter_is_woken_although_the_connection_for_calls_fails(
     redis_server: Server, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("queuehint.backends.redis.backend.WAIT_CEILING_S", 60.0)
@@ -385,7 +385,7 @@ def test_processes_that_were_killed_while_they_waited_are_forgotten_by_and_by(
 # --- who waits for changes -------------------------------------------------------------------------------------------
 
 
-async def test_who_waits_for_a_change_is_woken_by_it_and_those_who_wait_for_the_end_are_not(
+async def test_a_change_wakes_waiters_for_changes_and_not_those_for_the_end(
     redis_server: Server, namespace: str
 ) -> None:
     backend = RedisBackend(parse_url(redis_server.url), BackendOptions(namespace=namespace))
@@ -409,7 +409,7 @@ async def test_who_waits_for_a_change_is_woken_by_it_and_those_who_wait_for_the_
     await backend.close()
 
 
-async def test_those_who_follow_a_job_ask_the_store_when_something_has_changed(
+async def test_followers_of_a_job_query_the_store_after_changes_only(
     redis_server: Server, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def followed(handle: Any, backend: Any) -> Any:

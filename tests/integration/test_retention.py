@@ -90,7 +90,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @pytest.mark.parametrize("state, service, ms", ENDS)
-def test_whoever_was_told_nothing_keeps_records_as_the_namespace_was_told(
+def test_a_process_without_a_retention_uses_that_of_the_namespace(
     house: House, state: JobState, service: str | None, ms: int
 ) -> None:
     house.open(KEPT).call_sync(Enqueue((JobSpec(id="other", task="t", delay_ms=10**9),)))
@@ -112,7 +112,7 @@ def test_the_newest_that_says_so_counts_and_is_told_what_was_there(
     assert kept_ms(house.open(), JobState.FINISHED) == 7000
 
 
-def test_who_says_the_same_in_other_words_is_not_told(house: House, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_equal_retention_in_other_units_gives_no_warning(house: House, caplog: pytest.LogCaptureFixture) -> None:
     house.open(Retention(finished=3600, services={"b": 1, "a": 2})).call_sync(Tick())
     same = Retention(finished=timedelta(hours=1), services={"a": timedelta(seconds=2), "b": 1.0})
     house.open(same).call_sync(Tick())
@@ -204,7 +204,7 @@ def test_the_helper_that_renews_keeps_records_as_the_scheduler_was_told() -> Non
 
 
 @pytest.mark.parametrize("ends", ["well", "badly", "canceled"])
-def test_whoever_waits_gets_the_result_of_what_is_kept_for_no_time(url: str, ends: str) -> None:
+def test_a_waiter_gets_a_result_with_zero_retention(url: str, ends: str) -> None:
     sched = Scheduler(url, retention=Retention(finished=0, failed=0, canceled=0))
 
     @sched.job(max_attempts=1)

@@ -176,7 +176,7 @@ def test_a_journal_and_a_snapshot_after_it_make_the_same(shelf: Shelf) -> None:
     assert [record(store, f"a{step}").number for step in range(6)] == [1, 2, 3, 4, 5, 6]
 
 
-def test_who_asks_again_after_a_crash_is_told_what_was_done(shelf: Shelf) -> None:
+def test_a_repeated_request_after_a_crash_gets_the_first_reply(shelf: Shelf) -> None:
     store = shelf.open()
     enqueue(store, "a")
     shelf.crash()
@@ -957,7 +957,7 @@ def test_a_canceled_call_is_done_and_harms_nobody(shelf: Shelf) -> None:
     assert [record(store, job_id).number for job_id in "ab"] == [1, 2]
 
 
-async def test_who_was_canceled_and_asks_again_has_the_grants_that_were_missed(
+async def test_a_canceled_claim_that_is_repeated_returns_the_missed_grants(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backend_module, "MISSED_MAX", 2)
@@ -998,7 +998,7 @@ def test_after_its_end_a_store_says_so(shelf: Shelf) -> None:
             enqueue(store, "b")
 
 
-def test_whoever_closes_it_too_waits_until_the_file_is_let_go(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_close_waits_until_the_file_is_closed(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     store = shelf.open()
     enqueue(store, "a")
     go_on = threading.Event()

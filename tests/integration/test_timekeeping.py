@@ -81,7 +81,7 @@ def test_what_somebody_else_has_fired_meanwhile_is_passed_over() -> None:
     assert counted(backend) == 1
 
 
-def test_of_many_firings_that_are_refused_together_those_are_fired_that_are_taken() -> None:
+def test_a_refused_batch_of_firings_is_fired_one_by_one() -> None:
     backend = Store()
     run_steps_sync(backend, store(defined("s")))
     backend.clock.advance(ms=5000)
@@ -192,7 +192,7 @@ async def test_definitions_are_stored_once_and_then_only_what_is_due_is_asked_fo
     assert asked == [ListSchedules, PutSchedule, DueSchedules, DueSchedules]
 
 
-def test_who_cannot_store_or_fire_rests_and_tries_again(
+def test_the_timekeeper_retries_failed_stores_and_firings_after_a_pause(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [1000.0]

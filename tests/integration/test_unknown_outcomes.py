@@ -48,7 +48,7 @@ def test_an_enqueue_is_asked_for_again_with_its_id(url: str) -> None:
     on(url, main)
 
 
-def test_of_many_all_ids_are_told_in_order(url: str) -> None:
+def test_an_unknown_outcome_of_many_jobs_names_all_ids_in_order(url: str) -> None:
     async def main(sched: Scheduler) -> None:
         @sched.job
         def charge(order: int) -> None: ...
@@ -106,7 +106,7 @@ def test_a_handler_is_told_the_id_of_the_child(url: str) -> None:
     on(url, main)
 
 
-def test_of_many_whoever_is_refused_a_later_part_is_told_which_are_there(url: str) -> None:
+def test_a_refused_later_part_names_the_enqueued_ids(url: str) -> None:
     async def main(sched: Scheduler) -> None:
         @sched.job
         def charge(order: int) -> None: ...

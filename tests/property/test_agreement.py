@@ -277,7 +277,7 @@ def test_a_result_that_is_pruned_in_the_step_that_ends_its_job_is_not_stored(loc
     assert "results" not in lockstep.dump()
 
 
-def test_nobody_is_woken_who_has_not_been_heard_of_for_ten_minutes(lockstep: RedisLockstep) -> None:
+def test_waiters_silent_for_ten_minutes_are_not_woken(lockstep: RedisLockstep) -> None:
     lockstep.do(Enqueue((JobSpec(id="a", task="t"),)))
     lockstep.watch(("a",))
     lockstep.go_to(KEPT_MS + MINUTE)
@@ -286,7 +286,7 @@ def test_nobody_is_woken_who_has_not_been_heard_of_for_ten_minutes(lockstep: Red
     assert not [name for name in lockstep.dump() if name.startswith("wake:session:")]
 
 
-def test_who_waits_for_a_job_is_woken_at_its_end(lockstep: RedisLockstep) -> None:
+def test_a_waiter_for_a_job_is_woken_at_its_end(lockstep: RedisLockstep) -> None:
     lockstep.do(Enqueue((JobSpec(id="a", task="t"),)))
     lockstep.watch(("a",))
     lockstep.do(Cancel(("a",)))
@@ -472,7 +472,7 @@ def test_a_job_that_is_brought_back_has_its_key_in_that_very_step(cut: RedisLock
     assert found.id == "b"
 
 
-def test_who_depends_on_a_job_late_is_looked_at_by_a_sweep_that_began_before(cut: RedisLockstep) -> None:
+def test_a_late_dependent_is_visited_by_a_sweep_that_began_before(cut: RedisLockstep) -> None:
     def depending(job_id: str) -> JobSpec:
         return JobSpec(id=job_id, task="t", depends_on=(Dependency("a"),), flow="f")
 
@@ -485,7 +485,7 @@ def test_who_depends_on_a_job_late_is_looked_at_by_a_sweep_that_began_before(cut
         cut.count()
 
 
-def test_who_writes_to_a_record_that_is_over_keeps_nobody_waiting_for_it(cut: RedisLockstep) -> None:
+def test_writing_to_a_finished_record_does_not_block_waiters(cut: RedisLockstep) -> None:
     needy = [JobSpec(id=f"b{at}", task="t", depends_on=(Dependency("a", when="done"),)) for at in range(4)]
     cut.do(Enqueue((JobSpec(id="a", task="t"), *needy)))
     cut.do(Cancel(("a",)))

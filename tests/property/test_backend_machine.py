@@ -246,7 +246,7 @@ def test_tokens_of_replies_are_the_engines() -> None:
         tokens.learn(granted(2), granted(69))
 
 
-def test_who_opens_the_file_of_a_dead_process_ends_its_leases() -> None:
+def test_opening_the_file_of_a_dead_process_expires_its_leases() -> None:
     class WithLeases(OnSqliteOfOthers):
         leases_end_at_restart = False
 

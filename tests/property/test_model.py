@@ -132,6 +132,6 @@ def test_conflict_is_clash_remembered(one: tuple[Claim, ...], other: tuple[Claim
     assert conflict(one, other) == conflict(shape(one), shape(other)) == clash(one, other) == clash(other, one)
 
 
-def test_who_holds_a_place_without_waiting_is_in_the_way() -> None:
+def test_a_holder_that_never_waited_blocks_others() -> None:
     dead = Waiting("dead", claim_of("x"), is_waiting=False)
     assert ready([dead, Waiting("behind", claim_of("x", "y"))]) == []

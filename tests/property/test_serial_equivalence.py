@@ -43,7 +43,7 @@ def noting(spec: JobSpec, **changes: Any) -> JobSpec:
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(job_graphs(max_jobs=4, max_edges=0))
-def test_who_writes_at_its_places_alone_leaves_the_state_of_one_by_one(graph: tuple[JobSpec, ...]) -> None:
+def test_handlers_that_write_at_their_places_only_are_serializable(graph: tuple[JobSpec, ...]) -> None:
     check_serial_equivalence({"note": note}, map(noting, graph), dict, orders_max=60)
 
 

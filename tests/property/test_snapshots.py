@@ -101,7 +101,7 @@ def replay(seed: int, told: list[tuple[int, bytes]]) -> Engine:
 
 
 @pytest.mark.parametrize("seed", range(thorough(12, quick=4)))
-def test_who_is_read_again_goes_on_as_the_other(seed: int) -> None:
+def test_an_engine_restored_from_a_snapshot_behaves_the_same(seed: int) -> None:
     walk(seed, 0.05)
 
 
@@ -113,7 +113,7 @@ def test_in_a_thousand_walks_who_is_read_again_goes_on_as_the_other(block: int) 
 
 
 @pytest.mark.parametrize("seed", range(thorough(4, quick=2)))
-def test_who_is_told_everything_again_remembers_the_same(seed: int) -> None:
+def test_an_engine_restored_by_replay_has_the_same_state(seed: int) -> None:
     engine, told = walk(seed)
     assert digest(replay(seed, told)) == digest(engine)
 

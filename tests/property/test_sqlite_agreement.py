@@ -64,7 +64,7 @@ def walk(seed: int, steps: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_who_closes_the_file_and_opens_it_again_says_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reopened_file_gives_the_same_replies(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backend_module, "SNAPSHOT_ROWS", 30)
     walk(seed, 150)
 

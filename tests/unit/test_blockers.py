@@ -14,7 +14,7 @@ def why(queue: Queue, name: str) -> tuple[ReasonKind, tuple[str, ...]]:
     return reason.kind, reason.jobs
 
 
-def test_who_holds_a_gate_with_more_holders_than_are_sorted_is_found_by_path() -> None:
+def test_holders_beyond_the_sorting_limit_are_found_by_path() -> None:
     queue = Queue(*[job(f"h{n:04}", ["doc", f"s{9999 - n}"]) for n in range(1000)])
     queue.enqueue(*[job(f"i{n}", ["doc", f"t{n}"]) for n in range(9)], job("whole", ["doc"]), job("next", ["doc"]))
     assert why(queue, "whole") == (ReasonKind.PLACE, tuple(f"h{n:04}" for n in range(990, 1000)))

@@ -12,7 +12,7 @@ def test_a_fake_clock_stands_still_until_it_is_moved() -> None:
     assert clock.now_ms() == 2_501
 
 
-def test_who_subscribed_hears_of_each_move_after_it() -> None:
+def test_a_subscriber_of_a_clock_is_called_after_each_move() -> None:
     clock = FakeClock(0)
     heard: list[int] = []
     clock.subscribe(lambda: heard.append(clock.now_ms()))

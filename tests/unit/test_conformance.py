@@ -27,7 +27,7 @@ def modules() -> list[ModuleType]:
 
 
 @pytest.mark.parametrize("rules", [BackendConformance, contract.Restarts, contract.Tokens])
-def test_whoever_forgets_how_to_open_a_store_is_told(rules: type[contract.Binding]) -> None:
+def test_a_binding_without_open_is_an_error(rules: type[contract.Binding]) -> None:
     # Pytest leaves abstract classes out without a word.
     assert not inspect.isabstract(rules)
     with pytest.raises(NotImplementedError, match=r"needs a method open\(self, clock\)"):

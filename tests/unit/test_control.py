@@ -10,7 +10,7 @@ from queuehint.scheduler.operating import _reached
 
 
 @pytest.mark.parametrize("value, reached", [(b"9", 9), (None, 7)])
-def test_who_cancels_a_path_asks_once_for_the_tally_of_a_sweep_that_was_cut(value: bytes | None, reached: int) -> None:
+def test_cancel_path_reads_the_tally_of_a_cut_sweep_once(value: bytes | None, reached: int) -> None:
     steps = _reached(SweptPath(more=True, reached=7, number=5))
     assert next(steps) == Pull(TALLIES, "5")
     with pytest.raises(StopIteration) as end:
@@ -18,7 +18,7 @@ def test_who_cancels_a_path_asks_once_for_the_tally_of_a_sweep_that_was_cut(valu
     assert end.value.value == reached
 
 
-def test_who_cancels_a_path_is_told_what_is_known_where_the_store_fails() -> None:
+def test_cancel_path_returns_the_known_count_when_the_store_fails() -> None:
     steps = _reached(SweptPath(more=True, reached=7, number=5))
     next(steps)
     with pytest.raises(StopIteration) as end:

@@ -162,7 +162,7 @@ def test_dependents_come_in_order_of_number_or_of_that_of_their_redrive() -> Non
 # --- those canceled because of another -------------------------------------------------------------------------------
 
 
-def test_those_canceled_because_of_a_job_are_found_in_order_of_number() -> None:
+def test_dependents_canceled_by_a_job_are_found_in_order_of_number() -> None:
     edges = DependencySets()
     _, *others = jobs(4)
     for other in reversed(others):

@@ -172,7 +172,7 @@ def test_a_name_wins_over_an_id_though_it_has_no_result() -> None:
     assert dict(results({"a": b'{"result":1}'}, *edges)) == {}
 
 
-def test_of_two_with_one_name_the_first_has_it() -> None:
+def test_the_first_of_two_results_with_one_name_has_it() -> None:
     found = results({"a": b'{"result":1}', "b": b'{"result":2}'}, Dependency("a", name="x"), Dependency("b", name="x"))
     assert (found["x"], found["a"], found["b"]) == (1, 1, 2)
     assert list(found) == ["x", "b"]

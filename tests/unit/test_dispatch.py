@@ -108,7 +108,7 @@ def test_a_turn_is_as_long_as_a_user_weighs() -> None:
     assert taken(queue) == "aannnxaanxxx"
 
 
-def test_who_is_alone_begins_no_turn() -> None:
+def test_a_single_user_begins_no_turn() -> None:
     queue = ReadyQueue()
     queue.weights = {"ann": 2}
     for letter in "abcd":
@@ -130,7 +130,7 @@ def test_of_some_users_the_one_whose_turn_it_is_comes_first() -> None:
     assert taken(queue) == "axna"
 
 
-def test_nobody_is_helped_once_the_budget_is_used() -> None:
+def test_a_worker_helps_no_other_user_once_the_budget_is_used() -> None:
     queue = Queue(job("a", ["doc"], user="ann"), job("b", user="bob"), budget=1)
     queue.pause("doc")
     assert queue.start(users=("ann",), steal=("bob",)) == []

@@ -126,7 +126,7 @@ def test_where_the_clock_goes_back_a_fixed_time_fires_once_and_every_hour_fires_
 
 
 @pytest.mark.parametrize("day", [SPRING, AUTUMN])
-def test_whoever_asks_in_between_is_told_the_same(day: str) -> None:
+def test_due_times_do_not_depend_on_when_they_are_asked_for(day: str) -> None:
     random = Random(day)
     noon_ms = ms(f"{day} 12:00", BERLIN)
     for cron in (

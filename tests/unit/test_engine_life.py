@@ -137,7 +137,7 @@ def test_a_record_is_kept_by_state_service_or_policy_from_its_end_on(
     assert queue.engine.next_ms is None
 
 
-def test_nobody_is_known_to_wait_for_what_is_over_unknown_or_dropped() -> None:
+def test_waits_for_finished_unknown_or_dropped_jobs_are_not_recorded() -> None:
     queue = Queue(job("over", retention_ms=0), now_ms=0)
     queue.run()
     queue.apply(Enqueue((job("part", retention_ms=0),), "s"))
@@ -148,7 +148,7 @@ def test_nobody_is_known_to_wait_for_what_is_over_unknown_or_dropped() -> None:
 
 
 @pytest.mark.parametrize("size, kept", [(256, 256), (257, 33), (10**6, 33)])
-def test_of_large_arguments_a_digest_is_kept_when_the_record_goes(size: int, kept: int) -> None:
+def test_a_digest_of_large_arguments_outlives_the_record(size: int, kept: int) -> None:
     queue = Queue(job("a", key="k", arguments=b"x" * size, retention_ms=0), now_ms=0)
     queue.enqueue(job("b", key="k", on_conflict="replace", arguments=b"y" * size, retention_ms=0))
     queue.run()
@@ -159,7 +159,7 @@ def test_of_large_arguments_a_digest_is_kept_when_the_record_goes(size: int, kep
     assert (gone.gone, len(gone.spec.arguments), len(gone.extras.asked.arguments)) == (True, kept, kept)
 
 
-def test_of_a_deleted_record_no_arguments_are_kept() -> None:
+def test_deleting_a_record_drops_its_arguments() -> None:
     queue = Queue(job("a", arguments=b"ann@example.com"), now_ms=0)
     queue.run()
     queue.apply(Delete(("a",)))
@@ -187,7 +187,7 @@ def test_leases_are_extended_without_anything_that_follows() -> None:
     assert engine.next_ms == queue.now_ms + 60_001
 
 
-def test_of_a_job_whose_record_is_gone_nothing_but_its_id_is_kept() -> None:
+def test_an_expired_record_leaves_only_its_id() -> None:
     queue = Queue(job("a", retention_ms=0, max_attempts=2), now_ms=0)
     queue.start()
     queue.fail("a", delay_ms=1, error=JobError(type="E", message="m"))

@@ -185,7 +185,7 @@ def test_what_a_deleted_job_has_waited_for_is_let_go_when_its_turn_comes(minutes
     assert queue.engine.table.edges.open == len(queue.engine.table.edges) == 0
 
 
-def test_who_writes_to_a_record_that_is_over_keeps_nobody_waiting_for_it() -> None:
+def test_writing_to_a_finished_record_does_not_block_waiters() -> None:
     queue = Queue(job("a"), *[job(f"b{at}", after=[Dependency("a", when="done")]) for at in range(4)], budget=1)
     queue.cancel("a")
     queue.apply(Log("a", None, ("line",)))
@@ -197,7 +197,7 @@ def test_who_writes_to_a_record_that_is_over_keeps_nobody_waiting_for_it() -> No
     "on_failure, cause",
     [("wait", "dependency a has expired"), ("cancel", "dependency a has failed"), ("run", None)],
 )
-def test_who_is_not_told_yet_of_a_dead_job_that_is_deleted_does_what_it_was_to_do(
+def test_a_dependent_not_yet_resolved_follows_its_edge_after_the_dead_job_is_deleted(
     on_failure: str, cause: str | None
 ) -> None:
     needy = [job(f"b{at}", after=["a"], on_dependency_failure=on_failure) for at in range(3)]

@@ -66,7 +66,7 @@ def test_the_margin_is_that_of_workers(clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("until_s", [100.5, math.inf])
-async def test_who_waits_for_it_is_told(until_s: float) -> None:
+async def test_waiters_for_the_loss_of_a_hold_are_woken(until_s: float) -> None:
     hold = Hold("a", 1, now_s() - 100 + until_s)
     waiting = [asyncio.create_task(hold.wait_lost()) for _ in range(2)]
     in_thread = asyncio.create_task(asyncio.to_thread(hold.wait_lost_sync))
@@ -79,7 +79,7 @@ async def test_who_waits_for_it_is_told(until_s: float) -> None:
     assert hold._wakes == []
 
 
-async def test_who_waits_goes_on_waiting_when_it_is_renewed(clock: Clock) -> None:
+async def test_a_waiter_for_the_loss_keeps_waiting_after_a_renewal(clock: Clock) -> None:
     hold = Hold("a", 1, 100.001)
     waiting = asyncio.create_task(hold.wait_lost())
     await asyncio.sleep(0)

@@ -104,7 +104,7 @@ def test_an_index_made_late_is_made_in_steps() -> None:
     assert [number for _, number, _ in late.entries(("a",))] == [0, 1, 2, 3, 4]
 
 
-def test_who_comes_back_to_a_path_is_counted_also_behind_another_who_did() -> None:
+def test_entries_added_again_out_of_order_are_counted() -> None:
     made = index(("a",), ("a",), ("a",), ("a",))
     assert made.old_added == 0
     old = [made.at("a")[number] for number in (0, 1)]

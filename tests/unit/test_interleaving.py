@@ -339,7 +339,7 @@ def test_one_by_one_an_exception_is_raised_as_it_is_unless_it_is_expected() -> N
     check_serial_equivalence({"withdraw": withdraw}, jobs, state, expected=EmptyError)
 
 
-def test_who_raises_has_to_be_the_same_in_every_order() -> None:
+def test_the_raising_job_must_be_the_same_in_every_order() -> None:
     jobs = [("withdraw", ["a"], (5,)), ("withdraw", ["b"], (6,))]
     told = convicted({"withdraw": withdraw}, jobs, lambda: {"balance": 6}, expected=EmptyError)
     assert told.startswith("What jobs raise depends on the order of their steps.")

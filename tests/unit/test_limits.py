@@ -136,7 +136,7 @@ def test_the_timer_of_a_rate_is_gone_with_the_last_that_waits() -> None:
 # --- changes ---------------------------------------------------------------------------------------------------------
 
 
-def test_those_put_aside_are_offered_again_in_bounded_steps() -> None:
+def test_parked_jobs_are_offered_again_in_bounded_steps() -> None:
     queue = Limited(*at("a", 20), *at("b", 3), budget=5)
     queue.limit("a", most=1)
     queue.limit("b", most=1)

@@ -675,7 +675,7 @@ def test_a_namespace_whose_time_a_test_tells_is_marked(time: Time) -> None:
         assert commands.count(("HSET", "{qh:n}:meta", "test", "1")) == times
 
 
-def test_of_those_who_call_at_once_one_looks_each_minute(session: Session, time: Time) -> None:
+def test_one_of_concurrent_callers_examines_the_server_each_minute(session: Session, time: Time) -> None:
     time.now_s += CHECK_EVERY_S
     looking = Talk(session, Tick())
     assert looking.command == ("INFO", "everything")
@@ -707,7 +707,7 @@ def test_a_user_who_may_not_run_what_scripts_run_is_denied_before_anything_is_ch
     assert script_of(Talk(session, Tick())) == "probe"
 
 
-def test_who_only_asks_needs_no_right_to_write(time: Time) -> None:
+def test_questions_need_no_right_to_write(time: Time) -> None:
     talk = Talk(Session(parse_url("redis://db"), BackendOptions(namespace="n")), CountJobs())
     talk.answer(INFO)
     talk.answer(types_of())

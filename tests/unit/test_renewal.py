@@ -146,7 +146,7 @@ def test_all_leases_of_a_worker_are_renewed_in_one_call() -> None:
         assert len(desk.store.asked[0][1]) == 1000
 
 
-def test_who_is_canceled_or_lost_is_told() -> None:
+def test_canceled_and_lost_leases_are_reported() -> None:
     with Desk() as desk:
         desk.store.verdicts = {"a": CANCELED, "b": LOST}
         desk.store.more = True

@@ -166,7 +166,7 @@ def test_what_is_depended_on_comes_first() -> None:
     )
 
 
-def test_of_what_could_come_next_it_is_what_was_given_first() -> None:
+def test_ties_are_broken_by_the_given_order() -> None:
     specs = [job("d"), job("c", "a"), job("b"), job("a"), job("e", "b")]
     assert names(of(specs)) == "d b a c e"
 
@@ -418,7 +418,7 @@ def test_what_is_too_large_and_not_for_parts_is_told_the_limit() -> None:
 
 
 @pytest.mark.parametrize("unanswered", [0, 1, 2])
-def test_whoever_gets_no_answer_is_told_all_ids_in_the_order_of_the_specs(unanswered: int) -> None:
+def test_an_unknown_outcome_names_all_ids_in_the_order_of_the_specs(unanswered: int) -> None:
     specs = list(reversed(wide(JOBS_PER_SUBMISSION_MAX + 1)))
     store, steps = Store(), submit(specs)
     step: Any = next(steps)
@@ -430,7 +430,7 @@ def test_whoever_gets_no_answer_is_told_all_ids_in_the_order_of_the_specs(unansw
     assert list(raised.value.job_ids) == [spec.id for spec in specs]
 
 
-def test_whoever_is_refused_a_later_submission_is_told_what_was_enqueued_before() -> None:
+def test_a_refused_later_submission_names_the_ids_enqueued_before() -> None:
     specs = [JobSpec(id=str(n), task="t") for n in range(JOBS_PER_SUBMISSION_MAX + 1)]
     for refusal in (BackendUnavailableError("gone"), QueueFullError(None, 1000, 1000), OutcomeUnknownError("cut")):
         store, steps = Store(), submit(specs)
@@ -443,7 +443,7 @@ def test_whoever_is_refused_a_later_submission_is_told_what_was_enqueued_before(
 
 
 @pytest.mark.parametrize("refused", [0, 1, 2])
-def test_of_a_submission_that_takes_effect_at_once_nothing_was_enqueued_before(refused: int) -> None:
+def test_a_refused_atomic_submission_enqueued_nothing(refused: int) -> None:
     store, steps = Store(), submit(wide(JOBS_PER_SUBMISSION_MAX + 1))
     step: Any = next(steps)
     for _ in range(refused):

@@ -93,7 +93,7 @@ async def test_a_marker_that_comes_before_an_older_answer_counts() -> None:
     await store.known.close()
 
 
-async def test_who_waits_for_changes_is_woken_by_them_and_who_waits_for_the_end_is_not() -> None:
+async def test_changes_wake_their_waiters_and_not_those_for_the_end() -> None:
     store = Store()
     end, change = store.wait("a"), store.wait("a", version=3)
     store.replies.put_nowait("w")

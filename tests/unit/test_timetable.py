@@ -41,7 +41,7 @@ def test_no_two_states_of_any_schedule_share_a_version() -> None:
     assert len(set(versions)) == 6
 
 
-def test_those_that_are_paused_ended_or_dropped_come_to_be_due_at_no_time() -> None:
+def test_paused_ended_and_dropped_schedules_are_never_due() -> None:
     timetable = Timetable()
     for name, next_ms in (("ended", None), ("paused", 5), ("dropped", 6), ("left", 7)):
         timetable.put(asked(name, next_ms))

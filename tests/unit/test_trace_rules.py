@@ -253,7 +253,7 @@ def test_clocks_may_be_apart() -> None:
     assert find_faults(events, [A, B], tolerance_ms=10) == []
 
 
-def test_who_was_first_is_not_known_within_the_tolerance() -> None:
+def test_order_is_unknown_within_the_tolerance() -> None:
     events = happened("queued:a queued:b started:b ended:b started:a ended:a", step_ms=10)
     assert [fault.rule for fault in find_faults(events, [A, B], tolerance_ms=9)] == [Rule.ORDER]
     assert find_faults(events, [A, B], tolerance_ms=10) == []

@@ -23,7 +23,7 @@ from queuehint.cli.worker import _listed, _names
         ({"users": ["ann", None], "steal": [None]}, "steal names None, who is one of users"),
     ],
 )
-def test_nobody_is_named_twice(options: dict[str, Any], says: str) -> None:
+def test_a_user_named_twice_is_refused(options: dict[str, Any], says: str) -> None:
     sched = Scheduler("memory://")
     with pytest.raises(InvalidJobError, match=says):
         sched.make_worker(**options)

@@ -53,7 +53,7 @@ def test_namespaces_and_keys_are_apart() -> None:
     assert store.pull(("b", "a"), 0) == b"\x01"
 
 
-def test_those_whose_time_is_over_are_dropped_a_few_at_a_time() -> None:
+def test_expired_values_are_dropped_a_few_at_a_time() -> None:
     store = SharedStore()
     for number in range(2 * EXPIRED_AT_ONCE + 5):
         store.push(("n", str(number)), b"", 10 + number % 3, 0)

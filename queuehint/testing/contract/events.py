@@ -266,7 +266,7 @@ class Following(_Followed):
         store.enqueue(job("c"))
         assert follower.read().missed == 0
 
-    def test_who_asks_at_least_once_a_minute_misses_nothing(self, store: Store, follower: Follower) -> None:
+    def test_a_subscriber_that_reads_every_minute_misses_no_event(self, store: Store, follower: Follower) -> None:
         for number in range(5):
             store.enqueue(job(f"j{number}"))
             store.wait(MINUTE)

@@ -40,7 +40,7 @@ class Turns:
         store.enqueue(*[job(f"{user[0]}{n}", user=user) for n in range(5) for user in ("ann", "bob")])
         assert "".join(letters(store, 1) for _ in range(8)) == "aaabaabb"
 
-    def test_who_has_nothing_left_gives_up_the_rest_of_a_turn(self, store: Store) -> None:
+    def test_a_user_without_ready_jobs_gives_up_the_rest_of_a_turn(self, store: Store) -> None:
         weigh(store, "ann", 3)
         store.enqueue(job("a0", user="ann"), job("b0", user="bob"), job("b1", user="bob"))
         assert letters(store, 1) == "a"
@@ -109,7 +109,7 @@ class Levels:
         store.enqueue(job("a", ["d"], priority=5), job("b", ["d"], priority=2), job("c", ["d"], priority=3))
         assert levels(store, "abc") == [5, 3, 3]
 
-    def test_who_waits_in_several_lines_hands_it_on_in_each(self, store: Store) -> None:
+    def test_a_job_waiting_in_several_lines_passes_its_priority_on_in_each(self, store: Store) -> None:
         both = (claim("a"), claim("b"))
         store.enqueue(job("x", ["a"], priority=1), job("y", ["b"], priority=1), job("z", priority=1, claims=both))
         store.enqueue(job("w", ["a"], priority=4))
@@ -259,7 +259,7 @@ class Served:
         store.enqueue(job("b", user="bob", pool="p"), job("a", user="ann", pool="q"))
         assert store.start(pools=("p", "q"), users=("ann",), steal=("bob",)) == ["a", "b"]
 
-    def test_who_is_served_apart_keeps_the_turns_of_all(self, store: Store) -> None:
+    def test_serving_a_user_apart_keeps_the_turns_of_all(self, store: Store) -> None:
         store.enqueue(*[job(f"{user[0]}{n}", user=user) for n in range(3) for user in ("ann", "bob", "cy")])
         assert store.start(1, users=("bob",)) == ["b0"]
         assert letters(store, 8) == "acbacbac"
@@ -285,7 +285,7 @@ class Served:
         assert store.why("b").kind is ReasonKind.NO_WORKER
         assert store.stats().stuck["no_worker"] == 2
 
-    def test_who_waits_for_some_users_sleeps_while_only_others_have_jobs(self, store: Store) -> None:
+    def test_a_worker_for_some_users_sleeps_while_only_others_have_jobs(self, store: Store) -> None:
         interest = Interest(pools=("default",), users=("ann", None))
         store.start(users=("ann", None))
         store.enqueue(job("b", user="bob"))

@@ -29,7 +29,7 @@ def stage_two(store: Store) -> None:
 class Parts:
     """A submission in parts takes effect at its commit; before that nobody knows of it."""
 
-    def test_nobody_knows_of_a_part(self, store: Store) -> None:
+    def test_a_part_is_invisible_before_its_commit(self, store: Store) -> None:
         stage_two(store)
         assert store.apply(Get(("a", "b"))).records == (None, None)
         with pytest.raises(JobNotFoundError):
@@ -77,7 +77,7 @@ class Parts:
         assert [made.created for made in store.stage("T", *parts).jobs] == [False, False]
         assert store.commit("T") == 2
 
-    def test_whoever_takes_an_id_after_the_commit_is_not_what_was_depended_on(self, store: Store) -> None:
+    def test_a_job_that_takes_an_id_after_the_commit_is_not_the_dependency(self, store: Store) -> None:
         """What a job needs is a job and not an id: else one that is taken up late waits for one that waits for it."""
         store.stage("S", job("a"))
         for part in range(3):
@@ -190,7 +190,7 @@ class Flows:
         with pytest.raises(DuplicateFlowError):
             store.apply(Enqueue((job("c", flow="f"),), "s3", flow="f"))
 
-    def test_of_two_flows_of_one_id_in_parts_the_one_that_is_committed_first_is_there(self, store: Store) -> None:
+    def test_the_first_committed_of_two_staged_flows_with_one_id_wins(self, store: Store) -> None:
         store.apply(Enqueue((job("a", flow="f"),), "s1", flow="f"))
         store.apply(Enqueue((job("b", flow="f"),), "s2", flow="f"))
         assert store.apply(Commit("s2", "f")).jobs == 1

@@ -215,7 +215,7 @@ class LimitChanges:
         store.finish("a1")
         assert store.start() == ["a3"]
 
-    def test_those_put_aside_go_on_when_it_is_raised_or_taken_away(self, store: Store) -> None:
+    def test_parked_jobs_continue_when_the_limit_is_raised_or_removed(self, store: Store) -> None:
         store.enqueue(*at("a", 6))
         limit(store, "a", most=1)
         assert store.start() == ["a0"]

@@ -135,9 +135,7 @@ class FailedParents:
         assert (error.type, error.message) == ("queuehint.errors.UnknownDependencyError", "child nobody does not exist")
         assert store.is_clean
 
-    def test_of_a_child_whose_record_has_expired_it_is_known_how_it_ended_while_its_id_is_kept(
-        self, store: Store
-    ) -> None:
+    def test_the_end_of_a_child_is_known_after_its_record_expired_while_its_id_is_kept(self, store: Store) -> None:
         store.enqueue(*[job(each, max_attempts=1, retention_ms=0) for each in "afp"], job("q"), job("r"))
         store.start()
         store.finish("a")

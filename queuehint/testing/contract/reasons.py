@@ -83,7 +83,7 @@ class Reasons:
         store.enqueue(job("whole", ["doc"]))
         assert store.why("whole").jobs == tuple([f"d{n:02}" for n in range(10)])
 
-    def test_those_behind_a_barrier_that_waits_for_a_dead_job_are_told_so(self, store: Store) -> None:
+    def test_jobs_behind_a_barrier_on_a_dead_job_name_the_dead_job(self, store: Store) -> None:
         kill(store, "dead", "other", "zz")
         store.enqueue(job("barrier", []))
         enqueue_many(store, MANY)

@@ -135,7 +135,7 @@ class Timetable:
         store.clock.advance(ms=MINUTE)
         assert (store.exchange().due, due(store)) == (True, ["s"])
 
-    def test_those_due_first_come_first_and_of_those_due_at_once_by_name(self, store: Store) -> None:
+    def test_schedules_come_by_due_time_then_by_name(self, store: Store) -> None:
         for name, due_ms in (("b", 2), ("a", 2), ("c", 1), ("d", 3), ("later", MINUTE)):
             put(store, name, due_ms=due_ms)
         store.clock.advance(ms=10)
@@ -238,7 +238,7 @@ class Firings:
         assert (record.schedule, record.spec.scheduled_ms) == ("s", schedule.next_ms)
         assert store.run() == ["s@1"]
 
-    def test_who_comes_second_is_refused_and_enqueues_nothing(self, store: Store) -> None:
+    def test_the_second_firing_is_refused_and_enqueues_nothing(self, store: Store) -> None:
         put(store)
         store.clock.advance(ms=MINUTE)
         schedule = known(store)
@@ -343,7 +343,7 @@ class SchedulePauses:
         store.clock.advance(ms=10)
         assert due(store) == ["s"]
 
-    def test_who_resumes_what_was_changed_meanwhile_changes_nothing(self, store: Store) -> None:
+    def test_resuming_a_schedule_that_was_changed_meanwhile_changes_nothing(self, store: Store) -> None:
         put(store)
         store.apply(PauseSchedule("s"))
         version = known(store).version
@@ -376,13 +376,13 @@ def asleep(store: Store) -> threading.Thread:
 class ScheduleWaits:
     """Who waits for work is up when a schedule is due."""
 
-    def test_who_sleeps_is_woken_by_one_that_is_due_already(self, store: Store) -> None:
+    def test_a_sleeping_worker_is_woken_by_a_schedule_that_is_due_already(self, store: Store) -> None:
         sleeper = asleep(store)
         put(store, due_ms=0)
         sleeper.join(3)
         assert not sleeper.is_alive()
 
-    def test_who_sleeps_is_woken_by_one_that_is_due_earlier_than_was_known(self, store: Store) -> None:
+    def test_a_sleeping_worker_is_woken_by_an_earlier_due_time(self, store: Store) -> None:
         store.enqueue(job("x", delay_ms=60 * MINUTE))
         sleeper = asleep(store)
         put(store, due_ms=1000)

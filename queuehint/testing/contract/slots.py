@@ -63,7 +63,7 @@ class Slots:
         limit(store, most=1)
         assert store.run(10) == ["1", "2", "3", "other"]
 
-    def test_those_put_aside_come_by_rank_then_in_order_of_enqueue(self, store: Store) -> None:
+    def test_parked_jobs_are_released_by_rank_then_in_order_of_enqueue(self, store: Store) -> None:
         store.enqueue(*at("a", 2), job("urgent", ["a", "u"], priority=9))
         limit(store, "a", most=1)
         assert store.start() == ["urgent"]
