@@ -309,7 +309,7 @@ class LocalBackend(Backend):
 
     def _watch_unserved(self, now_ms: int) -> None:
         """Log once that jobs have been ready for a while and no worker runs in this process."""
-        if not self.engine.state.table.ready.sizes():
+        if not self.engine.state.table.ready:
             self._unserved_since_ms = None
         elif self._unserved_since_ms is None:
             self._unserved_since_ms = now_ms

@@ -48,5 +48,4 @@ def more(state: State) -> bool:
     """Return whether work is left that could be done now."""
     if state.table.leftovers or state.cut:
         return True
-    next_ms = state.next_timer_ms()
-    return next_ms is not None and next_ms <= state.now_ms
+    return state.is_timer_due()

@@ -40,6 +40,9 @@ _OF_DATA: Final = frozenset({JobSpec, Outcome})
 """Classes that hold an application's own data: a wrong value in their place is not shown."""
 _NO_DEFAULT: Final = object()
 
+_FINISHED: Final = OutcomeKind.FINISHED
+_NO_DELAY: Final = attrs.fields(Outcome).delay_ms.default
+_NO_CHILDREN: Final = attrs.fields(Outcome).children.default
 _FAIL: Final = attrs.fields(Outcome).on_child_failure.default
 
 _checks: dict[type[Any], Check] = {}
@@ -91,21 +94,18 @@ def is_usual(exchange: Exchange) -> bool:
     for outcome in settle:
         if type(outcome) is not Outcome:
             return False
-        job_id, token, result = outcome.job_id, outcome.token, outcome.result
+        token, result = outcome.token, outcome.result
         if (
-            (type(job_id) is not str or not job_id.isascii() or not job_id.isprintable())
-            or (not 0 < len(job_id) <= ID_BYTES_MAX or " " in job_id)
-            or (type(token) is not int or not 0 <= token <= TOKEN_MAX)
-            or outcome.kind is not OutcomeKind.FINISHED
+            (type(token) is not int or not 0 <= token <= TOKEN_MAX)
+            or outcome.kind is not _FINISHED
             or (result is not None and (type(result) is not bytes or len(result) > RESULT_BYTES_MAX))
-            or (outcome.error is not None or outcome.reason is not None)
-            or (type(outcome.delay_ms) is not int or outcome.delay_ms)
-            or outcome.final is not False
-            or (type(outcome.children) is not tuple or outcome.children)
+            or (outcome.error is not None or outcome.reason is not None or outcome.final is not False)
+            # The defaults are the very same objects; what is equal is looked at closer.
+            or (outcome.delay_ms is not _NO_DELAY or outcome.children is not _NO_CHILDREN)
             or outcome.on_child_failure is not _FAIL
         ):
             return False
-    return True
+    return not settle or _are_ids([outcome.job_id for outcome in settle])
 
 
 def note_usual(exchange: Exchange) -> None:
@@ -402,6 +402,8 @@ def _bulk(item: Any, name: str) -> Callable[[Sequence[Any]], bool]:
         return _are_ids
     if get_args(item) == (str, int) and name in IDS:
         return _are_pairs
+    if item is JobSpec:
+        return _are_checked
     return _is_unknown
 
 
@@ -421,6 +423,18 @@ def _are_ids(values: Sequence[Any]) -> bool:
         and min(lengths) > 0
         and max(lengths) <= ID_BYTES_MAX
     )
+
+
+_CHECKED: Final = attrgetter("_is_checked")
+_ID: Final = attrgetter("id")
+
+
+def _are_checked(values: Sequence[Any]) -> bool:
+    """Return whether values are specs for all of which `is_checked` holds."""
+    try:
+        return {*map(type, values)} == {JobSpec} and all(map(_CHECKED, values)) and all(map(_ID, values))
+    except AttributeError:  # one was never checked
+        return False
 
 
 def _are_pairs(values: Sequence[Any]) -> bool:

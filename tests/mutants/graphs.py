@@ -22,8 +22,8 @@ MUTANTS = (
         name="Only a success is told to those that wait",
         kind="edges",
         file="core/jobs/lifecycle.py",
-        old="        self._resolve_dependents(job)\n        extras = job.extras\n",
-        new="        if state is FINISHED:\n            self._resolve_dependents(job)\n        extras = job.extras\n",
+        old="        if self.table.edges.has_dependents(job.id):\n            self._resolve_dependents(job)\n",
+        new="        if state is FINISHED:\n            self._resolve_dependents(job)\n",
         caught_by=(CONFORMANCE, SIMULATION),
     ),
     Mutant(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from queuehint.core.structures.indexes import LatePathIndex, PathIndex
+from queuehint.core.structures.indexes import UNSORTED_AFTER, LatePathIndex, PathIndex
 from queuehint.core.structures.job import Job
 from queuehint.testing.driver import claim, job
 from queuehint.values.hint import is_prefix, queue_key
@@ -58,6 +58,26 @@ def test_entries_go_on_behind_any_entry_in_either_order(path: tuple[str, ...], n
     for after in [(queue_key(other), number) for other in [*PATHS, ("zz",)] for number in (-1, 3, 99)]:
         beyond = [entry for entry in entries if (entry < after if newest_first else entry > after)]
         assert [entry[:2] for entry in made.entries(path, after, newest_first=newest_first)] == beyond
+
+
+def test_the_order_is_made_for_a_range_and_given_up_when_no_other_is_asked_for() -> None:
+    made = PathIndex()
+    made.check()
+    for number in range(3):
+        made.add(Job(job(str(number), [f"p{number}"]), number, JobState.QUEUED, 0))
+    assert [each.number for each in made.below(())] == [0, 1, 2]
+    later = [Job(job(str(number), [f"a{number}"]), number, JobState.QUEUED, 0) for number in range(3, 9)]
+    for each in later:
+        made.add(each)
+        made.check()
+    made.remove(later[0])
+    made.check()
+    assert [each.number for each in made.below(())] == [4, 5, 6, 7, 8, 0, 1, 2]
+    for _ in range(UNSORTED_AFTER):
+        made.remove(later[-1])
+        made.add(later[-1])
+    assert made._order is None
+    assert [each.number for each in made.below(("a8",))] == [8]
 
 
 def test_a_job_is_forgotten_at_each_of_its_paths() -> None:

@@ -113,7 +113,9 @@ OMITTED: Final[dict[type[Any], frozenset[str]]] = {
     dispatch.ReadyQueue: frozenset({"filled"}),
     state.State: frozenset({"options"}),
     JobSpec: frozenset({"_is_checked"}),
+    indexes.PathIndex: frozenset({"_order", "_changes"}),
     table.JobTable: frozenset({"retention"}),
+    timers.Timers: frozenset({"_first_ms"}),
 }
 """Derived fields, which are recomputed."""
 
@@ -379,4 +381,8 @@ def _complete(made: list[Any], options: engine.EngineOptions) -> engine.Engine:
     for value in made:
         if type(value) is catalog.Block:
             value.terms, value.states = {}, None
+        elif type(value) is indexes.PathIndex:
+            value._order, value._changes = None, 0  # noqa: SLF001 - as above
+        elif type(value) is timers.Timers:
+            value._first_ms = 0  # noqa: SLF001
     return engine.Engine(state=whole)

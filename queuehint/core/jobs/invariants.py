@@ -6,7 +6,6 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from queuehint.core.structures.leftovers import CommitSweep, ReleaseSweep, ResolveSweep
-from queuehint.values.hint import key_of
 from queuehint.values.record import OVER, JobState
 
 if TYPE_CHECKING:
@@ -29,6 +28,9 @@ def check(table: JobTable) -> None:
     table.edges.check(table.jobs, {item.dependency.number for item in told if not item.dependency.gone})
     table.flows.check(table.jobs)
     table.catalog.check(table.jobs)
+    table.paths.check()
+    table.holds.check()
+    table.timers.check()
     for job_id, job in table.jobs.items():
         assert job.id == job_id
         if job.is_start:
@@ -53,7 +55,7 @@ def check(table: JobTable) -> None:
         holds = job.is_placed and job.state is FAILED
         holding += holds
         for claim in job.spec.claims:
-            assert (job.number in table.holds.at(key_of(claim.path))) == holds
+            assert (job.number in table.holds.on(claim.path)) == holds
         assert (job_id in offered) == (job.ready is not None and job.parked is None)
         assert job_id not in parked or job.parked is not None
         back_off = job.state is QUEUED and job.timer is not None and job.spec.presence_ms is None
@@ -62,7 +64,7 @@ def check(table: JobTable) -> None:
         is_ready = job.state is QUEUED and not job.missing and not back_off
         assert is_ready == (job.ready is not None), f"{job_id} {job.state}"
         for claim in job.spec.claims:
-            assert (job.number in table.paths.at(key_of(claim.path))) == (not over)
+            assert (job.number in table.paths.on(claim.path)) == (not over)
         assert not job.spec.claims or (job in table.past) == (over and not job.gone)
         assert (table.dead.get(job.number) is job) == (job.state is FAILED and not job.gone)
     assert counts == table.counts

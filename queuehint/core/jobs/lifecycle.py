@@ -68,7 +68,8 @@ class Lifecycle:
     def end(self, job: Job, state: JobState, cause: str | None, *, keep_place: bool = False) -> int:
         """End a job and start to resolve the edges of its dependents; return the gates left."""
         left = self.table.end(job, state, cause, self.now_ms, keep_place=keep_place)
-        self._resolve_dependents(job)
+        if self.table.edges.has_dependents(job.id):
+            self._resolve_dependents(job)
         extras = job.extras
         # A dead job may be redriven: results of its dependencies are kept for it.
         if extras is not None and (extras.blocked or (extras.holds and state is not FAILED)):

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from queuehint.values.hint import Path
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
-DUE, LEASE, EXPIRY, PRUNE = TimerKind
+DUE, LEASE, EXPIRY, PRUNE = map(int, TimerKind)
 
 AWAITED_KEPT_MS = 60_000
 """The least retention of a job whose end a caller waited for, so that the caller can read the record."""
@@ -339,7 +339,8 @@ class JobTable:
             self.backing_off.pop(job.id, None)
         if self.unknown_task_counts:
             self.unknown_task_counts.pop(job.id, None)
-        self.drop_timer(job)
+        if job.timer is not None:
+            self.drop_timer(job)
         if job.expiry is not None:
             self.timers.drop(job.expiry)
             job.expiry = None
@@ -442,8 +443,9 @@ class JobTable:
         old = job.state
         if state not in MOVES[old]:
             check_move(job.id, old, state)
-        self.counts[old] -= 1
-        self.counts[state] += 1
+        counts = self.counts
+        counts[old] -= 1
+        counts[state] += 1
         if old is DEFERRED and state is not DEFERRED:
             self.deferred.pop(job.number, None)
         elif state is DEFERRED:

@@ -63,7 +63,7 @@ class LazyHeap(Generic[Item]):
     def compact(self) -> None:
         """Drop the dead entries; O(n)."""
         dead = self._dead
-        self._run = deque(entry for entry in self._run if entry[2] not in dead)
+        self._run = deque([entry for entry in self._run if entry[2] not in dead])
         self._heap = [entry for entry in self._heap if entry[2] not in dead]
         heapify(self._heap)
         dead.clear()

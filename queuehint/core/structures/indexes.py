@@ -15,20 +15,30 @@ if TYPE_CHECKING:
     from queuehint.core.structures.job import Job
 
 
+UNSORTED_AFTER = 1_000
+
+
 class PathIndex:
     """
     Jobs by queue key and number.
 
-    Most paths have one job at a time, which is then kept without a dictionary around it.
+    Most paths have one job at a time, which is then kept without a dictionary around it. Of most no range is ever
+    asked for: so keys are made and sorted when the first range is, and kept in order from then on, until no range has
+    been asked for during as many changes as there are keys, and `UNSORTED_AFTER` more.
 
     ``old_added`` counts the jobs that were added to others of their path and are not the newest of all: a sweep that
     goes through a path by number then looks again. ``watched`` counts, for some paths, the entries at or below them.
 
-    Complexity: O(1) to add or remove on a path that has other jobs, O(log paths) for a new path.
+    Complexity: O(1) to add or remove a job, O(log paths) for a new path while the order is kept; a range costs
+    O(log paths), and the first one a sort of all keys.
     """
 
     def __init__(self) -> None:
-        self._jobs: SortedDict[str, Job | dict[int, Job]] = SortedDict()
+        self._jobs: dict[Path, Job | dict[int, Job]] = {}
+        self._order: SortedDict[str, Path] | None = None
+        """The paths by key, in order; None while nobody asks for a range."""
+        self._changes = 0
+        """How many keys were added or removed since a range was asked for, while the order is kept."""
         self.old_added = 0
         self._newest = 0
         self.watched: dict[Path, int] = {}
@@ -41,17 +51,20 @@ class PathIndex:
         index = self._jobs
         self._newest = max(self._newest, job.number)
         for claim in job.spec.claims:
-            key = key_of(claim.path)
-            there = index.get(key)
+            path = claim.path
+            there = index.get(path)
             if there is None:
-                index[key] = job
+                index[path] = job
+                if self._order is not None:
+                    self._order[key_of(path)] = path
+                    self._count_change()
                 continue
             # The last of a path may be an old one itself.
             self.old_added += job.number < self._newest
             if isinstance(there, dict):
                 there[job.number] = job
             else:
-                index[key] = {there.number: there, job.number: job}
+                index[path] = {there.number: there, job.number: job}
         if self.watched:
             self._count(job, 1)
 
@@ -59,15 +72,35 @@ class PathIndex:
         """Remove a job."""
         index = self._jobs
         for claim in job.spec.claims:
-            key = key_of(claim.path)
-            there = index[key]
+            path = claim.path
+            there = index[path]
             if isinstance(there, dict):
                 del there[job.number]
                 if there:
                     continue
-            del index[key]
+            del index[path]
+            if self._order is not None:
+                del self._order[key_of(path)]
+                self._count_change()
         if self.watched:
             self._count(job, -1)
+
+    def _count_change(self) -> None:
+        """Give the order up that nobody asks for any more."""
+        self._changes += 1
+        if self._changes > len(self._jobs) + UNSORTED_AFTER:
+            self._order = None
+
+    def _sorted(self) -> SortedDict[str, Path]:
+        """Return the paths by key, in order."""
+        self._changes = 0
+        if self._order is None:
+            self._order = SortedDict(zip(map(key_of, self._jobs), self._jobs, strict=True))
+        return self._order
+
+    def check(self) -> None:
+        """Assert that the order, while it is kept, is that of the paths; for tests."""
+        assert self._order is None or dict(self._order) == {key_of(path): path for path in self._jobs}
 
     def watch(self, path: Path) -> None:
         """Start to count the entries at or below *path*; O(jobs there)."""
@@ -84,8 +117,13 @@ class PathIndex:
                     self.watched[claim.path[:depth]] += by
 
     def at(self, key: str) -> dict[int, Job]:
+        """Return the jobs at exactly the path of this key, by number; not to be changed."""
+        path = self._sorted().get(key)
+        return {} if path is None else self.on(path)
+
+    def on(self, path: Path) -> dict[int, Job]:
         """Return the jobs at exactly this path, by number; not to be changed."""
-        there = self._jobs.get(key)
+        there = self._jobs.get(path)
         if there is None:
             return {}
         return there if isinstance(there, dict) else {there.number: there}
@@ -93,14 +131,14 @@ class PathIndex:
     def next_key(self, path: Path, after: str | None) -> str | None:
         """Return the first key at or below *path* that comes after *after* (None: the first of all)."""
         if not path:
-            return next(self._jobs.irange(after, inclusive=(False, True)), None)
+            return next(self._sorted().irange(after, inclusive=(False, True)), None)
         key = key_of(path)
-        if after is None and key in self._jobs:
+        if after is None and path in self._jobs:
             return key
         low, high = keys_below(path)
         if after is not None and after > low:
             low = after
-        return next(self._jobs.irange(low, high, inclusive=(False, False)), None)
+        return next(self._sorted().irange(low, high, inclusive=(False, False)), None)
 
     def entries(
         self, path: Path, after: tuple[str, int] | None = None, *, newest_first: bool = False
@@ -122,14 +160,14 @@ class PathIndex:
 
     def _keys(self, path: Path, first: str | None, *, newest_first: bool) -> Iterator[str]:
         """Yield the keys at or below *path* in order, from *first* on."""
-        index = self._jobs
+        index = self._sorted()
         if not path:
             low, high = (None, first) if newest_first else (first, None)
             yield from index.irange(low, high, reverse=newest_first)
             return
         own = key_of(path)
         low, high = keys_below(path)
-        begins_with_own = own in index and (first is None or (own <= first if newest_first else own >= first))
+        begins_with_own = path in self._jobs and (first is None or (own <= first if newest_first else own >= first))
         if begins_with_own and not newest_first:
             yield own
         if first is None:
@@ -169,7 +207,7 @@ class LatePathIndex:
     def __contains__(self, job: Job) -> bool:
         if job.number in self._new:
             return True
-        return all(job.number in self._index.at(key_of(claim.path)) for claim in job.spec.claims)
+        return all(job.number in self._index.on(claim.path) for claim in job.spec.claims)
 
     def add(self, job: Job) -> None:
         """Add a job, to be indexed at the next query."""

@@ -188,6 +188,10 @@ class ReadyQueue:
             return pool.size
         return sum([len(pool.users[whose]) for whose in among if whose in pool.users])
 
+    def __bool__(self) -> bool:
+        """Return whether any job is ready."""
+        return bool(self._pools)
+
     def sizes(self) -> dict[str, int]:
         """Return the number of ready jobs by pool."""
         return {name: pool.size for name, pool in sorted(self._pools.items())}

@@ -30,6 +30,7 @@ class TimerKind(IntEnum):
 
 
 _KINDS = len(TimerKind)
+_NEVER_MS = 1 << 62
 
 
 class Timers:
@@ -40,9 +41,11 @@ class Timers:
     over retentions of days.
     """
 
-    __slots__ = ("_heaps",)
+    __slots__ = ("_first_ms", "_heaps")
 
     def __init__(self) -> None:
+        self._first_ms = _NEVER_MS
+        """When the first entry is due, or one before it that was dropped; no heap need be looked at until then."""
         self._heaps: tuple[LazyHeap[Job], ...] = tuple(LazyHeap(kind, _KINDS) for kind in TimerKind)
 
     def __len__(self) -> int:
@@ -50,6 +53,8 @@ class Timers:
 
     def add(self, kind: int, due_ms: int, job: Job) -> Entry:
         """Add a timer that fires at *due_ms*; return its entry, for `drop`."""
+        if due_ms < self._first_ms:  # noqa: PLR1730 - twice a job; a call would cost more than the rest
+            self._first_ms = due_ms
         return self._heaps[kind].push(due_ms, job.number, job)
 
     def drop(self, entry: Entry) -> None:
@@ -65,18 +70,32 @@ class Timers:
                 least_ms = entry[0]
         return least_ms
 
+    def is_due(self, now_ms: int) -> bool:
+        """Return whether an entry is due at *now_ms*."""
+        if self._first_ms <= now_ms:
+            next_ms = self.next_ms()
+            self._first_ms = _NEVER_MS if next_ms is None else next_ms
+        return self._first_ms <= now_ms
+
     def pop_due(self, now_ms: int) -> tuple[TimerKind, Job] | None:
         """Remove and return the first entry that is due at *now_ms*: in order of time, then of kind, then of number."""
-        least_ms, least_kind = now_ms + 1, None
-        for kind, heap in enumerate(self._heaps):
-            entry = heap.first()
-            if entry is not None and entry[0] < least_ms:
-                least_ms, least_kind = entry[0], kind
-        return None if least_kind is None else (TimerKind(least_kind), self._heaps[least_kind].pop())
+        if not self.is_due(now_ms):
+            return None
+        kind, heap = next(
+            (kind, heap)
+            for kind, heap in zip(TimerKind, self._heaps, strict=True)
+            if (entry := heap.first()) is not None and entry[0] == self._first_ms
+        )
+        return kind, heap.pop()
 
     def of(self, kind: int) -> list[Job]:
         """Return the jobs of all entries of a kind, in the order in which they fire."""
         return self._heaps[kind].items()
+
+    def check(self) -> None:
+        """Assert that no entry is due before the first is said to be; for tests."""
+        next_ms = self.next_ms()
+        assert next_ms is None or self._first_ms <= next_ms
 
     def entries(self) -> list[Job]:
         """Return the jobs of all entries; for tests."""
