@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from queuehint.handlers.partial_result import PartialResult
     from queuehint.values.outcome import Grant, Outcome
     from queuehint.worker.dependency_results import DependencyResults
+    from queuehint.worker.leases import BeginMarks
     from queuehint.worker.slots import Slot
 
 logger = logging.getLogger("queuehint.worker")
@@ -66,6 +67,7 @@ class AttemptRunner:
         executor: what runs them instead of threads of its own; it is not shut down.
         stop: asks code to stop, given its slot and why.
         begin: called with the grant of a job on its last life before its code runs; False if it must not.
+        marks: tell the helper of the worker, if it has one, which code has begun.
         ended: called with a slot and its outcome when the attempt is over.
     """
 
@@ -83,6 +85,7 @@ class AttemptRunner:
         stop: Callable[[Slot, str], None],
         begin: Callable[[Grant], Awaitable[bool]],
         ended: Callable[[Slot, Outcome], None],
+        marks: BeginMarks | None = None,
     ) -> None:
         self.outcomes = OutcomeBuilder(codec, redact)
         self._handlers = handlers
@@ -93,6 +96,7 @@ class AttemptRunner:
         self._threads = threads
         self._stop = stop
         self._begin = begin
+        self._marks = marks
         self._ended = ended
         self._executor = executor
         self._own_executor: ThreadPoolExecutor | None = None
@@ -204,7 +208,7 @@ class AttemptRunner:
             args, kwargs = handler.loads(self._codec, arguments)
         except BaseException as error:  # noqa: BLE001 - arguments that cannot be read now cannot be read later
             return self.outcomes.of_error(grant, error, slot.why_stop, final=True)
-        if not slot.begin():
+        if not slot.begin() or (self._marks is not None and not self._marks.begin(grant.token)):
             return outcome_of(grant, OutcomeKind.RELEASED)
         process = this_process()
         try:

@@ -20,6 +20,7 @@ the helper says
 ``renewed sent seen``                 all leases of the first *seen* lines were renewed by what was sent then
 ``canceled token id``                 renewed, and the code is to stop
 ``lost token id``                     the lease is another's by now
+``released token id``                 given back: its code has not begun, and must not any more
 ``more``                              work is left over in the store
 ``failed text``                       the store could not be reached
 ``idle``                              there is nothing to renew
@@ -30,6 +31,9 @@ them has ended, so nobody has to wait for the leases to end. A worker whose loop
 `abandon_after`, while a job of it should have ended as long ago, is stuck in code that nothing inside its process can
 stop: the helper kills it. One that is stopped itself for that long (SIGSTOP, a debugger) works on nothing: its leases
 are not renewed any more until it goes on, so that others may have its jobs.
+
+Jobs whose code has not begun while the loop of the worker does not turn are given back, where no thread of the worker
+does it because code holds the GIL. Which have begun is told by `BeginMarks`, in memory that both processes share.
 """
 
 from __future__ import annotations
@@ -51,7 +55,7 @@ from queuehint.backends.base import Backend, BackendOptions, open_backend
 from queuehint.errors import QueueHintError
 from queuehint.operations import LEASES_MAX, SETTLEMENTS_MAX, Exchange, Renew, Verdict
 from queuehint.values.outcome import JobError, Outcome, OutcomeKind
-from queuehint.worker.leases import BEAT_S, BLOCKED_S, now_s
+from queuehint.worker.leases import BEAT_S, BLOCKED_S, SEEN_AFTER_S, BeginMarks, now_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,6 +64,8 @@ UNREAD_MAX = 1 << 20
 """How much may wait for a helper that does not read, in bytes, until it counts as dead."""
 END_WITHIN_S = 5.0
 LOOK_EVERY_S = 5.0
+GIVE_BACK_AFTER_S = BLOCKED_S + 3.0
+"""How long a loop has not turned until the helper gives back what has not begun: a thread of the worker comes first."""
 _READ_MAX = 1 << 16
 
 _Lease = tuple[str, int]
@@ -81,6 +87,7 @@ class RenewerProcess:
         self._heard = b""
         self._is_deaf = False
         self._lock = threading.Lock()
+        self.marks = BeginMarks()
 
     @property
     def pid(self) -> int | None:
@@ -99,12 +106,14 @@ class RenewerProcess:
         Raises:
             OSError: the system has no process for us.
         """
-        config = json.dumps({**self._config, "lease_ms": round(lease_s * 1000), "worker": os.getpid()}) + "\n"
+        mine = {"lease_ms": round(lease_s * 1000), "worker": os.getpid(), "marks": self.marks.number}
+        config = json.dumps({**self._config, **mine}) + "\n"
         process = subprocess.Popen(
             # -P: nothing is imported from the working directory, whatever its files are called.
             [sys.executable, "-P", "-m", "queuehint.worker.lease_helper"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            pass_fds=(self.marks.number,),
             bufsize=0,
         )
         assert process.stdin is not None
@@ -192,6 +201,9 @@ class Renewer:
         self._held: dict[_Lease, float] = {}
         self._gone: dict[_Lease, float] = {}
         self._waiting: set[_Lease] = set()
+        self._marks = BeginMarks(config["marks"]) if "marks" in config else None
+        self._taken: dict[_Lease, float] = {}
+        """Leases taken from the worker, and when: to be given back."""
         self._seen = 0
         self._turned_s = now_s()
         self._told_blocked = False
@@ -218,6 +230,9 @@ class Renewer:
                 else:
                     self._held.pop(lease, None)
                     self._gone.pop(lease, None)
+                    self._taken.pop(lease, None)
+                    if self._marks is not None:
+                        self._marks.forget(lease[1])
 
     def renew(self) -> None:
         """Renew all leases in one call and report the results."""
@@ -255,11 +270,15 @@ class Renewer:
         failures = 0
         next_s = now_s() + self._lease_s / 12
         while True:
-            time.sleep(max(0.0, min(next_s - now_s(), LOOK_EVERY_S)))
+            time.sleep(max(0.0, min(next_s - now_s(), SEEN_AFTER_S if self._taken else LOOK_EVERY_S)))
             if os.getppid() != self._worker:
                 self.leave()
             self._watch()
             self._see_stopped()
+            try:
+                self.give_back()
+            except QueueHintError as error:
+                self._say_failed(error)
             is_news = bool(self._blocked_ms()) is not self._told_blocked
             if now_s() < next_s and not (is_news and self._held):
                 continue
@@ -270,9 +289,44 @@ class Renewer:
                 self.renew()
                 failures, pause_s = 0, self._lease_s / 3
             except QueueHintError as error:
-                self._say(f"failed {type(error).__name__}: {' '.join(str(error).split())[:500]}")
+                self._say_failed(error)
                 failures, pause_s = failures + 1, retry_s * min(2**failures, 5)
             next_s = now_s() + pause_s
+
+    def _say_failed(self, error: QueueHintError) -> None:
+        self._say(f"failed {type(error).__name__}: {' '.join(str(error).split())[:500]}")
+
+    def give_back(self) -> None:
+        """
+        Give back what a loop that does not turn keeps from beginning: take it now, and give it back at a later look.
+
+        Raises:
+            QueueHintError: the store was not told; the next look goes on.
+        """
+        if self._marks is None:
+            return
+        at_s, marks = now_s(), self._marks
+        with self._lock:
+            if at_s - self._turned_s - BEAT_S >= GIVE_BACK_AFTER_S:
+                for lease in self._held:
+                    if lease not in self._taken and marks.take(lease[1]):
+                        self._taken[lease] = at_s
+            unbegun = [
+                lease
+                for lease, taken_s in self._taken.items()
+                if at_s >= taken_s + SEEN_AFTER_S and lease in self._held and not marks.has_begun(lease[1])
+            ][:SETTLEMENTS_MAX]
+        if not unbegun:
+            return
+        outcomes = [Outcome(job_id=job_id, token=token, kind=OutcomeKind.RELEASED) for job_id, token in unbegun]
+        self._backend.call_sync(Exchange(f"renewer-{os.getpid()}-unbegun", tuple(outcomes), pools=()))
+        with self._lock:
+            for lease in unbegun:
+                self._held.pop(lease, None)
+        for job_id, token in unbegun:
+            self._say(f"released {token} {job_id}")
+        what = f"{len(unbegun)} jobs whose code has not begun are given back"
+        sys.stderr.write(f"queuehint: code holds up worker process {self._worker}: {what}\n")
 
     def _watch(self) -> None:
         """Kill a worker that is stuck in code that nothing inside its process can stop."""

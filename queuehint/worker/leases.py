@@ -12,15 +12,20 @@ loses nothing:
   every third of a lease from outside, it has nothing to do; it takes over after half a lease without a renewal.
 
 Without a helper, code that holds the GIL (a C function) stops both threads, and its lease may be lost. `queuehint
-worker` has a helper; a worker inside an application has none, and logs so once.
+worker` has a helper; a worker inside an application has none, and logs so once. While such code runs, the helper also
+gives back the jobs beside it whose code has not begun: `BeginMarks` tell which.
 """
 
 from __future__ import annotations
 
 import functools
 import logging
+import mmap
+import os
+import tempfile
 import threading
 import time
+import weakref
 from typing import TYPE_CHECKING, Protocol
 
 from queuehint.errors import BackendError
@@ -39,6 +44,9 @@ BEAT_S = 1.0
 """How often a worker's loop says that it turns."""
 BLOCKED_S = 5.0
 """How long code may block the loop before a report, and before jobs that have not begun are given back."""
+PLACES = 8192
+SEEN_AFTER_S = 1.0
+"""After so long what one process has written is seen by every other; it takes microseconds."""
 TICK_MAX_S = 1.0
 PAUSE_MAX_S = 5.0
 RESTART_PAUSE_MAX_S = 30.0
@@ -91,8 +99,68 @@ class _Lease:
         return f"{'+' if self.has_begun else '~'}{token} {job_id}{left}\n"
 
 
+class BeginMarks:
+    """
+    Marks of leases in memory that a worker and its helper share: whose code has begun, and what the helper has taken.
+
+    The worker marks a lease as begun, then looks whether it was taken. The helper takes a lease, waits until that is
+    seen everywhere (`SEEN_AFTER_S`), then looks whether it has begun, and if so leaves it. So at most one of them has
+    it: Dekker's mutual exclusion, with a wait on the rare side in place of a memory barrier, or a lock, on both.
+
+    A mark is a token, at a place found by the token. Tokens grow: of leases that share a place, those older than a mark
+    count as begun, which they need not have. A place that is taken is left alone until the worker is done with it.
+
+    Args:
+        number: the file that the other end has made; None for a new one.
+    """
+
+    def __init__(self, number: int | None = None) -> None:
+        if number is None:
+            number = _unnamed_file()
+            os.ftruncate(number, 2 * PLACES * 8)
+        self.number = number
+        marks = memoryview(mmap.mmap(number, 2 * PLACES * 8)).cast("q")
+        self._begun, self._taken = marks[:PLACES], marks[PLACES:]
+        weakref.finalize(self, os.close, number)
+
+    def begin(self, token: int) -> bool:
+        """Mark a lease whose code is to begin; return False if it must not, for the helper has taken the lease."""
+        place = token % PLACES
+        if self._begun[place] < token:  # noqa: PLR1730 - `max` takes twice as long
+            self._begun[place] = token
+        return self._taken[place] != token
+
+    def take(self, token: int) -> bool:
+        """Take a lease that has not begun, for the helper; return False if it has, or if its place is taken."""
+        place = token % PLACES
+        if self._begun[place] >= token or self._taken[place] not in {0, token}:
+            return False
+        self._taken[place] = token
+        return True
+
+    def has_begun(self, token: int) -> bool:
+        """Return whether a lease that was taken `SEEN_AFTER_S` ago has begun all the same."""
+        return self._begun[token % PLACES] >= token
+
+    def forget(self, token: int) -> None:
+        """Free the place of a lease that the worker is done with."""
+        if self._taken[token % PLACES] == token:
+            self._taken[token % PLACES] = 0
+
+
+def _unnamed_file() -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("queuehint-leases")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
 class Helper(Protocol):
     """A process that renews leases, over a pipe; see `queuehint.worker.lease_helper`."""
+
+    @property
+    def marks(self) -> BeginMarks | None:
+        """What it shares with the worker; None if it gives nothing back."""
 
     def start(self, lease_s: float) -> None:
         """Start the process; it knows of no leases."""
@@ -121,6 +189,7 @@ class Renewal:
         tell: called from a thread with a job's id, its token and why its code is to stop: ``"canceled"``, or
             ``"lease lost"``.
         more: called from a thread when work is left over in the store.
+        returned: called from a thread with a job's id and token when the helper has given it back unbegun.
         look: called from the thread that renews, about every second; it may wait for the store.
         blocked_ms: says for how long code has blocked the worker's loop, 0 if not for so long that it is told. The
             store is told at once when it begins and when it is over, by the helper if there is one.
@@ -137,6 +206,7 @@ class Renewal:
         *,
         tell: Callable[[str, int, str], None],
         more: Callable[[], None],
+        returned: Callable[[str, int], None] = lambda _job_id, _token: None,
         look: Callable[[], None] | None = None,
         blocked_ms: Callable[[], int] = int,
         helper: Helper | None = None,
@@ -150,6 +220,7 @@ class Renewal:
         self._due_s = self._lease_s / (2 if helper is not None else 3)
         self._tell = tell
         self._more = more
+        self._returned = returned
         self._look = look
         self._blocked_ms = blocked_ms
         self._told_blocked = False
@@ -304,6 +375,9 @@ class Renewal:
             elif word in {"canceled", "lost"}:
                 token, _, job_id = rest.partition(" ")
                 self._judge(job_id, int(token), Verdict(word))
+            elif word == "released":
+                token, _, job_id = rest.partition(" ")
+                self._return(job_id, int(token))
             elif word == "more":
                 self._more()
             elif word == "failed":
@@ -324,6 +398,16 @@ class Renewal:
             if lease is None:  # settled meanwhile
                 return
         self._tell(job_id, token, "canceled" if verdict is Verdict.CANCELED else "lease lost")
+
+    def _return(self, job_id: str, token: int) -> None:
+        """Record that the helper has given back a job whose code has not begun."""
+        with self._lock:
+            self._held.pop((job_id, token), None)
+        logger.warning(
+            "a job whose code could not begin was given back by the helper",
+            extra={"event": "worker.gives_back", "job_id": job_id, "jobs": 1},
+        )
+        self._returned(job_id, token)
 
     def _fence(self, time_s: float) -> None:
         """Ask the code of leases to stop that were about to end then."""

@@ -94,6 +94,12 @@ class Slots:
         slot = self._newest.get(job_id)
         return slot if slot is not None and token in (None, slot.grant.token) else None
 
+    def note_given_back(self, job_id: str, token: int) -> None:
+        """Record that the store has a job back whose code has not begun and must not any more."""
+        slot = self.find(job_id, token)
+        if slot is not None:
+            slot.is_given_back = True
+
 
 class Stopping:
     """

@@ -164,6 +164,7 @@ class Worker:
             stop=self._stopping.ask,
             begin=self._begin_last_life,
             ended=self._end,
+            marks=None if helper is None else helper.marks,
         )
         wanted = self._ask((), 0)
         check_limits(wanted)
@@ -178,6 +179,7 @@ class Worker:
                 self._lease_ms,
                 tell=self._stopping.tell,
                 more=self._wake,
+                returned=self._slots.note_given_back,
                 look=self._watch.look,
                 blocked_ms=self._watch.blocked_ms,
                 helper=helper,
@@ -473,6 +475,8 @@ class Worker:
         """Leave the outcome of an attempt to the main task."""
         if not slot.is_given_back:
             self._outcomes.append(outcome)
+        elif self._renewal is not None:
+            self._renewal.exchange((outcome,), (), 0.0)
         self._slots.leave(slot)
         self._event.set()
 

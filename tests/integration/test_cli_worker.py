@@ -89,6 +89,11 @@ def hold_gil(seconds: float) -> int:
     ctypes.PyDLL(None).usleep(int(seconds * 1_000_000))
     return os.getpid()
 
+@sched.job
+async def hold_gil_on_loop(seconds: float) -> None:
+    note("hold_gil_on_loop")
+    ctypes.PyDLL(None).usleep(int(seconds * 1_000_000))
+
 @sched.job(timeout=0.2)
 def hold_gil_too_long() -> None:
     note("too long")
@@ -191,7 +196,14 @@ class Desk:
         """Enqueue a job of the application, which is not imported here."""
         if task not in self.sched._jobs:
             namespace: dict[str, Any] = {"sched": self.sched}
-            names = {"edit": "doc, n", "wait": "name", "wait_in_thread": "name", "hold_gil": "seconds", "pid": "n"}
+            names = {
+                "edit": "doc, n",
+                "wait": "name",
+                "wait_in_thread": "name",
+                "hold_gil": "seconds",
+                "hold_gil_on_loop": "seconds",
+                "pid": "n",
+            }
             names.update(block_loop="seconds", overrun_for="seconds", fork_on_loop="how", fork_in_thread="how")
             hints = {"edit": "['{doc}']", "wait": "['wait']", "wait_in_thread": "['wait']"}
             timeout = 0.2 if task in {"overrun", "overrun_for", "hold_gil_too_long"} else None
@@ -451,6 +463,24 @@ def test_a_handler_that_keeps_the_interpreter_to_itself_keeps_its_lease(desk: De
         each.send_signal(signal.SIGTERM)
         assert finish(each) == 0
     assert not {"job.fenced", "renewal.restarted", "job.lease_lost"} & set(desk.events())
+
+
+@pytest.mark.nightly
+def test_what_has_not_begun_beside_code_that_holds_the_gil_is_run_by_another_worker(desk: Desk) -> None:
+    blocks = desk.enqueue("hold_gil_on_loop", 25)
+    others = [desk.enqueue("pid", n) for n in range(3)]
+    stuck = desk.worker("--lease=2", "--concurrency=4", "--abandon-after=60")
+    until(desk.notes)
+    other = desk.worker("--lease=2")
+    pids = {handle.result_sync(24) for handle in others}
+    assert pids == {other.pid}
+    assert blocks.result_sync(LIMIT_S) is None
+    assert [handle.record_sync().losses for handle in (blocks, *others)] == [0] * 4
+    until(lambda: "worker.gives_back" in desk.events())
+    for each in (stuck, other):
+        each.send_signal(signal.SIGTERM)
+        assert finish(each) == 0
+    assert not {"job.fenced", "renewal.restarted"} & set(desk.events())
 
 
 @pytest.mark.nightly  # by day that of `tests/faults/test_workers.py`

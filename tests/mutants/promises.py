@@ -334,4 +334,28 @@ MUTANTS = (
         new="",
         caught_by=(tests("tests/contract/test_memory.py", "-k", "does_not_name"),),
     ),  # P12
+    Mutant(
+        name="A job begins although the helper has given it back",
+        kind="worker",
+        file="worker/leases.py",
+        old="        return self._taken[place] != token\n",
+        new="        return True\n",
+        caught_by=(tests("tests/unit/test_begin_marks.py"),),
+    ),  # P1
+    Mutant(
+        name="The helper gives back a job that has begun while it was taken",
+        kind="worker",
+        file="worker/lease_helper.py",
+        old="if at_s >= taken_s + SEEN_AFTER_S and lease in self._held and not marks.has_begun(lease[1])",
+        new="if at_s >= taken_s + SEEN_AFTER_S and lease in self._held",
+        caught_by=(tests("tests/unit/test_begin_marks.py"),),
+    ),  # P1
+    Mutant(
+        name="The helper gives back a job before the worker can have seen that it took it",
+        kind="worker",
+        file="worker/lease_helper.py",
+        old="if at_s >= taken_s + SEEN_AFTER_S and lease in self._held",
+        new="if lease in self._held",
+        caught_by=(tests("tests/unit/test_begin_marks.py"),),
+    ),  # P1
 )

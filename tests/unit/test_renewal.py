@@ -71,6 +71,8 @@ class Store:
 class FakeHelper:
     """Is told, and says what the test wants."""
 
+    marks = None
+
     def __init__(self) -> None:
         self.told: list[str] = []
         self.starts = 0
