@@ -16,7 +16,7 @@ import time
 from typing import TYPE_CHECKING
 
 from queuehint.backends.base import Interest
-from queuehint.backends.steps import was_in_vain
+from queuehint.backends.steps import Steps, Wait, run_steps, run_steps_sync, was_in_vain
 from queuehint.errors import BackendError, InvalidJobError, JobCanceledError, LeaseLostError, ResultTimeoutError
 from queuehint.operations import Cancel, Enqueue, Exchange, Get, Renew, Verdict
 from queuehint.values.checks import check_duration
@@ -181,11 +181,11 @@ class _Request:
         self.hold = Hold(self.id, self.token, self.until_s(sent_s))
         return self.hold
 
-    def settle(self) -> Exchange:
+    def settle(self, kind: OutcomeKind = OutcomeKind.FINISHED) -> Exchange:
         self.is_left = True
         if self.hold is not None:
             self.hold.extend(math.inf)
-        outcome = Outcome(job_id=self.id, token=self.token, kind=OutcomeKind.FINISHED)
+        outcome = Outcome(job_id=self.id, token=self.token, kind=kind)
         return Exchange(self.pools[0], (outcome,), self.pools, 0, self.lease_ms)
 
     def settled(self, verdicts: tuple[Verdict, ...], *, raising: bool) -> None:
@@ -216,18 +216,102 @@ class _Request:
             raise ResultTimeoutError(self.id, self.timeout_ms / 1000)
         return min(left_s, self.renewal_s, WAIT_CEILING_S)
 
-
-def _say_failed(request: _Request, error: Exception) -> None:
-    extra = {"event": "exclusive.not_renewed", "job_id": request.id, "error": f"{type(error).__name__}: {error}"}
-    logger.warning("the lease of a place was not renewed", extra=extra)
-
-
-def _check_unused(request: _Request | None) -> None:
-    if request is not None:
-        raise InvalidJobError("this exclusive() is held or waited for already; make one for each use at the same time")
+    def renewal(self) -> Steps[None]:
+        renew, sent_s = self.renew(), now_s()
+        self.judge_renewal(renew, (yield renew).verdicts, sent_s)
 
 
-class Exclusive:
+class _Entrance:
+    """The steps by which a place is waited for, kept and left; who drives them renews, on a loop or in a thread."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        claims: tuple[Claim, ...],
+        *,
+        lease_ms: int,
+        timeout_ms: int | None,
+        user: str | None,
+        refuse: Callable[[], None],
+    ) -> None:
+        self._backend = backend
+        self._refuse = refuse
+        self._make: Callable[[], _Request] = lambda: _Request(
+            claims, lease_ms, timeout_ms, user, is_kept=backend.is_local
+        )
+        self._request: _Request | None = None
+        self._forget: Callable[[], None] | None = None
+        self._lock = threading.Lock()
+
+    def _begin(self) -> _Request:
+        self._refuse()
+        with self._lock:
+            if self._request is not None:
+                raise InvalidJobError(
+                    "this exclusive() is held or waited for already; make one for each use at the same time"
+                )
+            self._request = self._make()
+            return self._request
+
+    def _enter(self, request: _Request) -> Steps[Hold]:
+        request.token = (yield Enqueue((request.spec,))).jobs[0].presence_token or 0
+        self._forget = self._backend.adopt(request.leases)
+        if not self._backend.is_local:
+            self._begin_to_renew(request)
+        is_in_vain = True
+        while True:
+            sent_s = now_s()
+            hold = request.granted((yield request.claim()).grants, sent_s)
+            if hold is not None:
+                return hold
+            if not is_in_vain:
+                request.check_alive((yield Get((request.id,))).records[0])
+            begun_s, pause_s = time.monotonic(), request.pause_s()
+            yield Wait(Interest(pools=request.pools, jobs=(request.id,)), pause_s)
+            is_in_vain = was_in_vain(begun_s, pause_s)
+
+    @staticmethod
+    def _give_up(request: _Request) -> Steps[None]:
+        """Cancel the job that stands for a caller who does not wait any more."""
+        with contextlib.suppress(BackendError):  # it must not take the place of what is being raised
+            reply = yield Cancel((request.id,), "the caller gave up")
+            if reply.verdicts[0][0] is not Verdict.REQUESTED:
+                return
+            # It was granted, and nobody has heard of it: left alone, it would keep the place until its lease ends.
+            record = (yield Get((request.id,))).records[0]
+            if record is not None:
+                request.token = record.token or 0
+                yield request.settle(OutcomeKind.RELEASED)
+
+    @staticmethod
+    def _leave(request: _Request, error: BaseException | None) -> Steps[None]:
+        reply = yield request.settle()
+        request.settled(reply.verdicts, raising=error is not None)
+
+    def _let_go(self) -> None:
+        self._end_renewing()
+        if self._forget is not None:
+            self._forget()
+        self._request = None
+
+    def _begin_to_renew(self, request: _Request) -> None:
+        raise NotImplementedError
+
+    def _end_renewing(self) -> None:
+        raise NotImplementedError
+
+
+@contextlib.contextmanager
+def _failures_said(request: _Request) -> Iterator[None]:
+    """Log a renewal that fails: the next one may go through; if none does, the place is lost in time."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - as above
+        extra = {"event": "exclusive.not_renewed", "job_id": request.id, "error": f"{type(error).__name__}: {error}"}
+        logger.warning("the lease of a place was not renewed", extra=extra)
+
+
+class Exclusive(_Entrance):
     """
     ``async with`` holds the place; entering waits for it. It may be entered again once it was left.
 
@@ -241,154 +325,72 @@ class Exclusive:
         LeaseLostError: on leaving, if the lease was lost meanwhile and the block itself did not raise.
     """
 
-    def __init__(
-        self,
-        backend: Backend,
-        claims: tuple[Claim, ...],
-        *,
-        lease_ms: int,
-        timeout_ms: int | None,
-        user: str | None,
-        refuse: Callable[[], None],
-    ) -> None:
-        self._backend = backend
-        self._refuse = refuse
-        self._make: Callable[[], _Request] = lambda: _Request(
-            claims, lease_ms, timeout_ms, user, is_kept=backend.is_local
-        )
-        self._request: _Request | None = None
-        self._forget: Callable[[], None] | None = None
-        self._renewing: asyncio.Task[None] | None = None
+    _renewing: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Hold:
-        self._refuse()
-        _check_unused(self._request)
-        request = self._request = self._make()
-        backend = self._backend
+        request = self._begin()
         try:
-            enqueued = (await backend.call(Enqueue((request.spec,)))).jobs[0]
-            request.token = enqueued.presence_token or 0
-            self._forget = backend.adopt(request.leases)
-            self._renewing = None if backend.is_local else asyncio.create_task(self._renew(request))
-            is_in_vain = True
-            while True:
-                sent_s = now_s()
-                hold = request.granted((await backend.call(request.claim())).grants, sent_s)
-                if hold is not None:
-                    return hold
-                if not is_in_vain:
-                    request.check_alive((await backend.call(Get((request.id,)))).records[0])
-                begun_s, pause_s = time.monotonic(), request.pause_s()
-                await backend.wait(Interest(pools=request.pools, jobs=(request.id,)), pause_s)
-                is_in_vain = was_in_vain(begun_s, pause_s)
+            return await run_steps(self._backend, self._enter(request))
         except BaseException:
             self._let_go()
-            with contextlib.suppress(BackendError):  # it must not take the place of what is being raised
-                await asyncio.shield(backend.call(Cancel((request.id,), "the caller gave up")))
+            await asyncio.shield(run_steps(self._backend, self._give_up(request)))
             raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        request = self._request
-        assert request is not None
+        assert self._request is not None
         try:
-            reply = await self._backend.call(request.settle())
+            await run_steps(self._backend, self._leave(self._request, error))
         finally:
             self._let_go()
-        request.settled(reply.verdicts, raising=error is not None)
 
-    def _let_go(self) -> None:
-        if self._forget is not None:
-            self._forget()
+    def _begin_to_renew(self, request: _Request) -> None:
+        self._renewing = asyncio.create_task(self._renew(request))
+
+    def _end_renewing(self) -> None:
         if self._renewing is not None:
             self._renewing.cancel()
-        self._request = None
 
     async def _renew(self, request: _Request) -> None:
         while True:
             await asyncio.sleep(request.renewal_s)
-            renew, sent_s = request.renew(), now_s()
-            try:
-                request.judge_renewal(renew, (await self._backend.call(renew)).verdicts, sent_s)
-            except Exception as error:  # noqa: BLE001 - the next one may go through; if none does, it is lost in time
-                _say_failed(request, error)
+            with _failures_said(request):
+                await run_steps(self._backend, request.renewal())
 
 
-class ExclusiveSync:
+class ExclusiveSync(_Entrance):
     """``with`` holds the place, for code without a loop; raises as `Exclusive`."""
 
-    def __init__(
-        self,
-        backend: Backend,
-        claims: tuple[Claim, ...],
-        *,
-        lease_ms: int,
-        timeout_ms: int | None,
-        user: str | None,
-        refuse: Callable[[], None],
-    ) -> None:
-        self._backend = backend
-        self._refuse = refuse
-        self._make: Callable[[], _Request] = lambda: _Request(
-            claims, lease_ms, timeout_ms, user, is_kept=backend.is_local
-        )
-        self._request: _Request | None = None
-        self._forget: Callable[[], None] | None = None
-        self._done = threading.Event()
-        self._lock = threading.Lock()
+    _done: threading.Event | None = None
 
     def __enter__(self) -> Hold:
-        self._refuse()
-        with self._lock:
-            _check_unused(self._request)
-            request = self._request = self._make()
-        done = self._done = threading.Event()
-        backend = self._backend
+        request = self._begin()
         try:
-            enqueued = backend.call_sync(Enqueue((request.spec,))).jobs[0]
-            request.token = enqueued.presence_token or 0
-            self._forget = backend.adopt(request.leases)
-            if not backend.is_local:
-                threading.Thread(target=self._renew, args=(request, done), daemon=True, name="queuehint-renew").start()
-            is_in_vain = True
-            while True:
-                sent_s = now_s()
-                hold = request.granted(backend.call_sync(request.claim()).grants, sent_s)
-                if hold is not None:
-                    return hold
-                if not is_in_vain:
-                    request.check_alive(backend.call_sync(Get((request.id,))).records[0])
-                begun_s, pause_s = time.monotonic(), request.pause_s()
-                backend.wait_sync(Interest(pools=request.pools, jobs=(request.id,)), pause_s)
-                is_in_vain = was_in_vain(begun_s, pause_s)
+            return run_steps_sync(self._backend, self._enter(request))
         except BaseException:
             self._let_go()
-            with contextlib.suppress(BackendError):  # it must not take the place of what is being raised
-                backend.call_sync(Cancel((request.id,), "the caller gave up"))
+            run_steps_sync(self._backend, self._give_up(request))
             raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        request = self._request
-        assert request is not None
+        assert self._request is not None
         try:
-            reply = self._backend.call_sync(request.settle())
+            run_steps_sync(self._backend, self._leave(self._request, error))
         finally:
             self._let_go()
-        request.settled(reply.verdicts, raising=error is not None)
 
-    def _let_go(self) -> None:
-        self._done.set()
-        if self._forget is not None:
-            self._forget()
-        self._request = None
+    def _begin_to_renew(self, request: _Request) -> None:
+        self._done = done = threading.Event()
+        threading.Thread(target=self._renew, args=(request, done), daemon=True, name="queuehint-renew").start()
+
+    def _end_renewing(self) -> None:
+        if self._done is not None:
+            self._done.set()
 
     def _renew(self, request: _Request, done: threading.Event) -> None:
         while not done.wait(request.renewal_s):
-            renew, sent_s = request.renew(), now_s()
-            try:
-                request.judge_renewal(renew, self._backend.call_sync(renew).verdicts, sent_s)
-            except Exception as error:  # noqa: BLE001 - as above
-                _say_failed(request, error)
+            with _failures_said(request):
+                run_steps_sync(self._backend, request.renewal())

@@ -181,6 +181,18 @@ async def test_a_caller_whose_task_is_canceled_frees_the_place(holding: bool) ->
     assert not memory(sched)._adopted
 
 
+async def test_a_caller_that_is_canceled_before_it_hears_of_its_grant_frees_the_place() -> None:
+    sched, _ = scheduler()
+    entering = asyncio.create_task(sched.exclusive(["a"]).__aenter__())
+    while await sched.can_dequeue(["a"]):  # noqa: ASYNC110 - canceled in this very turn of the loop
+        await asyncio.sleep(0)
+    entering.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await entering
+    assert await sched.can_dequeue(["a"])
+    assert (await sched.get(only(sched))).state is JobState.CANCELED
+
+
 async def test_an_operator_may_cancel_a_waiting_caller() -> None:
     sched, _ = scheduler()
     async with sched.exclusive(["a"]):

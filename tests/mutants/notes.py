@@ -150,6 +150,14 @@ MUTANTS = (
         caught_by=(tests("tests/integration/test_flow_results.py", "-k", "long"),),
     ),
     Mutant(
+        name="A place granted to a caller who has given up is kept until its lease ends",
+        kind="wire",
+        file="scheduler/exclusive.py",
+        old="                yield request.settle(OutcomeKind.RELEASED)\n",
+        new="                pass\n",
+        caught_by=(tests("tests/integration/test_worker_exclusive.py"),),
+    ),
+    Mutant(
         name="A caller that is cut off holds its place for ever, as it thinks",
         kind="wire",
         file="scheduler/exclusive.py",
