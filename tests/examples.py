@@ -28,6 +28,7 @@ _VALUES: Final[dict[str, Any]] = {
     "tuple[JobSpec, ...]": (_SPEC,),
     "Limit": Limit(path=("a",), most=1),
     "Progress": Progress(),
+    "tuple[Note, ...]": (op.Note("a", 1, ("line",), Progress(), b"1"),),
     "Recurrence": Recurrence(every_ms=1000),
 }
 _SETTLED: Final = Outcome(job_id="a", token=1, kind=OutcomeKind.FINISHED, result=b"1")

@@ -215,6 +215,24 @@ def update(state: State, operation: op.Update) -> op.Noted:
     return op.Noted(LOST if job is None else DONE)
 
 
+@handles(op.Post)
+def post(state: State, operation: op.Post) -> op.Posted:
+    """Answer `Post`."""
+    verdicts = []
+    for note in operation.notes:
+        job = state.held(note.job_id, note.token)
+        if job is not None:
+            if note.progress is not None:
+                job.need_extras().progress = note.progress
+            if note.result is not None:
+                job.result = note.result
+            if note.lines:
+                job.log(note.lines)
+            job.version += 1
+        verdicts.append(LOST if job is None else DONE)
+    return op.Posted(tuple(verdicts))
+
+
 @handles(op.Tick)
 def tick(state: State, _operation: op.Tick) -> op.Ticked:
     """Answer `Tick`."""

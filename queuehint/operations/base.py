@@ -23,6 +23,7 @@ STAGED_KEPT_MS = 600_000
 SETTLEMENTS_MAX = 1000
 GRANTS_MAX = 1000
 LEASES_MAX = 16_000
+NOTES_MAX = 1000
 LIST_MAX = 200
 RECORDS_PER_BLOCK = 1024
 """Records of so many consecutive numbers are indexed together."""

@@ -22,7 +22,7 @@ import attrs
 
 from queuehint import operations
 from queuehint.errors import CorruptStateError, InvalidJobError, InvalidJobTypeError, QueueHintError, shown
-from queuehint.operations import Firing, Operation
+from queuehint.operations import Firing, Note, Operation
 from queuehint.values.hint import SEGMENT_BYTES_MAX, Claim
 from queuehint.values.limit import Limit
 from queuehint.values.outcome import JobError, Outcome, OutcomeKind, Progress
@@ -47,6 +47,7 @@ VALUES: Final[tuple[type[Any], ...]] = (
     JobError,
     JobSpec,
     Limit,
+    Note,
     Outcome,
     Policy,
     Progress,

@@ -11,6 +11,7 @@ from queuehint.operations.base import (
     ANYONE,
     GRANTS_MAX,
     LEASES_MAX,
+    NOTES_MAX,
     POOLS_MAX,
     SETTLEMENTS_MAX,
     Noted,
@@ -162,6 +163,45 @@ class Update(Operation[Noted]):
     job_id: str
     token: int
     result: bytes = attrs.field(repr=sized)
+
+
+@attrs.frozen
+class Note:
+    """
+    What one running job says: any of lines of its log, its progress, and what it has so far as its result.
+
+    Args:
+        lines, progress, result: as of `Log`, `Report` and `Update`.
+    """
+
+    job_id: str
+    token: int
+    lines: tuple[str, ...] = attrs.field(default=(), repr=counted)
+    progress: Progress | None = None
+    result: bytes | None = attrs.field(default=None, repr=sized)
+
+
+@attrs.frozen
+class Posted:
+    """One verdict for each note: DONE or LOST."""
+
+    verdicts: tuple[Verdict, ...]
+
+
+@attrs.frozen
+class Post(Operation[Posted]):
+    """
+    Store what many running jobs say, each note as if it came alone.
+
+    Args:
+        notes: up to 1 000, in order.
+
+    Raises:
+        BackendFullError: there is no room for what the notes hold; nothing is stored, and each may be sent alone.
+    """
+
+    sizes: ClassVar[Mapping[str, int]] = {"notes": NOTES_MAX}
+    notes: tuple[Note, ...]
 
 
 @attrs.frozen

@@ -1,11 +1,12 @@
 """
 Outbox: log lines, progress and partial results, buffered within bounds and sent; they never stop an exchange.
 
-While a job runs its messages are sent together, a few times a second; the last go before its settlement. Messages that
-the store refuses are dropped, counted and logged, once a minute. Two refusals are retried: an unreachable store gets
-everything later, in order, and a store without memory gets a partial result later, for the job's settlement merges it
-in any case. A settlement waits for unsent messages only until an exchange shows that the store is reachable; remaining
-lines are then appended to the settled record.
+While jobs run their messages are sent together, those of all jobs in one exchange, a few times a second; the last of a
+job go before its settlement. Messages that the store refuses together are sent one by one; those refused then are
+dropped, counted and logged, once a minute. Two refusals are retried: an unreachable store gets everything later, in
+order, and a store without memory gets a partial result later, for the job's settlement merges it in any case. A
+settlement waits for unsent messages only until an exchange shows that the store is reachable; remaining lines are then
+appended to the settled record.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import attrs
 
 from queuehint.errors import BackendFullError, BackendUnavailableError, OutcomeUnknownError, QueueHintError
 from queuehint.handlers.partial_result import PartialResult
-from queuehint.operations import Get, Log, Report, Update, Verdict
+from queuehint.operations import NOTES_MAX, Get, Log, Note, Post, Report, Update, Verdict
 from queuehint.values.outcome import RESULT_BYTES_MAX
 from queuehint.values.spec import check_payload_size
 from queuehint.worker.outcomes import qualified_name
@@ -39,6 +40,8 @@ logger = logging.getLogger("queuehint.worker")
 LINES_MAX = 10_000
 """The most lines buffered over all jobs, so that an unreachable store does not fill the memory."""
 LINES_PER_MESSAGE = 200
+BYTES_AT_ONCE = 1 << 20
+"""How much goes in one exchange, and one message more."""
 LINES_AT_ONCE = 100
 """How many lines go out before others on the loop have their turn: a call to memory never suspends."""
 REST_S = 5.0
@@ -46,11 +49,12 @@ REST_S = 5.0
 SAY_EVERY_S = 60.0
 PACE_S = 0.2
 """How often notes are sent while their jobs go on: of progress and partial results the newest, of lines all since."""
-PACE_MESSAGE_S = 0.01
+PACE_MESSAGE_S = 0.002
 PACE_MAX_S = 1.0
 """Each message takes so much longer, up to the other: many jobs that all speak are not to keep a store busy."""
 
 _Lease = tuple[str, int]
+Message = Log | Report | PartialResult
 
 
 class OutboxBuffer:
@@ -89,7 +93,7 @@ class OutboxBuffer:
             if self._count > LINES_MAX:
                 self._drop_oldest()
 
-    def take(self, leases: Iterable[_Lease] | None = None) -> list[Log | Report | PartialResult]:
+    def take(self, leases: Iterable[_Lease] | None = None) -> list[Message]:
         """Remove and return all buffered messages, or those of some leases, joined."""
         if not self:
             return []
@@ -107,7 +111,7 @@ class OutboxBuffer:
                     lease: self._partial_results.pop(lease) for lease in chosen if lease in self._partial_results
                 }
                 self._count -= sum(map(len, lines.values()))
-        messages: list[Log | Report | PartialResult] = []
+        messages: list[Message] = []
         for (job_id, token), said in lines.items():
             messages += [Log(job_id, token, part) for part in _parts(said)]
         messages += [Report(job_id, token, latest) for (job_id, token), latest in progress.items()]
@@ -147,8 +151,11 @@ class Outbox:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._is_posting = False
-        self._waiting: deque[Log | Report | PartialResult] = deque()
+        self._waiting: deque[Message] = deque()
         self._refused: dict[_Lease, PartialResult] = {}
+        self._alone = 0
+        """How many of those that wait go one by one: together they were refused."""
+        self._unanswered: tuple[list[Message], Post] | None = None
         self._is_away = self._is_passed_over = False
         self._rests_until_s = self._full_until_s = self._due_s = -math.inf
         self._said_s = -math.inf
@@ -229,12 +236,11 @@ class Outbox:
             if newest:
                 self._waiting += self.buffer.take(None if is_due else settled)
             while self._waiting:
-                message = self._waiting[0]
-                if not await self._deliver(message):
+                sent = await self._deliver_next()
+                if sent is None:
                     return self._is_left(settled)
-                self._waiting.popleft()
-                messages += 1
-                count += len(message.lines) if isinstance(message, Log) else 1
+                messages += len(sent)
+                count += sum([len(message.lines) if isinstance(message, Log) else 1 for message in sent])
                 if count >= LINES_AT_ONCE:
                     count = 0
                     await asyncio.sleep(0)
@@ -257,7 +263,7 @@ class Outbox:
         self._refused = {
             lease: partial_result for lease, partial_result in self._refused.items() if lease not in verdicts
         }
-        waiting: deque[Log | Report | PartialResult] = deque()
+        waiting: deque[Message] = deque()
         for message in self._waiting:
             verdict = verdicts.get((message.job_id, message.token or 0))
             if verdict is None:
@@ -283,13 +289,91 @@ class Outbox:
             self._rests_until_s = self._now_s() + REST_S
         return self._is_passed_over
 
-    async def _deliver(self, message: Log | Report | PartialResult) -> bool:
+    async def _deliver_next(self) -> list[Message] | None:
+        """Send the next messages, as many as go together; None if the store is out of reach and they have to wait."""
+        message = self._waiting[0]
+        may_go_together = self._alone == 0 and len(self._waiting) > 1 and message.token is not None
+        if may_go_together or self._unanswered is not None:
+            return await self._deliver_together()
+        if not await self._deliver(message):
+            return None
+        self._alone = max(0, self._alone - 1)
+        return [self._waiting.popleft()]
+
+    async def _deliver_together(self) -> list[Message] | None:
+        """Send the next messages in one exchange; refused together, they go one by one, for one may be the reason."""
+        taken, post = self._take_unanswered()
+        is_again = post is not None
+        try:
+            if post is None:
+                post = Post(tuple(await self._take_notes(taken)))
+            if post.notes:
+                await self._backend.call(post)
+        except (BackendUnavailableError, OutcomeUnknownError) as error:
+            self._waiting.extendleft(reversed(taken))
+            if is_again and self._is_passed_over:
+                # Exchanges go through, and these do not: one of them may be the reason.
+                self._alone = len(taken)
+                return []
+            self._unanswered = None if post is None else (taken, post)
+            self._say_away(error)
+            return None
+        except Exception:  # noqa: BLE001 - it is met again by the message that is the reason
+            self._waiting.extendleft(reversed(taken))
+            self._alone = len(taken) + (post is None)
+            return []
+        except BaseException:
+            self._waiting.extendleft(reversed(taken))
+            raise
+        return taken
+
+    def _take_unanswered(self) -> tuple[list[Message], Post | None]:
+        """Return what was sent without an answer, to be sent as it was: a store that has it takes it once."""
+        if self._unanswered is None:
+            return [], None
+        before, post = self._unanswered
+        self._unanswered = None
+        # A job that was settled meanwhile has taken its own back; a partial result may be there anew, with more in it.
+        ids = {id(message) for message in before}
+        taken: list[Message] = []
+        others: list[Message] = []
+        for message in self._waiting:
+            (taken if id(message) in ids else others).append(message)
+            ids.discard(id(message))
+        self._waiting = deque(others)
+        return taken, post if taken else None
+
+    async def _take_notes(self, taken: list[Message]) -> list[Note]:
+        """Return the next messages as notes, and put those into *taken*; one that cannot be sent makes no note."""
+        notes: list[Note] = []
+        size = 0
+        while self._waiting and len(notes) < NOTES_MAX and size < BYTES_AT_ONCE:
+            message = self._waiting[0]
+            if message.token is None:
+                break
+            note = await self._note_of(message)
+            self._waiting.popleft()
+            if note is not None:
+                taken.append(message)
+                notes.append(note)
+                size += len(note.result or b"") + sum(map(len, note.lines))
+        return notes
+
+    async def _note_of(self, message: Message) -> Note | None:
+        assert message.token is not None
+        if isinstance(message, Log):
+            return Note(message.job_id, message.token, message.lines)
+        if isinstance(message, Report):
+            return Note(message.job_id, message.token, progress=message.progress)
+        payload = await self._payload_of(message)
+        return None if payload is None else Note(message.job_id, message.token, result=payload)
+
+    async def _deliver(self, message: Message) -> bool:
         """Send one message; False if the store is out of reach and it has to wait."""
         try:
             await (self._store(message) if isinstance(message, PartialResult) else self._backend.call(message))
         except (BackendUnavailableError, OutcomeUnknownError) as error:
-            extra = {"event": "worker.notes_wait", "error": str(error)}
-            logger.warning("what jobs say has to wait: the store is out of reach", extra=extra)
+            self._say_away(error)
             return False
         except BackendFullError as error:
             if isinstance(message, PartialResult):
@@ -303,11 +387,22 @@ class Outbox:
             self._drop(message, error)
         return True
 
+    @staticmethod
+    def _say_away(error: Exception) -> None:
+        extra = {"event": "worker.notes_wait", "error": str(error)}
+        logger.warning("what jobs say has to wait: the store is out of reach", extra=extra)
+
     async def _store(self, partial_result: PartialResult) -> None:
         """Send a partial result, merged over the stored one."""
+        payload = await self._payload_of(partial_result)
+        if payload is not None:
+            await self._backend.call(Update(partial_result.job_id, partial_result.token, payload))
+
+    async def _payload_of(self, partial_result: PartialResult) -> bytes | None:
+        """Return what a job has stored of its result; None if it is dropped, or waits for a store that is full."""
         if self._now_s() < self._full_until_s:
             self._refused[partial_result.job_id, partial_result.token] = partial_result
-            return
+            return None
         if not partial_result.is_loaded:
             reply = await self._backend.call(Get((partial_result.job_id,)))
             partial_result.load(reply.records[0], self._codec)
@@ -316,8 +411,8 @@ class Outbox:
             check_payload_size(payload, parameter="result", bytes_max=RESULT_BYTES_MAX)
         except BaseException as error:  # noqa: BLE001 - a codec of the application's; the job fails of it when it ends
             self._drop(partial_result, qualified_name(error))
-            return
-        await self._backend.call(Update(partial_result.job_id, partial_result.token, payload))
+            return None
+        return payload
 
     def _drop(self, message: Any, why: Exception | str) -> None:
         self.dropped += len(message.lines) if isinstance(message, Log) else 1

@@ -44,9 +44,11 @@ from queuehint.operations import (
     Get,
     List,
     Log,
+    Note,
     Operation,
     Pause,
     PauseSchedule,
+    Post,
     Push,
     PutSchedule,
     Redrive,
@@ -178,6 +180,8 @@ class Shop:
         yield Report("r0", self.tokens["r0"], Progress(1.0, 2.0, "note"))
         yield Update("r0", self.tokens["r0"], b"1")
         yield Log("r0", self.tokens["r0"], ("line",))
+        held = self.tokens["r0"]
+        yield Post((Note("r0", held, ("a", "b"), Progress(1.0), b"1"), Note("r0", held, (), None, b"null")))
         yield Amend(job("queued", ["r0"], user="bob", service="s"), 1)
         yield Delete(("over",), (self.apply(Get(("over",))).records[0].version,))
         yield from (Push("n", "k", b"1", 60_000), SetLimit(Limit(path=("y",), rate=(5, 1000))))

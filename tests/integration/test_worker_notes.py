@@ -25,6 +25,7 @@ from queuehint import (
     Retry,
     Scheduler,
 )
+from queuehint.backends.base import BackendOptions, open_backend
 from queuehint.errors import (
     BackendDeniedError,
     BackendError,
@@ -33,8 +34,10 @@ from queuehint.errors import (
     CorruptStateError,
     OutcomeUnknownError,
 )
-from queuehint.operations import Exchange, Log, Report, Update
+from queuehint.handlers.partial_result import PartialResult
+from queuehint.operations import Enqueue, Exchange, Get, Log, Note, Post, Report, Update, Verdict
 from queuehint.values.outcome import Progress
+from queuehint.values.spec import JobSpec
 from queuehint.worker import listening as listening_module
 from queuehint.worker import outbox as outbox_module
 from queuehint.worker.outbox import Outbox
@@ -43,6 +46,8 @@ from tests.shelf import on
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from tests.conftest import StartServer
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 AWAY = (BackendUnavailableError("away"), OutcomeUnknownError("cut"))
@@ -61,12 +66,29 @@ def refuse(sched: Scheduler, answer: Callable[[Any], Exception | None]) -> None:
     call = sched.backend.call
 
     async def calling(operation: Any) -> Any:
-        error = answer(operation)
-        if error is not None:
-            raise error
+        # Together they are refused if one of them would be.
+        for each in alone(operation):
+            error = answer(each)
+            if error is not None:
+                raise error
         return await call(operation)
 
     sched.backend.call = calling  # type: ignore[method-assign]
+
+
+def alone(operation: Any) -> list[Any]:
+    """Return what an operation is made of: what many jobs say as if each had said it alone."""
+    if not isinstance(operation, Post):
+        return [operation]
+    said: list[Any] = []
+    for note in operation.notes:
+        if note.lines:
+            said.append(Log(note.job_id, note.token, note.lines))
+        if note.progress is not None:
+            said.append(Report(note.job_id, note.token, note.progress))
+        if note.result is not None:
+            said.append(Update(note.job_id, note.token, note.result))
+    return said
 
 
 def name_of(value: object) -> str:
@@ -558,3 +580,135 @@ async def test_many_jobs_that_all_speak_are_heard_less_often(monkeypatch: pytest
         outbox.buffer.log(str(n), 1, "line")
     await outbox.send(is_last=True)
     assert 99 < outbox.left_s <= 100
+
+
+# --- many jobs ----------------------------------------------------------------------------------------------------
+
+
+class Talk:
+    """Three jobs that run and have said something each, and the outbox of their worker."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        sched, _ = scheduler()
+        self.call = sched.backend.call
+        self.asked: list[Any] = []
+        self.answer: Callable[[Any], Exception | None] = lambda _: None
+        monkeypatch.setattr(sched.backend, "call", self._calling)
+        self.outbox = Outbox(sched.backend, JsonCodec(), lambda: None)
+
+    async def begin(self) -> None:
+        await self.call(Enqueue(tuple([JobSpec(id=job_id, task="work") for job_id in "abc"])))
+        for grant in (await self.call(Exchange("w", limit=3))).grants:
+            job_id, token = grant.spec.id, grant.token
+            self.outbox.log(job_id, token, "line")
+            self.outbox.report(job_id, token, Progress(1))
+            partial_result = PartialResult(job_id, token)
+            partial_result.is_loaded = True
+            partial_result.update({"rows": 1})
+            self.outbox.store(partial_result)
+
+    async def stored(self) -> list[tuple[Any, ...]]:
+        records = (await self.call(Get(("a", "b", "c")))).records
+        return [(record.logs, record.progress, record.result) for record in records if record is not None]
+
+    async def _calling(self, operation: Any) -> Any:
+        self.asked.append(operation)
+        error = self.answer(operation)
+        if error is not None:
+            raise error
+        return await self.call(operation)
+
+
+ALL = (("line",), Progress(1), b'{"result":{"rows":1}}')
+
+
+async def test_what_many_jobs_say_is_one_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
+    talk = Talk(monkeypatch)
+    await talk.begin()
+    assert await talk.outbox.send()
+    assert [type(operation) for operation in talk.asked] == [Post]
+    assert await talk.stored() == [ALL] * 3
+
+
+@pytest.mark.parametrize("error", [error for error in REFUSALS if error not in AWAY], ids=name_of)
+async def test_what_one_job_says_is_refused_alone(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    talk = Talk(monkeypatch)
+    await talk.begin()
+    talk.answer = lambda operation: (
+        error if any(isinstance(each, Report) and each.job_id == "b" for each in alone(operation)) else None
+    )
+    assert await talk.outbox.send()
+    assert await talk.stored() == [ALL, (ALL[0], None, ALL[2]), ALL]
+    assert (talk.outbox.dropped, bool(talk.outbox)) == (1, False)
+    assert [isinstance(operation, Post) for operation in talk.asked] == [True, *[False] * 9]
+
+
+async def test_what_was_sent_without_an_answer_is_sent_again_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    talk = Talk(monkeypatch)
+    await talk.begin()
+    talk.answer = lambda _: OutcomeUnknownError("cut")
+    assert not await talk.outbox.send()
+    talk.outbox.report("a", 1, Progress(2))
+    talk.outbox.forget({("b", 99): Verdict.DONE})
+    talk.answer = lambda _: None
+    assert await talk.outbox.send()
+    first, again, *_ = talk.asked
+    assert first is again, "a store that has it knows it by this"
+    assert await talk.stored() == [ALL] * 3
+
+
+async def test_what_cuts_each_exchange_holds_up_itself_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    talk = Talk(monkeypatch)
+    await talk.begin()
+    talk.answer = lambda operation: (
+        AWAY[1] if any(isinstance(each, Update) and each.job_id == "c" for each in alone(operation)) else None
+    )
+    assert not await talk.outbox.send()
+    assert talk.outbox.see_answer()
+    assert await talk.outbox.send(), "settlements go on"
+    assert await talk.stored() == [ALL, ALL, (*ALL[:2], None)]
+
+
+@pytest.mark.redis
+async def test_many_jobs_that_all_speak_cost_a_few_scripts_a_second(start_server: StartServer) -> None:
+    server = start_server()
+    sched = Scheduler(server.url)
+
+    @sched.job
+    async def work(ctx: JobContext, n: int) -> None:
+        while True:
+            ctx.log("line")
+            ctx.progress(n)
+            ctx.update({"rows": n})
+            await asyncio.sleep(0.1)
+
+    client = server.client()
+
+    def scripts() -> int:
+        return int(client.info("commandstats")["cmdstat_evalsha"]["calls"])
+
+    async with sched.worker(concurrency=60, grace=0):
+        await work.enqueue_many([(n,) for n in range(60)])
+        await until(lambda: scripts() > 65)  # what each job has stored before is looked at once
+        before, begun_s = scripts(), time.monotonic()
+        await asyncio.sleep(1)
+        rate = (scripts() - before) / (time.monotonic() - begun_s)
+    await sched.close()
+    assert 1 <= rate <= 12
+
+
+@pytest.mark.redis
+def test_a_full_redis_refuses_partial_results_and_takes_the_rest(start_server: StartServer, namespace: str) -> None:
+    server = start_server()
+    backend = open_backend(server.url, BackendOptions(namespace=namespace))
+    backend.call_sync(Enqueue((JobSpec(id="a", task="work"),)))
+    token = backend.call_sync(Exchange("w", limit=1)).grants[0].token
+    server.call("CONFIG", "SET", "maxmemory", 1)
+    with pytest.raises(BackendFullError):
+        backend.call_sync(Post((Note("a", token, ("lost",)), Note("a", token, result=b"1"))))
+    assert backend.call_sync(Post((Note("a", token, ("kept",), Progress(1)),))).verdicts == (Verdict.DONE,)
+    server.call("CONFIG", "SET", "maxmemory", 0)
+    record = backend.call_sync(Get(("a",))).records[0]
+    assert record is not None
+    assert (record.logs, record.progress, record.result) == (("kept",), Progress(1), None)
+    backend.close_sync()

@@ -58,6 +58,7 @@ from queuehint.operations import (
     Operation,
     PauseSchedule,
     Peek,
+    Post,
     Pull,
     PutSchedule,
     Reopen,
@@ -722,6 +723,9 @@ class PayloadGenerator(OperationGenerator):
         operation = super().note()
         if isinstance(operation, Log):
             return attrs.evolve(operation, lines=self.random.choice(_LOGS))
+        if isinstance(operation, Post):
+            last = attrs.evolve(operation.notes[-1], result=self.random.choice(_RESULTS[2:]))
+            return Post((*operation.notes[:-1], attrs.evolve(last, lines=self.random.choice(_LOGS))))
         if isinstance(operation, Update):
             return attrs.evolve(operation, result=self.random.choice(_RESULTS[2:]))
         assert isinstance(operation, Report)

@@ -15,6 +15,8 @@ from queuehint.backends.base import Interest
 from queuehint.operations import (
     Exchange,
     Log,
+    Note,
+    Post,
     Renew,
     Report,
     Update,
@@ -118,7 +120,33 @@ class Leases:
         before = store.record("a")
         for operation in (Log("a", old, ("one",)), Report("a", old, Progress(1, 2)), Update("a", old, b"1")):
             assert store.apply(operation).verdict is Verdict.LOST
+        notes = (Note("a", old, ("one",), Progress(1, 2), b"1"), Note("none", 1, ("one",)))
+        assert store.apply(Post(notes)).verdicts == (Verdict.LOST, Verdict.LOST)
         assert store.record("a") == before
+
+    def test_notes_of_many_jobs_are_stored_as_if_each_came_alone(self, store: Store) -> None:
+        store.enqueue(job("a"), job("b"), job("c"))
+        store.start(2)
+        token, other = store.grants["a"].token, store.grants["b"].token
+        store.apply(Log("a", token, ("one",)))
+        notes = (
+            Note("a", token, ("two", "three"), Progress(1, 2, "half")),
+            Note("c", token, ("nobody",)),
+            Note("b", other, result=b"1"),
+            Note("a", token, ("four",), result=b"null"),
+            Note("b", other + 1, ("late",), Progress(9), b"2"),
+        )
+        before = store.record("a").version
+        done, lost = Verdict.DONE, Verdict.LOST
+        assert store.apply(Post(notes)).verdicts == (done, lost, done, done, lost)
+        first, second, third = store.record("a"), store.record("b"), store.record("c")
+        assert (first.logs, first.progress, first.result) == (
+            ("one", "two", "three", "four"), Progress(1, 2, "half"), b"null"
+        )  # fmt: skip
+        assert first.version == before + 2
+        assert (second.logs, second.progress, second.result) == ((), None, b"1")
+        assert (third.logs, third.state) == ((), QUEUED)
+        assert store.apply(Post(())).verdicts == ()
 
     def test_every_grant_has_a_greater_token(self, store: Store) -> None:
         tokens = []

@@ -54,6 +54,7 @@ _OBJECTS: Final[dict[type[Any], Any]] = {
     Outcome: Outcome(job_id="a", token=1, kind=OutcomeKind.FAILED, error=JobError(type="E", message="no")),
     JobError: JobError(type="E", message="no"),
     Progress: Progress(1.0, 2.0, "note"),
+    operations.Note: operations.Note("a", 1, ("line",), Progress(1.0, 2.0, "note"), b"1"),
     Limit: Limit(path=("x",), most=1),
     Recurrence: Recurrence(every_ms=1000),
     RecordFilter: RecordFilter(path=("x",), states=(JobState.FAILED,)),

@@ -16,6 +16,8 @@ from queuehint.operations import (
     Fetched,
     Log,
     Noted,
+    Post,
+    Posted,
     Renew,
     Renewed,
     Report,
@@ -234,6 +236,16 @@ class Work(Submissions, Limits):
         if isinstance(operation, Update) and job is not None:
             job.result = operation.result
         return Noted(Verdict.DONE if job is not None else Verdict.LOST)
+
+    def post(self, operation: Post, told: Posted | None) -> Posted:
+        """Take each note as if it came alone."""
+        verdicts = []
+        for note in operation.notes:
+            job = self.held(note.job_id, note.token)
+            if job is not None and note.result is not None:
+                job.result = note.result
+            verdicts.append(Verdict.DONE if job is not None else Verdict.LOST)
+        return Posted(tuple(verdicts))
 
     def fetch(self, operation: Fetch, told: Fetched | None) -> Fetched:
         job = self.held(operation.job_id, operation.token)

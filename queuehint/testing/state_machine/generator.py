@@ -25,8 +25,10 @@ from queuehint.operations import (
     Fetch,
     ListFlow,
     Log,
+    Note,
     Operation,
     Pause,
+    Post,
     Pull,
     Push,
     Redrive,
@@ -400,7 +402,10 @@ class OperationGenerator:
         roll = self.random.random()
         if roll < 0.3:
             return Log(*grant, ("line",))
-        return Update(*grant, b"3") if roll < 0.7 else Report(*grant, Progress(1, 2))
+        if roll < 0.5:
+            said = [Note(*each, ("line",) * (at % 2), Progress(at, 9), b"4") for at, each in enumerate(self.grants[:3])]
+            return Post((*said, Note(*grant, ("last",))))
+        return Update(*grant, b"3") if roll < 0.8 else Report(*grant, Progress(1, 2))
 
     def delete(self) -> Operation[Any]:
         over = [job.id for job in self.engine.table.jobs.values() if job.is_over and not job.gone and not job.is_start]

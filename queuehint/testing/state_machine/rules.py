@@ -33,9 +33,11 @@ from queuehint.operations import (
     Get,
     ListSchedules,
     Log,
+    Note,
     Operation,
     Pause,
     PauseSchedule,
+    Post,
     Push,
     PutSchedule,
     Redrive,
@@ -334,6 +336,7 @@ class OperationMachine(RuleBasedStateMachine):
             "log as anybody": Log(job_id, None, ("line",)),
             "report": Report(job_id, token, Progress(1, 9, "é")),
             "update": Update(job_id, token, b"3"),
+            "post": Post((Note(job_id, token, ("a",), Progress(1, 9), b"3"), Note(job_id, token, ("é\n",)))),
             "fetch": Fetch(job_id, token, (*needed, "nobody")),
         }
         self.do(notes[what])

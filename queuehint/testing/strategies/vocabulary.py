@@ -126,6 +126,18 @@ MAKERS: Final[dict[type[AnyOperation], _Maker]] = {
         st.booleans(),
         few(st.text(max_size=10)),
     ),
+    ops.Post: lambda named: st.builds(
+        ops.Post,
+        few(
+            st.builds(
+                lambda grant, lines, done, result: ops.Note(grant[0], grant[1], lines, done, result),
+                named.grant,
+                few(st.text(max_size=10)),
+                st.none() | progresses(),
+                st.none() | BYTES,
+            )
+        ),
+    ),
     ops.Update: lambda named: st.builds(
         lambda grant, result: ops.Update(grant[0], grant[1], result), named.grant, BYTES
     ),

@@ -8,6 +8,7 @@ from queuehint.core.refusals import OTHER_SPEC, WEIGHTS_FULL
 from queuehint.core.schedules import TOO_MANY
 from queuehint.errors import (
     BackendError,
+    BackendFullError,
     CorruptStateError,
     CycleError,
     DuplicateFlowError,
@@ -74,6 +75,8 @@ def refusal(operation: Operation[Any], message: str) -> Exception | None:
         return InvalidJobError(TOO_MANY)
     if code == "WEIGHTS_FULL":
         return InvalidJobError(WEIGHTS_FULL)
+    if code == "STORE_FULL":
+        return BackendFullError("the store is at its maxmemory; nothing was changed")
     if code == "CORRUPT":
         return CorruptStateError(f"{message.removeprefix('CORRUPT ').split(' script: ')[0]}; run `queuehint doctor`")
     if code == "BAD_SCHEMA":

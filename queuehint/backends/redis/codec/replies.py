@@ -131,6 +131,11 @@ def _noted(_operation: Any, reply: list[Any]) -> op.Noted:
     return op.Noted(_VERDICTS[reply[3].decode()])
 
 
+@reads(op.Posted)
+def _posted(_operation: op.Post, reply: list[Any]) -> op.Posted:
+    return op.Posted(tuple([_VERDICTS[letter] for letter in reply[3].decode()]))
+
+
 @reads(op.Got)
 def _got(_operation: op.Get, reply: list[Any]) -> op.Got:
     return op.Got(tuple([_record(item) if item else None for item in reply]))

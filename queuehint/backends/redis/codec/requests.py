@@ -18,7 +18,7 @@ from queuehint.backends.redis.codec.specs import dump_json, spec_head, spec_rest
 from queuehint.backends.redis.scripts import LETTERS
 from queuehint.core.structures.edges import needs_of
 from queuehint.values.hint import gate_key
-from queuehint.values.outcome import JobError, Outcome, OutcomeKind
+from queuehint.values.outcome import JobError, Outcome, OutcomeKind, Progress
 from queuehint.values.policy import Retention
 
 if TYPE_CHECKING:
@@ -167,15 +167,32 @@ def _renew(operation: op.Renew) -> Args:
 
 @sends(op.Report)
 def _report(operation: op.Report) -> Args:
-    progress = operation.progress
-    packed = dump_json([progress.done, progress.total, progress.note])
-    return [operation.job_id, token_text(operation.token), packed]
+    return [operation.job_id, token_text(operation.token), _progress(operation.progress)]
+
+
+def _progress(progress: Progress) -> str:
+    return dump_json([progress.done, progress.total, progress.note])
 
 
 @sends(op.Update)
 def _update(operation: op.Update) -> Args:
     result = operation.result
     return [operation.job_id, token_text(operation.token), int(result == b"null"), result]
+
+
+@sends(op.Post)
+def _post(operation: op.Post) -> Args:
+    args: Args = []
+    for note in operation.notes:
+        args += (note.job_id, token_text(note.token))
+        args += ("" if note.progress is None else _progress(note.progress), *_said(note.result))
+        args += (len(note.lines), *note.lines)
+    return args
+
+
+def _said(result: bytes | None) -> Sequence[Any]:
+    """Return the letter of a result and the result: s for one that is stored, n for null, "" for none."""
+    return ("", "") if result is None else ("n", "") if result == b"null" else ("s", result)
 
 
 @sends(op.Amend)
