@@ -18,9 +18,9 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTHON ?=
 REPO ?=
 ARGS ?=
-# Much of the time is waiting: one process more than there are processors, up to four. Idle processes take work from
-# busy ones, for a few tests take long.
-PROCESSES := $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1); echo $$((n < 4 ? n + 1 : 4)))
+# Two fifths of the time is waiting: two processes more than there are processors, up to six. Idle processes take work
+# from busy ones, for a few tests take long.
+PROCESSES := $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1); echo $$((n < 4 ? n + 2 : 6)))
 XDIST ?= -n $(PROCESSES) --dist worksteal
 
 BIN := .venv/bin
