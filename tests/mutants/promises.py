@@ -19,9 +19,7 @@ MUTANTS = (
         name="A script that a server has forgotten is not sent whole",
         kind="wire",
         file="backends/redis/session.py",
-        old=(
-            '                    ask = Send(("EVAL", which.text, *self._keys, *args))\n                    continue\n'
-        ),
+        old="                    ask = whole\n                    continue\n",
         new="                    raise\n",
         caught_by=(
             tests("tests/unit/test_redis_session.py", "-k", "a_script_the_server_does_not_know_is_sent_whole_with"),

@@ -883,7 +883,8 @@ def test_a_server_that_cannot_be_looked_at_is_unavailable_and_never_unknown(
     assert talk.answer().step == Sleep(PAUSE_S[0])
     assert talk.answer().command == ("INFO", "everything")
     time.now_s += RETRY_S
-    talk.fail(failure())
+    assert talk.fail(failure()).step == Redirect()
+    talk.answer()
     assert type(talk.error) is BackendUnavailableError
     assert not session._unknown
 

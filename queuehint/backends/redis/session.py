@@ -300,7 +300,18 @@ class Session:
     ) -> Generator[Send | Sleep | Redirect, Any, Any]:
         """Send a request until it is answered, or for as long as makes sense."""
         by_sha = Send(("EVALSHA", which.sha, *self._keys, *args))
-        ask = by_sha
+        return (yield from self._send(by_sha, Send(("EVAL", which.text, *self._keys, *args)), operation, stream))
+
+    def _send(
+        self, first: Send, whole: Send | None, operation: Operation[Any] | None, stream: RequestStream | None
+    ) -> Generator[Send | Sleep | Redirect, Any, Any]:
+        """
+        Send a command until it is answered.
+
+        Args:
+            whole: what to send in its place where the server does not know the script.
+        """
+        ask = first
         begun_s = time.monotonic()
         attempts = redirections = 0
         is_unknown = False
@@ -318,7 +329,8 @@ class Session:
                     failure, is_unknown = error, stream is not None
                     yield Redirect()
                 except driver.NoScriptError:
-                    ask = Send(("EVAL", which.text, *self._keys, *args))
+                    assert whole is not None
+                    ask = whole
                     continue
                 except driver.ResponseError as error:
                     message = str(error)
@@ -337,7 +349,7 @@ class Session:
                 if time.monotonic() - begun_s >= RETRY_S:
                     answered = not is_unknown
                     raise self._gave_up(failure, operation, is_unknown=is_unknown) from failure
-                ask = by_sha
+                ask = first
                 yield Sleep(PAUSE_S[min(attempts, len(PAUSE_S) - 1)])
                 attempts += 1
         finally:
@@ -446,27 +458,7 @@ class Session:
 
     def plain(self, *command: Any) -> Generator[Send | Sleep | Redirect, Any, Any]:
         """Send a command that may be sent twice."""
-        begun_s = time.monotonic()
-        attempts = redirections = 0
-        while True:
-            try:
-                return (yield Send(command))
-            except (NotSent, Unanswered) as error:
-                failure: Exception = error
-            except driver.ResponseError as error:
-                if isinstance(error, driver.AskError):
-                    redirections += 1
-                    if redirections % REDIRECTIONS_AT_ONCE:
-                        yield onward(error)
-                        continue
-                elif not passes(error, str(error)):
-                    raise self._error(error, None) from error
-                failure = error
-            if time.monotonic() - begun_s >= RETRY_S:
-                raise self._gave_up(failure, None, is_unknown=False) from failure
-            yield onward(failure)
-            yield Sleep(PAUSE_S[min(attempts, len(PAUSE_S) - 1)])
-            attempts += 1
+        return (yield from self._send(Send(command), None, None, None))
 
 
 def _adds(operation: Operation[Any]) -> bool:
