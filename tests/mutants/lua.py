@@ -62,8 +62,8 @@ MUTANTS = (
         name="Lua: jobs stand in line by number, not by place",
         kind="order",
         file=f"{LUA}/lib/structures/indexes.lua",
-        old="        redis.call('ZADD', key, job[SEQ], member)\n",
-        new="        redis.call('ZADD', key, job[NUMBER], member)\n",
+        old="        add_entry(key, job[SEQ], member)\n",
+        new="        add_entry(key, job[NUMBER], member)\n",
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     Mutant(
@@ -552,8 +552,8 @@ MUTANTS = (
         name="Lua: a gate that nobody holds and nobody waits at is kept",
         kind="records",
         file=f"{LUA}/lib/request/write.lua",
-        old="      redis.call('HDEL', store.gates, key)\n",
-        new="      redis.call('HSET', store.gates, key, cmsgpack.pack(gate))\n",
+        old="      gone[#gone + 1] = key\n",
+        new="      kept[#kept + 1], kept[#kept + 2] = key, cmsgpack.pack(gate)\n",
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     Mutant(

@@ -193,6 +193,7 @@ local function claim()
   if #granted > 0 then epoch.see_lease(lease_ms) end
 end
 
+ready_queue.wanted = limit
 if limit > 0 and pool_count > 0 then claim() end
 ready_queue.hand_on(names, ARGV[13] ~= '*' and {users or {}, steal or {}} or {})
 if is_last then S[TOLD_NEXT] = -1 end

@@ -48,6 +48,7 @@ function examine.entries(id)
   for _, at in pairs(COUNTED) do S[at] = 0 end
   stand_in.noted = noted
   local is_done = pcall(indexes.write, id, copy)
+  indexes.flush()
   stand_in.noted = false
   for name, at in pairs(COUNTED) do counts[name] = S[at] end
   for at = 1, #state do S[at] = state[at] end

@@ -87,7 +87,8 @@ function transitions.withdraw(job)
 end
 
 function transitions.place(job)
-  job[DUE_AT], job[QUEUED_AT] = false, NOW
+  job[QUEUED_AT] = NOW
+  if job[DUE_AT] then job[DUE_AT] = false end
   S[PLACES] = S[PLACES] + 1
   job[SEQ] = S[PLACES]
   jobs.dirty[job.id] = job
@@ -114,7 +115,7 @@ function transitions.start(job, worker, token, lease_until_ms, announces)
   gates.check(job)
   transitions.become(job, STARTED)
   if S[LIMITS] > 0 then limits.enter(job) end
-  job[EXPIRY_MS] = false
+  if job[EXPIRY_MS] then job[EXPIRY_MS] = false end
   timers.set(job, LEASE, lease_until_ms)
   job[ATTEMPTS], job[TOKEN], job[WORKER] = job[ATTEMPTS] + 1, token, worker
   if job[LOSSES] > 0 then job[TO_BEGIN] = announces and job[LOSSES] >= form.policy(job)[MAX_LOSSES] - 1 end
@@ -127,7 +128,7 @@ end
 function transitions.stop(job)
   if S[LIMITS] > 0 then limits.leave(job) end
   timers.drop(job)
-  job[STRANGERS] = 0
+  if job[STRANGERS] > 0 then job[STRANGERS] = 0 end
   if job[CANCEL] then transitions.forget_cancellation(job) end
   job[WORKER] = false
 end
@@ -180,13 +181,16 @@ function transitions.finish(job, state, cause, keep_place)
   elseif job[OFFER] then
     transitions.withdraw(job)
   end
-  job[BACKING_OFF], job[STRANGERS] = false, 0
+  if job[BACKING_OFF] then job[BACKING_OFF] = false end
+  if job[STRANGERS] > 0 then job[STRANGERS] = 0 end
   timers.drop(job)
-  job[EXPIRY_MS] = false
+  if job[EXPIRY_MS] then job[EXPIRY_MS] = false end
   transitions.become(job, state)
   event_log.note(job, END[state], old, cause)
-  job[CAUSE], job[DUE_AT], job[ENDED] = cause or false, false, NOW
-  if state ~= FINISHED then job[RESULT] = false end
+  job[ENDED] = NOW
+  if cause or job[CAUSE] then job[CAUSE] = cause or false end
+  if job[DUE_AT] then job[DUE_AT] = false end
+  if state ~= FINISHED and job[RESULT] then job[RESULT] = false end
   local left = 0
   if keep_place and job[WALKS] then job[LEVEL] = false else left = gates.vacate(job) end
   local kept_ms = transitions.kept_ms(job, state)

@@ -4,13 +4,29 @@ local POOL_SEEN_MS, COMES_WITHIN_MS = 60000, 100 -- @const
 
 do
 local function write_gates()
+  if not next(gates.dirty) then return end
+  local kept, gone = {}, {}
   for key, gate in pairs(gates.dirty) do
-    if math.max(gate[IS], gate[IX], gate[S_MODE], gate[X_MODE], gate[WAITING], gate[TO_ADVANCE]) == 0 then
-      redis.call('HDEL', store.gates, key)
+    if gate[IS] == 0 and gate[IX] == 0 and gate[S_MODE] == 0 and gate[X_MODE] == 0 and gate[WAITING] == 0 and gate[TO_ADVANCE] == 0 then
+      gone[#gone + 1] = key
     else
-      redis.call('HSET', store.gates, key, cmsgpack.pack(gate))
+      local size = #kept
+      kept[size + 1], kept[size + 2] = key, cmsgpack.pack(gate)
     end
   end
+  if #kept > 0 then indexes.set_fields(store.gates, kept) end
+  if #gone > 0 then indexes.drop_fields(store.gates, gone) end
+end
+
+-- Put texts of jobs into a hash, by id.
+local function write_fields(hash, texts)
+  if not next(texts) then return end
+  local fields = {}
+  for id, text in pairs(texts) do
+    local size = #fields
+    fields[size + 1], fields[size + 2] = id, text
+  end
+  indexes.set_fields(hash, fields)
 end
 
 -- A marker for those that serve some users only, as long as there are such workers.
@@ -40,7 +56,7 @@ local function write_ready()
       if user.size == 0 then redis.call('HDEL', store.users, key)
       else redis.call('HSET', store.users, key, cmsgpack.pack({user.size, user.turn, user.served > 0 and user.served or nil})) end
       local prefix = user.pool.name .. '\0'
-      put(store.turns, user.was_turn > 0 and prefix .. form.sortable(user.was_turn) .. user.name, '0',
+      indexes.put(store.turns, user.was_turn > 0 and prefix .. form.sortable(user.was_turn) .. user.name, '0',
         user.turn > 0 and prefix .. form.sortable(user.turn) .. user.name, '0')
     end
     if S[USERS_SEEN] > 0 then write_marker(key, user) end
@@ -83,7 +99,7 @@ local function write_told()
       if redis.call('ZSCORE', store.sessions, session) then redis.call('ZADD', store.session_wake(session), 0, job.id) end
     end
     -- An empty list is left, while memory is short it is of use to know that somebody waited.
-    job[WATCHERS] = job[WATCHERS] and {}
+    if job[WATCHERS] then job[WATCHERS] = {} end
   end
 end
 
@@ -154,7 +170,7 @@ end
 function plan.commit(tells)
   see_types()
   for key, gate in pairs(gates.dirty) do
-    if math.min(gate[IS], gate[IX], gate[S_MODE], gate[X_MODE], gate[WAITING]) < 0 then
+    if gate[IS] < 0 or gate[IX] < 0 or gate[S_MODE] < 0 or gate[X_MODE] < 0 or gate[WAITING] < 0 then
       corrupt('the gate at ' .. form.queue_key(key) .. ' is counted below zero in ' .. store.gates)
     end
   end
@@ -165,20 +181,21 @@ function plan.commit(tells)
     if job[WATCHERS] then tell_change(id, job) end
     write_head(id, job)
   end
+  write_ready()
+  if rawget(indexes, 'flush') then indexes.flush() end
   if next(jobs.forgotten) then write_digests() end
   if rawget(record_index, 'flush') then record_index.flush() end
   write_gates()
-  write_ready()
   write_leftovers()
   write_events()
-  for id, spec in pairs(plan.specs) do redis.call('HSET', store.specs, id, spec) end
+  write_fields(store.specs, plan.specs)
   -- With no retention, a record may have ended in the very step that brought its result.
   for id, result in pairs(plan.results) do
     if jobs.all[id] and jobs.all[id][RESULT] == 's' then redis.call('HSET', store.results, id, result) end
   end
-  for id, progress in pairs(plan.progress) do redis.call('HSET', store.progress, id, progress) end
-  for id, needs in pairs(edges.told) do redis.call('HSET', store.needs, id, needs) end
-  for id, asked in pairs(plan.asked) do redis.call('HSET', store.asked, id, asked) end
+  write_fields(store.progress, plan.progress)
+  write_fields(store.needs, edges.told)
+  write_fields(store.asked, plan.asked)
   for _, value in ipairs(work.shared_put) do
     redis.call('HSET', store.shared, value[1], value[2])
     redis.call('ZADD', store.shared_ends, value[3], value[1])

@@ -252,7 +252,8 @@ function gates.vacate(job)
       left = left + leave(claims[index], depth)
     end
   end
-  job[SEQ], job[WALKS], job[LEVEL] = 0, false, false
+  job[SEQ], job[WALKS] = 0, false
+  if job[LEVEL] then job[LEVEL] = false end
   return left
 end
 

@@ -2,16 +2,67 @@
   what a head said before this step and says now is compared, and what differs is written. ]]
 local plan = {specs = {}, results = {}, progress = {}, asked = {}, logs = {}}
 local indexes = {}
+local AT_ONCE = 2000 -- @const
+
+lazily(indexes, function()
+-- What this step puts into sorted sets and takes out of them: by set, scores and members; and heads, by id.
+local added, removed, heads, gone = {}, {}, {}, {}
+
+-- Do one thing with a key and any number of arguments: Lua's stack takes a few thousand.
+local function in_parts(write, key, args)
+  local count = #args
+  if count <= AT_ONCE then
+    write(key, unpack(args))
+  else
+    for from = 1, count, AT_ONCE do write(key, unpack(args, from, math.min(from + AT_ONCE - 1, count))) end
+  end
+end
+
+local function put_in(set, ...) redis.call('ZADD', set, ...) end
+local function take_out(set, ...) redis.call('ZREM', set, ...) end
+local function set_fields(hash, ...) redis.call('HSET', hash, ...) end
+local function drop_fields(hash, ...) redis.call('HDEL', hash, ...) end
+
+function indexes.set_fields(hash, fields) in_parts(set_fields, hash, fields) end
+function indexes.drop_fields(hash, fields) in_parts(drop_fields, hash, fields) end
+
+local function add_entry(set, score, member)
+  local list = added[set]
+  if list then
+    local size = #list
+    list[size + 1], list[size + 2] = score, member
+  else
+    added[set] = {score, member}
+  end
+end
+
+local function remove_entry(set, member)
+  local list = removed[set]
+  if list then list[#list + 1] = member else removed[set] = {member} end
+end
 
 -- One entry of a sorted set before and after: false where there is none. A score is a text where it may be: a number
 -- is made one at every call.
 local function put(set, was, was_score, now, score)
   if was == now and was_score == score then return end
-  if now then redis.call('ZADD', set, score, now) end
-  if was and was ~= now then redis.call('ZREM', set, was) end
+  if now then add_entry(set, score, now) end
+  if was and was ~= now then remove_entry(set, was) end
+end
+indexes.put = put
+
+-- Write what was put and taken, by one command a key: an id that is taken again is dropped before it is put.
+function indexes.flush()
+  if #gone > 0 then
+    in_parts(drop_fields, store.jobs, gone)
+    in_parts(drop_fields, store.specs, gone)
+    in_parts(drop_fields, store.asked, gone)
+  end
+  for set, members in pairs(removed) do in_parts(take_out, set, members) end
+  for set, entries in pairs(added) do in_parts(put_in, set, entries) end
+  if #heads > 0 then in_parts(set_fields, store.jobs, heads) end
+  added, removed, heads, gone = {}, {}, {}, {}
 end
 
-lazily(indexes, function()
 local STAGED_LETTER = 'H' -- @const
 local function count_state(job, by)
   local at = COUNT_OF[job[STATE]]
@@ -66,10 +117,10 @@ local SET_OF = {[DUE] = store.timers, [LEASE] = store.leases, [PRUNE] = store.pr
 
 local function write_timers(was, job)
   local kind, was_kind = job and job[TIMER], was and was[TIMER]
-  if was_kind and was_kind ~= kind then redis.call('ZREM', SET_OF[was_kind], timers.member(was_kind, was)) end
+  if was_kind and was_kind ~= kind then remove_entry(SET_OF[was_kind], timers.member(was_kind, was)) end
   if kind and (kind ~= was_kind or job[TIMER_MS] ~= was[TIMER_MS] or job[NUMBER] ~= was[NUMBER]) then
-    if kind == was_kind and job[NUMBER] ~= was[NUMBER] then redis.call('ZREM', SET_OF[kind], timers.member(kind, was)) end
-    redis.call('ZADD', SET_OF[kind], text_of(job[TIMER_MS]), timers.member(kind, job))
+    if kind == was_kind and job[NUMBER] ~= was[NUMBER] then remove_entry(SET_OF[kind], timers.member(kind, was)) end
+    add_entry(SET_OF[kind], text_of(job[TIMER_MS]), timers.member(kind, job))
   end
   local expiry, was_expiry = job and job[EXPIRY_MS], was and was[EXPIRY_MS]
   if expiry ~= was_expiry then
@@ -80,7 +131,7 @@ end
 -- Put a job into a set of paths, once a claim, or take it out.
 local function change_path(set, gate_key, job, is_there)
   local member = paths.member(gate_key, job)
-  if is_there then redis.call('ZADD', set, '0', member) else redis.call('ZREM', set, member) end
+  if is_there then add_entry(set, '0', member) else remove_entry(set, member) end
 end
 
 local function change_paths(set, job, is_there)
@@ -107,12 +158,12 @@ local function write_paths(was, job)
   if holds and not was_holds then change_paths(store.holds, job, true) end
   local key, was_key = there and job[KEY] or false, was_there and was[KEY] or false
   if key ~= was_key then
-    if was_key then redis.call('ZREM', store.keyed, was_key .. '\0' .. form.tag(was)) end
-    if key then redis.call('ZADD', store.keyed, '0', key .. '\0' .. form.tag(job)) end
+    if was_key then remove_entry(store.keyed, was_key .. '\0' .. form.tag(was)) end
+    if key then add_entry(store.keyed, '0', key .. '\0' .. form.tag(job)) end
   end
   local dead, was_dead = job and job[STATE] == FAILED and not job[GONE], was and was[STATE] == FAILED and not was[GONE]
-  if dead and not was_dead then redis.call('ZADD', store.dead, job[NUMBER], job.id) end
-  if was_dead and not dead then redis.call('ZREM', store.dead, was.id) end
+  if dead and not was_dead then add_entry(store.dead, job[NUMBER], job.id) end
+  if was_dead and not dead then remove_entry(store.dead, was.id) end
 end
 
 local function write_offers(was, job)
@@ -144,13 +195,13 @@ local function write_lines(was, job)
   local entries, was_entries = line_entries(job), line_entries(was)
   if was_entries then
     for member, key in pairs(was_entries) do
-      if not entries or entries[member] ~= key then redis.call('ZREM', key, member) end
+      if not entries or entries[member] ~= key then remove_entry(key, member) end
     end
   end
   if entries then
     for member, key in pairs(entries) do
       if not was_entries or was_entries[member] ~= key or was[SEQ] ~= job[SEQ] then
-        redis.call('ZADD', key, job[SEQ], member)
+        add_entry(key, job[SEQ], member)
       end
     end
   end
@@ -222,11 +273,10 @@ function indexes.write(id, job)
   write_edges(was, now)
   write_notes(was, now, id)
   if now then
-    redis.call('HSET', store.jobs, id, packed_head(job))
+    local size = #heads
+    heads[size + 1], heads[size + 2] = id, packed_head(job)
   else
-    redis.call('HDEL', store.jobs, id)
-    redis.call('HDEL', store.specs, id)
-    redis.call('HDEL', store.asked, id)
+    gone[#gone + 1] = id
   end
 end
 end)

@@ -145,8 +145,10 @@ local function first_ready(user)
     if user.at > #user.stored and not user.read then
       local prefix = ready_prefix(user.pool.name, user.name)
       local high = '(' .. string.sub(prefix, 1, -2) .. '\1'
-      user.stored = redis.call('ZRANGEBYLEX', store.ready, '[' .. prefix, high, 'LIMIT', user.offset, 64)
-      user.at, user.offset, user.read, user.prefix = 1, user.offset + 64, #user.stored < 64, #prefix
+      -- As many as are wanted of each user first; whoever needs more of one takes larger pages.
+      local page = user.offset == 0 and math.ceil(math.min(ready_queue.wanted / math.max(user.pool.users, 1), 64)) or 64
+      user.stored = redis.call('ZRANGEBYLEX', store.ready, '[' .. prefix, high, 'LIMIT', user.offset, page)
+      user.at, user.offset, user.read, user.prefix = 1, user.offset + page, #user.stored < page, #prefix
     end
     if user.at > #user.stored then
       if user.read then break end
