@@ -14,10 +14,8 @@ from __future__ import annotations
 
 import functools
 import os
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from unittest import mock
 
 import attrs
 
@@ -40,7 +38,6 @@ STARTUP = Path(__file__).parent / "startup"
 _READ_AT_ONCE = 10_000
 
 _AUDITED: set[str] = set()
-_LOCK = threading.Lock()
 
 
 # --- scripts that put down what they do ------------------------------------------------------------------------------
@@ -61,36 +58,23 @@ _WRITE = """
   for from = 1, #entry, 4000 do redis.call('RPUSH', audit_key, unpack(entry, from, math.min(from + 3999, #entry))) end
   return reply
 """
-_LINES = {
-    "lib/request/epoch": (
-        "  S[RUN] = run\n",
-        "  S[RUN] = run\n  audit.note('epoch %.0f.%.0f %.0f', S[EPOCH], S[GRANTS], S[REAP_FROM])\n",
-    ),
-    "lib/request/memory": (
-        "    archive.prune(job)\n",
-        "    archive.prune(job)\n    audit.note('pruned %s', job.id)\n",
-    ),
-    "lib/request/reply": ("  return request.with_specs(reply, granted, specs)\n", _WRITE),
-}
-"""By file of the product: the line that is looked for, and what takes its place."""
+_LINES = (
+    ("  S[RUN] = run\n", "  S[RUN] = run\n  audit.note('epoch %.0f.%.0f %.0f', S[EPOCH], S[GRANTS], S[REAP_FROM])\n"),
+    ("    archive.prune(job)\n", "    archive.prune(job)\n    audit.note('pruned %s', job.id)\n"),
+    ("  return request.with_specs(reply, granted, specs)\n", _WRITE),
+)
+"""Lines of the product that are looked for, and what takes their place."""
 
 
 @functools.cache
 def audited_script(name: str) -> scripts.Script:
     """Return a script of the product that also puts down what it does."""
-    read = scripts._read
-
-    def read_more(file: str) -> str:
-        text = read(file)
-        if file not in _LINES:
-            return text
-        line, lines = _LINES[file]
-        assert text.count(line) == 1, f"{file} has changed"
-        return text.replace(line, lines)
-
-    shebang, _, body = read(name).partition("\n")
-    with _LOCK, mock.patch.object(scripts, "_read", read_more):
-        return scripts.Script(name, scripts.assemble(f"{shebang}\n{_TAKE}{body}"))
+    shebang, _, body = scripts._read(name).partition("\n")
+    text = scripts._included(body, set(), ())
+    for line, lines in _LINES:
+        assert text.count(line) == 1, f"{name} has {text.count(line)} times {line!r}"
+        text = text.replace(line, lines)
+    return scripts.Script(name, scripts.assemble(f"{shebang}\n{_TAKE}{text}"))
 
 
 def install() -> None:
