@@ -356,4 +356,52 @@ MUTANTS = (
         new="if lease in self._held",
         caught_by=(tests("tests/unit/test_begin_marks.py"),),
     ),  # P1
+    Mutant(
+        name="The doctor ends well whatever it has found",
+        kind="wire",
+        file="cli/doctor.py",
+        old="        raise typer.Exit(EXIT_FOUND)\n",
+        new="        raise typer.Exit(0)\n",
+        caught_by=(tests("tests/integration/test_doctor.py", "-k", "the_command_ends_with_1"),),
+    ),  # P16
+    Mutant(
+        name="A scrape says that the store answers when it does not",
+        kind="door",
+        file="metrics/prometheus.py",
+        old="        yield self._up(answer is not None)\n",
+        new="        yield self._up(1)\n",
+        caught_by=(tests("tests/integration/test_metrics.py", "-k", "a_dead_store_is_told"),),
+    ),  # P16
+    Mutant(
+        name="The health of a worker never says that a clock was set back",
+        kind="worker",
+        file="cli/worker.py",
+        old="backend.session.clock_behind_ms / 1000 if isinstance(backend, RedisBackend) else 0.0",
+        new="0.0",
+        caught_by=(tests("tests/unit/test_health.py"),),
+    ),  # P6
+    Mutant(
+        name="No note that is dropped is counted",
+        kind="worker",
+        file="worker/outbox.py",
+        old="        self.dropped += len(message.lines) if isinstance(message, Log) else 1\n",
+        new="",
+        caught_by=(tests("tests/integration/test_worker_notes.py", "-k", "settles_and_claims_whatever"),),
+    ),  # P15
+    Mutant(
+        name="A stream of events never says that it has missed some",
+        kind="records",
+        file="scheduler/event_streams.py",
+        old="                    self.missed += followed.missed\n",
+        new="",
+        caught_by=(tests("tests/integration/test_events.py", "-k", "missed"),),
+    ),  # P10
+    Mutant(
+        name="A listener never says what it was not told",
+        kind="records",
+        file="scheduler/listening.py",
+        old="        self.missed += count\n",
+        new="",
+        caught_by=(tests("tests/integration/test_events.py", "-k", "loses_its_own"),),
+    ),  # P10
 )

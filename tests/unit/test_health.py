@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from queuehint.backends.memory import MemoryBackend
+from queuehint.backends.redis.address import parse_url
+from queuehint.backends.redis.backend import RedisBackend
 from queuehint.cli.health import AGE_MAX_S
 from queuehint.cli.processes import Processes
 from queuehint.cli.worker import _known
@@ -19,12 +21,16 @@ from queuehint.worker.leases import now_s
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from queuehint.backends.base import Backend
 
-def told(*, answered_s: float, blocked_s: float = 0.0, is_stuck: bool = False) -> dict[str, Any]:
+
+def told(
+    *, answered_s: float, blocked_s: float = 0.0, is_stuck: bool = False, backend: Backend | None = None
+) -> dict[str, Any]:
     worker = SimpleNamespace(
         answered_s=answered_s, blocked_s=blocked_s, is_stuck=is_stuck, name="w", running=3, is_stopping=False
     )
-    return _known(cast("Any", worker), MemoryBackend())
+    return _known(cast("Any", worker), backend or MemoryBackend())
 
 
 @pytest.mark.parametrize("age_s, healthy", [(0, True), (AGE_MAX_S - 2, True), (AGE_MAX_S + 0.1, False)])
@@ -44,6 +50,13 @@ def test_health_is_bad_while_code_holds_up_the_loop_for_long() -> None:
     assert told(answered_s=now_s(), blocked_s=10)["healthy"]
     known = told(answered_s=now_s(), blocked_s=70.04, is_stuck=True)
     assert (known["healthy"], known["blocked_s"]) == (False, 70.0)
+
+
+def test_health_tells_by_how_much_the_clock_of_the_store_was_set_back() -> None:
+    backend = RedisBackend(parse_url("redis://nowhere"))
+    assert told(answered_s=now_s(), backend=backend)["clock_behind_s"] == 0.0
+    backend.session._examination.clock_behind_ms = 86_400_500
+    assert told(answered_s=now_s(), backend=backend)["clock_behind_s"] == 86_400.5
 
 
 @pytest.mark.parametrize(
