@@ -175,11 +175,9 @@ def test_all_histories_of_four_jobs_go_by_the_plain_definition(share: int, share
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("share, shares", first_of(113))
-def test_all_histories_of_four_jobs_started_as_soon_as_they_are_ready_go_by_the_plain_definition(
-    share: int, shares: int
-) -> None:
-    assert compare_all(4, cancel_ready=False, eager=True, share=share, shares=shares) > 300
+def test_some_histories_of_four_jobs_started_as_soon_as_they_are_ready_go_by_the_plain_definition() -> None:
+    """The test below goes through all of them, and more, every night."""
+    assert compare_all(4, cancel_ready=False, eager=True, shares=113) > 300
 
 
 @pytest.mark.nightly
