@@ -9,7 +9,6 @@ import pytest
 from queuehint.core.state import POOL_SEEN_MS
 from queuehint.errors import JobNotFoundError
 from queuehint.operations import Close, Get, Tree
-from queuehint.testing.contract.store import one_shell
 from queuehint.testing.driver import SHARED, claim, job
 from queuehint.values.outcome import OutcomeKind
 from queuehint.values.record import JobState
@@ -25,7 +24,6 @@ def reason(id: str, state: JobState, kind: ReasonKind, **fields: object) -> Reas
     return Reason(job_id=id, state=state, kind=kind, **fields)  # type: ignore[arg-type]
 
 
-@one_shell
 class WhyAJobWaits:
     """`Why` names the kind of what a job waits for, and who or until when."""
 
@@ -141,7 +139,6 @@ class WhyAJobWaits:
         assert store.why("a").kind is ReasonKind.NO_WORKER
 
 
-@one_shell
 class Trees:
     """`Tree` counts what is live at each place."""
 
@@ -200,7 +197,6 @@ class Trees:
         assert size(store.apply(Tree((), 1))) == 601
 
 
-@one_shell
 class WhatIsLeft:
     """`CountPending` tells what is left below a path, and whether any of it moves by itself."""
 

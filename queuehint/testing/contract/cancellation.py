@@ -8,7 +8,6 @@ import pytest
 
 from queuehint.core.jobs.lifecycle import ID_KEPT_MS
 from queuehint.operations import Cancel, CancelPath, Verdict
-from queuehint.testing.contract.store import one_shell
 from queuehint.testing.driver import claim, job
 from queuehint.values.outcome import OutcomeKind
 from queuehint.values.record import JobState
@@ -47,7 +46,6 @@ def fill_every_state(store: Store) -> None:
     store.enqueue(job("ready"))
 
 
-@one_shell
 class CanceledByIds:
     """A job that is unfinished is canceled at once, or told to stop if it runs."""
 
@@ -119,7 +117,6 @@ class CanceledByIds:
         assert store.is_clean
 
 
-@one_shell
 class CanceledByPath:
     """What has a place at or below a path is canceled."""
 
@@ -159,7 +156,6 @@ class CanceledByPath:
         assert store.state("a") is QUEUED
 
 
-@one_shell
 class KeptIds:
     """The id of a job outlives its record."""
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from queuehint.testing.contract.store import one_shell
 from queuehint.testing.driver import claim, job
 from queuehint.values.record import JobState
 
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 
 
-@one_shell
 class Conflicts:
     """Two jobs conflict if one's path is a prefix of the other's, segment by segment, and not both only read."""
 

@@ -8,7 +8,7 @@ import pytest
 
 from queuehint.errors import CycleError, InvalidJobError, UnknownDependencyError
 from queuehint.operations import EDGES_PER_SUBMISSION_MAX
-from queuehint.testing.contract.store import DAY_MS, MINUTE_MS, one_shell
+from queuehint.testing.contract.store import DAY_MS, MINUTE_MS
 from queuehint.testing.driver import job
 from queuehint.values.outcome import OutcomeKind
 from queuehint.values.policy import ON_DEPENDENCY_FAILURE
@@ -46,7 +46,6 @@ def finish_off(store: Store, how: str) -> None:
         store.finish("a")
 
 
-@one_shell
 class Dependents:
     """A job waits for those it depends on, whatever it waits for besides."""
 
@@ -202,7 +201,6 @@ class _Cell:
         assert (self.store.find("a") is not None) == (self.how == "finished"), "a result is kept for b"
 
 
-@one_shell
 class Judged:
     """What the end of a dependency means is the same at enqueue, while a job waits, and later."""
 
@@ -322,7 +320,6 @@ class Judged:
                 store.enqueue(job("c", after=["a"], on_dependency_failure=policy))
 
 
-@one_shell
 class KeptResults:
     """A result is kept for those that may still read it, and for nobody else."""
 
@@ -365,7 +362,6 @@ class KeptResults:
         assert store.run() == ["b"]
 
 
-@one_shell
 class Unknowns:
     """A submission that cannot be is refused whole; one that has just expired is no job to wait for."""
 

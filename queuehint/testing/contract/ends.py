@@ -8,7 +8,7 @@ import pytest
 
 from queuehint.core.jobs.lifecycle import ID_KEPT_MS
 from queuehint.operations import Discard, ListDead, Redrive, Verdict
-from queuehint.testing.contract.store import DAY_MS, error, one_shell
+from queuehint.testing.contract.store import DAY_MS, error
 from queuehint.testing.driver import SHARED, claim, job
 from queuehint.values.outcome import JobError, OutcomeKind
 from queuehint.values.record import JobState
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 
 
-@one_shell
 class Attempts:
     """Attempts and losses are counted apart, and the last one is the end."""
 
@@ -100,7 +99,6 @@ def let_first_die(store: Store, on_dead: str, **fields: Any) -> None:
     assert store.state("j1") is FAILED
 
 
-@one_shell
 class OnDead:
     """What the death of a job does to those behind it is its own choice."""
 
@@ -166,7 +164,6 @@ class OnDead:
         assert (store.state("a"), store.start()) == (FAILED, [])
 
 
-@one_shell
 class Shelf:
     """A dead job is redriven or discarded, and nothing else is."""
 
@@ -263,7 +260,6 @@ class Shelf:
         assert store.stats().pruned == 1
 
 
-@one_shell
 class StartWithin:
     """A job that is not started in time is canceled."""
 

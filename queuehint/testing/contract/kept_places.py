@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from queuehint.operations import Verdict
-from queuehint.testing.contract.store import one_shell
 from queuehint.testing.driver import job
 from queuehint.values.outcome import Grant, OutcomeKind
 from queuehint.values.record import JobState
@@ -25,7 +24,6 @@ def start_first(store: Store, **fields: Any) -> None:
     assert store.start() == ["j1"]
 
 
-@one_shell
 class KeptPlaces:
     """A job that is tried again keeps its place, unless it says that it yields it or holds it for so long only."""
 
@@ -100,7 +98,6 @@ class KeptPlaces:
         assert store.is_clean
 
 
-@one_shell
 class Grants:
     """A grant says what to run and until when, and is settled once."""
 
@@ -150,7 +147,6 @@ def start_waiting(store: Store, **fields: Any) -> int:
     return token
 
 
-@one_shell
 class Callers:
     """A job that its caller waits for itself is never anybody else's."""
 

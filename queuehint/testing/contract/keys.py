@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from queuehint.errors import DuplicateJobError
-from queuehint.testing.contract.store import one_shell
 from queuehint.testing.driver import claim, job
 from queuehint.values.outcome import OutcomeKind
 from queuehint.values.record import JobState
@@ -29,7 +28,6 @@ def enqueue(store: Store, spec: JobSpec) -> tuple[str, bool]:
     return made.id, made.created
 
 
-@one_shell
 class Keys:
     """A burst of jobs of one key becomes one job; what a job does that comes later is its own choice."""
 
@@ -247,7 +245,6 @@ class Keys:
         assert enqueue(store, keyed("c")) == ("b", False)
 
 
-@one_shell
 class KeyHolders:
     """A key names its newest unfinished job."""
 

@@ -8,7 +8,7 @@ import pytest
 
 from queuehint.errors import CycleError
 from queuehint.operations import Exchange, Verdict
-from queuehint.testing.contract.store import DAY_MS, one_shell
+from queuehint.testing.contract.store import DAY_MS
 from queuehint.testing.driver import job
 from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.record import JobState
@@ -28,7 +28,6 @@ def start_family(store: Store, *children: str, **fields: Any) -> None:
     store.enqueue_from("p", *[job(each, ["x"], max_attempts=1, parent="p") for each in children])
 
 
-@one_shell
 class Parents:
     """A job may be over when its children are."""
 
@@ -107,7 +106,6 @@ class Parents:
         assert (store.state("c"), store.record("c").cause) == (CANCELED, "waiter_lost")
 
 
-@one_shell
 class FailedParents:
     """A child that fails, is missing or waits for the job itself fails its parent."""
 

@@ -16,7 +16,7 @@ from queuehint.errors import (
     UnknownDependencyError,
 )
 from queuehint.operations import STAGED_KEPT_MS, CancelFlow, Close, Enqueue, ListFlow, Reopen
-from queuehint.testing.contract.store import DAY_MS, one_shell
+from queuehint.testing.contract.store import DAY_MS
 from queuehint.testing.driver import job
 from queuehint.values.record import JobState
 from queuehint.values.spec import Dependency
@@ -33,7 +33,6 @@ def stage_two(store: Store) -> None:
     store.stage("T", job("a", ["x"], flow="f"), job("b", ["x", "y"], after=["a"], flow="f"))
 
 
-@one_shell
 class HiddenParts:
     """Nobody knows of a part before the commit."""
 
@@ -81,7 +80,6 @@ class HiddenParts:
         assert [record.id for record in store.apply(ListFlow("f", page.cursor or 0, 2)).records] == ["d"]
 
 
-@one_shell
 class Commits:
     """A commit has all parts take effect, in their order, as of now."""
 
@@ -239,7 +237,6 @@ class Commits:
         assert store.state("parent") is FINISHED
 
 
-@one_shell
 class FlowsTold:
     """A flow is counted, listed and canceled as long as its records are kept."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from queuehint.testing.contract.store import one_shell
 from queuehint.testing.driver import job
 from queuehint.values.record import JobState
 from queuehint.values.report import EdgeStats
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 
 
-@one_shell
 class Revivals:
     """A redrive downstream brings back what was canceled because of a job, and nothing else."""
 
@@ -46,7 +44,6 @@ class Revivals:
         assert store.run() == ["a", "b", "c"]
 
 
-@one_shell
 class EdgesTold:
     """Edges are counted, and those that a job waits for are named."""
 

@@ -9,7 +9,6 @@ import pytest
 from queuehint.errors import QueueFullError
 from queuehint.operations import ListLimits, SetLimit
 from queuehint.testing.contract.limits import at, limit, unlimit
-from queuehint.testing.contract.store import one_shell
 from queuehint.testing.driver import job
 from queuehint.values.limit import Limit
 from queuehint.values.outcome import OutcomeKind
@@ -29,7 +28,6 @@ def running_at(store: Store, *path: str, each: bool = False) -> int | None:
     return next(state.started for state in limits if (state.limit.path, state.limit.each) == (path, each))
 
 
-@one_shell
 class Slots:
     """A limit counts each job that runs at or below its path, once."""
 
@@ -138,7 +136,6 @@ class Slots:
         assert store.run() == ["a1"]
 
 
-@one_shell
 class Rates:
     """A rate lets no more start in any time than its tokens and those that came back."""
 
@@ -178,7 +175,6 @@ class Rates:
         assert len(store.start()) == 4
 
 
-@one_shell
 class LimitsTold:
     """Limits are listed with what they count, and count what is there when they are set."""
 

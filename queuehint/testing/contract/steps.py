@@ -26,7 +26,6 @@ from queuehint.operations import (
     Resume,
     Verdict,
 )
-from queuehint.testing.contract.store import one_shell
 from queuehint.testing.driver import job
 from queuehint.values.outcome import OutcomeKind
 from queuehint.values.record import JobState
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 
 
-@one_shell
 class Steps:
     """An operation does what is due, then settles, then claims."""
 
@@ -115,7 +113,6 @@ def ids(count: int) -> tuple[str, ...]:
     return tuple([str(number) for number in range(count)])
 
 
-@one_shell
 class Bounds:
     """An operation that is too large is refused and changes nothing."""
 
@@ -182,7 +179,6 @@ class Bounds:
         store.apply(operation)
 
 
-@one_shell
 class PausedPlaces:
     """A pause holds back what has a place at or below its path, until it is undone."""
 

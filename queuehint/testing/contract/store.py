@@ -31,24 +31,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 Reply = TypeVar("Reply")
-T = TypeVar("T")
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 MINUTE_MS = 60_000
 DAY_MS = 24 * 60 * MINUTE_MS
-
-
-def one_shell(rules: type[T]) -> type[T]:
-    """
-    Ask for rules through the synchronous shell alone, for they say what jobs do, and not how a store is asked.
-
-    Each test is marked by itself: a mark of a class would count for all rules of whoever inherits it.
-    """
-    mark = pytest.mark.parametrize("store", ["sync"], indirect=True)
-    for name, rule in vars(rules).items():
-        if name.startswith("test_"):
-            mark(rule)
-    return rules
 
 
 class Store(Driver):

@@ -8,7 +8,6 @@ import pytest
 
 from queuehint.errors import DuplicateJobError, InvalidHintError, InvalidJobError, PathClosedError, QueueHintError
 from queuehint.operations import Close, Reopen
-from queuehint.testing.contract.store import one_shell
 from queuehint.testing.driver import claim, job
 from queuehint.values.record import JobState
 from queuehint.values.spec import JobSpec
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 
 
-@one_shell
 class Submissions:
     """A submission is numbered, placed and answered job by job; what was sent before is the job that is there."""
 
@@ -81,7 +79,6 @@ def make_busy(store: Store) -> None:
     store.cancel("a")
 
 
-@one_shell
 class AllOrNothing:
     """A submission of which one job is refused changes nothing."""
 
@@ -147,7 +144,6 @@ class AllOrNothing:
             store.enqueue(*jobs, job("one-more", []))
 
 
-@one_shell
 class ClosedPaths:
     """A closed path takes no new jobs at or below it."""
 
