@@ -61,6 +61,7 @@ from queuehint.values.hint import Claim
 from queuehint.values.outcome import JobError, Outcome, OutcomeKind, Progress
 from queuehint.values.policy import Policy, Retention
 from queuehint.values.spec import ON_CONFLICT, JobSpec
+from tests.support import thorough
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -406,7 +407,7 @@ def test_a_sound_store_is_read_without_a_complaint(backend: RedisBackend) -> Non
             pass
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(thorough(4, quick=1)))
 def test_random_bytes_in_any_field_are_said_to_be_damage_and_nothing_else(
     backend: RedisBackend, redis_server: Server, namespace: str, seed: int
 ) -> None:
