@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from queuehint.operations import Enqueue, Operation, Redrive, Tick
+from queuehint.operations import Commit, Enqueue, Operation, Redrive, Tick
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +33,10 @@ def _tell_send(key: int, place: int, what: str, *args: Any) -> str:
 
 def _told_operation(operation: Operation[Any]) -> str:
     if isinstance(operation, Enqueue):
-        return f"enqueues {'; '.join(_told_spec(spec) for spec in operation.jobs)}"
+        part = f" as a part of {operation.staged}" if operation.staged is not None else ""
+        return f"enqueues {'; '.join(_told_spec(spec) for spec in operation.jobs)}{part}"
+    if isinstance(operation, Commit):
+        return f"commits {operation.staged}"
     if isinstance(operation, Tick):
         return "ticks"
     if isinstance(operation, Redrive):

@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from queuehint.operations import Cancel, CancelPath, Discard, Enqueue, Pause, Redrive, Resume, Tick
+from queuehint.operations import Cancel, CancelPath, Commit, Discard, Enqueue, Pause, Redrive, Resume, Tick
 from queuehint.testing.simulation.engine.world import LEASE_MS, World
 from queuehint.testing.simulation.store import BEGIN_MS
 from queuehint.values.hint import Claim, normalise
@@ -78,6 +78,8 @@ class Driver:
         self._order = 0
         self._keys = 0
         self._made = 0
+        self._submissions = 0
+        """How many submissions in parts were begun."""
         self._at_ms = 0
         self._down_until_ms = 0
         self._unfinished_max = 3 + random.randrange(UNFINISHED_MAX - 2)
@@ -160,7 +162,8 @@ class Driver:
         if roll < 0.75:
             if not has_room:
                 return None
-            return Enqueue(tuple([self._spec() for _ in range(random.choice((1, 1, 1, 2, 3)))]))
+            specs = tuple([self._spec() for _ in range(random.choice((1, 1, 1, 2, 3)))])
+            return Enqueue(specs, staged=self._submission()) if random.random() < 0.2 else Enqueue(specs)
         if roll < 0.8:
             return Cancel((str(random.randint(max(1, self._made - 12), max(1, self._made))),))
         if roll < 0.82:
@@ -171,7 +174,15 @@ class Driver:
         if roll < 0.94:
             parked = list(self._world.store.engine.table.parked)
             return Resume(parked[0]) if parked else Pause(random.choice(PATHS[1:]))
+        if roll < 0.98 and self._submissions:
+            return Commit(f"s{random.randint(max(1, self._submissions - 1), self._submissions)}")
         return Tick()
+
+    def _submission(self) -> str:
+        """Return a submission in parts: a new one, or the last, which may be committed by now."""
+        if not self._submissions or self._random.random() < 0.5:
+            self._submissions += 1
+        return f"s{self._submissions}"
 
     def _spec(self) -> JobSpec:
         random = self._random

@@ -7,7 +7,8 @@ earlier step was left out, does nothing. So a run is a list of steps; `scenario`
 
 Besides the safety of every store (`promises`), each client may believe:
 
-- a job whose enqueue was answered exists, unless the store has lost that step;
+- a job whose enqueue was answered exists, that of a part once its commit was answered too, unless the store has lost
+  that step;
 - while a lease is valid, by the client's clock and by the store's, the job is its own: the store agrees, a settlement
   is accepted, and no other client has a conflicting job of which it may believe the same;
 - it was told of every job that the store says it runs.
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from queuehint.core.engine import EngineOptions
 from queuehint.errors import QueueHintError
-from queuehint.operations import Enqueue, Exchange, Exchanged, Renew, Resume, Verdict
+from queuehint.operations import Commit, Enqueue, Exchange, Exchanged, Renew, Resume, Verdict
 from queuehint.testing.invariants import check_empty
 from queuehint.testing.model.places import conflict
 from queuehint.testing.simulation.store import BEGIN_MS, StaleRequestError, Store
@@ -121,7 +122,9 @@ class World:
         self.clients = [Client(place) for place in range(clients)]
         self.requests: dict[int, Request] = {}
         self.acked: dict[str, int] = {}
-        """The jobs whose enqueue was answered, and which step of the store that was."""
+        """The jobs whose enqueue, or commit, was answered, and which step of the store that was."""
+        self.parts: dict[str, dict[str, int]] = {}
+        """The same of submissions in parts that were not committed, as far as was answered."""
         self.orphans: set[int] = set()
         """Tokens of jobs that run again only because the store has lost what was told of them."""
         self.clock_ms = 0
@@ -249,8 +252,12 @@ class World:
                     holding.until_ms = max(holding.until_ms, request.sent_ms + LEASE_MS)
                     holding.until_store_ms = max(holding.until_store_ms, request.applied_ms + LEASE_MS)
         elif type(operation) is Enqueue and request.index >= 0:
+            acked = self.acked if operation.staged is None else self.parts.setdefault(operation.staged, {})
             for job in answer.jobs:
-                self.acked[job.id] = request.index
+                acked[job.id] = request.index
+        elif type(operation) is Commit and request.index >= 0:
+            # A part that came after the commit was refused.
+            self.acked |= dict.fromkeys(self.parts.pop(operation.staged, {}), request.index)
         return True
 
     def _learn(self, client: Client, request: Request, operation: Exchange, answer: Any) -> None:
@@ -306,7 +313,8 @@ class World:
         promises = self.store.promises
         promises.check_all(self.store.engine)
         for job_id, index in self.acked.items():
-            assert job_id in promises.ids, f"the enqueue of {job_id} was answered (step {index}), and it is not there"
+            is_there = job_id in promises.ids or job_id in self.store.engine.table.jobs
+            assert is_there, f"the enqueue of {job_id} was answered (step {index}), and it is not there"
         clients = {client.name: client for client in self.clients}
         for book in promises.started.values():
             client = clients.get(book.worker or "")
@@ -343,6 +351,10 @@ class World:
         self.clock_ms = max(self.clock_ms, self.highest_ms - self.now_ms)
         kept = store.restart(lost, self.highest_ms)
         self.acked = {job_id: index for job_id, index in self.acked.items() if index < kept}
+        self.parts = {
+            staged: {job_id: index for job_id, index in part.items() if index < kept}
+            for staged, part in self.parts.items()
+        }
         started = store.promises.started
         held = {}
         for client in self.clients:
