@@ -186,7 +186,7 @@ def _namespace_of(parts: SplitResult, otherwise: str) -> str:
 def say_retention_changed(logger: logging.Logger, kind: str, store: str, before: object, now: object) -> None:
     """Warn that this process has changed the retention of a namespace."""
     logger.warning(
-        "the retention of %s was (%s) and is now (%s), as this process was told; the newest one that says so counts",
+        "the retention of %s was (%s) and is now (%s) as set by this process; the newest setting counts",
         store,
         before,
         now,

@@ -11,7 +11,7 @@ from queuehint.cli.render import Grid, Printer, ago, cell, iso, span
 from queuehint.clock import SystemClock
 from queuehint.values.schedule import Recurrence, Schedule
 
-app = typer.Typer(no_args_is_help=True, help="Schedules: what fires jobs by the clock.")
+app = typer.Typer(no_args_is_help=True, help="Schedules: jobs fired by the clock.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Of a schedule.")]
 

@@ -39,11 +39,11 @@ def doctor(
         str | None, typer.Option("--namespace", "-n", help="Of the jobs; by default what the URL says, or `default`.")
     ] = None,
     fix: Annotated[
-        bool, typer.Option("--fix", help="Put right what can be; workers and producers have to be stopped.")
+        bool, typer.Option("--fix", help="Repair findings; workers and producers have to be stopped.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     passes: Annotated[
-        int, typer.Option(min=1, max=100, help="How often to read again what changed while it was read.")
+        int, typer.Option(min=1, max=100, help="How often to read again sums that changed while they were read.")
     ] = PASSES,
 ) -> None:
     """
@@ -72,7 +72,7 @@ def _examine(url: str, namespace: str | None, *, fix: bool, passes: int) -> Repo
     backend = open_backend(url, options)
     try:
         if not isinstance(backend, (RedisBackend, SqliteBackend)):
-            raise InvalidJobError(f"{masked(url)} lives in one process, and nobody else can look into it")
+            raise InvalidJobError(f"{masked(url)} lives in one process, and no other can open it")
         if namespace not in {None, namespace_of(backend)}:
             raise InvalidJobError(f"--namespace {namespace} and the URL name different namespaces")
         if isinstance(backend, RedisBackend):

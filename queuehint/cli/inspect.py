@@ -194,7 +194,7 @@ def stats_blocks(found: Stats) -> Iterator[Block | str]:
         yield Row([(name, value) for name, value in waits if value])
     stuck = {kind: count for kind, count in found.stuck.items() if count}
     if stuck:
-        yield "stuck until somebody helps"
+        yield "stuck until a person helps"
         yield Row([(f"stuck {kind}", cell(count, "bold red")) for kind, count in stuck.items()])
     yield "since the beginning, and now"
     yield Row([(name, cell(value)) for name, value in attrs.asdict(found).items() if isinstance(value, int)])

@@ -87,7 +87,7 @@ def find(target: str | None, namespace: str | None) -> Scheduler:
     else:
         scheduler = load_scheduler(target)
     if not scheduler.backend.is_durable:
-        raise TargetError(f"{masked(scheduler.url)} lives in one process, and nobody else can look into it")
+        raise TargetError(f"{masked(scheduler.url)} lives in one process, and no other can open it")
     found = namespace_of(scheduler)
     if namespace not in {None, found}:
         raise TargetError(f"--namespace {namespace}: {masked(target)} is of namespace {found}")
@@ -120,7 +120,7 @@ def confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise UsageError(f"{question} Nobody can be asked here: say --yes")
+        raise UsageError(f"{question} There is no terminal to ask: pass --yes")
     if not typer.confirm(plain(question), err=True):
         raise typer.Exit(EXIT_REFUSED)
 

@@ -44,7 +44,7 @@ PathKey = Annotated[str, typer.Argument(metavar="PATH", help="A queue key such a
 SomePathKey = Annotated[
     str | None, typer.Argument(metavar="[PATH]", help="A queue key such as doc1:intro; all jobs if none is given.")
 ]
-Reason = Annotated[str | None, typer.Option(help="What the records say of it.")]
+Reason = Annotated[str | None, typer.Option(help="The reason, for the records.")]
 Downstream = Annotated[
     bool, typer.Option("--downstream", help="Also revive the jobs that were canceled because of these.")
 ]
@@ -188,7 +188,7 @@ def drain(
         bool, typer.Option("--include-scheduled", help="Wait for jobs that wait for their time, too.")
     ] = False,
     cancel: Annotated[
-        bool, typer.Option("--cancel", help="Cancel what is there first, and wait for what runs; needs a PATH.")
+        bool, typer.Option("--cancel", help="Cancel unfinished jobs first, and wait for running ones; needs a PATH.")
     ] = False,
     yes: Yes = False,
     as_json: AsJson = False,

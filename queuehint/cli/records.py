@@ -31,7 +31,7 @@ def ls(
     state: States = None,
     newest: Newest = True,
     limit: Annotated[int, typer.Option(help="How many at most, 1 to 200.")] = 50,
-    cursor: Annotated[str | None, typer.Option(help="Where to go on, as the page before says.")] = None,
+    cursor: Annotated[str | None, typer.Option(help="The cursor printed with the page before.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """List jobs, those enqueued last first; of a path in order of their places."""
@@ -58,7 +58,9 @@ def export(
     namespace: Namespace = None,
     state: States = None,
     newest: Newest = False,
-    file: Annotated[Path | None, typer.Option("--file", "-o", help="What is there is replaced; else printed.")] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", "-o", help="A file to write, replacing an existing one; else printed.")
+    ] = None,
 ) -> None:
     """Write records as JSON, one object a line: every field, also arguments, results and logs."""
     with opened(target, namespace, as_json=False) as sched:

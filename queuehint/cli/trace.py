@@ -55,7 +55,7 @@ def trace(
     target: Target = None,
     namespace: Namespace = None,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Write what happens from now on, until Ctrl-C or --seconds.")
+        bool, typer.Option("--follow", "-f", help="Write events from now on, until Ctrl-C or --seconds.")
     ] = False,
     seconds: Annotated[float | None, typer.Option(min=0, help="How long to follow.")] = None,
     limit: Annotated[
@@ -65,7 +65,9 @@ def trace(
         Format.JSONL
     ),
     tracks: Annotated[Tracks, typer.Option("--tracks", help="In drawings, a track for each of these.")] = Tracks.PATH,
-    file: Annotated[Path | None, typer.Option("--file", "-o", help="What is there is replaced; else printed.")] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", "-o", help="A file to write, replacing an existing one; else printed.")
+    ] = None,
 ) -> None:
     """
     Write what happened to jobs: what their records tell of those that are over, or all that happens from now on.
@@ -77,7 +79,7 @@ def trace(
         if limit is not None:
             check_int(limit, parameter="limit", least=1, most=LIMIT_MAX)
         if follow and chosen:
-            raise UsageError("--follow writes what happens to all jobs; choose among them when it is read")
+            raise UsageError("--follow writes the events of all jobs; filter them when reading")
         if seconds is not None and not follow:
             raise UsageError("--seconds goes with --follow")
         with _written(file) as out:

@@ -340,7 +340,7 @@ class _SignalWatch:
             if handler != ours:
                 del self._handlers[number]
                 logger.warning(
-                    "code of the application has taken a signal; this worker does not hear any more that it is to stop",
+                    "application code has replaced a signal handler; this worker will not notice the signal to stop",
                     extra={"event": "worker.signal_taken", "signal": number.name, "by": _name_of(handler)},
                 )
 

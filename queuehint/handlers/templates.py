@@ -303,7 +303,7 @@ def _json(value: Any) -> str:
     try:
         return _encoder.encode(value)
     except (TypeError, ValueError, RecursionError) as error:
-        raise PayloadError(f"what a template needs is not JSON: {error}") from None
+        raise PayloadError(f"a value for a template is not JSON: {error}") from None
 
 
 def _bytes(text: str) -> int:

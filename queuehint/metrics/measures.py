@@ -99,7 +99,7 @@ MEASURES = (
         label="reason",
         read=lambda answer: answer.stats.stuck,
     ),
-    _total("enqueued", "Jobs taken in."),
+    _total("enqueued", "Jobs enqueued."),
     _total("started", "Grants of jobs to workers."),
     _total("settled", "Outcomes that workers reported and that counted."),
     _total("finished", "Jobs that have finished."),

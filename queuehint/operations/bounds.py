@@ -101,7 +101,7 @@ def _check_users(operation: op.Exchange) -> None:
     users, steal = operation.users, operation.steal
     if users is None:
         if steal:
-            raise InvalidJobError("steal: whoever is there for everyone has nobody else to help; name users")
+            raise InvalidJobError("steal needs users: a worker without users already serves everyone")
         return
     if not users:
         raise InvalidJobError("users is empty; a worker that names users is there for at least one")

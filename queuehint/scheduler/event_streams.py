@@ -41,7 +41,7 @@ def check_kinds(kinds: Any, *, also: tuple[str, ...] = ()) -> frozenset[str]:
         return frozenset(known)
     found = [kinds] if isinstance(kinds, str) else check_items(kinds, parameter="kinds", most=len(known))
     if not found:
-        raise InvalidJobError("kinds is empty: nothing would ever be told; leave it out for all of them")
+        raise InvalidJobError("kinds is empty: no event would ever be returned; leave it out for all of them")
     return frozenset([check_choice(kind, known, parameter="kinds") for kind in found])
 
 

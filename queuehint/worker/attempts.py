@@ -264,7 +264,7 @@ class AttemptRunner:
             except BackendError as error:
                 pause_s = PAUSE_S
                 extra = {"event": "job.no_interim", "job_id": partial_result.job_id, "error": str(error)}
-                logger.warning("what a job has stored of its result cannot be had now", extra=extra)
+                logger.warning("the partial result of a job cannot be read now", extra=extra)
         return partial_result.is_loaded
 
     async def _in_thread(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

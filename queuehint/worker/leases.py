@@ -344,7 +344,7 @@ class Renewal:
 
     def _start_anew(self, helper: Helper) -> None:
         logger.warning(
-            "the process that renews leases is started anew; a thread renews meanwhile",
+            "the process that renews leases is restarted; a thread renews meanwhile",
             extra={"event": "renewal.restarted"},
         )
         self._pause_s = min(max(1.0, self._pause_s * 2), RESTART_PAUSE_MAX_S)

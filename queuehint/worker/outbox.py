@@ -390,7 +390,7 @@ class Outbox:
     @staticmethod
     def _say_away(error: Exception) -> None:
         extra = {"event": "worker.notes_wait", "error": str(error)}
-        logger.warning("what jobs say has to wait: the store is out of reach", extra=extra)
+        logger.warning("messages of jobs have to wait: the store is out of reach", extra=extra)
 
     async def _store(self, partial_result: PartialResult) -> None:
         """Send a partial result, merged over the stored one."""
@@ -423,7 +423,7 @@ class Outbox:
             if isinstance(why, QueueHintError):
                 error += f": {why}"
             extra = {"event": "worker.notes_dropped", "job_id": message.job_id, "dropped": self.dropped, "error": error}
-            logger.warning("what jobs say is dropped: the store refuses it", extra=extra)
+            logger.warning("messages of jobs are dropped: the store refuses them", extra=extra)
 
 
 def _parts(lines: deque[str]) -> list[tuple[str, ...]]:

@@ -282,7 +282,10 @@ def test_what_cannot_be_undone_is_asked_for_or_refused(system: System) -> None:
 
     refused = system.run("cancel", "--path", "doc1", input="y\n")
     assert refused.exit_code == 2
-    assert f"Cancel 1 job at or below doc1 in {system.namespace}? Nobody can be asked here: say --yes" in refused.output
+    assert (
+        f"Cancel 1 job at or below doc1 in {system.namespace}? There is no terminal to ask: pass --yes"
+        in refused.output
+    )
     assert system.sched.get_sync("a").state == JobState.QUEUED
 
     assert system.ok("cancel", "--path", "doc1", "--yes") == "doc1: 1 job canceled or asked to stop\n"
@@ -353,7 +356,7 @@ def test_a_store_nobody_else_can_look_into_is_refused() -> None:
     result = CliRunner().invoke(app, ["stats", "--target", "memory://"])
 
     assert result.exit_code == 2
-    assert "memory:// lives in one process, and nobody else can look into it" in result.output
+    assert "memory:// lives in one process, and no other can open it" in result.output
 
 
 def test_a_command_without_a_store_asks_for_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -487,7 +487,7 @@ def test_a_retention_is_told_and_one_that_cannot_be_read_is_dropped(store: Store
     store.do(Enqueue((job("1", "a"),)))
     client, meta = store.server.client(), store.key("meta")
     client.hdel(meta, "retention")
-    assert str(store.look().facts["retention"]).endswith("service 7776000 s (nobody said otherwise)")
+    assert str(store.look().facts["retention"]).endswith("service 7776000 s (the default)")
     client.hset(meta, "retention", "1000 2000 3000 4000\nmail\n5000")
     report = store.look()
     assert report.is_clean
@@ -1368,7 +1368,7 @@ def test_the_command_shows_no_password(start_server: StartServer) -> None:
 @pytest.mark.parametrize(
     "arguments, said",
     [
-        (["memory://"], "nobody else can look into it"),
+        (["memory://"], "no other can open it"),
         (["nonsense"], "no backend serves"),
         (["redis://localhost", "--namespace=a/b"], "namespace must be"),
         (["redis://localhost?namespace=a", "--namespace=b"], "different namespaces"),

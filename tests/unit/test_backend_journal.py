@@ -208,7 +208,7 @@ def test_what_nobody_could_read_again_is_refused(operation: Operation[Any], said
     ],
 )  # fmt: skip
 def test_what_is_no_operation_is_said_to_be_damaged(text: str) -> None:
-    with pytest.raises(CorruptStateError, match="the journal holds what is no operation"):
+    with pytest.raises(CorruptStateError, match="the journal holds an entry that is no operation"):
         decode(text.encode())
 
 

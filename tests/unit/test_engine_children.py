@@ -84,7 +84,7 @@ def chain_after_p(length: int, *others: str) -> tuple[Queue, list[str]]:
 
 UNSEARCHABLE = (
     "queuehint.errors.DependencyError",
-    f"whether a child waits for this job cannot be told by looking at {REACH_MAX} jobs",
+    f"whether a child waits for this job cannot be decided within {REACH_MAX} jobs",
 )
 
 

@@ -132,7 +132,7 @@ class Examination:
         logger.log(level, "durability class %s", durability, extra={"event": "redis.durability"})
         if self._server.address.is_remote_plaintext:
             logger.warning(
-                "what is sent to %s can be read on the way; use rediss://",
+                "the traffic to %s can be read on the way; use rediss://",
                 self._server.address.shown,
                 extra={"event": "redis.plaintext"},
             )

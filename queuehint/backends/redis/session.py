@@ -231,7 +231,7 @@ class Session:
         if not is_carried:
             self._must_state = self._retention is not None
             logger.warning(
-                "%s began a new history; what the old one had not yet kept is lost",
+                "the token epoch of %s changed: it restarted or was replaced, and unsaved changes are lost",
                 self.address.shown,
                 extra={"event": "redis.new_history"},
             )
@@ -259,7 +259,7 @@ class Session:
             return
         self._other_retention = before
         logger.warning(
-            "the retention of %s is (%s), as a newer process was told; this one was told (%s)",
+            "the retention of %s is (%s), as set by a newer process; this one has (%s)",
             self.root,
             _shown_retention(before),
             self._retention,

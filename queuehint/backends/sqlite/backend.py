@@ -328,7 +328,7 @@ class SqliteBackend(LocalBackend):
             for ticket in batch:
                 if not self._is_open:
                     ticket.error = ticket.error or OutcomeUnknownError(
-                        f"{self.address.path}: something else failed; what was asked for is done when the file is read"
+                        f"{self.address.path}: something else failed; the operation is applied when it is read again"
                     )
                 elif ticket.error is None:
                     self._do_one(ticket, now_ms)

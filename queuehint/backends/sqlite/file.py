@@ -262,7 +262,7 @@ class JournalFile:
                 self._roll_back()
                 self._judge(error)
             raise OutcomeUnknownError(
-                f"{self.path}: the disk failed ({error}); what was asked for may have been done"
+                f"{self.path}: the disk failed ({error}); the operation may have been done"
             ) from error
         finally:
             if not is_sure and db.in_transaction:

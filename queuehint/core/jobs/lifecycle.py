@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 _DUE, LEASE, EXPIRY, PRUNE = TimerKind
 
-UNSEARCHABLE = f"whether a child waits for this job cannot be told by looking at {REACH_MAX} jobs"
+UNSEARCHABLE = f"whether a child waits for this job cannot be decided within {REACH_MAX} jobs"
 ID_KEPT_MS = 600_000
 PINNED_LOOK_MIN_MS = 60_000
 PINNED_LOOK_MAX_MS = 3_600_000

@@ -301,8 +301,8 @@ class Served:
         "fields, message",
         [
             ({"users": ()}, "^users is empty; a worker that names users is there for at least one$"),
-            ({"steal": ("a",)}, "^steal: whoever is there for everyone has nobody else to help; name users$"),
-            ({"steal": ANYONE}, "^steal: whoever is there for everyone"),
+            ({"steal": ("a",)}, "^steal needs users: a worker without users already serves everyone$"),
+            ({"steal": ANYONE}, "^steal needs users: a worker without users"),
             ({"users": tuple(map(str, range(65)))}, "^users: 65 in one operation, limit 64$"),
             ({"users": ("a",), "steal": tuple(map(str, range(65)))}, "^steal: 65 in one operation, limit 64$"),
             (

@@ -131,7 +131,7 @@ def dropped(operation: Operation[Any], reply: list[Any]) -> int:
 
 
 def _damaged(error: Exception) -> CorruptStateError:
-    return CorruptStateError(f"what is stored cannot be read ({type(error).__name__}); run `queuehint doctor`")
+    return CorruptStateError(f"stored data cannot be read ({type(error).__name__}); run `queuehint doctor`")
 
 
 def decode_spec(job_id: str, reply: list[Any]) -> JobSpec | None:

@@ -84,7 +84,9 @@ def refusal(operation: Operation[Any], message: str) -> Exception | None:
             f"the namespace has schema {words[1]}, this version of queuehint knows schema {SCHEMA}"
         )
     if code == "BAD_ARGUMENT":
-        return BackendError("a request holds what its script does not take, and was refused: another client, or a bug")
+        return BackendError(
+            "a request has arguments that its script does not take, and was refused: another client, or a bug"
+        )
     if code == "STALE_REQUEST":
         return BackendError("a request came after a newer one of its session and was refused")
     return None

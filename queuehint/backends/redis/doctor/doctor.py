@@ -243,7 +243,7 @@ class _Doctor:
                 raise
             what = f"the namespace has schema {refusal[1]}, this version of queuehint knows schema {codec.SCHEMA}"
             this.add(Finding(kind="schema", where=self._key("meta"), what=what))
-            this.unchecked.append("the jobs: this version does not know what their records mean")
+            this.unchecked.append("the jobs: this version does not know their record format")
             return False
         return True
 
@@ -273,7 +273,7 @@ class _Doctor:
         """Read the stored retention."""
         stored = yield from self._plain("HGET", self._key("meta"), "retention")
         if stored is None:
-            self._checkup.facts["retention"] = f"{Retention()} (nobody said otherwise)"
+            self._checkup.facts["retention"] = f"{Retention()} (the default)"
             return
         try:
             self._checkup.facts["retention"] = str(codec.parse_retention(_text(stored)))
@@ -338,7 +338,7 @@ class _Doctor:
                 if int(cursor) == 0:
                     return found
         except BackendDeniedError:
-            this.notes.append("keys outside the schema, and what is left behind: this user may not SCAN")
+            this.notes.append("keys outside the schema, and leaked keys: this user may not SCAN")
             return {key.name for key in keys.KEYS if not key.is_prefix}
 
     # --- jobs and entries --------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 _TEXTS: Final = {
     "bit": "{about} is not found by all it is",
-    "block": "the records of {about!r} are never looked at",
+    "block": "the records of {about!r} are not indexed",
     "damaged": "the head of {about} cannot be read: the job is lost",
     "edge": "one end of an edge of {about} is missing",
     "edges": "{about} counts other edges than it has",
@@ -24,18 +24,18 @@ _TEXTS: Final = {
     "lost": "names {about}, which has no head",
     "pool": "the ready jobs of the pool {about!r} are miscounted",
     "schedule": "the schedule {about!r} cannot be read: it is lost",
-    "session": "a receipt of the session {about!r}, which nobody will forget",
-    "spec": "{about} has no spec: what it should do is lost, and it can never run",
-    "stalled": "the line at the gate {about!r} may move on, and nobody moves it",
+    "session": "a receipt of the session {about!r}, which would be kept for ever",
+    "spec": "{about} has no spec: it can never run",
+    "stalled": "the line at the gate {about!r} may move on, and no work is left over to move it",
     "strays": "the records of {about!r} are others than it says",
     "tallied": "the records of {about!r} are counted and not listed",
     "stray": "holds an entry that nothing leads to",
     "unlisted": "the schedule {about!r} is not where its name and its due time belong",
     "unparked": "{about} was put aside by a pause or a limit that is no more",
-    "unreleased": "{about} is over, and what it depended on is kept for it for ever",
+    "unreleased": "{about} is over, and its dependencies are kept for it for ever",
     "unresolved": "{about} is over or lost, and others wait for it for ever",
-    "unswept": "what is behind the dead {about} should be canceled, and nobody does it",
-    "untold": "a worker is to be told to stop {about}, which it does not run",
+    "unswept": "jobs behind the dead {about} should be canceled, and no work is left over to do it",
+    "untold": "a worker would be asked to stop {about}, which it does not run",
     "user": "the ready jobs or the turn of the user {about!r} are miscounted",
 }
 _NOTES: Final = {

@@ -80,13 +80,13 @@ class Checkup:
             self._find(
                 "redis_version",
                 f"{name} {version} has known faults of its Lua engine (CVE-2025-49844 and others), unless your "
-                "distribution has repaired them; whoever may run scripts may use them",
+                "distribution has repaired them; any user who may run scripts may use them",
             )
         yield from self._look_at_durability(info)
         self._look_at_memory(info)
         self.facts["latency_ms"] = yield from self._latency_ms()
         if self._session.address.is_remote_plaintext:
-            self._find("tls", "what is sent can be read on the way; use rediss://")
+            self._find("tls", "the traffic can be read on the way; use rediss://")
 
     def _ask(self, *command: str) -> Talk:
         return (yield from self._session.plain(*command))
