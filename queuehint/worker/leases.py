@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from queuehint.errors import BackendError
 from queuehint.operations import LEASES_MAX, Renew, Renewed, Verdict
+from queuehint.values.checks import check_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -177,6 +178,19 @@ class Helper(Protocol):
     @property
     def is_dead(self) -> bool:
         """True when it has ended, or does not take any more."""
+
+
+def marks_of(helper: Helper | None) -> BeginMarks | None:
+    """
+    Return what a helper shares with its worker; None without one.
+
+    Raises:
+        InvalidJobTypeError: it is no helper.
+    """
+    if helper is None:
+        return None
+    check_object(helper, "start", "send", "hear", "end", parameter="helper", what="a Helper")
+    return helper.marks
 
 
 class Renewal:

@@ -346,8 +346,9 @@ class Outbox:
     async def _take_notes(self, taken: list[Message]) -> list[Note]:
         """Return the next messages as notes, and put those into *taken*; one that cannot be sent makes no note."""
         notes: list[Note] = []
-        size = 0
-        while self._waiting and len(notes) < NOTES_MAX and size < BYTES_AT_ONCE:
+        size = lines = 0
+        lines_max = LINES_AT_ONCE if self._backend.is_local else LINES_MAX
+        while self._waiting and len(notes) < NOTES_MAX and size < BYTES_AT_ONCE and lines < lines_max:
             message = self._waiting[0]
             if message.token is None:
                 break
@@ -357,6 +358,7 @@ class Outbox:
                 taken.append(message)
                 notes.append(note)
                 size += len(note.result or b"") + sum(map(len, note.lines))
+                lines += len(note.lines)
         return notes
 
     async def _note_of(self, message: Message) -> Note | None:

@@ -48,7 +48,7 @@ from queuehint.values.checks import (
 from queuehint.values.outcome import Grant, Outcome, OutcomeKind
 from queuehint.worker.attempts import AttemptRunner
 from queuehint.worker.firing import Timekeeper
-from queuehint.worker.leases import Renewal, now_s
+from queuehint.worker.leases import Renewal, marks_of, now_s
 from queuehint.worker.listening import Listening, Wakeup, check_served, pause_s
 from queuehint.worker.loop_watch import LoopWatch
 from queuehint.worker.outbox import Outbox
@@ -164,7 +164,7 @@ class Worker:
             stop=self._stopping.ask,
             begin=self._begin_last_life,
             ended=self._end,
-            marks=None if helper is None else helper.marks,
+            marks=marks_of(helper),
         )
         wanted = self._ask((), 0)
         check_limits(wanted)

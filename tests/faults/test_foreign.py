@@ -68,6 +68,8 @@ FOR_DOCTOR = ("ping", "scan", "hscan", "sscan", "zscan", "scard", "pttl", "persi
 DOCTORS = {"doctor/counters", "doctor/entries", "doctor/heads", "doctor/kinds", "doctor/repair"}
 """Its scripts."""
 PASSWORD = "secret"
+AUDITS = "~audit:*"
+"""Where scripts that are audited write, which are those of the tests."""
 
 
 def acl(namespaces: str, commands: tuple[str, ...] = COMMANDS) -> list[str]:
@@ -75,7 +77,7 @@ def acl(namespaces: str, commands: tuple[str, ...] = COMMANDS) -> list[str]:
     allowed = " ".join(f"+{command}" for command in commands)
     return [
         "user default on nopass ~* &* +@all",
-        f"user least on >{PASSWORD} resetchannels ~{{qh:{namespaces}}} ~{{qh:{namespaces}}}:* -@all {allowed}",
+        f"user least on >{PASSWORD} resetchannels ~{{qh:{namespaces}}} ~{{qh:{namespaces}}}:* {AUDITS} -@all {allowed}",
     ]
 
 

@@ -41,7 +41,7 @@ LIMIT_S = 40.0
 EXIT_USAGE, EXIT_ABANDONED = 2, 3
 
 APP = """
-import asyncio, ctypes, multiprocessing, os, sys, time
+import asyncio, ctypes, multiprocessing, os, subprocess, sys, time
 from pathlib import Path
 from queuehint import JobContext, Scheduler
 
@@ -141,6 +141,43 @@ def fork_in_thread(how: str) -> str:
     fork(how)
     return how
 
+def end(how):
+    if how == "sys.exit":
+        sys.exit(7)
+    elif how == "an exception":
+        raise ValueError("of a child")
+    elif how == "os._exit":
+        os._exit(9)
+
+def multiprocess(how):
+    child = multiprocessing.get_context("fork").Process(target=end, args=(how,))
+    child.start()
+    child.join()
+    note(f"multiprocessing {how} {child.exitcode}")
+    return how
+
+@sched.job(max_attempts=1)
+async def multiprocess_on_loop(how: str) -> str:
+    return multiprocess(how)
+
+@sched.job(max_attempts=1)
+def multiprocess_in_thread(how: str) -> str:
+    return multiprocess(how)
+
+def run_command(how):
+    ends = {"sys.exit": "sys.exit(7)", "an exception": "raise ValueError", "os._exit": "os._exit(9)"}
+    code = f"import os, sys; {ends.get(how, '')}"
+    note(f"subprocess {how} {subprocess.run([sys.executable, '-ISc', code]).returncode}")
+    return how
+
+@sched.job(max_attempts=1)
+async def run_on_loop(how: str) -> str:
+    return run_command(how)
+
+@sched.job(max_attempts=1)
+def run_in_thread(how: str) -> str:
+    return run_command(how)
+
 @sched.job(max_attempts=1)
 def fork_and_terminate() -> int:
     child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(3600,))
@@ -166,6 +203,10 @@ async def remember(ctx):
     global loop
     loop = asyncio.get_running_loop()
 """
+
+
+FORKING = [f"{by}_{where}" for by in ("fork", "multiprocess", "run") for where in ("on_loop", "in_thread")]
+"""Tasks whose handler starts a process that ends in some way."""
 
 
 class Desk:
@@ -204,7 +245,7 @@ class Desk:
                 "hold_gil_on_loop": "seconds",
                 "pid": "n",
             }
-            names.update(block_loop="seconds", overrun_for="seconds", fork_on_loop="how", fork_in_thread="how")
+            names.update(block_loop="seconds", overrun_for="seconds", **dict.fromkeys(FORKING, "how"))
             hints = {"edit": "['{doc}']", "wait": "['wait']", "wait_in_thread": "['wait']"}
             timeout = 0.2 if task in {"overrun", "overrun_for", "hold_gil_too_long"} else None
             exec(
@@ -365,7 +406,7 @@ def test_a_child_of_a_handler_never_comes_back_as_the_worker(desk: Desk) -> None
     process = desk.worker(f"--health-port={port}")
     beside = desk.enqueue("wait", "beside")
     until(desk.notes)
-    kinds = {"fork_on_loop": {**ENDS, "await": 0}, "fork_in_thread": ENDS}
+    kinds = {**dict.fromkeys(FORKING, ENDS), "fork_on_loop": {**ENDS, "await": 0}}
     handles = {(kind, how): desk.enqueue(kind, how) for kind, ends in kinds.items() for how in ends}
     for (_, how), handle in handles.items():
         assert handle.result_sync(LIMIT_S) == how
@@ -375,7 +416,10 @@ def test_a_child_of_a_handler_never_comes_back_as_the_worker(desk: Desk) -> None
         assert "worker.stopping" not in desk.events(), "what a child is told is not for its parent"
         notes = desk.notes()
         for how, code in ENDS.items():
-            assert notes.count(f"child {how} {code}") == 2
+            assert notes.count(f"child {how} {code}") == notes.count(f"subprocess {how} {code}") == 2
+            # In a thread of a pool, Python ends a child that returns or exits with 1: it cannot join its own thread.
+            assert notes.count(f"multiprocessing {how} {code}") >= 1
+        assert len([note for note in notes if note.startswith("multiprocessing")]) == 2 * len(ENDS)
         assert notes.count("child await 0") == 1
         assert "canary" not in desk.log.read_text(), "no text of an error is shown"
         desk.go()

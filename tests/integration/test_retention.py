@@ -132,7 +132,7 @@ def test_a_process_that_goes_on_does_not_undo_what_a_newer_one_said(caplog: pyte
     changed, differs = warnings(caplog)
     assert "was (finished 1 s" in changed
     assert "is (finished 2 s" in differs
-    assert "this one was told (finished 1 s" in differs
+    assert "this one has (finished 1 s" in differs
     assert kept_ms(house.open(), JobState.FINISHED) == 2000
     for backend in (old, new):
         backend.close_sync()

@@ -31,7 +31,7 @@ from queuehint import (
     Snooze,
 )
 from queuehint.backends.memory import MemoryBackend
-from queuehint.operations import Exchange, Log, Tick, Verdict
+from queuehint.operations import Exchange, Log, Post, Tick, Verdict
 from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.report import Reason, ReasonKind
 from queuehint.worker import attempts as attempts_module
@@ -1620,8 +1620,8 @@ async def test_the_lines_of_a_job_are_sent_together() -> None:
     call = memory(sched).call
 
     async def calling(operation: Any) -> Any:
-        if isinstance(operation, Log):
-            logs.append(len(operation.lines))
+        said = operation.notes if isinstance(operation, Post) else [operation] if isinstance(operation, Log) else []
+        logs.extend(len(note.lines) for note in said)
         return await call(operation)
 
     memory(sched).call = calling  # type: ignore[method-assign]
