@@ -89,7 +89,7 @@ MUTANTS = (
         file=f"{LUA}/lib/structures/gates.lua",
         old="    if gate[WAITING] > 0 or not gates.fits(gate, intention) then\n",
         new="    if gate[WAITING] > 0 then\n",
-        caught_by=(CONFORMANCE_ON_REDIS, MACHINE_ON_REDIS),
+        caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     Mutant(
         name="Lua: descendants are not looked at",
