@@ -11,13 +11,17 @@ import pytest
 
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.redis import connections as links
+from queuehint.backends.redis import pipeline as pipelines
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
+from queuehint.backends.redis.transport import NotSent, Redirect
 from queuehint.operations import CountJobs, Draw, Enqueue
 from queuehint.values.spec import JobSpec
+from tests.doors import turns
 from tests.faults import books
 
 if TYPE_CHECKING:
+    from queuehint.backends.redis.pipeline import Pipeline
     from tests.conftest import StartProxy
     from tests.servers import Server
 
@@ -107,3 +111,44 @@ async def test_nothing_is_left_of_a_call_that_was_canceled(
     await books.until(lambda: ref() is None, "the call is forgotten with its reply")
     assert not backend.session._unknown
     await backend.close()
+
+
+async def test_a_half_open_connection_holds_up_only_the_calls_that_are_on_it(
+    redis_server: Server, start_proxy: StartProxy, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipelines, "SILENT_S", 0.05)
+    proxy = start_proxy(redis_server)
+    backend = open_backend(proxy.url, namespace)
+    await backend.call(Draw(1))
+    proxy.blackhole()
+    swallowed = asyncio.create_task(backend.call(Draw(1)))
+    await asyncio.sleep(0.1)
+    # What was swallowed never arrives; a new connection works.
+    proxy.heal()
+    async with asyncio.timeout(links.TIMEOUT_S / 2):
+        assert [(await backend.call(Draw(1))).first for _ in range(2)] == [2, 3]
+    assert not swallowed.done()
+    assert proxy.accepted == 2
+    swallowed.cancel()
+    await backend.close()
+
+
+async def test_a_connection_that_is_being_made_to_a_node_that_is_left_is_not_used(
+    redis_server: Server, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = links.AsyncLink(parse_url(redis_server.url))
+    connect, may_connect = link._connect, asyncio.Event()
+
+    async def connect_later(node: tuple[str, int] | None) -> Pipeline:
+        await may_connect.wait()
+        return await connect(node)
+
+    monkeypatch.setattr(link, "_connect", connect_later)
+    early = asyncio.create_task(link.ask(("CLIENT", "ID")))
+    await turns()
+    await link.move(Redirect(leaves=True))
+    may_connect.set()
+    with pytest.raises(NotSent):
+        await early
+    assert await link.ask(("ECHO", "a")) == b"a"
+    await link.close()

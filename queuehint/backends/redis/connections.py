@@ -359,6 +359,8 @@ class AsyncLink(_AsyncLink):
         self._room = _Room(REQUESTS_MAX)
         self._lines: dict[Node | None, Pipeline] = {}
         self._connecting: dict[Node | None, asyncio.Task[Pipeline]] = {}
+        self._leaving: list[Pipeline] = []
+        """Connections that are given no more calls, and on which replies may be due."""
 
     async def ask(self, command: tuple[Any, ...]) -> Any:
         """Send a command and return its reply; canceled in between, the reply is dropped."""
@@ -376,7 +378,7 @@ class AsyncLink(_AsyncLink):
             if node is None or node != self._at:
                 node = await self._node()
             line = self._lines.get(node)
-            if line is None or not line.is_usable:
+            if line is None or not line.is_usable or line.is_silent:
                 line = await self._line(node)
             return await line.ask(command)
         finally:
@@ -388,21 +390,32 @@ class AsyncLink(_AsyncLink):
         for task in connecting:
             task.cancel()
         await asyncio.gather(*connecting, return_exceptions=True)
-        for line in self._lines.values():
+        for line in (*self._lines.values(), *self._leaving):
             line.abort()
         self._lines.clear()
+        self._leaving.clear()
         # The loop closes what was aborted in its next turn, and may have no other.
         await asyncio.sleep(0)
 
     def _leave(self) -> None:
+        # One that is being made may lead to the node that is left: it is closed, and its callers ask again.
+        self._connecting.pop(self._at, None)
         if (line := self._lines.pop(self._at, None)) is not None:
-            line.leave()
+            self._retire(line)
+
+    def _retire(self, line: Pipeline) -> None:
+        """Close a connection once the replies that are due on it have come, or with the link."""
+        line.leave()
+        self._leaving = [leaving for leaving in (*self._leaving, line) if leaving.is_usable]
 
     async def _line(self, node: Node | None) -> Pipeline:
         """Return the connection to a node; who comes while it is made waits for it too."""
         line = self._lines.get(node)
         if line is not None and line.is_usable:
-            return line
+            if not line.is_silent:
+                return line
+            # What is in flight there may still be answered.
+            self._retire(self._lines.pop(node))
         connecting = self._connecting.get(node)
         if connecting is None:
             connecting = self._connecting[node] = asyncio.create_task(self._connect(node))
@@ -415,9 +428,15 @@ class AsyncLink(_AsyncLink):
             raise
 
     def _connected(self, node: Node | None, done: asyncio.Task[Pipeline]) -> None:
-        del self._connecting[node]
-        if not done.cancelled() and done.exception() is None:
+        is_wanted = self._connecting.get(node) is done
+        if is_wanted:
+            del self._connecting[node]
+        if done.cancelled() or done.exception() is not None:
+            return
+        if is_wanted:
             self._lines[node] = done.result()
+        else:
+            self._retire(done.result())
 
 
 class WaitLink(_AsyncLink):

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT_S: Final = 3.0
 BROKEN: Final = (driver.ConnectionError, driver.TimeoutError, OSError, TimeoutError)
 """How a connection fails, by the driver or the system."""
+SILENT_S: Final = 1.0
+"""After how long without a byte, though a reply is due, a connection is given no more requests: it may be half-open."""
 _UNSENT_MAX: Final = 4 << 20
 """How many bytes may wait to be sent before a call waits too."""
 
@@ -77,6 +79,11 @@ class Pipeline(asyncio.Protocol):
     def is_idle(self) -> bool:
         """True if no reply is due."""
         return not self._asked
+
+    @property
+    def is_silent(self) -> bool:
+        """True if a reply is due and nothing has come for `SILENT_S`."""
+        return bool(self._asked) and self._loop.time() - self._heard_s >= SILENT_S
 
     async def ask(self, *commands: tuple[Any, ...]) -> Any:
         """
