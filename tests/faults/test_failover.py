@@ -11,7 +11,8 @@ from redis.exceptions import RedisError
 
 from queuehint.backends.redis import keys
 from queuehint.backends.redis import session as redis_session
-from queuehint.backends.redis.connections import AsyncLink, SyncLink
+from queuehint.backends.redis.connections.async_link import AsyncLink
+from queuehint.backends.redis.connections.sync_link import SyncLink
 from queuehint.operations import CountJobs, Draw, Enqueue, Exchange, Get, Renew, Verdict
 from queuehint.worker.lease_helper import RenewerProcess
 from queuehint.worker.leases import now_s

@@ -513,8 +513,8 @@ def test_a_server_frozen_for_a_minute_goes_on_where_it_was(
 def test_a_producer_that_hit_a_frozen_server_asks_again_and_enqueues_once(
     start_server: StartServer, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from queuehint.backends.redis import connections as links
     from queuehint.backends.redis import session as redis_session
+    from queuehint.backends.redis.connections import link as links
 
     monkeypatch.setattr(redis_session, "RETRY_S", 0.5)
     monkeypatch.setattr(links, "TIMEOUT_S", 0.2)

@@ -20,7 +20,7 @@ from queuehint.backends.redis import session as redis_session
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
 from queuehint.backends.redis.codec import codec
-from queuehint.backends.redis.connections import SyncLink
+from queuehint.backends.redis.connections.sync_link import SyncLink
 from queuehint.backends.redis.doctor import doctor
 from queuehint.backends.redis.doctor.doctor import BATCH, WHOLE_MAX, diagnose
 from queuehint.backends.redis.doctor.server import lacks_lua_fixes

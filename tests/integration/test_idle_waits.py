@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from queuehint import Scheduler
-from queuehint.backends.redis.connections import AsyncLink
+from queuehint.backends.redis.connections.async_link import AsyncLink
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

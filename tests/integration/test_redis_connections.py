@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from queuehint.backends.base import BackendOptions
-from queuehint.backends.redis import connections as links
-from queuehint.backends.redis import pipeline as pipelines
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
+from queuehint.backends.redis.connections import link as links
+from queuehint.backends.redis.connections import pipeline as pipelines
+from queuehint.backends.redis.connections.async_link import AsyncLink
 from queuehint.backends.redis.transport import NotSent, Redirect
 from queuehint.operations import CountJobs, Draw, Enqueue
 from queuehint.values.spec import JobSpec
@@ -21,7 +22,7 @@ from tests.doors import turns
 from tests.faults import books
 
 if TYPE_CHECKING:
-    from queuehint.backends.redis.pipeline import Pipeline
+    from queuehint.backends.redis.connections.pipeline import Pipeline
     from tests.conftest import StartProxy
     from tests.servers import Server
 
@@ -136,7 +137,7 @@ async def test_a_half_open_connection_holds_up_only_the_calls_that_are_on_it(
 async def test_a_connection_that_is_being_made_to_a_node_that_is_left_is_not_used(
     redis_server: Server, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    link = links.AsyncLink(parse_url(redis_server.url))
+    link = AsyncLink(parse_url(redis_server.url))
     connect, may_connect = link._connect, asyncio.Event()
 
     async def connect_later(node: tuple[str, int] | None) -> Pipeline:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from redis import exceptions as driver
 
-from queuehint.backends.redis import pipeline as pipelines
-from queuehint.backends.redis import resp
-from queuehint.backends.redis.pipeline import Endpoint, Pipeline, open_pipeline
+from queuehint.backends.redis.connections import pipeline as pipelines
+from queuehint.backends.redis.connections import resp
+from queuehint.backends.redis.connections.pipeline import Endpoint, Pipeline, open_pipeline
 from queuehint.backends.redis.transport import NotSent, Unanswered
 from tests.faults import books
 

@@ -14,8 +14,8 @@ from queuehint.backends.base import BackendOptions, Interest
 from queuehint.backends.redis import keys
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
-from queuehint.backends.redis.connections import AsyncLink
-from queuehint.backends.redis.connections import run as run_steps
+from queuehint.backends.redis.connections.async_link import AsyncLink
+from queuehint.backends.redis.connections.sync_link import run as run_steps
 from queuehint.backends.redis.transport import NotSent
 from queuehint.operations import Cancel, CancelPath, Commit, CountPending, Enqueue, Exchange, Get, Tick
 from queuehint.values.hint import Claim

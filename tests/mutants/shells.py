@@ -302,7 +302,7 @@ MUTANTS = (
     Mutant(
         name="Connections to a node that is no primary any more are kept",
         kind="wire",
-        file="backends/redis/connections.py",
+        file="backends/redis/connections/sync_link.py",
         old="        if redirect.leaves and (pool := self._pools.pop(self._at, None)) is not None:\n            pool.d",
         new="        if redirect.leaves and (pool := self._pools.get(None)) is not None:\n            pool.d",
         caught_by=(tests("tests/faults/test_failover.py", "-k", "no_connection_to_an_old_primary"),),
@@ -310,7 +310,7 @@ MUTANTS = (
     Mutant(
         name="The connection of a loop to a node that is no primary any more is kept",
         kind="wire",
-        file="backends/redis/connections.py",
+        file="backends/redis/connections/async_link.py",
         old="        if (line := self._lines.pop(self._at, None)) is not None:\n            self._retire(line)\n",
         new="        pass\n",
         caught_by=(tests("tests/faults/test_failover.py", "-k", "no_connection_to_an_old_primary"),),
@@ -318,7 +318,7 @@ MUTANTS = (
     Mutant(
         name="A connection on which nothing comes is waited for",
         kind="wire",
-        file="backends/redis/pipeline.py",
+        file="backends/redis/connections/pipeline.py",
         old="        if self._loop.time() < until_s:\n",
         new="        if self._loop.time() < until_s or self._asked:\n",
         caught_by=(tests("tests/integration/test_redis_pipeline.py", "-k", "silence"),),
@@ -326,7 +326,7 @@ MUTANTS = (
     Mutant(
         name="A connection on which nothing comes is given more calls",
         kind="wire",
-        file="backends/redis/pipeline.py",
+        file="backends/redis/connections/pipeline.py",
         old="        return bool(self._asked) and self._loop.time() - self._heard_s >= SILENT_S\n",
         new="        return False\n",
         caught_by=(tests("tests/integration/test_redis_connections.py", "-k", "half_open"),),
@@ -334,7 +334,7 @@ MUTANTS = (
     Mutant(
         name="A connection that was being made to a node that is left is used",
         kind="wire",
-        file="backends/redis/connections.py",
+        file="backends/redis/connections/async_link.py",
         old="        self._connecting.pop(self._at, None)\n",
         new="",
         caught_by=(tests("tests/integration/test_redis_connections.py", "-k", "being_made"),),
@@ -342,7 +342,7 @@ MUTANTS = (
     Mutant(
         name="A call that is canceled leaves its reply to the next",
         kind="wire",
-        file="backends/redis/pipeline.py",
+        file="backends/redis/connections/pipeline.py",
         old="                future = asked.popleft()\n                if future.done():\n",
         new="                future = asked.popleft()\n"
         "                future = asked.popleft() if future.done() else future\n"
@@ -352,7 +352,7 @@ MUTANTS = (
     Mutant(
         name="What is in flight on a connection that fails waits for ever",
         kind="wire",
-        file="backends/redis/pipeline.py",
+        file="backends/redis/connections/pipeline.py",
         old="                future.set_exception(_unanswered(self._failure))\n",
         new="                pass\n",
         caught_by=(tests("tests/integration/test_redis_pipeline.py", "-k", "all_in_flight_unanswered"),),
@@ -360,7 +360,7 @@ MUTANTS = (
     Mutant(
         name="Calls are sent without bound to a server that does not read",
         kind="wire",
-        file="backends/redis/pipeline.py",
+        file="backends/redis/connections/pipeline.py",
         old="        while self._may_write is not None:\n            await asyncio.shield(self._may_write)\n",
         new="",
         caught_by=(tests("tests/integration/test_redis_pipeline.py", "-k", "does_not_read"),),
@@ -392,7 +392,7 @@ MUTANTS = (
     Mutant(
         name="Each call makes a connection",
         kind="wire",
-        file="backends/redis/connections.py",
+        file="backends/redis/connections/async_link.py",
         old="            if line is None or not line.is_usable or line.is_silent:\n"
         "                line = await self._line(node)\n",
         new="            line = await self._connect(node)\n",
@@ -401,7 +401,7 @@ MUTANTS = (
     Mutant(
         name="A caller that is canceled takes its turn with it",
         kind="wire",
-        file="backends/redis/connections.py",
+        file="backends/redis/connections/async_link.py",
         old="            if not turn.cancel():\n                self.leave()\n",
         new="            turn.cancel()\n",
         caught_by=(tests("tests/unit/test_redis_links.py"),),

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from queuehint.backends.redis import session as redis_session
-from queuehint.backends.redis.connections import _Room
+from queuehint.backends.redis.connections.async_link import _Room
 from queuehint.backends.redis.transport import NotSent
 
 

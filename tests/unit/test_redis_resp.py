@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redis import exceptions as driver
 
-from queuehint.backends.redis import resp
+from queuehint.backends.redis.connections import resp
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,7 +16,8 @@ from redis import exceptions as driver
 from queuehint.backends.base import Backend, BackendOptions, Interest
 from queuehint.backends.redis import keys
 from queuehint.backends.redis.address import Address, parse_url
-from queuehint.backends.redis.connections import AsyncLink, SyncLink, WaitLink, run
+from queuehint.backends.redis.connections.async_link import AsyncLink, WaitLink
+from queuehint.backends.redis.connections.sync_link import SyncLink, run
 from queuehint.backends.redis.session import Session
 from queuehint.backends.redis.subscriptions import Subscriptions
 from queuehint.backends.redis.transport import NotSent, Redirect, Send, Sleep, Unanswered, onward

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from queuehint.backends.base import Interest
-    from queuehint.backends.redis.connections import AsyncLink, WaitLink
+    from queuehint.backends.redis.connections.async_link import AsyncLink, WaitLink
     from queuehint.backends.redis.session import Session
 
 TRUSTED_S: Final = 5.0

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 from redis import exceptions as driver
 
 from queuehint.backends.redis import keys
-from queuehint.backends.redis.connections import run
+from queuehint.backends.redis.connections.sync_link import run
 from queuehint.backends.redis.transport import NotSent, Unanswered, onward
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
     from queuehint.backends.base import Interest
-    from queuehint.backends.redis.connections import SyncLink
+    from queuehint.backends.redis.connections.sync_link import SyncLink
     from queuehint.backends.redis.session import Session
 
 FAILED_WAIT_S: Final = 1.0

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from queuehint.backends.redis import keys
 from queuehint.backends.redis.codec import codec
-from queuehint.backends.redis.connections import SyncLink, run
+from queuehint.backends.redis.connections.sync_link import SyncLink, run
 from queuehint.backends.redis.doctor.findings import first_repairs, problem, repairable
 from queuehint.backends.redis.doctor.server import Checkup
 from queuehint.backends.redis.doctor.sums import Pass, State, Sums

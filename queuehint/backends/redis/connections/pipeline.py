@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import attrs
 from redis import exceptions as driver
 
-from queuehint.backends.redis.resp import open_reader, pack
+from queuehint.backends.redis.connections.resp import open_reader, pack
 from queuehint.backends.redis.transport import NotSent, Unanswered
 
 if TYPE_CHECKING:

@@ -1,0 +1,259 @@
+"""Connections of a running loop: its calls share a pipeline, commands that block have a connection each."""
+
+from __future__ import annotations
+
+import abc
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import redis.asyncio
+from redis import exceptions as driver
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from queuehint.backends.redis import session
+from queuehint.backends.redis.connections import link
+from queuehint.backends.redis.connections.link import SENTINEL_FAILS, UNKNOWN_SERVICE, Link, none_free
+from queuehint.backends.redis.connections.pipeline import Endpoint, Pipeline, open_pipeline
+from queuehint.backends.redis.transport import NotSent, Redirect
+
+if TYPE_CHECKING:
+    from queuehint.backends.redis.address import Address, Node
+
+
+class _Room:
+    """
+    Room for so many calls of one loop at once; the others wait in line.
+
+    Attributes:
+        free: for how many there is room; whoever sees any takes it at once.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.free = most
+        self._line: deque[asyncio.Future[None]] = deque()
+        self._left_s = 0.0
+
+    async def enter(self) -> None:
+        """
+        Wait for a place.
+
+        Raises:
+            NotSent: nobody left for as long as an operation is tried. A line that moves is no failure.
+        """
+        loop = asyncio.get_running_loop()
+        turn, begun_s = loop.create_future(), loop.time()
+        self._line.append(turn)
+        try:
+            while not turn.done():
+                rest_s = max(begun_s, self._left_s) + session.RETRY_S - loop.time()
+                if rest_s <= 0:
+                    raise NotSent from none_free()
+                await asyncio.wait((turn,), timeout=rest_s)
+        except BaseException:
+            if not turn.cancel():
+                self.leave()
+            raise
+
+    def leave(self) -> None:
+        """Hand a connection to the first caller in line."""
+        while self._line:
+            turn = self._line.popleft()
+            if not turn.done():
+                self._left_s = turn.get_loop().time()
+                turn.set_result(None)
+                return
+        self.free += 1
+
+
+class _AsyncLink(Link, abc.ABC):
+    """What both links of a running loop share: they find the node, and connect to it."""
+
+    def __init__(self, address: Address, timeout_s: float) -> None:
+        super().__init__(address, redis.asyncio, Retry(NoBackoff(), 0))
+        self._timeout_s = timeout_s
+        self._tls = self._library.SSLConnection(**self._options).ssl_context.get() if address.is_tls else None
+
+    @abc.abstractmethod
+    def _leave(self) -> None:
+        """Use no connection to the present node any more."""
+
+    async def move(self, redirect: Redirect) -> None:
+        """Go to another node."""
+        if redirect.leaves:
+            self._leave()
+        self._where.move(redirect)
+
+    async def _connect(self, node: Node | None) -> Pipeline:
+        address = self._where.address
+        host, port = node or ("localhost", 0)
+        endpoint = Endpoint(host, port, path=address.path, tls=self._tls, greeting=_greeting(address.options))
+        return await open_pipeline(endpoint, self._timeout_s)
+
+    async def _node(self) -> Node | None:
+        """Return the node to ask, and leave the one before if it is another one."""
+        where = self._where
+        node = where.node
+        if node is None and where.address.kind == "sentinel":
+            node = where.node = await self._ask_sentinels()
+        if node != self._at:
+            self._leave()
+            self._at = node
+        return node
+
+    async def _ask_sentinels(self) -> Node:
+        said = []
+        for sentinel in self._where.sentinels():
+            connection = self._to_sentinel(sentinel)
+            try:
+                await connection.connect()
+                await connection.send_command(*self._question)
+                found = await connection.read_response()
+            except SENTINEL_FAILS as error:
+                said.append(str(error))
+                continue
+            finally:
+                await connection.disconnect(nowait=True)
+            if found is not None:
+                return found[0].decode(), int(found[1])
+            said.append(UNKNOWN_SERVICE)
+        raise self._nobody(said)
+
+
+class AsyncLink(_AsyncLink):
+    """One connection a node for all calls of a running loop, which are in flight one behind the other."""
+
+    def __init__(self, address: Address) -> None:
+        super().__init__(address, link.TIMEOUT_S)
+        self._room = _Room(link.REQUESTS_MAX)
+        self._lines: dict[Node | None, Pipeline] = {}
+        self._connecting: dict[Node | None, asyncio.Task[Pipeline]] = {}
+        self._leaving: list[Pipeline] = []
+        """Connections that are given no more calls, and on which replies may be due."""
+
+    async def ask(self, command: tuple[Any, ...]) -> Any:
+        """Send a command and return its reply; canceled in between, the reply is dropped."""
+        room = self._room
+        if room.free:
+            room.free -= 1
+        else:
+            await room.enter()
+        try:
+            where = self._where
+            if where.once is not None:
+                once, where.once = where.once, None
+                return await (await self._line(once)).ask(("ASKING",), command)
+            node = where.node
+            if node is None or node != self._at:
+                node = await self._node()
+            line = self._lines.get(node)
+            if line is None or not line.is_usable or line.is_silent:
+                line = await self._line(node)
+            return await line.ask(command)
+        finally:
+            room.leave()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        connecting = list(self._connecting.values())
+        for task in connecting:
+            task.cancel()
+        await asyncio.gather(*connecting, return_exceptions=True)
+        for line in (*self._lines.values(), *self._leaving):
+            line.abort()
+        self._lines.clear()
+        self._leaving.clear()
+        # The loop closes what was aborted in its next turn, and may have no other.
+        await asyncio.sleep(0)
+
+    def _leave(self) -> None:
+        # One that is being made may lead to the node that is left: it is closed, and its callers ask again.
+        self._connecting.pop(self._at, None)
+        if (line := self._lines.pop(self._at, None)) is not None:
+            self._retire(line)
+
+    def _retire(self, line: Pipeline) -> None:
+        """Close a connection once the replies that are due on it have come, or with the link."""
+        line.leave()
+        self._leaving = [leaving for leaving in (*self._leaving, line) if leaving.is_usable]
+
+    async def _line(self, node: Node | None) -> Pipeline:
+        """Return the connection to a node; who comes while it is made waits for it too."""
+        line = self._lines.get(node)
+        if line is not None and line.is_usable:
+            if not line.is_silent:
+                return line
+            # What is in flight there may still be answered.
+            self._retire(self._lines.pop(node))
+        connecting = self._connecting.get(node)
+        if connecting is None:
+            connecting = self._connecting[node] = asyncio.create_task(self._connect(node))
+            connecting.add_done_callback(lambda done: self._connected(node, done))
+        try:
+            return await asyncio.shield(connecting)
+        except asyncio.CancelledError:
+            if connecting.cancelled():
+                raise NotSent from driver.ConnectionError("the connection was closed")
+            raise
+
+    def _connected(self, node: Node | None, done: asyncio.Task[Pipeline]) -> None:
+        is_wanted = self._connecting.get(node) is done
+        if is_wanted:
+            del self._connecting[node]
+        if done.cancelled() or done.exception() is not None:
+            return
+        if is_wanted:
+            self._lines[node] = done.result()
+        else:
+            self._retire(done.result())
+
+
+class WaitLink(_AsyncLink):
+    """Connections of a running loop on which commands block, so that each of them has one for itself."""
+
+    def __init__(self, address: Address) -> None:
+        super().__init__(address, link.WAIT_TIMEOUT_S)
+        self._idle: list[Pipeline] = []
+        self._left = 0
+        """How many times a node was left; what was connected before is used no more."""
+
+    async def ask(self, command: tuple[Any, ...]) -> Any:
+        """Send a command and return its reply; canceled in between, the connection is dropped with the reply."""
+        once, self._where.once = self._where.once, None
+        node = once or await self._node()
+        left = self._left
+        line = None
+        while self._idle and once is None and (line is None or not line.is_usable):
+            line = self._idle.pop()
+        if line is None or not line.is_usable:
+            line = await self._connect(node)
+        try:
+            return await line.ask(*([("ASKING",)] if once else []), command)
+        finally:
+            if line.is_usable and line.is_idle and left == self._left and once is None:
+                self._idle.append(line)
+            else:
+                line.abort()
+
+    async def close(self) -> None:
+        """Close the connections on which nothing waits."""
+        self._leave()
+        await asyncio.sleep(0)
+
+    def _leave(self) -> None:
+        self._left += 1
+        for line in self._idle:
+            line.abort()
+        self._idle.clear()
+
+
+def _greeting(options: dict[str, Any]) -> tuple[tuple[str, ...], ...]:
+    """Return what has to be said on a new connection."""
+    user, password, database = options.get("username"), options.get("password"), options.get("db", 0)
+    greeting: list[tuple[str, ...]] = []
+    if user or password:
+        greeting.append(("AUTH", *([user] if user else []), password or ""))
+    if database:
+        greeting.append(("SELECT", str(database)))
+    return tuple(greeting)

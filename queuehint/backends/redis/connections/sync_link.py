@@ -1,0 +1,164 @@
+"""Connections of synchronous callers: one request, one reply, no automatic retry."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import redis
+from redis import exceptions as driver
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from queuehint.backends.redis import session
+from queuehint.backends.redis.connections import link
+from queuehint.backends.redis.connections.link import (
+    SENTINEL_FAILS,
+    UNKNOWN_SERVICE,
+    Link,
+    none_free,
+    said_before_connecting,
+)
+from queuehint.backends.redis.connections.pipeline import BROKEN
+from queuehint.backends.redis.transport import NotSent, Redirect, Send, Sleep, Unanswered
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from queuehint.backends.redis.address import Address, Node
+
+_POOL_MAX: Final = 2**31
+"""Of a pool of the driver, which would refuse where a caller is to wait."""
+
+
+class SyncLink(Link):
+    """Connections for synchronous callers; safe across threads."""
+
+    def __init__(self, address: Address, *, waits: bool = False) -> None:
+        super().__init__(address, redis, Retry(NoBackoff(), 0), waits=waits)
+        self._pools: dict[Node | None, Any] = {}
+        self._free = None if waits else threading.Semaphore(link.REQUESTS_MAX)
+        self._left_s = 0.0
+
+    def ask(self, command: tuple[Any, ...]) -> Any:
+        """Send a command and return its reply."""
+        if self._free is None:
+            return self._ask(command)
+        while not self._free.acquire(timeout=session.RETRY_S):
+            # While others come and go this is a queue, and no failure.
+            if time.monotonic() - self._left_s >= session.RETRY_S:
+                raise NotSent from none_free()
+        try:
+            return self._ask(command)
+        finally:
+            self._left_s = time.monotonic()
+            self._free.release()
+
+    def _ask(self, command: tuple[Any, ...]) -> Any:
+        once, self._where.once = self._where.once, None
+        try:
+            pool, left = self._found(once, None if once else self._node())
+            if left is not None:
+                left.disconnect(inuse_connections=False)
+            connection = pool.get_connection()
+        except driver.AuthenticationError as error:
+            raise said_before_connecting(error) from error
+        except BROKEN as error:
+            raise NotSent from error
+        try:
+            if once is not None:
+                connection.send_command("ASKING")
+                connection.read_response()
+            connection.send_command(*command)
+            return connection.read_response()
+        except driver.ResponseError:
+            raise
+        except driver.BusyLoadingError as error:
+            # The server is there and does nothing yet: the driver calls that a broken connection.
+            raise NotSent from error
+        except BROKEN as error:
+            connection.disconnect()
+            raise Unanswered from error
+        except BaseException:
+            connection.disconnect()
+            raise
+        finally:
+            if not self._is_used(pool):
+                connection.disconnect()
+            pool.release(connection)
+
+    def move(self, redirect: Redirect) -> None:
+        """Go to another node."""
+        if redirect.leaves and (pool := self._pools.pop(self._at, None)) is not None:
+            pool.disconnect(inuse_connections=False)
+        self._where.move(redirect)
+
+    def close(self) -> None:
+        """Close all connections."""
+        for pool in list(self._pools.values()):
+            pool.disconnect()
+
+    def _found(self, once: Node | None, node: Node | None) -> tuple[Any, Any]:
+        """Return the pool of a node, and that of the node before if it is another one: to be closed."""
+        if once is not None:
+            return self._pool(once), None
+        left = None
+        if node != self._at:
+            left, self._at = self._pools.pop(self._at, None), node
+        return self._pool(node), left
+
+    def _pool(self, node: Node | None) -> Any:
+        pool = self._pools.get(node)
+        if pool is None:
+            kind, options = self._parts(node, self._options)
+            pool = self._library.ConnectionPool(connection_class=kind, max_connections=_POOL_MAX, **options)
+            # Of two threads that come at once, one has its pool taken by both.
+            pool = self._pools.setdefault(node, pool)
+        return pool
+
+    def _is_used(self, pool: Any) -> bool:
+        """Return whether a pool was not left since a connection of it was taken."""
+        return pool in self._pools.values()
+
+    def _node(self) -> Node | None:
+        where = self._where
+        if where.node is None and where.address.kind == "sentinel":
+            said = []
+            for sentinel in where.sentinels():
+                connection = self._to_sentinel(sentinel)
+                try:
+                    connection.connect()
+                    connection.send_command(*self._question)
+                    found = connection.read_response()
+                except SENTINEL_FAILS as error:
+                    said.append(str(error))
+                    continue
+                finally:
+                    connection.disconnect()
+                if found is not None:
+                    where.node = (found[0].decode(), int(found[1]))
+                    return where.node
+                said.append(UNKNOWN_SERVICE)
+            raise self._nobody(said)
+        return where.node
+
+
+def run(to: SyncLink, talk: Generator[Send | Sleep | Redirect, Any, Any]) -> Any:
+    """Carry out the actions of a session until it ends."""
+    try:
+        step = next(talk)
+        while True:
+            try:
+                if type(step) is Send:
+                    reply = to.ask(step.command)
+                elif type(step) is Sleep:
+                    reply = time.sleep(step.seconds)  # type: ignore[func-returns-value]
+                else:
+                    reply = to.move(step)  # type: ignore[func-returns-value, arg-type]
+            except BaseException as error:  # noqa: BLE001 - the conversation decides
+                step = talk.throw(error)
+            else:
+                step = talk.send(reply)
+    except StopIteration as end:
+        return end.value
