@@ -70,3 +70,16 @@ class FakeClock:
         self._now_ms = check_int(self._now_ms + step_ms, parameter="the time", least=-MS_MAX, most=MS_MAX)
         for moved in self._subscribers:
             moved()
+
+
+if hasattr(time, "CLOCK_BOOTTIME"):
+
+    def now_s() -> float:
+        """Return the time on this machine's monotonic clock, also counted while it is suspended; for all processes."""
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+else:  # pragma: no cover - not Linux
+
+    def now_s() -> float:
+        """Return the time on this machine's monotonic clock; the same for all processes."""
+        return time.monotonic()

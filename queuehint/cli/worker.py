@@ -33,11 +33,11 @@ from queuehint.cli.loading import TargetError, check_shared, load_scheduler
 from queuehint.cli.logs import LogFormat, LogLevel, set_up
 from queuehint.cli.processes import AT_ONCE_S, EXIT_USAGE, Processes
 from queuehint.cli.said import said
+from queuehint.clock import now_s
 from queuehint.errors import BackendError, QueueHintError
 from queuehint.handlers.forks import leaving_to_no_child
 from queuehint.operations import ANYONE
-from queuehint.worker.lease_helper import RenewerProcess
-from queuehint.worker.leases import now_s
+from queuehint.worker.leases.helper import RenewerProcess
 from queuehint.worker.worker import ABANDON_AFTER_S, GRACE_S, Worker
 
 if TYPE_CHECKING:

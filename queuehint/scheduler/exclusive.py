@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from queuehint.backends.base import Interest
 from queuehint.backends.steps import Steps, Wait, run_steps, run_steps_sync, was_in_vain
+from queuehint.clock import now_s
 from queuehint.errors import BackendError, InvalidJobError, JobCanceledError, LeaseLostError, ResultTimeoutError
 from queuehint.operations import Cancel, Enqueue, Exchange, Get, Renew, Verdict
 from queuehint.values.checks import check_duration
@@ -25,7 +26,7 @@ from queuehint.values.outcome import Grant, Outcome, OutcomeKind
 from queuehint.values.policy import Policy
 from queuehint.values.record import JobRecord
 from queuehint.values.spec import JobSpec, note_checked
-from queuehint.worker.leases import margin_s, now_s
+from queuehint.worker.leases.renewal import margin_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

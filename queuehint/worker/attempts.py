@@ -29,7 +29,7 @@ from queuehint.operations import Get
 from queuehint.values.ids import this_process
 from queuehint.values.outcome import OutcomeKind
 from queuehint.worker.dependency_results import PAUSE_S, fetch, filled
-from queuehint.worker.leases import is_on_last_life
+from queuehint.worker.leases.renewal import is_on_last_life
 from queuehint.worker.outcomes import OutcomeBuilder, outcome_of
 from queuehint.worker.slots import end_of
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from queuehint.handlers.partial_result import PartialResult
     from queuehint.values.outcome import Grant, Outcome
     from queuehint.worker.dependency_results import DependencyResults
-    from queuehint.worker.leases import BeginMarks
+    from queuehint.worker.leases.begin_marks import BeginMarks
     from queuehint.worker.slots import Slot
 
 logger = logging.getLogger("queuehint.worker")

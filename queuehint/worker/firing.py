@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from queuehint.backends.steps import run_steps, tick_until_done
+from queuehint.clock import now_s
 from queuehint.errors import (
     BackendError,
     CorruptStateError,
@@ -31,7 +32,6 @@ from queuehint.values.record import moment
 from queuehint.values.schedule import FIRINGS_MAX, Recurrence, Schedule
 from queuehint.values.spec import JobSpec
 from queuehint.worker.due_times import come_due, first_due
-from queuehint.worker.leases import now_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

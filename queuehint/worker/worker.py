@@ -11,8 +11,7 @@ reported as overdue. So code of two conflicting jobs never runs at once in live 
 up with its process only: a worker with a process of its own lets its other jobs end and exits. A job that is granted
 again while its code still runs on an expired lease waits for that code, in a slot of its own.
 
-An exchange without a reply is sent again unchanged, so that a backend recognizes the repetition and gives the same
-answer.
+`queuehint.worker.exchanges` holds the exchanges, `queuehint.worker.attempts` the run of one job.
 """
 
 from __future__ import annotations
@@ -27,16 +26,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 
-from queuehint.errors import BackendDeniedError, BackendError
+from queuehint.clock import now_s
+from queuehint.errors import BackendError
 from queuehint.handlers.context import JobContext
-from queuehint.operations import (
-    GRANTS_MAX,
-    Exchange,
-    Exchanged,
-    Renew,
-    Verdict,
-)
-from queuehint.operations.bounds import check_limits
+from queuehint.operations import GRANTS_MAX, Exchange, Renew, Verdict
 from queuehint.values.checks import (
     LEASE_MAX_MS,
     LEASE_MIN_MS,
@@ -45,14 +38,14 @@ from queuehint.values.checks import (
     check_int,
     check_object,
 )
-from queuehint.values.outcome import Grant, Outcome, OutcomeKind
 from queuehint.worker.attempts import AttemptRunner
+from queuehint.worker.exchanges import Exchanges
 from queuehint.worker.firing import Timekeeper
-from queuehint.worker.leases import Renewal, marks_of, now_s
-from queuehint.worker.listening import Listening, Wakeup, check_served, pause_s
-from queuehint.worker.loop_watch import LoopWatch
+from queuehint.worker.leases.loop_watch import LoopWatch
+from queuehint.worker.leases.renewal import Renewal, marks_of
+from queuehint.worker.listening import Listening, Wakeup, check_served
 from queuehint.worker.outbox import Outbox
-from queuehint.worker.outcomes import Settlements, log_exchange, outcome_of, qualified_name
+from queuehint.worker.outcomes import Settlements
 from queuehint.worker.slots import Slot, Slots, Stopping
 
 if TYPE_CHECKING:
@@ -64,9 +57,9 @@ if TYPE_CHECKING:
     from queuehint.handlers.codec import Codec
     from queuehint.handlers.handler import Handler
     from queuehint.handlers.partial_result import PartialResult
-    from queuehint.values.outcome import Progress
+    from queuehint.values.outcome import Grant, Outcome, Progress
     from queuehint.worker.firing import Definition
-    from queuehint.worker.leases import Helper
+    from queuehint.worker.leases.renewal import Helper
 
 logger = logging.getLogger("queuehint.worker")
 
@@ -131,7 +124,7 @@ class Worker:
         self.scheduler = scheduler
         self._backend = check_object(backend, "call", "wait", parameter="backend", what="a Backend")
         self._concurrency = check_int(concurrency, parameter="concurrency", least=1, most=GRANTS_MAX)
-        self._pools, self._users, self._steal = check_served(pools, users, steal)
+        self._pools, among, helped = check_served(pools, users, steal)
         self._lease_ms = check_duration(lease, parameter="lease", least_ms=LEASE_MIN_MS, most_ms=LEASE_MAX_MS)
         grace_s = check_duration(grace, parameter="grace") / 1000
         abandon_after = ABANDON_AFTER_S if abandon_after is None else abandon_after
@@ -139,8 +132,7 @@ class Worker:
         give_up = None if give_up is None else check_callable(give_up, parameter="give_up")
         if executor is not None:
             executor = check_object(executor, "submit", parameter="executor", what="an Executor")
-        # Random for each incarnation: a restarted worker must never be taken for the one that died.
-        self.name = f"{socket.gethostname()[:64]}-{os.getpid()}-{secrets.token_hex(6)}"
+        self.name = self.make_name()
         self._event = Wakeup()
         self._slots = Slots()
         self._stopping = Stopping(
@@ -166,12 +158,8 @@ class Worker:
             ended=self._end,
             marks=marks_of(helper),
         )
-        wanted = self._ask((), 0)
-        check_limits(wanted)
-        self._listening = Listening(backend, self._event, worker=self.name, users=wanted.among)
         self._watch = LoopWatch(self.name, backend, self._slots, abandon_after_s)
         self._outcomes = Settlements()
-        self._unanswered: tuple[Exchange, float] | None = None
         self._renewal: Renewal | None = None
         if not backend.is_local:
             self._renewal = self.renewal_class(
@@ -185,14 +173,31 @@ class Worker:
                 helper=helper,
             )
             self._watch.attach(self._renewal)
-        self._now_s = now_s if self._renewal is None else self._renewal.now_s
-        self._timekeeper = Timekeeper(backend, definitions, self._now_s)
+        self._timekeeper = Timekeeper(backend, definitions, now_s if self._renewal is None else self._renewal.now_s)
         self._outbox = Outbox(backend, codec, self._event.set_for_notes)
-        self._failures = 0
-        self._answered_s = 0.0
+        self._exchanges = Exchanges(
+            Exchange(self.name, (), self._pools, 0, self._lease_ms, among, helped, announces=True),
+            backend,
+            concurrency=self._concurrency,
+            slots=self._slots,
+            settlements=self._outcomes,
+            outcomes=self._runner.outcomes,
+            outbox=self._outbox,
+            stopping=self._stopping,
+            timekeeper=self._timekeeper,
+            renewal=self._renewal,
+            wake=self._event.set,
+            begin=self._begin,
+        )
+        self._listening = Listening(backend, self._event, worker=self.name, users=self._exchanges.empty.among)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.started = asyncio.Event()
+        self.started = self._exchanges.started
         """Set once the backend has answered for the first time."""
+
+    @staticmethod
+    def make_name() -> str:
+        """Return a name for a worker, random: one that is started again must never be taken for the one that died."""
+        return f"{socket.gethostname()[:64]}-{os.getpid()}-{secrets.token_hex(6)}"
 
     # --- the main task -------------------------------------------------------------------------------------------
 
@@ -253,14 +258,14 @@ class Worker:
         """Exchange and, unless there is more to send, wait for something to do; say whether the work is over."""
         # One turn of the loop: jobs that are about to end are settled in this exchange, and nobody is starved.
         await asyncio.sleep(0)
-        is_full = self._event.take() or self._stopping.is_begun or bool(self._outcomes) or self._unanswered is not None
+        is_full = self._event.take() or self._stopping.is_begun or self._outcomes or self._exchanges.unanswered
         if not is_full:
             await self._outbox.send()
             await self._event.wait()
             return False
         if self._stopping.is_begun:
             self._stopping.begin_grace()
-        full = await self._exchange()
+        full = await self._exchanges.exchange()
         if self._stopping.has_given_up:
             return True
         if self._outcomes:
@@ -283,7 +288,7 @@ class Worker:
         with contextlib.suppress(BackendError, TimeoutError):
             async with asyncio.timeout(LEAVE_S):
                 await self._listening.end()
-                await self._backend.call(attrs.evolve(self._ask((), 0), is_last=True))
+                await self._backend.call(attrs.evolve(self._exchanges.empty, is_last=True))
 
     def stop(self, *, at_once: bool = False) -> None:
         """Claim nothing more; jobs may end within the grace time (*at_once*: there is none), the rest is given back."""
@@ -315,11 +320,12 @@ class Worker:
 
     @property
     def answered_s(self) -> float:
-        """When the newest call that the store has answered was sent, by `queuehint.worker.leases.now_s`; 0 before."""
+        """When the newest call that the store has answered was sent, by `queuehint.clock.now_s`; 0 before."""
+        answered_s = self._exchanges.answered_s
         if self._renewal is not None:
-            return max(self._answered_s, self._renewal.answered_s)
+            return max(answered_s, self._renewal.answered_s)
         # Nobody but the loop asks a store of this process: while it does not turn, no answer is missing.
-        return self._answered_s and self._answered_s + self.blocked_s
+        return answered_s and answered_s + self.blocked_s
 
     @property
     def blocked_s(self) -> float:
@@ -335,110 +341,6 @@ class Worker:
         """Wait until the process that renews has ended, once `run` has returned."""
         if self._renewal is not None:
             await asyncio.to_thread(self._renewal.join, RELEASE_S)
-
-    async def _exchange(self) -> bool:
-        """Send outcomes and claim jobs for free slots; return whether listening for more makes no sense."""
-        again = self._unanswered
-        settle = self._outcomes.batch() if again is None else again[0].settle
-        # All that the jobs to be settled have said goes first; what others say meanwhile goes with the next.
-        if self._outbox and not await self._outbox.send([(each.job_id, each.token) for each in settle]):
-            settle = ()
-        if again is None:
-            limit = 0 if self._stopping.is_begun else self._concurrency - len(self._slots)
-            again = self._unanswered = self._ask(settle, limit), self._now_s()
-        operation, sent_s = again
-        try:
-            reply: Exchanged | None = await self._call(operation)
-        except BackendError:
-            raise
-        except Exception as error:  # noqa: BLE001 - what a handler has ended with must not end the worker
-            self._unanswered = None
-            return await self._survive(operation, error)
-        if reply is None:
-            return await self._rest()
-        self._unanswered = None
-        self._take_in(operation, reply, sent_s)
-        return len(reply.grants) == operation.limit
-
-    def _ask(self, settle: tuple[Outcome, ...], limit: int) -> Exchange:
-        pools, lease_ms = self._pools, self._lease_ms
-        return Exchange(self.name, settle, pools, limit, lease_ms, self._users, self._steal, announces=True)
-
-    async def _survive(self, operation: Exchange, error: Exception) -> bool:
-        """Recover from an exchange that failed without a store error: an outcome may be to blame."""
-        if self._outcomes.halve(len(operation.settle)):
-            return True
-        nothing, sent_s = self._ask((), 0), self._now_s()
-        try:
-            reply = await self._call(nothing) if operation.settle else None
-        except BackendError:
-            raise
-        except Exception:  # noqa: BLE001 - then no outcome is to blame
-            reply = None
-        if reply is None:
-            if not self.started.is_set():
-                raise error
-            logger.error("an exchange failed", extra={"event": "worker.exchange_failed"}, exc_info=error)
-            return await self._rest()
-        self._take_in(nothing, reply, sent_s)
-        outcome = operation.settle[0]
-        if not self._outcomes.is_suspect(outcome):
-            return True
-        extra = {"event": "job.not_settled", "job_id": outcome.job_id, "error": qualified_name(error)}
-        logger.error("how a job ended cannot be stored; it is FAILED", extra=extra)
-        given_up = self._outcomes.replace(self._runner.outcomes.of_refusal(outcome, error))
-        if given_up is not None and self._renewal is not None:
-            # Not even that: its lease ends.
-            self._renewal.exchange((given_up,), (), sent_s)
-        return True
-
-    def _take_in(self, operation: Exchange, reply: Exchanged, sent_s: float) -> None:
-        self._answered_s = self._now_s()
-        if self._renewal is not None:
-            self._renewal.exchange(operation.settle, reply.grants, sent_s)
-        if self._failures:
-            logger.info("the store answers again", extra={"event": "worker.reconnected", "worker": self.name})
-            self._failures = 0
-        self.started.set()
-        if not self._stopping.is_begun:
-            self._timekeeper.see(due=reply.due)
-        if self._outbox:
-            if self._outbox.see_answer():
-                self._event.set()
-            ends = zip(operation.settle, reply.verdicts, strict=True)
-            self._outbox.forget({(outcome.job_id, outcome.token): verdict for outcome, verdict in ends})
-        self._outcomes.settled(len(operation.settle))
-        log_exchange(self.name, operation.settle, reply)
-        if self._stopping.is_begun or (self._renewal is not None and self._renewal.is_short(sent_s)):
-            # Claimed before the worker was told to stop, or long ago by an exchange whose reply did not come.
-            self._outcomes.add(outcome_of(grant, OutcomeKind.RELEASED) for grant in reply.grants)
-        else:
-            for grant in reply.grants:
-                self._begin(grant)
-        self._outcomes.add(self._runner.outcomes.of_unreadable(job) for job in reply.unreadable)
-        for job_id in reply.canceled:
-            self._stopping.find_and_ask(job_id, None, "canceled")
-        if reply.more:
-            self._event.set()
-
-    async def _rest(self) -> bool:
-        """Leave a backend that cannot be reached alone, for longer each time."""
-        await asyncio.sleep(pause_s(self._failures))
-        self._failures += 1
-        self._event.set()
-        return True
-
-    async def _call(self, operation: Any) -> Any:
-        """Carry out one operation; None if the backend is unreachable now."""
-        try:
-            return await self._backend.call(operation)
-        except BackendError as error:
-            if self._stopping.is_begun and not self._slots:
-                raise
-            if isinstance(error, BackendDeniedError) and not self.started.is_set():
-                raise
-            logger.warning("backend unavailable", extra={"event": "worker.backend", "error": str(error)})
-            return None
 
     def _leases(self) -> tuple[tuple[str, int], ...]:
         """Return the leases of running and of unsettled jobs: neither may be reaped."""
@@ -460,7 +362,7 @@ class Worker:
     async def _begin_last_life(self, grant: Grant) -> bool:
         """Report to the store, then to the helper, that the code of a job begins; False if it must not."""
         job_id, token = grant.spec.id, grant.token
-        reply = await self._call(Renew(((job_id, token),), self._lease_ms, begun=True))
+        reply = await self._exchanges.call(Renew(((job_id, token),), self._lease_ms, begun=True))
         if reply is None or reply.verdicts[0] is not Verdict.DONE:
             return False
         logger.warning(

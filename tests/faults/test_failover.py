@@ -13,9 +13,9 @@ from queuehint.backends.redis import keys
 from queuehint.backends.redis import session as redis_session
 from queuehint.backends.redis.connections.async_link import AsyncLink
 from queuehint.backends.redis.connections.sync_link import SyncLink
+from queuehint.clock import now_s
 from queuehint.operations import CountJobs, Draw, Enqueue, Exchange, Get, Renew, Verdict
-from queuehint.worker.lease_helper import RenewerProcess
-from queuehint.worker.leases import now_s
+from queuehint.worker.leases.helper import RenewerProcess
 from tests.doors import run
 from tests.faults import app, books
 from tests.faults.books import figures, until

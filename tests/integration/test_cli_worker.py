@@ -310,7 +310,7 @@ def helpers_of(process: subprocess.Popen[bytes]) -> list[int]:
     listing = subprocess.run(
         ["ps", "-o", "pid=,args=", "--ppid", str(process.pid)], capture_output=True, text=True, check=False
     )
-    return [int(line.split()[0]) for line in listing.stdout.splitlines() if "queuehint.worker.lease_helper" in line]
+    return [int(line.split()[0]) for line in listing.stdout.splitlines() if "queuehint.worker.leases.helper" in line]
 
 
 # --- running and stopping ----------------------------------------------------------------------------------------

@@ -22,7 +22,8 @@ from queuehint.backends.redis.backend import RedisBackend
 from queuehint.backends.redis.codec import codec
 from queuehint.backends.redis.connections.sync_link import SyncLink
 from queuehint.backends.redis.doctor import doctor
-from queuehint.backends.redis.doctor.doctor import BATCH, WHOLE_MAX, diagnose
+from queuehint.backends.redis.doctor.doctor import WHOLE_MAX, diagnose
+from queuehint.backends.redis.doctor.keyspace import BATCH
 from queuehint.backends.redis.doctor.server import lacks_lua_fixes
 from queuehint.backends.redis.doctor.sums import COUNTED, MARGIN
 from queuehint.backends.report import Finding, Report

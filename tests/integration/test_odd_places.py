@@ -22,9 +22,9 @@ from queuehint import (
     WouldDeadlockError,
 )
 from queuehint.backends.memory import MemoryBackend
+from queuehint.clock import now_s
 from queuehint.operations import Enqueue, Tick
 from queuehint.scheduler import exclusive
-from queuehint.worker.leases import now_s
 from tests.doors import Gate, memory, run, scheduler, turns, until
 
 if TYPE_CHECKING:

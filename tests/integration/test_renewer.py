@@ -17,7 +17,7 @@ from queuehint.backends.memory import MemoryBackend
 from queuehint.operations import Enqueue, Exchange, Get
 from queuehint.values.record import JobState
 from queuehint.values.spec import JobSpec
-from queuehint.worker.lease_helper import RenewerProcess
+from queuehint.worker.leases.helper import RenewerProcess
 from tests.far import serving
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def test_what_a_dead_worker_held_is_lost_at_once(far: tuple[MemoryBackend, str])
     lines = "".join(f"+{token} {job_id}\n" for job_id, token in tokens.items() if job_id != "c")
     program = (
         "import os, sys, time\n"
-        "from queuehint.worker.lease_helper import RenewerProcess\n"
+        "from queuehint.worker.leases.helper import RenewerProcess\n"
         "process = RenewerProcess(sys.argv[1], 'default', abandon_after_s=60)\n"
         "process.start(3600)\n"
         f"process.send({lines!r})\n"

@@ -15,7 +15,7 @@ from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.policy import Policy
 from queuehint.values.record import JobState
 from queuehint.values.spec import JobSpec
-from queuehint.worker.lease_helper import RenewerProcess
+from queuehint.worker.leases.helper import RenewerProcess
 from tests.folders import quick_folder
 from tests.servers import new_namespace, shared_server
 

@@ -21,7 +21,7 @@ from queuehint.testing.simulation.live_workers import Crew
 from queuehint.testing.simulation.loop import Process
 from queuehint.testing.simulation.store import Store
 from queuehint.values.hint import Claim
-from queuehint.worker.worker import Worker
+from queuehint.worker.exchanges import Exchanges
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -331,13 +331,13 @@ def test_what_is_taken_from_one_worker_is_found_although_another_stood_still() -
 
 
 def test_a_worker_that_forgets_an_unanswered_exchange_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    exchange = Worker._exchange
+    exchange = Exchanges.exchange
 
-    async def forgetful(self: Worker) -> bool:
-        self._unanswered = None
+    async def forgetful(self: Exchanges) -> bool:
+        self.unanswered = None
         return await exchange(self)
 
-    monkeypatch.setattr(Worker, "_exchange", forgetful)
+    monkeypatch.setattr(Exchanges, "exchange", forgetful)
 
     async def nothing() -> None:
         await asyncio.sleep(0.5)

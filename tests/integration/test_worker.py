@@ -36,8 +36,8 @@ from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.report import Reason, ReasonKind
 from queuehint.worker import attempts as attempts_module
 from queuehint.worker import listening as listening_module
-from queuehint.worker import loop_watch as watch_module
 from queuehint.worker import worker as worker_module
+from queuehint.worker.leases import loop_watch as watch_module
 from tests.doors import Gate, in_thread, memory, run, scheduler, turns, until
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from queuehint.operations import Follow
 from queuehint.scheduler import listening
 from queuehint.worker import firing as timekeeping_module
 from queuehint.worker import listening as listening_module
-from queuehint.worker.leases import Renewal
+from queuehint.worker.leases.renewal import Renewal
 from tests.doors import Gate, scheduler, until
 from tests.shelf import on
 

@@ -170,7 +170,7 @@ MUTANTS = (
     Mutant(
         name="A helper that is started anew knows of no leases",
         kind="worker",
-        file="worker/leases.py",
+        file="worker/leases/renewal.py",
         old=('                helper.send("".join(text))\n        except OSError'),
         new=("                pass\n        except OSError"),
         caught_by=(tests("tests/unit/test_renewal.py", "-k", "a_helper_that_is_gone_is_started_anew_and_a_thread_r"),),
@@ -311,7 +311,7 @@ MUTANTS = (
     Mutant(
         name="A worker that stops claims on",
         kind="worker",
-        file="worker/worker.py",
+        file="worker/exchanges.py",
         old="            limit = 0 if self._stopping.is_begun else self._concurrency - len(self._slots)\n",
         new="            limit = self._concurrency - len(self._slots)\n",
         caught_by=(tests("tests/integration/test_worker.py", "-k", "stop"),),
@@ -335,7 +335,7 @@ MUTANTS = (
     Mutant(
         name="A job begins although the helper has given it back",
         kind="worker",
-        file="worker/leases.py",
+        file="worker/leases/begin_marks.py",
         old="        return self._taken[place] != token\n",
         new="        return True\n",
         caught_by=(tests("tests/unit/test_begin_marks.py"),),
@@ -343,7 +343,7 @@ MUTANTS = (
     Mutant(
         name="The helper gives back a job that has begun while it was taken",
         kind="worker",
-        file="worker/lease_helper.py",
+        file="worker/leases/helper.py",
         old="if at_s >= taken_s + SEEN_AFTER_S and lease in self._held and not marks.has_begun(lease[1])",
         new="if at_s >= taken_s + SEEN_AFTER_S and lease in self._held",
         caught_by=(tests("tests/unit/test_begin_marks.py"),),
@@ -351,7 +351,7 @@ MUTANTS = (
     Mutant(
         name="The helper gives back a job before the worker can have seen that it took it",
         kind="worker",
-        file="worker/lease_helper.py",
+        file="worker/leases/helper.py",
         old="if at_s >= taken_s + SEEN_AFTER_S and lease in self._held",
         new="if lease in self._held",
         caught_by=(tests("tests/unit/test_begin_marks.py"),),

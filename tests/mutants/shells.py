@@ -54,15 +54,15 @@ MUTANTS = (
     Mutant(
         name="A worker that cannot reach its store takes that for an answer",
         kind="worker",
-        file="worker/worker.py",
+        file="worker/exchanges.py",
         old="        self._failures += 1\n",
-        new="        self._failures += 1\n        self._answered_s = self._now_s()\n",
+        new="        self._failures += 1\n        self.answered_s = self._now_s()\n",
         caught_by=(ANSWERS,),
     ),
     Mutant(
         name="The leases of a worker that is stopped are renewed for ever",
         kind="worker",
-        file="worker/lease_helper.py",
+        file="worker/leases/helper.py",
         old="            if self._lets_go:\n",
         new="            if False:\n",
         caught_by=(tests("tests/unit/test_renewal.py", "-k", "stopped_for_long"),),
@@ -70,7 +70,7 @@ MUTANTS = (
     Mutant(
         name="A worker that is stopped for a moment loses its leases",
         kind="worker",
-        file="worker/lease_helper.py",
+        file="worker/leases/helper.py",
         old="now_s() - self._stopped_s >= self._abandon_after_s",
         new="now_s() - self._stopped_s >= 0",
         caught_by=(tests("tests/unit/test_renewal.py", "-k", "stopped_for_long"),),
@@ -94,7 +94,7 @@ MUTANTS = (
     Mutant(
         name="A loop that is held up never counts as stuck",
         kind="worker",
-        file="worker/loop_watch.py",
+        file="worker/leases/loop_watch.py",
         old="        return self.blocked_s > max(self._stuck_after_s, BLOCKED_S)\n",
         new="        return False\n",
         caught_by=(ANSWERS,),
@@ -102,7 +102,7 @@ MUTANTS = (
     Mutant(
         name="A loop that was held up where no thread looks is told to nobody",
         kind="worker",
-        file="worker/loop_watch.py",
+        file="worker/leases/loop_watch.py",
         old="        if blocked_s >= BLOCKED_S and not self._is_blocked:\n",
         new="        if False:\n",
         caught_by=(BLOCKED,),
@@ -118,7 +118,7 @@ MUTANTS = (
     Mutant(
         name="A helper says of a loop that turns again that it is held up until it renews",
         kind="worker",
-        file="worker/lease_helper.py",
+        file="worker/leases/helper.py",
         old="            if now_s() < next_s and not (is_news and self._held):\n",
         new="            if now_s() < next_s:\n",
         caught_by=(tests("tests/unit/test_renewal.py", "-k", "turns_again"),),
@@ -449,7 +449,7 @@ MUTANTS = (
     Mutant(
         name="A lease is taken to last from the answer on, not from the question",
         kind="worker",
-        file="worker/leases.py",
+        file="worker/leases/renewal.py",
         old="        until_s, began_s = sent_s + self._lease_s, self.now_s()\n",
         new="        until_s, began_s = self.now_s() + self._lease_s, self.now_s()\n",
         caught_by=(RENEWAL,),
@@ -457,7 +457,7 @@ MUTANTS = (
     Mutant(
         name="A job whose lease could not be renewed is not asked to stop",
         kind="worker",
-        file="worker/leases.py",
+        file="worker/leases/renewal.py",
         old='            self._tell(job_id, token, "lease lost")\n\n    # --- renewing',
         new="\n    # --- renewing",
         caught_by=(RENEWAL,),
@@ -473,7 +473,7 @@ MUTANTS = (
     Mutant(
         name="A worker claims as many as if nothing ran",
         kind="worker",
-        file="worker/worker.py",
+        file="worker/exchanges.py",
         old="self._concurrency - len(self._slots)\n",
         new="self._concurrency\n",
         caught_by=(tests("tests/integration/test_worker.py", "-k", "never_run_more_than_the_slots"),),
@@ -481,7 +481,7 @@ MUTANTS = (
     Mutant(
         name="A worker that stops lets jobs run that were granted meanwhile",
         kind="worker",
-        file="worker/worker.py",
+        file="worker/exchanges.py",
         old="        if self._stopping.is_begun or (self._renewal is not None and self._renewal.is_short(sent_s)):\n",
         new="        if self._renewal is not None and self._renewal.is_short(sent_s):\n",
         caught_by=(tests("tests/integration/test_worker.py", "-k", "granted_while"),),
@@ -489,7 +489,7 @@ MUTANTS = (
     Mutant(
         name="A worker lets a job run whose lease is as good as over",
         kind="worker",
-        file="worker/worker.py",
+        file="worker/exchanges.py",
         old="        if self._stopping.is_begun or (self._renewal is not None and self._renewal.is_short(sent_s)):\n",
         new="        if self._stopping.is_begun:\n",
         caught_by=(tests("tests/integration/test_worker.py", "-k", "granted_too_long"),),

@@ -16,10 +16,11 @@ from queuehint.handlers.handler import Handler
 from queuehint.operations import Exchange, Renew, Renewed, Verdict
 from queuehint.values.outcome import Grant, OutcomeKind
 from queuehint.values.spec import JobSpec
-from queuehint.worker import lease_helper
 from queuehint.worker.attempts import AttemptRunner
-from queuehint.worker.lease_helper import GIVE_BACK_AFTER_S, Renewer
-from queuehint.worker.leases import BEAT_S, PLACES, SEEN_AFTER_S, BeginMarks, Renewal
+from queuehint.worker.leases import helper as helper_module
+from queuehint.worker.leases.begin_marks import PLACES, SEEN_AFTER_S, BeginMarks
+from queuehint.worker.leases.helper import GIVE_BACK_AFTER_S, Renewer
+from queuehint.worker.leases.renewal import BEAT_S, Renewal
 from queuehint.worker.slots import Slot, Slots
 
 TOKEN = (180_000_000 << 32) + 7
@@ -115,7 +116,7 @@ class Pair:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.at_s = 1000.0
-        monkeypatch.setattr(lease_helper, "now_s", lambda: self.at_s)
+        monkeypatch.setattr(helper_module, "now_s", lambda: self.at_s)
         self.marks = BeginMarks()
         self.store = Store()
         self.said: list[str] = []

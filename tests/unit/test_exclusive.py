@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from queuehint.clock import now_s
 from queuehint.scheduler import exclusive
 from queuehint.scheduler.exclusive import Hold
-from queuehint.worker.leases import now_s
 
 
 class Clock:

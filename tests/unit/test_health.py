@@ -16,7 +16,7 @@ from queuehint.backends.redis.backend import RedisBackend
 from queuehint.cli.health import AGE_MAX_S
 from queuehint.cli.processes import Processes
 from queuehint.cli.worker import _known
-from queuehint.worker.leases import now_s
+from queuehint.clock import now_s
 
 if TYPE_CHECKING:
     from pathlib import Path

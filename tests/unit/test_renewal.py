@@ -16,15 +16,16 @@ from typing import TYPE_CHECKING, Any, Self
 import pytest
 
 from queuehint import BackendUnavailableError, Progress
+from queuehint.clock import now_s
 from queuehint.operations import Log, Renew, Renewed, Report, Verdict
 from queuehint.values.outcome import Grant, Outcome, OutcomeKind
 from queuehint.values.policy import Policy
 from queuehint.values.spec import JobSpec
-from queuehint.worker import lease_helper as renewer_module
-from queuehint.worker import leases as renewal_module
 from queuehint.worker import outbox as outbox_module
-from queuehint.worker.lease_helper import Renewer, is_stopped
-from queuehint.worker.leases import Renewal, margin_s, now_s
+from queuehint.worker.leases import helper as renewer_module
+from queuehint.worker.leases import renewal as renewal_module
+from queuehint.worker.leases.helper import Renewer, is_stopped
+from queuehint.worker.leases.renewal import Renewal, margin_s
 from queuehint.worker.outbox import OutboxBuffer
 
 if TYPE_CHECKING:
@@ -375,7 +376,7 @@ def test_a_helper_tells_the_store_of_a_loop_that_is_blocked_at_once_and_when_it_
     monkeypatch.setattr(renewer_module, "BEAT_S", 0.0)
     monkeypatch.setattr(renewer_module, "LOOK_EVERY_S", 0.01)
     is_over = threading.Event()
-    monkeypatch.setattr("queuehint.worker.lease_helper.is_stopped", lambda _pid: is_over.is_set() and sys.exit())
+    monkeypatch.setattr("queuehint.worker.leases.helper.is_stopped", lambda _pid: is_over.is_set() and sys.exit())
     here = Helpers(lease_ms=600_000, abandon_after_s=60.0)
     here.renewer.take([".", "+1 a"])
 
@@ -414,7 +415,7 @@ def test_a_thread_tells_the_store_of_a_loop_that_is_blocked_at_once_and_when_it_
 @pytest.mark.parametrize("why", ["timeout", "canceled", "lost"])
 def test_a_worker_that_is_stuck_for_long_is_killed(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     killed: list[tuple[int, int]] = []
-    monkeypatch.setattr("queuehint.worker.lease_helper.os.kill", lambda *call: killed.append(call))
+    monkeypatch.setattr("queuehint.worker.leases.helper.os.kill", lambda *call: killed.append(call))
     here = Helpers()
     here.renewer.take([".", "+1 a 10" if why == "timeout" else "+1 a", "+1 b"])
     here.store.verdicts = {"timeout": {}, "canceled": {"a": CANCELED}, "lost": {"a": LOST}}[why]
@@ -431,7 +432,7 @@ def test_a_worker_that_is_stuck_for_long_is_killed(why: str, monkeypatch: pytest
 
 
 def test_a_worker_that_is_busy_for_long_with_what_may_take_long_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("queuehint.worker.lease_helper.os.kill", lambda *call: pytest.fail("killed"))
+    monkeypatch.setattr("queuehint.worker.leases.helper.os.kill", lambda *call: pytest.fail("killed"))
     here = Helpers()
     here.renewer.take(["+1 a", "+2 b 1", "-2 b"])
     time.sleep(0.1)
@@ -491,7 +492,7 @@ def test_the_leases_of_a_worker_that_is_stopped_for_long_are_let_go_until_it_goe
             raise SystemExit
         return is_stopped[0]
 
-    monkeypatch.setattr("queuehint.worker.lease_helper.is_stopped", look)
+    monkeypatch.setattr("queuehint.worker.leases.helper.is_stopped", look)
     here = Helpers(lease_ms=60, abandon_after_s=0.3)
     here.renewer.take(["+1 a"])
 

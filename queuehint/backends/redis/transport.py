@@ -7,7 +7,8 @@ server's refusal into it.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Generator
+from typing import Any, Final, TypeAlias
 
 import attrs
 from redis import exceptions as driver
@@ -44,6 +45,10 @@ class Redirect:
     node: tuple[str, int] | None = None
     once: bool = False
     leaves: bool = False
+
+
+Talk: TypeAlias = Generator[Send | Sleep | Redirect, Any, Any]
+"""Requests and their replies, step by step, without I/O."""
 
 
 class NotSent(Exception):  # noqa: N818 - a fact between the shells and a conversation, never raised to a caller

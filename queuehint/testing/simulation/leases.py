@@ -1,4 +1,4 @@
-"""Lease renewal on the event loop, for workers in a simulated world."""
+"""Workers of a simulated world: leases are renewed on the event loop, and a worker is named after its process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from queuehint.errors import BackendError
 from queuehint.operations import Renew
-from queuehint.worker.leases import Renewal
+from queuehint.testing.simulation.loop import PROCESS
+from queuehint.worker.leases.renewal import Renewal
 from queuehint.worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -57,9 +58,16 @@ class LoopRenewal(Renewal):
 
 
 class LoopWorker(Worker):
-    """`Worker` whose leases are kept by tasks."""
+    """`Worker` whose leases are kept by tasks, with the name of the process that it runs in."""
 
     renewal_class = LoopRenewal
+
+    @staticmethod
+    def make_name() -> str:
+        """Return the name of the process."""
+        process = PROCESS.get()
+        assert process is not None
+        return process.name
 
 
 def _tell(task: asyncio.Task[None]) -> None:

@@ -172,7 +172,6 @@ class HandlerWorld:
     async def _work(self, process: Process) -> None:
         try:
             worker = self._sched.make_worker(self._concurrency)
-            worker.name = process.name
             self._crew.join(process, worker)
             await worker.run()
         except Exception as error:  # noqa: BLE001 - a worker that ends by itself ends the world

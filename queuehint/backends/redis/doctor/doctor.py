@@ -17,47 +17,50 @@ import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from queuehint.backends.redis import keys
 from queuehint.backends.redis.codec import codec
 from queuehint.backends.redis.connections.sync_link import SyncLink, run
+from queuehint.backends.redis.doctor.answers import (
+    batches,
+    by_name,
+    bytes_of,
+    numbers_of,
+    problems_in,
+    text_of,
+    texts_of,
+    waits_of,
+)
 from queuehint.backends.redis.doctor.findings import first_repairs, problem, repairable
+from queuehint.backends.redis.doctor.keyspace import BATCH, SCAN_COUNT, Keyspace, key_of
 from queuehint.backends.redis.doctor.server import Checkup
 from queuehint.backends.redis.doctor.sums import Pass, State, Sums
 from queuehint.backends.redis.examination import CLOCK_LATE_MS
 from queuehint.backends.redis.transport import Sleep
 from queuehint.backends.report import CIRCLES_MAX, MORE_CIRCLES, Finding, Report, circle_finding
 from queuehint.core.structures.edges import circles
-from queuehint.errors import BackendDeniedError, BackendError
+from queuehint.errors import BackendError
 from queuehint.values.hint import conflict, gate_key
-from queuehint.values.policy import Retention
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from queuehint.backends.redis.backend import RedisBackend
     from queuehint.backends.redis.session import Session
-    from queuehint.backends.redis.transport import Redirect, Send
+    from queuehint.backends.redis.transport import Talk
     from queuehint.backends.report import Repair
-
-    Talk = Generator[Send | Sleep | Redirect, Any, Any]
 
 PASSES: Final = 3
 """How often sums over many heads are read again because something changed."""
 ROUNDS_MAX: Final = 1000
 """How often repairs may follow upon repairs."""
-BATCH: Final = 100
-"""Jobs or entries that one script looks at, in some ms."""
 OF_INDEX: Final = 4
 """Entries of `index` that one script looks at: each may hold 1 024 records."""
 WHOLE_MAX: Final = 250
 """So many jobs are looked at by one script, which makes their sums exact."""
-SCAN_COUNT: Final = 500
 REPAIRS: Final = 100
 _SCHEMA: Final = re.compile(r"BAD_SCHEMA (\S+)")
 _OF_KEYS: Final = frozenset({"type", "ttl", "foreign", "key", "setting", "retention"})
 """Findings that need not be looked for again in a second pass."""
 _IN_USE: Final = "repairs: the namespace is in use; stop its workers and producers first"
-_NO_SCRIPT: Final = "the jobs: as long as a key is of the wrong type no script can run"
 _INDEXES: Final = (
     "paths", "holds", "past", "timers", "leases", "prunes", "ready", "dead", "keyed", "deferred", "fallen",
     "flow_jobs", "flow_states",
@@ -91,41 +94,6 @@ def diagnose(backend: RedisBackend, *, fix: bool = False, passes: int = PASSES) 
     return report
 
 
-# --- what scripts say ------------------------------------------------------------------------------------------------
-
-
-def _text(value: bytes) -> str:
-    """Return text of the store for people and for going back: what is no UTF-8 survives both ways."""
-    return value.decode("utf-8", "surrogateescape")
-
-
-def _bytes(value: str) -> bytes:
-    return value.encode("utf-8", "surrogateescape")
-
-
-def _named(reply: Sequence[Any]) -> dict[str, Any]:
-    return {_text(name): value for name, value in zip(reply[::2], reply[1::2], strict=True)}
-
-
-def _numbers(flat: Sequence[bytes]) -> dict[str, int]:
-    return {_text(name): int(number) for name, number in zip(flat[::2], flat[1::2], strict=True)}
-
-
-def _texts(flat: Sequence[bytes]) -> dict[str, str]:
-    return {_text(name): _text(value) for name, value in zip(flat[::2], flat[1::2], strict=True)}
-
-
-def _in_fives(flat: Sequence[bytes]) -> Iterator[tuple[str, str, str, str, str]]:
-    for at in range(0, len(flat), 5):
-        kind, name, item, about, found = [_text(part) for part in flat[at : at + 5]]
-        yield kind, name, item, about, found
-
-
-def _batches(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
-    for at in range(0, len(items), size):
-        yield items[at : at + size]
-
-
 # --- the doctor ------------------------------------------------------------------------------------------------------
 
 
@@ -134,6 +102,8 @@ class _Doctor:
         self._session = session
         self._passes = max(1, passes)
         self._checkup = Checkup(session)
+        self._keyspace = Keyspace(session, self._checkup.facts)
+        self._key = self._keyspace.name
         self._sums = Sums(self._key, self._checkup.facts)
 
     def examine(self, *, fix: bool) -> Talk:
@@ -192,18 +162,15 @@ class _Doctor:
     def _plain(self, *command: Any) -> Talk:
         return (yield from self._session.plain(*command))
 
-    def _key(self, name: str) -> str:
-        return keys.redis_key(self._session.namespace, name)
-
     # --- one pass ----------------------------------------------------------------------------------------------------
 
     def _read(self) -> Talk:
         """Read everything, sums again if they were not exact; return the pass."""
         this = Pass()
-        yield from self._look_at_fixed_keys(this)
+        yield from self._keyspace.check_types(this)
         if not this.unchecked and (yield from self._is_our_schema(this)):
-            yield from self._look_at_keys(this)
-            yield from self._look_at_retention(this)
+            yield from self._keyspace.check(this)
+            yield from self._keyspace.check_retention(this)
         for attempt in range(0 if this.unchecked else self._passes):
             if attempt:
                 # What was found about one job or entry was true; it is found again if it still is.
@@ -224,14 +191,14 @@ class _Doctor:
         return this
 
     def _state(self) -> Talk:
-        said = _named((yield from self._session.execute_script("doctor/counters", ())))
+        said = by_name((yield from self._session.execute_script("doctor/counters", ())))
         return State(
             packed=said["packed"],
-            kind=_text(said["is"]),
+            kind=text_of(said["is"]),
             now_ms=int(said["now"]),
             clock_ms=int(said["clock"]),
-            counters=_numbers(said["counters"]),
-            sizes=_numbers(said["sizes"]),
+            counters=numbers_of(said["counters"]),
+            sizes=numbers_of(said["sizes"]),
         )
 
     def _is_our_schema(self, this: Pass) -> Talk:
@@ -269,78 +236,6 @@ class _Doctor:
     def _is_settled(self, state: State) -> bool:
         return state.now_ms > state.clock_ms or not self._session.has_own_time
 
-    def _look_at_retention(self, this: Pass) -> Talk:
-        """Read the stored retention."""
-        stored = yield from self._plain("HGET", self._key("meta"), "retention")
-        if stored is None:
-            self._checkup.facts["retention"] = f"{Retention()} (the default)"
-            return
-        try:
-            self._checkup.facts["retention"] = str(codec.parse_retention(_text(stored)))
-        except ValueError:
-            self._checkup.facts["retention"] = "unreadable"
-            what = "the retention cannot be read, and no job can end; without it, it is what each process was told"
-            this.add(repairable("retention", self._key("meta"), what, ("retention", _text(stored), "")))
-
-    # --- keys --------------------------------------------------------------------------------------------------------
-
-    def _look_at_fixed_keys(self, this: Pass) -> Talk:
-        """Check the types of fixed keys."""
-        for key in keys.KEYS:
-            if not key.is_prefix:
-                kind = _text((yield from self._plain("TYPE", self._key(key.name))))
-                self._check_type(this, key.name, kind, key.type)
-
-    def _check_type(self, this: Pass, name: str, kind: str, right: str) -> None:
-        if kind not in {"none", right}:
-            what = f"is a {kind} and should be a {right}: not ours? Rename it or delete it"
-            this.add(Finding(kind="type", where=self._key(name), what=what))
-            this.unchecked[:] = [_NO_SCRIPT]
-
-    def _look_at_keys(self, this: Pass) -> Talk:
-        """Check every key of the namespace: in the schema, without a time to live, and in use."""
-        ours: dict[str, keys.Key] = {}
-        for name in sorted((yield from self._scan_keys(this))):
-            key = _key_of(name)
-            if key is None:
-                what = "is in the namespace and none of our keys: rename it or delete it"
-                this.add(Finding(kind="foreign", where=self._key(name), what=what))
-                continue
-            ours[name] = key
-            if key.is_prefix:
-                this.by_prefix.setdefault(key.name, []).append(name)
-        for names in _batches(list(ours), SCAN_COUNT):
-            said = yield from self._session.execute_script("doctor/kinds", (0, *map(_bytes, names)))
-            for name, kind, ttl_ms in zip(names, said[::3], said[1::3], strict=True):
-                self._check_type(this, name, _text(kind), ours[name].type)
-                if ttl_ms >= 0:
-                    what = f"has a time to live: in {ttl_ms / 1000:.0f} s it is gone"
-                    this.add(repairable("ttl", self._key(name), what, ("persist", name, "")))
-        if _NO_SCRIPT in this.unchecked:
-            return
-        for names in _batches([name for name, key in ours.items() if key.is_prefix or name == "events"], BATCH):
-            said = yield from self._session.execute_script("doctor/kinds", (1, *map(_bytes, names)))
-            for name, is_stray in zip(names, said[2::3], strict=True):
-                if is_stray:
-                    what = "is about something that is no more"
-                    this.add(repairable("key", self._key(name), what, ("key", name, "")))
-
-    def _scan_keys(self, this: Pass) -> Talk:
-        """Return the names of all keys of the namespace."""
-        begin = len(self._key(""))
-        found: set[str] = set()
-        cursor: Any = b"0"
-        try:
-            while True:
-                # The pattern is our own root, in which nothing has a meaning to SCAN.
-                cursor, page = yield from self._plain("SCAN", cursor, "MATCH", self._key("*"), "COUNT", SCAN_COUNT)
-                found |= {_text(name)[begin:] for name in page}
-                if int(cursor) == 0:
-                    return found
-        except BackendDeniedError:
-            this.notes.append("keys outside the schema, and leaked keys: this user may not SCAN")
-            return {key.name for key in keys.KEYS if not key.is_prefix}
-
     # --- jobs and entries --------------------------------------------------------------------------------------------
 
     def _look_at_heads(self, this: Pass, before: State) -> Talk:
@@ -366,24 +261,24 @@ class _Doctor:
             yield from self._look_at_jobs(this, [])
 
     def _look_at_jobs(self, this: Pass, ids: list[bytes]) -> Talk:
-        said = _named((yield from self._session.execute_script("doctor/heads", tuple(ids))))
+        said = by_name((yield from self._session.execute_script("doctor/heads", tuple(ids))))
         self._add_problems(this, said["problems"])
-        this.counted.update(_numbers(said["counted"]))
-        this.entries.update(_numbers(said["entries"]))
-        this.see(_numbers(said["greatest"]))
+        this.counted.update(numbers_of(said["counted"]))
+        this.entries.update(numbers_of(said["entries"]))
+        this.see(numbers_of(said["greatest"]))
         for key, counts in zip(said["gates"][::2], said["gates"][1::2], strict=True):
-            held = this.gates.setdefault(_text(key), [0] * 5)
+            held = this.gates.setdefault(text_of(key), [0] * 5)
             for at, count in enumerate(counts.split()):
                 held[at] += int(count)
-        this.tallies.update(_numbers(said["tallies"]))
+        this.tallies.update(numbers_of(said["tallies"]))
         for job_id, claims in zip(said["started"][::2], said["started"][1::2], strict=True):
-            this.started[_text(job_id)] = _text(claims)
-        this.waits.update(_waits(said))
+            this.started[text_of(job_id)] = text_of(claims)
+        this.waits.update(waits_of(said))
         this.is_whole = said["whole"] == 1
         if this.is_whole:
-            this.stored_gates = _texts(said["stored"])
-            this.stored_tallies = _texts(said["counts"])
-            this.stored_counters = _numbers(said["counters"])
+            this.stored_gates = texts_of(said["stored"])
+            this.stored_tallies = texts_of(said["counts"])
+            this.stored_counters = numbers_of(said["counters"])
 
     def _look_at_entries(self, this: Pass, before: State) -> Talk:
         """Check that every entry belongs to something, unless counting has shown it."""
@@ -405,22 +300,22 @@ class _Doctor:
 
     def _scan(self, this: Pass, name: str) -> Talk:
         cursor = b"0"
-        key = _key_of(name)
+        key = key_of(name)
         assert key is not None
         while True:
-            args = (_bytes(name), key.type, cursor, OF_INDEX if name == "index" else BATCH)
-            said = _named((yield from self._session.execute_script("doctor/entries", args)))
+            args = (bytes_of(name), key.type, cursor, OF_INDEX if name == "index" else BATCH)
+            said = by_name((yield from self._session.execute_script("doctor/entries", args)))
             self._add_problems(this, said["problems"])
-            this.see(_numbers(said["greatest"]))
+            this.see(numbers_of(said["greatest"]))
             if not this.is_whole:
-                this.stored_gates |= _texts(said["gates"])
-                this.stored_tallies |= _texts(said["tallies"])
+                this.stored_gates |= texts_of(said["gates"])
+                this.stored_tallies |= texts_of(said["tallies"])
             cursor = said["cursor"]
             if cursor == b"0":
                 return
 
     def _add_problems(self, this: Pass, flat: Sequence[bytes]) -> None:
-        for kind, name, item, about, found in _in_fives(flat):
+        for kind, name, item, about, found in problems_in(flat):
             if kind == "behind":
                 continue  # told by the greatest number seen
             if kind == "lost":
@@ -434,8 +329,8 @@ class _Doctor:
         """Check that no two running jobs conflict."""
         for pair in _conflicts(this.started):
             # They need not have run at one time: ask for both at once.
-            said = _named((yield from self._session.execute_script("doctor/heads", tuple(map(_bytes, pair)))))
-            started = dict(_texts(said["started"]))
+            said = by_name((yield from self._session.execute_script("doctor/heads", tuple(map(bytes_of, pair)))))
+            started = dict(texts_of(said["started"]))
             if started.keys() == set(pair) and list(_conflicts(started)):
                 what = f"jobs {pair[0]} and {pair[1]} run at once, and their claims conflict"
                 this.add(Finding(kind="conflict", where=self._key("jobs"), what=what, job_id=pair[0]), pair[1])
@@ -449,9 +344,9 @@ class _Doctor:
                 return
             # They were not all read at one time; what is a circle stays one.
             now: dict[str, list[str]] = {}
-            for batch in _batches(circle, BATCH):
-                now |= _waits(
-                    _named((yield from self._session.execute_script("doctor/heads", tuple(map(_bytes, batch)))))
+            for batch in batches(circle, BATCH):
+                now |= waits_of(
+                    by_name((yield from self._session.execute_script("doctor/heads", tuple(map(bytes_of, batch)))))
                 )
             if all(other in now.get(job_id, ()) for job_id, other in pairwise([*circle, circle[0]])):
                 this.add(circle_finding(self._key("deferred"), circle), circle[0])
@@ -460,25 +355,12 @@ class _Doctor:
 
     def _repair(self, packed: bytes, repairs: list[Repair]) -> Talk:
         """Carry out repairs in batches while nothing else changes; return whether all were done."""
-        for batch in _batches(repairs, REPAIRS):
-            flat = [_bytes(part) for repair in batch for part in repair]
+        for batch in batches(repairs, REPAIRS):
+            flat = [bytes_of(part) for repair in batch for part in repair]
             done, packed = yield from self._session.execute_script("doctor/repair", (packed, *flat))
             if done != b"DONE":
                 return False
         return True
-
-
-def _waits(said: dict[str, Any]) -> dict[str, list[str]]:
-    """Return which jobs wait for which, as heads tell it."""
-    return {job_id: others.split("\n") for job_id, others in _texts(said["waits"]).items()}
-
-
-def _key_of(name: str) -> keys.Key | None:
-    """Return which of our keys this is, None if it is none of them."""
-    for key in keys.KEYS:
-        if name == key.name if not key.is_prefix else name.startswith(key.name):
-            return key
-    return None
 
 
 def _conflicts(started: dict[str, str]) -> Iterator[tuple[str, str]]:

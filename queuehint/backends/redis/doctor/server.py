@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from queuehint.backends.redis import keys
 from queuehint.backends.redis.examination import durability_class, parse_info, wrong_policy, wrong_role, wrong_version
@@ -11,12 +11,8 @@ from queuehint.backends.report import Finding, Level
 from queuehint.errors import BackendError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
     from queuehint.backends.redis.session import Session
-    from queuehint.backends.redis.transport import Redirect, Send, Sleep
-
-    Talk = Generator[Send | Sleep | Redirect, Any, Any]
+    from queuehint.backends.redis.transport import Talk
 
 _PROBLEMS: Final = {"redis_version": wrong_version, "maxmemory_policy": wrong_policy, "role": wrong_role}
 PINGS: Final = 20

@@ -15,15 +15,16 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
+from queuehint.clock import now_s
 from queuehint.errors import BackendError
 from queuehint.operations import SETTLEMENTS_MAX, Exchange
 from queuehint.values.outcome import OutcomeKind
-from queuehint.worker.leases import BEAT_S, BLOCKED_S, now_s
+from queuehint.worker.leases.renewal import BEAT_S, BLOCKED_S
 from queuehint.worker.outcomes import outcome_of
 
 if TYPE_CHECKING:
     from queuehint.backends.base import Backend
-    from queuehint.worker.leases import Renewal
+    from queuehint.worker.leases.renewal import Renewal
     from queuehint.worker.slots import Slot, Slots
 
 logger = logging.getLogger("queuehint.worker")

@@ -20,14 +20,10 @@ from __future__ import annotations
 
 import functools
 import logging
-import mmap
-import os
-import tempfile
 import threading
-import time
-import weakref
 from typing import TYPE_CHECKING, Protocol
 
+from queuehint.clock import now_s
 from queuehint.errors import BackendError
 from queuehint.operations import LEASES_MAX, Renew, Renewed, Verdict
 from queuehint.values.checks import check_object
@@ -37,6 +33,7 @@ if TYPE_CHECKING:
 
     from queuehint.backends.base import Backend
     from queuehint.values.outcome import Grant, Outcome
+    from queuehint.worker.leases.begin_marks import BeginMarks
 
 logger = logging.getLogger("queuehint.worker")
 
@@ -45,26 +42,11 @@ BEAT_S = 1.0
 """How often a worker's loop says that it turns."""
 BLOCKED_S = 5.0
 """How long code may block the loop before a report, and before jobs that have not begun are given back."""
-PLACES = 8192
-SEEN_AFTER_S = 1.0
-"""After so long what one process has written is seen by every other; it takes microseconds."""
 TICK_MAX_S = 1.0
 PAUSE_MAX_S = 5.0
 RESTART_PAUSE_MAX_S = 30.0
 SILENCE_MAX_S = 15.0
 """How much longer than a lease a helper may be silent: a store that does not answer keeps it for a while."""
-
-if hasattr(time, "CLOCK_BOOTTIME"):
-
-    def now_s() -> float:
-        """Return the time on this machine's monotonic clock, also counted while it is suspended; for all processes."""
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-else:  # pragma: no cover - not Linux
-
-    def now_s() -> float:
-        """Return the time on this machine's monotonic clock; the same for all processes."""
-        return time.monotonic()
 
 
 def margin_s(lease_s: float) -> float:
@@ -100,64 +82,8 @@ class _Lease:
         return f"{'+' if self.has_begun else '~'}{token} {job_id}{left}\n"
 
 
-class BeginMarks:
-    """
-    Marks of leases in memory that a worker and its helper share: whose code has begun, and what the helper has taken.
-
-    The worker marks a lease as begun, then looks whether it was taken. The helper takes a lease, waits until that is
-    seen everywhere (`SEEN_AFTER_S`), then looks whether it has begun, and if so leaves it. So at most one of them has
-    it: Dekker's mutual exclusion, with a wait on the rare side in place of a memory barrier, or a lock, on both.
-
-    A mark is a token, at a place found by the token. Tokens grow: of leases that share a place, those older than a mark
-    count as begun, which they need not have. A place that is taken is left alone until the worker is done with it.
-
-    Args:
-        number: the file that the other end has made; None for a new one.
-    """
-
-    def __init__(self, number: int | None = None) -> None:
-        if number is None:
-            number = _unnamed_file()
-            os.ftruncate(number, 2 * PLACES * 8)
-        self.number = number
-        marks = memoryview(mmap.mmap(number, 2 * PLACES * 8)).cast("q")
-        self._begun, self._taken = marks[:PLACES], marks[PLACES:]
-        weakref.finalize(self, os.close, number)
-
-    def begin(self, token: int) -> bool:
-        """Mark a lease whose code is to begin; return False if it must not, for the helper has taken the lease."""
-        place = token % PLACES
-        if self._begun[place] < token:  # noqa: PLR1730 - `max` takes twice as long
-            self._begun[place] = token
-        return self._taken[place] != token
-
-    def take(self, token: int) -> bool:
-        """Take a lease that has not begun, for the helper; return False if it has, or if its place is taken."""
-        place = token % PLACES
-        if self._begun[place] >= token or self._taken[place] not in {0, token}:
-            return False
-        self._taken[place] = token
-        return True
-
-    def has_begun(self, token: int) -> bool:
-        """Return whether a lease that was taken `SEEN_AFTER_S` ago has begun all the same."""
-        return self._begun[token % PLACES] >= token
-
-    def forget(self, token: int) -> None:
-        """Free the place of a lease that the worker is done with."""
-        if self._taken[token % PLACES] == token:
-            self._taken[token % PLACES] = 0
-
-
-def _unnamed_file() -> int:
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("queuehint-leases")
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())
-
-
 class Helper(Protocol):
-    """A process that renews leases, over a pipe; see `queuehint.worker.lease_helper`."""
+    """A process that renews leases, over a pipe; see `queuehint.worker.leases.helper`."""
 
     @property
     def marks(self) -> BeginMarks | None:

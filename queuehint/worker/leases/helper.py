@@ -1,7 +1,7 @@
 """
 The process that renews a worker's leases from outside, so that code which holds the interpreter keeps its lease.
 
-``python -m queuehint.worker.lease_helper`` is started by a worker process of `queuehint worker`, never forked from it,
+``python -m queuehint.worker.leases.helper`` is started by a worker process of `queuehint worker`, never forked from it,
 and runs no code of the application. Both ends of the pipe speak in lines:
 
 ====================================  ==============================================================================
@@ -52,10 +52,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from queuehint.backends.base import Backend, BackendOptions, open_backend
+from queuehint.clock import now_s
 from queuehint.errors import QueueHintError
 from queuehint.operations import LEASES_MAX, SETTLEMENTS_MAX, Exchange, Renew, Verdict
 from queuehint.values.outcome import JobError, Outcome, OutcomeKind
-from queuehint.worker.leases import BEAT_S, BLOCKED_S, SEEN_AFTER_S, BeginMarks, now_s
+from queuehint.worker.leases.begin_marks import SEEN_AFTER_S, BeginMarks
+from queuehint.worker.leases.renewal import BEAT_S, BLOCKED_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -110,7 +112,7 @@ class RenewerProcess:
         config = json.dumps({**self._config, **mine}) + "\n"
         process = subprocess.Popen(
             # -P: nothing is imported from the working directory, whatever its files are called.
-            [sys.executable, "-P", "-m", "queuehint.worker.lease_helper"],
+            [sys.executable, "-P", "-m", "queuehint.worker.leases.helper"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             pass_fds=(self.marks.number,),
