@@ -20,6 +20,7 @@ from queuehint.testing.simulation.leases import LoopRenewal, LoopWorker
 from queuehint.testing.simulation.live_workers import Crew
 from queuehint.testing.simulation.loop import Process
 from queuehint.testing.simulation.store import Store
+from queuehint.testing.simulation.worker_world import HandlerWorld
 from queuehint.values.hint import Claim
 from queuehint.worker.exchanges import Exchanges
 
@@ -211,6 +212,57 @@ def test_a_handler_that_must_not_run_twice_is_found_with_one_fault() -> None:
     assert sum("enqueued" in line for line in error.story) == 1
     test = "tests/integration/test_simulate.py::test_a_handler_that_must_not_run_twice_is_found_with_one_fault"
     assert error.command == f"QUEUEHINT_SEED={error.seed} python -m pytest {test}"
+
+
+charges: list[str] = []
+
+
+async def charge_and_wait(customer: str) -> None:
+    charges.append(customer)
+    await asyncio.sleep(0)
+
+
+async def charge_at_once(customer: str) -> None:
+    charges.append(customer)
+
+
+def charge_plainly(customer: str) -> None:
+    charges.append(customer)
+
+
+@pytest.mark.parametrize("charge", [charge_and_wait, charge_at_once, charge_plainly], ids=lambda each: each.__name__)
+def test_an_effect_whose_settlement_was_not_sent_is_found_by_the_default_plan(charge: Callable[..., Any]) -> None:
+    jobs = [("charge", ["customers", name], [name]) for name in ("ann", "bob", "cyn")]
+
+    def once() -> None:
+        assert len(charges) == len(set(charges)), "charged twice"
+
+    error = failure(lambda: simulate({"charge": charge}, jobs, seeds=500, setup=charges.clear, invariant=once))
+    assert error.reason == "charged twice"
+    assert any("dies before it sends Exchange" in line for line in error.story)
+
+
+def test_it_is_counted_how_many_attempts_faults_hit() -> None:
+    async def slow() -> None:
+        await asyncio.sleep(5)
+
+    jobs = [("slow", [str(number)]) for number in range(4)]
+    calm = simulate({"slow": slow}, jobs, seeds=3, faults="none")
+    assert (calm.worlds, calm.attempts, calm.attempts_hit) == (3, 12, 0)
+    rough = simulate({"slow": slow}, jobs, seeds=3, faults=FaultPlan(crash=0.5))
+    assert rough.worlds == 3
+    # An attempt that was hit is lost, and the job is started again.
+    assert rough.attempts - 12 <= rough.attempts_hit <= rough.attempts
+    assert rough.attempts_hit > 0
+
+
+def test_faults_that_hit_no_attempt_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def nothing() -> None:
+        pass
+
+    monkeypatch.setattr(HandlerWorld, "_note_hits", lambda *_: None)
+    with pytest.warns(UserWarning, match=r"times workers died or stood still in 20 simulated worlds, never during an"):
+        simulate({"nothing": nothing}, [("nothing", None)] * 5, seeds=20, faults=FaultPlan(crash=0.3))
 
 
 def test_a_seed_of_the_environment_is_the_only_one(monkeypatch: pytest.MonkeyPatch) -> None:

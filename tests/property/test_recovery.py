@@ -46,7 +46,7 @@ def recoveries(max_losses: int, seeds: range) -> list[Recovery]:
         origin_s = world.trace[0].at_ms / 1000 - float(world.story[0].split()[0])
         deaths_s = {
             f"worker {dead[2]}": float(dead[1]) + origin_s
-            for dead in (re.fullmatch(r" *([\d.]+) s  worker ([\d.]+) dies", line) for line in world.story)
+            for dead in (re.fullmatch(r" *([\d.]+) s  worker ([\d.]+) dies.*", line) for line in world.story)
             if dead is not None
         }
         holders: dict[str, str] = {}

@@ -23,7 +23,7 @@ from queuehint.testing.simulation.engine.gates import simulate_gates
 from queuehint.testing.simulation.engine.run import STEPS, simulate_engine
 from queuehint.testing.simulation.faults import PLANS, FaultPlan
 from queuehint.testing.simulation.report import SimulationError
-from queuehint.testing.simulation.run import SEED_VARIABLE
+from queuehint.testing.simulation.run import SEED_VARIABLE, Simulation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -102,13 +102,17 @@ def find_world(name: str, *, steps: int = STEPS, faults: str = "chaos") -> Calla
 
 def play_seeds(play: Callable[[int], object], seed: int, seeds: int) -> SimulationError | str:
     """Play seeds one after the other; return what is to be said, or the error of the first that fails."""
+    attempts = hit = 0
     for each in range(seed, seed + seeds):
         try:
-            play(each)
+            played = play(each)
         except SimulationError as error:
             return error
+        if isinstance(played, Simulation):
+            attempts, hit = attempts + played.attempts, hit + played.attempts_hit
     what = f"seed {seed}" if seeds == 1 else f"seeds {seed} to {seed + seeds - 1}"
-    return f"{what}: every promise was kept"
+    counts = f" ({attempts} attempts, {hit} of them hit by a worker's end or pause)" if attempts else ""
+    return f"{what}: every promise was kept{counts}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -24,6 +24,8 @@ DELAY_MAX_MS = 60_000
 PAUSE_MAX_MS = 24 * 3600 * 1000
 QUICK_MS = 20
 """How long a message takes that is not delayed."""
+CRASH_MAX_MS = 2_000
+"""How long after the request with which it is drawn a crash comes at most."""
 
 KINDS = (
     "lose_request",
@@ -51,7 +53,8 @@ class FaultPlan:
         lose_reply: it is carried out, and its sender does not learn of it.
         double_request: it arrives a second time, later.
         delay: it is on its way for up to *delay_ms*, instead of a few ms.
-        crash: its sender dies, and is started anew up to *down_ms* later.
+        crash: its sender dies, and is started anew up to *down_ms* later. It dies before the request leaves in a third
+            of all cases, so that what a handler did is done and not told; within 20 ms in another; or within 2 s.
         pause: its sender stands still for up to *pause_ms* and then goes on as if nothing had been (a zombie, if its
             leases have ended meanwhile).
         clog: some clients are paused one by one, and go on in another order.
@@ -221,6 +224,12 @@ class RequestFaults:
             return False
         schedule.faults.append(fault)
         return True
+
+    @property
+    def crash_after_ms(self) -> int:
+        """When a crash comes: 0 if before the request leaves."""
+        third, within = divmod(3 * self.sizes["crash"], 1)
+        return 0 if third == 0 else 1 + int(within * (QUICK_MS if third == 1 else CRASH_MAX_MS))
 
     def part(self, kind: str, most: int) -> int:
         """Return as much of *most* as there is of a fault, below it."""

@@ -6,6 +6,8 @@ import os
 import random
 import shlex
 import sys
+import warnings
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
@@ -42,18 +44,23 @@ JobLike: TypeAlias = (
 
 SEED_VARIABLE = "QUEUEHINT_SEED"
 TRIES_MAX = 200
+MISSES_MIN = 10
+STOP_WORKERS = ("crash", "pause", "clog")
+"""The faults by which a worker dies or stands still."""
 
 
 @attrs.frozen(kw_only=True)
 class Simulation:
     """
-    What happened in a simulated world that kept its promises.
+    What happened in the last of some simulated worlds that kept their promises.
 
     Args:
         seed: of the world.
         steps: how many operations its store has done.
         seconds: how long it lasted, in virtual time.
         faults: how many faults of each kind happened.
+        worlds, attempts, attempts_hit: in all worlds that were played: how many there were, how many attempts began in
+            them, and during how many of these the worker died or stood still.
         trace: what happened to the jobs, as of `check_trace`; what the store has lost is not in it.
         jobs: the records of all jobs at the end, by their ids.
         story: the same in words, with the faults.
@@ -63,6 +70,9 @@ class Simulation:
     steps: int
     seconds: float
     faults: Mapping[str, int]
+    worlds: int
+    attempts: int
+    attempts_hit: int
     trace: tuple[TraceEvent, ...]
     jobs: Mapping[str, JobRecord]
     story: tuple[str, ...]
@@ -113,6 +123,8 @@ def simulate(
         SimulationError: a promise was broken, or what the caller has asserted; with the fewest jobs and faults.
         InvalidJobTypeError, InvalidJobError: a parameter is not valid.
 
+    It warns (UserWarning) if workers died or stood still ten times or more, and never during an attempt.
+
     The environment's ``QUEUEHINT_SEED``, if it is set, is the only seed that is played.
 
     >>> done = []
@@ -143,14 +155,29 @@ def simulate(
     wanted = os.environ.get(SEED_VARIABLE)
     numbers = range(seed, seed + seeds) if wanted is None else [_seed_of(wanted)]
 
+    totals = Counter[str]()
+
     def play() -> Simulation:
         played: Simulation | None = None
         for each in numbers:
             played = case.play(each)
+            totals.update(
+                worlds=1,
+                attempts=played.attempts,
+                hit=played.attempts_hit,
+                stopped=sum(played.faults.get(kind, 0) for kind in STOP_WORKERS),
+            )
         assert played is not None
         return played
 
-    return off_the_loop(play)
+    last = off_the_loop(play)
+    if totals["stopped"] >= MISSES_MIN and not totals["hit"]:
+        warnings.warn(
+            f"{totals['stopped']} times workers died or stood still in {totals['worlds']} simulated worlds, "
+            "never during an attempt: have handlers take time (asyncio.sleep), or raise the plan's crash and pause",
+            stacklevel=2,
+        )
+    return attrs.evolve(last, worlds=totals["worlds"], attempts=totals["attempts"], attempts_hit=totals["hit"])
 
 
 def _seed_of(text: str) -> int:
@@ -279,6 +306,9 @@ class _Case:
             steps=world.steps,
             seconds=round(world.loop.time(), 3),
             faults=happened,
+            worlds=1,
+            attempts=sum(event.kind == "started" for event in world.store.trace),
+            attempts_hit=len(world.hit),
             trace=tuple(world.store.trace),
             jobs=jobs,
             story=tuple(world.story),

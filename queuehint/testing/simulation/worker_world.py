@@ -95,6 +95,8 @@ class HandlerWorld:
         self._down_until_s = 0.0
         self._has_produced = False
         self._has_lost = self._is_closed = False
+        self.hit: set[tuple[str, int]] = set()
+        """The attempts, by job and token, during which the worker died or stood still."""
         self._crew = Crew(has_time=has_time(sched.lease_ms, plan))
         self._end: asyncio.Future[None] | None = None
 
@@ -272,7 +274,9 @@ class HandlerWorld:
         if faults.has("delay"):
             there_ms += 1 + faults.part("delay", plan.delay_ms)
         if process.name.startswith("worker"):
-            self._hurt(process, faults)
+            self._hurt(process, faults, operation)
+        if process.is_dead:
+            return
         if self.loop.time() < self._down_until_s:
             raise Unreachable
         is_lost, is_unheard = faults.has("lose_request"), faults.has("lose_reply")
@@ -363,11 +367,15 @@ class HandlerWorld:
 
     # --- faults ------------------------------------------------------------------------------------------------------
 
-    def _hurt(self, process: Process, faults: RequestFaults) -> None:
+    def _hurt(self, process: Process, faults: RequestFaults, operation: Operation[Any]) -> None:
         plan = self._plan
         if faults.has("crash"):
             down_ms = 1 + faults.part("pause", plan.down_ms)
-            self._post(1 + faults.part("crash", 2_000), self._crash, process, down_ms)
+            after_ms = faults.crash_after_ms
+            if after_ms == 0:
+                self._crash(process, down_ms, before=operation)
+            else:
+                self._post(after_ms, self._crash, process, down_ms)
         if faults.has("pause"):
             self._post(1 + faults.part("pause", 500), self._pause, process, 1 + faults.part("pause", plan.pause_ms))
         if faults.has("clog"):
@@ -381,18 +389,26 @@ class HandlerWorld:
             lost = (0, 1, 2, 5, plan.rollback)[faults.part("restart", 5)]
             self._post(1, self._restart, min(lost, plan.rollback), 1 + faults.part("clog", plan.down_ms))
 
-    def _crash(self, process: Process, down_ms: int) -> None:
+    def _crash(self, process: Process, down_ms: int, *, before: Operation[Any] | None = None) -> None:
         if process.is_dead:
             return
-        self._say(f"{process.name} dies")
+        self._say(f"{process.name} dies{f' before it sends {type(before).__name__}' if before is not None else ''}")
+        self._note_hits(process)
         process.kill()
         place = self._processes.index(process)
         self._post(down_ms, self._spawn, place)
+
+    def _note_hits(self, process: Process) -> None:
+        """Note which attempts are under way in a process, as the store sees it."""
+        for job in self.store.engine.table.jobs.values():
+            if job.state is JobState.STARTED and job.worker == process.name:
+                self.hit.add((job.id, job.token or 0))
 
     def _pause(self, process: Process, for_ms: int) -> None:
         if process.is_dead or process.is_paused:
             return
         self._say(f"{process.name} stands still for {for_ms / 1000:g} s")
+        self._note_hits(process)
         self._crew.excuse(process)
         process.pause()
         self._post(for_ms, self._resume, process)
