@@ -612,6 +612,15 @@ def test_a_counter_behind_what_it_gave_out_is_found_and_put_right(store: Store, 
     assert store.is_put_right()
 
 
+@pytest.mark.parametrize("at", [69, 70, 71, 72])
+def test_what_the_state_says_of_timers_and_leftovers_is_compared_with_their_keys(store: Store, at: int) -> None:
+    store.do(Enqueue((job("1", "a"), job("2", "a"), job("3", "b", delay_ms=1000))))
+    store.do(Exchange("w", pools=("default",), limit=1))
+    store.change_packed("meta", "state", f"value[{at}] = value[{at}] + 7")
+    assert store.kinds() == {"counter"}
+    assert store.is_put_right()
+
+
 # --- what is damaged or does not belong ------------------------------------------------------------------------------
 
 

@@ -7,7 +7,33 @@ LUA = "backends/redis/lua"
 
 SHORT_OF_MEMORY = tests("tests/faults/test_servers.py", "-k", "short_of_memory or full_server_drops")
 ARGUMENTS = tests("tests/faults/test_arguments.py")
+STEP_BY_STEP = tests("tests/property/test_agreement.py", "-k", "at_every_step")
 MUTANTS = (
+    # --- times ---
+    Mutant(
+        name="Lua: the first time of leases is not read again when the first lease is given up",
+        kind="times",
+        file=f"{LUA}/lib/structures/timers.lua",
+        old="  if time_ms <= S[first] then timers.stale[first] = true end\n",
+        new="  if time_ms < S[first] then timers.stale[first] = true end\n",
+        caught_by=(STEP_BY_STEP,),
+    ),
+    Mutant(
+        name="Lua: a timer that comes up before all others is not noted in the state",
+        kind="times",
+        file=f"{LUA}/lib/structures/timers.lua",
+        old="  if time_ms < S[first] or S[first] < 0 then S[first] = time_ms end\n",
+        new="  if S[first] < 0 then S[first] = time_ms end\n",
+        caught_by=(CONFORMANCE_ON_REDIS,),
+    ),
+    Mutant(
+        name="Lua: leftovers that were done are counted still",
+        kind="times",
+        file=f"{LUA}/lib/request/write.lua",
+        old="S[LEFT_STORED] - work.left_taken + ",
+        new="S[LEFT_STORED] + ",
+        caught_by=(STEP_BY_STEP,),
+    ),
     # --- reasons ---
     Mutant(
         name="Lua: those that wait at a gate are looked at before those that hold it",

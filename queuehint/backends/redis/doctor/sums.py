@@ -43,6 +43,8 @@ COUNTED: Final = {
     **{f"level_{level}": f"jobs of level {level} have places" for level in range(1, 6)},
 }
 """Counters of the state that are sums over all heads, and what they count."""
+_FIRSTS: Final = {"next_timer": "timers", "next_lease": "leases", "next_prune": "prunes", "left": "left"}
+"""What the state says of keys so that these need not be asked: the first time in them, or how much there is."""
 _OF_SCHEDULES: Final = ("schedules", "schedule_names", "schedule_dues")
 
 
@@ -137,6 +139,7 @@ class Sums:
                 what = f"{counters[name]} limits {what} by the state, and {sizes[name]} by {self._key('limits')}"
                 this.add(miscounted(meta, what, name, counters[name], sizes[name]), name)
         self._look_at_schedules(this, counters, sizes)
+        self._look_at_firsts(this, counters, sizes)
         # A submission in parts counts once it is committed.
         enqueued, pruned, there = counters["enqueued"], counters["pruned"], sizes["jobs"] - this.counted["hidden"]
         if this.counted["hidden"] and not this.is_quiet:
@@ -165,6 +168,14 @@ class Sums:
             what = f"the first schedule is due at {first_ms} by the state, and at {sizes['next_schedule']} by their key"
             this.add(miscounted(meta, what, "next_schedule", first_ms, sizes["next_schedule"]), "next_schedule")
 
+    def _look_at_firsts(self, this: Pass, counters: dict[str, int], sizes: dict[str, int]) -> None:
+        """Compare what the state says of timers and of leftovers with their keys, once these are as they should be."""
+        for name, key in _FIRSTS.items():
+            where = self._key(key)
+            if counters[name] != sizes[name] and not any(each.where == where for each in this.findings.values()):
+                what = f"{name.replace('_', ' ')} is {counters[name]} by the state, and {sizes[name]} by {where}"
+                this.add(miscounted(self._key("meta"), what, name, counters[name], sizes[name]), name)
+
     def _new_state(self, this: Pass, after: State) -> dict[str, int]:
         """Return the counters of a state that has to be made anew."""
         numbers = ("numbers", "places", "turn", "pause", "marks", "schedule_versions")
@@ -183,6 +194,7 @@ class Sums:
             "watched": after.sizes["watched"],
             "schedules": after.sizes["schedules"],
             "next_schedule": after.sizes["next_schedule"],
+            **{name: after.sizes[name] for name in _FIRSTS},
             "weighted": after.sizes["weights"],
             # Long ago: there may be markers for those who waited for jobs of some users.
             "users_seen": 1,

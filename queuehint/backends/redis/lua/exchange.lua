@@ -16,7 +16,7 @@
   A head is id, token, attempts, losses, priority, pool, user, task, service, key, presence, policy, claims, one a line.
   Mirrors core.working   Cost O(depth) a job, and what follows ]]
 -- @include lib/rules
-local STRANGER_PAUSE_MS, STRANGER_PAUSE_MAX_MS, POOL_SEEN_MS = 5000, 300000, 60000 -- @const
+local STRANGER_PAUSE_MS, STRANGER_PAUSE_MAX_MS = 5000, 300000 -- @const
 args.count(15, 1)
 local worker, lease_ms, limit, pool_count = ARGV[9], args.int(10), args.int(11, -1), args.int(15)
 local announces = args.flag(14)
@@ -218,8 +218,6 @@ local rest = {table.concat(verdicts), stop_ids, is_due and 1 or 0, memory.droppe
 for index = 1, #heads do rest[#rest + 1] = heads[index] end
 local reply = request.reply(rest, granted, specs, sleeps)
 if is_last then redis.call('UNLINK', store.session_wake(worker)) end
--- Which pools are served, or users of them, for `why`; those not asked for lately are forgotten.
+-- Which pools are served, or users of them, for `why`.
 for _, name in ipairs(served) do redis.call('ZADD', store.seen, NOW, name) end
-redis.call('ZREMRANGEBYSCORE', store.seen, '-inf', string.format('(%.0f', NOW - POOL_SEEN_MS))
-if #granted == 0 and #verdicts == 0 then request.forget() end
 return reply

@@ -6,6 +6,4 @@
 args.count(8)
 work.follow()
 memory.relieve()
-local reply = request.reply({memory.dropped})
-request.forget()
-return reply
+return request.reply({memory.dropped})

@@ -2,7 +2,8 @@
 --[[ counters: for the doctor, the state of the namespace, and what can be compared with it at once.
   Returns names, each with its value: packed, the state as it is stored; is, whether that is kept, none, lost or
   damaged; now, the server's time, and clock, the state's; counters, names and values; sizes, names of keys and how many entries they have;
-  of these next_schedule is when the first schedule is due, limits how many limits hold back and watched how many bound what
+  of these next_schedule is when the first schedule is due, next_timer, next_lease and next_prune when the first of their
+  keys comes up, limits how many limits hold back and watched how many bound what
   is unfinished. ]]
 -- @include doctor/lib/rules
 -- @include doctor/lib/examine_heads
@@ -22,6 +23,9 @@ add(sizes, 'needs', redis.call('HLEN', store.needs))
 add(sizes, 'shared', redis.call('HLEN', store.shared))
 add(sizes, 'schedules', redis.call('HLEN', store.schedules))
 add(sizes, 'next_schedule', redis.call('ZRANGE', store.schedule_dues, 0, 0, 'WITHSCORES')[2] or -1)
+for name, key in pairs({next_timer = store.timers, next_lease = store.leases, next_prune = store.prunes}) do
+  add(sizes, name, redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2] or -1)
+end
 local holding_back, watched = examine.count_limits()
 add(sizes, 'limits', holding_back)
 add(sizes, 'watched', watched)

@@ -326,4 +326,8 @@ for at = 10, #ARGV, 3 do REPAIR[args.one_of(at, REPAIR)](ARGV[at + 1], ARGV[at +
 
 plan.commit()
 for _, write in ipairs(writes) do WRITE[write[1]](unpack(write, 2)) end
+-- What the state says of sets and of the leftovers holds for what these are now.
+timers.read_all()
+S[LEFT_STORED] = redis.call('LLEN', store.left)
+redis.call('HSET', store.meta, 'state', cmsgpack.pack(S))
 return {'DONE', redis.call('HGET', store.meta, 'state')}

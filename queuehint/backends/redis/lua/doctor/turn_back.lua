@@ -63,7 +63,7 @@ each_after(store.timers, now_ms, function(job, kind)
   return true
 end)
 if S[LIMITS] > 0 then limits.turn_back(now_ms) end
-S[CLOCK], S[MEMORY_SEEN], S[TOLD_NEXT] = now_ms, 0, -1
+S[CLOCK], S[MEMORY_SEEN], S[FORGOTTEN_AT], S[TOLD_NEXT] = now_ms, 0, 0, -1
 S[REAP_FROM], S[LEASES_SINCE] = math.min(S[REAP_FROM], until_ms), math.min(S[LEASES_SINCE], now_ms)
 S[USERS_SEEN] = math.min(S[USERS_SEEN], now_ms)
 plan.commit()

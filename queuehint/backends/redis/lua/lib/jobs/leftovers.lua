@@ -1,6 +1,7 @@
 --[[ leftovers: work that follows, first in first out. LEFT keeps what a budget cut: a line to advance (g), a sweep that
   cancels (c, of a flow f), offers again (u), goes through those that depend on one (r resolves edges, k commits, x drops a
-  submission in parts), releases edges (p), or revives (v). What is left of the budget is work.units. ]]
+  submission in parts), releases edges (p), or revives (v). What is left of the budget is work.units. The state has at
+  LEFT_STORED how many are in LEFT. ]]
 local BUDGET = args.int(8)
 local work = {units = BUDGET, cut = false, left_taken = 0, left_added = {}, left_added_at = 1, shared_put = {}, shared_gone = {}}
 local left_stored, left_at, left_read = {}, 1, false
@@ -8,7 +9,7 @@ local left_stored, left_at, left_read = {}, 1, false
 function work.push(item) work.left_added[#work.left_added + 1] = item end
 
 function work.pop_leftover()
-  if left_at > #left_stored and not left_read then
+  if left_at > #left_stored and not left_read and S[LEFT_STORED] > work.left_taken then
     left_stored = redis.call('LRANGE', store.left, work.left_taken, work.left_taken + 31)
     left_at, left_read = 1, #left_stored < 32
   end
@@ -23,7 +24,7 @@ end
 
 function work.any_left()
   return work.left_added_at <= #work.left_added or left_at <= #left_stored
-    or (not left_read and redis.call('LLEN', store.left) > work.left_taken)
+    or (not left_read and S[LEFT_STORED] > work.left_taken)
 end
 
 -- A sweep that cancels: its paths' gate keys, the number it covers up to, why, and the dead job it is behind, if any;

@@ -1,5 +1,6 @@
 --[[ reply: commit a plan, put down its receipt, and answer. ]]
-local SESSION_SEEN_MS, SESSION_KEPT_MS = 60000, 600000 -- @const
+local SESSION_SEEN_MS, SESSION_KEPT_MS, POOL_SEEN_MS = 60000, 600000, 60000 -- @const
+local FORGET_EVERY_MS, FORGOTTEN_AT_ONCE = 1000, 100 -- @const
 
 -- Put down what a request is repeated from.
 local function keep_receipt(reply, granted)
@@ -11,10 +12,31 @@ local function keep_receipt(reply, granted)
   redis.call('HSET', store.receipts, request.lane, string.format('%.0f %.0f ', request.number, seen_ms) .. cmsgpack.pack({reply, granted}))
 end
 
+-- The first of the sessions that have not been heard of for long; the rest are looked for by the next request.
+local function silent_sessions()
+  local silent = redis.call('ZRANGEBYSCORE', store.sessions, '-inf', string.format('(%.0f', NOW - SESSION_KEPT_MS), 'LIMIT', 0, FORGOTTEN_AT_ONCE)
+  if #silent < FORGOTTEN_AT_ONCE then S[FORGOTTEN_AT] = NOW end
+  return silent
+end
+
+-- Forget sessions, and pools and users that no worker has asked for lately.
+local function forget(sessions)
+  for _, session in ipairs(sessions) do
+    -- The one whose request this is has been heard of since.
+    if session ~= request.lane then
+      redis.call('UNLINK', store.session_wake(session))
+      redis.call('HDEL', store.receipts, session)
+      redis.call('ZREM', store.sessions, session)
+    end
+  end
+  redis.call('ZREMRANGEBYSCORE', store.seen, '-inf', string.format('(%.0f', NOW - POOL_SEEN_MS))
+end
+
 -- Commit a plan and reply: whether anything is left over, the time, when something is due next (-1 never), and the rest.
 -- Only a worker that claims sleeps until something is due; who ticks may be a producer on its way.
 function request.reply(rest, granted, specs, sleeps)
   local more, left_over = work.more(), work.any_left()
+  local silent = NOW - S[FORGOTTEN_AT] >= FORGET_EVERY_MS and silent_sessions()
   local next_ms = plan.commit(sleeps)
   if left_over then
     next_ms = NOW
@@ -23,15 +45,7 @@ function request.reply(rest, granted, specs, sleeps)
   local reply = {more and 1 or 0, NOW, next_ms}
   for at = 1, #rest do reply[#reply + 1] = rest[at] end
   if request.lane ~= '' then keep_receipt(reply, granted) end
+  if silent then forget(silent) end
   return request.with_specs(reply, granted, specs)
 end
 
--- Forget the sessions that have not been heard of for long, a few at a time.
-function request.forget()
-  local gone = redis.call('ZRANGEBYSCORE', store.sessions, '-inf', string.format('(%.0f', NOW - SESSION_KEPT_MS), 'LIMIT', 0, 100)
-  for _, session in ipairs(gone) do
-    redis.call('UNLINK', store.session_wake(session))
-    redis.call('HDEL', store.receipts, session)
-    redis.call('ZREM', store.sessions, session)
-  end
-end

@@ -22,7 +22,10 @@ local LEASE_MAX_BEFORE, LEASES_SINCE = 64, 65 -- @const
 local DROPPED_IN_ALL, RELIEF_AT = 66, 67 -- @const
 -- COMMITTING counts the submissions in parts that were committed and have jobs yet to be let go.
 local COMMITTING = 68 -- @const
-local STATE_SIZE, SCHEMA_VERSION = 68, 4 -- @const
+-- When the first of TIMERS, LEASES and PRUNES comes up, -1 for never, and how many leftovers there are: so that a step with
+-- nothing to do asks none of them. FORGOTTEN_AT is when sessions and pools were last looked through for those to forget.
+local NEXT_TIMER, NEXT_LEASE, NEXT_PRUNE, LEFT_STORED, FORGOTTEN_AT = 69, 70, 71, 72, 73 -- @const
+local STATE_SIZE, SCHEMA_VERSION = 73, 4 -- @const
 local request = {}
 
 local function corrupt(text) error('CORRUPT ' .. text, 0) end
@@ -42,6 +45,7 @@ else
   S = {}
   for at = 1, STATE_SIZE do S[at] = 0 end
   S[SCHEMA], S[EPOCH], S[RUN], S[LEASE_MAX], S[TOLD_NEXT], S[NEXT_SCHEDULE] = SCHEMA_VERSION, -1, '', 30000, -1, -1
+  S[NEXT_TIMER], S[NEXT_LEASE], S[NEXT_PRUNE] = -1, -1, -1
 end
 if ARGV[1] ~= '' then
   if stored[2] ~= '1' then

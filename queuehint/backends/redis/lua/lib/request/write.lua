@@ -66,6 +66,7 @@ end
 local function write_leftovers()
   if work.left_taken > 0 then redis.call('LTRIM', store.left, work.left_taken, -1) end
   for at = work.left_added_at, #work.left_added do redis.call('RPUSH', store.left, cmsgpack.pack(work.left_added[at])) end
+  S[LEFT_STORED] = S[LEFT_STORED] - work.left_taken + #work.left_added - work.left_added_at + 1
 end
 
 -- Events are kept while somebody asks for them.

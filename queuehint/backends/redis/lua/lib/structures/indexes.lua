@@ -114,16 +114,21 @@ local function text_of(time_ms)
 end
 
 local SET_OF = {[DUE] = store.timers, [LEASE] = store.leases, [PRUNE] = store.prunes}
+local FIRST_OF = {[DUE] = NEXT_TIMER, [LEASE] = NEXT_LEASE, [PRUNE] = NEXT_PRUNE}
 
 local function write_timers(was, job)
   local kind, was_kind = job and job[TIMER], was and was[TIMER]
+  if was_kind and (was_kind ~= kind or job[TIMER_MS] ~= was[TIMER_MS]) then timers.see_taken(FIRST_OF[was_kind], was[TIMER_MS]) end
   if was_kind and was_kind ~= kind then remove_entry(SET_OF[was_kind], timers.member(was_kind, was)) end
   if kind and (kind ~= was_kind or job[TIMER_MS] ~= was[TIMER_MS] or job[NUMBER] ~= was[NUMBER]) then
     if kind == was_kind and job[NUMBER] ~= was[NUMBER] then remove_entry(SET_OF[kind], timers.member(kind, was)) end
     add_entry(SET_OF[kind], text_of(job[TIMER_MS]), timers.member(kind, job))
+    timers.see_put(FIRST_OF[kind], job[TIMER_MS])
   end
   local expiry, was_expiry = job and job[EXPIRY_MS], was and was[EXPIRY_MS]
   if expiry ~= was_expiry then
+    if was_expiry then timers.see_taken(NEXT_TIMER, was_expiry) end
+    if expiry then timers.see_put(NEXT_TIMER, expiry) end
     put(store.timers, was_expiry and timers.member(EXPIRY, was), was_expiry, expiry and timers.member(EXPIRY, job), expiry)
   end
 end

@@ -1,15 +1,17 @@
 --[[ timers: when a job has to be looked at; mirrors core.structures.timers.
   TIMERS holds dues and expiries, LEASES leases, PRUNES the ends of records, by ms; members are the kind, the sortable number
-  and the id. What comes up is the first by time, kind and number. Entries that are not true any more are passed over. ]]
-local timers = {}
+  and the id. What comes up is the first by time, kind and number. Entries that are not true any more are passed over.
+  The first time of each set stands in the state, so that a set is asked only when something in it is due, or when its
+  first entry may have gone: `stale` names those whose first time has to be read again. ]]
+local timers = {stale = {}}
 
 do
 function timers.member(kind, job) return kind .. form.tag(job) end
 
 local due_stored = {
-  {key = store.timers, entries = {}, at = 1, offset = 0},
-  {key = store.leases, entries = {}, at = 1, offset = 0},
-  {key = store.prunes, entries = {}, at = 1, offset = 0},
+  {key = store.timers, first = NEXT_TIMER, entries = {}, at = 1, offset = 0},
+  {key = store.leases, first = NEXT_LEASE, entries = {}, at = 1, offset = 0},
+  {key = store.prunes, first = NEXT_PRUNE, entries = {}, at = 1, offset = 0},
 }
 local due_added, due_added_at, due_sorted = {}, 1, true
 
@@ -51,7 +53,8 @@ end
 local function first_stored(from)
   while true do
     if from.at > #from.entries then
-      if from.read then return nil end
+      if from.read or S[from.first] > NOW or S[from.first] < 0 then return nil end
+      timers.stale[from.first] = true
       from.entries = redis.call('ZRANGEBYSCORE', from.key, '-inf', string.format('%.0f', NOW), 'WITHSCORES', 'LIMIT', from.offset, 32)
       from.at, from.offset, from.read = 1, from.offset + 32, #from.entries < 64
     else
@@ -103,16 +106,36 @@ function timers.pop_due()
   return kind, job
 end
 
+-- Note that an entry of a set, whose first time the state has at *first*, is put in or taken out.
+function timers.see_put(first, time_ms)
+  if time_ms < S[first] or S[first] < 0 then S[first] = time_ms end
+end
+
+function timers.see_taken(first, time_ms)
+  if time_ms <= S[first] then timers.stale[first] = true end
+end
+
+-- Read the first time of a set again.
+function timers.read_first(from)
+  S[from.first] = tonumber(redis.call('ZRANGE', from.key, 0, 0, 'WITHSCORES')[2]) or -1
+end
+
+-- Read the first times of all sets again.
+function timers.read_all()
+  for at = 1, #due_stored do timers.read_first(due_stored[at]) end
+end
+
 -- When the first stored timer comes up or a schedule comes to be due, and when the first timer that is a due time or an
 -- expiry; false if there is none.
 function timers.next_ms()
-  local next_ms, due_ms = false, false
-  for _, key in ipairs({store.timers, store.leases, store.prunes}) do
-    local first = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')
-    local time_ms = tonumber(first[2])
-    if key == store.timers then due_ms = time_ms or false end
-    if time_ms and (not next_ms or time_ms < next_ms) then next_ms = time_ms end
+  local next_ms = false
+  for at = 1, #due_stored do
+    local from = due_stored[at]
+    if timers.stale[from.first] then timers.read_first(from) end
+    local time_ms = S[from.first]
+    if time_ms >= 0 and (not next_ms or time_ms < next_ms) then next_ms = time_ms end
   end
+  local due_ms = S[NEXT_TIMER] >= 0 and S[NEXT_TIMER]
   local schedule_ms = S[NEXT_SCHEDULE] >= 0 and schedules.next_ms()
   if schedule_ms then next_ms = math.min(next_ms or schedule_ms, schedule_ms) end
   -- A limit that is looked at again is as good as a job that comes to be due.
