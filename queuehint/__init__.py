@@ -3,80 +3,87 @@ queuehint: a job scheduler that knows places.
 
 Two jobs conflict when the path of one is a prefix of the other's; conflicting jobs run one at a time in the order
 they were queued, all others in parallel.
+
+A name is imported when it is first used, so that a program which uses one part loads no other.
 """
 
-import logging
+from __future__ import annotations
 
-from queuehint.backends.base import Backend, open_backend
-from queuehint.client.flow import Flow
-from queuehint.client.flow_graph import FlowGraph
-from queuehint.client.flow_handle import FlowHandle, FlowState
-from queuehint.client.flow_nodes import FlowGroup, Node
-from queuehint.client.handle import JobHandle
-from queuehint.client.job import Job
-from queuehint.clock import Clock, FakeClock, SystemClock
-from queuehint.errors import (
-    BackendDeniedError,
-    BackendError,
-    BackendFullError,
-    BackendInUseError,
-    BackendUnavailableError,
-    CorruptStateError,
-    CycleError,
-    DependencyError,
-    DrainStalledError,
-    DrainTimeoutError,
-    DuplicateFlowError,
-    DuplicateJobError,
-    FlowNotFoundError,
-    HandlerError,
-    InvalidHintError,
-    InvalidHintTypeError,
-    InvalidJobError,
-    InvalidJobTypeError,
-    InvalidTransitionError,
-    JobCanceledError,
-    JobFailedError,
-    JobNotFoundError,
-    LeaseLostError,
-    MissingExtraError,
-    OutcomeUnknownError,
-    PathClosedError,
-    PayloadError,
-    QueueFullError,
-    QueueHintError,
-    ResultTimeoutError,
-    ScheduleChangedError,
-    ScheduleNotFoundError,
-    StaleRecordError,
-    TemplateError,
-    UnknownDependencyError,
-    WouldDeadlockError,
-)
-from queuehint.handlers.codec import Codec, JsonCodec
-from queuehint.handlers.context import Children, Discard, Fail, JobContext, Retry, Snooze
-from queuehint.handlers.references import template
-from queuehint.operations import ANYONE
-from queuehint.scheduler.event_streams import EventStream, EventStreamSync
-from queuehint.scheduler.exclusive import Hold
-from queuehint.scheduler.listening import ListenerState
-from queuehint.scheduler.records.queries import RecordPage
-from queuehint.scheduler.scheduler import Scheduler
-from queuehint.values.event import Event, EventKind, Missed
-from queuehint.values.hint import Claim, conflict, parse_key, queue_key
-from queuehint.values.ids import new_id
-from queuehint.values.limit import Limit, LimitState
-from queuehint.values.outcome import JobError, Outcome, OutcomeKind, Progress
-from queuehint.values.policy import Backoff, Policy, Retention
-from queuehint.values.record import JobRecord, JobState
-from queuehint.values.report import Delays, EdgeStats, FlowStats, Reason, ReasonKind, Stats, TreeNode
-from queuehint.values.schedule import Recurrence, Schedule
-from queuehint.values.spec import Dependency, JobSpec, Priority
-from queuehint.worker.worker import Worker
+import logging
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from queuehint.backends.base import Backend, open_backend
+    from queuehint.client.flow import Flow
+    from queuehint.client.flow_graph import FlowGraph
+    from queuehint.client.flow_handle import FlowHandle, FlowState
+    from queuehint.client.flow_nodes import FlowGroup, Node
+    from queuehint.client.handle import JobHandle
+    from queuehint.client.job import Job
+    from queuehint.clock import Clock, FakeClock, SystemClock
+    from queuehint.errors import (
+        BackendDeniedError,
+        BackendError,
+        BackendFullError,
+        BackendInUseError,
+        BackendUnavailableError,
+        CorruptStateError,
+        CycleError,
+        DependencyError,
+        DrainStalledError,
+        DrainTimeoutError,
+        DuplicateFlowError,
+        DuplicateJobError,
+        FlowNotFoundError,
+        HandlerError,
+        InvalidHintError,
+        InvalidHintTypeError,
+        InvalidJobError,
+        InvalidJobTypeError,
+        InvalidTransitionError,
+        JobCanceledError,
+        JobFailedError,
+        JobNotFoundError,
+        LeaseLostError,
+        MissingExtraError,
+        OutcomeUnknownError,
+        PathClosedError,
+        PayloadError,
+        QueueFullError,
+        QueueHintError,
+        ResultTimeoutError,
+        ScheduleChangedError,
+        ScheduleNotFoundError,
+        StaleRecordError,
+        TemplateError,
+        UnknownDependencyError,
+        WouldDeadlockError,
+    )
+    from queuehint.handlers.codec import Codec, JsonCodec
+    from queuehint.handlers.context import Children, Discard, Fail, JobContext, Retry, Snooze
+    from queuehint.handlers.references import template
+    from queuehint.operations import ANYONE
+    from queuehint.scheduler.event_streams import EventStream, EventStreamSync
+    from queuehint.scheduler.exclusive import Hold
+    from queuehint.scheduler.listening import ListenerState
+    from queuehint.scheduler.records.queries import RecordPage
+    from queuehint.scheduler.scheduler import Scheduler
+    from queuehint.values.event import Event, EventKind, Missed
+    from queuehint.values.hint import Claim, conflict, parse_key, queue_key
+    from queuehint.values.ids import new_id
+    from queuehint.values.limit import Limit, LimitState
+    from queuehint.values.outcome import JobError, Outcome, OutcomeKind, Progress
+    from queuehint.values.policy import Backoff, Policy, Retention
+    from queuehint.values.record import JobRecord, JobState
+    from queuehint.values.report import Delays, EdgeStats, FlowStats, Reason, ReasonKind, Stats, TreeNode
+    from queuehint.values.schedule import Recurrence, Schedule
+    from queuehint.values.spec import Dependency, JobSpec, Priority
+    from queuehint.worker.worker import Worker
 
 __version__ = "0.1.0"
 
-logging.getLogger("queuehint").addHandler(logging.NullHandler())
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 __all__ = [
     "ANYONE",
@@ -177,3 +184,91 @@ __all__ = [
     "queue_key",
     "template",
 ]
+
+_NAMES: dict[str, tuple[str, ...]] = {
+    "backends.base": ("Backend", "open_backend"),
+    "client.flow": ("Flow",),
+    "client.flow_graph": ("FlowGraph",),
+    "client.flow_handle": ("FlowHandle", "FlowState"),
+    "client.flow_nodes": ("FlowGroup", "Node"),
+    "client.handle": ("JobHandle",),
+    "client.job": ("Job",),
+    "clock": ("Clock", "FakeClock", "SystemClock"),
+    "errors": (
+        "BackendDeniedError",
+        "BackendError",
+        "BackendFullError",
+        "BackendInUseError",
+        "BackendUnavailableError",
+        "CorruptStateError",
+        "CycleError",
+        "DependencyError",
+        "DrainStalledError",
+        "DrainTimeoutError",
+        "DuplicateFlowError",
+        "DuplicateJobError",
+        "FlowNotFoundError",
+        "HandlerError",
+        "InvalidHintError",
+        "InvalidHintTypeError",
+        "InvalidJobError",
+        "InvalidJobTypeError",
+        "InvalidTransitionError",
+        "JobCanceledError",
+        "JobFailedError",
+        "JobNotFoundError",
+        "LeaseLostError",
+        "MissingExtraError",
+        "OutcomeUnknownError",
+        "PathClosedError",
+        "PayloadError",
+        "QueueFullError",
+        "QueueHintError",
+        "ResultTimeoutError",
+        "ScheduleChangedError",
+        "ScheduleNotFoundError",
+        "StaleRecordError",
+        "TemplateError",
+        "UnknownDependencyError",
+        "WouldDeadlockError",
+    ),
+    "handlers.codec": ("Codec", "JsonCodec"),
+    "handlers.context": ("Children", "Discard", "Fail", "JobContext", "Retry", "Snooze"),
+    "handlers.references": ("template",),
+    "operations": ("ANYONE",),
+    "scheduler.event_streams": ("EventStream", "EventStreamSync"),
+    "scheduler.exclusive": ("Hold",),
+    "scheduler.listening": ("ListenerState",),
+    "scheduler.records.queries": ("RecordPage",),
+    "scheduler.scheduler": ("Scheduler",),
+    "values.event": ("Event", "EventKind", "Missed"),
+    "values.hint": ("Claim", "conflict", "parse_key", "queue_key"),
+    "values.ids": ("new_id",),
+    "values.limit": ("Limit", "LimitState"),
+    "values.outcome": ("JobError", "Outcome", "OutcomeKind", "Progress"),
+    "values.policy": ("Backoff", "Policy", "Retention"),
+    "values.record": ("JobRecord", "JobState"),
+    "values.report": ("Delays", "EdgeStats", "FlowStats", "Reason", "ReasonKind", "Stats", "TreeNode"),
+    "values.schedule": ("Recurrence", "Schedule"),
+    "values.spec": ("Dependency", "JobSpec", "Priority"),
+    "worker.worker": ("Worker",),
+}
+"""The public names by the module that each is in."""
+_ROOMS = frozenset({"errors", "metrics", "operations", "testing"})
+"""Modules that are public by themselves."""
+_MODULES = {name: module for module, names in _NAMES.items() for name in names}
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_ROOMS})
+
+
+if not TYPE_CHECKING:  # a checker would take any name for one of ours
+
+    def __getattr__(name: str) -> object:
+        if name in _ROOMS:
+            return import_module(f"{__name__}.{name}")
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+        return value

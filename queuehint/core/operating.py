@@ -9,13 +9,13 @@ import attrs
 
 from queuehint import operations as op
 from queuehint.core.jobs import revisions
-from queuehint.core.refusals import OTHER_SPEC, WEIGHTS_FULL
 from queuehint.core.state import handles
 from queuehint.core.structures.heap import LazyHeap
 from queuehint.core.structures.leftovers import CancelFlowSweep, CancelSweep
 from queuehint.core.work import follow, more
 from queuehint.errors import InvalidJobError
 from queuehint.operations import Verdict
+from queuehint.operations.bounds import OTHER_SPEC, WEIGHTS_FULL
 from queuehint.values.record import JobState
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from queuehint.errors import (
     QueueFullError,
     UnknownDependencyError,
 )
-from queuehint.operations import WEIGHTS_MAX, Enqueue
+from queuehint.operations import Enqueue
 from queuehint.operations.bounds import OTHER_FLOW
 from queuehint.values.hint import key_of
 from queuehint.values.record import JobState
@@ -29,10 +29,6 @@ if TYPE_CHECKING:
     from queuehint.core.jobs.table import JobTable
     from queuehint.core.structures.job import Job
     from queuehint.values.hint import Path
-
-
-OTHER_SPEC = "only the service and the user of a record can be changed"
-WEIGHTS_FULL = f"weights: {WEIGHTS_MAX} users have one other than 1, limit {WEIGHTS_MAX}"
 
 
 class Submission:

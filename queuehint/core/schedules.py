@@ -14,12 +14,10 @@ import attrs
 from sortedcontainers import SortedDict, SortedSet
 
 from queuehint.errors import InvalidJobError, ScheduleChangedError, ScheduleNotFoundError
-from queuehint.values.schedule import SCHEDULES_MAX, Schedule
+from queuehint.values.schedule import SCHEDULES_MAX, TOO_MANY_SCHEDULES, Schedule
 
 if TYPE_CHECKING:
     from queuehint.operations import Firing, PutSchedule
-
-TOO_MANY = f"there are {SCHEDULES_MAX} schedules, the limit"
 
 
 class Timetable:
@@ -48,7 +46,7 @@ class Timetable:
         there = self._by_name.get(asked.name)
         if there is None:
             if len(self) >= SCHEDULES_MAX:
-                raise InvalidJobError(TOO_MANY)
+                raise InvalidJobError(TOO_MANY_SCHEDULES)
             there = Schedule(name=asked.name, spec=asked.spec, recurrence=asked.recurrence, version=0, next_ms=None)
         elif (there.spec, there.recurrence) == (asked.spec, asked.recurrence):
             return False

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
 OTHER_FLOW = "all parts of one submission belong to one flow"
+OTHER_SPEC = "only the service and the user of a record can be changed"
+WEIGHTS_FULL = f"weights: {op.WEIGHTS_MAX} users have one other than 1, limit {op.WEIGHTS_MAX}"
 
 
 def check_limits(operation: op.Operation[Any]) -> None:

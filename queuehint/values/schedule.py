@@ -12,6 +12,7 @@ from queuehint.values.record import moment
 from queuehint.values.spec import RUN_AT_MAX_MS, RUN_AT_MIN_MS, JobSpec
 
 SCHEDULES_MAX = 10_000
+TOO_MANY_SCHEDULES = f"there are {SCHEDULES_MAX} schedules, the limit"
 SCHEDULE_BYTES_MAX = 65_536
 FIRINGS_MAX = 100
 """So many missed firings are made up for in one step."""

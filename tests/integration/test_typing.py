@@ -1,4 +1,4 @@
-"""Both type checkers agree on what users may call: see `tests/typing`."""
+"""Public names: both type checkers agree on their types (see `tests/typing`), and find them where they are."""
 
 from __future__ import annotations
 
@@ -6,10 +6,15 @@ import ast
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+import queuehint
 from queuehint import testing
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,16 +35,21 @@ def test_right_calls_pass_and_wrong_ones_are_found(arguments: list[str]) -> None
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_both_checkers_see_each_name_of_the_testing_kit_where_it_is() -> None:
-    """It is imported by `__getattr__`, which no checker follows: what they read has to say the same."""
-    module = ast.parse(Path(testing.__file__).read_text())
-    (checked,) = [node for node in module.body if isinstance(node, ast.If)]
+@pytest.mark.parametrize("package", [queuehint, testing], ids=lambda package: package.__name__)
+def test_checkers_see_each_public_name_in_the_module_that_it_is_imported_from(package: ModuleType) -> None:
+    """Names are imported by `__getattr__`, which no checker follows."""
+    assert package.__file__ is not None
+    module = ast.parse(Path(package.__file__).read_text())
+    checked = next(node for node in module.body if isinstance(node, ast.If))
     seen = {
-        alias.name: node.module.removeprefix("queuehint.testing.")
+        alias.name: node.module.removeprefix(f"{package.__name__}.")
         for node in checked.body
         if isinstance(node, ast.ImportFrom) and node.module is not None
         for alias in node.names
     }
-    assert seen == testing._MODULES
-    assert sorted(testing.__all__) == sorted(seen)
-    assert all(getattr(testing, name) is not None for name in seen)
+    assert seen == package._MODULES
+    assert sorted(package.__all__) == sorted(seen)
+    assert set(seen) < set(dir(package))
+    assert all(getattr(package, name) is not None for name in seen)
+    with pytest.raises(AttributeError, match=r"has no attribute 'Nothing'"):
+        package.Nothing  # noqa: B018

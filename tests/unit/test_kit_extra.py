@@ -1,4 +1,4 @@
-"""The kit without Hypothesis, pytest and redis, and the package without the kit."""
+"""Imports: the package without the kit, the lease helper without what runs jobs, the kit without its extras."""
 
 from __future__ import annotations
 
@@ -26,8 +26,14 @@ print(*missing)
 
 _IMPORTS = """
 import sys
-import hypothesis
 import queuehint
+assert [name for name in sys.modules if name.startswith("queuehint.")] == [], "a name is imported when it is used"
+import queuehint.worker.leases.helper
+rooms = {".".join(name.split(".")[1:2]) for name in sys.modules if name.startswith("queuehint.")}
+assert rooms == {"backends", "clock", "errors", "operations", "values", "worker"}, "each worker starts one"
+from queuehint import *
+import hypothesis
+assert Scheduler.__module__ == queuehint.Scheduler.__module__ and queuehint.operations.Enqueue
 assert not [name for name in sys.modules if name.startswith("queuehint.testing")]
 sys.modules["redis"] = sys.modules["queuehint.backends.redis"] = None
 import importlib, pkgutil
@@ -40,7 +46,7 @@ print(len(names))
 """
 
 
-def test_the_package_imports_nothing_of_the_kit_and_the_kit_nothing_of_redis() -> None:
+def test_the_package_the_lease_helper_and_the_kit_import_no_more_than_they_need() -> None:
     done = subprocess.run(
         [sys.executable, "-c", _IMPORTS],
         env={"HYPOTHESIS_NO_PLUGINS": "1", "PYTHONPATH": str(Path(__file__).parents[2])},

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from queuehint.core.refusals import OTHER_SPEC, WEIGHTS_FULL
-from queuehint.core.schedules import TOO_MANY
 from queuehint.errors import (
     BackendError,
     BackendFullError,
@@ -23,9 +21,10 @@ from queuehint.errors import (
     UnknownDependencyError,
 )
 from queuehint.operations import Commit, Enqueue, Operation, PauseSchedule, ResumeSchedule
-from queuehint.operations.bounds import OTHER_FLOW
+from queuehint.operations.bounds import OTHER_FLOW, OTHER_SPEC, WEIGHTS_FULL
 from queuehint.values.hint import key_of
 from queuehint.values.limit import TOO_MANY_LIMITS
+from queuehint.values.schedule import TOO_MANY_SCHEDULES
 
 SCHEMA: Final = 4
 """What ``lua/lib/request/state.lua`` calls SCHEMA_VERSION."""
@@ -72,7 +71,7 @@ def refusal(operation: Operation[Any], message: str) -> Exception | None:
     if code == "NO_SCHEDULE" and isinstance(operation, (PauseSchedule, ResumeSchedule)):
         return ScheduleNotFoundError(operation.name)
     if code == "SCHEDULES_FULL":
-        return InvalidJobError(TOO_MANY)
+        return InvalidJobError(TOO_MANY_SCHEDULES)
     if code == "WEIGHTS_FULL":
         return InvalidJobError(WEIGHTS_FULL)
     if code == "STORE_FULL":
