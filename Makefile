@@ -47,6 +47,12 @@ test: $(STAMP)/test redis ## Run the tests, with every branch of the core covere
 test-all: $(STAMP)/test redis ## Run every test, the long ones too, with many examples.
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest $(XDIST) $(COVERAGE) $(ARGS)
 
+.PHONY: proof
+proof: $(STAMP)/test ## Check the proofs of the order rule by Coq, and compare the code with the program made from them.
+	@sh scripts/coq.sh
+	$(MAKE) -C proof all check
+	QUEUEHINT_REQUIRE_PROOF=1 $(BIN)/python -m pytest -q -n 0 tests/proof -m "not nightly" $(ARGS)
+
 .PHONY: lint
 lint: $(STAMP)/dev ## Check style, formatting, imports between rooms, spelling.
 	$(BIN)/ruff check
@@ -79,7 +85,7 @@ bench: $(STAMP)/bench redis ## Measure, and compare with other queues.
 .PHONY: clean
 clean: ## Remove what was built or cached; .venv stays.
 	rm -rf .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
-	rm -rf build dist docs/_build htmlcov
+	rm -rf build dist docs/_build htmlcov proof/build
 	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
 
 # Redis tests are skipped without a server: this tries to get one and never fails.

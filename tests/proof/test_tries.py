@@ -1,0 +1,43 @@
+"""The trie does in every history what the program made from the proof does: states, counts, lines, grants."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.proof.tries import SHAPES, all_histories, compare, random_histories
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.heavy
+
+
+def test_all_short_histories_are_those_of_the_proved_program(trie_program: Path) -> None:
+    assert compare(trie_program, all_histories(5)) == 24_585
+
+
+def test_random_histories_are_those_of_the_proved_program(trie_program: Path) -> None:
+    assert compare(trie_program, random_histories(range(2000), 40)) == 2000
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("first", list(product(range(len(SHAPES)), range(len(SHAPES) + 1))), ids=str)
+def test_all_histories_of_seven_steps_are_those_of_the_proved_program(
+    trie_program: Path, first: tuple[int, int]
+) -> None:
+    assert compare(trie_program, all_histories(7, first))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("hundred_thousand", range(10))
+def test_a_million_random_histories_are_those_of_the_proved_program(trie_program: Path, hundred_thousand: int) -> None:
+    seeds = range((1 + hundred_thousand) * 100_000, (2 + hundred_thousand) * 100_000)
+    assert compare(trie_program, random_histories(seeds, 40)) == 100_000
+
+
+@pytest.mark.nightly
+def test_long_random_histories_are_those_of_the_proved_program(trie_program: Path) -> None:
+    assert compare(trie_program, random_histories(range(20_000), 300)) == 20_000
