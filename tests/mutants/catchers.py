@@ -26,3 +26,5 @@ SIMULATION = Catcher(
 """A few hundred seeds of the simulated world on the engine."""
 TRACES = Catcher("traces", ("tests/property/test_traces.py", "-k", "every_history_of_the_engine"), is_kit=True)
 """`check_trace` on histories of the engine."""
+PROVED = Catcher("proof", ("tests/proof/test_tries.py", "-m", "not nightly"), needs="ocamlopt")
+"""Short histories of the trie, all of them, and random ones, beside the program made from the proof."""

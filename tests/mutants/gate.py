@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = "queuehint"
-COPIED = (PACKAGE, "tests", "pyproject.toml")
+COPIED = (PACKAGE, "tests", "proof", "pyproject.toml")
 LIMIT_S = 120.0
 """A catcher that takes longer hangs; alone, none takes a tenth of that."""
 
@@ -51,6 +51,7 @@ Kind = Literal[
     "wire",
     "memory",
     "door",
+    "twin",
 ]
 KINDS: Final = get_args(Kind)
 OF_THE_KIT: Final = ("order", "exclusion", "leases", "edges")
@@ -65,11 +66,13 @@ class Catcher:
     Args:
         arguments: of pytest.
         is_kit: they do nothing but bind a backend of ours to `queuehint.testing`.
+        needs: a program without which they are skipped, and so notice nothing.
     """
 
     name: str
     arguments: tuple[str, ...]
     is_kit: bool = False
+    needs: str | None = None
 
 
 def tests(*arguments: str) -> Catcher:
@@ -170,7 +173,9 @@ def copy() -> Iterator[Path]:
         for name in COPIED:
             source = ROOT / name
             if source.is_dir():
-                shutil.copytree(source, tree / name)
+                # What Coq has compiled is not needed to compare.
+                ignored = shutil.ignore_patterns("build") if name == "proof" else None
+                shutil.copytree(source, tree / name, ignore=ignored)
             else:
                 shutil.copy2(source, tree / name)
         yield tree
@@ -189,6 +194,8 @@ sys.exit(pytest.main(sys.argv[1:]))
 
 def run(catcher: Catcher, tree: Path) -> Verdict:
     """Run a catcher in a tree, in a process of its own."""
+    if catcher.needs is not None and shutil.which(catcher.needs) is None:
+        return Verdict(False, 0.0, problem=f"it needs {catcher.needs}")
     # What pytest and its plugins have left for processes below them is not for these.
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COV_"))}
     environment |= {

@@ -1,6 +1,6 @@
 """All mutants of the gate."""
 
-from tests.mutants import doors, graphs, lives, lua, notes, places, promises, shells
+from tests.mutants import doors, graphs, lives, lua, notes, places, promises, shells, twin_ends, twins
 
 MUTANTS = (
     *places.MUTANTS,
@@ -11,4 +11,6 @@ MUTANTS = (
     *doors.MUTANTS,
     *notes.MUTANTS,
     *promises.MUTANTS,
+    *twins.MUTANTS,
+    *twin_ends.MUTANTS,
 )

@@ -1,6 +1,6 @@
 """Mutants of the gates in the engine: order and exclusion."""
 
-from tests.mutants.catchers import CONFORMANCE, MACHINE, SIMULATION, TRACES
+from tests.mutants.catchers import CONFORMANCE, MACHINE, PROVED, SIMULATION, TRACES
 from tests.mutants.gate import Mutant
 
 MUTANTS = (
@@ -36,7 +36,7 @@ MUTANTS = (
                 arrived.append(walk)
             break
 """,
-        caught_by=(CONFORMANCE, SIMULATION, TRACES),
+        caught_by=(CONFORMANCE, SIMULATION, TRACES, PROVED),
     ),
     Mutant(
         name="Whoever comes last stands first in a line",
@@ -60,7 +60,7 @@ MUTANTS = (
             walk.after = first
         node.line = walk
 """,
-        caught_by=(CONFORMANCE, SIMULATION, TRACES),
+        caught_by=(CONFORMANCE, SIMULATION, TRACES, PROVED),
     ),
     Mutant(
         name="A higher priority goes to the front of a line",
@@ -92,7 +92,7 @@ MUTANTS = (
         file="core/structures/trie.py",
         old="            if node.line is not None or node.held & clashes:\n",
         new="            if node.held & clashes:\n",
-        caught_by=(CONFORMANCE, SIMULATION, TRACES),
+        caught_by=(CONFORMANCE, SIMULATION, TRACES, PROVED),
     ),
     Mutant(
         name="Whoever arrives at its own gate passes those in line there",
@@ -100,7 +100,7 @@ MUTANTS = (
         file="core/structures/trie.py",
         old="        if node.line is not None or node.held & CLASHES[own]:\n",
         new="        if node.held & CLASHES[own]:\n",
-        caught_by=(CONFORMANCE, SIMULATION, TRACES),
+        caught_by=(CONFORMANCE, SIMULATION, TRACES, PROVED),
     ),
     Mutant(
         name="A failed attempt goes to the tail",
@@ -177,7 +177,7 @@ MUTANTS = (
         file="values/hint.py",
         old="        if kept and is_prefix(kept[-1].path, claim.path):\n",
         new="        if kept and kept[-1].path == claim.path:\n",
-        caught_by=(CONFORMANCE, MACHINE, SIMULATION, TRACES),
+        caught_by=(CONFORMANCE, MACHINE, SIMULATION, TRACES, PROVED),
     ),
     Mutant(
         name="A place is left at once, and who stood in line there is told only when somebody else leaves",
@@ -202,7 +202,7 @@ MUTANTS = (
         file="core/structures/trie.py",
         old="            if node.line is not None or node.held & clashes:\n",
         new="            if node.line is not None:\n",
-        caught_by=(CONFORMANCE, MACHINE, SIMULATION, TRACES),
+        caught_by=(CONFORMANCE, MACHINE, SIMULATION, TRACES, PROVED),
     ),
     Mutant(
         name="Descendants are not looked at",
@@ -226,7 +226,7 @@ MUTANTS = (
         file="core/structures/trie.py",
         old="    _MASK[S] | _MASK[X],\n    _MASK[IX]",
         new="    _MASK[X],\n    _MASK[IX]",
-        caught_by=(CONFORMANCE, SIMULATION, TRACES),
+        caught_by=(CONFORMANCE, SIMULATION, TRACES, PROVED),
     ),
     Mutant(
         name="A shared job may run above an exclusive one",
@@ -234,7 +234,7 @@ MUTANTS = (
         file="core/structures/trie.py",
         old="    _MASK[IX] | _MASK[X],\n",
         new="    _MASK[X],\n",
-        caught_by=(CONFORMANCE, MACHINE, SIMULATION, TRACES),
+        caught_by=(CONFORMANCE, MACHINE, SIMULATION, TRACES, PROVED),
     ),
     Mutant(
         name="A line goes on although its head does not fit",
@@ -242,7 +242,7 @@ MUTANTS = (
         file="core/structures/trie.py",
         old="        while walk is not None and not node.held & CLASHES[walk.wants]:\n",
         new="        while walk is not None:\n",
-        caught_by=(CONFORMANCE, SIMULATION, TRACES),
+        caught_by=(CONFORMANCE, SIMULATION, TRACES, PROVED),
     ),
     Mutant(
         name="Who leaves a place forgets the root",
@@ -289,7 +289,7 @@ MUTANTS = (
         file="values/hint.py",
         old='            if claim.mode == "exclusive" and kept[-1].mode == "shared":\n',
         new="            if False:\n",
-        caught_by=(CONFORMANCE,),
+        caught_by=(CONFORMANCE, PROVED),
     ),
     Mutant(
         name="Paths are compared as texts: doc1 is above doc10",

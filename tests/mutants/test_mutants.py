@@ -93,10 +93,16 @@ def test_a_mutant_that_is_out_of_date_says_where() -> None:
 # --- the gate, every night -------------------------------------------------------------------------------------------
 
 
+def skip_without_tools(catcher: Catcher) -> None:
+    if catcher.needs is not None and shutil.which(catcher.needs) is None:
+        pytest.skip(f"{catcher.name} needs {catcher.needs}")
+
+
 @pytest.mark.nightly
 @pytest.mark.redis
 @pytest.mark.parametrize("catcher", CATCHERS, ids=lambda catcher: catcher.name)
 def test_without_a_mutant_nothing_is_caught(catcher: Catcher) -> None:
+    skip_without_tools(catcher)
     verdict = try_catcher(catcher)
     assert not verdict.problem, verdict.problem
     assert not verdict.failed, f"{verdict.by}: {verdict.why}"
@@ -106,6 +112,8 @@ def test_without_a_mutant_nothing_is_caught(catcher: Catcher) -> None:
 @pytest.mark.redis
 @pytest.mark.parametrize("mutant", MUTANTS, ids=named)
 def test_a_mutant_is_caught(mutant: Mutant) -> None:
+    for catcher in mutant.caught_by:
+        skip_without_tools(catcher)
     for catcher, verdict in try_mutant(mutant):
         assert not verdict.problem, verdict.problem
         assert verdict.failed, f"{catcher.name} does not notice it: {mutant.name} ({mutant.file})"
