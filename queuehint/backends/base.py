@@ -100,6 +100,14 @@ class Backend(Protocol):
     def is_local(self) -> bool:
         """True when only this process can use the store: it renews the leases of this process by itself."""
 
+    def owes_turn(self, operation: Operation[Any]) -> bool:
+        """
+        Return whether others on a caller's loop have to have their turn after a call.
+
+        The calls of a store of this process never suspend: a caller in a loop would starve the workers on it.
+        """
+        return self.is_local
+
     @property
     def is_durable(self) -> bool:
         """True when jobs outlive this process."""

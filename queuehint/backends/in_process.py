@@ -40,6 +40,8 @@ T = TypeVar("T")
 OWN_LEASE_MS = 30_000
 READY_WITHOUT_WORKER_MS = 5_000
 INDEXED_AT_ONCE = 1_000
+_SET_TIMES = frozenset({PutSchedule, ResumeSchedule})
+"""Operations that may make something due at once."""
 VERSION_POLL_S = 0.05
 """Poll interval of waits for changes of a job; each end wakes them at once."""
 
@@ -259,7 +261,7 @@ class LocalBackend(Backend):
             reply = engine.apply(operation, now_ms)
         finally:
             self._wake()
-        if type(operation) in {PutSchedule, ResumeSchedule} and engine.state.timetable.is_due(engine.now_ms):
+        if type(operation) in _SET_TIMES and engine.state.timetable.is_due(engine.now_ms):
             self._waiting.call_workers(engine.now_ms)
         if not self._adopted and not self._said_unserved:
             self._watch_unserved(now_ms)

@@ -8,7 +8,8 @@ waits, so the asynchronous calls never suspend.
 from __future__ import annotations
 
 import logging
-from typing import ClassVar, TypeVar
+import threading
+from typing import Any, ClassVar, TypeVar
 
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.in_process import OWN_LEASE_MS, LocalBackend
@@ -16,6 +17,9 @@ from queuehint.core.engine import EPOCH_BEGIN_S, Engine, EngineOptions
 from queuehint.operations import CountRecords, Enqueue, List, Operation
 
 Reply = TypeVar("Reply")
+
+ENQUEUED_AT_ONCE = 10
+"""How many single jobs a caller may enqueue in a row before others on its loop have their turn."""
 
 
 class MemoryBackend(LocalBackend):
@@ -38,6 +42,9 @@ class MemoryBackend(LocalBackend):
         self.engine = Engine(engine_options or EngineOptions(epoch_s=epoch_s, retention=options.retention))
         self._begin_use()
         self._said_volatile = False
+        self._enqueuer = threading.get_ident()
+        self._in_a_row = 0
+        """How many single jobs this thread has enqueued since others on its loop had their turn."""
 
     @classmethod
     def from_url(cls, _url: str, options: BackendOptions) -> MemoryBackend:
@@ -67,6 +74,17 @@ class MemoryBackend(LocalBackend):
                 self._said_volatile = True
                 self.logger.info("jobs live in memory only", extra={"event": "memory.volatile"})
             return reply
+
+    def owes_turn(self, operation: Operation[Any]) -> bool:
+        """Return whether others on a caller's loop have to have their turn: after every tenth job of those alone."""
+        if type(operation) is not Enqueue or len(operation.jobs) > 1:
+            return True
+        thread, self._in_a_row = threading.get_ident(), self._in_a_row + 1
+        if thread == self._enqueuer and self._in_a_row < ENQUEUED_AT_ONCE:
+            return False
+        # Two loops that enqueue in turn would count for each other: each of them lets others have their turn.
+        self._enqueuer, self._in_a_row = thread, 0
+        return True
 
     async def _await_ends(self, job_ids: tuple[str, ...]) -> None:
         self._await_ends_sync(job_ids)

@@ -72,8 +72,7 @@ async def _take(backend: Backend, step: Operation[Any] | Wait) -> Any:
     if isinstance(step, Wait):
         return await (asyncio.sleep(step.timeout_s) if step.is_plain else backend.wait(step.interest, step.timeout_s))
     reply = await backend.call(step)
-    if backend.is_local:
-        # The call never suspends: a caller in a loop would starve the workers on it.
+    if backend.owes_turn(step):
         await asyncio.sleep(0)
     return reply
 

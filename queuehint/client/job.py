@@ -24,6 +24,7 @@ from queuehint.values.spec import (
     OnConflict,
     When,
     check_call_size,
+    new_spec,
     note_checked,
 )
 
@@ -237,24 +238,28 @@ class Job(Generic[P, R]):
         if before or options.after or extracted.references:
             edges = dict.fromkeys([*before, *self._edges(extracted, flow)])
         payload = self._handler.dumps(self._scheduler.codec, extracted.arguments, extracted.names)
-        spec = JobSpec(
-            id=options.id or (make_id or self._make_id)(),
-            task=self._handler.name,
-            claims=claims,
-            arguments=payload,
-            priority=options.priority,
-            pool=options.pool,
-            user=options.user,
-            service=options.service,
-            key=options.key,
-            on_conflict=options.on_conflict,
-            delay_ms=options.delay_ms,
-            run_at_ms=options.run_at_ms,
-            depends_on=tuple(edges),
-            templates=extracted.pointers or False,
-            name=options.name,
-            parent=None if self._parent is None else self._parent[0],
-            policy=options.policy,
+        spec = new_spec(
+            options.id or (make_id or self._make_id)(),
+            self._handler.name,
+            claims,
+            payload,
+            options.priority,
+            options.pool,
+            options.user,
+            options.service,
+            options.key,
+            options.on_conflict,
+            options.delay_ms,
+            options.run_at_ms,
+            None,
+            tuple(edges),
+            extracted.pointers or False,
+            options.name,
+            None,
+            None if self._parent is None else self._parent[0],
+            None,
+            None,
+            options.policy,
         )
         # The options were checked when they were given; a codec of the application's may return anything.
         is_plain = type(payload) is bytes and len(payload) <= PAYLOAD_BYTES_MAX
@@ -281,6 +286,9 @@ class Job(Generic[P, R]):
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """
         Enqueue a call of the handler with these arguments.
+
+        In memory it suspends in every tenth call only: who enqueues in a loop need not care for others on the loop, but
+        has to suspend itself (``await asyncio.sleep(0)``) to have a worker of this process begin at once.
 
         Raises:
             InvalidJobTypeError, InvalidHintError, PayloadError: as `spec`.

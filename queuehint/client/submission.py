@@ -102,6 +102,14 @@ def submit(
         OutcomeUnknownError: naming the ids of all jobs, in the order of the specs.
         QueueHintError: what the store refuses them with; its `enqueued_ids` are those of the submissions before.
     """
+    if len(specs) == 1 and not whole and _is_plain(specs[0]):
+        try:
+            enqueued = yield Enqueue((specs[0],), None, parent)
+        except OutcomeUnknownError as error:
+            raise OutcomeUnknownError(error.problem, job_ids=[specs[0].id]) from error
+        if enqueued.more:
+            yield from tick_until_done(more=True, at_most=1)
+        return [*enqueued.jobs]
     arranged = arrange(specs, whole=whole)
     parts = arranged.parts
     if missing := sum([not spec.id for spec in specs]):
@@ -137,6 +145,11 @@ def submit(
         raise
     yield from tick_until_done(more=more, at_most=steps)
     return arranged.as_given(jobs)
+
+
+def _is_plain(spec: JobSpec) -> bool:
+    """Return whether a checked spec can be sent alone as it is."""
+    return not (spec.depends_on or spec.templates or spec.name) and spec.id != ""
 
 
 def _taken(jobs: Sequence[EnqueuedJob], staged: str | None) -> tuple[str, ...]:

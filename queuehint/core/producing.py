@@ -15,6 +15,7 @@ from queuehint.core.structures.job import START_MARK
 from queuehint.core.structures.leftovers import CommitSweep
 from queuehint.core.work import follow, more
 from queuehint.errors import DuplicateFlowError, FlowNotFoundError
+from queuehint.operations.producing import newly_enqueued
 
 if TYPE_CHECKING:
     from queuehint.core.state import State
@@ -26,6 +27,12 @@ if TYPE_CHECKING:
 def enqueue(state: State, operation: op.Enqueue) -> op.Enqueued:
     """Answer `Enqueue`."""
     specs = operation.jobs
+    if _is_plain(state, operation):
+        follow(state)
+        now_ms, admit = state.now_ms, state.table.admit
+        state.enqueued += len(specs)
+        new = [admit(spec, now_ms) for spec in specs]
+        return op.Enqueued(tuple([newly_enqueued(job.id, job.number, job.state) for job in new]), more(state))
     if operation.firing is not None:
         state.timetable.check_firing(operation.firing)
     submission = Submission(state.table, state.closed, operation)
@@ -43,7 +50,7 @@ def enqueue(state: State, operation: op.Enqueue) -> op.Enqueued:
         if is_plain and spec.id not in jobs:
             job = state.table.admit(spec, now_ms)
             state.enqueued += 1
-            enqueued.append(op.EnqueuedJob(job.id, job.number, job.state, True))
+            enqueued.append(newly_enqueued(job.id, job.number, job.state))
         else:
             enqueued.append(_enqueue_special(state, spec, submission, start))
     if start is not None:
@@ -53,6 +60,19 @@ def enqueue(state: State, operation: op.Enqueue) -> op.Enqueued:
     if operation.firing is not None:
         state.timetable.fire(operation.firing, enqueued[-1].id if enqueued else None)
     return op.Enqueued(tuple(enqueued), more(state))
+
+
+def _is_plain(state: State, operation: op.Enqueue) -> bool:
+    """Return whether a submission is of new jobs with nothing to be checked, and nothing else."""
+    if operation.staged is not None or operation.parent is not None or operation.firing is not None:
+        return False
+    if operation.flow is not None or state.closed or state.table.limits.max_pending:
+        return False
+    jobs = state.table.jobs
+    for spec in operation.jobs:
+        if spec.key is not None or spec.presence_ms is not None or spec.depends_on or spec.id in jobs:
+            return False
+    return True
 
 
 def _start_of(state: State, operation: op.Enqueue) -> Job:

@@ -10,7 +10,7 @@ from queuehint.core.state import POOL_SEEN_MS, handles, proves
 from queuehint.core.work import follow, more
 from queuehint.operations import Verdict
 from queuehint.values.event import EventKind
-from queuehint.values.outcome import Grant, Outcome, OutcomeKind
+from queuehint.values.outcome import Grant, Outcome, OutcomeKind, new_grant
 from queuehint.values.record import JobState
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def _claim_of(
             job.need_extras().to_begin = operation.announces and job.is_on_last_life
         if job.extras is not None:
             job.extras.loop_blocked_ms = None
-        grants.append(Grant(job.spec, token, job.attempts, job.losses, lease_until_ms))
+        grants.append(new_grant(job.spec, token, job.attempts, job.losses, lease_until_ms))
 
 
 def _see(state: State, operation: op.Exchange) -> None:

@@ -189,10 +189,7 @@ def extract(arguments: dict[str, Any]) -> Extracted:
         PayloadError: what holds a mark holds itself, or is no JSON object for its keys.
         InvalidJobError: more than 1 000 marks.
     """
-    for value in arguments.values():
-        if type(value) not in _PLAIN:
-            break
-    else:
+    if _PLAIN.issuperset(map(type, arguments.values())):
         return Extracted(arguments)
     known: dict[int, bool] = {}
     names = frozenset([name for name, value in arguments.items() if _holds_mark(value, known, 1)])

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import attrs
 
 from queuehint.operations.base import JOBS_PER_SUBMISSION_MAX, Operation
-from queuehint.values.checks import sized
+from queuehint.values.checks import draft_of, sized
 from queuehint.values.record import JobState
 from queuehint.values.spec import JobSpec
 
 
-@attrs.frozen
+@attrs.frozen(weakref_slot=False)
 class EnqueuedJob:
     """One job of a submission: *created* is False when it was there already (same id, or a fresh job of its key)."""
 
@@ -22,6 +22,23 @@ class EnqueuedJob:
     state: JobState
     created: bool
     presence_token: int | None = None
+
+
+_ENQUEUED: Final = draft_of(EnqueuedJob)
+_new: Final = object.__new__
+
+
+def newly_enqueued(job_id: str, number: int, state: JobState) -> EnqueuedJob:
+    """Return a new job of a submission, as its class does, in half the time."""
+    draft = _new(_ENQUEUED)
+    draft.id = job_id
+    draft.number = number
+    draft.state = state
+    draft.created = True
+    draft.presence_token = None
+    draft.__class__ = EnqueuedJob
+    job: EnqueuedJob = draft
+    return job
 
 
 @attrs.frozen

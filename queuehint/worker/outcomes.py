@@ -21,7 +21,7 @@ from queuehint.errors import CycleError, InvalidJobError
 from queuehint.handlers.context import CHILDREN_MAX, Children, Discard, Fail, Retry, Snooze
 from queuehint.operations import SETTLEMENTS_MAX, Verdict
 from queuehint.values.checks import encodable, plain_text
-from queuehint.values.outcome import ERROR_TEXT_MAX, RESULT_BYTES_MAX, JobError, Outcome, OutcomeKind
+from queuehint.values.outcome import ERROR_TEXT_MAX, RESULT_BYTES_MAX, JobError, Outcome, OutcomeKind, finished
 from queuehint.values.spec import check_payload_size
 
 if TYPE_CHECKING:
@@ -42,8 +42,6 @@ _REDACTED_MAX = 16 * ERROR_TEXT_MAX
 """How much of a text `redact` sees: more than is kept, so that nothing it looks for is cut in two."""
 BATCH_BYTES_MAX = 4 << 20
 """Results of together more than this go in several batches: one has to be sent within a few seconds."""
-FINISHED = OutcomeKind.FINISHED
-"""Looked up once: a member of an enumeration takes long to find."""
 _PLAIN_RESULTS = frozenset({type(None), bool, int, float, str, list, dict})
 
 
@@ -136,7 +134,7 @@ class OutcomeBuilder:
                 check_payload_size(payload, parameter="result", bytes_max=RESULT_BYTES_MAX)
         except BaseException as error:  # noqa: BLE001 - a codec of the application's may raise anything
             return self.of_error(grant, error, why_stop, final=True)
-        return Outcome(job_id=grant.spec.id, token=grant.token, kind=FINISHED, result=payload)
+        return finished(grant.spec.id, grant.token, payload)
 
     def _of_children(
         self, grant: Grant, handler: Handler, answer: Children, why_stop: str | None, context: JobContext | None

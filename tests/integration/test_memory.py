@@ -15,7 +15,7 @@ import pytest
 
 from queuehint import BackendUnavailableError, FakeClock, JobState, Scheduler, open_backend
 from queuehint.backends.base import BackendOptions, Interest
-from queuehint.backends.memory import MemoryBackend
+from queuehint.backends.memory import ENQUEUED_AT_ONCE, MemoryBackend
 from queuehint.operations import Cancel, CountJobs, Enqueue, Exchange, Get, Tick
 from queuehint.testing.driver import job
 from queuehint.values.outcome import Outcome, OutcomeKind
@@ -395,3 +395,48 @@ def test_the_same_rules_hold_when_a_tick_does_the_rest() -> None:
     record = backend.call_sync(Get(("a",))).records[0]
     assert record is not None
     assert record.state is JobState.QUEUED
+
+
+# --- others on the loop ------------------------------------------------------------------------------------------
+
+
+class Turns:
+    """Counts the turns of a loop that others have."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    async def go_on(self) -> None:
+        while True:
+            self.count += 1
+            await asyncio.sleep(0)
+
+
+async def test_a_caller_that_enqueues_without_end_lets_others_have_turns() -> None:
+    sched, _ = scheduler("memory://")
+    others = Turns()
+
+    @sched.job
+    async def nothing() -> None: ...
+
+    task = asyncio.create_task(others.go_on())
+    await asyncio.sleep(0)
+    before = others.count
+    for _ in range(10 * ENQUEUED_AT_ONCE):
+        await nothing.enqueue()
+    # One every so often: a turn for each call would cost as much as the rest of it.
+    assert others.count - before == 10
+    before = others.count
+    for _ in range(10):
+        await nothing.enqueue_many([()] * 2)
+    assert others.count - before == 10
+    task.cancel()
+
+
+async def test_callers_in_two_threads_do_not_take_turns_from_the_others_of_their_loops() -> None:
+    backend = MemoryBackend()
+    enqueue = Enqueue((job("a"),))
+    assert not backend.owes_turn(enqueue)
+    assert await asyncio.to_thread(backend.owes_turn, enqueue)
+    assert backend.owes_turn(enqueue)
+    assert not backend.owes_turn(enqueue)

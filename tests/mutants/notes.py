@@ -94,6 +94,22 @@ MUTANTS = (
         caught_by=(tests("tests/contract/test_memory.py", "-k", "too_many_bytes"),),
     ),
     Mutant(
+        name="A submission of checked specs may name an id twice",
+        kind="bounds",
+        file="operations/bounds.py",
+        old="        and (len(specs) == 1 or len({spec.id for spec in specs}) == len(specs))\n",
+        new="",
+        caught_by=(tests("tests/unit/test_fields.py"),),
+    ),
+    Mutant(
+        name="A caller that enqueues one by one in memory never suspends",
+        kind="bounds",
+        file="backends/memory.py",
+        old="        self._enqueuer, self._in_a_row = thread, 0\n        return True\n",
+        new="        return False\n",
+        caught_by=(tests("tests/integration/test_memory.py", "-k", "turns"),),
+    ),
+    Mutant(
         name="Firings are cut by number and not by bytes",
         kind="bounds",
         file="worker/firing.py",

@@ -8,12 +8,20 @@ import attrs
 import pytest
 
 from queuehint import operations
-from queuehint.errors import InvalidHintError, InvalidJobError, InvalidJobTypeError, PayloadError
+from queuehint.errors import (
+    CycleError,
+    DuplicateJobError,
+    InvalidHintError,
+    InvalidJobError,
+    InvalidJobTypeError,
+    PayloadError,
+)
 from queuehint.operations import (
     TALLIES,
     Cancel,
     Enqueue,
     Exchange,
+    Firing,
     Operation,
     Pause,
     Pull,
@@ -21,6 +29,7 @@ from queuehint.operations import (
     Tick,
     Update,
     Weigh,
+    bounds,
     fields,
 )
 from queuehint.operations.bounds import check_limits
@@ -29,7 +38,7 @@ from queuehint.testing.contract.wrong_values import wrong_operations
 from queuehint.values.hint import Claim
 from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.policy import Backoff
-from queuehint.values.spec import JobSpec, is_checked
+from queuehint.values.spec import JobSpec, is_checked, note_checked
 
 DONE = Outcome(job_id="a", token=1, kind=OutcomeKind.FINISHED, result=b"1")
 
@@ -71,6 +80,49 @@ def test_no_wrong_exchange_is_a_usual_one() -> None:
 def test_what_is_not_usual_is_looked_at_closer(other: dict[str, Any]) -> None:
     check_limits(usual())
     assert not is_usual(usual(**other))
+
+
+def checked(**fields: Any) -> JobSpec:
+    return JobSpec(**{"id": "a", "task": "t"} | fields).check()
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        Enqueue(()),
+        Enqueue((checked(),)),
+        Enqueue((checked(claims=(Claim(("doc", "part")),)), checked(id="b", key="k", delay_ms=5))),
+        Enqueue(tuple([checked(id=str(number)) for number in range(1000)])),
+    ],
+)
+def test_plain_submissions_are_checked_at_a_glance(operation: Enqueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "check_fields", None)
+    check_limits(operation)
+
+
+DEEP = (Claim(("s",) * 63), Claim(("t",) * 63))
+
+
+@pytest.mark.parametrize(
+    "operation, error",
+    [
+        (Enqueue([checked()]), InvalidJobTypeError),  # type: ignore[arg-type]
+        (Enqueue(("a",)), InvalidJobTypeError),  # type: ignore[arg-type]
+        (Enqueue((JobSpec(id="a", task="t", priority=8),)), InvalidJobError),
+        (Enqueue((note_checked(JobSpec(id="", task="t")),)), InvalidJobError),
+        (Enqueue(tuple([checked(id=str(number)) for number in range(1001)])), InvalidJobError),
+        (Enqueue((checked(), checked())), DuplicateJobError),
+        (Enqueue(tuple([checked(id=str(n), arguments=b"x" * (1 << 20)) for n in range(5)])), InvalidJobError),
+        (Enqueue(tuple([checked(id=str(n), claims=DEEP) for n in range(126)])), InvalidJobError),
+        (Enqueue((checked(depends_on=("b",)), checked(id="b", depends_on=("a",)))), CycleError),
+        (Enqueue((checked(key="k"),), staged="s"), InvalidJobError),
+        (Enqueue((checked(),), flow=""), InvalidJobError),
+        (Enqueue((checked(),), firing=Firing("", 1, 1, 1)), InvalidJobError),
+    ],
+)
+def test_wrong_submissions_of_checked_specs_are_refused(operation: Enqueue, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        check_limits(operation)
 
 
 def test_names_that_were_seen_are_forgotten_when_they_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ class Store:
 
     def __init__(self, error: Exception | None = None, *, local: bool = True) -> None:
         self.is_local = local
+        self.owes_turn = lambda operation: local
         self.error = error
         self.said: list[Any] = []
 

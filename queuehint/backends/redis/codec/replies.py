@@ -21,10 +21,11 @@ from queuehint.backends.redis.codec.specs import (
 )
 from queuehint.backends.redis.scripts import STATES
 from queuehint.errors import CorruptStateError
+from queuehint.operations.producing import newly_enqueued
 from queuehint.values.event import Event, EventKind
 from queuehint.values.hint import parse_gate_key
 from queuehint.values.limit import Limit, LimitState, order_of
-from queuehint.values.outcome import Grant, JobError, Progress
+from queuehint.values.outcome import JobError, Progress, new_grant
 from queuehint.values.record import JobRecord, JobState
 from queuehint.values.report import EdgeStats, FlowStats, Reason, Stats, TreeNode
 from queuehint.values.schedule import Recurrence, Schedule
@@ -66,7 +67,7 @@ def _enqueued(operation: op.Enqueue, reply: list[Any]) -> op.Enqueued:
     following = reply[3] + 0
     for spec, line in zip(operation.jobs, reply[4].decode().split("\n") if reply[4] else (), strict=True):
         if len(line) == 1:
-            jobs.append(op.EnqueuedJob(spec.id, following, STATES[line], True))
+            jobs.append(newly_enqueued(spec.id, following, STATES[line]))
             following += 1
             continue
         job_id, number, state, created, token = line.split(" ")
@@ -86,7 +87,7 @@ def _exchanged(operation: op.Exchange, reply: list[Any]) -> op.Exchanged:
         try:
             job_id, token, attempts, losses, *lines = head.decode().split("\n", 12)
             spec = parse_spec(job_id, lines, rest)
-            grants.append(Grant(spec, parse_token(token) or 0, int(attempts), int(losses), lease_until_ms))
+            grants.append(new_grant(spec, parse_token(token) or 0, int(attempts), int(losses), lease_until_ms))
         except (CorruptStateError, *DAMAGE) as error:
             # An unreadable job must not keep the others from being run.
             unreadable.append(_unreadable(head, rest, error))

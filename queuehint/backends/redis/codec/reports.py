@@ -49,7 +49,7 @@ def _overdue(reason: Reason, started: bytes, now_ms: bytes, rest: bytes) -> Reas
     """Say of a running job whether it runs past its timeout, which no script knows."""
     if reason.kind is not ReasonKind.RUNNING:
         return reason
-    timeout_ms = facts(rest.partition(b"\n")[0], "")["policy"].timeout_ms
+    timeout_ms = facts(rest.partition(b"\n")[0], "").policy.timeout_ms
     overdue = timeout_ms is not None and int(started) + timeout_ms < int(now_ms)
     return attrs.evolve(reason, kind=ReasonKind.OVERDUE) if overdue else reason
 

@@ -12,14 +12,14 @@ import contextlib
 import hashlib
 import json
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import attrs
 
 from queuehint.errors import CorruptStateError
 from queuehint.values.hint import SEGMENT_BYTES_MAX, Claim, gate_key, parse_gate_key
 from queuehint.values.policy import DEFAULT_BACKOFF, DEFAULT_POLICY, Backoff, Policy
-from queuehint.values.spec import Dependency, JobSpec
+from queuehint.values.spec import Dependency, JobSpec, OnConflict, new_spec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -183,22 +183,38 @@ def _edge(edge: Dependency) -> list[Any]:
     return said
 
 
-def facts(line: bytes, policy_text: str) -> dict[str, Any]:
-    """Return what the first line of a rest and a policy's line say, as fields of a spec."""
+class Facts(NamedTuple):
+    """What the first line of a rest and a policy's line say: fields of a spec."""
+
+    on_conflict: OnConflict = "return"
+    delay_ms: int | None = None
+    run_at_ms: int | None = None
+    depends_on: tuple[Dependency, ...] = ()
+    templates: bool | tuple[str, ...] = False
+    name: str | None = None
+    flow: str | None = None
+    parent: str | None = None
+    schedule: str | None = None
+    scheduled_ms: int | None = None
+    policy: Policy = DEFAULT_POLICY
+
+
+def facts(line: bytes, policy_text: str) -> Facts:
+    """Return what the first line of a rest and a policy's line say; TypeError for what is unknown to this release."""
     return (_facts if len(line) <= CACHED_MAX else _facts.__wrapped__)(line, policy_text)
 
 
 @lru_cache(maxsize=4096)
-def _facts(line: bytes, policy_text: str) -> dict[str, Any]:
+def _facts(line: bytes, policy_text: str) -> Facts:
     said = _checked_facts(json.loads(line)) if line else {}
     backoff = said.pop("backoff", None)
-    said["policy"] = _policy(
+    policy = _policy(
         policy_text,
         None if backoff is None else tuple(backoff),
         said.pop("timeout_ms", None),
         said.pop("on_dependency_failure", None),
     )
-    return said
+    return Facts(**said, policy=policy)
 
 
 def _checked_facts(said: Any) -> dict[str, Any]:
@@ -225,18 +241,29 @@ def parse_spec(job_id: str, lines: Sequence[str], rest: bytes) -> JobSpec:
     line, newline, arguments = rest.partition(b"\n")
     if not newline:
         raise CorruptStateError(f"the spec of job {job_id!r} is missing or damaged; run `queuehint doctor`")
-    return JobSpec(
-        id=job_id,
-        task=task,
-        claims=parse_claims_text(claims),
-        arguments=arguments,
-        priority=int(priority),
-        pool=pool,
-        user=user or None,
-        service=service or None,
-        key=key or None,
-        presence_ms=int(presence) if presence else None,
-        **facts(line, policy),
+    said = facts(line, policy)
+    return new_spec(
+        job_id,
+        task,
+        parse_claims_text(claims),
+        arguments,
+        int(priority),
+        pool,
+        user or None,
+        service or None,
+        key or None,
+        said.on_conflict,
+        said.delay_ms,
+        said.run_at_ms,
+        int(presence) if presence else None,
+        said.depends_on,
+        said.templates,
+        said.name,
+        said.flow,
+        said.parent,
+        said.schedule,
+        said.scheduled_ms,
+        said.policy,
     )
 
 
