@@ -33,7 +33,7 @@ TYPED := $(wildcard *.py) $(foreach dir,queuehint tests examples benchmarks,$(if
 
 .PHONY: help
 help: ## Show the targets.
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: $(STAMP)/demo ## Replay a git history as jobs: make demo REPO=path/to/repository
@@ -81,6 +81,10 @@ docs: $(STAMP)/docs ## Build the documentation into docs/_build/html; a warning 
 .PHONY: bench
 bench: $(STAMP)/bench redis ## Measure, and compare with other queues.
 	$(BIN)/python -m benchmarks $(ARGS)
+
+.PHONY: bench-guard
+bench-guard: $(STAMP)/test redis ## Count what a job costs; fail if it is more than before.
+	$(BIN)/python -m benchmarks.guard $(ARGS)
 
 .PHONY: clean
 clean: ## Remove what was built or cached; .venv stays.
