@@ -12,7 +12,7 @@ MUTANTS = (
     # --- times ---
     Mutant(
         name="Lua: the first time of leases is not read again when the first lease is given up",
-        kind="times",
+        kind="bounds",
         file=f"{LUA}/lib/structures/timers.lua",
         old="  if time_ms <= S[first] then timers.stale[first] = true end\n",
         new="  if time_ms < S[first] then timers.stale[first] = true end\n",
@@ -20,7 +20,7 @@ MUTANTS = (
     ),
     Mutant(
         name="Lua: a timer that comes up before all others is not noted in the state",
-        kind="times",
+        kind="bounds",
         file=f"{LUA}/lib/structures/timers.lua",
         old="  if time_ms < S[first] or S[first] < 0 then S[first] = time_ms end\n",
         new="  if S[first] < 0 then S[first] = time_ms end\n",
@@ -28,7 +28,7 @@ MUTANTS = (
     ),
     Mutant(
         name="Lua: leftovers that were done are counted still",
-        kind="times",
+        kind="bounds",
         file=f"{LUA}/lib/request/write.lua",
         old="S[LEFT_STORED] - work.left_taken + ",
         new="S[LEFT_STORED] + ",
