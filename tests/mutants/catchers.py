@@ -28,3 +28,5 @@ TRACES = Catcher("traces", ("tests/property/test_traces.py", "-k", "every_histor
 """`check_trace` on histories of the engine."""
 PROVED = Catcher("proof", ("tests/proof/test_tries.py", "-m", "not nightly"), needs="ocamlopt")
 """Short histories of the trie, all of them, and random ones, beside the program made from the proof."""
+PROVED_EDGES = Catcher("proof of edges", ("tests/proof/test_crowds.py", "-m", "not nightly"), needs="ocamlopt")
+"""Each transition of random crowds of jobs beside the machine made from the proof."""

@@ -1,6 +1,6 @@
 """Mutants of the edges in the engine: dependencies, and the effect of ends on dependents."""
 
-from tests.mutants.catchers import CONFORMANCE, SIMULATION
+from tests.mutants.catchers import CONFORMANCE, PROVED_EDGES, SIMULATION
 from tests.mutants.gate import Mutant, tests
 
 MUTANTS = (
@@ -16,7 +16,7 @@ MUTANTS = (
         new="""\
         self.table.edges.close(job, dependency.id)
 """,
-        caught_by=(CONFORMANCE, SIMULATION),
+        caught_by=(CONFORMANCE, SIMULATION, PROVED_EDGES),
     ),
     Mutant(
         name="Only a success is told to those that wait",
@@ -112,7 +112,7 @@ MUTANTS = (
         file="core/jobs/table.py",
         old="        self._stop(job)\n        self.vacate(job)\n        self.become(job, DEFERRED)\n",
         new="        self._stop(job)\n        self.become(job, DEFERRED)\n",
-        caught_by=(CONFORMANCE,),
+        caught_by=(CONFORMANCE, PROVED_EDGES),
     ),
     Mutant(
         name="A due job does not look at what else it waits for",
@@ -120,7 +120,7 @@ MUTANTS = (
         file="core/jobs/lifecycle.py",
         old="        if job.blocked:\n            table.defer(job)\n            return 0\n",
         new="",
-        caught_by=(CONFORMANCE, SIMULATION),
+        caught_by=(CONFORMANCE, SIMULATION, PROVED_EDGES),
     ),
     Mutant(
         name="A result goes although somebody may still read it",
@@ -156,6 +156,7 @@ MUTANTS = (
             CONFORMANCE,
             tests("tests/unit/test_engine_edges.py"),
             tests("tests/property/test_graphs.py", "-k", "revival"),
+            PROVED_EDGES,
         ),
     ),
     Mutant(

@@ -1,6 +1,6 @@
 """All mutants of the gate."""
 
-from tests.mutants import doors, graphs, lives, lua, notes, places, promises, shells, twin_ends, twins
+from tests.mutants import doors, graphs, lives, lua, notes, places, promises, shells, twin_edges, twin_ends, twins
 
 MUTANTS = (
     *places.MUTANTS,
@@ -13,4 +13,5 @@ MUTANTS = (
     *promises.MUTANTS,
     *twins.MUTANTS,
     *twin_ends.MUTANTS,
+    *twin_edges.MUTANTS,
 )

@@ -1,6 +1,6 @@
 """Mutants of the gates in the engine: order and exclusion."""
 
-from tests.mutants.catchers import CONFORMANCE, MACHINE, PROVED, SIMULATION, TRACES
+from tests.mutants.catchers import CONFORMANCE, MACHINE, PROVED, PROVED_EDGES, SIMULATION, TRACES
 from tests.mutants.gate import Mutant
 
 MUTANTS = (
@@ -169,7 +169,7 @@ MUTANTS = (
         self.become(job, SCHEDULED)
         self.journal.note(job, kind, old, cause)
 """,
-        caught_by=(CONFORMANCE, SIMULATION, TRACES),
+        caught_by=(CONFORMANCE, SIMULATION, TRACES, PROVED_EDGES),
     ),
     Mutant(
         name="What another claim of the job covers is kept, and the job waits for itself",
