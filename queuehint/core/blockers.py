@@ -46,7 +46,8 @@ class Blockers:
         Return up to ten jobs that a waiting walk waits for, in order of place: the dead ones if there are any.
 
         Holders are taken in order of path and number, then those ahead in the line from its head on; 100 of the line
-        are looked at.
+        are looked at. An exclusive claim conflicts with one of the holders or with the head, unless the line waits to
+        be advanced: then nothing stops the head, and none is returned for it.
         """
         node = walk.node
         assert node is not None

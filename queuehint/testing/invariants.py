@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import deque
 from graphlib import CycleError as GraphCycleError
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
 from queuehint.core.structures.edges import WAIT, edge_action
+from queuehint.core.structures.trie import PathTrie, Walk
 from queuehint.errors import CycleError, QueueHintError
 from queuehint.operations import Enqueue, Operation
 from queuehint.testing.model.places import at_or_below, conflict, shape
+from queuehint.values.hint import Claim
 from queuehint.values.record import OVER, JobState
 
 if TYPE_CHECKING:
@@ -33,8 +36,14 @@ def check_order(engine: Engine) -> None:
                 assert not conflict(claims, others), f"{job.id} may run before {other.id}"
 
 
-def check_ready(engine: Engine, *, exact: bool) -> None:
-    """R2 once nothing is left over: by the plain definition what is ready is ready, and if *exact* nothing else is."""
+def check_ready(engine: Engine) -> None:
+    """
+    R2 once nothing is left over: a job is ready only if no unfinished job placed before it conflicts with it.
+
+    One of exclusive claims is ready exactly then, whatever modes the others have; one with a shared claim may wait
+    behind a line.
+    """
+    check_settled(engine)
     jobs = placed(engine)
     shapes = [shape(job.spec.claims) for job in jobs]
     for index, job in enumerate(jobs):
@@ -45,8 +54,20 @@ def check_ready(engine: Engine, *, exact: bool) -> None:
         if job.ready is not None:
             assert free, f"{job.id} is ready out of order"
         elif free:
-            assert not exact, f"{job.id} should be ready"
+            assert any(claim.mode == "shared" for claim in job.spec.claims), f"{job.id} should be ready"
             assert waits_behind_a_line(job, jobs[:index]), f"{job.id} waits for nothing"
+
+
+def check_settled(engine: Engine) -> None:
+    """R2 once nothing is left over: the gates are as placing all claims anew, in order of place, makes them."""
+    trie = PathTrie(deque())
+    for job in placed(engine):
+        for walk in job.walks:
+            anew = Walk(job, Claim(walk.path, "shared" if walk.shared else "exclusive"))
+            trie.place(anew)
+            # What every gate holds, and its line, follow from where the walks stand.
+            assert (walk.depth, walk.granted) == (anew.depth, anew.granted), f"{job.id} stands elsewhere than anew"
+    assert engine.table.trie.nodes == trie.nodes
 
 
 def waits_behind_a_line(job: Job, before: list[Job]) -> bool:

@@ -21,7 +21,7 @@ class ReasonKind(StrEnum):
     DEAD_DEPENDENCY = "dead_dependency"
     """A FAILED job it depends on is on the dead shelf until someone redrives or discards it, or its record expires."""
     PLACE = "place"
-    """Jobs placed before it conflict with it."""
+    """Jobs placed before it conflict with it, or stand ahead of it in a line."""
     DEAD_HOLD = "dead_hold"
     """A FAILED job before it holds its place until someone redrives or discards it, or its record expires."""
     BACKOFF = "backoff"
@@ -45,6 +45,7 @@ class Reason:
 
     Args:
         jobs: the ids of up to 10 jobs that stand in the way, in order of their places; of dependencies in order of id.
+            For a moment, while a line is about to advance, its head has none, and others are behind the head alone.
         path_key: the place where it waits, or the path that is paused.
         until_ms: when the wait ends by time alone.
         stuck: only a person or a new worker can end the wait.

@@ -77,7 +77,6 @@ def walk_overtaking(random: Random, style: Style, steps: int, budget: int) -> En
     """
     engine = Engine(EngineOptions(budget=budget, retention=RETENTION))
     generator = OperationGenerator(engine, random, style)
-    exact = not style.shared
     now_ms = 0
     to_cancel: list[tuple[Job, JobSpec, int]] = []
     for _ in range(steps):
@@ -100,7 +99,7 @@ def walk_overtaking(random: Random, style: Style, steps: int, budget: int) -> En
             _check_canceled(to_cancel)
             to_cancel.clear()
         if engine.next_ms is None or engine.next_ms > now_ms:
-            check_ready(engine, exact=exact)
+            check_ready(engine)
             check_edges(engine)
     _end_all(engine, now_ms)
     return engine

@@ -57,5 +57,8 @@ def test_nothing_stands_in_the_way_of_a_line_about_to_move() -> None:
     queue = Queue(job("a", ["x"]), *[job(f"w{n}", ["x", str(n)]) for n in range(5)], budget=1)
     queue.start()
     queue.finish("a")
-    assert why(queue, "w4")[0] is ReasonKind.PLACE
-    assert all(kind is ReasonKind.PLACE for kind, _ in [why(queue, "w3")])
+    heads = [name for name in ("w0", "w1", "w2", "w3", "w4") if why(queue, name) == (ReasonKind.PLACE, ())]
+    assert len(heads) == 1, "the head of the line has none in conflict before it, and none is named"
+    behind = why(queue, "w4")
+    assert behind[0] is ReasonKind.PLACE
+    assert heads[0] in behind[1]

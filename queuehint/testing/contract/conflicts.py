@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import TYPE_CHECKING
 
+import attrs
 import pytest
 
-from queuehint.testing.driver import claim, job
+from queuehint.operations import Get, Tree
+from queuehint.testing.driver import SHARED, Queue, claim, job
+from queuehint.values.hint import normalise
 from queuehint.values.record import JobState
+from queuehint.values.report import ReasonKind
 
 if TYPE_CHECKING:
     from queuehint.testing.contract.store import Store
+    from queuehint.values.record import JobRecord
+    from queuehint.values.report import TreeNode
+    from queuehint.values.spec import JobSpec
 
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
@@ -80,3 +88,45 @@ class Conflicts:
         store.enqueue(job("ready", ["other"]))
         assert store.start(1) == ["ready"]
         assert store.start(1) == []
+
+    @pytest.mark.parametrize("seed", range(3))
+    def test_gates_are_those_of_the_unfinished_jobs_placed_anew(self, store: Store, seed: int) -> None:
+        """However jobs came, ran and left: once nothing is left over, places have no memory."""
+        random = Random(seed)
+
+        def one() -> JobSpec:
+            paths = [
+                tuple([random.choice("ab") for _ in range(random.randrange(4))]) for _ in range(random.choice([1, 2]))
+            ]
+            return job(
+                "", claims=normalise([claim(*path, mode=random.choice(["exclusive", SHARED])) for path in paths])
+            )
+
+        started: list[str] = []
+        for number in range(40):
+            store.enqueue(attrs.evolve(one(), id=f"j{number:02}"))
+            if random.random() < 0.5:
+                started += store.start(random.randrange(3))
+            if started and random.random() < 0.6:
+                store.finish(started.pop(random.randrange(len(started))))
+            if random.random() < 0.2:
+                store.cancel(f"j{random.randrange(number + 1):02}")
+        store.wait(0)
+        records = store.apply(Get(tuple([f"j{number:02}" for number in range(40)]))).records
+        placed = sorted([record for record in records if record is not None and record.seq is not None], key=_seq)
+        anew = Queue(*[job(record.id, claims=record.spec.claims) for record in placed])
+        assert _gates(store.apply(Tree((), 4))) == _gates(anew.apply(Tree((), 4)))
+        waiting = [record.id for record in placed if store.why(record.id).kind is ReasonKind.PLACE]
+        assert waiting, "some are stopped at a gate"
+        assert waiting == [record.id for record in placed if anew.why(record.id).kind is ReasonKind.PLACE]
+        assert [store.why(job_id) for job_id in waiting] == [anew.why(job_id) for job_id in waiting]
+
+
+def _seq(record: JobRecord) -> int:
+    assert record.seq is not None
+    return record.seq
+
+
+def _gates(node: TreeNode) -> tuple[object, ...]:
+    """Return what a node and those below it hold, and how many wait; not which of the jobs run."""
+    return (node.path_key, node.waiting, node.granted, node.passing, *[_gates(child) for child in node.children])

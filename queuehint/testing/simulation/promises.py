@@ -105,7 +105,6 @@ class Promises:
         self.token = -1
         self._lingering: dict[str, Job] = {}
         """Dead jobs that keep their places until they have canceled those behind them, which no move tells of."""
-        self.is_exclusive = True
         """No claim was ever shared: whoever may start has to be ready."""
 
     # --- each step -----------------------------------------------------------------------------------------------
@@ -170,8 +169,6 @@ class Promises:
             assert job_id not in self.books, f"job {job_id} was enqueued twice"
             book = self.books[job_id] = Book(job)
             self.ids[job_id] = None
-            if self.is_exclusive and any(claim.mode == "shared" for claim in book.claims):
-                self.is_exclusive = False
         else:
             book = self.books[job_id]
             assert book.state is old, f"job {job_id} is {book.state} and moves from {old}"
@@ -254,7 +251,7 @@ class Promises:
         check_circles(engine)
         if not table.leftovers:
             if not table.parked and not table.limits.limiters:
-                check_ready(engine, exact=self.is_exclusive)
+                check_ready(engine)
             check_edges(engine)
         running = [(job.id, job.token) for job in table.registry.running.values()]
         assert sorted(running) == sorted((book.id, book.token) for book in self.started.values())

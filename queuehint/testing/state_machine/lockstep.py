@@ -254,10 +254,9 @@ class Lockstep:
         ready = {actor.id for actor in model.ready()}
         offered = {job.id for job in table.jobs.values() if job.ready is not None}
         if not table.leftovers:
+            check_ready(engine)
             if model.exact:
                 assert offered == ready
-            else:
-                check_ready(engine, exact=False)
         assert offered <= ready, f"{offered - ready} are ready out of order"
         if not table.leftovers:
             assert engine.next_ms == model.next_ms()
