@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import gc
 import json
 import logging
 import os
@@ -17,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner
 
-from queuehint import JobState, Scheduler
+from queuehint import JobState, Scheduler, cli
 from queuehint.backends.memory import MemoryBackend
 from queuehint.cli.app import app as app_of_commands
 from queuehint.cli.health import Health
@@ -815,6 +817,15 @@ def test_without_the_extra_the_command_names_it(missing: str) -> None:
     assert ended.returncode == 1
     assert "pip install 'queuehint[cli]'" in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def test_the_end_of_a_command_looks_for_no_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
+    at_exit: list[Any] = []
+    monkeypatch.setattr(atexit, "register", at_exit.append)
+    monkeypatch.setattr(sys, "argv", ["queuehint", "--version"])
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert at_exit == [gc.freeze]
 
 
 # --- health and logs ---------------------------------------------------------------------------------------------

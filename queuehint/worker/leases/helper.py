@@ -38,7 +38,9 @@ does it because code holds the GIL. Which have begun is told by `BeginMarks`, in
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import gc
 import json
 import math
 import os
@@ -395,6 +397,8 @@ def is_stopped(pid: int) -> bool:
 
 def main() -> None:
     """Read the configuration, renew in a thread, read on until the input ends."""
+    # What the end of the process frees anyway is not looked through for garbage before.
+    atexit.register(gc.freeze)
     # A terminal and some supervisors signal the whole group; this process ends with its worker, not before it.
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         if hasattr(signal, name):
