@@ -70,6 +70,11 @@ def _log_level_as_before() -> Iterator[None]:
 
 
 _COVERING = ("tests/unit/", "tests/contract/test_memory.py")
+# They run nothing of the core, or nothing that others do not, and would take twice as long.
+_NOT_COVERING = tuple(
+    f"tests/unit/test_{name}"
+    for name in ("interleaving", "masks", "payload", "redis_", "references", "submission", "templates")
+)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -86,12 +91,16 @@ def _is_its_turn(item: pytest.Item) -> bool:
     """
     Return whether a rule goes through this shell of a backend at every run; at night it goes through both.
 
-    By day one shell takes it on memory and on Redis, and the other one in a file and on Valkey.
+    By day one shell takes it on memory and on Redis, and the other one in a file and, a third of the rules, on Valkey
+    where that is the second server.
     """
     assert isinstance(item, pytest.Function)
     params = item.callspec.params if hasattr(item, "callspec") else {}
-    is_other = params.get("choose") == "valkey" or item.path.name == "test_sqlite.py"
-    turn = zlib.crc32(item.originalname.encode()) + is_other
+    is_on_valkey = params.get("choose") == "valkey"
+    number = zlib.crc32(item.originalname.encode())
+    if is_on_valkey and number % 3 and not isinstance(find_redis(), str):
+        return False
+    turn = number + (is_on_valkey or item.path.name == "test_sqlite.py")
     return params.get("store") in {None, ("sync", "async")[turn % 2]}
 
 
@@ -112,11 +121,15 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """
-    Measure coverage in unit tests and in the contract of memory alone, and not in heavy ones: what the others run would
-    take twice as long, and what nothing but a walk or a race reaches is to have a test of its own.
+    Measure coverage in unit tests of the core and in the contract of memory alone, and not in heavy ones: what the
+    others run would take twice as long, and what nothing but a walk or a race reaches is to have a test of its own.
     """
     controller = _coverage(item.config)
-    is_covering = item.nodeid.startswith(_COVERING) and not item.get_closest_marker("heavy")
+    is_covering = (
+        item.nodeid.startswith(_COVERING)
+        and not item.nodeid.startswith(_NOT_COVERING)
+        and not item.get_closest_marker("heavy")
+    )
     if controller is not None and controller.started != is_covering:
         # Not around each test, as `no_cover` does: most of the time neighbours are alike, and switching is slow.
         (controller.resume if is_covering else controller.pause)()
@@ -128,10 +141,16 @@ def _coverage(config: pytest.Config) -> Any:
     return getattr(config.pluginmanager.getplugin("_cov"), "cov_controller", None)
 
 
-def pytest_collection_finish() -> None:
-    """Have the garbage collector leave out what all tests and modules are made of: it stays."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect no garbage while tests are collected, and leave out later what they and their modules are made of."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -13,6 +13,7 @@ from queuehint.backends.redis import scripts
 from tests.mutants.gate import KINDS, OF_THE_KIT, PACKAGE, ROOT, Mutant, StaleMutantError, try_catcher, try_mutant
 from tests.mutants.listed import MUTANTS
 from tests.mutants.lua import LUA
+from tests.support import for_each
 
 if TYPE_CHECKING:
     from tests.mutants.gate import Catcher
@@ -41,7 +42,7 @@ def test_no_two_are_of_one_name_or_do_the_same() -> None:
     assert len({(mutant.file, mutant.old, mutant.new) for mutant in MUTANTS}) == len(MUTANTS)
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=named)
+@for_each(MUTANTS)
 def test_what_a_mutant_replaces_stands_there_once_and_the_rest_compiles(mutant: Mutant) -> None:
     text = mutant.apply(mutant.path.read_text("utf-8"))
     assert mutant.caught_by
@@ -60,7 +61,7 @@ def lua(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return shutil.copytree(ROOT / PACKAGE / LUA, tmp_path_factory.mktemp("package") / "lua")
 
 
-@pytest.mark.parametrize("mutant", IN_LUA, ids=named)
+@for_each(IN_LUA)
 def test_a_server_takes_the_scripts_of_a_mutant(
     mutant: Mutant, redis_server: Server, lua: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,7 +6,7 @@ import ast
 import functools
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import pytest
 from redis.exceptions import ResponseError
@@ -28,6 +28,7 @@ from queuehint.operations import KINDS, Enqueue, Firing, PauseSchedule
 from queuehint.values.hint import Claim
 from queuehint.values.spec import JobSpec
 from tests.examples import example
+from tests.support import for_each
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,6 +75,7 @@ COMMON = 8
 """How many arguments all scripts have in common."""
 
 
+@functools.cache
 def code_of(text: str) -> str:
     """Return a Lua text without its comments."""
     return re.sub(r"--\[\[.*?\]\]|--[^\n]*|('(?:\\.|[^'\\])*')", lambda found: found[1] or "", text, flags=re.DOTALL)
@@ -132,7 +134,7 @@ def test_what_every_script_is_given_is_said_once() -> None:
     assert arguments_sent("tick") == COMMON
 
 
-@pytest.mark.parametrize("name", SOURCES)
+@for_each(SOURCES)
 def test_a_header_begins_with_the_name_of_its_file_and_tells_what_is_returned(name: str) -> None:
     header = header_of(name)
     assert header.startswith(f"{Path(name).name}: ")
@@ -140,7 +142,7 @@ def test_a_header_begins_with_the_name_of_its_file_and_tells_what_is_returned(na
     assert "KEYS[" not in header
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@for_each(EXAMPLES)
 def test_a_header_names_the_module_of_the_core_that_answers_the_operation(name: str) -> None:
     (named,) = re.findall(r"\n  Mirrors core\.(\w+)", header_of(name))
     handler = HANDLERS[type(EXAMPLES[name])]
@@ -148,7 +150,7 @@ def test_a_header_names_the_module_of_the_core_that_answers_the_operation(name: 
     assert getattr(room, handler.__name__) is handler
 
 
-@pytest.mark.parametrize("name", SOURCES)
+@for_each(SOURCES)
 def test_a_header_describes_the_arguments_its_caller_sends_and_no_others(name: str) -> None:
     described, rest = arguments_described(header_of(name))
     sent = arguments_sent(name)
@@ -158,7 +160,7 @@ def test_a_header_describes_the_arguments_its_caller_sends_and_no_others(name: s
     assert sent == last if rest is None else sent >= last
 
 
-@pytest.mark.parametrize("name", SOURCES)
+@for_each(SOURCES)
 def test_a_script_reads_no_argument_that_its_header_does_not_describe(name: str) -> None:
     described, _ = arguments_described(header_of(name))
     code = code_of(scripts.script(name).text)
@@ -166,7 +168,7 @@ def test_a_script_reads_no_argument_that_its_header_does_not_describe(name: str)
     assert read <= {*range(1, COMMON + 1)} | described
 
 
-@pytest.mark.parametrize("name", SOURCES)
+@for_each(SOURCES)
 def test_questions_write_nothing_and_only_what_adds_is_refused_when_memory_is_full(name: str) -> None:
     shebang = SOURCES[name].partition("\n")[0]
     if name in QUESTIONS:
@@ -177,7 +179,7 @@ def test_questions_write_nothing_and_only_what_adds_is_refused_when_memory_is_fu
     assert scripts.script(name).text.startswith(f"{shebang}\n")
 
 
-@pytest.mark.parametrize("path", LIBRARY, ids=lambda path: path.stem)
+@for_each(LIBRARY)
 def test_a_library_file_says_what_it_is_for(path: Path) -> None:
     text = path.read_text("utf-8")
     assert text.startswith(f"--[[ {path.stem}: ") or not code_of(text).strip(), "it holds more than includes"
@@ -223,7 +225,7 @@ def test_only_a_path_in_the_folder_of_the_scripts_is_an_include(line: str, libra
     assert scripts.assemble(f"#!lua\n{line}\nreturn 1\n") == "#!lua\nreturn 1"
 
 
-@pytest.mark.parametrize("name", SOURCES)
+@for_each(SOURCES)
 def test_each_library_file_is_in_a_script_once_at_most(name: str) -> None:
     text = with_includes(name)
     for path in LIBRARY:
@@ -287,6 +289,7 @@ def test_questions_about_records_look_as_far_as_in_the_core() -> None:
     ]
 
 
+@functools.cache
 def with_includes(name: str) -> str:
     """Return a script with its includes and its comments."""
     return scripts._included(SOURCES[name].partition("\n")[2], set(), ())
@@ -303,7 +306,7 @@ OF_CHANGES = {"work", "ready_queue", "paths"}
 """What a question does without: of gates and limits it calls no function that changes anything."""
 
 
-@pytest.mark.parametrize("name", SOURCES)
+@for_each(SOURCES)
 def test_a_script_uses_no_name_that_neither_it_nor_an_include_defines(name: str) -> None:
     """A name that nobody defines is an error when the line runs, and not before."""
     code = re.sub(r"'(?:\\.|[^'\\])*'", "''", code_of(scripts.script(name).text.partition("\n")[2]))
@@ -317,14 +320,14 @@ def test_a_script_uses_no_name_that_neither_it_nor_an_include_defines(name: str)
     assert used - defined <= (OF_CHANGES if name in QUESTIONS else set())
 
 
-@pytest.mark.parametrize("name", ALL)
+@for_each(ALL)
 def test_strings_are_written_so_that_constants_can_be_told_from_them(name: str) -> None:
     code = re.sub(r"'(?:\\.|[^'\\])*'", "''", code_of(ALL[name]))
     assert '"' not in code
     assert "[[" not in code
 
 
-@pytest.mark.parametrize("name", SOURCES)
+@for_each(SOURCES)
 def test_no_field_has_the_name_of_a_constant(name: str) -> None:
     text = with_includes(name)
     constants = {
@@ -349,19 +352,19 @@ def test_the_legal_moves_are_those_of_the_core() -> None:
 # --- on a server -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", SOURCES)
+@for_each(SOURCES)
 def test_every_script_loads_and_is_known_by_its_sha(name: str, redis_server: Server) -> None:
     script = scripts.script(name)
     assert redis_server.call("SCRIPT", "LOAD", script.text) in {script.sha, script.sha.encode()}
 
 
-@pytest.mark.parametrize("name", SOURCES)
+@for_each(SOURCES)
 def test_every_script_loads_on_valkey(name: str, second_server: Server) -> None:
     script = scripts.script(name)
     assert second_server.call("SCRIPT", "LOAD", script.text) in {script.sha, script.sha.encode()}
 
 
-@pytest.mark.parametrize("name", sorted(QUESTIONS))
+@for_each(sorted(QUESTIONS))
 def test_a_question_runs_where_nothing_may_be_written(name: str, redis_server: Server, namespace: str) -> None:
     session = Session(parse_url(redis_server.url), BackendOptions(namespace=namespace))
     session._checked_s = float("inf")
@@ -373,13 +376,13 @@ def test_a_question_runs_where_nothing_may_be_written(name: str, redis_server: S
     assert not redis_server.client().exists(keys.redis_key(namespace, "meta"))
 
 
-@pytest.mark.parametrize("name", sorted(SOURCES.keys() - QUESTIONS))
+@for_each(sorted(SOURCES.keys() - QUESTIONS))
 def test_what_is_no_question_is_refused_where_nothing_may_be_written(name: str, redis_server: Server) -> None:
     with pytest.raises(ResponseError, match=r"(?i)write"):
         redis_server.call("EVAL_RO", scripts.script(name).text, 1, "{qh:nobody}", "", "", 0)
 
 
-@pytest.mark.parametrize("name", ALL)
+@for_each(ALL)
 def test_only_one_file_makes_keys_and_all_begin_with_the_root(name: str) -> None:
     found = re.findall(r"\b(?:KEYS|ROOT)\b.*", code_of(ALL[name]))
     if name == "probe.lua":
@@ -477,7 +480,7 @@ def test_every_command_of_a_script_is_tried_before_anything_is_written() -> None
     assert used <= tried <= set(COMMANDS.split())
 
 
-@pytest.mark.parametrize("name", sorted(ALL.keys() - {"probe.lua"}))
+@for_each(sorted(ALL.keys() - {"probe.lua"}))
 def test_a_script_uses_only_commands_of_the_list(name: str) -> None:
     for call in calls_of(ALL[name]):
         command = re.match(r"'([A-Z]+)'", call)
@@ -485,7 +488,7 @@ def test_a_script_uses_only_commands_of_the_list(name: str) -> None:
         assert command[1] in (COMMANDS + OF_THE_DOCTOR if name in DOCTOR else COMMANDS).split(), call
 
 
-@pytest.mark.parametrize("name", ALL)
+@for_each(ALL)
 def test_no_script_reads_a_whole_key_that_may_be_large(name: str) -> None:
     for call in calls_of(ALL[name]):
         command, _, rest = call.partition(", ")
@@ -496,7 +499,7 @@ def test_no_script_reads_a_whole_key_that_may_be_large(name: str) -> None:
             assert (command, key[1]) in WHOLE, f"{call} in {name}"
 
 
-@pytest.mark.parametrize("name", ALL)
+@for_each(ALL)
 def test_a_range_by_score_or_in_lexical_order_has_a_limit(name: str) -> None:
     for call in calls_of(ALL[name]):
         if re.match(r"'Z(REV)?RANGEBY(LEX|SCORE)'", call):
@@ -505,7 +508,7 @@ def test_a_range_by_score_or_in_lexical_order_has_a_limit(name: str) -> None:
             assert "'COUNT'" in call, f"{call} in {name}"
 
 
-@pytest.mark.parametrize("name", ALL)
+@for_each(ALL)
 def test_no_script_goes_around_the_rules_of_scripts(name: str) -> None:
     code = code_of(ALL[name])
     assert not re.search(r"redis\.pcall|loadstring|\bload\(|setfenv|getfenv|math\.random|os\.|cjson", code)
@@ -551,7 +554,7 @@ def test_what_a_header_says_is_refused_is_refused_and_the_other_way_round() -> N
         assert said == done, name
 
 
-@pytest.mark.parametrize("name", ALL)
+@for_each(ALL)
 def test_an_error_reply_is_made_of_a_known_word_first(name: str) -> None:
     for argument in re.findall(r"redis\.error_reply\(([^\n]*)", code_of(ALL[name])):
         assert argument.startswith(("'", "refused)")), argument
@@ -561,21 +564,31 @@ def test_an_error_reply_is_made_of_a_known_word_first(name: str) -> None:
 
 
 @functools.cache
-def modules() -> list[tuple[str, ast.Module]]:
-    paths = sorted(PACKAGE.rglob("*.py"))
-    return [(str(path.relative_to(PACKAGE)), ast.parse(path.read_text("utf-8"))) for path in paths]
+def modules() -> list[tuple[str, list[ast.AST]]]:
+    """Return each module of the package that may know of scripts by its path, with all nodes of its tree."""
+    texts = {str(path.relative_to(PACKAGE)): path.read_text("utf-8") for path in sorted(PACKAGE.rglob("*.py"))}
+    word = re.compile(r"EVAL|SCRIPT|FCALL|FUNCTION|\b(?:eval|fcall|Script)|script\b|script_load|redis\.call|#!lua")
+    return [(name, list(ast.walk(ast.parse(text)))) for name, text in texts.items() if word.search(text)]
 
 
-def strings_of(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
+def strings_of(nodes: list[ast.AST]) -> Iterator[str]:
+    for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
 
 
+def is_call_of(node: ast.AST, name: str) -> TypeGuard[ast.Call]:
+    """Return whether a node calls a function of this name, whatever it is an attribute of."""
+    if not isinstance(node, ast.Call):
+        return False
+    called = node.func
+    return (called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", None)) == name
+
+
 def test_only_the_conversation_sends_scripts_and_their_texts_come_from_files() -> None:
     senders = set()
-    for name, tree in modules():
-        for node in ast.walk(tree):
+    for name, nodes in modules():
+        for node in nodes:
             if isinstance(node, ast.Tuple) and node.elts and isinstance(node.elts[0], ast.Constant):
                 if node.elts[0].value in {"EVAL", "EVAL_RO", "EVALSHA", "EVALSHA_RO"}:
                     senders.add((name, node.elts[0].value, ast.unparse(node.elts[1])))
@@ -586,39 +599,36 @@ def test_only_the_conversation_sends_scripts_and_their_texts_come_from_files() -
 
 
 def test_no_other_way_to_run_a_script_is_used() -> None:
-    for name, tree in modules():
-        for node in ast.walk(tree):
+    for name, nodes in modules():
+        for node in nodes:
             if isinstance(node, ast.Attribute):
                 assert node.attr not in {"register_script", "script_load", "eval", "evalsha", "eval_ro", "fcall"}, name
-        for text in strings_of(tree):
+        for text in strings_of(nodes):
             assert text not in {"SCRIPT", "FCALL", "FUNCTION"}, name
 
 
 def test_no_lua_is_written_in_python() -> None:
-    for name, tree in modules():
-        for text in strings_of(tree):
+    for name, nodes in modules():
+        for text in strings_of(nodes):
             assert "redis.call" not in text, name
             assert not text.startswith("#!lua"), name
 
 
 def test_a_script_is_made_in_one_place_of_a_file_of_the_package() -> None:
     makers = []
-    for name, tree in modules():
-        for function in ast.walk(tree):
-            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-                makers += [
-                    (name, function.name)
-                    for node in ast.walk(function)
-                    if isinstance(node, ast.Call) and ast.unparse(node.func) in {"Script", "scripts.Script"}
-                ]
+    for name, nodes in modules():
+        if any(is_call_of(node, "Script") for node in nodes):
+            for function in nodes:
+                if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                    makers += [(name, function.name) for node in ast.walk(function) if is_call_of(node, "Script")]
     assert makers == [("backends/redis/scripts.py", "script")]
+    assert sum(is_call_of(node, "Script") for _, nodes in modules() for node in nodes) == 1
 
 
 def test_what_is_put_into_a_script_is_a_file_or_the_table_of_moves() -> None:
     """In scripts.py text is formatted for the names of files, for messages and for the table of moves alone."""
-    tree = dict(modules())["backends/redis/scripts.py"]
     formatted = {}
-    for function in ast.walk(tree):
+    for function in dict(modules())["backends/redis/scripts.py"]:
         if isinstance(function, ast.FunctionDef):
             texts = [ast.unparse(node) for node in ast.walk(function) if isinstance(node, ast.JoinedStr)]
             joins = [
@@ -638,7 +648,7 @@ def test_what_is_put_into_a_script_is_a_file_or_the_table_of_moves() -> None:
 
 def test_the_name_of_a_script_is_never_what_a_user_said() -> None:
     assert {name for name, _ in REQUESTS.values()} <= SOURCES.keys()
-    for name, module in modules():
-        for node in ast.walk(module):
-            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("execute_script"):
+    for name, nodes in modules():
+        for node in nodes:
+            if is_call_of(node, "execute_script"):
                 assert isinstance(node.args[0], ast.Constant), name
