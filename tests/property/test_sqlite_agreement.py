@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -13,7 +14,7 @@ from queuehint.backends.sqlite import backend as backend_module
 from queuehint.backends.sqlite.address import Address
 from queuehint.backends.sqlite.backend import SqliteBackend
 from queuehint.backends.sqlite.snapshot import freeze, pack, thaw
-from queuehint.core.engine import EngineOptions
+from queuehint.core.engine import Engine, EngineOptions
 from queuehint.errors import QueueHintError
 from queuehint.operations import Follow, Operation, Peek, Tick
 from queuehint.testing.state_machine.generator import OperationGenerator
@@ -29,7 +30,8 @@ def answer(call: Any, operation: Operation[Any], *more: int) -> Any:
         return type(error), str(error)
 
 
-def walk(seed: int, steps: int) -> None:
+def walk(seed: int, steps: int, watch: Callable[[Engine], Callable[[Engine], None]] | None = None) -> None:
+    """Let a store and an engine go side by side; *watch* the engine, and have the store's looked at after each step."""
     random = Random(seed)
     clock = FakeClock(60_000)
     options = EngineOptions(budget=random.choice((1, 3, 1000)))
@@ -44,6 +46,7 @@ def walk(seed: int, steps: int) -> None:
         store.call_sync(Peek())
         # The same beginning: tokens count from when the file was made.
         engine = thaw(pack(freeze(store.engine)), options)
+        see = None if watch is None else watch(engine)
         generator = OperationGenerator(engine, random, random.choice((*STYLES, ALL_AT_ONCE)))
         for _ in range(steps):
             clock.advance(ms=generator.pass_time(clock.now_ms()) - clock.now_ms())
@@ -51,6 +54,8 @@ def walk(seed: int, steps: int) -> None:
             operation = generator.move() if roll < 0.85 else Tick() if roll < 0.95 else Follow(after)
             reply = answer(engine.apply, operation, clock.now_ms())
             assert answer(store.call_sync, operation) == reply
+            if see is not None:
+                see(store.engine)
             if isinstance(operation, Follow):
                 after = reply.after
             if random.random() < 0.05:

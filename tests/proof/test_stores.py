@@ -1,0 +1,75 @@
+"""The gates that a store keeps are those of the program made from the proof, after each operation."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from queuehint.backends.sqlite import backend as backend_module
+from queuehint.operations import BUDGET
+from queuehint.testing.state_machine.styles import ALL_AT_ONCE, MIXED
+from tests.proof.stores import Gates, ProvedLockstep, gates_of_engine
+from tests.property.agreement import walk_together
+from tests.property.test_sqlite_agreement import walk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from queuehint.core.engine import Engine
+    from queuehint.testing.state_machine.styles import Style
+
+pytestmark = pytest.mark.heavy
+
+
+def compare_sqlite(program: Path, seed: int, steps: int) -> None:
+    watched: list[Gates] = []
+
+    def watch(engine: Engine) -> Callable[[Engine], None]:
+        watched.append(Gates(engine))
+        return lambda stored: watched[0].see(gates_of_engine(watched[0], stored))
+
+    walk(seed, steps, watch)
+    assert watched[0].compare(program) == steps
+
+
+def compare_redis(program: Path, seed: int, style: Style, steps: int, budget: int) -> None:
+    lockstep = ProvedLockstep(budget=budget)
+    try:
+        walk_together(lockstep, Random(seed), style, steps)
+        lockstep.wind_down()
+    finally:
+        lockstep.close()
+    assert lockstep.gates.compare(program) >= steps
+
+
+def test_gates_in_a_file_are_those_of_the_proved_program(trie_program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file is closed, or cut off, and opened again now and then."""
+    monkeypatch.setattr(backend_module, "SNAPSHOT_ROWS", 30)
+    compare_sqlite(trie_program, 3, 150)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(20))
+def test_gates_in_a_file_are_those_of_the_proved_program_for_long(
+    trie_program: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(backend_module, "SNAPSHOT_ROWS", 30)
+    compare_sqlite(trie_program, seed, 400)
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize("budget", [1, 3, BUDGET])
+def test_gates_in_redis_are_those_of_the_proved_program(trie_program: Path, budget: int) -> None:
+    compare_redis(trie_program, budget, MIXED, 70, budget)
+
+
+@pytest.mark.nightly
+@pytest.mark.redis
+@pytest.mark.parametrize("budget", [1, 2, 5, 20, BUDGET])
+@pytest.mark.parametrize("style", [MIXED, ALL_AT_ONCE], ids=["mixed", "all"])
+def test_gates_in_redis_are_those_of_the_proved_program_for_long(trie_program: Path, style: Style, budget: int) -> None:
+    for seed in range(10):
+        compare_redis(trie_program, seed, style, 400, budget)
