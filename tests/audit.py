@@ -21,6 +21,8 @@ import attrs
 
 from queuehint.backends.redis import keys, scripts, session
 from queuehint.backends.redis.codec import codec
+from queuehint.backends.redis.functions import calls
+from queuehint.backends.redis.functions.library import Library
 from queuehint.core.engine import Engine, EngineOptions
 from queuehint.core.jobs import archive
 from queuehint.errors import QueueHintError
@@ -66,15 +68,37 @@ _LINES = (
 """Lines of the product that are looked for, and what takes their place."""
 
 
+class AuditedScript(scripts.Script):
+    """A script of the product that also puts down what it does."""
+
+    def __init__(self, name: str) -> None:
+        shebang, _, body = scripts.source(name).partition("\n")
+        text = scripts._included(body, set(), ())
+        for line, lines in _LINES:
+            assert text.count(line) == 1, f"{name} has {text.count(line)} times {line!r}"
+            text = text.replace(line, lines)
+        super().__init__(name, scripts.assemble(f"{shebang}\n{_TAKE}{text}"))
+
+
 @functools.cache
-def audited_script(name: str) -> scripts.Script:
+def audited_script(name: str) -> AuditedScript:
     """Return a script of the product that also puts down what it does."""
-    shebang, _, body = scripts._read(name).partition("\n")
-    text = scripts._included(body, set(), ())
+    return AuditedScript(name)
+
+
+def _audited(name: str, text: str) -> str:
+    """Return a file as it is in the library that puts down what it does."""
+    if name == "lib/request/arguments":
+        text += _TAKE
     for line, lines in _LINES:
-        assert text.count(line) == 1, f"{name} has {text.count(line)} times {line!r}"
         text = text.replace(line, lines)
-    return scripts.Script(name, scripts.assemble(f"{shebang}\n{_TAKE}{text}"))
+    return text
+
+
+@functools.cache
+def audited_library() -> Library:
+    """Return the library of the product that also puts down what it does."""
+    return Library(_audited)
 
 
 def install() -> None:
@@ -108,6 +132,12 @@ def install() -> None:
         return ask(client, which, args, operation, lane)
 
     session.Session._ask = ask_audited  # type: ignore[method-assign,assignment]
+    of_product = calls.library_of
+
+    def library_of(which: scripts.Script) -> Library:
+        return audited_library() if isinstance(which, AuditedScript) else of_product(which)
+
+    calls.library_of = library_of
 
 
 def environment() -> dict[str, str]:

@@ -22,6 +22,7 @@ _VALUES = {
     "db": _DATABASE,
     "namespace": re.compile(r"[A-Za-z0-9_.-]{1,64}"),
     "durability": re.compile(r"full|process"),
+    "functions": re.compile(r"auto|always|never"),
     "ssl_cert_reqs": re.compile(r"required|none"),
     "ssl_check_hostname": re.compile(r"true|false|1|0"),
 }

@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.conftest import StartServer
+from tests.calls import script_of
 from tests.examples import example
 from tests.servers import Server
 
@@ -203,8 +204,9 @@ class Shop:
 
     def _taken(self, ask: object) -> tuple[str, list[Any]]:
         assert isinstance(ask, Send)
-        _, sha, count, *rest = ask.command
-        return next(name for name in names() if script(name).sha == sha), rest[count:]
+        name = script_of(ask.command)
+        assert name
+        return name, list(ask.command[3 + ask.command[2] :])
 
     def questions(self) -> Iterator[tuple[str, list[Any]]]:
         """Yield each script that changes nothing with its arguments."""

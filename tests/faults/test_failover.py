@@ -16,6 +16,7 @@ from queuehint.backends.redis.connections.sync_link import SyncLink
 from queuehint.clock import now_s
 from queuehint.operations import CountJobs, Draw, Enqueue, Exchange, Get, Renew, Verdict
 from queuehint.worker.leases.helper import RenewerProcess
+from tests.calls import COMMANDS
 from tests.doors import run
 from tests.faults import app, books
 from tests.faults.books import figures, until
@@ -176,7 +177,7 @@ async def test_no_connection_to_an_old_primary_is_kept(
 
     def connections() -> int:
         own = [client for client in name.primary.client().client_list(_type="normal") if client["cmd"] != "client|list"]
-        return sum(client["cmd"] in {"evalsha", "eval", "type", "info"} for client in own)
+        return sum(client["cmd"] in {*COMMANDS, "type", "info"} for client in own)
 
     await call()
     # All calls of a loop share one.

@@ -30,6 +30,7 @@ from queuehint.operations import CountJobs, Enqueue, Exchange, Get, PutSchedule
 from queuehint.testing import contract
 from queuehint.values.schedule import Recurrence
 from queuehint.worker import firing as timekeeping
+from tests.calls import forget_scripts
 from tests.doors import run
 from tests.faults import books
 from tests.faults.books import figures
@@ -56,8 +57,8 @@ IN_SCRIPTS = (
     *("zrangebylex", "zrevrangebylex", "zlexcount"),
     *("rpush", "lrange", "llen", "ltrim", "sadd", "srem", "sismember"),
 )
-FROM_CLIENTS = ("evalsha", "eval", "info", "type", "bzpopmin", "zpopmin")
-"""Scripts; what is looked at on connecting; how workers and those who wait for results listen."""
+FROM_CLIENTS = ("fcall", "fcall_ro", "function|load", "evalsha", "eval", "info", "type", "bzpopmin", "zpopmin")
+"""Scripts, in both ways; what is looked at on connecting; how workers and those who wait for results listen."""
 COMMANDS = tuple(dict.fromkeys((*FROM_CLIENTS, *IN_SCRIPTS)))
 """
 All that the user of a worker or a producer has to be allowed, on the keys `{qh:<namespace>}` and `{qh:<namespace>}:*`;
@@ -182,7 +183,8 @@ def test_what_is_not_on_the_list_is_refused(namespace: str) -> None:
         ("CONFIG", "GET", "*"),
         ("FLUSHALL",),
         ("SCRIPT", "FLUSH"),
-        ("FUNCTION", "LOAD", "x"),
+        ("FUNCTION", "FLUSH"),
+        ("FUNCTION", "DELETE", "x"),
         ("KEYS", "*"),
         ("SCAN", "0"),
         ("REPLICAOF", "NO", "ONE"),
@@ -244,12 +246,12 @@ def read_only(server: Server) -> Callable[[], object]:
 
 
 def no_script(server: Server) -> Callable[[], object]:
-    server.call("SCRIPT", "FLUSH")
+    forget_scripts(server)
     return lambda: None
 
 
 def denied(server: Server) -> Callable[[], object]:
-    server.call("ACL", "SETUSER", "default", "-evalsha", "-eval")
+    server.call("ACL", "SETUSER", "default", "-fcall", "-fcall_ro", "-evalsha", "-eval")
     return lambda: server.call("ACL", "SETUSER", "default", "+@all")
 
 

@@ -182,15 +182,16 @@ def test_a_backend_that_was_used_is_used_again_in_forks_and_beside_them(
 # --- F-06 ------------------------------------------------------------------------------------------------------------
 
 
-def check_flushes(server: Server, namespace: str, every_s: float, least: int) -> None:
+def check_flushes(server: Server, namespace: str, every_s: float, least: int, functions: str = "always") -> None:
     client = server.client()
-    store = books.open_store(server.url, namespace)
+    store = books.open_store(f"{server.url}?functions={functions}", namespace)
     store.call_sync(Draw(1))
     client.config_resetstat()
     calls = 0
     history = History()
     other = connect(server.url)
-    with repeated(other.script_flush, every_s) as flushes:
+    flush = other.script_flush if functions == "never" else other.function_flush
+    with repeated(flush, every_s) as flushes:
         while len(flushes) < least:
             name = f"j{calls}"
             history.enqueue(store, books.job(name, ["p", str(calls % 3)]))
@@ -200,19 +201,29 @@ def check_flushes(server: Server, namespace: str, every_s: float, least: int) ->
             calls += 3
     other.close()
     counted: Any = client.info("commandstats")
-    evals = counted.get("cmdstat_eval", {"calls": 0})["calls"]
-    asked = counted["cmdstat_evalsha"]["calls"]
-    assert asked == calls
-    assert evals <= calls
+    if functions == "never":
+        more = counted.get("cmdstat_eval", {"calls": 0})["calls"]
+        assert counted["cmdstat_evalsha"]["calls"] == calls
+    else:
+        more = counted.get("cmdstat_function|load", {"calls": 0})["calls"]
+        assert counted["cmdstat_fcall"]["calls"] == calls + more
+        assert "cmdstat_evalsha" not in counted
+    assert 0 < more <= calls
     store.close_sync()
     books.close_books(client, server.url, namespace, history)
-    figures("F-06", flushes=len(flushes), operations=calls, extra_round_trips=evals, errors=0)
+    figures("F-06", flushes=len(flushes), operations=calls, extra_round_trips=more, errors=0)
 
 
 def test_a_script_cache_that_is_flushed_all_the_time_costs_one_more_round_trip(
     start_server: StartServer, namespace: str
 ) -> None:
-    check_flushes(start_server(), namespace, 0.002, 100)
+    check_flushes(start_server(), namespace, 0.002, 100, "never")
+
+
+def test_functions_that_are_flushed_again_and_again_cost_two_more_round_trips(
+    start_server: StartServer, namespace: str
+) -> None:
+    check_flushes(start_server(), namespace, 0.2, 4)
 
 
 @pytest.mark.nightly

@@ -62,6 +62,7 @@ from queuehint.values.record import JobState
 from queuehint.values.record_filter import RecordFilter
 from queuehint.values.schedule import Recurrence, Schedule
 from queuehint.values.spec import Dependency, JobSpec
+from tests.calls import script_of
 from tests.property.agreement import ALPHABETS, PayloadGenerator, RedisLockstep
 from tests.servers import Cluster, Server, new_namespace, shared_server
 from tests.support import thorough
@@ -1021,11 +1022,11 @@ class Busy:
 
     def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
         self.changes = 0
-        sha, text = scripts.script(name).sha, scripts.script(name).text
+        text = scripts.script(name).text
         ask = SyncLink.ask
 
         def ask_busily(link: Any, words: tuple[Any, ...]) -> Any:
-            if words[0] in {"EVALSHA", "EVAL"} and words[1] in {sha, text}:
+            if script_of(words) == name or words[1:2] == (text,):
                 self.changes += 1
                 store.clock.advance(ms=1)
                 store.call(

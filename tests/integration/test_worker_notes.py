@@ -41,6 +41,7 @@ from queuehint.values.spec import JobSpec
 from queuehint.worker import listening as listening_module
 from queuehint.worker import outbox as outbox_module
 from queuehint.worker.outbox import Outbox
+from tests.calls import scripts_run
 from tests.doors import Gate, run, scheduler, until
 from tests.shelf import on
 
@@ -682,10 +683,8 @@ async def test_many_jobs_that_all_speak_cost_a_few_scripts_a_second(start_server
             ctx.update({"rows": n})
             await asyncio.sleep(0.1)
 
-    client = server.client()
-
     def scripts() -> int:
-        return int(client.info("commandstats")["cmdstat_evalsha"]["calls"])
+        return scripts_run(server)
 
     async with sched.worker(concurrency=60, grace=0):
         await work.enqueue_many([(n,) for n in range(60)])

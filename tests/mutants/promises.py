@@ -18,9 +18,9 @@ MUTANTS = (
     Mutant(
         name="A script that a server has forgotten is not sent whole",
         kind="wire",
-        file="backends/redis/session.py",
-        old="                    ask = whole\n                    continue\n",
-        new="                    raise\n",
+        file="backends/redis/functions/calls.py",
+        old='return Send(("EVAL", self._which.text, *self._words))',
+        new="return None",
         caught_by=(
             tests("tests/unit/test_redis_session.py", "-k", "a_script_the_server_does_not_know_is_sent_whole_with"),
         ),

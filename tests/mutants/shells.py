@@ -3,6 +3,7 @@
 from tests.mutants.gate import Mutant, tests
 
 CONVERSATION = tests("tests/unit/test_redis_session.py")
+FUNCTIONS = tests("tests/unit/test_redis_functions.py")
 NOTES = tests("tests/integration/test_worker_notes.py", "-k", "memory")
 RENEWAL = tests("tests/unit/test_renewal.py", "-k", "fenced_in_time")
 WAITS = tests("tests/integration/test_redis_waits.py")
@@ -263,9 +264,89 @@ MUTANTS = (
         name="Whoever does not know what became of a request is told that it was not done",
         kind="wire",
         file="backends/redis/session.py",
-        old="                    failure, is_unknown = error, stream is not None\n",
-        new="                    failure, is_unknown = error, False\n",
+        old="error, is_unknown or (stream is not None and ask is not call.load)\n",
+        new="error, False\n",
         caught_by=(CONVERSATION,),
+    ),
+    Mutant(
+        name="A library that was loaded without an answer makes the outcome of its request unknown",
+        kind="wire",
+        file="backends/redis/session.py",
+        old="(stream is not None and ask is not call.load)",
+        new="(stream is not None)",
+        caught_by=(CONVERSATION,),
+    ),
+    Mutant(
+        name="The library goes to another node than the one that a slot is moving to",
+        kind="wire",
+        file="backends/redis/session.py",
+        old="                        if asking is not None:\n                            yield asking\n",
+        new="",
+        caught_by=(CONVERSATION,),
+    ),
+    Mutant(
+        name="The reply to a load is taken for that of the script",
+        kind="wire",
+        file="backends/redis/session.py",
+        old="                    if ask is call.load:\n",
+        new="                    if False:\n",
+        caught_by=(CONVERSATION,),
+    ),
+    Mutant(
+        name="A library that somebody else has loaded is none",
+        kind="wire",
+        file="backends/redis/functions/calls.py",
+        old='        if message.endswith("already exists"):\n            return self.first()\n',
+        new="",
+        caught_by=(FUNCTIONS,),
+    ),
+    Mutant(
+        name="Full memory ends functions as long as a right that is missing",
+        kind="wire",
+        file="backends/redis/functions/calls.py",
+        old="PASSING_AGAIN_S if is_passing else REFUSED_AGAIN_S",
+        new="REFUSED_AGAIN_S",
+        caught_by=(FUNCTIONS,),
+    ),
+    Mutant(
+        name="A library that the server never finds is loaded for ever",
+        kind="wire",
+        file="backends/redis/functions/calls.py",
+        old="            if self._loads > LOADS_MAX:\n",
+        new="            if False:\n",
+        caught_by=(FUNCTIONS,),
+    ),
+    Mutant(
+        name="A field of a table of functions is kept for the next call",
+        kind="wire",
+        file="backends/redis/functions/library.py",
+        old='                fields.setdefault(field, "nil")\n',
+        new="                pass\n",
+        caught_by=(FUNCTIONS,),
+    ),
+    Mutant(
+        name="A constant of a library that something writes to is made once",
+        kind="wire",
+        file="backends/redis/functions/library.py",
+        old="        return not any(self._is_written(name) for name in statement.names)\n",
+        new="        return True\n",
+        caught_by=(FUNCTIONS,),
+    ),
+    Mutant(
+        name="A local of an operation that its functions see is that of the first call",
+        kind="wire",
+        file="backends/redis/functions/library.py",
+        old='                body.append(_set(", ".join(each.names), each.value or "nil").text)\n',
+        new='                made.append(_set(", ".join(each.names), each.value or "nil").text)\n',
+        caught_by=(FUNCTIONS,),
+    ),
+    Mutant(
+        name="Two releases share the names of their functions",
+        kind="wire",
+        file="backends/redis/functions/library.py",
+        old='return f"qh_{self.digest}_{name}"',
+        new='return f"qh_{name}"',
+        caught_by=(FUNCTIONS,),
     ),
     Mutant(
         name="A server that may evict jobs is taken",

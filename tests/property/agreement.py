@@ -11,7 +11,6 @@ Permitted differences are listed in `queuehint.testing.state_machine.agreement`.
 from __future__ import annotations
 
 import asyncio
-import functools
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -23,7 +22,6 @@ from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
 from queuehint.backends.redis.codec import codec
 from queuehint.backends.redis.scripts import LETTERS, script
-from queuehint.backends.redis.scripts import names as script_names
 from queuehint.backends.redis.session import RequestStream, Session
 from queuehint.backends.redis.transport import Redirect, Send, Sleep
 from queuehint.clock import FakeClock
@@ -82,6 +80,7 @@ from queuehint.values.policy import Policy
 from queuehint.values.record import OVER, JobState
 from queuehint.values.schedule import Recurrence
 from queuehint.values.spec import JobSpec
+from tests.calls import forget_scripts, script_of
 from tests.servers import Server, new_namespace, shared_server
 
 if TYPE_CHECKING:
@@ -106,12 +105,6 @@ local state = cmsgpack.unpack(redis.call('HGET', KEYS[1], 'state'))
 return math.max(state[13], state[64])
 """
 """How long the leases in force may be stands in two places of the state."""
-
-
-@functools.cache
-def _texts() -> dict[str, str]:
-    """Return the texts of all scripts by what a server calls them."""
-    return {script(name).sha: script(name).text for name in script_names()}
 
 
 # --- what a shell sends ----------------------------------------------------------------------------------------------
@@ -154,7 +147,7 @@ class Wiretap(Session):
         """What a server may lose is said elsewhere."""
 
     def _note(self, step: Send | Sleep | Redirect, answer: Any) -> None:
-        if isinstance(step, Send) and step.command[0] in {"EVALSHA", "EVAL"}:
+        if isinstance(step, Send) and (script_of(step.command) or step.command[0] == "EVAL"):
             self.answer = answer
             now_ms, lane = (*arguments_of(step.command), "", "")[:2]
             if lane and not isinstance(answer, BaseException):
@@ -450,7 +443,7 @@ class RedisLockstep:
         command, answer = self._receipt(lane)
         before = self.dump()
         again = self.send(command)
-        if command[1] == script("exchange").sha:
+        if script_of(command) == "exchange":
             answer = self._without_gone(answer)
         assert again == answer, f"{command}\nat first: {answer}\nthen:     {again}"
         self._check_unchanged(before, command)
@@ -492,7 +485,8 @@ class RedisLockstep:
 
     def send(self, command: tuple[Any, ...]) -> Any:
         """Send a request for a script by a connection of its own; return its reply or error."""
-        text = command[1] if command[0] == "EVAL" else _texts()[command[1]]
+        name = script_of(command)
+        text = script(name).text if name else command[1]
         try:
             return self.server.call("EVAL", text, *command[2:])
         except ResponseError as error:
@@ -500,7 +494,7 @@ class RedisLockstep:
 
     def forget_scripts(self) -> None:
         """Have the server forget all scripts."""
-        self.server.call("SCRIPT", "FLUSH")
+        forget_scripts(self.server)
 
     def cut_connections(self) -> None:
         """Have the server end all connections but the one that asks for it."""

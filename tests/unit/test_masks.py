@@ -71,6 +71,7 @@ def test_what_was_masked_stays_as_it_is(scheme: str, rest: str) -> None:
         ("unix:///run/a\x1b.sock", "unix:///***"),
         ("sqlite:///var/jobs.db?durability=full", "sqlite:///var/jobs.db?durability=full"),
         ("sqlite:///var/jobs.db?durability=word", "sqlite:///var/jobs.db?durability=***"),
+        ("redis://db?functions=never", "redis://db?functions=never"),
         ("rediss://db?ssl_ca_certs=/etc/x&ssl_cert_reqs=none", "rediss://db?ssl_ca_certs=***&ssl_cert_reqs=none"),
         ("redis://\x1b[31m/0", "redis://***"),
         ("redis://a:b?c@db", "redis://***"),

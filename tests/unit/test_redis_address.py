@@ -276,5 +276,5 @@ def test_a_password_reaches_the_connection_and_nothing_that_is_printed() -> None
     address = parse_url(f"redis+sentinel://ann:{SECRET}@a/main?sentinel_password={SECRET}")
     assert address.options["password"] == address.sentinel_options["password"] == SECRET
     shown = {field.name for field in attrs.fields(Address) if field.repr}
-    assert shown == {"kind", "shown", "is_tls"}
+    assert shown == {"kind", "shown", "is_tls", "functions"}
     assert SECRET not in repr(next(Session(address, BackendOptions()).execute(Tick())))

@@ -19,6 +19,7 @@ from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.codec import codec
 from queuehint.backends.redis.codec.replies import REPLIES
 from queuehint.backends.redis.codec.requests import REQUESTS
+from queuehint.backends.redis.functions.library import library
 from queuehint.backends.redis.session import Session
 from queuehint.backends.redis.transport import Send
 from queuehint.core.engine import ROOMS
@@ -27,6 +28,7 @@ from queuehint.core.state import HANDLERS
 from queuehint.operations import KINDS, Enqueue, Firing, PauseSchedule
 from queuehint.values.hint import Claim
 from queuehint.values.spec import JobSpec
+from tests.calls import load, script_of
 from tests.examples import example
 from tests.support import for_each
 
@@ -113,7 +115,7 @@ def arguments_sent(name: str) -> int:
     else:
         ask = next(session.execute_script(name, MORE_EXAMPLES[name]))
     assert isinstance(ask, Send)
-    assert ask.command[:2] == ("EVALSHA", scripts.script(name).sha)
+    assert script_of(ask.command) == name
     return len(ask.command[3 + ask.command[2] :])
 
 
@@ -189,39 +191,39 @@ def test_a_library_file_says_what_it_is_for(path: Path) -> None:
 
 
 @pytest.fixture
-def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of library files of the test's own."""
     (tmp_path / "lua" / "lib" / "room").mkdir(parents=True)
     monkeypatch.setattr(scripts, "files", lambda _: tmp_path)
     return tmp_path / "lua" / "lib"
 
 
-def test_an_include_stands_where_it_is_first_asked_for_and_only_there(library: Path) -> None:
-    (library / "a.lua").write_text("-- @include lib/room/b\nlocal a = 1\n")
-    (library / "room" / "b.lua").write_text("local b = 2\n")
+def test_an_include_stands_where_it_is_first_asked_for_and_only_there(folder: Path) -> None:
+    (folder / "a.lua").write_text("-- @include lib/room/b\nlocal a = 1\n")
+    (folder / "room" / "b.lua").write_text("local b = 2\n")
     text = scripts.assemble("#!lua\n-- @include lib/a\n-- @include lib/room/b\n-- @include lib/a\nreturn a + b\n")
     assert text == "#!lua\nlocal b = 2\nlocal a = 1\nreturn a + b"
 
 
-def test_an_include_that_stands_within_itself_is_refused(library: Path) -> None:
-    (library / "a.lua").write_text("-- @include lib/b\n")
-    (library / "b.lua").write_text("-- @include lib/c\n")
-    (library / "c.lua").write_text("-- @include lib/a\n")
+def test_an_include_that_stands_within_itself_is_refused(folder: Path) -> None:
+    (folder / "a.lua").write_text("-- @include lib/b\n")
+    (folder / "b.lua").write_text("-- @include lib/c\n")
+    (folder / "c.lua").write_text("-- @include lib/a\n")
     with pytest.raises(ValueError, match=r"^lua include lib/a stands within itself: lib/a in lib/c in lib/b in lib/a$"):
         scripts.assemble("#!lua\n-- @include lib/a\n")
-    (library / "self.lua").write_text("-- @include lib/self\n")
+    (folder / "self.lua").write_text("-- @include lib/self\n")
     with pytest.raises(ValueError, match="stands within itself"):
         scripts.assemble("#!lua\n-- @include lib/self\n")
 
 
-def test_an_include_that_is_not_there_is_an_error(library: Path) -> None:
+def test_an_include_that_is_not_there_is_an_error(folder: Path) -> None:
     with pytest.raises(FileNotFoundError):
         scripts.assemble("#!lua\n-- @include lib/nowhere\n")
 
 
 @pytest.mark.parametrize("line", ["-- @include ../a", "-- @include /a", "-- @include lib//a", "-- @include lib/a.lua"])
-def test_only_a_path_in_the_folder_of_the_scripts_is_an_include(line: str, library: Path) -> None:
-    (library / "a.lua").write_text("local a = 1\n")
+def test_only_a_path_in_the_folder_of_the_scripts_is_an_include(line: str, folder: Path) -> None:
+    (folder / "a.lua").write_text("local a = 1\n")
     assert scripts.assemble(f"#!lua\n{line}\nreturn 1\n") == "#!lua\nreturn 1"
 
 
@@ -244,8 +246,8 @@ def test_constants_are_written_in_place_of_their_names() -> None:
     assert text == "#!lua\nlocal FREE = 2\nreturn {1, 'word', FREE}"
 
 
-def test_a_constant_may_be_used_by_what_is_included_before_it(library: Path) -> None:
-    (library / "a.lua").write_text("local function one() return ONE end\n")
+def test_a_constant_may_be_used_by_what_is_included_before_it(folder: Path) -> None:
+    (folder / "a.lua").write_text("local function one() return ONE end\n")
     text = scripts.assemble("#!lua\n-- @include lib/a\nlocal ONE = 1 -- @const\nreturn one()\n")
     assert text == "#!lua\nlocal function one() return 1 end\nreturn one()"
 
@@ -373,6 +375,9 @@ def test_a_question_runs_where_nothing_may_be_written(name: str, redis_server: S
     ask = next(talk)
     assert isinstance(ask, Send)
     redis_server.call("EVAL_RO", scripts.script(name).text, *ask.command[2:])
+    if scripts.script(name).is_function:
+        load(redis_server)
+        redis_server.call("FCALL_RO", library().function(name), *ask.command[2:])
     assert not redis_server.client().exists(keys.redis_key(namespace, "meta"))
 
 
@@ -380,6 +385,10 @@ def test_a_question_runs_where_nothing_may_be_written(name: str, redis_server: S
 def test_what_is_no_question_is_refused_where_nothing_may_be_written(name: str, redis_server: Server) -> None:
     with pytest.raises(ResponseError, match=r"(?i)write"):
         redis_server.call("EVAL_RO", scripts.script(name).text, 1, "{qh:nobody}", "", "", 0)
+    if scripts.script(name).is_function:
+        load(redis_server)
+        with pytest.raises(ResponseError, match=r"(?i)write"):
+            redis_server.call("FCALL_RO", library().function(name), 1, "{qh:nobody}", "", "", 0)
 
 
 @for_each(ALL)
@@ -388,8 +397,10 @@ def test_only_one_file_makes_keys_and_all_begin_with_the_root(name: str) -> None
     if name == "probe.lua":
         assert found == ["KEYS[1] .. ':probe'"]  # which it removes itself
     elif name == "lib/request/keys.lua":
-        assert found[0] == "ROOT = KEYS[1] .. ':'"
-        assert all(line.startswith("ROOT .. ") for line in found[1:])
+        found = [line.rstrip() for line in found]
+        assert found[:3] == ["ROOT = ''", "ROOT .. name", "ROOT ~= KEYS[1] .. ':' then"]
+        assert found[3] == "ROOT = KEYS[1] .. ':'"
+        assert all(line.startswith("ROOT .. ") for line in found[4:])
     else:
         assert not found
 
@@ -590,11 +601,13 @@ def test_only_the_conversation_sends_scripts_and_their_texts_come_from_files() -
     for name, nodes in modules():
         for node in nodes:
             if isinstance(node, ast.Tuple) and node.elts and isinstance(node.elts[0], ast.Constant):
-                if node.elts[0].value in {"EVAL", "EVAL_RO", "EVALSHA", "EVALSHA_RO"}:
-                    senders.add((name, node.elts[0].value, ast.unparse(node.elts[1])))
+                if node.elts[0].value in {"EVAL", "EVAL_RO", "EVALSHA", "EVALSHA_RO", "FUNCTION"}:
+                    senders.add((name, *map(ast.unparse, node.elts[:3])))
+    calls = "backends/redis/functions/calls.py"
     assert senders == {
-        ("backends/redis/session.py", "EVALSHA", "which.sha"),
-        ("backends/redis/session.py", "EVAL", "which.text"),
+        (calls, "'EVALSHA'", "which.sha", "*self._words"),
+        (calls, "'EVAL'", "self._which.text", "*self._words"),
+        (calls, "'FUNCTION'", "'LOAD'", "library_of(self._which).text"),
     }
 
 
@@ -604,14 +617,15 @@ def test_no_other_way_to_run_a_script_is_used() -> None:
             if isinstance(node, ast.Attribute):
                 assert node.attr not in {"register_script", "script_load", "eval", "evalsha", "eval_ro", "fcall"}, name
         for text in strings_of(nodes):
-            assert text not in {"SCRIPT", "FCALL", "FUNCTION"}, name
+            if name != "backends/redis/functions/calls.py":
+                assert text not in {"SCRIPT", "FCALL", "FCALL_RO", "FUNCTION"}, name
 
 
 def test_no_lua_is_written_in_python() -> None:
     for name, nodes in modules():
         for text in strings_of(nodes):
             assert "redis.call" not in text, name
-            assert not text.startswith("#!lua"), name
+            assert not text.startswith("#!lua") or name == "backends/redis/functions/library.py", name
 
 
 def test_a_script_is_made_in_one_place_of_a_file_of_the_package() -> None:
@@ -641,7 +655,7 @@ def test_what_is_put_into_a_script_is_a_file_or_the_table_of_moves() -> None:
                 assert function.name == "_moves" or all(
                     re.search(r"\.lua|lua (include|constant)|^f'\{prefix\}\{name\}'$", text) for text in texts
                 )
-    assert formatted.keys() <= {"names", "assemble", "put_in", "_included", "_read", "_moves"}
+    assert formatted.keys() <= {"names", "constants_of", "put_in", "_included", "source", "_moves"}
     assert not any(formatted.values())
     assert re.fullmatch(r"local MOVES = \{(?:[A-Z] = '[A-Z]*'(?:, )?)+\}\n", scripts._moves())
 

@@ -22,6 +22,8 @@ from queuehint.backends.redis.examination import (
     wrong_role,
     wrong_version,
 )
+from queuehint.backends.redis.functions.calls import Calls
+from queuehint.backends.redis.functions.library import library
 from queuehint.backends.redis.session import (
     CHECK_EVERY_S,
     PAUSE_S,
@@ -63,6 +65,7 @@ from queuehint.operations import (
 from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.policy import Retention
 from queuehint.values.spec import JobSpec
+from tests import calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -175,8 +178,7 @@ def types_of(**kinds: str) -> list[bytes]:
 
 def script_of(talk: Talk) -> str | None:
     """Return the name of the script that is to be run, None if it is a plain command."""
-    by_sha = {scripts.script(name).sha: name for name in scripts.names()}
-    return by_sha.get(talk.command[1])
+    return calls.script_of(talk.command)
 
 
 # --- all is well -----------------------------------------------------------------------------------------------------
@@ -184,7 +186,7 @@ def script_of(talk: Talk) -> str | None:
 
 def test_an_operation_is_one_request_with_a_lane_a_number_and_the_settings_of_the_namespace(session: Session) -> None:
     talk = Talk(session, Draw(3))
-    assert talk.command[:5] == ("EVALSHA", scripts.script("draw").sha, 2, "{qh:n}", "{qh:n}:meta")
+    assert talk.command[:5] == ("FCALL", library().function("draw"), 2, "{qh:n}", "{qh:n}:meta")
     now, lane, request, *rest = talk.arguments
     assert now == ""
     assert len(lane) == 16
@@ -279,7 +281,15 @@ def test_a_reply_says_when_something_is_due_by_the_clock_of_this_process(
 # --- scripts that are not there --------------------------------------------------------------------------------------
 
 
-def test_a_script_the_server_does_not_know_is_sent_whole_with_the_same_request(session: Session) -> None:
+@pytest.fixture
+def singly(session: Session) -> Session:
+    """The same without functions."""
+    session._calls = Calls(parse_url("redis://db?functions=never"))
+    return session
+
+
+def test_a_script_the_server_does_not_know_is_sent_whole_with_the_same_request(singly: Session) -> None:
+    session = singly
     talk = Talk(session, Tick())
     by_sha = talk.command
     talk.fail(driver.NoScriptError("No matching script."))
@@ -290,12 +300,45 @@ def test_a_script_the_server_does_not_know_is_sent_whole_with_the_same_request(s
     assert len(session._streams) == 1
 
 
-def test_after_a_failure_a_script_is_asked_for_by_its_sha_again(session: Session) -> None:
-    talk = Talk(session, Tick())
+def test_after_a_failure_a_script_is_asked_for_by_its_sha_again(singly: Session) -> None:
+    talk = Talk(singly, Tick())
     by_sha = talk.command
     talk.fail(driver.NoScriptError("No matching script.")).fail(Unanswered()).skip_move_and_sleep()
     assert talk.command == by_sha
     assert talk.fail(driver.NoScriptError("No matching script.")).command[0] == "EVAL"
+
+
+MISSING = driver.ResponseError("Function not found")
+
+
+def test_a_node_that_does_not_know_the_library_gets_it_and_then_the_same_request(session: Session) -> None:
+    talk = Talk(session, Tick())
+    by_name = talk.command
+    assert talk.fail(MISSING).command == ("FUNCTION", "LOAD", library().text)
+    assert talk.answer(library().name.encode()).command == by_name
+    assert talk.answer(DONE).reply is not None
+    assert len(session._streams) == 1
+
+
+def test_a_node_that_a_slot_is_moving_to_gets_the_library_too(session: Session) -> None:
+    talk = Talk(session, Tick())
+    by_name = talk.command
+    once = Redirect(("b", 7), once=True)
+    assert talk.fail(driver.AskError("1 b:7")).step == once
+    assert talk.answer().command == by_name
+    assert talk.fail(MISSING).step == once
+    assert talk.answer().command[:2] == ("FUNCTION", "LOAD")
+    assert talk.answer(b"").command == by_name
+    assert talk.fail(driver.AskError("1 b:7")).step == once
+    assert talk.answer().answer(DONE).reply is not None
+
+
+def test_a_load_without_an_answer_leaves_no_outcome_unknown(session: Session, time: Time) -> None:
+    talk = Talk(session, ONE).fail(MISSING)
+    time.now_s += redis_session.RETRY_S
+    talk.fail(Unanswered()).answer()
+    assert type(talk.error) is BackendUnavailableError
+    assert len(session._streams) == 1
 
 
 # --- connections that fail -------------------------------------------------------------------------------------------
@@ -470,8 +513,8 @@ def test_a_request_follows_the_slot_to_another_node_at_once(
     assert talk.answer(DONE).reply is not None
 
 
-def test_a_node_that_does_not_know_the_script_gets_it_whole_also_after_a_redirection(session: Session) -> None:
-    talk = Talk(session, Tick())
+def test_a_node_that_does_not_know_the_script_gets_it_whole_also_after_a_redirection(singly: Session) -> None:
+    talk = Talk(singly, Tick())
     talk.fail(driver.NoScriptError("No matching script."))
     talk.fail(driver.MovedError("1 b:1")).answer()
     assert talk.command[0] == "EVAL"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from ipaddress import ip_address
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 import attrs
@@ -19,6 +19,7 @@ from queuehint.errors import InvalidJobError
 
 Node = tuple[str, int]
 Kind = Literal["plain", "cluster", "sentinel"]
+Functions = Literal["auto", "always", "never"]
 
 SCHEMES: Final[dict[str, tuple[Kind, bool]]] = {
     "redis": ("plain", False),
@@ -53,6 +54,7 @@ class Address:
         service: the name of the primary that Sentinel watches.
         options: for each connection: user, password, database, TLS.
         sentinel_options: the same for connections to sentinels.
+        functions: whether scripts are run as functions of a library: where the server takes one, else by EVALSHA.
 
     Attributes:
         learned: other nodes of a cluster, as these have said: first the one that has the namespace, if it was named.
@@ -67,6 +69,7 @@ class Address:
     is_tls: bool = False
     options: dict[str, Any] = attrs.field(factory=dict, repr=False)
     sentinel_options: dict[str, Any] = attrs.field(factory=dict, repr=False)
+    functions: Functions = "auto"
     learned: list[Node] = attrs.field(factory=list, init=False, eq=False, repr=False)
 
     @property
@@ -104,8 +107,9 @@ def parse_url(url: str) -> Address:
         url: ``redis://[[user]:password@]host[:port][/database]``, ``rediss://`` the same by TLS,
             ``unix://[[user]:password@]/path?db=0``, ``redis+cluster://host:port,host:port``,
             ``redis+sentinel://host:port,host:port/service[/database]``. Behind a ``?``: ``namespace``, ``username``,
-            ``password``, ``db``, ``ssl_ca_certs``, ``ssl_certfile``, ``ssl_keyfile``, ``ssl_cert_reqs``
-            (``required``, ``none``), ``ssl_check_hostname``, ``sentinel_username``, ``sentinel_password``.
+            ``password``, ``db``, ``functions`` (``auto``, ``always``, ``never``), ``ssl_ca_certs``, ``ssl_certfile``,
+            ``ssl_keyfile``, ``ssl_cert_reqs`` (``required``, ``none``), ``ssl_check_hostname``,
+            ``sentinel_username``, ``sentinel_password``.
 
     Raises:
         InvalidJobError: a part is missing, wrong or unknown; passwords are never shown.
@@ -155,6 +159,9 @@ def parse_url(url: str) -> Address:
     options["db"] = int(database)
     if is_tls:
         options |= _tls_options(query, shown)
+    functions = query.pop("functions", "auto")
+    if functions not in {"auto", "always", "never"}:
+        raise InvalidJobError(f"url {shown!r}: functions must be auto, always or never")
     if query:
         raise InvalidJobError(f"url {shown!r}: unknown option {masked_name(min(query))!r}")
     return Address(
@@ -166,6 +173,7 @@ def parse_url(url: str) -> Address:
         is_tls=is_tls,
         options=options,
         sentinel_options=sentinel_options,
+        functions=cast("Functions", functions),
     )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 from typing import Final
 
@@ -30,29 +30,39 @@ LETTERS: Final = {
 """A state in a script: one letter."""
 STATES: Final = {letter: state for state, letter in LETTERS.items()}
 
-_INCLUDE = re.compile(r"^-- @include (\w+(?:/\w+)*)\n", re.MULTILINE)
+INCLUDE = re.compile(r"^-- @include (\w+(?:/\w+)*)\n", re.MULTILINE)
 _MOVES = "lib/jobs/moves"
-_CONST = re.compile(r"^local ([\w, ]+) = (.+?) -- @const\n", re.MULTILINE)
+CONST = re.compile(r"^local ([\w, ]+) = (.+?) -- @const\n", re.MULTILINE)
 _TOKEN = re.compile(r"--\[\[.*?\]\]|--[^\n]*|'(?:\\.|[^'\\])*'|[A-Za-z_]\w*", re.DOTALL)
 
 
 class Script:
-    """One script: its name, text and SHA-1, by which a server that knows it runs it."""
+    """One script, by its name; its text is put together when it is first asked for."""
 
-    __slots__ = ("name", "sha", "text", "writes")
-
-    def __init__(self, name: str, text: str) -> None:
+    def __init__(self, name: str, text: str | None = None) -> None:
         self.name = name
-        self.text = text
-        self.sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
-        self.writes = "no-writes" not in text.partition("\n")[0]
+        self.writes = "no-writes" not in flags_of(text or source(name))
         """A replica refuses it."""
+        self.is_function = "/" not in name
+        """The library has it too; those of the doctor are rarely run, and stand between the rules and the server."""
+        if text is not None:
+            self.text = text
+
+    @cached_property
+    def text(self) -> str:
+        """Return what a server is sent that does not know it."""
+        return assemble(source(self.name))
+
+    @cached_property
+    def sha(self) -> str:
+        """Return the SHA-1, by which a server that knows it runs it."""
+        return hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
 
 @cache
 def script(name: str) -> Script:
     """Return a script by the path of its file in the folder ``lua``, without the ending."""
-    return Script(name, assemble(_read(name)))
+    return Script(name)
 
 
 def names() -> list[str]:
@@ -66,6 +76,30 @@ def names() -> list[str]:
     ]
 
 
+def files_of_operations() -> list[str]:
+    """Return the names of all files that scripts of operations are put together from."""
+    folder = files(__package__) / "lua" / "lib"
+    rooms = [folder, *(room for room in folder.iterdir() if room.is_dir())]
+    parts = [
+        "/".join(("lib", entry.name) if room is folder else ("lib", room.name, entry.name))
+        for room in rooms
+        for entry in room.iterdir()
+        if entry.name.endswith(".lua")
+    ]
+    operations = (name for name in names() if "/" not in name)
+    return sorted([*(part.removesuffix(".lua") for part in parts), _MOVES, *operations])
+
+
+def source(name: str) -> str:
+    """Return a file of the folder ``lua``, by its path without the ending."""
+    return _moves() if name == _MOVES else (files(__package__) / "lua" / f"{name}.lua").read_text("utf-8")
+
+
+def flags_of(text: str) -> list[str]:
+    """Return the flags in the first line of a script."""
+    return text.partition("\n")[0].partition("flags=")[2].split(",") if "flags=" in text.partition("\n")[0] else []
+
+
 def assemble(text: str) -> str:
     """
     Expand the includes of a script and substitute its constants.
@@ -74,22 +108,35 @@ def assemble(text: str) -> str:
         ValueError: an include stands within itself, or a constant has two values.
     """
     shebang, _, body = text.partition("\n")
-    included: set[str] = set()
-    body = _included(body, included, ())
+    body = _included(body, set(), ())
+    return "\n".join([shebang, *plain_lines(body, constants_of(body))])
+
+
+def constants_of(text: str) -> dict[str, str]:
+    """
+    Return what stands in place of names in a text.
+
+    Raises:
+        ValueError: a constant has two values.
+    """
     constants: dict[str, str] = {}
-    for found in _CONST.finditer(body):
+    for found in CONST.finditer(text):
         for name, value in zip(found[1].split(", "), found[2].split(", "), strict=True):
             if constants.setdefault(name, value) != value:
                 raise ValueError(f"lua constant {name} is {constants[name]} and {value}")
-    body = _CONST.sub("", body)
+    return constants
+
+
+def plain_lines(text: str, constants: dict[str, str], kept: str = "") -> list[str]:
+    """Return the lines of a text with its constants substituted, and without its comments but for the one *kept*."""
 
     def plain(token: re.Match[str]) -> str:
         if token[0].startswith("--"):
-            return ""
+            return kept if token[0] == kept else ""
         return constants.get(token[0], token[0])
 
-    lines = (line.strip() for line in _TOKEN.sub(plain, body).split("\n"))
-    return "\n".join([shebang, *(line for line in lines if line)])
+    lines = (line.strip() for line in _TOKEN.sub(plain, CONST.sub("", text)).split("\n"))
+    return [line for line in lines if line]
 
 
 def _included(text: str, done: set[str], above: tuple[str, ...]) -> str:
@@ -100,13 +147,9 @@ def _included(text: str, done: set[str], above: tuple[str, ...]) -> str:
         if name in done:
             return ""
         done.add(name)
-        return _included(_moves() if name == _MOVES else _read(name), done, (*above, name))
+        return _included(source(name), done, (*above, name))
 
-    return _INCLUDE.sub(put_in, text)
-
-
-def _read(name: str) -> str:
-    return (files(__package__) / "lua" / f"{name}.lua").read_text("utf-8")
+    return INCLUDE.sub(put_in, text)
 
 
 def _moves() -> str:

@@ -27,6 +27,7 @@ from queuehint.backends.base import BackendOptions, say_retention_changed
 from queuehint.backends.redis import keys
 from queuehint.backends.redis.codec import codec
 from queuehint.backends.redis.examination import Examination, parse_info, wrong_role
+from queuehint.backends.redis.functions.calls import Call, Calls, Plain
 from queuehint.backends.redis.scripts import Script, script
 from queuehint.backends.redis.transport import SAME_NODE, NotSent, Redirect, Send, Sleep, Unanswered, onward, passes
 from queuehint.clock import SystemClock
@@ -119,6 +120,7 @@ class Session:
         self._primary_s = 0.0
         self._may_write = False
         self._examination = Examination(self)
+        self._calls = Calls(self.address)
         self._token: int | None = None
         self._must_state = self._retention is not None
         self._has_stated = False
@@ -299,43 +301,43 @@ class Session:
         self, which: Script, args: tuple[Any, ...], operation: Operation[Any] | None, stream: RequestStream | None
     ) -> Generator[Send | Sleep | Redirect, Any, Any]:
         """Send a request until it is answered, or for as long as makes sense."""
-        by_sha = Send(("EVALSHA", which.sha, *self._keys, *args))
-        return (yield from self._send(by_sha, Send(("EVAL", which.text, *self._keys, *args)), operation, stream))
+        return (yield from self._send(self._calls.call(which, (*self._keys, *args)), operation, stream))
 
     def _send(
-        self, first: Send, whole: Send | None, operation: Operation[Any] | None, stream: RequestStream | None
+        self, call: Call | Plain, operation: Operation[Any] | None, stream: RequestStream | None
     ) -> Generator[Send | Sleep | Redirect, Any, Any]:
-        """
-        Send a command until it is answered.
-
-        Args:
-            whole: what to send in its place where the server does not know the script.
-        """
-        ask = first
+        """Send a command until it is answered."""
+        ask = call.first()
         begun_s = time.monotonic()
         attempts = redirections = 0
+        asking: Redirect | None = None
         is_unknown = False
         answered = False
         try:
             while True:
                 try:
                     reply = yield ask
+                    if ask is call.load:
+                        ask = call.first()
+                        continue
                     answered = True
                     return reply
                 except NotSent as error:
                     failure: Exception = error
                     yield Redirect()
                 except Unanswered as error:
-                    failure, is_unknown = error, stream is not None
+                    failure, is_unknown = error, is_unknown or (stream is not None and ask is not call.load)
                     yield Redirect()
-                except driver.NoScriptError:
-                    assert whole is not None
-                    ask = whole
-                    continue
                 except driver.ResponseError as error:
+                    if (instead := call.instead(ask, error)) is not None:
+                        ask = instead
+                        if asking is not None:
+                            yield asking
+                        continue
                     message = str(error)
                     if isinstance(error, driver.AskError):
-                        yield onward(error)
+                        asking = onward(error)
+                        yield asking
                         redirections += 1
                         if redirections % REDIRECTIONS_AT_ONCE:
                             continue
@@ -349,7 +351,7 @@ class Session:
                 if time.monotonic() - begun_s >= RETRY_S:
                     answered = not is_unknown
                     raise self._gave_up(failure, operation, is_unknown=is_unknown) from failure
-                ask = first
+                ask, asking = call.first(), None
                 yield Sleep(PAUSE_S[min(attempts, len(PAUSE_S) - 1)])
                 attempts += 1
         finally:
@@ -458,7 +460,7 @@ class Session:
 
     def plain(self, *command: Any) -> Generator[Send | Sleep | Redirect, Any, Any]:
         """Send a command that may be sent twice."""
-        return (yield from self._send(Send(command), None, None, None))
+        return (yield from self._send(Plain(*command), None, None))
 
 
 def _adds(operation: Operation[Any]) -> bool:

@@ -1,12 +1,19 @@
 --[[ keys: every Redis key of a namespace; keys.py says of each what is in it and who deletes it.
   KEYS[1] is the namespace's root with its hash tag, "{qh:default}"; all other keys are on the same slot.
-  A fixed key is store.name, made when it is first used. ]]
-local ROOT = KEYS[1] .. ':'
+  A fixed key is store.name, made when it is first used; a library of functions keeps it for the next call. ]]
+local ROOT = '' -- @once
 local store = setmetatable({}, {__index = function(keys, name)
   local redis_key = ROOT .. name
   keys[name] = redis_key
   return redis_key
 end})
+
+if ROOT ~= KEYS[1] .. ':' then
+  ROOT = KEYS[1] .. ':'
+  for name, redis_key in pairs(store) do
+    if type(redis_key) == 'string' then store[name] = nil end
+  end
+end
 
 function store.line(gate_key) return ROOT .. 'line:' .. gate_key end
 function store.log(id) return ROOT .. 'log:' .. id end

@@ -1,0 +1,144 @@
+"""
+Two ways to run a script: as a function of the library, or by its SHA-1 where a server takes no library.
+
+A node that does not know the library is sent it, and then asked again: at the first use, after a failover or a restart
+that lost it, after ``FUNCTION FLUSH``. Where it cannot be loaded, or functions cannot be called, the same script goes
+by ``EVALSHA``, and functions are tried again later: sooner where the cause may pass by itself, like full memory.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from redis import exceptions as driver
+
+from queuehint.backends.redis.functions.library import library
+from queuehint.backends.redis.transport import Send, passes
+
+if TYPE_CHECKING:
+    from queuehint.backends.redis.address import Address
+    from queuehint.backends.redis.functions.library import Library
+    from queuehint.backends.redis.scripts import Script
+
+logger = logging.getLogger("queuehint.redis")
+
+PASSING_AGAIN_S: Final = 60.0
+"""How long scripts go by EVALSHA where the library was refused for a cause that passes."""
+REFUSED_AGAIN_S: Final = 3600.0
+"""How long, where functions are denied or unknown."""
+LOADS_MAX: Final = 3
+"""How often one request loads the library, before it goes without."""
+_PASSING: Final = ("OOM", "command not allowed when used memory", "MISCONF", "NOREPLICAS")
+
+
+class Calls:
+    """What a session knows about the functions of its server."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._singly_until_s = math.inf if address.functions == "never" else 0.0
+        """Until when scripts go by EVALSHA; 0 if they do not."""
+
+    def call(self, which: Script, words: tuple[Any, ...]) -> Call:
+        """Return a request to run a script, with the number of its keys, these, and its arguments."""
+        return Call(self, which, words)
+
+    @property
+    def uses_functions(self) -> bool:
+        """Return whether functions are tried now."""
+        if self._singly_until_s and time.monotonic() >= self._singly_until_s:
+            self._singly_until_s = 0.0
+        return not self._singly_until_s
+
+    @property
+    def may_go_singly(self) -> bool:
+        """Return whether a script may go by EVALSHA at all."""
+        return self._address.functions != "always"
+
+    def go_singly(self, message: str, again_s: float) -> None:
+        """Use no functions for a while."""
+        if not self._singly_until_s:
+            logger.info(
+                "%s: scripts go by EVALSHA, functions are tried again in %.0f s: %s",
+                self._address.shown,
+                again_s,
+                message,
+                extra={"event": "redis.functions_refused", "error": message},
+            )
+        self._singly_until_s = time.monotonic() + again_s
+
+
+class Plain:
+    """A command that is sent as it is."""
+
+    load = None
+
+    def __init__(self, *command: Any) -> None:
+        self._send = Send(command)
+
+    def first(self) -> Send:
+        """Return what to send."""
+        return self._send
+
+    def instead(self, sent: Send, error: driver.ResponseError) -> None:
+        """Return nothing: every refusal is an answer."""
+
+
+class Call:
+    """One request to run a script."""
+
+    __slots__ = ("_calls", "_loads", "_which", "_words", "load")
+
+    def __init__(self, calls: Calls, which: Script, words: tuple[Any, ...]) -> None:
+        self._calls, self._which, self._words = calls, which, words
+        self._loads = 0
+        self.load: Send | None = None
+        """What loads the library, if it was sent: its reply is none of the script."""
+
+    def first(self) -> Send:
+        """Return what to send at first, and again after a pause."""
+        which = self._which
+        if not (which.is_function and self._calls.uses_functions):
+            return Send(("EVALSHA", which.sha, *self._words))
+        return Send(("FCALL" if which.writes else "FCALL_RO", library_of(which).function(which.name), *self._words))
+
+    def instead(self, sent: Send, error: driver.ResponseError) -> Send | None:
+        """Return what to send to the same node in place of what it refused; None if its refusal is the answer."""
+        message = str(error)
+        if sent is self.load:
+            return self._after_load(error, message)
+        if sent.command[0] == "EVALSHA" and isinstance(error, driver.NoScriptError):
+            return Send(("EVAL", self._which.text, *self._words))
+        if not sent.command[0].startswith("FCALL"):
+            return None
+        if message.removeprefix("ERR ") == "Function not found":
+            self._loads += 1
+            if self._loads > LOADS_MAX:
+                return self._singly("it is loaded, and not found", PASSING_AGAIN_S)
+            self.load = Send(("FUNCTION", "LOAD", library_of(self._which).text))
+            return self.load
+        if "'fcall" in message.lower() and (isinstance(error, driver.NoPermissionError) or "unknown" in message):
+            return self._singly(message, REFUSED_AGAIN_S)
+        return None
+
+    def _after_load(self, error: driver.ResponseError, message: str) -> Send | None:
+        if message.endswith("already exists"):
+            return self.first()
+        if isinstance(error, driver.AskError) or (passes(error, message) and not message.startswith(_PASSING)):
+            return None
+        is_passing = isinstance(error, driver.OutOfMemoryError) or message.startswith(_PASSING)
+        return self._singly(message, PASSING_AGAIN_S if is_passing else REFUSED_AGAIN_S)
+
+    def _singly(self, message: str, again_s: float) -> Send | None:
+        if not self._calls.may_go_singly:
+            return None
+        self._calls.go_singly(message, again_s)
+        return self.first()
+
+
+def library_of(which: Script) -> Library:
+    """Return the library that has a script."""
+    return library()

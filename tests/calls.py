@@ -1,0 +1,49 @@
+"""Scripts on their way to a server, as functions and by SHA-1: which one a command runs, and how many were run."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from queuehint.backends.redis.functions.library import library
+from queuehint.backends.redis.scripts import names, script
+
+if TYPE_CHECKING:
+    from tests.servers import Server
+
+COMMANDS = ("fcall", "fcall_ro", "evalsha", "eval")
+
+
+@functools.cache
+def _names() -> dict[str, str]:
+    by_sha = {script(name).sha: name for name in names()}
+    return by_sha | {library().function(name): name for name in names() if script(name).is_function}
+
+
+def script_of(command: tuple[Any, ...]) -> str | None:
+    """Return the name of the script that a command runs; None if it runs none, or brings a text."""
+    return _names().get(command[1]) if command[0].lower() in COMMANDS else None
+
+
+def scripts_run(server: Server, measure: str = "calls") -> int:
+    """Return how many scripts a server has run since its statistics were reset, or with ``usec`` for how long."""
+    info: Any = server.client().info("commandstats")
+    return sum(int(info.get(f"cmdstat_{name}", {measure: 0})[measure]) for name in COMMANDS)
+
+
+def load(server: Server) -> None:
+    """Have a server know the library."""
+    server.call("FUNCTION", "LOAD", "REPLACE", library().text)
+
+
+def load_scripts(server: Server) -> None:
+    """Have a server know all scripts, in both ways."""
+    load(server)
+    for name in names():
+        server.client().script_load(script(name).text)
+
+
+def forget_scripts(server: Server) -> None:
+    """Have a server forget all scripts, in both ways."""
+    server.call("SCRIPT", "FLUSH")
+    server.call("FUNCTION", "FLUSH")
