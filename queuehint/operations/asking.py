@@ -16,6 +16,40 @@ from queuehint.values.record_filter import ALL_RECORDS, RecordFilter
 from queuehint.values.report import EdgeStats, FlowStats, Reason, Stats, TreeNode
 from queuehint.values.schedule import Schedule
 
+__all__ = [
+    "CanDequeue",
+    "CountEdges",
+    "CountFlow",
+    "CountJobs",
+    "CountPending",
+    "CountRecords",
+    "Counts",
+    "DueSchedules",
+    "Fetch",
+    "Fetched",
+    "Follow",
+    "Followed",
+    "Get",
+    "Got",
+    "Limits",
+    "List",
+    "ListDead",
+    "ListFlow",
+    "ListLimits",
+    "ListSchedules",
+    "ListUsers",
+    "ListWeights",
+    "Listed",
+    "Page",
+    "Pending",
+    "Position",
+    "Schedules",
+    "Tree",
+    "Users",
+    "Weights",
+    "Why",
+]
+
 
 def _sizes(results: tuple[tuple[JobState | None, bytes | None], ...]) -> str:
     return f"<{len(results)} results, {sum(len(result or b'') for _, result in results)} bytes>"

@@ -8,6 +8,42 @@ from typing import Any, ClassVar, Final, Generic, TypeVar, get_args
 
 import attrs
 
+__all__ = [
+    "ANYONE",
+    "BLOCKS_LOOKED_AT_MAX",
+    "BLOCK_COUNTS_AS",
+    "BUDGET",
+    "BYTES_PER_SUBMISSION_MAX",
+    "EDGES_PER_SUBMISSION_MAX",
+    "EVENTS_MAX",
+    "FETCH_BYTES_MAX",
+    "FETCH_MAX",
+    "FLOW_JOBS_MAX",
+    "GATES_PER_SUBMISSION_MAX",
+    "GRANTS_MAX",
+    "IDS_MAX",
+    "JOBS_PER_CALL_MAX",
+    "JOBS_PER_SUBMISSION_MAX",
+    "LEASES_MAX",
+    "LIST_MAX",
+    "NOTES_MAX",
+    "POOLS_MAX",
+    "RECORDS_COUNTED_MAX",
+    "RECORDS_LOOKED_AT_MAX",
+    "RECORDS_PER_BLOCK",
+    "SCHEDULE_LIST_MAX",
+    "SERVED_MAX",
+    "SETTLEMENTS_MAX",
+    "STAGED_KEPT_MS",
+    "USERS_NAMED_MAX",
+    "WEIGHTS_MAX",
+    "WEIGHT_MAX",
+    "Noted",
+    "Operation",
+    "Reply",
+    "Verdict",
+]
+
 JOBS_PER_SUBMISSION_MAX = 1000
 GATES_PER_SUBMISSION_MAX = 16_000
 EDGES_PER_SUBMISSION_MAX = 4000

@@ -14,6 +14,33 @@ from queuehint.values.record import JobState
 from queuehint.values.schedule import Recurrence
 from queuehint.values.spec import JobSpec
 
+__all__ = [
+    "TALLIES",
+    "TALLY_MS",
+    "Amend",
+    "Cancel",
+    "CancelFlow",
+    "CancelPath",
+    "Close",
+    "Delete",
+    "Discard",
+    "DropLimit",
+    "DropSchedule",
+    "Judged",
+    "Marked",
+    "Pause",
+    "PauseSchedule",
+    "PutSchedule",
+    "Redrive",
+    "Reopen",
+    "Resume",
+    "ResumeSchedule",
+    "SetLimit",
+    "Swept",
+    "SweptPath",
+    "Weigh",
+]
+
 
 @attrs.frozen
 class Judged:

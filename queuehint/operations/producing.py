@@ -12,6 +12,22 @@ from queuehint.values.checks import draft_of, sized
 from queuehint.values.record import JobState
 from queuehint.values.spec import JobSpec
 
+__all__ = [
+    "Commit",
+    "Committed",
+    "Draw",
+    "Drawn",
+    "Enqueue",
+    "Enqueued",
+    "EnqueuedJob",
+    "Firing",
+    "Peek",
+    "Pull",
+    "Pulled",
+    "Push",
+    "Pushed",
+]
+
 
 @attrs.frozen(weakref_slot=False)
 class EnqueuedJob:

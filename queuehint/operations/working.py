@@ -21,6 +21,22 @@ from queuehint.operations.base import (
 from queuehint.values.checks import counted, sized
 from queuehint.values.outcome import Grant, Outcome, Progress
 
+__all__ = [
+    "Exchange",
+    "Exchanged",
+    "Log",
+    "Note",
+    "Post",
+    "Posted",
+    "Renew",
+    "Renewed",
+    "Report",
+    "Tick",
+    "Ticked",
+    "Unreadable",
+    "Update",
+]
+
 
 @attrs.frozen
 class Unreadable:

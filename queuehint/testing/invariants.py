@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from queuehint.core.structures.edges import WAIT, edge_action
 from queuehint.core.structures.trie import PathTrie, Walk
 from queuehint.errors import CycleError, QueueHintError
-from queuehint.operations import Enqueue, Operation
+from queuehint.operations import Enqueue, Operation, Reopen, Resume, Weigh
 from queuehint.testing.model.places import at_or_below, conflict, shape
 from queuehint.values.hint import Claim
 from queuehint.values.record import OVER, JobState
@@ -105,6 +105,15 @@ def check_circles(engine: Engine) -> None:
         TopologicalSorter(waits).prepare()
     except GraphCycleError as error:
         raise AssertionError(f"{' <- '.join(error.args[1])} wait for one another") from None
+
+
+def undo_marks(engine: Engine) -> list[Operation[Any]]:
+    """Return the operations that take back what operators have set: pauses, closed paths and weights."""
+    return [
+        *[Resume(path) for path in sorted(engine.table.parked)],
+        *[Reopen(path) for path in sorted(engine.state.closed)],
+        *[Weigh(user, 1) for user in engine.table.ready.weights],
+    ]
 
 
 def check_empty(engine: Engine) -> None:

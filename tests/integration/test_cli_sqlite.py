@@ -20,7 +20,7 @@ from queuehint.backends.sqlite.address import parse_url
 from queuehint.backends.sqlite.backend import SqliteBackend
 from queuehint.cli.app import app
 from queuehint.core.structures.edges import AFTER
-from queuehint.operations import CountJobs, Weigh
+from queuehint.operations import CountJobs, Draw
 from tests.folders import quick_folder
 from tests.probes import ask, free_port, until
 
@@ -145,7 +145,7 @@ def test_the_doctor_of_a_file_names_jobs_that_wait_for_one_another_and_the_way_o
     for job_id, other in (("a", "b"), ("b", "c"), ("c", "a")):
         table.edges.close(table.jobs[job_id], "x")
         table.edges.add(table.jobs[job_id], other, AFTER)
-    backend.call_sync(Weigh("ann", 2))
+    backend.call_sync(Draw(1))
     backend.close_sync()
     found = CliRunner().invoke(app, ["doctor", url_of(folder), "--json"])
     report = json.loads(found.output)

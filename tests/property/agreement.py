@@ -59,18 +59,15 @@ from queuehint.operations import (
     Post,
     Pull,
     PutSchedule,
-    Reopen,
     Report,
-    Resume,
     ResumeSchedule,
     SweptPath,
     Tick,
     Tree,
     Update,
-    Weigh,
     Why,
 )
-from queuehint.testing.invariants import check_circles, check_empty
+from queuehint.testing.invariants import check_circles, check_empty, undo_marks
 from queuehint.testing.state_machine.agreement import Refused, agree
 from queuehint.testing.state_machine.generator import OperationGenerator
 from queuehint.testing.state_machine.lockstep import RETENTION, filters
@@ -539,12 +536,8 @@ class RedisLockstep:
     def wind_down(self) -> None:
         """End everything there is, let all records expire, and see that nothing is left on either side."""
         table = self.engine.table
-        for path in sorted(table.parked):
-            self.do(Resume(path))
-        for path in sorted(self.engine.state.closed):
-            self.do(Reopen(path))
-        for user in tuple(table.ready.weights):
-            self.do(Weigh(user, 1))
+        for operation in undo_marks(self.engine):
+            self.do(operation)
         while table.jobs:
             running = [
                 Outcome(job_id=job.id, token=job.token or 0, kind=OutcomeKind.FINISHED)

@@ -15,12 +15,9 @@ from queuehint.operations import (
     Exchange,
     ListLimits,
     Operation,
-    Reopen,
-    Resume,
     Tick,
-    Weigh,
 )
-from queuehint.testing.invariants import check_edges, check_empty, check_order, check_ready, check_refusal
+from queuehint.testing.invariants import check_edges, check_empty, check_order, check_ready, check_refusal, undo_marks
 from queuehint.testing.model.places import at_or_below
 from queuehint.testing.state_machine.generator import OperationGenerator
 from queuehint.testing.state_machine.lockstep import RETENTION, Lockstep
@@ -142,12 +139,8 @@ def _check_canceled(to_cancel: list[tuple[Job, JobSpec, int]]) -> None:
 
 
 def _end_all(engine: Engine, now_ms: int) -> None:
-    for path in sorted(engine.table.parked):
-        engine.apply(Resume(path), now_ms)
-    for path in sorted(engine.state.closed):
-        engine.apply(Reopen(path), now_ms)
-    for user in tuple(engine.table.ready.weights):
-        engine.apply(Weigh(user, 1), now_ms)
+    for operation in undo_marks(engine):
+        engine.apply(operation, now_ms)
     while engine.table.jobs:
         _drain(engine, now_ms)
         running = [

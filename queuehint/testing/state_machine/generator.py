@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
@@ -38,7 +39,6 @@ from queuehint.operations import (
     Resume,
     SetLimit,
     Update,
-    Weigh,
     Why,
 )
 from queuehint.testing.state_machine.styles import (
@@ -47,6 +47,7 @@ from queuehint.testing.state_machine.styles import (
     MINUTE,
     PARTS,
     PATHS_BY_DEPTH,
+    PLAIN,
     POLICIES,
     SHARED_KEYS,
     SHARED_MS,
@@ -61,6 +62,7 @@ from queuehint.values.record import JobState
 from queuehint.values.spec import WHEN, Dependency, JobSpec
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from random import Random
 
     from queuehint.core.engine import Engine
@@ -79,7 +81,9 @@ class OperationGenerator:
         self.grants: list[tuple[str, int]] = []
         self.made = 0
         self.specs: list[JobSpec] = []
-        self._moves = (
+        # What is imported above has a move of its own.
+        others = [partial(self.plain, kind) for kind in PLAIN if kind.__name__ not in globals()]
+        self._moves: tuple[Callable[[], Operation[Any]], ...] = (
             *[self.exchange] * 40,
             *[self.enqueue] * 34,
             *[self.renew] * 4,
@@ -92,7 +96,7 @@ class OperationGenerator:
             *[self.close] * 1,
             *[self.reopen] * 2,
             *[self.note] * 2,
-            *[self.weigh] * 2,
+            *others * 2,
             *[self.delete] * 2,
             *[self.amend] * 2,
         )
@@ -103,8 +107,14 @@ class OperationGenerator:
 
         if style.limited:
             self._moves += (*[self.limit] * 6, self.unlimit)
-        meddles = (self.amend, self.amend, self.amend, self.delete, self.weigh, self.pause, self.resume, self.resume)
-        self._moves += meddles * (style.meddled - 1)
+        meddles: list[Callable[[], Operation[Any]]] = [
+            *[self.amend] * 3,
+            self.delete,
+            *others,
+            self.pause,
+            *[self.resume] * 2,
+        ]
+        self._moves += tuple(meddles) * (style.meddled - 1)
 
     def move(self) -> Operation[Any]:
         return self.random.choice(self._moves)()
@@ -392,8 +402,22 @@ class OperationGenerator:
         marked = sorted(self.engine.state.closed)
         return Reopen(self.random.choice(marked) if marked else self.path())
 
-    def weigh(self) -> Operation[Any]:
-        return Weigh(self.random.choice((None, "u", "v")), self.random.choice((1, 1, 2, 3)))
+    def plain(self, kind: type[Any]) -> Operation[Any]:
+        """Make up a change that no other move makes, field by field."""
+        change: Operation[Any] = kind(*[self._value(kind, field) for field in attrs.fields(kind)])
+        return change
+
+    def _value(self, kind: type[Any], field: attrs.Attribute[Any]) -> Any:
+        least = kind.ranges.get(field.name, (0, 0))[0]
+        values: dict[str, Callable[[], Any]] = {
+            "Path": self.region,
+            "bool": partial(self.random.choice, (False, True)),
+            "bytes": partial(self.random.choice, (b"1", b"{}", b"")),
+            "int": partial(self.random.choice, [max(number, least) for number in (1, 1, 2, 3)]),
+            "str": partial(self.random.choice, ("u", "v")),
+            "str | None": partial(self.random.choice, (None, "u", "v")),
+        }
+        return values[str(field.type)]()
 
     def note(self) -> Operation[Any]:
         if not self.grants or self.random.random() < 0.2:

@@ -31,16 +31,21 @@ from queuehint.operations import (
     PauseSchedule,
     Pull,
     PutSchedule,
-    Reopen,
-    Resume,
     ResumeSchedule,
     SweptPath,
     Tick,
     Tree,
-    Weigh,
     Why,
 )
-from queuehint.testing.invariants import check_circles, check_empty, check_order, check_ready, check_refusal, placed
+from queuehint.testing.invariants import (
+    check_circles,
+    check_empty,
+    check_order,
+    check_ready,
+    check_refusal,
+    placed,
+    undo_marks,
+)
 from queuehint.testing.model.jobs import Actor
 from queuehint.testing.model.places import clash
 from queuehint.testing.model.reference import ReferenceModel
@@ -376,12 +381,8 @@ class Lockstep:
 
     def wind_down(self) -> None:
         """End everything there is, let all records expire, and see that nothing is left."""
-        for path in sorted(self.model.paused):
-            self.do(Resume(path))
-        for path in sorted(self.model.closed):
-            self.do(Reopen(path))
-        for user in tuple(self.engine.table.ready.weights):
-            self.do(Weigh(user, 1))
+        for operation in undo_marks(self.engine):
+            self.do(operation)
         for _ in range(1_000):
             running = [
                 Outcome(job_id=actor.id, token=actor.token or 0, kind=OutcomeKind.FINISHED)

@@ -49,7 +49,6 @@ from queuehint.operations import (
     SetLimit,
     Tick,
     Update,
-    Weigh,
 )
 from queuehint.testing.state_machine.parts import (
     POLICY,
@@ -67,7 +66,8 @@ from queuehint.testing.state_machine.parts import (
     several_jobs,
     users,
 )
-from queuehint.testing.state_machine.styles import FLOWS, LEASE_MS, MINUTE, PARTS, POOLS, SHARED_KEYS
+from queuehint.testing.state_machine.styles import FLOWS, LEASE_MS, MINUTE, PARTS, PLAIN, POOLS, SHARED_KEYS
+from queuehint.testing.strategies.vocabulary import operations
 from queuehint.values.hint import Claim, normalise
 from queuehint.values.limit import Limit
 from queuehint.values.outcome import ON_CHILD_FAILURE, JobError, Outcome, OutcomeKind, Progress
@@ -82,6 +82,10 @@ Held = tuple[str, int]
 """A job, and the token of a grant of it."""
 
 FINISHED, FAILED, CHILDREN = OutcomeKind.FINISHED, OutcomeKind.FAILED, OutcomeKind.CHILDREN
+
+
+_OTHERS = [kind for kind in PLAIN if kind.__name__ not in globals()]
+"""Changes without a rule of their own: those with one are imported above."""
 
 
 class OperationMachine(RuleBasedStateMachine):
@@ -385,9 +389,9 @@ class OperationMachine(RuleBasedStateMachine):
         place = None if path is None else path_of(path)
         self.do(DropLimit(place) if most is None else SetLimit(Limit(path=place, max_pending=most)))
 
-    @rule(user=users, weight=st.integers(1, 3))
-    def weigh(self, user: str | None, weight: int) -> None:
-        self.do(Weigh(user, weight))
+    @rule(change=operations(kinds=_OTHERS, hints=paths.map(lambda path: list(path_of(path)))))
+    def change(self, change: Operation[Any]) -> None:
+        self.do(change)
 
     @rule(key=st.sampled_from(SHARED_KEYS), value=st.sampled_from([b"1", b""]), ttl_ms=st.sampled_from([MINUTE, 1]))
     def push(self, key: str, value: bytes, ttl_ms: int) -> None:

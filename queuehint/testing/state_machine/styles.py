@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from functools import cache, partial
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 
+from queuehint.operations import KINDS
 from queuehint.values.hint import Claim
 from queuehint.values.policy import Backoff, Policy
 
@@ -26,6 +27,16 @@ FLOWS = ("f", "g")
 SHARED_KEYS = ("k", "l")
 SHARED_MS = 5 * MINUTE
 PARTS = ("S", "T")
+
+_OF_JOBS = {"count", "ids", "job_id", "jobs", "leases", "name", "notes", "settle", "spec", "staged"}
+PLAIN: tuple[type[Any], ...] = tuple(
+    [
+        kind
+        for kind, names in [(kind, {field.name for field in attrs.fields(cast("type[Any]", kind))}) for kind in KINDS]
+        if names and not (kind.is_question or kind.is_repeatable or names & _OF_JOBS)
+    ]
+)
+"""Changes that name no job, grant, submission, schedule or number of ids: drawn from their fields, in any state."""
 
 
 def paths(depth_max: int) -> list[Path]:

@@ -8,6 +8,7 @@ Ids, tokens and paths are drawn from few, so that they often name something that
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -16,7 +17,7 @@ from hypothesis.errors import InvalidArgument
 
 from queuehint import operations as ops
 from queuehint.testing.strategies.arguments import check_choices, check_strategy
-from queuehint.testing.strategies.places import PLACES, claims
+from queuehint.testing.strategies.places import PLACES
 from queuehint.testing.strategies.recurring import NOW_MS, RECURRENCES
 from queuehint.testing.strategies.specs import job_graphs, jobs
 from queuehint.testing.strategies.values import (
@@ -24,7 +25,6 @@ from queuehint.testing.strategies.values import (
     FIRST_IDS,
     LIVES_MS,
     NAMES,
-    REASONS,
     USERS,
     few,
     limits,
@@ -32,7 +32,7 @@ from queuehint.testing.strategies.values import (
     progresses,
     record_filters,
 )
-from queuehint.values.hint import Path
+from queuehint.values.hint import MODES, Path
 from queuehint.values.spec import JobSpec
 
 if TYPE_CHECKING:
@@ -42,9 +42,10 @@ AnyOperation = ops.Operation[Any]
 
 _WORKERS = st.sampled_from(("w", "x"))
 _LEASES_MS = st.sampled_from((30_000, 1_000))
-_LIMITS = st.integers(1, 100)
 _VERSIONS = st.integers(1, 5)
-_TIMES_MS = st.none() | st.integers(NOW_MS, NOW_MS + 60_000)
+_TIMES_MS = st.integers(NOW_MS, NOW_MS + 60_000)
+_CURSORS = st.integers(0, 5)
+_LINES = few(st.text(max_size=10))
 
 
 @attrs.frozen(kw_only=True)
@@ -97,92 +98,109 @@ def _delete(named: _Named) -> SearchStrategy[ops.Delete]:
     )
 
 
-_Maker = Callable[[_Named], "SearchStrategy[Any]"]
-
-_CURSORS = st.integers(0, 5)
-_POSITIONS = st.none() | st.tuples(st.just(""), _CURSORS)
-
-MAKERS: Final[dict[type[AnyOperation], _Maker]] = {
-    ops.Tick: lambda _: st.builds(ops.Tick),
-    ops.Enqueue: _enqueue,
-    ops.Exchange: _exchange,
-    ops.Renew: lambda named: st.builds(ops.Renew, named.grants, _LEASES_MS, st.booleans(), st.integers(0, 20_000)),
-    ops.Commit: lambda _: st.builds(ops.Commit, st.just("S")),
-    ops.Draw: lambda _: st.builds(ops.Draw, st.integers(0, 3)),
-    ops.Peek: lambda _: st.builds(ops.Peek),
-    ops.Cancel: lambda named: st.builds(ops.Cancel, named.ids, REASONS),
-    ops.CancelPath: lambda named: st.builds(ops.CancelPath, named.path, REASONS),
-    ops.CancelFlow: lambda _: st.builds(ops.CancelFlow, NAMES, REASONS),
-    ops.Redrive: lambda named: st.builds(ops.Redrive, named.ids, st.booleans()),
-    ops.Discard: lambda named: st.builds(ops.Discard, named.ids),
-    ops.Delete: _delete,
-    ops.Push: lambda _: st.builds(ops.Push, NAMES, NAMES, BYTES, LIVES_MS),
-    ops.Report: lambda named: st.builds(
-        lambda grant, done: ops.Report(grant[0], grant[1], done), named.grant, progresses()
-    ),
-    ops.Log: lambda named: st.builds(
+def _log(named: _Named) -> SearchStrategy[ops.Log]:
+    return st.builds(
         lambda grant, is_proved, lines: ops.Log(grant[0], grant[1] if is_proved else None, lines),
         named.grant,
         st.booleans(),
-        few(st.text(max_size=10)),
-    ),
-    ops.Post: lambda named: st.builds(
-        ops.Post,
-        few(
-            st.builds(
-                lambda grant, lines, done, result: ops.Note(grant[0], grant[1], lines, done, result),
-                named.grant,
-                few(st.text(max_size=10)),
-                st.none() | progresses(),
-                st.none() | BYTES,
-            )
-        ),
-    ),
-    ops.Update: lambda named: st.builds(
-        lambda grant, result: ops.Update(grant[0], grant[1], result), named.grant, BYTES
-    ),
-    ops.Amend: lambda named: st.builds(
+        _LINES,
+    )
+
+
+def _amend(named: _Named) -> SearchStrategy[ops.Amend]:
+    return st.builds(
         lambda spec, job_id, user, version: ops.Amend(attrs.evolve(spec, id=job_id, user=user), version),
         named.jobs,
         named.id,
         USERS,
         _VERSIONS,
-    ),
-    ops.Fetch: lambda named: st.builds(lambda grant, ids: ops.Fetch(grant[0], grant[1], ids), named.grant, named.ids),
-    ops.Pause: lambda named: st.builds(ops.Pause, named.path),
-    ops.Resume: lambda named: st.builds(ops.Resume, named.path),
-    ops.Close: lambda named: st.builds(ops.Close, named.path),
-    ops.Reopen: lambda named: st.builds(ops.Reopen, named.path),
-    ops.PutSchedule: lambda named: st.builds(ops.PutSchedule, NAMES, named.jobs, RECURRENCES, _TIMES_MS),
-    ops.DropSchedule: lambda _: st.builds(ops.DropSchedule, NAMES),
-    ops.PauseSchedule: lambda _: st.builds(ops.PauseSchedule, NAMES),
-    ops.ResumeSchedule: lambda _: st.builds(ops.ResumeSchedule, NAMES, st.integers(1, 3), _TIMES_MS),
-    ops.SetLimit: lambda named: st.builds(ops.SetLimit, limits(paths=named.path)),
-    ops.DropLimit: lambda named: st.builds(ops.DropLimit, st.none() | named.path),
-    ops.Follow: lambda _: st.builds(ops.Follow, st.none() | _CURSORS, _LIMITS),
-    ops.Weigh: lambda _: st.builds(ops.Weigh, USERS, st.integers(1, 3)),
-    ops.Get: lambda named: st.builds(ops.Get, named.ids),
-    ops.ListDead: lambda _: st.builds(ops.ListDead, _CURSORS, _LIMITS),
-    ops.ListFlow: lambda _: st.builds(ops.ListFlow, NAMES, _CURSORS, _LIMITS),
-    ops.List: lambda named: st.builds(
-        ops.List, record_filters(paths=named.path), newest_first=st.booleans(), after=_POSITIONS, limit=_LIMITS
-    ),
-    ops.CountRecords: lambda named: st.builds(ops.CountRecords, record_filters(paths=named.path)),
-    ops.ListUsers: lambda _: st.builds(ops.ListUsers, NAMES, st.none() | NAMES, _LIMITS),
-    ops.CountFlow: lambda _: st.builds(ops.CountFlow, NAMES),
-    ops.CountEdges: lambda _: st.builds(ops.CountEdges),
-    ops.ListSchedules: lambda _: st.builds(ops.ListSchedules, st.just("") | NAMES, _LIMITS),
-    ops.DueSchedules: lambda _: st.builds(ops.DueSchedules, _LIMITS),
-    ops.Pull: lambda _: st.builds(ops.Pull, NAMES, NAMES),
-    ops.Why: lambda named: st.builds(ops.Why, named.id),
-    ops.Tree: lambda named: st.builds(ops.Tree, named.path, st.integers(0, 2)),
-    ops.CountJobs: lambda _: st.builds(ops.CountJobs),
-    ops.ListWeights: lambda _: st.builds(ops.ListWeights),
-    ops.CanDequeue: lambda named: claims(hints=named.path.map(list)).map(
-        lambda claim: ops.CanDequeue(claim.path, claim.mode)
-    ),
-    ops.ListLimits: lambda _: st.builds(ops.ListLimits),
-    ops.CountPending: lambda named: st.builds(ops.CountPending, st.none() | named.path, st.booleans()),
+    )
+
+
+# --- one after the other, by their fields ----------------------------------------------------------------------------
+
+_Maker = Callable[[_Named], "SearchStrategy[Any]"]
+
+_OF_NAME: Final[dict[str, _Maker]] = {
+    "blocked_ms": lambda _: st.integers(0, 20_000),
+    "depth": lambda _: st.integers(0, 2),
+    "first": lambda _: st.just("") | NAMES,
+    "ids": lambda named: named.ids,
+    "job_id": lambda named: named.id,
+    "lease_ms": lambda _: _LEASES_MS,
+    "leases": lambda named: named.grants,
+    "next_ms": lambda _: _TIMES_MS,
+    "ttl_ms": lambda _: LIVES_MS,
+    "user": lambda _: USERS,
+    "version": lambda _: _VERSIONS,
+}
+_OF_TYPE: Final[dict[str, _Maker]] = {
+    "JobSpec": lambda named: named.jobs,
+    "Limit": lambda named: limits(paths=named.path),
+    "Mode": lambda _: st.sampled_from(MODES),
+    "Path": lambda named: named.path,
+    "Position": lambda _: st.tuples(st.just(""), _CURSORS),
+    "Progress": lambda _: progresses(),
+    "RecordFilter": lambda named: record_filters(paths=named.path),
+    "Recurrence": lambda _: RECURRENCES,
+    "bool": lambda _: st.booleans(),
+    "bytes": lambda _: BYTES,
+    "int": lambda _: _CURSORS,
+    "str": lambda _: NAMES,
+    "tuple[Note, ...]": lambda named: few(_notes(named)),
+}
+
+
+def _notes(named: _Named) -> SearchStrategy[ops.Note]:
+    return st.builds(
+        lambda grant, lines, done, result: ops.Note(grant[0], grant[1], lines, done, result),
+        named.grant,
+        _LINES,
+        st.none() | progresses(),
+        st.none() | BYTES,
+    )
+
+
+def _value(kind: type[Any], field: attrs.Attribute[Any], named: _Named) -> SearchStrategy[Any] | None:
+    """Return how a field is drawn, by its range, its name or its type; None if it keeps its default."""
+    hint = str(field.type)
+    if field.name in kind.ranges:
+        least, most = kind.ranges[field.name]
+        return st.integers(least, min(most, 100))
+    make = _OF_NAME.get(field.name) or _OF_TYPE.get(hint.removesuffix(" | None"))
+    if make is None:
+        assert field.default is not attrs.NOTHING, f"say how {kind.__name__}.{field.name} is drawn"
+        return None
+    return st.none() | make(named) if hint.endswith(" | None") else make(named)
+
+
+def _by_fields(kind: type[Any], named: _Named) -> SearchStrategy[Any]:
+    """Draw each field of an operation by itself, but for the job and the token of one grant."""
+    fields = {field.name: _value(kind, field, named) for field in attrs.fields(kind)}
+    drawn = {name: value for name, value in fields.items() if value is not None}
+    if not {"job_id", "token"} <= drawn.keys():
+        return st.builds(kind, **drawn)
+    rest = {name: value for name, value in drawn.items() if name not in {"job_id", "token"}}
+    return st.builds(lambda grant, **rest: kind(job_id=grant[0], token=grant[1], **rest), named.grant, **rest)
+
+
+_OWN: Final[dict[type[AnyOperation], _Maker]] = {
+    ops.Enqueue: _enqueue,
+    ops.Exchange: _exchange,
+    ops.Commit: lambda _: st.builds(ops.Commit, st.just("S")),
+    ops.Delete: _delete,
+    ops.Log: _log,
+    ops.Amend: _amend,
+}
+"""Operations whose fields depend on one another."""
+
+
+def _order(kind: type[Any]) -> tuple[bool, int, str]:
+    return kind is not ops.Tick, len(attrs.fields(kind)), kind.__name__
+
+
+MAKERS: Final[dict[type[AnyOperation], _Maker]] = {
+    kind: _OWN.get(kind) or partial(_by_fields, kind) for kind in sorted(ops.KINDS, key=_order)
 }
 """How each operation is drawn, the simplest first."""
 KINDS = (*MAKERS, *[ops.Enqueue, ops.Exchange] * 5)
