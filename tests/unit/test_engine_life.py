@@ -108,6 +108,13 @@ def test_only_a_cancellation_that_was_cut_leaves_a_tally() -> None:
 # --- records expire --------------------------------------------------------------------------------------------------
 
 
+def test_a_record_that_expires_uses_two_units() -> None:
+    queue = Queue(*[job(f"j{number}") for number in range(9)], budget=6, now_ms=0)
+    queue.run(9)
+    queue.advance(DAY_MS)
+    assert [(queue.tick().more, queue.stats().pruned) for _ in range(3)] == [(True, 3), (True, 6), (False, 9)]
+
+
 @pytest.mark.parametrize(
     "kind, fields, kept_ms",
     [

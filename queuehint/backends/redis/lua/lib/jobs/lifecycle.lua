@@ -309,7 +309,8 @@ function lifecycle.fire_timer(kind, job)
   end
   if kind == EXPIRY then return lifecycle.finish(job, CANCELED, 'expired', false) end
   if kind == LEASE then return lifecycle.reap(job) end
-  if kind == PRUNE then return lifecycle.prune(job) end
+  -- It is in more indexes than any other step touches: a thousand would hold up the server for twice as long.
+  if kind == PRUNE then return 1 + lifecycle.prune(job) end
   return lifecycle.promote(job)
 end
 end)

@@ -145,20 +145,22 @@ end
 
 -- What was asked of a job whose record is gone: a digest tells as well whether it is asked again.
 local function write_digests()
-  local has_asked = false
-  for id, least in pairs(jobs.forgotten) do
-    local job = jobs.all[id]
+  local ids = {}
+  for id in pairs(jobs.forgotten) do
     -- Its id may have gone in this very step, or have been taken again.
-    if job and job[GONE] then
-      local spec = redis.call('HGET', store.specs, id)
-      if spec and #spec - (string.find(spec, '\n', 1, true) or 0) > least then
-        redis.call('HSET', store.specs, id, jobs.digested(spec))
-      end
-      has_asked = has_asked or redis.call('HLEN', store.asked) > 0
-      local asked = has_asked and redis.call('HGET', store.asked, id)
-      if asked and #asked > least then redis.call('HSET', store.asked, id, jobs.digest(asked)) end
-    end
+    if jobs.all[id] and jobs.all[id][GONE] then ids[#ids + 1] = id end
   end
+  if #ids == 0 then return end
+  local specs = redis.call('HMGET', store.specs, unpack(ids))
+  local asked = redis.call('HLEN', store.asked) > 0 and redis.call('HMGET', store.asked, unpack(ids)) or {}
+  local short, short_asked = {}, {}
+  for at, id in ipairs(ids) do
+    local spec, least = specs[at], jobs.forgotten[id]
+    if spec and #spec - (string.find(spec, '\n', 1, true) or 0) > least then short[id] = jobs.digested(spec) end
+    if asked[at] and #asked[at] > least then short_asked[id] = jobs.digest(asked[at]) end
+  end
+  write_fields(store.specs, short)
+  write_fields(store.asked, short_asked)
 end
 
 local function write_head(id, job)
