@@ -627,7 +627,7 @@ def test_what_the_state_says_of_timers_and_leftovers_is_compared_with_their_keys
 
 def test_a_head_that_cannot_be_read_is_a_lost_job(store: Store) -> None:
     store.do(Enqueue((job("1", "a"), job("2", "a"))))
-    for damaged in (b"\xc1", b"", b"\x93\x01\x02\x03"):
+    for damaged in (b"\xc1", b"", b"\x93\x01\x02\x03", b"Q", b"R" + bytes(20), b"Q" + bytes(40), b"F" + bytes(60)):
         store.server.client().hset(store.key("jobs"), "1", damaged)
         assert "damaged" in store.kinds()
         assert store.is_put_right()
@@ -902,7 +902,7 @@ def test_a_newer_schema_is_refused_by_its_number(store: Store) -> None:
 
 
 def test_jobs_that_run_at_once_and_conflict_are_reported(store: Store) -> None:
-    store.do(Enqueue((job("1", "a", "b"), job("2", "c"), job("3", "d"))))
+    store.do(Enqueue((job("1", "a", "b"), job("2", "c", key="k"), job("3", "d"))))
     store.do(Exchange("w", pools=("default",), limit=3))
     store.change_packed("jobs", "2", "for at = 1, #value do if value[at] == 'xc' then value[at] = 'xa' end end")
     conflicts = [finding for finding in store.look().errors if finding.kind == "conflict"]
@@ -935,7 +935,7 @@ def test_jobs_that_wait_for_one_another_are_reported_with_the_way_out(store: Sto
 
 
 def test_a_head_that_contradicts_itself_is_reported(store: Store) -> None:
-    store.do(Enqueue((job("1", "a"), job("2", "a"))))
+    store.do(Enqueue((job("1", "a"), job("2", "a", key="k"))))
     store.change_packed("jobs", "2", "value[1] = 'S'")
     findings = [finding for finding in store.look(fix=True).errors if finding.kind == "head"]
     assert [(finding.job_id, finding.is_repairable) for finding in findings] == [("2", False)]

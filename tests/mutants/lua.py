@@ -7,6 +7,7 @@ LUA = "backends/redis/lua"
 
 SHORT_OF_MEMORY = tests("tests/faults/test_servers.py", "-k", "short_of_memory or full_server_drops")
 ARGUMENTS = tests("tests/faults/test_arguments.py")
+PLAIN_JOBS = tests("tests/property/test_agreement.py", "-k", "plain_jobs_meet")
 STEP_BY_STEP = tests("tests/property/test_agreement.py", "-k", "at_every_step")
 MUTANTS = (
     # --- times ---
@@ -33,6 +34,39 @@ MUTANTS = (
         old="S[LEFT_STORED] - work.left_taken + ",
         new="S[LEFT_STORED] + ",
         caught_by=(STEP_BY_STEP,),
+    ),
+    # --- plain jobs ---
+    Mutant(
+        name="Lua: a job that is given a field no plain head has stays plain",
+        kind="records",
+        file=f"{LUA}/lib/jobs/head_format.lua",
+        old="  if type(at) == 'number' then job.is_plain = false end\n",
+        new="",
+        caught_by=(CONFORMANCE_ON_REDIS,),
+    ),
+    Mutant(
+        name="Lua: a job that was brought back unstarted is taken for one that never was started",
+        kind="records",
+        file=f"{LUA}/lib/jobs/head_format.lua",
+        old="    if job[VERSION] ~= 1 or job[ATTEMPTS] ~= 0 or job[FIRST] or token or ",
+        new="    if job[ATTEMPTS] ~= 0 or ",
+        caught_by=(PLAIN_JOBS,),
+    ),
+    Mutant(
+        name="Lua: a plain job that begins to run is offered still",
+        kind="records",
+        file=f"{LUA}/lib/structures/indexes.lua",
+        old="  if was_depth and was_depth >= GRANTED and not is_queued then ",
+        new="  if was_depth and was_depth > GRANTED and not is_queued then ",
+        caught_by=(PLAIN_JOBS,),
+    ),
+    Mutant(
+        name="Lua: a plain job that is let through stands in its line still",
+        kind="records",
+        file=f"{LUA}/lib/structures/indexes.lua",
+        old="    if was_waiting then remove_entry(",
+        new="    if was_waiting and is_waiting then remove_entry(",
+        caught_by=(PLAIN_JOBS,),
     ),
     # --- reasons ---
     Mutant(
@@ -806,8 +840,8 @@ MUTANTS = (
         name="Lua: what to do with a second job of a key may be any word",
         kind="wire",
         file=f"{LUA}/lib/request/asked.lua",
-        old="  if not CONFLICTS[conflict] then args.refuse(at) end\n",
-        new="",
+        old=" or not CONFLICTS[conflict] then args.refuse(at) end\n",
+        new=" then args.refuse(at) end\n",
         caught_by=(ARGUMENTS,),
     ),
     Mutant(

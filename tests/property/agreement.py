@@ -729,9 +729,32 @@ class PayloadGenerator(OperationGenerator):
         return attrs.evolve(operation, versions=tuple(versions))
 
 
-def walk_together(lockstep: RedisLockstep, random: Random, style: Style, steps: int) -> None:
+class PlainGenerator(PayloadGenerator):
+    """Mostly jobs that use nothing special, and that finish at once: in all else they meet what the others do."""
+
+    def move(self) -> Operation[Any]:
+        return self.random.choice((self.enqueue, self.exchange, self.exchange, super().move))()
+
+    def spec(self) -> JobSpec:
+        spec = super().spec()
+        if self.random.random() < 0.15:
+            return spec
+        self.specs[-1] = JobSpec(id=spec.id, task=spec.task, claims=spec.claims, pool=spec.pool, user=spec.user)
+        return self.specs[-1]
+
+    def outcome(self, job_id: str, token: int) -> Outcome:
+        if self.random.random() < 0.2:
+            return super().outcome(job_id, token)
+        return Outcome(
+            job_id=job_id, token=token, kind=OutcomeKind.FINISHED, result=self.random.choice((None, b"null", b"1"))
+        )
+
+
+def walk_together(
+    lockstep: RedisLockstep, random: Random, style: Style, steps: int, of: type[PayloadGenerator] = PayloadGenerator
+) -> None:
     """Let an engine and a store go *steps* steps side by side, with all that may happen on the way."""
-    generator = PayloadGenerator(lockstep.engine, random, style, random.choice(ALPHABETS))
+    generator = of(lockstep.engine, random, style, random.choice(ALPHABETS))
     # Now and then, in steps; each is dear or changes what is done next by little.
     besides: tuple[tuple[Callable[[], None], int], ...] = (
         (lambda: lockstep.repeat(random.randrange(4)), 30),

@@ -49,6 +49,7 @@ from queuehint.testing.state_machine.parts import first_jobs
 from queuehint.testing.state_machine.rules import OperationMachine
 from queuehint.testing.state_machine.styles import (
     ALL_AT_ONCE,
+    CROWDED,
     FLOWS,
     LEASE_MS,
     MINUTE,
@@ -62,7 +63,15 @@ from queuehint.values.outcome import JobError, Outcome, OutcomeKind
 from queuehint.values.policy import Policy
 from queuehint.values.record_filter import RecordFilter
 from queuehint.values.spec import Dependency, JobSpec
-from tests.property.agreement import ALPHABETS, FIXED, KEPT_MS, PayloadGenerator, RedisLockstep, walk_together
+from tests.property.agreement import (
+    ALPHABETS,
+    FIXED,
+    KEPT_MS,
+    PayloadGenerator,
+    PlainGenerator,
+    RedisLockstep,
+    walk_together,
+)
 from tests.property.test_graphs import Tangle
 from tests.support import thorough
 
@@ -132,6 +141,25 @@ def test_the_engine_and_a_store_give_the_same_answers_at_every_step(style: Style
     parts = thorough(3, quick=1)
     compared = sum(walk(10 * BUDGETS.index(budget) + part, style, STEPS, budget) for part in range(parts))
     assert compared >= parts * STEPS
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("budget", [BUDGET, 2])
+def test_they_do_where_plain_jobs_meet_others(budget: int) -> None:
+    lockstep = RedisLockstep(budget=budget)
+    client, key, random = lockstep.server.client(), keys.redis_key(lockstep.namespace, "jobs"), Random(budget + 1)
+    seen: set[bytes] = set()
+    try:
+        for _ in range(10):
+            walk_together(lockstep, random, CROWDED, thorough(50, quick=12), PlainGenerator)
+            seen |= {head[:1] for head in client.hvals(key)}
+            lockstep.told.clear()  # a walk follows from its own begin
+        lockstep.compare_all()
+        lockstep.wind_down()
+        lockstep.check_residue()
+    finally:
+        lockstep.close()
+    assert seen > {b"Q", b"R", b"F"}, "the head of a plain job begins with the letter of its state, any other with none"
 
 
 @pytest.mark.heavy
@@ -302,7 +330,7 @@ def test_a_waiter_for_a_job_is_woken_at_its_end(lockstep: RedisLockstep) -> None
 @pytest.mark.heavy
 @pytest.mark.parametrize("budget", [BUDGET, 40])
 def test_a_thousand_jobs_in_one_operation_are_taken_in_granted_ended_and_canceled_alike(budget: int) -> None:
-    random = Random(budget)
+    random = Random(budget + 1)
     lockstep = RedisLockstep(budget=budget)
     try:
         generator = PayloadGenerator(lockstep.engine, random, MIXED, ("a", "b"))

@@ -299,8 +299,8 @@ def with_includes(name: str) -> str:
 
 LUA_WORDS = """
     and break do else elseif end false for function if in local nil not or repeat return then true until while
-    KEYS ARGV redis cmsgpack bit struct math string table error getmetatable ipairs next pairs pcall rawget select
-    setmetatable tonumber tostring type unpack
+    KEYS ARGV redis cmsgpack bit struct math string table error getmetatable ipairs next pairs pcall rawget rawset
+    select setmetatable tonumber tostring type unpack
 """
 
 

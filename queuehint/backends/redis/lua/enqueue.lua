@@ -29,6 +29,12 @@ end
 if has_edges then
   for _, ask in ipairs(asked) do ids[ask[ID]] = true end
 end
+do
+  local all_ids, all_claims = {}, {}
+  for index, ask in ipairs(asked) do all_ids[index], all_claims[index] = ask[ID], ask[P_CLAIMS] end
+  jobs.prefetch(all_ids)
+  gates.prefetch(all_claims)
+end
 
 -- The job that has an id; one of another submission in parts is known to nobody.
 local function existing_of(id)
@@ -177,16 +183,10 @@ end
 -- A new head: QUEUED, without a place.
 local function make(id, ask)
   S[NUMBERS] = S[NUMBERS] + 1
-  local job = {
-    QUEUED, S[NUMBERS], 0, 1, 0, false, false, NOW, false, false,
-    false, false, false, false, false, ask[P_PRIORITY], ask[P_POOL], ask[P_USER], ask[P_TASK], ask[P_SERVICE],
-    ask[P_POLICY], ask[P_CLAIMS],
-  }
-  setmetatable(job, UNSAID)
+  local job = heads.new(id, S[NUMBERS], heads.facts(ask[P_FACTS]), ask[P_CLAIMS])
   if ask[P_KEY] then job[KEY] = ask[P_KEY] end
   if ask[P_PRESENCE] then job[PRESENCE] = ask[P_PRESENCE] end
   if ask[P_FLOW] ~= '' then job[FLOW] = ask[P_FLOW] end
-  job.id = id
   -- An id may be taken again in the very step in which it is pruned or dropped.
   if jobs.dirty[id] then jobs.buried[#jobs.buried + 1] = {id, jobs.dirty[id]} end
   jobs.all[id], jobs.dirty[id] = job, job
@@ -253,7 +253,10 @@ local function start_of()
   local id = START_MARK .. staged
   local start = jobs.of(id)
   if not start or start.pruned then
-    start = make(id, {id, START_SPEC, 3, 'default', '', START_TASK, '', false, 'return', nil, nil, false, '', '', asked[1] and asked[1][P_FLOW] or ''})
+    start = make(id, {
+      [SPEC] = START_SPEC, [P_CLAIMS] = '', [P_FLOW] = asked[1] and asked[1][P_FLOW] or '', [P_FACTS] = heads.facts_text(3, 'default', '', START_TASK, '', ''),
+    })
+    start.is_plain = false
     start[STATE], start[AWAITED] = DEFERRED, true
   end
   timers.set_expiry(start, NOW + STAGED_KEPT_MS)

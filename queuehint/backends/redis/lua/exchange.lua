@@ -101,6 +101,23 @@ local function settle(job, kind, first)
   end
 end
 
+-- Read at once what the outcomes are about.
+local function look_ahead()
+  local ids, claims, from = {}, {}, at
+  while PARTS[ARGV[from + 2]] do
+    ids[#ids + 1] = ARGV[from]
+    from = from + 3 + PARTS[ARGV[from + 2]]
+  end
+  if not ids[2] then return end
+  jobs.prefetch(ids)
+  for index = 1, #ids do
+    local job = jobs.all[ids[index]]
+    if job then claims[#claims + 1] = job[CLAIMS] end
+  end
+  gates.prefetch(claims)
+end
+
+look_ahead()
 local verdicts = {}
 while at <= #ARGV do
   local job, token, kind = jobs.of(ARGV[at]), ARGV[at + 1], ARGV[at + 2]
@@ -130,21 +147,14 @@ local function paused_by(job)
   return false
 end
 
-local heads, granted, specs = {}, {}, {}
+local told_heads, granted, specs = {}, {}, {}
 
 -- Grant a ready job, and say what its worker has to know of it.
 local function grant(job)
   local token = epoch.next_token()
   transitions.start(job, worker, token, NOW + lease_ms, announces)
-  local spec = redis.call('HGET', store.specs, job.id)
-  if not spec then
-    -- Nobody can run what nobody knows, and it must not keep the others of this batch from being run.
-    lifecycle.record_error(job, 'store_damaged', 'its arguments are gone', false)
-    lifecycle.die(job, 'failed')
-    return
-  end
-  granted[#granted + 1], specs[#specs + 1] = job.id, spec
-  heads[#heads + 1] = table.concat({job.id, token, job[ATTEMPTS], job[LOSSES], job[PRIORITY], job[POOL], job[USER],
+  granted[#granted + 1] = job.id
+  told_heads[#told_heads + 1] = table.concat({job.id, token, job[ATTEMPTS], job[LOSSES], job[PRIORITY], job[POOL], job[USER],
     job[TASK], job[SERVICE], job[KEY] or '', job[PRESENCE] or '', job[POLICY], job[CLAIMS]}, '\n')
 end
 
@@ -180,6 +190,22 @@ local function claim_of(among, found)
   end
 end
 
+-- Read the specs of the jobs granted.
+local function read_specs()
+  specs = redis.call('HMGET', store.specs, unpack(granted))
+  for index = #granted, 1, -1 do
+    if not specs[index] then
+      -- Nobody can run what nobody knows, and it must not keep the others of this batch from being run.
+      local job = jobs.of(granted[index])
+      lifecycle.record_error(job, 'store_damaged', 'its arguments are gone', false)
+      lifecycle.die(job, 'failed')
+      table.remove(granted, index)
+      table.remove(specs, index)
+      table.remove(told_heads, index)
+    end
+  end
+end
+
 local users, steal = users_of(12), users_of(13)
 local is_last = limit < 0
 -- Who claims as a caller of its own pool, or claims nothing, does not come back when something is due.
@@ -190,7 +216,10 @@ local function claim()
   local found = ready_queue.rotate(names)
   claim_of(users, {unpack(found)})
   if ARGV[13] ~= '' and not work.cut then claim_of(steal, found) end
-  if #granted > 0 then epoch.see_lease(lease_ms) end
+  if #granted > 0 then
+    epoch.see_lease(lease_ms)
+    read_specs()
+  end
 end
 
 ready_queue.wanted = limit
@@ -215,7 +244,7 @@ if #told.ids > 0 then told.ids, told.changed, told.wake = {}, true, false end
 
 local is_due = S[NEXT_SCHEDULE] >= 0 and S[NEXT_SCHEDULE] <= NOW
 local rest = {table.concat(verdicts), stop_ids, is_due and 1 or 0, memory.dropped}
-for index = 1, #heads do rest[#rest + 1] = heads[index] end
+for index = 1, #told_heads do rest[#rest + 1] = told_heads[index] end
 local reply = request.reply(rest, granted, specs, sleeps)
 if is_last then redis.call('UNLINK', store.session_wake(worker)) end
 -- Which pools are served, or users of them, for `why`.

@@ -1,9 +1,10 @@
 -- @include lib/request/keys
 -- @include lib/request/arguments
 -- @include lib/request/state
+-- @include lib/jobs/fields
+-- @include lib/jobs/head_format
 -- @include lib/request/session
 -- @include lib/jobs/moves
--- @include lib/jobs/fields
 -- @include lib/jobs/jobs
 -- @include lib/jobs/leftovers
 -- @include lib/structures/gates

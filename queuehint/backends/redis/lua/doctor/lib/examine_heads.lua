@@ -17,11 +17,11 @@ local LEFT_READ_MAX = 10000 -- @const
 
 examine.counted, examine.others = COUNTED, OTHERS
 
-local heads, said, fields_read, left_kinds, started_at = {}, {}, {}, nil, nil
+local heads_read, said, fields_read, left_kinds, started_at = {}, {}, {}, nil, nil
 
 -- A job's head; false if there is none, nil if it cannot be read.
 function examine.head(id)
-  local known = heads[id]
+  local known = heads_read[id]
   if not known then
     local is_read, job = pcall(jobs.of, id)
     if is_read and job then
@@ -30,7 +30,7 @@ function examine.head(id)
     end
     known = {}
     if is_read then known.job = job end
-    heads[id] = known
+    heads_read[id] = known
   end
   return known.job
 end
@@ -41,14 +41,10 @@ function examine.entries(id)
   if said[id] then return said[id].entries, said[id].counts end
   local job = examine.head(id)
   if not job then return nil end
-  -- Who packs a head takes it apart.
-  local copy = setmetatable({unpack(job)}, getmetatable(job))
-  if job[WALKS] then copy[WALKS] = {unpack(job[WALKS])} end
-  copy.id = id
   local state, noted, counts = {unpack(S)}, {}, {}
   for _, at in pairs(COUNTED) do S[at] = 0 end
   stand_in.noted = noted
-  local is_done = pcall(indexes.write, id, copy)
+  local is_done = pcall(indexes.derive, id, nil, job)
   indexes.flush()
   stand_in.noted = false
   for name, at in pairs(COUNTED) do counts[name] = S[at] end

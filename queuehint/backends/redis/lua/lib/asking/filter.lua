@@ -225,9 +225,7 @@ end
 local function head_of(id, index)
   local packed = redis.call('HGET', store.jobs, id)
   if not packed then return jobs.known(id, index) end
-  local job = setmetatable(cmsgpack.unpack(packed), UNSAID)
-  job.id = id
-  return job
+  return heads.read(id, packed)
 end
 
 function filter.job(number)

@@ -1,6 +1,5 @@
---[[ fields: what a job's head holds; cmsgpack packs it as one array. `false` is "none". What most jobs never have stands
-  from ENDED on: at the end of a packed head it is left out, and nil means none too (0 for what counts). To set what is none
-  to none would make the table grow, so nobody does.
+--[[ fields: what a job's head holds (lib/jobs/head_format tells how it is stored). `false` is "none". What most jobs never have stands
+  from ENDED on: at the end of a packed head it is left out, and nil means none too (0 for what counts).
   KIND of TIMER: DUE, LEASE, EXPIRY and PRUNE are '0' to '3', the order in which timers of one time come up.
   WALKS: for each claim the depth at which it stands in line, or GRANTED; false while the job has no place.
   OFFER: false, 'r' in the ready queue, the number of the pause it is put aside by, or the place of the limit (lib/structures/limits).

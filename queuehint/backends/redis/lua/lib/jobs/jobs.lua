@@ -1,28 +1,38 @@
 --[[ jobs: heads, read once and changed in a table; lib/request/write writes those in `dirty`, with all that follows from them, and
   first removes those in `buried`, whose ids were taken again, and keeps digests of what was asked of those in `forgotten`:
   their records are gone, and arguments of more bytes than stands there. ]]
-local DIGEST_FROM, DIGEST_MARK = 256, '\1' -- @const
+local DIGEST_FROM, DIGEST_MARK, LOADED_AT_ONCE = 256, '\1', 1000 -- @const
 local jobs = {all = {}, dirty = {}, buried = {}, forgotten = {}}
--- What a head does not say at its end.
-local UNSAID = {__index = {[LOSSES] = 0, [ERRORS] = 0, [LOGS] = 0, [SINCE] = 0, [STRANGERS] = 0, [BLOCKED] = 0}}
-
--- The head of a job, with its id at .id and what it was before this step at .was; false where there is none.
+-- The head of a job, with its id at .id; false where there is none.
 function jobs.of(id)
   local job = jobs.all[id]
   if job == nil then
     local packed = redis.call('HGET', store.jobs, id)
-    if packed then
-      job = setmetatable(cmsgpack.unpack(packed), UNSAID)
-      local was = setmetatable({unpack(job)}, UNSAID)
-      if job[WALKS] then was[WALKS] = {unpack(job[WALKS])} end
-      job.id, job.was, was.id = id, was, id
-    else
-      job = false
-    end
+    job = packed and heads.read(id, packed)
     jobs.all[id] = job
   end
   return job
 end
+
+-- Read the heads of some jobs at once.
+function jobs.prefetch(ids)
+  local wanted, all = {}, jobs.all
+  for at = 1, #ids do
+    local id = ids[at]
+    if all[id] == nil then wanted[#wanted + 1] = id end
+  end
+  for from = 1, #wanted, LOADED_AT_ONCE do
+    local last = math.min(from + LOADED_AT_ONCE - 1, #wanted)
+    local packed = redis.call('HMGET', store.jobs, unpack(wanted, from, last))
+    for at = from, last do
+      local head = packed[at - from + 1]
+      all[wanted[at]] = head and heads.read(wanted[at], head)
+    end
+  end
+end
+
+-- What a job was before this step, nil if it was not.
+function jobs.was(job) return job.packed and heads.read(job.id, job.packed) or nil end
 
 -- The head of a job that an index names; what was forgotten in this step is named there still.
 function jobs.known(id, index)

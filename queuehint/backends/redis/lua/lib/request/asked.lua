@@ -1,7 +1,8 @@
 --[[ asked: what is asked of a job, as it is sent and as it is compared. ]]
-local ID, SPEC, P_PRIORITY, P_POOL, P_USER, P_TASK, P_SERVICE, P_KEY = 1, 2, 3, 4, 5, 6, 7, 8 -- @const
-local CONFLICT, P_DELAY, P_RUN_AT, P_PRESENCE, P_POLICY, P_CLAIMS, P_FLOW, P_NEEDS = 9, 10, 11, 12, 13, 14, 15, 16 -- @const
-local HEAD = '^' .. string.rep('([^\n]*)\n', 13) .. '(.*)$'
+local ID, SPEC, P_CLAIMS, P_NEEDS, P_PRIORITY, P_POOL, P_USER, P_TASK, P_SERVICE = 1, 2, 3, 4, 5, 6, 7, 8, 9 -- @const
+local P_KEY, CONFLICT, P_DELAY, P_RUN_AT, P_PRESENCE, P_POLICY, P_FLOW, P_FACTS = 10, 11, 12, 13, 14, 15, 16, 17 -- @const
+local HEAD = '^([^\n]*)\n(' .. string.rep('[^\n]*\n', 12) .. ')(.*)$'
+local COMMON_FORM = '^' .. string.rep('([^\n]*)\n', 12) .. '$'
 local POLICY_FORM = '^(%d+) (%d+) (%l+) ([%l_]+) (%d+) (%S+) (%S+)$'
 local CONFLICTS = {['return'] = true, replace = true, after = true, reject = true}
 local RETRIES, DEATHS = {hold = true, ['yield'] = true}, {continue = true, hold = true, cancel_behind = true}
@@ -20,17 +21,35 @@ local function check_claims(text, at)
   if not string.find(text, '^[xs]') or (string.find(text, '\n', 1, true) and string.find(text .. '\n', '\n[^xs]')) then args.refuse(at) end
 end
 
+-- What jobs have in common that are alike but for their ids, claims, specs and edges, by its text.
+local common_known = {}
+
+local function parse_common(text, at)
+  local priority, pool, user, task, service, key, conflict, delay_ms, run_at_ms, presence_ms, flow, policy = string.match(text, COMMON_FORM)
+  if not string.find(priority, '^[1-59]$') or not CONFLICTS[conflict] then args.refuse(at) end
+  if policy ~= '' then check_policy(policy, at) end
+  local common = {
+    [P_PRIORITY] = tonumber(priority), [P_POOL] = pool, [P_USER] = user, [P_TASK] = task, [P_SERVICE] = service, [P_KEY] = key ~= '' and key,
+    [CONFLICT] = conflict, [P_DELAY] = delay_ms ~= '' and args.whole(delay_ms, at) or nil,
+    [P_RUN_AT] = run_at_ms ~= '' and args.whole(run_at_ms, at, -INT_MAX) or nil,
+    [P_PRESENCE] = presence_ms ~= '' and args.whole(presence_ms, at), [P_POLICY] = policy, [P_FLOW] = flow,
+    [P_FACTS] = heads.facts_text(priority, pool, user, task, service, policy),
+  }
+  return {__index = common}
+end
+
 -- A head, a spec, and the fates and ids of what a job depends on: three arguments.
 local function parse_asked(at)
-  local id, priority, pool, user, task, service, key, conflict, delay_ms, run_at_ms, presence_ms, flow, policy, claims = string.match(ARGV[at], HEAD)
+  local id, text, claims = string.match(ARGV[at], HEAD)
   -- An id that begins with a space is that of a start.
-  if not id or id == '' or string.byte(id) == 32 or not string.find(priority, '^[1-59]$') then args.refuse(at) end
-  if not CONFLICTS[conflict] then args.refuse(at) end
-  if policy ~= '' then check_policy(policy, at) end
+  if not id or id == '' or string.byte(id) == 32 then args.refuse(at) end
+  local common = common_known[text]
+  if not common then
+    common = parse_common(text, at)
+    common_known[text] = common
+  end
   if claims ~= '' then check_claims(claims, at) end
-  return {id, ARGV[at + 1], tonumber(priority), pool, user, task, service, key ~= '' and key, conflict,
-    delay_ms ~= '' and args.whole(delay_ms, at) or nil, run_at_ms ~= '' and args.whole(run_at_ms, at, -INT_MAX) or nil,
-    presence_ms ~= '' and args.whole(presence_ms, at), policy, claims, flow, ARGV[at + 2]}
+  return setmetatable({id, ARGV[at + 1], claims, ARGV[at + 2]}, common)
 end
 
 -- All that can never be changed of what was asked, the id left out, as one text.

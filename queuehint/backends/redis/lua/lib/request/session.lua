@@ -33,7 +33,7 @@ if request.lane ~= '' then
       local before_heads = #reply - #granted
       for at = #granted, 1, -1 do
         local head = redis.call('HGET', store.jobs, granted[at])
-        if not head or cmsgpack.unpack(head)[GONE] then
+        if not head or heads.read(granted[at], head)[GONE] then
           table.remove(granted, at)
           table.remove(reply, before_heads + at)
         end

@@ -11,7 +11,7 @@ local function write_gates()
       gone[#gone + 1] = key
     else
       local size = #kept
-      kept[size + 1], kept[size + 2] = key, cmsgpack.pack(gate)
+      kept[size + 1], kept[size + 2] = key, gates.pack(gate)
     end
   end
   if #kept > 0 then indexes.set_fields(store.gates, kept) end
@@ -106,7 +106,8 @@ end
 
 -- Wake those that wait for each change of a job.
 local function tell_change(id, job)
-  if job.was and job.was[VERSION] == job[VERSION] then return end
+  local was = jobs.was(job)
+  if was and was[VERSION] == job[VERSION] then return end
   for _, watcher in ipairs(job[WATCHERS]) do
     local session = form.session(watcher)
     if session ~= watcher and redis.call('ZSCORE', store.sessions, session) then
@@ -163,11 +164,6 @@ local function write_digests()
   write_fields(store.asked, short_asked)
 end
 
-local function write_head(id, job)
-  record_index.write(id, job.was, not job.pruned and job)
-  indexes.write(id, job)
-end
-
 -- Write all that was planned. Returns when something is due next, -1 never.
 -- One that sleeps is woken when something is due before the time it was told.
 function plan.commit(tells)
@@ -179,10 +175,10 @@ function plan.commit(tells)
   end
   write_told()
   if rawget(edges, 'write') then edges.write() end
-  for _, buried in ipairs(jobs.buried) do write_head(buried[1], buried[2]) end
+  for _, buried in ipairs(jobs.buried) do indexes.write(buried[1], buried[2]) end
   for id, job in pairs(jobs.dirty) do
     if job[WATCHERS] then tell_change(id, job) end
-    write_head(id, job)
+    indexes.write(id, job)
   end
   write_ready()
   if rawget(indexes, 'flush') then indexes.flush() end

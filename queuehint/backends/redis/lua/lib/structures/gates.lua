@@ -6,17 +6,54 @@
 local IS, IX, S_MODE, X_MODE, WAITING, TO_ADVANCE = 1, 2, 3, 4, 5, 6 -- @const
 local gates = {dirty = {}, lines = {}}
 
+-- A gate of what is stored. Small numbers, which nearly all are, cmsgpack writes as a byte each.
+function gates.read(packed)
+  if not packed then return {0, 0, 0, 0, 0, 0} end
+  if #packed == 7 then return {string.byte(packed, 2, 7)} end
+  return cmsgpack.unpack(packed)
+end
+
+function gates.pack(gate)
+  local is, ix, s, x, waiting, mark = gate[IS], gate[IX], gate[S_MODE], gate[X_MODE], gate[WAITING], gate[TO_ADVANCE]
+  if is < 128 and ix < 128 and s < 128 and x < 128 and waiting < 128 and mark < 128 then
+    return string.char(150, is, ix, s, x, waiting, mark)
+  end
+  return cmsgpack.pack(gate)
+end
+
 lazily(gates, function()
 local cached = {}
 
 function gates.of(key)
   local gate = cached[key]
   if not gate then
-    local packed = redis.call('HGET', store.gates, key)
-    gate = packed and cmsgpack.unpack(packed) or {0, 0, 0, 0, 0, 0}
+    gate = gates.read(redis.call('HGET', store.gates, key))
     cached[key] = gate
   end
   return gate
+end
+
+-- Read the gates of some claims at once; of each all it passes, or with *own* the last alone.
+function gates.prefetch(some, own)
+  local wanted = {}
+  for at = 1, #some do
+    local claims = form.claims(some[at])
+    for index = 1, #claims do
+      local keys = claims[index].keys
+      for depth = own and #keys or 1, #keys do
+        local key = keys[depth]
+        if not cached[key] then
+          cached[key] = true
+          wanted[#wanted + 1] = key
+        end
+      end
+    end
+  end
+  for from = 1, #wanted, LOADED_AT_ONCE do
+    local last = math.min(from + LOADED_AT_ONCE - 1, #wanted)
+    local packed = redis.call('HMGET', store.gates, unpack(wanted, from, last))
+    for at = from, last do cached[wanted[at]] = gates.read(packed[at - from + 1]) end
+  end
 end
 
 -- Whether a mode fits what is held.
@@ -248,7 +285,7 @@ function gates.vacate(job)
     for index = 1, #claims do
       local depth = walks[index]
       -- Its other walks may stand in the same line, and do until they leave it.
-      walks[index] = LEFT_BEHIND
+      if depth < GRANTED then walks[index] = LEFT_BEHIND end
       left = left + leave(claims[index], depth)
     end
   end

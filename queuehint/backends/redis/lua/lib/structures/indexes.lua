@@ -2,11 +2,11 @@
   what a head said before this step and says now is compared, and what differs is written. ]]
 local plan = {specs = {}, results = {}, progress = {}, asked = {}, logs = {}}
 local indexes = {}
-local AT_ONCE = 2000 -- @const
+local AT_ONCE, FIRST_CLAIM = 2000, '01' -- @const
 
 lazily(indexes, function()
 -- What this step puts into sorted sets and takes out of them: by set, scores and members; and heads, by id.
-local added, removed, heads, gone = {}, {}, {}, {}
+local added, removed, written, gone = {}, {}, {}, {}
 
 -- Do one thing with a key and any number of arguments: Lua's stack takes a few thousand.
 local function in_parts(write, key, args)
@@ -59,8 +59,8 @@ function indexes.flush()
   end
   for set, members in pairs(removed) do in_parts(take_out, set, members) end
   for set, entries in pairs(added) do in_parts(put_in, set, entries) end
-  if #heads > 0 then in_parts(set_fields, store.jobs, heads) end
-  added, removed, heads, gone = {}, {}, {}, {}
+  if #written > 0 then in_parts(set_fields, store.jobs, written) end
+  added, removed, written, gone = {}, {}, {}, {}
 end
 
 local STAGED_LETTER = 'H' -- @const
@@ -249,22 +249,8 @@ local function write_notes(was, job, id)
   end
 end
 
--- Leave out what a head does not say at its end.
-local function packed_head(job)
-  local last = table.maxn(job)
-  -- From LOSSES on a number is a count; before, it is a time.
-  while last > CLAIMS and (not job[last] or (job[last] == 0 and last >= LOSSES)) do
-    job[last] = nil
-    last = last - 1
-  end
-  for at = ENDED, last do job[at] = job[at] or false end
-  job.id, job.was, job.ready_member, job.is_new_offer = nil, nil, nil, nil, nil
-  return cmsgpack.pack(job)
-end
-
-function indexes.write(id, job)
-  local was = job.was
-  local now = not job.pruned and job
+-- What follows from what a job was, nil or false if it was not, and from what it is now.
+function indexes.derive(id, was, now)
   count(was, now)
   write_timers(was, now)
   -- A dead job may give up the place it held; all else about paths changes with the state, the claims or the key.
@@ -277,11 +263,75 @@ function indexes.write(id, job)
   write_flow(was, now)
   write_edges(was, now)
   write_notes(was, now, id)
-  if now then
-    local size = #heads
-    heads[size + 1], heads[size + 2] = id, packed_head(job)
-  else
-    gone[#gone + 1] = id
+end
+
+local function count_plain(state, level, by)
+  S[COUNT_OF[state]] = S[COUNT_OF[state]] + by
+  if level < CRITICAL and state ~= FINISHED then S[LEVELS + level] = S[LEVELS + level] + by end
+end
+
+-- What follows from a job that is plain, as `indexes.derive` would have it: it has no timer but its lease and its end, no
+-- offer but in the ready queue, one claim, and nothing else that an index is about. Before this step it was plain too, or not.
+local function derive_plain(id, job)
+  local state, packed, tag, claims = job[STATE], job.packed, form.tag(job), job[CLAIMS]
+  local was_state = packed and string.sub(packed, 1, 1)
+  local is_queued, was_queued = state == QUEUED, was_state == QUEUED
+  if was_state ~= state then
+    local number, level = job[NUMBER], job[PRIORITY]
+    if was_state then
+      count_plain(was_state, level, -1)
+      record_index.move(was_state, state, number)
+    else
+      record_index.enter(id, job)
+    end
+    count_plain(state, level, 1)
+    if state == FINISHED or not was_state then
+      local member = paths.member(claims ~= '' and string.sub(claims, 2), job)
+      if state ~= FINISHED then
+        add_entry(store.paths, '0', member)
+      else
+        if was_state then remove_entry(store.paths, member) end
+        if claims ~= '' then add_entry(store.past, '0', member) end
+      end
+    end
   end
+  if not is_queued and (was_state ~= state or state == STARTED) then
+    local kind, time_ms = job[TIMER], job[TIMER_MS]
+    add_entry(SET_OF[kind], text_of(time_ms), kind .. tag)
+    timers.see_put(FIRST_OF[kind], time_ms)
+  end
+  if was_state == STARTED then
+    timers.stale[NEXT_LEASE] = true
+    if state ~= STARTED then remove_entry(store.leases, LEASE .. tag) end
+  end
+  local depth, was_depth = is_queued and (job[WALKS] and job[WALKS][1] or GRANTED), was_queued and string.byte(packed, 2)
+  if depth == was_depth then return end
+  if depth and depth >= GRANTED then add_entry(store.ready, '0', ready_queue.member(job)) end
+  if was_depth and was_depth >= GRANTED and not is_queued then remove_entry(store.ready, job.ready_member or ready_queue.member(job)) end
+  local is_waiting, was_waiting = depth and depth < GRANTED, was_depth and was_depth < GRANTED
+  if is_waiting or was_waiting then
+    local keys = form.claims(claims)[1].keys
+    if was_waiting then remove_entry(store.line(keys[was_depth + 1]), FIRST_CLAIM .. id) end
+    if is_waiting then add_entry(store.line(keys[depth + 1]), job[SEQ], FIRST_CLAIM .. id) end
+  end
+end
+
+-- Have a head written, and all that follows from it.
+function indexes.write(id, job)
+  local head = not job.pruned and heads.plain(job)
+  if head then
+    derive_plain(id, job)
+  else
+    local was, now = jobs.was(job), not job.pruned and job
+    record_index.write(id, was, now)
+    indexes.derive(id, was, now)
+    if not now then
+      gone[#gone + 1] = id
+      return
+    end
+    head = heads.pack(job)
+  end
+  local size = #written
+  written[size + 1], written[size + 2] = id, head
 end
 end)

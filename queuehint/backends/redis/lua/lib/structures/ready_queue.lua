@@ -138,6 +138,25 @@ local function sooner(left, right)
   return left[2] < right[2]
 end
 
+-- The id in a member, behind a prefix of some length.
+local function id_in(member, prefix)
+  local from = prefix + (string.byte(member, prefix + 1) == 49 and 17 or 2)
+  return string.sub(member, from + string.byte(member, from) - 63)
+end
+
+-- Read at once what a page of a user's ready jobs is about.
+local function look_ahead(user)
+  if not user.stored[2] then return end
+  local ids, claims = {}, {}
+  for at, member in ipairs(user.stored) do ids[at] = id_in(member, user.prefix) end
+  jobs.prefetch(ids)
+  for at, id in ipairs(ids) do
+    local job = jobs.all[id]
+    claims[at] = job and job[CLAIMS] or ''
+  end
+  gates.prefetch(claims, true)
+end
+
 -- Take out the first ready job of a user who has one.
 local function first_ready(user)
   local stored
@@ -149,14 +168,13 @@ local function first_ready(user)
       local page = user.offset == 0 and math.ceil(math.min(ready_queue.wanted / math.max(user.pool.users, 1), 64)) or 64
       user.stored = redis.call('ZRANGEBYLEX', store.ready, '[' .. prefix, high, 'LIMIT', user.offset, page)
       user.at, user.offset, user.read, user.prefix = 1, user.offset + page, #user.stored < page, #prefix
+      look_ahead(user)
     end
     if user.at > #user.stored then
       if user.read then break end
     else
       local member = user.stored[user.at]
-      local ranked = string.byte(member, user.prefix + 1) == 49 and 17 or 2
-      local _, id = form.split(member, user.prefix + ranked)
-      local job = jobs.known(id, store.ready)
+      local job = jobs.known(id_in(member, user.prefix), store.ready)
       if job[OFFER] == 'r' and not job.is_new_offer then
         job.ready_member = member
         stored = {rank_of(job), job[NUMBER], job}

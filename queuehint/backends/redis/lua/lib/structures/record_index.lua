@@ -67,6 +67,18 @@ local function count(key, by)
   if key then tallied[key] = (tallied[key] or 0) + by end
 end
 
+-- Have a record that is the same but for its state have that.
+function record_index.move(was_state, state, number)
+  record_index.change('s' .. was_state, number, false)
+  record_index.change('s' .. state, number, true)
+end
+
+-- Have a new record be found by all it is.
+function record_index.enter(id, job)
+  record_index.list(id, job)
+  count(record_index.tally_key(job), 1)
+end
+
 -- Have a record be found by all it is.
 function record_index.list(id, job)
   change_all(job, true)

@@ -1,0 +1,143 @@
+--[[ head_format: how a head is stored. Most jobs are plain: they use nothing special. `plain` alone tells what that is, and is asked
+  at every write; what it cannot hold is an array (lib/jobs/fields) by cmsgpack, and is handled as ever. Whether it is plain
+  changes nothing but how a job is stored and how fast: what is read is a job like any other.
+  A plain head is the letter of its state, numbers, while it runs its token and its worker, then the facts, a text that is
+  written once and in which nothing of the job's own stands, so that it is taken apart once for many jobs, and the claim.
+  The facts are what the reply to its worker has between losses and claims: priority, pool, user, task, service, key (''),
+  presence (''), policy, a line each. ]]
+local NO_DEPTH = 255 -- @const
+local QUEUED_FORM, STARTED_FORM, FINISHED_FORM = '>BI2I7I7I7', '>BI2BI2I7I7I7I7I7', '>BI2BI7I7I7I7I7' -- @const
+local FACTS_FORM = '^(%d)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n\n\n([^\n]*)\n$' -- @const
+local heads = {}
+
+do
+-- What a head does not say at its end. Where none is set to none, nothing is.
+local function put(job, at, value)
+  if value then rawset(job, at, value) end
+end
+local UNSAID = {
+  __index = {[LOSSES] = 0, [ERRORS] = 0, [LOGS] = 0, [SINCE] = 0, [STRANGERS] = 0, [BLOCKED] = 0},
+  __newindex = put,
+}
+
+-- A field that no plain head has, or facts of its own: from here on the job is like any other.
+local function put_special(job, at, value)
+  if not value then return end
+  if type(at) == 'number' then job.is_plain = false end
+  rawset(job, at, value)
+end
+
+local facts_known = {}
+
+-- The facts of a text: a metatable by which the jobs that have them answer for them.
+function heads.facts(text)
+  local facts = facts_known[text]
+  if not facts then
+    local priority, pool, user, task, service, policy = string.match(text, FACTS_FORM)
+    if not priority then corrupt('facts of a job cannot be read') end
+    facts = {
+      __index = {
+        [PRIORITY] = tonumber(priority), [POOL] = pool, [USER] = user, [TASK] = task, [SERVICE] = service, [POLICY] = policy,
+        [LOSSES] = 0, [ERRORS] = 0, [LOGS] = 0, [SINCE] = 0, [STRANGERS] = 0, [BLOCKED] = 0, facts = text,
+      },
+      __newindex = put_special,
+    }
+    facts_known[text] = facts
+  end
+  return facts
+end
+
+-- The facts of what is asked, as text.
+function heads.facts_text(priority, pool, user, task, service, policy)
+  return table.concat({priority, pool, user, task, service, '', '', policy, ''}, '\n')
+end
+
+-- Where a job is granted all its gates, nobody writes to its walks.
+local ALL_GRANTED = {GRANTED}
+
+-- A new job: QUEUED, without a place.
+function heads.new(id, number, facts, claims)
+  return setmetatable({
+    QUEUED, number, 0, 1, 0, false, false, NOW, false, false, false, false, false, false, false,
+    [CLAIMS] = claims, [ENDED] = false, [RESULT] = false, id = id, packed = false, is_plain = true, ready_member = false, is_new_offer = false,
+  }, facts)
+end
+
+-- Read a head; a job knows by `packed` what it was before this step.
+function heads.read(id, packed)
+  local letter = string.byte(packed)
+  if letter == 81 then
+    local depth, size, number, seq, enqueued_ms, from = struct.unpack(QUEUED_FORM, packed, 2)
+    local walks = false
+    if depth == GRANTED then walks = ALL_GRANTED elseif depth ~= NO_DEPTH then walks = {depth} end
+    return setmetatable({
+      QUEUED, number, seq, 1, 0, false, false, enqueued_ms, enqueued_ms, false, false, false, false, walks, depth >= GRANTED and 'r',
+      [CLAIMS] = string.sub(packed, from + size), [ENDED] = false, [RESULT] = false,
+      id = id, packed = packed, is_plain = true, ready_member = false, is_new_offer = false,
+    }, heads.facts(string.sub(packed, from, from + size - 1)))
+  end
+  if letter == 82 then
+    local depth, size, token_size, worker_size, number, seq, enqueued_ms, started_ms, until_ms, from = struct.unpack(STARTED_FORM, packed, 2)
+    local worker_at = from + token_size
+    local facts_at = worker_at + worker_size
+    return setmetatable({
+      STARTED, number, seq, 2, 1, string.sub(packed, from, worker_at - 1), string.sub(packed, worker_at, facts_at - 1), enqueued_ms, enqueued_ms,
+      started_ms, started_ms, LEASE, until_ms, depth == GRANTED and ALL_GRANTED, false,
+      [CLAIMS] = string.sub(packed, facts_at + size), [ENDED] = false, [RESULT] = false,
+      id = id, packed = packed, is_plain = true, ready_member = false, is_new_offer = false,
+    }, heads.facts(string.sub(packed, facts_at, facts_at + size - 1)))
+  end
+  if letter == 70 then
+    local result, size, token_size, number, enqueued_ms, started_ms, ended_ms, prune_ms, from = struct.unpack(FINISHED_FORM, packed, 2)
+    local facts_at = from + token_size
+    return setmetatable({
+      FINISHED, number, 0, 3, 1, string.sub(packed, from, facts_at - 1), false, enqueued_ms, enqueued_ms,
+      started_ms, started_ms, PRUNE, prune_ms, false, false,
+      [CLAIMS] = string.sub(packed, facts_at + size), [ENDED] = ended_ms, [RESULT] = result > 0 and (result == 1 and 'n' or 's'),
+      id = id, packed = packed, is_plain = true, ready_member = false, is_new_offer = false,
+    }, heads.facts(string.sub(packed, facts_at, facts_at + size - 1)))
+  end
+  local job = setmetatable(cmsgpack.unpack(packed), UNSAID)
+  job.id, job.packed = id, packed
+  return job
+end
+
+-- The plain head of a job, nil if it is not plain: it waits for its first start, runs for the first time or has finished at
+-- once; it has one claim at most, and no field that is not named here. That it has no other field, and no facts of its own,
+-- `put_special` has seen to.
+function heads.plain(job)
+  local state, walks = job[STATE], job[WALKS]
+  if not job.is_plain or job[QUEUED_AT] ~= job[ENQUEUED] or job[STARTED_AT] ~= job[FIRST] or (walks and walks[2]) then return nil end
+  local facts, claims, token = job.facts, job[CLAIMS], job[TOKEN]
+  if #facts > 65535 or (token and #token > 255) then return nil end
+  if state == QUEUED then
+    local depth = walks and walks[1] or NO_DEPTH
+    if job[VERSION] ~= 1 or job[ATTEMPTS] ~= 0 or job[FIRST] or token or job[WORKER] or job[TIMER] or job[SEQ] == 0
+      or job[OFFER] ~= (depth >= GRANTED and 'r') or depth > NO_DEPTH or job[ENDED] or job[RESULT] then
+      return nil
+    end
+    return string.char(81) .. struct.pack(QUEUED_FORM, depth, #facts, job[NUMBER], job[SEQ], job[ENQUEUED]) .. facts .. claims
+  end
+  if job[ATTEMPTS] ~= 1 or job[OFFER] or not token then return nil end
+  if state == STARTED then
+    local worker = job[WORKER]
+    if job[VERSION] ~= 2 or job[TIMER] ~= LEASE or #worker > 65535 or job[ENDED] or job[RESULT] then return nil end
+    return string.char(82) .. struct.pack(STARTED_FORM, walks and walks[1] or NO_DEPTH, #facts, #token, #worker, job[NUMBER], job[SEQ],
+      job[ENQUEUED], job[STARTED_AT], job[TIMER_MS]) .. token .. worker .. facts .. claims
+  end
+  local result = job[RESULT]
+  if state ~= FINISHED or job[VERSION] ~= 3 or job[TIMER] ~= PRUNE or walks then return nil end
+  return string.char(70) .. struct.pack(FINISHED_FORM, result and (result == 'n' and 1 or 2) or 0, #facts, #token, job[NUMBER],
+    job[ENQUEUED], job[STARTED_AT], job[ENDED], job[TIMER_MS]) .. token .. facts .. claims
+end
+
+-- The head of a job as an array, without what it does not say at its end.
+function heads.pack(job)
+  local last = math.max(table.maxn(job), CLAIMS)
+  -- From LOSSES on a number is a count; before, it is a time.
+  while last > CLAIMS and (not job[last] or (job[last] == 0 and last >= LOSSES)) do last = last - 1 end
+  local fields = {}
+  for at = 1, last do fields[at] = job[at] or false end
+  return cmsgpack.pack(fields)
+end
+end
