@@ -39,7 +39,7 @@ MUTANTS = (
     Mutant(
         name="Lua: a job that is given a field no plain head has stays plain",
         kind="records",
-        file=f"{LUA}/lib/jobs/head_format.lua",
+        file=f"{LUA}/lib/structures/head_format.lua",
         old="  if type(at) == 'number' then job.is_plain = false end\n",
         new="",
         caught_by=(CONFORMANCE_ON_REDIS,),
@@ -47,7 +47,7 @@ MUTANTS = (
     Mutant(
         name="Lua: a job that was brought back unstarted is taken for one that never was started",
         kind="records",
-        file=f"{LUA}/lib/jobs/head_format.lua",
+        file=f"{LUA}/lib/structures/head_format.lua",
         old="    if job[VERSION] ~= 1 or job[ATTEMPTS] ~= 0 or job[FIRST] or token or ",
         new="    if job[ATTEMPTS] ~= 0 or ",
         caught_by=(PLAIN_JOBS,),

@@ -148,7 +148,7 @@ def test_the_engine_and_a_store_give_the_same_answers_at_every_step(style: Style
 def test_they_do_where_plain_jobs_meet_others(budget: int) -> None:
     lockstep = RedisLockstep(budget=budget)
     client, key, random = lockstep.server.client(), keys.redis_key(lockstep.namespace, "jobs"), Random(budget + 1)
-    seen: set[bytes] = set()
+    seen: set[Any] = set()
     try:
         for _ in range(10):
             walk_together(lockstep, random, CROWDED, thorough(50, quick=12), PlainGenerator)

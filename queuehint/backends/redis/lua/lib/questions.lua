@@ -2,6 +2,6 @@
 -- @include lib/request/arguments
 -- @include lib/request/state
 -- @include lib/jobs/fields
--- @include lib/jobs/head_format
+-- @include lib/structures/head_format
 -- @include lib/jobs/jobs
 -- @include lib/structures/gates

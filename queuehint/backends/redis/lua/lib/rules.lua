@@ -2,7 +2,7 @@
 -- @include lib/request/arguments
 -- @include lib/request/state
 -- @include lib/jobs/fields
--- @include lib/jobs/head_format
+-- @include lib/structures/head_format
 -- @include lib/request/session
 -- @include lib/jobs/moves
 -- @include lib/jobs/jobs

@@ -1,4 +1,4 @@
---[[ fields: what a job's head holds (lib/jobs/head_format tells how it is stored). `false` is "none". What most jobs never have stands
+--[[ fields: what a job's head holds (lib/structures/head_format tells how it is stored). `false` is "none". What most jobs never have stands
   from ENDED on: at the end of a packed head it is left out, and nil means none too (0 for what counts).
   KIND of TIMER: DUE, LEASE, EXPIRY and PRUNE are '0' to '3', the order in which timers of one time come up.
   WALKS: for each claim the depth at which it stands in line, or GRANTED; false while the job has no place.
