@@ -47,13 +47,13 @@ end
 function filter.blocks(after, newest_first)
   local from = after and math.floor((newest_first and after - 1 or after + 1) / PER_BLOCK)
   if from and from < 0 and newest_first then return function() return nil end end
-  local streams, heads = {}, {}
+  local streams, fronts = {}, {}
   for at, term in ipairs(driver) do
     streams[at] = blocks_of(term, from and math.max(from, 0), newest_first)
-    heads[at] = streams[at]()
+    fronts[at] = streams[at]()
   end
   if #streams == 1 then
-    local first = heads[1]
+    local first = fronts[1]
     return function()
       local block = first or streams[1]()
       first = nil
@@ -63,13 +63,13 @@ function filter.blocks(after, newest_first)
   return function()
     local nearest = nil
     for at = 1, #streams do
-      local block = heads[at]
+      local block = fronts[at]
       if block and (not nearest or (newest_first and block > nearest) or (not newest_first and block < nearest)) then
         nearest = block
       end
     end
     for at = 1, #streams do
-      if nearest and heads[at] == nearest then heads[at] = streams[at]() end
+      if nearest and fronts[at] == nearest then fronts[at] = streams[at]() end
     end
     return nearest
   end
@@ -286,19 +286,19 @@ end
 -- and a number.
 function filter.entries(after_key, after_number, newest_first)
   local after = after_key and after_key .. '\0' .. form.sortable(after_number) .. (newest_first and '' or '\255')
-  local sets, streams, heads = {}, {}, {}
+  local sets, streams, fronts = {}, {}, {}
   if ARGV[13] == '' or string.find(ARGV[13], '[SDQR]') then sets[1] = store.paths end
   if ARGV[13] == '' or string.find(ARGV[13], '[FXC]') then sets[#sets + 1] = store.past end
   for at, set in ipairs(sets) do
     streams[at] = members_of(set, after, newest_first)
-    heads[at] = streams[at]()
+    fronts[at] = streams[at]()
   end
   return function()
     local at = 1
-    if heads[2] and (not heads[1] or form.less(heads[2], heads[1]) ~= newest_first) then at = 2 end
-    local member = heads[at]
+    if fronts[2] and (not fronts[1] or form.less(fronts[2], fronts[1]) ~= newest_first) then at = 2 end
+    local member = fronts[at]
     if not member then return nil end
-    heads[at] = streams[at]()
+    fronts[at] = streams[at]()
     local key, number, id = paths.split(member)
     return key, number, head_of(id, sets[at])
   end
