@@ -45,6 +45,8 @@ class Script:
         """A replica refuses it."""
         self.is_function = "/" not in name
         """The library has it too; those of the doctor are rarely run, and stand between the rules and the server."""
+        self.words: tuple[str, str] | None = None
+        """The command and the name by which it is called as a function, kept by whoever calls it."""
         if text is not None:
             self.text = text
 

@@ -39,7 +39,7 @@ class Calls:
 
     def __init__(self, address: Address) -> None:
         self._address = address
-        self._singly_until_s = math.inf if address.functions == "never" else 0.0
+        self.singly_until_s = math.inf if address.functions == "never" else 0.0
         """Until when scripts go by EVALSHA; 0 if they do not."""
 
     def call(self, which: Script, words: tuple[Any, ...]) -> Call:
@@ -49,9 +49,9 @@ class Calls:
     @property
     def uses_functions(self) -> bool:
         """Return whether functions are tried now."""
-        if self._singly_until_s and time.monotonic() >= self._singly_until_s:
-            self._singly_until_s = 0.0
-        return not self._singly_until_s
+        if self.singly_until_s and time.monotonic() >= self.singly_until_s:
+            self.singly_until_s = 0.0
+        return not self.singly_until_s
 
     @property
     def may_go_singly(self) -> bool:
@@ -60,7 +60,7 @@ class Calls:
 
     def go_singly(self, message: str, again_s: float) -> None:
         """Use no functions for a while."""
-        if not self._singly_until_s:
+        if not self.singly_until_s:
             logger.info(
                 "%s: scripts go by EVALSHA, functions are tried again in %.0f s: %s",
                 self._address.shown,
@@ -68,7 +68,7 @@ class Calls:
                 message,
                 extra={"event": "redis.functions_refused", "error": message},
             )
-        self._singly_until_s = time.monotonic() + again_s
+        self.singly_until_s = time.monotonic() + again_s
 
 
 class Plain:
@@ -100,10 +100,12 @@ class Call:
 
     def first(self) -> Send:
         """Return what to send at first, and again after a pause."""
-        which = self._which
-        if not (which.is_function and self._calls.uses_functions):
+        which, calls = self._which, self._calls
+        if not which.is_function or (calls.singly_until_s and not calls.uses_functions):
             return Send(("EVALSHA", which.sha, *self._words))
-        return Send(("FCALL" if which.writes else "FCALL_RO", library_of(which).function(which.name), *self._words))
+        if which.words is None:
+            which.words = "FCALL" if which.writes else "FCALL_RO", library_of(which).function(which.name)
+        return Send((*which.words, *self._words))
 
     def instead(self, sent: Send, error: driver.ResponseError) -> Send | None:
         """Return what to send to the same node in place of what it refused; None if its refusal is the answer."""

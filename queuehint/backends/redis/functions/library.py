@@ -48,16 +48,13 @@ _METHOD: Final = re.compile(r"function (\w+)\.(\w+)\(")
 _ALIAS: Final = re.compile(r"(\w+)\.(\w+) = (\w+)")
 _HEAD: Final = """\
 local KEYS, ARGV = false, false
-local BEGIN, ORDER_OF, BODY = {}, {}, {}
+local BEGIN, BEGIN_OF, BODY = {}, {}, {}
 """
 _FOOT: Final = """\
 return function(name, keys, args)
 KEYS, ARGV = keys, args
-local order = ORDER_OF[name]
-for at = 1, #order do
-local early = order[at]()
+local early = BEGIN_OF[name]()
 if early then return early end
-end
 return BODY[name]()
 end
 end
@@ -69,7 +66,7 @@ call = call or make()
 return call(name, keys, args)
 end})
 end"""
-_TAKEN: Final = frozenset({*GLOBALS, "KEYS", "ARGV", "BEGIN", "ORDER_OF", "BODY"})
+_TAKEN: Final = frozenset({*GLOBALS, "KEYS", "ARGV", "BEGIN", "BEGIN_OF", "BODY"})
 
 
 class Library:
@@ -170,12 +167,14 @@ class _Builder:
         self._methods = self._methods_of_tables()
         out = [_HEAD]
         begins = {part: self._library_file(part, lines[part], out) for part in parts}
-        orders: dict[tuple[int, ...], str] = {}
+        orders: dict[tuple[str, ...], str] = {}
         for entry in entries:
-            order = tuple(number for part in self._parts_of(entry) for number in begins[part])
-            listed = f"{{{', '.join(f'BEGIN[{number}]' for number in order)}}}"
-            out.append(f"ORDER_OF.{entry} = {orders.setdefault(order, listed)}")
-            orders[order] = f"ORDER_OF.{entry}"
+            order = tuple(line for part in self._parts_of(entry) for line in begins[part])
+            if order not in orders:
+                orders[order] = f"BEGIN_OF.{entry}"
+                out += [f"{orders[order]} = function()", "local early", *order, "end"]
+            else:
+                out.append(f"BEGIN_OF.{entry} = {orders[order]}")
             self._operation(entry, lines[entry], out)
         body = "\n".join(out)
         found = [each for each in GLOBALS if each in words(body)]
@@ -247,13 +246,13 @@ class _Builder:
 
     # --- files that operations have in common ------------------------------------------------------------------------
 
-    def _library_file(self, name: str, lines: list[str], out: list[str]) -> list[int]:
-        """Write a file that others include; return the numbers of what has to be done at the begin of a call."""
-        begins: list[int] = []
+    def _library_file(self, name: str, lines: list[str], out: list[str]) -> list[str]:
+        """Write a file that others include; return what has to be done at the begin of a call."""
+        begins: list[str] = []
         self._scope(lines, out, begins, name, self._visible)
         return begins
 
-    def _scope(self, lines: list[str], out: list[str], begins: list[int], name: str, seen: set[str]) -> None:
+    def _scope(self, lines: list[str], out: list[str], begins: list[str], name: str, seen: set[str]) -> None:
         pending: list[Statement] = []
         for statement in statements(lines):
             if statement.kind == "function":
@@ -283,6 +282,9 @@ class _Builder:
             out.append(statement.text)
         elif len(names) == 1 and (names[0] in self._methods or statement.holds_functions):
             yield from self._table(statement, out)
+        elif values(statement.value) == ["{}"] * len(names):
+            out.append(statement.text)
+            yield from map(_empty, names)
         else:
             out.append(f"local {', '.join(names)}")
             yield _set(", ".join(names), statement.value or "nil")
@@ -321,11 +323,15 @@ class _Builder:
                 raise ValueError(f"lua local {name} in {where} hides another one")
             seen.add(name)
 
-    def _flush(self, pending: list[Statement], out: list[str], begins: list[int]) -> None:
+    def _flush(self, pending: list[Statement], out: list[str], begins: list[str]) -> None:
         if pending:
             self._begins += 1
-            begins.append(self._begins)
-            out.append(f"BEGIN[{self._begins}] = function()")
+            begin = f"BEGIN[{self._begins}]"
+            if any(statement.returns for statement in pending):
+                begins += [f"early = {begin}()", "if early then return early end"]
+            else:
+                begins.append(f"{begin}()")
+            out.append(f"{begin} = function()")
             out += [statement.text for statement in pending]
             out.append("end")
             pending.clear()
@@ -363,6 +369,11 @@ class _Builder:
 
 def _is_function(statement: Statement) -> bool:
     return statement.kind == "function" or statement.holds_functions
+
+
+def _empty(name: str) -> Statement:
+    """Set a table that is the same at every call, as long as nothing was put into it: most calls need few of all."""
+    return Statement("other", [f"if next({name}) then {name} = {{}} end"])
 
 
 def _set(names: str, value: str) -> Statement:

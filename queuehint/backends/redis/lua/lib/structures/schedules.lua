@@ -49,6 +49,7 @@ function schedules.fire(firing, last_id)
 end
 
 function schedules.write()
+  if not is_news and not next(changed) then return end
   for name, schedule in pairs(changed) do
     local next_ms = schedule and not schedule[IS_PAUSED] and schedule[NEXT_DUE]
     if schedule then
