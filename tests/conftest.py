@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
+from _pytest.doctest import DoctestModule
 from hypothesis import HealthCheck, Phase, settings
 
 from tests.proxy import Proxy
@@ -69,11 +70,17 @@ def _log_level_as_before() -> Iterator[None]:
     root.setLevel(level)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """Look for examples in docstrings of the package alone: those of tests have none."""
+    return [collector for collector in (yield) if not isinstance(collector, DoctestModule)]
+
+
 _COVERING = ("tests/unit/", "tests/contract/test_memory.py")
 # They run nothing of the core, or nothing that others do not, and would take twice as long.
 _NOT_COVERING = tuple(
     f"tests/unit/test_{name}"
-    for name in ("interleaving", "masks", "payload", "redis_", "references", "submission", "templates")
+    for name in ("enqueued", "interleaving", "masks", "payload", "redis_", "references", "submission", "templates")
 )
 
 
@@ -91,16 +98,17 @@ def _is_its_turn(item: pytest.Item) -> bool:
     """
     Return whether a rule goes through this shell of a backend at every run; at night it goes through both.
 
-    By day one shell takes it on memory and on Redis, and the other one in a file and, a third of the rules, on Valkey
-    where that is the second server.
+    By day one shell takes it on memory and on Redis. The other one takes half of the rules in a file, where the same
+    engine answers, and a third of them on Valkey, where that is the second server.
     """
     assert isinstance(item, pytest.Function)
     params = item.callspec.params if hasattr(item, "callspec") else {}
-    is_on_valkey = params.get("choose") == "valkey"
     number = zlib.crc32(item.originalname.encode())
-    if is_on_valkey and number % 3 and not isinstance(find_redis(), str):
+    is_in_file = item.path.name == "test_sqlite.py"
+    is_on_second = params.get("choose") == "valkey" and not isinstance(find_redis(), str)
+    if (is_in_file and number // 2 % 2) or (is_on_second and number % 3):
         return False
-    turn = number + (is_on_valkey or item.path.name == "test_sqlite.py")
+    turn = number + (is_in_file or params.get("choose") == "valkey")
     return params.get("store") in {None, ("sync", "async")[turn % 2]}
 
 

@@ -157,6 +157,7 @@ def test_a_git_history_ends_as_recorded_though_workers_are_killed(
 
 
 @pytest.mark.heavy
+@pytest.mark.nightly  # by day that of a git history
 def test_documents_end_as_recorded_though_workers_are_killed(
     redis_server: Server, namespace: str, tmp_path: Path
 ) -> None:

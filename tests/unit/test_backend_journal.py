@@ -121,6 +121,7 @@ def same(left: Any, right: Any) -> bool:
 # --- there and back --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("kind", OPERATIONS, ids=lambda kind: kind.__name__)
 def test_every_operation_comes_back_as_it_was(kind: type[Any]) -> None:
     @settings(max_examples=25)
@@ -225,6 +226,7 @@ def test_changed_bytes_are_an_operation_or_said_to_be_damaged(random: Random) ->
 # --- questions ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("kind", [each for each in OPERATIONS if each.is_question], ids=lambda kind: kind.__name__)
 def test_a_question_changes_nothing(kind: type[Any]) -> None:
     random = Random(5)

@@ -95,6 +95,7 @@ def count_places(engine: Engine) -> list[str]:
     return queued
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("budget", [1, 2, 1000])
 @pytest.mark.parametrize("kinds", ["fff", "fFf", "FcF", "ccc"])
 def test_a_fan_in_is_queued_exactly_once_however_its_parents_end(kinds: str, budget: int) -> None:

@@ -44,6 +44,7 @@ def imports() -> dict[str, set[str]]:
     return found
 
 
+@pytest.mark.heavy
 def test_no_module_imports_itself_by_way_of_others() -> None:
     found = imports()
     assert found["queuehint.core.engine"] >= {"queuehint.core.state", "queuehint.core.producing"}
