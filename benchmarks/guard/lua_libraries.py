@@ -6,16 +6,18 @@ Only what scripts can see is the same. Calls of them count as no instructions, a
 
 from __future__ import annotations
 
+import re
 import struct
-from typing import TYPE_CHECKING, Any, Final
+import sys
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _WORD: Final = 0xFFFFFFFF
-_ENDS: Final = {"<": "<", ">": ">", "=": "=", "!": "="}
-_SIZES: Final = {1: "b", 2: "h", 4: "i", 8: "q"}
-_LETTERS: Final = {"b": "b", "B": "B", "h": "h", "H": "H", "l": "q", "L": "Q", "f": "f", "d": "d", "T": "Q"}
+_ENDS: Final = {"little": "<", "big": ">"}
+_SIZES: Final = {"b": 1, "B": 1, "h": 2, "H": 2, "i": 4, "I": 4, "l": 8, "L": 8, "T": 8}
+"""Of the integers of `struct`, where a form names none."""
 
 
 class MessagePack:
@@ -121,7 +123,7 @@ def _packed_number(value: float) -> bytes:
 
 def struct_pack(form: bytes, *values: Any) -> bytes:
     found, rest = [], iter(values)
-    for end, letter, size in _parts(form.decode()):
+    for order, letter, size in _parts(form.decode()):
         if letter == "x":
             found.append(b"\0")
         elif letter == "s":
@@ -130,58 +132,48 @@ def struct_pack(form: bytes, *values: Any) -> bytes:
             text = next(rest)
             found.append(text[: size or len(text)])
         elif letter in {"f", "d"}:
-            found.append(struct.pack(end + letter, next(rest)))
+            found.append(struct.pack(_ENDS[order] + letter, next(rest)))
         else:
-            bits = 8 * struct.calcsize(f"={letter}")
-            number = int(next(rest)) & ((1 << bits) - 1)
-            found.append(struct.pack(end + letter.upper(), number))
+            found.append((int(next(rest)) & ((1 << 8 * size) - 1)).to_bytes(size, order))
     return b"".join(found)
 
 
 def struct_unpack(form: bytes, data: bytes, first: int = 1) -> tuple[Any, ...]:
-    at, values = int(first) - 1, []
-    for end, letter, size in _parts(form.decode()):
-        if letter == "x":
-            at += 1
-        elif letter == "s":
-            stop = data.index(b"\0", at)
-            values.append(data[at:stop])
-            at = stop + 1
+    values: list[Any] = []
+    at = int(first) - 1
+    for order, letter, known_size in _parts(form.decode()):
+        size = known_size
+        if letter == "s":
+            size = data.index(b"\0", at) - at
+            values.append(data[at : at + size])
+            size += 1
         elif letter == "c":
             size = size or int(values.pop())
             values.append(data[at : at + size])
-            at += size
-        else:
-            values.append(struct.unpack_from(end + letter, data, at)[0])
-            at += struct.calcsize(end + letter)
+        elif letter in {"f", "d"}:
+            values.append(struct.unpack_from(_ENDS[order] + letter, data, at)[0])
+        elif letter != "x":
+            values.append(int.from_bytes(data[at : at + size], order, signed=letter == "i"))
+        at += size
     return (*values, at + 1)
 
 
 def struct_size(form: bytes) -> int:
-    return sum(
-        size if letter == "c" else 1 if letter == "x" else struct.calcsize(end + letter)
-        for end, letter, size in _parts(form.decode())
-    )
+    return sum(size for _, _, size in _parts(form.decode()))
 
 
-def _parts(form: str) -> Iterator[tuple[str, str, int]]:
-    """Yield of each item its byte order, its letter in Python's `struct`, and of a text the size."""
-    end, at = "=", 0
-    while at < len(form):
-        letter, at = form[at], at + 1
-        stop = at
-        while stop < len(form) and form[stop].isdigit():
-            stop += 1
-        digits, at = form[at:stop], stop
-        if letter in _ENDS:
-            end = _ENDS[letter]
-        elif letter in "iI":
-            size = _SIZES[int(digits or 4)]
-            yield end, size if letter == "i" else size.upper(), 0
-        elif letter in "xsc":
-            yield end, letter, int(digits or (1 if letter == "c" else 0))
-        elif letter != " ":
-            yield end, _LETTERS[letter], 0
+def _parts(form: str) -> Iterator[tuple[Literal["little", "big"], str, int]]:
+    """Yield of each item its byte order, its letter (integers: ``i`` with a sign, else ``I``) and its size."""
+    order: Literal["little", "big"] = sys.byteorder
+    for letter, digits in re.findall(r"(\S)(\d*)", form):
+        if letter in "<>":
+            order = "little" if letter == "<" else "big"
+        elif letter in _SIZES:
+            yield order, "i" if letter.islower() else "I", int(digits or _SIZES[letter])
+        elif letter in "xscfd":
+            yield order, letter, int(digits) if digits else {"s": 0, "f": 4, "d": 8}.get(letter, 1)
+        else:
+            assert letter in "!=", f"struct: {letter}"
 
 
 # --- bit -------------------------------------------------------------------------------------------------------------

@@ -85,6 +85,8 @@ SCRIPTS = (
     "local a, b, c = cmsgpack.unpack(cmsgpack.pack('one', {2, 3}, 4.5)) return {a, b, tostring(c)}",
     "return {struct.pack('>I4I4', 1, 4294967295), struct.pack('<dHBi8', 0.5, 65535, 255, -2), struct.size('>I4dB')}",
     "return {struct.unpack('>I4I4', struct.pack('>I4I4', 7, 2^31))}",
+    "return {struct.pack('>I7i3I6b', 2^50, -2, 2^47, -1), {struct.unpack('<i3I7', 'abcdefghijk')}}",
+    "return {struct.unpack('<i3h', '\\255\\255\\255\\1\\255')}",
     "return {struct.unpack('<Bc0s', struct.pack('<Bc0s', 3, 'abc', 'text'))}",
     "return {bit.band(255, -1), bit.bor(1, 2^31), bit.bnot(0), bit.bxor(5, 1), bit.rshift(-1, 28), bit.lshift(1, 31)}",
     "return redis.call('SET', 'some', 0.1)",
