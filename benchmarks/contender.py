@@ -99,6 +99,8 @@ class Contender:
     modes: ClassVar[tuple[str, ...]] = ("one",)
     """Which of `one`, `one_sync`, `bulk`, `bulk_sync` it has."""
     has_flows: ClassVar[bool] = False
+    is_plain: ClassVar[bool] = False
+    """Whether `one` is no coroutine."""
     share: ClassVar[float] = 1.0
     """Of the jobs the fast ones get: so much a slow one."""
 

@@ -10,7 +10,6 @@ needs for a job, which others at work hardly change.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import os
 import shutil
@@ -26,6 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
+from benchmarks import redis_server_side
 from benchmarks.contender import PER_S, Orders
 from benchmarks.redis_peers import KINDS
 from benchmarks.report import REPEATS, TIMER, Figure, Report
@@ -40,9 +40,13 @@ Key = tuple[str, str]
 """A contender and a shape of jobs, or a way to enqueue them."""
 
 OURS = "queuehint"
-ITEMS = "abcdefg"
+ITEMS = "abcdefgh"
 WARM_UP = 100
 PATIENCE_S = 90
+HOT_PER_S, DRAIN_PER_S = 3_000, 18_000
+"""What one hot path has to reach where (a) shows so much."""
+SERVER_US = {"enqueue": 25, "claim and finish": 45, "enqueue one by one": 110}
+"""In the units of a quiet machine; see the yardsticks."""
 QUOTED = {"bullmq": 25_000.0, "pgqueuer": 19_500.0, "dramatiq": 10_600.0, "procrastinate serial": 870.0}
 """Jobs a second as measured elsewhere, for those that are not here."""
 QUOTED_BULK = {"bullmq": 28_000.0, "pgqueuer": 73_000.0}
@@ -59,7 +63,7 @@ def run(
     concurrency: int = 128,
 ) -> None:
     """
-    Measure the items of these letters; all of it takes a quarter of an hour and 2 GB.
+    Measure the items of these letters; all of it takes half an hour and 2 GB.
 
     Args:
         jobs: how many for each figure.
@@ -72,7 +76,7 @@ def run(
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # servers and workers end with us
     bench = Bench(
         report=report,
-        jobs=jobs or (4_000 if quick else 20_000),
+        jobs=jobs or (1_000 if quick else 20_000),
         blocked=blocked or (20_000 if quick else 1_000_000),
         quick=quick,
         concurrency=concurrency,
@@ -133,6 +137,11 @@ class Bench:
                     print("  figures here are of wall time all the same; see `µs CPU`")
                 print(f"  server and clients {pinned}; queuehint's worker with {self.concurrency} at once", flush=True)
             yield
+
+    @property
+    def repeats(self) -> int:
+        """How often each figure is taken; once is enough to see that everything runs."""
+        return 1 if self.quick else REPEATS
 
     @property
     def has_ours(self) -> bool:
@@ -210,16 +219,18 @@ class Bench:
                 return wait()
 
     def in_turn(self, keys: Sequence[Key], measure: Callable[[str, str], T]) -> dict[Key, list[T]]:
-        """Measure each three times, taking turns; who fails is reported and left out."""
+        """Measure each some times, taking turns; who fails is reported and left out."""
         found: dict[Key, list[T]] = {key: [] for key in keys}
-        for _ in range(REPEATS):
+        for turn in range(self.repeats):
             for key in list(found):
+                begin_s = time.monotonic()
                 try:
                     found[key].append(measure(*key))
                 except FailedError as error:
                     print(f"  {error}", flush=True)
                     self.report.miss(f"{KINDS[key[0]].title}: failed")
                     del found[key]
+                self.report.progress(f"{' '.join(key)}, {turn + 1} of {self.repeats}", time.monotonic() - begin_s)
         return found
 
     def compare(self, label: str, unit: str, found: dict[Key, list[float]], notes: dict[Key, str]) -> dict[Key, Figure]:
@@ -274,10 +285,10 @@ def _drain(bench: Bench) -> None:
     ours = [(OURS, shape) for shape in ("parts", "branches")] if bench.has_ours else []
     figures = _rates(bench, [*ours, *((name, "plain") for name in bench.peers)])
     if (OURS, "parts") in figures:
-        for name, factor in (("bullmq", 1.0), ("pgqueuer", 1.0), ("dramatiq", 2.0)):
+        for name, factor in (("bullmq", 1.0), ("dramatiq", 3.0), ("pgqueuer", 1.0)):
             peer = figures.get((name, "plain"))
             rate, where = (peer.median, "here") if peer else (QUOTED[name], "elsewhere")
-            bench.report.aim(f"queuehint / {name} ({where})", figures[OURS, "parts"].median / rate, factor)
+            bench.report.aim(f"(a) drain: queuehint / {name} ({where})", figures[OURS, "parts"].median / rate, factor)
 
 
 def _serial(bench: Bench) -> None:
@@ -288,11 +299,14 @@ def _serial(bench: Bench) -> None:
         return
     serial, lock = figures[OURS, "serial"].median, figures.get(("procrastinate", "serial"))
     rate, where = (lock.median, "here") if lock else (QUOTED["procrastinate serial"], "elsewhere")
-    bench.report.aim(f"1,000 keys: queuehint / procrastinate's lock ({where})", serial / rate, 20)
+    bench.report.aim(f"(c) 1,000 keys: queuehint / procrastinate's lock ({where})", serial / rate, 30)
     if (OURS, "parts") in bench.drained:
-        bench.report.aim("1,000 keys / (a)", serial / bench.drained[OURS, "parts"], 0.8)
+        bench.report.aim("(c) 1,000 keys / (a)", serial / bench.drained[OURS, "parts"], 0.9)
     if (OURS, "hot") in figures:
-        bench.report.aim("one hot path, jobs a second", figures[OURS, "hot"].median, 5_000)
+        hot = figures[OURS, "hot"].median
+        bench.report.aim("(c) one hot path, jobs a second", hot, HOT_PER_S)
+        if (OURS, "parts") in bench.drained:
+            bench.report.aim("(c) one hot path / (a)", hot / bench.drained[OURS, "parts"], HOT_PER_S / DRAIN_PER_S)
 
 
 # --- (b) enqueuing ---------------------------------------------------------------------------------------------------
@@ -312,15 +326,21 @@ def _enqueue(bench: Bench) -> None:
     bench.report.title("(b) enqueue one by one, from one client")
     single = rates("one")
     if (OURS, "bulk") in bulk:
-        for name, factor in (("bullmq", 2.0), ("pgqueuer", 1.0)):
+        for name, factor in (("bullmq", 1.3), ("pgqueuer", 1.0)):
             peer = bulk.get((name, "bulk"))
             rate, where = (peer.median, "here") if peer else (QUOTED_BULK[name], "elsewhere")
-            bench.report.aim(f"bulk: queuehint / {name} ({where})", bulk[OURS, "bulk"].median / rate, factor)
-    best = max((figure.median for (name, _), figure in single.items() if name not in (OURS, "bullmq")), default=None)
-    for mode in ("one", "one_sync"):
-        if best and (OURS, mode) in single:
-            ours = single[OURS, mode].median
-            bench.report.aim(f"one by one ({mode}): queuehint / the best Python peer", ours / best, 1.0)
+            bench.report.aim(f"(b) bulk: queuehint / {name} ({where})", bulk[OURS, "bulk"].median / rate, factor)
+    ours = {mode: figure.median for (name, mode), figure in single.items() if name == OURS}
+    for (name, _), figure in single.items():
+        # Plain calls against plain calls, and those that are awaited against the same.
+        mode = "one_sync" if KINDS[name].is_plain else "one"
+        if name not in (OURS, "bullmq") and mode in ours:
+            factor = 0.8 if name == "huey" else 1.0
+            bench.report.aim(f"(b) one by one: queuehint / {name}", ours[mode] / figure.median, factor)
+    if len(ours) == 2:
+        huey = single.get(("huey", "one"))
+        if huey is not None:
+            bench.report.aim("(b) one by one: queuehint, awaited / huey", ours["one"] / huey.median, 0.8)
 
 
 # --- (d) latency -----------------------------------------------------------------------------------------------------
@@ -341,10 +361,10 @@ def _latency(bench: Bench) -> None:
     for index, label in enumerate((": p50", ": p99")):
         times = {key: [pair[index] for pair in pairs] for key, pairs in found.items()}
         figures = bench.compare(label, "ms", times, {})
-        best = min((figure.median for (name, _), figure in figures.items() if name != OURS), default=None)
-        if best and (OURS, "parts") in figures:
-            ours = figures[OURS, "parts"].median
-            bench.report.aim(f"latency{label}: queuehint / the best peer", ours / best, 1.0, at_most=True)
+        huey = figures.get(("huey", "plain"))
+        if huey is not None and (OURS, "parts") in figures:
+            ratio = figures[OURS, "parts"].median / huey.median
+            bench.report.aim(f"(d) latency{label}: queuehint / huey", ratio, 1.0, at_most=True)
 
 
 # --- (e) what a job costs the server ---------------------------------------------------------------------------------
@@ -385,8 +405,12 @@ def _server_time(bench: Bench) -> None:
             medians[part] = bench.report.add(f"{key}: {part}", "µs", *scripts_us, note=note).median
         return medians
 
+    redis_server_side.yardsticks(bench.report, bench.repeats)
     for (_, shape), costs in bench.in_turn([(OURS, f"depth{depth}") for depth in (1, 3, 8)], fresh).items():
-        show(f"depth {shape[-1]}", costs)
+        found = show(f"depth {shape[-1]}", costs)
+        if shape == "depth3":
+            for part, most in SERVER_US.items():
+                bench.report.aim(f"(e) server time at depth 3, {part}, µs", found[part], most, at_most=True)
     with bench.store(OURS) as free, bench.store(OURS) as full, bench.worker(OURS, full, 1, "hold") as held:
         held()
         seconds = bench.produce(OURS, full, "bulk", "blocked", bench.blocked)
@@ -400,7 +424,7 @@ def _server_time(bench: Bench) -> None:
         empty = show("beside nothing", turns[OURS, "empty"])
         beside = show(f"beside {bench.blocked:,} blocked", turns[OURS, "full"])
     for part, cost_us in beside.items():
-        bench.report.aim(f"{part}: beside all those / nothing", cost_us / empty[part], 1.2, at_most=True)
+        bench.report.aim(f"(e) {part}: beside all those / nothing", cost_us / empty[part], 1.05, at_most=True)
 
 
 # --- (f) bytes -------------------------------------------------------------------------------------------------------
@@ -433,7 +457,7 @@ def _bytes(bench: Bench) -> None:
             shape: bench.report.add(f"queuehint, {text}", "bytes", kept(OURS, shape, many))
             for shape, text in shapes.items()
         }
-        bench.report.aim("bytes a waiting job at depth 3", figures["branches"].median, 650, at_most=True)
+        bench.report.aim("(f) bytes a waiting job at depth 3", figures["branches"].median, 450, at_most=True)
     for name in bench.peers:
         if KINDS[name].store == "redis":
             try:
@@ -442,33 +466,29 @@ def _bytes(bench: Bench) -> None:
                 print(f"  {error}", flush=True)
 
 
-# --- (g) the longest scripts -----------------------------------------------------------------------------------------
+# --- (g) and what the server has to do in any case -------------------------------------------------------------------
 
 
 def _slowest(bench: Bench) -> None:
-    bench.report.title("(g) the longest scripts in the slow log of all that queuehint did above")
-    if not bench.has_ours:
-        return
-    from queuehint.backends.redis import scripts
-
-    known = [scripts.script(name) for name in scripts.names()]
-    by_name: dict[str, list[float]] = {}
-    single_ms = [0.0]
-    for ms, sign in bench.slow:
-        same = [script.name for script in known if script.sha == sign or script.text.startswith(sign)]
-        if same:
-            label = f"{same[0]}.lua" if len(same) == 1 else f"one of {len(same)} scripts"
-            by_name.setdefault(f"{label}, sent in full" if sign.startswith("#!") else label, []).append(ms)
-        else:
-            single_ms.append(ms)
-    for label, times_ms in sorted(by_name.items(), key=lambda item: -max(item[1])):
-        bench.report.add(label, "ms", max(times_ms), note=f"the longest of {len(times_ms)} over 1 ms")
-    note = "inside scripts or not; if this is long, the machine has kept the server from running"
-    bench.report.add("single commands", "ms", max(single_ms), note=note)
-    bench.report.aim("longest script, ms", max(itertools.chain([0.0], *by_name.values())), 20, at_most=True)
+    if bench.has_ours:
+        redis_server_side.longest(bench.report, bench.slow, bench.repeats)
 
 
-SECTIONS: tuple[Callable[[Bench], None], ...] = (_drain, _enqueue, _serial, _latency, _server_time, _bytes, _slowest)
+def _idle(bench: Bench) -> None:
+    if bench.has_ours:
+        redis_server_side.idle(bench.report, 5 if bench.quick else 60)
+
+
+SECTIONS: tuple[Callable[[Bench], None], ...] = (
+    _drain,
+    _enqueue,
+    _serial,
+    _latency,
+    _server_time,
+    _bytes,
+    _slowest,
+    _idle,
+)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

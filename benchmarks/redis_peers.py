@@ -28,6 +28,7 @@ BATCH = 1000
 class Dramatiq(Contender):
     title = "dramatiq, 4 threads, prefetch 1 000"
     packages = ("dramatiq", "redis")
+    is_plain = True
     has_flows = True
 
     def __init__(self, orders: Orders, meter: Meter) -> None:
@@ -62,6 +63,7 @@ class Dramatiq(Contender):
 class Huey(Contender):
     title = "huey, 1 thread, no results"
     packages = ("huey", "redis")
+    is_plain = True
     has_flows = True
 
     def __init__(self, orders: Orders, meter: Meter) -> None:
@@ -148,6 +150,7 @@ class Rq(Contender):
     title = "rq, SimpleWorker"
     packages = ("rq", "redis")
     modes = ("one", "bulk")
+    is_plain = True
     share = 0.2
 
     def __init__(self, orders: Orders, meter: Meter) -> None:

@@ -6,6 +6,7 @@ import gc
 import os
 import platform
 import statistics
+import sys
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -77,6 +78,10 @@ class Report:
         self.title("Targets")
         for target in self.targets:
             print(f"  {_sentence(target)}")
+
+    def progress(self, text: str, seconds: float) -> None:
+        """Say on standard error that something was measured."""
+        print(f"    {seconds:6.1f} s  {text}", file=sys.stderr, flush=True)
 
     def as_json(self, **facts: Any) -> dict[str, Any]:
         return {

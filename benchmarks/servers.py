@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -23,7 +24,14 @@ ON_SERVER_CPU = ("taskset", "-c", str(_CPUS[0])) if IS_PINNED else ()
 ON_CLIENT_CPU = ("taskset", "-c", str(_CPUS[1])) if IS_PINNED else ()
 
 _SCRIPTS = ("evalsha", "evalsha_ro", "eval", "eval_ro", "fcall", "fcall_ro")
+_WAITS = ("bzpopmin",)
 SLOW_US = 1000
+_SIGN = re.compile(r"[0-9a-f]{40}$|#!|FCALL ")
+
+
+def is_script(sign: str) -> bool:
+    """Return whether an entry of `RedisServer.slow` is of a script."""
+    return _SIGN.match(sign) is not None
 
 
 def free_port() -> int:
@@ -88,13 +96,20 @@ class RedisServer:
         whole_us = (self._used_cpu_s() - self._cpu_s) * 1e6
         return sum(row["usec"] for row in scripts), whole_us, sum(row["calls"] for row in scripts)
 
+    def sent(self) -> int:
+        """Return how many commands clients have sent since the start that run a script or wait."""
+        stats = self.client.info("commandstats")
+        return sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in (*_SCRIPTS, *_WAITS))
+
     def slow(self) -> list[tuple[float, str]]:
-        """Return of each slow command the ms, and the SHA of its script or how its text begins, or else its name."""
+        """Return of each slow command the ms, and the SHA, function or first words of its script, or else its name."""
         found = []
         for entry in self.client.slowlog_get(-1):
             name, _, rest = entry["command"].decode(errors="replace").partition(" ")
             if name.lower().startswith("eval"):
                 name = rest[:60] if rest.startswith("#!") else rest.partition(" ")[0]
+            elif name.lower().startswith("fcall"):
+                name = f"FCALL {rest.partition(' ')[0]}"
             found.append((entry["duration"] / 1000, name))
         return found
 

@@ -1,0 +1,15 @@
+"""The memory backend through the public door, which `benchmarks.memory` measures too, by itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from benchmarks.memory import public_door
+
+if TYPE_CHECKING:
+    from benchmarks.report import Report
+
+
+def run(report: Report, *, quick: bool) -> None:
+    """Measure it."""
+    public_door(report, jobs=5_000 if quick else 50_000)
