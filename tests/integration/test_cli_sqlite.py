@@ -18,9 +18,13 @@ from typer.testing import CliRunner
 from queuehint import Dependency, JobSpec, JobState, Scheduler
 from queuehint.backends.sqlite.address import parse_url
 from queuehint.backends.sqlite.backend import SqliteBackend
+from queuehint.backends.sqlite.doctor import diagnose
 from queuehint.cli.app import app
+from queuehint.core.engine import EngineOptions
 from queuehint.core.structures.edges import AFTER
-from queuehint.operations import CountJobs, Draw
+from queuehint.core.structures.trie import X
+from queuehint.operations import Cancel, CountJobs, Draw, Enqueue
+from queuehint.values.hint import Claim
 from tests.folders import quick_folder
 from tests.probes import ask, free_port, until
 
@@ -217,3 +221,35 @@ def test_a_worker_on_a_file_is_healthy_by_its_file_and_its_port(folder: Path) ->
         running.communicate(timeout=LIMIT_S)
     assert running.returncode == 0
     assert not file.exists()
+
+
+def test_the_doctor_of_a_file_names_a_job_that_stands_at_another_gate_than_it_should(folder: Path) -> None:
+    sched = Scheduler(url_of(folder))
+    sched.submit_sync([JobSpec(id=each, task="t", claims=(Claim(("doc",)),)) for each in ("a", "b")])
+    sched.close_sync()
+    assert CliRunner().invoke(app, ["doctor", url_of(folder)]).exit_code == 0
+    # No operation lets a job pass a gate that another one holds.
+    backend = SqliteBackend(parse_url(url_of(folder)))
+    backend.call_sync(CountJobs())
+    table = backend.engine.table
+    (walk,) = table.jobs["b"].walks
+    assert walk.node is not None
+    table.trie._unjoin(walk, walk.node)
+    table.trie._grant(walk, walk.node, 1, X)
+    backend.call_sync(Draw(1))
+    backend.close_sync()
+    found = CliRunner().invoke(app, ["doctor", url_of(folder), "--json"])
+    (finding,) = json.loads(found.output)["findings"]
+    assert (found.exit_code, finding["kind"], finding["job_id"]) == (1, "gate", "b")
+    assert finding["what"] == "job b has doc, but waits at doc if all jobs are placed anew: cancel it"
+
+
+def test_the_doctor_of_a_file_tells_that_gates_are_not_checked_while_a_line_advances(folder: Path) -> None:
+    backend = SqliteBackend(parse_url(url_of(folder)), None, EngineOptions(budget=1))
+    behind = [JobSpec(id=f"b{n}", task="t", claims=(Claim(("doc", str(n))),)) for n in range(3)]
+    backend.call_sync(Enqueue((JobSpec(id="a", task="t", claims=(Claim(("doc",)),)), *behind)))
+    backend.call_sync(Cancel(("a",)))
+    report = diagnose(backend)
+    backend.close_sync()
+    assert report.is_clean
+    assert report.unchecked == ("gates: a line is about to advance; look again when work goes on",)

@@ -205,5 +205,12 @@ class ProvedLockstep(RedisLockstep):
             # A member of a line is two digits for the claim and the id of the job.
             claims = [numbers[member[2:].decode()][int(member[:2]) - 1] for member in line]
             assert waiting == len(claims)
-            gates[parse_key(key.decode()) if key else ()] = Gate(tuple(held), claims, mark > 0)
+            gates[_path_of(key.decode())] = Gate(tuple(held), claims, mark > 0)
         return State(positions, gates)
+
+
+def _path_of(key: str) -> Path:
+    """Return the path of a gate; in the store the root is no text, so that a lone segment ``root`` needs no escape."""
+    if not key:
+        return ()
+    return (key,) if key == "root" else parse_key(key)

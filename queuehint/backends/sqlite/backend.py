@@ -184,11 +184,10 @@ class SqliteBackend(LocalBackend):
         reply: Reply = ticket.wait()
         return reply
 
-    def open_edges(self) -> dict[str, list[str]]:
-        """Return whom each job that waits for others waits for; O(jobs). The file has to be open."""
+    def examine(self, ask: Callable[[Engine], T]) -> T:
+        """Ask something of the engine that is no operation, and changes nothing. The file has to be open."""
         with self._lock:
-            jobs = self.engine.table.jobs.values()
-            return {job.id: list(job.blocked) for job in jobs if not job.is_over and job.blocked}
+            return ask(self.engine)
 
     def _answer(self, question: Operation[Reply]) -> tuple[Reply] | None:
         """Answer a question; None if the file is not open, so that the writer has to open it first."""
