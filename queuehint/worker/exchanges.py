@@ -4,12 +4,19 @@ Exchanges of one worker with its store: outcomes are sent and grants received, i
 An exchange without a reply is sent again unchanged, so that a backend recognizes the repetition and gives the same
 answer. One that fails with an error that is none of the store's may be the fault of an outcome: it is sent again in
 halves, until the outcome is found.
+
+While the main task of the worker waits for a reply, a **second** exchange may go out beside it, so that a store
+elsewhere works while the worker does. Each claims half of the slots at most, and what both claim is never more than
+there are. The second is for plenty only, `BESIDE_MIN` outcomes or slots, for small exchanges cost a store more than
+they gain; and for fair weather only. Once the worker stops, an exchange has failed, or jobs have messages to be sent,
+the main task exchanges alone. It also repeats a second exchange that failed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from queuehint.clock import now_s
@@ -34,10 +41,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("queuehint.worker")
 
+BESIDE_MIN = 16
+"""How many outcomes, or slots for which jobs are ready, are worth a second exchange."""
+
 
 class Exchanges:
     """
-    The exchanges of one worker, one after the other.
+    The exchanges of one worker.
 
     Args:
         empty: an exchange that settles nothing and claims nothing.
@@ -82,37 +92,130 @@ class Exchanges:
         self._now_s = now_s if renewal is None else renewal.now_s
         self._wake = wake
         self._begin = begin
-        self.unanswered: tuple[Exchange, float] | None = None
-        """An exchange to be sent again, and when it was sent first."""
+        # A store of this process is never at work while its worker is.
+        self._may_be_two = renewal is not None and concurrency >= 2 * BESIDE_MIN
+        self._claims_max = (concurrency + 1) // 2 if self._may_be_two else concurrency
+        self.unanswered: deque[tuple[Exchange, float]] = deque()
+        """Exchanges of the main task, under way or to be sent again, and when each was sent first."""
+        self._beside: asyncio.Task[None] | None = None
+        self._asked_beside: Exchange | None = None
+        """The second exchange, while it is under way."""
+        self._is_asking = self._is_looking = False
+        self._is_plenty = False
+        """The newest exchange that claimed jobs was granted all that it asked for."""
         self._failures = 0
         self.answered_s = 0.0
         """When the newest exchange that the store has answered was answered; 0 before."""
         self.started = asyncio.Event()
         """Set once the backend has answered for the first time."""
 
+    @property
+    def free(self) -> int:
+        """How many slots are neither taken nor claimed by an exchange under way; not below 0."""
+        beside = self._asked_beside
+        claimed = sum([operation.limit for operation, _ in self.unanswered]) + (0 if beside is None else beside.limit)
+        return max(0, self._concurrency - len(self._slots) - claimed)
+
+    @property
+    def is_due(self) -> bool:
+        """True if the main task is to exchange at once: to end what is under way, or for there are jobs and slots."""
+        if self._stopping.is_begun:
+            return bool(self.unanswered) or self._beside is not None
+        return bool(self.unanswered) or (self._is_plenty and self.free > 0)
+
+    @property
+    def leases(self) -> list[tuple[str, int]]:
+        """The leases that are being settled."""
+        under_way = [operation for operation, _ in self.unanswered]
+        if self._asked_beside is not None:
+            under_way.append(self._asked_beside)
+        return [(outcome.job_id, outcome.token) for operation in under_way for outcome in operation.settle]
+
     async def exchange(self) -> bool:
-        """Send outcomes and claim jobs for free slots; return whether listening for more makes no sense."""
-        again = self.unanswered
-        settle = self._settlements.batch() if again is None else again[0].settle
+        """Send outcomes and claim jobs for free slots; return False if the store has not answered."""
+        if self._stopping.is_begun or self._outbox:
+            await self._join()
+        is_again = bool(self.unanswered)
+        settle = self.unanswered[0][0].settle if is_again else self._settlements.batch()
         # All that the jobs to be settled have said goes first; what others say meanwhile goes with the next.
         if self._outbox and not await self._outbox.send([(each.job_id, each.token) for each in settle]):
             settle = ()
-        if again is None:
-            limit = 0 if self._stopping.is_begun else self._concurrency - len(self._slots)
-            again = self.unanswered = self._ask(settle, limit), self._now_s()
-        operation, sent_s = again
+        if not self.unanswered:
+            self.unanswered.append((self._ask(settle), self._now_s()))
+        operation, sent_s = self.unanswered[0]
+        self._is_asking = not is_again
+        self.look_beside()
+        try:
+            reply = await self._ask_for(operation)
+        finally:
+            self._is_asking = False
+        if isinstance(reply, Exception):
+            self.unanswered.popleft()
+            self._settlements.give_back(operation.settle)
+            return await self._survive(operation, reply)
+        if reply is None:
+            return await self._rest()
+        self.unanswered.popleft()
+        self._take_in(operation, reply, sent_s)
+        return True
+
+    async def _ask_for(self, operation: Exchange) -> Exchanged | Exception | None:
+        """Return the reply, or as what it failed; None if the backend is unreachable now."""
         try:
             reply: Exchanged | None = await self.call(operation)
         except BackendError:
             raise
         except Exception as error:  # noqa: BLE001 - what a handler has ended with must not end the worker
-            self.unanswered = None
-            return await self._survive(operation, error)
-        if reply is None:
-            return await self._rest()
-        self.unanswered = None
-        self._take_in(operation, reply, sent_s)
-        return len(reply.grants) == operation.limit
+            return error
+        return reply
+
+    def look_beside(self) -> None:
+        """Send a second exchange soon, if it is worth it once all that ends in this turn of the loop has ended."""
+        if self._is_asking and not self._is_looking and self._is_worth_it():
+            self._is_looking = True
+            asyncio.get_running_loop().call_soon(self._go_beside)
+
+    def _is_worth_it(self) -> bool:
+        return self._may_be_two and (
+            len(self._settlements) >= BESIDE_MIN or (self._is_plenty and self.free >= BESIDE_MIN)
+        )
+
+    def _go_beside(self) -> None:
+        self._is_looking = False
+        is_foul = self._failures or self._outbox or self._stopping.is_begun or self._settlements.is_halved
+        is_alone = self._is_asking and self._beside is None and len(self.unanswered) == 1
+        if is_alone and not is_foul and self._is_worth_it() and self.started.is_set():
+            operation = self._asked_beside = self._ask(self._settlements.batch())
+            self._beside = asyncio.get_running_loop().create_task(self._exchange_beside(operation, self._now_s()))
+
+    async def _exchange_beside(self, operation: Exchange, sent_s: float) -> None:
+        """Carry out a second exchange; leave it to the main task if it fails."""
+        reply: Exchanged | None = None
+        try:
+            reply = await self._backend.call(operation)
+        except BackendError:
+            self.unanswered.append((operation, sent_s))
+        except Exception:  # noqa: BLE001 - the main task finds the outcome that is to blame
+            self._settlements.give_back(operation.settle)
+            self._settlements.halve(len(operation.settle))
+        finally:
+            self._beside = self._asked_beside = None
+        if reply is not None:
+            self._take_in(operation, reply, sent_s)
+            self.look_beside()
+        if reply is None or self.free:
+            # The main task may wait, and listen for no work as long as these slots were claimed.
+            self._wake()
+
+    async def _join(self) -> None:
+        """Wait until no second exchange is under way."""
+        while self._beside is not None:
+            await asyncio.wait((self._beside,))
+
+    def cancel(self) -> None:
+        """End a second exchange, for the worker ends."""
+        if self._beside is not None:
+            self._beside.cancel()
 
     async def call(self, operation: Any) -> Any:
         """Carry out one operation; None if the backend is unreachable now."""
@@ -126,14 +229,17 @@ class Exchanges:
             logger.warning("backend unavailable", extra={"event": "worker.backend", "error": str(error)})
             return None
 
-    def _ask(self, settle: tuple[Outcome, ...], limit: int) -> Exchange:
+    def _ask(self, settle: tuple[Outcome, ...]) -> Exchange:
+        """Return an exchange that settles the first outcomes, which are sent by it alone, and claims what it may."""
+        self._settlements.take(len(settle))
+        limit = 0 if self._stopping.is_begun else min(self.free, self._claims_max)
         to = self.empty
         return Exchange(to.worker, settle, to.pools, limit, to.lease_ms, to.users, to.steal, announces=True)
 
     async def _survive(self, operation: Exchange, error: Exception) -> bool:
         """Recover from an exchange that failed without a store error: an outcome may be to blame."""
         if self._settlements.halve(len(operation.settle)):
-            return True
+            return False
         sent_s = self._now_s()
         try:
             reply = await self.call(self.empty) if operation.settle else None
@@ -149,14 +255,14 @@ class Exchanges:
         self._take_in(self.empty, reply, sent_s)
         outcome = operation.settle[0]
         if not self._settlements.is_suspect(outcome):
-            return True
+            return False
         extra = {"event": "job.not_settled", "job_id": outcome.job_id, "error": qualified_name(error)}
         logger.error("how a job ended cannot be stored; it is FAILED", extra=extra)
-        given_up = self._settlements.replace(self._outcomes.of_refusal(outcome, error))
+        given_up = self._settlements.replace(outcome, self._outcomes.of_refusal(outcome, error))
         if given_up is not None and self._renewal is not None:
             # Not even that: its lease ends.
             self._renewal.exchange((given_up,), (), sent_s)
-        return True
+        return False
 
     def _take_in(self, operation: Exchange, reply: Exchanged, sent_s: float) -> None:
         """Process the reply to an exchange that was sent then."""
@@ -176,6 +282,8 @@ class Exchanges:
             ends = zip(operation.settle, reply.verdicts, strict=True)
             self._outbox.forget({(outcome.job_id, outcome.token): verdict for outcome, verdict in ends})
         self._settlements.settled(len(operation.settle))
+        if operation.limit:
+            self._is_plenty = len(reply.grants) + len(reply.unreadable) == operation.limit
         log_exchange(operation.worker, operation.settle, reply)
         if self._stopping.is_begun or (self._renewal is not None and self._renewal.is_short(sent_s)):
             # Claimed before the worker was told to stop, or long ago by an exchange whose reply did not come.
@@ -190,8 +298,8 @@ class Exchanges:
             self._wake()
 
     async def _rest(self) -> bool:
-        """Leave a backend that cannot be reached alone, for longer each time."""
+        """Leave a backend that cannot be reached alone, for longer each time; return False."""
         await asyncio.sleep(pause_s(self._failures))
         self._failures += 1
         self._wake()
-        return True
+        return False

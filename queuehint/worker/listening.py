@@ -45,6 +45,10 @@ class Wakeup(asyncio.Event):
         self._is_full = True
         super().set()
 
+    def set_for_outcomes(self) -> None:
+        """Request that outcomes are sent, unless they have been when the turn comes."""
+        super().set()
+
     def set_for_notes(self) -> None:
         """Request that the outbox is sent, without an exchange of its own."""
         super().set()

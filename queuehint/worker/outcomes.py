@@ -25,7 +25,7 @@ from queuehint.values.outcome import ERROR_TEXT_MAX, RESULT_BYTES_MAX, JobError,
 from queuehint.values.spec import check_payload_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from queuehint.handlers.codec import Codec
     from queuehint.handlers.context import JobContext
@@ -257,30 +257,42 @@ class Settlements:
             batch.append(outcome)
         return tuple(batch)
 
-    def settled(self, count: int) -> None:
-        """Remove the first ones, which the store has accepted."""
+    def take(self, count: int) -> None:
+        """Remove the first ones, which are sent now."""
         for _ in range(count):
             self._outcomes.popleft()
+
+    def give_back(self, outcomes: Sequence[Outcome]) -> None:
+        """Put some that were taken first again, for they were refused."""
+        self._outcomes.extendleft(reversed(outcomes))
+
+    def settled(self, count: int) -> None:
+        """Record that the store has accepted so many."""
         if count:
             self._most = min(2 * self._most, SETTLEMENTS_MAX)
 
     def halve(self, count: int) -> bool:
         """Halve the batch after a failure; return False if it was a single outcome."""
-        self._most = max(1, count // 2)
+        self._most = min(self._most, max(1, count // 2))
         return count > 1
+
+    @property
+    def is_halved(self) -> bool:
+        """True from a failure on until as many as ever go together."""
+        return self._most < SETTLEMENTS_MAX
 
     def is_suspect(self, outcome: Outcome) -> bool:
         """Return whether it has failed alone before, while an exchange without outcomes went through."""
         is_suspect, self._suspect = self._suspect is outcome, outcome
         return is_suspect
 
-    def replace(self, outcome: Outcome) -> Outcome | None:
-        """Replace the first outcome by another one; return the old one if it was replaced before."""
-        old = self._outcomes.popleft()
+    def replace(self, old: Outcome, outcome: Outcome) -> Outcome | None:
+        """Replace an outcome by another one; return the old one, and remove it, if it was replaced before."""
+        at = next(index for index, each in enumerate(self._outcomes) if each is old)
         if old is self._replaced:
+            del self._outcomes[at]
             return old
-        self._replaced = outcome
-        self._outcomes.appendleft(outcome)
+        self._replaced = self._outcomes[at] = outcome
         return None
 
 

@@ -2,8 +2,9 @@
 Claim, run, settle, renew, stop gracefully.
 
 A worker lives on one asyncio loop. Its main task exchanges with the backend: finished outcomes are sent and as many
-grants as there are free slots received, in one round trip; it never waits to fill a batch. Each grant runs in a
-task of its own: async handlers in it, plain functions in a thread.
+grants as there are free slots received, in one round trip; it never waits to fill a batch. A worker of many slots may
+have two exchanges under way, half of the slots each. Each grant runs in a task of its own: async handlers in it, plain
+functions in a thread.
 
 A job is settled when its code has *really* ended. A timeout or a cancellation asks the code to stop (async code is
 canceled, a thread sees ``ctx.canceled``); until it does, slot, lease and place are kept, and after a while it is
@@ -244,6 +245,7 @@ class Worker:
             forget()
             if self._renewal is not None:
                 self._renewal.end()
+            self._exchanges.cancel()
             self._listening.cancel()
             self._timekeeper.stop()
             self._outbox.stop()
@@ -257,18 +259,19 @@ class Worker:
     async def _turn(self) -> bool:
         """Exchange and, unless there is more to send, wait for something to do; say whether the work is over."""
         # One turn of the loop: jobs that are about to end are settled in this exchange, and nobody is starved.
-        await asyncio.sleep(0)
-        is_full = self._event.take() or self._stopping.is_begun or self._outcomes or self._exchanges.unanswered
+        if self._slots or self._backend.is_local:
+            await asyncio.sleep(0)
+        is_full = self._event.take() or self._stopping.is_begun or self._outcomes or self._exchanges.is_due
         if not is_full:
             await self._outbox.send()
             await self._event.wait()
             return False
         if self._stopping.is_begun:
             self._stopping.begin_grace()
-        full = await self._exchanges.exchange()
+        is_answered = await self._exchanges.exchange()
         if self._stopping.has_given_up:
             return True
-        if self._outcomes:
+        if self._outcomes or self._exchanges.is_due:
             return False
         if self._stopping.is_begun and not self._slots:
             await self._outbox.close()
@@ -277,7 +280,8 @@ class Worker:
         if self._stopping.is_giving_up and all(slot.is_overdue for slot in self._slots):
             self._stopping.end_process()
             return True
-        self._listening.listen(() if full or self._stopping.is_begun else self._pools)
+        takes_more = is_answered and not self._stopping.is_begun and self._exchanges.free > 0
+        self._listening.listen(self._pools if takes_more else ())
         await self._event.wait()
         return False
 
@@ -344,8 +348,8 @@ class Worker:
 
     def _leases(self) -> tuple[tuple[str, int], ...]:
         """Return the leases of running and of unsettled jobs: neither may be reaped."""
-        running = [(slot.grant.spec.id, slot.grant.token) for slot in self._slots]
-        return tuple(running + [(outcome.job_id, outcome.token) for outcome in self._outcomes])
+        leases = [(slot.grant.spec.id, slot.grant.token) for slot in self._slots] + self._exchanges.leases
+        return tuple(leases + [(outcome.job_id, outcome.token) for outcome in self._outcomes])
 
     # --- one job -------------------------------------------------------------------------------------------------
 
@@ -377,10 +381,14 @@ class Worker:
         """Leave the outcome of an attempt to the main task."""
         if not slot.is_given_back:
             self._outcomes.append(outcome)
-        elif self._renewal is not None:
-            self._renewal.exchange((outcome,), (), 0.0)
+            # An exchange is wanted as long as this is not sent, by a second one maybe.
+            self._event.set_for_outcomes()
+        else:
+            if self._renewal is not None:
+                self._renewal.exchange((outcome,), (), 0.0)
+            self._event.set()
         self._slots.leave(slot)
-        self._event.set()
+        self._exchanges.look_beside()
 
     # --- what contexts ask of their worker -------------------------------------------------------------------------
 

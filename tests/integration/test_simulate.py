@@ -386,7 +386,7 @@ def test_a_worker_that_forgets_an_unanswered_exchange_is_found(monkeypatch: pyte
     exchange = Exchanges.exchange
 
     async def forgetful(self: Exchanges) -> bool:
-        self.unanswered = None
+        self.unanswered.clear()
         return await exchange(self)
 
     monkeypatch.setattr(Exchanges, "exchange", forgetful)

@@ -312,8 +312,8 @@ MUTANTS = (
         name="A worker that stops claims on",
         kind="worker",
         file="worker/exchanges.py",
-        old="            limit = 0 if self._stopping.is_begun else self._concurrency - len(self._slots)\n",
-        new="            limit = self._concurrency - len(self._slots)\n",
+        old="        limit = 0 if self._stopping.is_begun else min(self.free, self._claims_max)\n",
+        new="        limit = min(self.free, self._claims_max)\n",
         caught_by=(tests("tests/integration/test_worker.py", "-k", "stop"),),
     ),  # P18
     Mutant(

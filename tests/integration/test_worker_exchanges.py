@@ -1,0 +1,379 @@
+"""Two exchanges of a worker under way: in whatever order they are done, answered or lost, all holds as with one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import pytest
+
+from queuehint import JobState, OutcomeUnknownError, Scheduler
+from queuehint.backends.base import Backend
+from queuehint.backends.memory import MemoryBackend
+from queuehint.errors import BackendUnavailableError
+from queuehint.operations import CountJobs, Exchange
+from queuehint.testing import FaultPlan, simulate
+from queuehint.worker import exchanges
+from queuehint.worker.exchanges import Exchanges
+from tests.doors import turns
+from tests.support import thorough
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+
+    from queuehint.backends.base import Interest
+    from queuehint.operations import Exchanged
+    from queuehint.worker.worker import Worker
+
+CONCURRENCY = 8
+
+
+@attrs.define(eq=False)
+class Call:
+    """An exchange under way: done or not, and whoever waits for its reply."""
+
+    operation: Exchange
+    answered: asyncio.Future[Exchanged]
+    reply: Exchanged | None = None
+
+
+class Desk(Backend):
+    """A store elsewhere, which does exchanges and answers them when it is told to; all else at once."""
+
+    def __init__(self) -> None:
+        self.memory = MemoryBackend()
+        self.calls: list[Call] = []
+        self.most = 0
+        self._receipts: dict[int, tuple[Exchange, Exchanged]] = {}
+
+    @property
+    def is_local(self) -> bool:
+        return False
+
+    async def call(self, operation: Any) -> Any:
+        if not isinstance(operation, Exchange):
+            return self.memory.call_sync(operation)
+        call = Call(operation, asyncio.get_running_loop().create_future())
+        self.calls.append(call)
+        self.most = max(self.most, len(self.calls))
+        try:
+            return await call.answered
+        finally:
+            self.calls.remove(call)
+
+    def call_sync(self, operation: Any) -> Any:
+        return self.memory.call_sync(operation)
+
+    def do(self, call: Call) -> None:
+        """Carry an exchange out once, however often it comes."""
+        known = self._receipts.get(id(call.operation))
+        if known is None:
+            known = self._receipts[id(call.operation)] = (call.operation, self.memory.call_sync(call.operation))
+        call.reply = known[1]
+
+    def answer(self, call: Call) -> None:
+        if call.reply is None:
+            self.do(call)
+        assert call.reply is not None
+        call.answered.set_result(call.reply)
+
+    async def answer_all(self) -> None:
+        """Answer what comes until nothing more comes."""
+        await turns()
+        while waiting := [call for call in self.calls if not call.answered.done()]:
+            for call in waiting:
+                self.answer(call)
+            await turns()
+
+    async def wait(self, interest: Interest, timeout_s: float) -> None:
+        await self.memory.wait(interest, timeout_s)
+
+    def wait_sync(self, interest: Interest, timeout_s: float) -> None:
+        self.memory.wait_sync(interest, timeout_s)
+
+    def adopt(
+        self, leases: Callable[[], Sequence[tuple[str, int]]], blocked_ms: Callable[[], int] = int
+    ) -> Callable[[], None]:
+        return lambda: None
+
+    async def close(self) -> None: ...
+
+    def close_sync(self) -> None: ...
+
+
+@attrs.define(eq=False)
+class Crew:
+    """A worker at a desk: how many of its jobs run, and how often each began."""
+
+    desk: Desk
+    sched: Scheduler
+    worker: Worker
+    running: int = 0
+    begun: dict[int, int] = attrs.field(factory=dict)
+    gate: asyncio.Event = attrs.field(factory=asyncio.Event)
+
+    async def count(self, **states: int) -> None:
+        counts = (await self.desk.call(CountJobs())).states
+        assert {state: count for state, count in counts.items() if count} == {
+            JobState[name.upper()]: count for name, count in states.items()
+        }
+
+
+@pytest.fixture(autouse=True)
+def _few_are_plenty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchanges, "BESIDE_MIN", 2)
+    monkeypatch.setattr(exchanges, "pause_s", lambda failures: 0)
+
+
+@contextlib.asynccontextmanager
+async def working(jobs: int, concurrency: int = CONCURRENCY, lasts: int = 1) -> AsyncIterator[Crew]:
+    """Enqueue jobs of up to so many turns and run a worker that has sent its first exchange."""
+    desk = Desk()
+    sched = Scheduler("memory://")
+    sched._backend = desk
+    crew = Crew(desk, sched, sched.make_worker(concurrency))
+
+    @sched.job(queue_hint=["{number}"])
+    async def work(number: int) -> None:
+        crew.begun[number] = crew.begun.get(number, 0) + 1
+        crew.running += 1
+        assert crew.running <= concurrency
+        try:
+            await crew.gate.wait()
+            await turns(number % lasts)
+        finally:
+            crew.running -= 1
+
+    await work.enqueue_many([(number,) for number in range(jobs)])
+    task = asyncio.create_task(crew.worker.run())
+    try:
+        await turns()
+        yield crew
+    finally:
+        crew.gate.set()
+        crew.worker.stop(at_once=True)
+        while not task.done():
+            await desk.answer_all()
+            await asyncio.sleep(0.001)
+        await task
+
+
+async def test_a_second_exchange_claims_the_other_half_while_the_first_is_under_way() -> None:
+    async with working(jobs=40) as crew:
+        desk = crew.desk
+        assert [call.operation.limit for call in desk.calls] == [4]
+        desk.answer(desk.calls[0])
+        await turns()
+        # More than was asked for is ready; the next asks for the slots that are left, all of them taken by then.
+        assert [call.operation.limit for call in desk.calls] == [4]
+        crew.gate.set()
+        await turns()
+        assert [(len(call.operation.settle), call.operation.limit) for call in desk.calls] == [(0, 4), (4, 4)]
+        first, second = desk.calls
+        settled = {(outcome.job_id, outcome.token) for outcome in second.operation.settle}
+        assert set(crew.worker._leases()) == settled
+        desk.answer(second)
+        await turns()
+        assert [(len(call.operation.settle), call.operation.limit) for call in desk.calls] == [(0, 4), (4, 4)]
+        assert desk.calls[0] is first
+        await desk.answer_all()
+        await crew.count(finished=40)
+        assert desk.most == 2
+
+
+async def test_few_outcomes_wait_for_the_exchange_that_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchanges, "BESIDE_MIN", 4)
+    async with working(jobs=3) as crew:
+        crew.gate.set()
+        await crew.desk.answer_all()
+        await crew.count(finished=3)
+        assert crew.desk.most == 1
+
+
+@pytest.mark.parametrize("concurrency", [1, 3])
+async def test_a_worker_of_few_slots_exchanges_one_by_one(concurrency: int) -> None:
+    async with working(jobs=20, concurrency=concurrency) as crew:
+        crew.gate.set()
+        await crew.desk.answer_all()
+        await crew.count(finished=20)
+        assert crew.desk.most == 1
+
+
+async def test_a_worker_that_stops_waits_for_both_and_gives_back_what_they_bring() -> None:
+    async with working(jobs=40) as crew:
+        desk = crew.desk
+        desk.answer(desk.calls[0])
+        await turns()
+        crew.gate.set()
+        await turns()
+        first, second = desk.calls
+        crew.worker.stop()
+        desk.answer(first)
+        await turns()
+        # What is under way beside comes first: nothing else is sent, and the worker does not leave.
+        assert desk.calls == [second]
+        desk.answer(second)
+        await desk.answer_all()
+        assert crew.running == 0
+        await crew.count(finished=4, queued=36)
+
+
+async def test_what_both_exchanges_claim_is_never_more_than_the_slots() -> None:
+    async with working(jobs=40) as crew:
+        desk = crew.desk
+        desk.answer(desk.calls[0])
+        await turns()
+        crew.gate.set()
+        await turns()
+        crew.gate.clear()
+        first, second = desk.calls
+        desk.answer(first)
+        await turns()
+        # Four run, and four are claimed beside: nothing is left for the main task to claim.
+        assert desk.calls == [second]
+        desk.answer(second)
+        await turns()
+        assert (crew.running, desk.calls) == (8, [])
+
+
+async def test_a_worker_that_stops_does_not_leave_while_jobs_may_be_granted_to_it() -> None:
+    async with working(jobs=8) as crew:
+        desk = crew.desk
+        desk.answer(desk.calls[0])
+        await turns()
+        crew.gate.set()
+        await turns()
+        first, second = desk.calls
+        desk.do(second)
+        crew.worker.stop()
+        desk.answer(first)
+        await turns()
+        assert desk.calls == [second]
+        await desk.answer_all()
+        assert desk.memory.call_sync(CountJobs()).states[JobState.STARTED] == 0
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+async def test_a_second_exchange_without_a_reply_is_sent_again_unchanged(is_done: bool) -> None:
+    async with working(jobs=40) as crew:
+        desk = crew.desk
+        desk.answer(desk.calls[0])
+        await turns()
+        crew.gate.set()
+        await turns()
+        first, second = desk.calls
+        if is_done:
+            desk.do(second)
+            second.answered.set_exception(OutcomeUnknownError("no answer"))
+        else:
+            second.answered.set_exception(BackendUnavailableError("gone"))
+        await turns()
+        desk.answer(first)
+        await turns()
+        assert [call.operation for call in desk.calls] == [second.operation]
+        await desk.answer_all()
+        await crew.count(finished=40)
+        assert set(crew.begun.values()) == {1}
+
+
+async def test_outcomes_of_a_second_exchange_that_is_refused_are_sent_again(caplog: pytest.LogCaptureFixture) -> None:
+    async with working(jobs=40) as crew:
+        desk = crew.desk
+        desk.answer(desk.calls[0])
+        await turns()
+        crew.gate.set()
+        await turns()
+        first, second = desk.calls
+        assert len(second.operation.settle) == 4
+        second.answered.set_exception(RuntimeError("one of them is to blame"))
+        await turns()
+        desk.answer(first)
+        await turns()
+        # By halves, and one exchange at a time, until as many as ever go together.
+        assert [call.operation.settle for call in desk.calls] == [second.operation.settle[:2]]
+        await desk.answer_all()
+        await crew.count(finished=40)
+        assert not caplog.records
+
+
+@pytest.mark.parametrize("seed", range(thorough(200, quick=20)))
+async def test_in_whatever_order_exchanges_are_done_and_answered_each_job_runs_once(seed: int) -> None:
+    random = Random(seed)
+    async with working(jobs=60, lasts=5) as crew:
+        desk = crew.desk
+        crew.gate.set()
+        for _ in range(1000):
+            await turns(random.randrange(4))
+            waiting = [call for call in desk.calls if not call.answered.done()]
+            if not waiting:
+                if (await desk.call(CountJobs())).states[JobState.FINISHED] == 60:
+                    break
+                continue
+            call = random.choice(waiting)
+            fate = random.random()
+            if fate < 0.3:
+                desk.do(call)
+            elif fate < 0.4 and call.reply is None:
+                call.answered.set_exception(BackendUnavailableError("gone"))
+            elif fate < 0.5:
+                desk.do(call)
+                call.answered.set_exception(OutcomeUnknownError("no answer"))
+            else:
+                desk.answer(call)
+        await desk.answer_all()
+        await crew.count(finished=60)
+        assert set(crew.begun.values()) == {1}
+        assert desk.most == 2
+
+
+def test_workers_with_two_exchanges_keep_all_promises_under_faults(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchanges, "BESIDE_MIN", 1)
+    went, go_beside = [], Exchanges._exchange_beside
+
+    async def counted(self: Exchanges, *exchange: Any) -> None:
+        went.append(exchange)
+        await go_beside(self, *exchange)
+
+    monkeypatch.setattr(Exchanges, "_exchange_beside", counted)
+
+    async def edit() -> None:
+        await asyncio.sleep(0.01)
+
+    plan = FaultPlan(lose_reply=0.1, double_request=0.1, restart=0.02, crash=0.02)
+    jobs = [("edit", [f"doc{number % 5}"]) for number in range(30)]
+    simulate({"edit": edit}, jobs, faults=plan, seeds=thorough(100, quick=10), concurrency=4)
+    assert went
+
+
+async def test_two_exchanges_with_a_server_keep_the_order_of_places(redis_url: str, namespace: str) -> None:
+    seen: dict[str, list[int]] = {}
+    most, under_way = 0, 0
+    async with Scheduler(redis_url, namespace=namespace) as sched:
+        call, done = sched.backend.call, asyncio.Event()
+
+        async def counted(operation: Any) -> Any:
+            nonlocal most, under_way
+            under_way += isinstance(operation, Exchange)
+            most = max(most, under_way)
+            try:
+                return await call(operation)
+            finally:
+                under_way -= isinstance(operation, Exchange)
+
+        sched.backend.call = counted  # type: ignore[method-assign]
+
+        @sched.job(queue_hint=["{doc}"])
+        async def note(doc: str, number: int) -> None:
+            seen.setdefault(doc, []).append(number)
+            if sum(map(len, seen.values())) == 200:
+                done.set()
+
+        await note.enqueue_many([(f"doc{number % 20}", number) for number in range(200)])
+        async with sched.worker(concurrency=CONCURRENCY):
+            await done.wait()
+        assert (await sched.stats()).unfinished == 0
+    assert all(numbers == sorted(numbers) and len(numbers) == 10 for numbers in seen.values())
+    assert most == 2
